@@ -1,0 +1,97 @@
+"""Arrays at the edge: what a user hands in is checked here, once, so the inside can trust it."""
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrank.errors import DataError
+
+Floats: TypeAlias = npt.NDArray[np.floating[Any]]
+Numbers: TypeAlias = npt.ArrayLike
+Ids: TypeAlias = npt.NDArray[Any]
+IdsLike: TypeAlias = npt.NDArray[Any] | Sequence[Any]
+
+LARGEST_SCORE = 1e30
+"""Beyond this a score is padding (float32's -3.4e38, float64's -1.8e308), not an opinion."""
+
+SCORE_RULE = "be finite and within +-1e30"
+SCORE_REMEDY = "Drop padded, masked or missing rows before calibrating: they are not scores."
+
+
+def floats(name: str, values: Numbers) -> Floats:
+    """Numbers of any shape as float32 or float64 (other number types become float64)."""
+    array = np.asarray(values)
+    if array.dtype in (np.float32, np.float64):
+        return array
+    if array.dtype.kind in "USMmcV":
+        raise DataError(f"{name} must be real numbers, got {array.dtype} values such as {_sample(array)}.")
+    try:
+        return array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{name} must be real numbers, got {_sample(array)}: {error}.") from None
+
+
+def column(name: str, values: Numbers, rows: int | None = None) -> Floats:
+    """One number a row; with `rows`, exactly that many."""
+    array = floats(name, values)
+    if array.ndim != 1:
+        raise DataError(f"{name} must have one dimension, got shape {array.shape}. Flatten it first.")
+    if rows is not None and len(array) != rows:
+        raise DataError(f"{name} must have one value a row, got {len(array)} values for {rows} rows.")
+    return array
+
+
+def ids(name: str, values: IdsLike, rows: int | None = None) -> Ids:
+    """One user or item id a row: integers or strings."""
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise DataError(f"{name} must have one dimension, got shape {array.shape}. Flatten it first.")
+    if rows is not None and len(array) != rows:
+        raise DataError(f"{name} must have one value a row, got {len(array)} values for {rows} rows.")
+    if array.dtype.kind == "f":
+        require(np.isfinite(array), name, "be ids (integers or strings)", array, "Drop rows without an id.")
+    elif array.dtype.kind == "O":
+        present = np.array([value is not None and value == value for value in array], dtype=bool)
+        require(present, name, "be ids (integers or strings)", array, "Drop rows without an id.")
+    return array
+
+
+def require(good: npt.NDArray[np.bool_], name: str, rule: str, values: npt.NDArray[Any], remedy: str) -> None:
+    """Raise a `DataError` about the first row that is not good."""
+    if good.all():
+        return
+    row = int(np.argmin(good.ravel()))
+    bad = int(good.size - np.count_nonzero(good))
+    more = f" ({bad:,} such rows)" if bad > 1 else ""
+    raise DataError(f"{name} must {rule}, got {values.ravel()[row]} at row {row}{more}. {remedy}")
+
+
+def score_column(scores: Numbers) -> Floats:
+    """Scores to fit on: one dimension, not empty, finite, no padding sentinels."""
+    array = column("scores", scores)
+    if array.size == 0:
+        raise DataError("scores must hold at least one row, got none.")
+    require_scores(array)
+    return array
+
+
+def require_scores(scores: Floats) -> None:
+    """Check a whole array by its extremes first: a NaN fails both comparisons."""
+    if scores.size == 0 or (scores.min() >= -LARGEST_SCORE and scores.max() <= LARGEST_SCORE):
+        return
+    require(np.abs(scores) <= LARGEST_SCORE, "scores", SCORE_RULE, scores, SCORE_REMEDY)
+
+
+def probability_column(probabilities: Numbers, rows: int | None = None) -> Floats:
+    """Probabilities to judge: one dimension, within [0, 1]."""
+    array = column("probabilities", probabilities, rows)
+    if array.size == 0:
+        raise DataError("probabilities must hold at least one row, got none.")
+    require((array >= 0) & (array <= 1), "probabilities", "lie in [0, 1]", array, "Calibrate scores first.")
+    return array
+
+
+def _sample(array: npt.NDArray[Any]) -> str:
+    return repr(array.ravel()[0]) if array.size else "nothing"

@@ -1,0 +1,47 @@
+"""The map that only rescales: MinMax."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.special import logit
+
+from calibrank.arrays import Floats
+from calibrank.documents import Fields
+from calibrank.errors import DataError
+from calibrank.maps.calibration_map import CalibrationMap, FitRecord, Interval
+
+
+@dataclass(frozen=True, slots=True)
+class RescaleMap(CalibrationMap):
+    """0 at low, 1 at high, a straight line between. Not an estimate, so its interval is a point."""
+
+    kind: ClassVar[str] = "rescale"
+
+    method: str
+    low: float
+    high: float
+    record: FitRecord
+
+    def __post_init__(self) -> None:
+        if not self.low < self.high:
+            raise DataError(f"low must be below high, got {self.low} and {self.high}.")
+
+    def _probabilities(self, scores: Floats) -> Floats:
+        return np.clip((scores - self.low) / (self.high - self.low), 0, 1)
+
+    def _log_odds(self, scores: Floats) -> Floats:
+        return logit(self._probabilities(scores))
+
+    def _ends(self, scores: Floats, level: float) -> Interval:
+        probabilities = self._probabilities(scores)
+        return Interval(probabilities, probabilities)
+
+    def _content(self) -> dict[str, Any]:
+        return {"low": self.low, "high": self.high}
+
+    @classmethod
+    def read(cls, method: str, fields: Fields, record: FitRecord) -> "RescaleMap":
+        """Rebuild a saved map."""
+        fields.only("low", "high")
+        return cls(method, fields.number("low"), fields.number("high"), record)
