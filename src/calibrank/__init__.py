@@ -1,4 +1,9 @@
-"""Turn any ranking model's scores into preference probabilities you can trust."""
+"""Turn any ranking model's scores into preference probabilities you can trust.
+
+>>> from calibrank import Gaussian, ips
+>>> scores, labels, propensity = [0.2, 1.0, 2.1, 3.5, 2.8], [0, 1, 0, 1, 0], [0.5, 0.5, 1.0, 0.8, 0.9]
+>>> probabilities = Gaussian().fit(scores, ips(labels, propensity)).predict([1.5, 3.0])
+"""
 
 from calibrank.calibrate import (
     BBQ,
@@ -15,6 +20,76 @@ from calibrank.calibrate import (
     Temperature,
 )
 from calibrank.errors import CalibrankError, DataError, FitError, FlatMapWarning, MissingExtra
-from calibrank.maps import CalibrationMap, load
+from calibrank.maps import CalibrationMap, Interval, load
+from calibrank.metrics import (
+    ECE,
+    MCE,
+    NDCG,
+    Brier,
+    CalibrationInTheLarge,
+    Discrimination,
+    EqualMassECE,
+    Estimate,
+    LogLoss,
+    Metric,
+    Miscalibration,
+    Recall,
+    ReleasedECE,
+    ReleasedMCE,
+    TopN,
+    bootstrap,
+    corp,
+    reliability,
+)
 from calibrank.summary import Summary
+from calibrank.tables import Interactions
 from calibrank.weighting import Evidence, ips, naive, positive_ips
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BBQ",
+    "ECE",
+    "MCE",
+    "NDCG",
+    "Beta",
+    "Brier",
+    "CalibrankError",
+    "CalibrationInTheLarge",
+    "CalibrationMap",
+    "Calibrator",
+    "DataError",
+    "Discrimination",
+    "EqualMassECE",
+    "Estimate",
+    "Evidence",
+    "FitError",
+    "FlatMapWarning",
+    "Gamma",
+    "GammaGaussian",
+    "Gaussian",
+    "Histogram",
+    "Interactions",
+    "Interval",
+    "Isotonic",
+    "LogLoss",
+    "Metric",
+    "MinMax",
+    "Miscalibration",
+    "MissingExtra",
+    "Platt",
+    "Recall",
+    "ReleasedECE",
+    "ReleasedMCE",
+    "Sigmoid",
+    "Summary",
+    "Temperature",
+    "TopN",
+    "bootstrap",
+    "corp",
+    "ips",
+    "load",
+    "naive",
+    "positive_ips",
+    "reliability",
+]

@@ -195,7 +195,7 @@ def _as_map(
     coefficients = np.maximum(raw[1:], 0).tolist()
     at_floor = np.flatnonzero(~solution.free & np.isfinite(problem.floors))
     if len(at_floor) == np.isfinite(problem.floors).sum():
-        _warn_flat()
+        _warn_flat(name)
     record = replace(
         record_of(summary),
         loss=solution.point.value,
@@ -257,10 +257,10 @@ def _require_margin(margin: float) -> None:
         raise DataError(f"margin must lie in [1e-6, 1e6], got {margin}. It is a fraction of the score range.")
 
 
-def _warn_flat() -> None:
-    warnings.warn(
-        "the fitted map hardly rises: higher scores do not go with more positives here. "
-        "If lower is better (distances, ranks), negate the scores.",
-        FlatMapWarning,
-        stacklevel=6,
+def _warn_flat(name: str) -> None:
+    remedy = (
+        "Even odds at score 0 do not suit these scores: use Platt or Gaussian."
+        if name == "Temperature"
+        else "Higher scores do not go with more positives here: if lower is better (distances, ranks), negate them."
     )
+    warnings.warn(f"the fitted {name} map hardly rises. {remedy}", FlatMapWarning, stacklevel=6)

@@ -1,0 +1,1 @@
+"""Data to learn and test on."""

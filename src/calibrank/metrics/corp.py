@@ -1,0 +1,73 @@
+"""The CORP decomposition: how much of a proper score is miscalibration (Dimitriadis, Gneiting & Jordan 2021)."""
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from calibrank.arrays import Floats, Ids, Numbers, probability_column
+from calibrank.metrics.metric import Additive, Better, Metric
+from calibrank.metrics.proper import Brier
+from calibrank.monotone import pool_adjacent_violators
+from calibrank.weighting import Evidence, Labels, as_evidence
+
+
+class Decomposition(NamedTuple):
+    """score = miscalibration - discrimination + uncertainty; none of the three parts is negative."""
+
+    score: float
+    miscalibration: float
+    discrimination: float
+    uncertainty: float
+
+
+def corp(probabilities: Numbers, labels: Labels, score: Additive = Brier()) -> Decomposition:  # noqa: B008  (frozen)
+    """Split a proper score by recalibrating with the best increasing function: no bins to choose.
+
+    >>> corp([0.2, 0.2, 0.8, 0.8], [0, 0, 0, 1]).uncertainty
+    0.1875
+    """
+    probabilities = probability_column(probabilities)
+    return _decompose(probabilities, as_evidence(labels, len(probabilities)), score)
+
+
+@dataclass(frozen=True, slots=True)
+class Miscalibration(Metric):
+    """What the best increasing recalibration would take off a proper score: calibration error without bins.
+
+    >>> Miscalibration()([0.0, 0.0, 1.0, 1.0], [0, 0, 1, 1])
+    0.0
+    """
+
+    score: Additive = Brier()
+
+    def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
+        return _decompose(probabilities, evidence, self.score).miscalibration
+
+
+@dataclass(frozen=True, slots=True)
+class Discrimination(Metric):
+    """What the order of the probabilities is worth, in a proper score: the same for every increasing map.
+
+    >>> Discrimination()([0.1, 0.2, 0.3, 0.4], [0, 0, 1, 1])
+    0.25
+    """
+
+    better: ClassVar[Better] = Better.HIGHER
+    score: Additive = Brier()
+
+    def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
+        return _decompose(probabilities, evidence, self.score).discrimination
+
+
+def _decompose(probabilities: Floats, evidence: Evidence, score: Additive) -> Decomposition:
+    heard = evidence.total > 0
+    distinct, groups = np.unique(probabilities[heard], return_inverse=True)
+    positive = np.bincount(groups, evidence.positive[heard])
+    total = np.bincount(groups, evidence.total[heard])
+    pooled = Evidence.trusted(positive, total, evidence.kind)
+    blocks = pool_adjacent_violators(positive, total)
+    recalibrated = np.repeat(blocks.values, np.diff([*blocks.starts, len(total)]))
+    rate = np.full(len(total), np.clip(positive.sum() / total.sum(), 0, 1))
+    as_is, best, constant = (score.evaluate(p, pooled, None) for p in (distinct, recalibrated, rate))
+    return Decomposition(as_is, max(as_is - best, 0.0), max(constant - best, 0.0), constant)
