@@ -94,7 +94,8 @@ class _QuantileModel:
         edges = halfway_edges(summary.scores, bins)
         ends = expit(np.concatenate([[-np.inf], edges, [np.inf]]))
         strength = 2 / len(total)
-        prior_liked = strength * (ends[:-1] + ends[1:]) / 2
+        # A saturated sigmoid would make the prior certain; nothing is.
+        prior_liked = strength * np.clip((ends[:-1] + ends[1:]) / 2, 1e-6, 1 - 1e-6)
         prior_disliked = strength - prior_liked
         log_evidence = gammaln(strength) - gammaln(total + strength)
         log_evidence += gammaln(liked + prior_liked) - gammaln(prior_liked)

@@ -3,6 +3,8 @@
 from abc import ABC, abstractmethod
 from typing import ClassVar, NamedTuple
 
+import numpy as np
+
 from calibrank.arrays import Numbers
 from calibrank.errors import DataError, FitError
 from calibrank.maps import CalibrationMap, FitRecord
@@ -55,13 +57,12 @@ def record_of(summary: Summary) -> FitRecord:
 
 
 def require_both_classes(summary: Summary) -> None:
-    positive, total = summary.positive.sum(), summary.total.sum()
-    if positive == 0:
+    if summary.positive.sum() == 0:
         raise FitError(
             f"labels must hold both classes, got no positive in {summary.rows:,} rows. "
             "Calibrate on a sample that holds interactions too."
         )
-    if positive == total and (summary.positive == summary.total).all():
+    if not summary.squared_residuals(np.ones(len(summary))).any():
         raise FitError(
             f"labels must hold both classes, got only positives in {summary.rows:,} rows. "
             "Add pairs without an interaction (negatives)."

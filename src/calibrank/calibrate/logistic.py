@@ -221,8 +221,12 @@ def _sandwich(summary: Summary, problem: Problem, solution: Solution) -> Floats:
 
 def _varies(generators: Floats) -> npt.NDArray[np.bool_]:
     """Generators that differ over the data by more than rounding; a saturated sigmoid's do not."""
-    spread = np.ptp(generators, axis=1)
-    varies: npt.NDArray[np.bool_] = spread > _ROUNDING * np.abs(generators).max(axis=1)
+    varies: npt.NDArray[np.bool_] = np.ptp(generators, axis=1) > _ROUNDING * np.maximum(np.abs(generators).max(axis=1), 1)
+    if not varies.any():
+        raise DataError(
+            "scores must differ by more than rounding on the scale of a sigmoid, which Beta is tied to. "
+            "Rescale the scores, or use Gaussian, which does not mind their scale."
+        )
     return varies
 
 

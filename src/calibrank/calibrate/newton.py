@@ -15,7 +15,8 @@ import numpy.typing as npt
 from calibrank.arrays import Floats
 from calibrank.errors import FitError
 
-_GOAL = 1e-13
+_GOAL = 1e-14
+_WANDERING = 1e-11
 _ENOUGH = 1e-8
 _STEPS = 200
 
@@ -76,7 +77,8 @@ def solve(problem: Problem, start: Floats) -> Solution:
         gradient = problem.gradient(point)
         residual = _residual(gradient, point.solution - problem.floors) / scale
         # At the limit of rounding the residual only wanders: stop when it is small and no longer falls.
-        if residual <= _GOAL or (residual <= _ENOUGH and residual > best / 2):
+        settled = residual <= _GOAL or (residual <= _WANDERING and residual > best / 2)
+        if settled or (iteration == _STEPS and residual <= _ENOUGH):
             return Solution(point, point.solution > problem.floors, float(residual), iteration)
         best = min(best, residual)
         step = _bounded_step(gradient, problem.curvature(point), problem.floors - point.solution)

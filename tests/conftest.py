@@ -1,0 +1,11 @@
+"""Test settings: Hypothesis draws the same examples in CI, and many more with --hypothesis-profile=thorough."""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+slow = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
+settings.register_profile("default", max_examples=40, deadline=None, suppress_health_check=slow)
+settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True)
+settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=1000)
+settings.load_profile("ci" if os.environ.get("CI") else "default")
