@@ -20,10 +20,15 @@ _BLOCK = 2**18
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Masses:
-    """Sums over rows, one column a bin; the squares are what sampling errors need."""
+    """Sums over rows, one column a bin; the squares are what sampling errors need.
+
+    The moments (mass times score) keep both the mean score of a bin and that of its positives: with them, the loss
+    of a pooled bin is right to second order in its width.
+    """
 
     positive: Floats
     total: Floats
+    positive_moment: Floats
     moment: Floats
     positive_squared: Floats
     cross: Floats
@@ -34,7 +39,7 @@ class Masses:
 
     @property
     def columns(self) -> tuple[Floats, ...]:
-        """The six sums, in field order."""
+        """The sums, in field order."""
         return tuple(getattr(self, field.name) for field in fields(self))
 
     def take(self, chosen: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> "Masses":
@@ -149,6 +154,14 @@ class Summary:
         return self.masses.total
 
     @property
+    def positive_scores(self) -> Floats:
+        """Mean score of the positive mass of each bin (the bin's mean where it has none)."""
+        if self.exact:
+            return self.scores
+        means = np.divide(self.masses.positive_moment, self.positive, out=self.scores.copy(), where=self.positive > 0)
+        return np.clip(means, self.low, self.high)
+
+    @property
     def exact(self) -> bool:
         """Whether each bin is one distinct score."""
         return self.grid is None
@@ -190,8 +203,9 @@ def _masses(
     positives = add(positive)
     square = np.square(positive)
     squares = positives if np.array_equal(square, positive) else add(square)
+    positive_moment = add(positive * scores)
     if total.strides == (0,) and total.size and total[0] == 1:  # made by _ones: every row counts once
         count = add(None)
-        return Masses(positives, count, add(scores), squares, positives, count)
+        return Masses(positives, count, positive_moment, add(scores), squares, positives, count)
     moment, cross, total_squared = add(total * scores), add(positive * total), add(np.square(total))
-    return Masses(positives, add(total), moment, squares, cross, total_squared)
+    return Masses(positives, add(total), positive_moment, moment, squares, cross, total_squared)

@@ -29,9 +29,9 @@ class Parametric(Calibrator):
 
     def _fit(self, summary: Summary) -> LogisticMap:
         frame = _Frame.of(self.basis, summary)
-        rate = summary.positive.sum() / summary.total.sum()
+        rate = float(summary.positive.sum() / summary.total.sum())
         floors = np.concatenate([[-np.inf], SMALLEST_RISE / frame.rises])
-        problem = Problem(frame.design, summary.positive, summary.total, floors)
+        problem = Problem(frame.design, summary.total, frame.pull, floors, rate)
         solution = solve(problem, np.concatenate([[logit(rate)], floors[1:]]))
         return _as_map(self.name, self.basis, summary, problem, solution, frame.to_raw)
 
@@ -155,7 +155,9 @@ class Temperature(Parametric):
         size = np.sqrt(summary.total @ scores**2 / summary.total.sum())
         width = summary.high - summary.low
         floors = np.array([SMALLEST_RISE * size / width])
-        problem = Problem(scores[None] / size, summary.positive, summary.total, floors)
+        pull = np.array([summary.positive @ summary.positive_scores]) / size
+        rate = float(summary.positive.sum() / summary.total.sum())
+        problem = Problem(scores[None] / size, summary.total, pull, floors, rate)
         solution = solve(problem, floors)
         to_raw = np.array([[summary.low], [width]]) / size
         return _as_map(self.name, self.basis, summary, problem, solution, to_raw)
@@ -166,24 +168,34 @@ class _Frame:
     """Generators in standard units (mean 0, variance 1), and the way back to raw coefficients."""
 
     design: Floats
+    pull: Floats
     rises: Floats
     to_raw: Floats
 
     @classmethod
     def of(cls, basis: Basis, summary: Summary) -> "_Frame":
-        generators = np.array(basis.generators(summary.scores, summary.low, summary.high, NumpyOps()))
+        def at(scores: Floats) -> Floats:
+            return np.array(basis.generators(scores, summary.low, summary.high, NumpyOps()))
+
+        generators = at(summary.scores)
         usable = _varies(generators)
         _require_optimum(summary, generators[usable])
         weights = summary.total / summary.total.sum()
         centre = generators @ weights
         spread = np.sqrt((generators - centre[:, None]) ** 2 @ weights)[usable]
-        standard = (generators[usable] - centre[usable, None]) / spread[:, None]
+        centre = centre[usable]
+
+        def standard(raw: Floats) -> Floats:
+            columns = (raw[usable] - centre[:, None]) / spread[:, None]
+            return np.vstack([np.ones(raw.shape[1]), columns])
+
+        design = standard(generators)
+        positives = design if summary.exact else standard(at(summary.positive_scores))
         to_raw = np.zeros((len(generators) + 1, len(spread) + 1))
-        to_raw[0] = [1, *(-centre[usable] / spread)]
+        to_raw[0] = [1, *(-centre / spread)]
         to_raw[1 + np.flatnonzero(usable), 1 + np.arange(len(spread))] = 1 / spread
-        ends = np.array([summary.low, summary.high])
-        rises = np.diff(np.array(basis.generators(ends, summary.low, summary.high, NumpyOps())))[usable, 0]
-        return cls(np.vstack([np.ones(len(summary)), standard]), rises / spread, to_raw)
+        rises = np.diff(at(np.array([summary.low, summary.high])))[usable, 0]
+        return cls(design, positives @ summary.positive, rises / spread, to_raw)
 
 
 def _as_map(
@@ -243,8 +255,9 @@ def _require_optimum(summary: Summary, generators: Floats) -> None:
         raise _no_optimum(summary, "above the total, as if more than every pair were liked")
     above = np.concatenate([np.cumsum(total[::-1])[-2::-1], [0.0]])
     placed = np.clip(mass - above, 0, total)
-    growth = (generators - generators[:, :1]) @ (placed - positive)
-    if (growth <= _ROUNDING * mass * np.ptp(generators, axis=1)).any():
+    moved = placed - positive
+    heights = generators - generators[:, [np.argmax(placed > 0)]]
+    if (heights @ moved <= _ROUNDING * (np.abs(heights) @ np.abs(moved))).any():
         raise _no_optimum(summary, "as high as it could: scores separate it too well for any finite slope")
 
 

@@ -1,0 +1,98 @@
+"""Laws of summaries and of the grid under them."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import calibrank as cr
+from calibrank.grid import CAPACITY, Grid
+
+scores = st.floats(-1e30, 1e30, allow_subnormal=True)
+
+
+def rows(count: int, seed: int, kind: str) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    shapes = {
+        "normal": rng.normal(0, 1, count),
+        "float32": rng.normal(0, 1, count).astype(np.float32),
+        "narrow": 100 + rng.random(count),
+        "heavy": rng.standard_cauchy(count),
+        "lognormal": np.exp(rng.normal(0, 4, count)),
+        "few": rng.integers(1, 6, count).astype(float),
+    }
+    return shapes[kind]
+
+
+@given(low=scores, high=scores, inner=st.lists(st.floats(0, 1), min_size=2, max_size=20))
+def test_grid_keeps_order_and_fits(low: float, high: float, inner: list[float]) -> None:
+    low, high = min(low, high), max(low, high)
+    grid = Grid.spanning(low, high)
+    inside = np.sort(np.clip([low, high, *(low + t * (high - low) for t in inner)], low, high))
+    keys = grid.keys(inside)
+    assert (np.diff(keys) >= 0).all()
+    assert keys[-1] - keys[0] < CAPACITY
+
+
+@given(values=st.lists(scores, min_size=1, max_size=30), wider=st.floats(1, 1e6))
+def test_grids_nest(values: list[float], wider: float) -> None:
+    """A bin of a fine grid lies in one bin of a coarser one: its inner edge says which."""
+    array = np.array(values)
+    fine = Grid.spanning(array.min(), array.max())
+    far = min(np.abs(array).max() * wider, 1e30)
+    coarse = Grid.spanning(min(array.min(), -far), max(array.max(), far))
+    np.testing.assert_array_equal(coarse.keys(fine.inner_edges(fine.keys(array))), coarse.keys(array))
+    np.testing.assert_array_equal(fine.keys(fine.inner_edges(fine.keys(array))), fine.keys(array))
+
+
+@pytest.mark.parametrize("kind", ["normal", "float32", "narrow", "heavy", "lognormal", "few"])
+@pytest.mark.parametrize("shards", [2, 5])
+def test_any_split_and_order_gives_the_same_summary(kind: str, shards: int) -> None:
+    array = rows(150_000, 1, kind)
+    rng = np.random.default_rng(2)
+    labels = (rng.random(len(array)) < 0.2).astype(float)
+    propensity, weights = rng.uniform(0.1, 1, len(array)), rng.exponential(1, len(array))
+    whole = cr.Summary.of(array, cr.ips(labels, propensity, weights=weights))
+    homes = rng.integers(0, shards, len(array))
+    parts = [
+        cr.Summary.of(array[homes == k], cr.ips(labels[homes == k], propensity[homes == k], weights=weights[homes == k]))
+        for k in rng.permutation(shards)
+    ]
+    merged = parts[0]
+    for part in parts[1:]:
+        merged = merged + part
+    assert merged.rows == whole.rows
+    assert (merged.low, merged.high, merged.grid) == (whole.low, whole.high, whole.grid)
+    np.testing.assert_allclose(merged.scores, whole.scores, rtol=1e-12)
+    for mine, theirs in zip(merged.masses.columns, whole.masses.columns, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["normal", "narrow", "heavy", "lognormal"])
+def test_pooling_barely_moves_a_fit(kind: str) -> None:
+    array = np.unique(rows(300_000, 3, kind))
+    assert not cr.Summary.of(array, np.zeros(len(array))).exact
+    middle, spread = np.median(array), np.subtract(*np.quantile(array, [0.75, 0.25]))
+    truth = 1 / (1 + np.exp(-(np.arcsinh((array - middle) / spread) - 1)))
+    labels = (np.random.default_rng(4).random(len(array)) < truth).astype(float)
+    summary = cr.Summary.of(array, labels)
+    exact = cr.Summary(
+        array, _rowwise(array, labels), len(array), array[0], array[-1], "naive", None, np.empty(0, dtype=np.int64)
+    )
+    for method in (cr.Gaussian(), cr.Platt()):
+        pooled, rowwise = method.fit_summary(summary), method.fit_summary(exact)
+        for name, value in rowwise.parameters.items():
+            assert abs(pooled.parameters[name] - value) < 1e-4 * rowwise.errors[name]
+        assert np.abs(pooled.predict(array) - rowwise.predict(array)).max() < 1e-7
+
+
+def _rowwise(array: np.ndarray, labels: np.ndarray) -> cr.summary.Masses:
+    ones = np.ones_like(array)
+    return cr.summary.Masses(labels, ones, labels * array, array, labels, labels, ones)
+
+
+def test_few_distinct_scores_stay_exact() -> None:
+    array = rows(400_000, 5, "few")
+    summary = cr.Summary.of(array, (array > 3).astype(float))
+    assert summary.exact
+    np.testing.assert_array_equal(summary.scores, [1, 2, 3, 4, 5])
