@@ -4,7 +4,7 @@ import warnings
 from typing import NamedTuple
 
 import numpy as np
-from hypothesis import assume
+from hypothesis import reject
 from hypothesis import strategies as st
 
 import calibrank as cr
@@ -79,12 +79,17 @@ def fit(calibrator: Calibrator, scores: np.ndarray, labels: object) -> cr.Calibr
         try:
             return calibrator.fit(scores, labels)
         except cr.FitError:
-            assume(False)
-            raise
+            reject()
 
 
 def probe(scores: np.ndarray) -> np.ndarray:
     """Scores to ask a map about: within its range, at its ends and far outside, in order."""
     low, high = scores.min(), scores.max()
     width = high - low
-    return np.concatenate([low - width * np.geomspace(1e3, 0.01, 9), np.linspace(low, high, 101), high + width * np.geomspace(0.01, 1e3, 9)])
+    return np.concatenate(
+        [
+            low - width * np.geomspace(1e3, 0.01, 9),
+            np.linspace(low, high, 101),
+            high + width * np.geomspace(0.01, 1e3, 9),
+        ]
+    )

@@ -1,5 +1,6 @@
 """Arrays at the edge: what a user hands in is checked here, once, so the inside can trust it."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -53,7 +54,9 @@ def ids(name: str, values: IdsLike, rows: int | None = None) -> Ids:
     if array.dtype.kind == "f":
         require(np.isfinite(array), name, "be ids (integers or strings)", array, "Drop rows without an id.")
     elif array.dtype.kind == "O":
-        present = np.array([value is not None and value == value for value in array], dtype=bool)
+        present = np.array(
+            [value is not None and not (isinstance(value, float) and math.isnan(value)) for value in array], dtype=bool
+        )
         require(present, name, "be ids (integers or strings)", array, "Drop rows without an id.")
     return array
 
@@ -66,6 +69,12 @@ def require(good: npt.NDArray[np.bool_], name: str, rule: str, values: npt.NDArr
     bad = int(good.size - np.count_nonzero(good))
     more = f" ({bad:,} such rows)" if bad > 1 else ""
     raise DataError(f"{name} must {rule}, got {values.ravel()[row]} at row {row}{more}. {remedy}")
+
+
+def add_up(bins: npt.NDArray[np.integer[Any]], masses: Floats | None, size: int = 0) -> Floats:
+    """The sum of masses in each bin, from bin 0 on; without masses, the number of rows."""
+    sums: npt.NDArray[np.float64] = np.bincount(bins, masses, size).astype(np.float64, copy=False)
+    return sums
 
 
 def score_column(scores: Numbers) -> Floats:

@@ -103,7 +103,3 @@ def _lesson(result: Demo) -> str:
         "exposure but not its level, so the base rate stays unknown: predicted over observed is "
         f"{guessed['CalibrationInTheLarge']:.2f}. A few randomly shown items would settle it.\n"
     )
-
-
-if __name__ == "__main__":
-    main()

@@ -94,7 +94,8 @@ def save_figures(demo: Demo, folder: Path) -> list[Path]:
             label = {"none": "not calibrated", "naive": "naive log loss", "UERM": "UERM (inverse propensity)"}[run.loss]
             panels.setdefault(run.method, {})[label] = run.curve
     first = reliability_grid(panels, "Is 30 % really 30 %? Predicted against true preference, on the diagonal is right")
-    scores = np.linspace(*np.quantile(demo.test.scores, [0.001, 0.999]), 400)
+    low, high = np.quantile(demo.test.scores, [0.001, 0.999]).tolist()
+    scores = np.linspace(low, high, 400)
     second = fitted_functions(scores, _functions(demo, scores), demo.world.probability(scores), "Fitted with UERM")
     paths = [folder / "reliability.png", folder / "functions.png"]
     for figure, path in zip((first, second), paths, strict=True):

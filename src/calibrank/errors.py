@@ -13,7 +13,7 @@ class FitError(CalibrankError, ValueError):
     """The data are well formed but no finite best fit exists; the message says why and what to do."""
 
 
-class MissingExtra(CalibrankError, ImportError):
+class MissingExtra(CalibrankError, ImportError):  # noqa: N818  (reads as what it is)
     """An optional dependency is not installed; the message is the command that installs it."""
 
     def __init__(self, package: str, extra: str) -> None:

@@ -46,7 +46,7 @@ def reliability_grid(panels: Mapping[str, Mapping[str, ReliabilityCurve]], title
     for axes in grid[max(0, len(panels) - columns) : len(panels)]:
         axes.set_xlabel("predicted probability", fontsize=9)
         axes.tick_params(labelbottom=True)
-    for axes in grid[:: columns]:
+    for axes in grid[::columns]:
         axes.set_ylabel("share really liked", fontsize=9)
     handles = [Line2D([], [], color=colour, marker="o", label=label) for label, colour in colours.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(labels), frameon=False)
@@ -75,4 +75,3 @@ def _panel(axes: "Axes", name: str, curves: Mapping[str, ReliabilityCurve], colo
     axes.set_title(name, fontsize=10)
     axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal", xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
     axes.spines[["top", "right"]].set_visible(False)
-

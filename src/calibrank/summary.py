@@ -11,7 +11,8 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from calibrank.arrays import Floats, Numbers, score_column
+from calibrank.arrays import Floats, Numbers, add_up, score_column
+from calibrank.errors import DataError
 from calibrank.grid import CAPACITY, Grid, Keys
 from calibrank.weighting import Evidence, Labels, as_evidence
 
@@ -48,7 +49,7 @@ class Masses:
 
     def gather(self, bins: npt.NDArray[np.integer], size: int) -> "Masses":
         """Add up bins that land in the same one of `size` new bins."""
-        return Masses(*(np.bincount(bins, column, size) for column in self.columns))
+        return Masses(*(add_up(bins, column, size) for column in self.columns))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,6 +78,8 @@ class Summary:
         total = evidence.total
         if total.strides != (0,) and not total.all():
             kept = total > 0
+            if not kept.any():
+                raise DataError(f"weights must not all be zero, got {len(total):,} rows that count for nothing.")
             scores, positive, total = scores[kept], evidence.positive[kept], total[kept]
             evidence = Evidence.trusted(positive, total, evidence.kind)
         if _distinct_at_most(scores, CAPACITY):
@@ -105,9 +108,7 @@ class Summary:
         return cls._on_grid(grid, np.arange(first, last + 1), sums, low, high, len(scores), evidence.kind)
 
     @classmethod
-    def _on_grid(
-        cls, grid: Grid, keys: Keys, sums: Masses, low: float, high: float, rows: int, kind: str
-    ) -> Self:
+    def _on_grid(cls, grid: Grid, keys: Keys, sums: Masses, low: float, high: float, rows: int, kind: str) -> Self:
         occupied = sums.total > 0
         masses = sums.take(occupied)
         means = np.clip(masses.moment / masses.total, low, high)
@@ -127,10 +128,11 @@ class Summary:
                 return Summary._made(merged, _joined(self, other).gather(bins, len(merged)), rows, kind)
         low, high = min(self.low, other.low), max(self.high, other.high)
         grid = Grid.spanning(low, high)
-        keys, bins = np.unique(np.concatenate([s._keys_on(grid) for s in (self, other)]), return_inverse=True)
+        keys, bins = np.unique(np.concatenate([s.keys_on(grid) for s in (self, other)]), return_inverse=True)
         return Summary._on_grid(grid, keys, _joined(self, other).gather(bins, len(keys)), low, high, rows, kind)
 
-    def _keys_on(self, grid: Grid) -> Keys:
+    def keys_on(self, grid: Grid) -> Keys:
+        """Each bin's bin on a grid at least as coarse."""
         if self.grid is None:
             return grid.keys(self.scores)
         return self.keys if self.grid == grid else grid.keys(self.grid.inner_edges(self.keys))
@@ -194,11 +196,9 @@ def _blocks(rows: int, size: int = _BLOCK) -> Iterator[slice]:
     return (slice(start, min(start + size, rows)) for start in range(0, rows, size))
 
 
-def _masses(
-    scores: Floats, positive: Floats, total: Floats, bins: npt.NDArray[np.integer], size: int
-) -> Masses:
+def _masses(scores: Floats, positive: Floats, total: Floats, bins: npt.NDArray[np.integer], size: int) -> Masses:
     def add(weights: Floats | None) -> Floats:
-        return np.bincount(bins, weights, size).astype(np.float64, copy=False)
+        return add_up(bins, weights, size).astype(np.float64, copy=False)
 
     positives = add(positive)
     square = np.square(positive)

@@ -1,6 +1,7 @@
 """Laws over every calibrator."""
 
 import warnings
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -109,7 +110,7 @@ def test_full_exposure_is_naive(member: Calibrator, table: Table) -> None:
 def test_merged_shards_fit_the_same(member: Calibrator, table: Table, cuts: list[float]) -> None:
     whole = fit(member, table.scores, cr.ips(table.labels, table.propensity))
     edges = [0, *sorted({round(cut * len(table.scores)) for cut in cuts} - {0, len(table.scores)}), len(table.scores)]
-    shards = [slice(*pair) for pair in zip(edges, edges[1:], strict=False)]
+    shards = [slice(*pair) for pair in pairwise(edges)]
     summaries = [cr.Summary.of(table.scores[s], cr.ips(table.labels[s], table.propensity[s])) for s in shards]
     merged = summaries[-1]
     for summary in summaries[:-1]:
@@ -134,7 +135,9 @@ def test_interval_holds_the_probability_and_grows_with_the_level(member: Calibra
 
 @every
 @given(table=tables())
-def test_saved_maps_come_back_the_same(member: Calibrator, table: Table, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_saved_maps_come_back_the_same(
+    member: Calibrator, table: Table, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     fitted = fit(member, table.scores, cr.ips(table.labels, table.propensity))
     path = tmp_path_factory.mktemp("maps") / "map.json"
     fitted.save(path)

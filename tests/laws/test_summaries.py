@@ -55,7 +55,9 @@ def test_any_split_and_order_gives_the_same_summary(kind: str, shards: int) -> N
     whole = cr.Summary.of(array, cr.ips(labels, propensity, weights=weights))
     homes = rng.integers(0, shards, len(array))
     parts = [
-        cr.Summary.of(array[homes == k], cr.ips(labels[homes == k], propensity[homes == k], weights=weights[homes == k]))
+        cr.Summary.of(
+            array[homes == k], cr.ips(labels[homes == k], propensity[homes == k], weights=weights[homes == k])
+        )
         for k in rng.permutation(shards)
     ]
     merged = parts[0]

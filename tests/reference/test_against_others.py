@@ -9,8 +9,8 @@ import calibrank as cr
 from calibrank.data.synthetic import GammaScores, GaussianScores, MixedScores, Scores, make_world
 
 
-def sample(rows: int = 3_000, seed: int = 0, scores: Scores = GaussianScores()) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    world = make_world(rows, scores, seed)
+def sample(rows: int = 3_000, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    world = make_world(rows, seed=seed)
     return world.scores, world.preferences, world.propensity
 
 
@@ -71,7 +71,7 @@ def test_ece_and_histogram_are_netcals() -> None:
 
 
 FAMILIES = {
-    "Gaussian": (cr.Gaussian(), lambda s, m: [s**2, s, np.ones_like(s)], lambda e, m: [2 * e, np.ones(2), np.zeros(2)]),
+    "Gaussian": (cr.Gaussian(), lambda s, _: [s**2, s, np.ones_like(s)], lambda e, _: [2 * e, np.ones(2), np.zeros(2)]),
     "Gamma": (
         cr.Gamma(),
         lambda s, m: [np.log(s - m), s - m, np.ones_like(s)],
@@ -109,7 +109,12 @@ def test_constrained_fits_are_scipys_on_the_papers_formulas(family: str, world: 
     if family == "GammaGaussian":
         constraints.append(LinearConstraint([[1, 0, 0, 0]], -np.inf, 0))
     theirs = minimize(
-        loss, np.zeros(design.shape[1]), jac=slope, constraints=constraints, method="SLSQP", options={"maxiter": 5000, "ftol": 1e-14}
+        loss,
+        np.zeros(design.shape[1]),
+        jac=slope,
+        constraints=constraints,
+        method="SLSQP",
+        options={"maxiter": 5000, "ftol": 1e-14},
     )
     ours = member.fit(scores, evidence)
     assert ours.record.loss == pytest.approx(theirs.fun, abs=2e-6)

@@ -31,7 +31,9 @@ def test_worlds_are_the_same_per_seed_and_of_any_size() -> None:
 
 
 @pytest.mark.parametrize(
-    ("member", "shape"), list(zip([cr.Gaussian(), cr.Gamma(), cr.Gaussian()], SHAPES, strict=True)), ids=["Gaussian", "Gamma", "Mixed"]
+    ("member", "shape"),
+    list(zip([cr.Gaussian(), cr.Gamma(), cr.Gaussian()], SHAPES, strict=True)),
+    ids=["Gaussian", "Gamma", "Mixed"],
 )
 def test_uerm_finds_the_truth_and_naive_does_not(member: Calibrator, shape: Scores) -> None:
     world = make_world(300_000, shape, seed=6)
@@ -44,7 +46,9 @@ def test_uerm_finds_the_truth_and_naive_does_not(member: Calibrator, shape: Scor
 
 
 @pytest.mark.parametrize(
-    ("member", "shape"), [(cr.Gaussian(), GaussianScores()), (cr.Gamma(margin=0.001), GammaScores())], ids=["Gaussian", "Gamma"]
+    ("member", "shape"),
+    [(cr.Gaussian(), GaussianScores()), (cr.Gamma(margin=0.001), GammaScores())],
+    ids=["Gaussian", "Gamma"],
 )
 def test_each_family_recovers_its_own_world(member: Calibrator, shape: Scores) -> None:
     world = make_world(400_000, shape, seed=7)

@@ -6,9 +6,9 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import expit, gammaln, softmax
 
-from calibrank.arrays import Floats
-from calibrank.calibrate.calibrator import Calibrator, Desiderata, record_of
-from calibrank.calibrate.steps import Bins, bin_means, effective_rows, halfway_edges
+from calibrank.arrays import Floats, add_up
+from calibrank.calibrate.calibrator import Calibrator, Desiderata
+from calibrank.calibrate.steps import Bins, bin_means, effective_rows, halfway_edges, step_map
 from calibrank.errors import DataError
 from calibrank.maps import StepMap
 from calibrank.summary import Summary
@@ -40,8 +40,7 @@ class Histogram(Calibrator):
         values = np.interp(np.arange(len(edges) + 1), filled, means)
         effective = np.zeros(len(edges) + 1)
         effective[filled] = effective_rows(summary, bins, means)
-        columns = (tuple(column.tolist()) for column in (edges, values, effective))
-        return StepMap(self.name, *columns, record_of(summary))
+        return step_map(self.name, summary, edges, values, effective)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class BBQ(Calibrator):
     Desiderata: any score (the paper's: only [0, 1]); not increasing, not expressive.
 
     >>> BBQ(bins=(2,)).fit([-2.0, -1.0, 1.0, 2.0], [0, 0, 1, 1]).predict([-1.5, 1.5]).round(2)
-    array([0.07, 0.93])
+    array([0.08, 0.92])
     """
 
     meets: ClassVar[Desiderata] = Desiderata(any_score=True, increasing=False, expressive=False)
@@ -73,8 +72,7 @@ class BBQ(Calibrator):
             at = np.searchsorted(model.edges, inside, side="right")
             values += weight * model.values[at]
             doubt += weight / np.maximum(model.effective[at], 1e-12)
-        columns = (tuple(column.tolist()) for column in (edges, np.clip(values, 0, 1), 1 / doubt))
-        return StepMap(self.name, *columns, record_of(summary))
+        return step_map(self.name, summary, edges, np.clip(values, 0, 1), 1 / doubt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +87,7 @@ class _QuantileModel:
     @classmethod
     def of(cls, summary: Summary, count: int) -> "_QuantileModel":
         bins = _equal_mass(summary, count)
-        total = np.bincount(bins, summary.total)
+        total = add_up(bins, summary.total)
         liked = bin_means(summary, bins) * total
         edges = halfway_edges(summary.scores, bins)
         ends = expit(np.concatenate([[-np.inf], edges, [np.inf]]))

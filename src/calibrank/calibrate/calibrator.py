@@ -57,6 +57,7 @@ def record_of(summary: Summary) -> FitRecord:
 
 
 def require_both_classes(summary: Summary) -> None:
+    """Learning needs something liked and something not."""
     if summary.positive.sum() == 0:
         raise FitError(
             f"labels must hold both classes, got no positive in {summary.rows:,} rows. "
@@ -70,6 +71,7 @@ def require_both_classes(summary: Summary) -> None:
 
 
 def require_spread(summary: Summary) -> None:
+    """Scores must tell rows apart."""
     if not summary.low < summary.high:
         raise DataError(
             f"scores must differ from row to row, got only {summary.low:.6g}. "

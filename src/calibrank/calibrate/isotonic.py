@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from calibrank.calibrate.calibrator import Calibrator, Desiderata
-from calibrank.calibrate.steps import step_map
+from calibrank.calibrate.steps import effective_rows, halfway_edges, step_map
 from calibrank.maps import StepMap
 from calibrank.monotone import pool_adjacent_violators
 from calibrank.summary import Summary
@@ -27,4 +27,5 @@ class Isotonic(Calibrator):
     def _fit(self, summary: Summary) -> StepMap:
         blocks = pool_adjacent_violators(summary.positive, summary.total)
         bins = np.repeat(np.arange(len(blocks.starts)), np.diff([*blocks.starts, len(summary)]))
-        return step_map(self.name, summary, bins, blocks.values)
+        edges = halfway_edges(summary.scores, bins)
+        return step_map(self.name, summary, edges, blocks.values, effective_rows(summary, bins, blocks.values))

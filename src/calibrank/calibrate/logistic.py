@@ -1,6 +1,7 @@
 """Parametric calibration: class-conditional score families whose posteriors are logistic."""
 
 import warnings
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -23,9 +24,12 @@ _ROUNDING = 1e-12
 
 
 class Parametric(Calibrator):
-    """Fits a logistic map by exact minimisation of the log loss; `basis` is the shape of its log odds."""
+    """Fits a logistic map by exact minimisation of the log loss."""
 
-    basis: Basis
+    @property
+    @abstractmethod
+    def basis(self) -> Basis:
+        """The shape of the log odds."""
 
     def _fit(self, summary: Summary) -> LogisticMap:
         frame = _Frame.of(self.basis, summary)
@@ -49,7 +53,10 @@ class Platt(Parametric):
     """
 
     meets: ClassVar[Desiderata] = Desiderata(any_score=True, increasing=True, expressive=False)
-    basis: ClassVar[Basis] = Linear()
+
+    @property
+    def basis(self) -> Basis:
+        return Linear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +72,10 @@ class Gaussian(Parametric):
     """
 
     meets: ClassVar[Desiderata] = Desiderata(any_score=True, increasing=True, expressive=True)
-    basis: ClassVar[Basis] = Quadratic()
+
+    @property
+    def basis(self) -> Basis:
+        return Quadratic()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +92,10 @@ class Beta(Parametric):
     """
 
     meets: ClassVar[Desiderata] = Desiderata(any_score=True, increasing=True, expressive=True)
-    basis: ClassVar[Basis] = Softplus()
+
+    @property
+    def basis(self) -> Basis:
+        return Softplus()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +117,7 @@ class Gamma(Parametric):
         _require_margin(self.margin)
 
     @property
-    def basis(self) -> Basis:  # type: ignore[override]  # read-only here, read-only there
-        """Logarithm and line."""
+    def basis(self) -> Basis:
         return Log(self.margin)
 
 
@@ -128,8 +140,7 @@ class GammaGaussian(Parametric):
         _require_margin(self.margin)
 
     @property
-    def basis(self) -> Basis:  # type: ignore[override]  # read-only here, read-only there
-        """Logarithm, line and square."""
+    def basis(self) -> Basis:
         return LogQuadratic(self.margin)
 
 
@@ -145,7 +156,10 @@ class Temperature(Parametric):
     """
 
     meets: ClassVar[Desiderata] = Desiderata(any_score=True, increasing=True, expressive=False)
-    basis: ClassVar[Basis] = Linear()
+
+    @property
+    def basis(self) -> Basis:
+        return Linear()
 
     def _fit(self, summary: Summary) -> LogisticMap:
         scores = summary.scores
@@ -233,7 +247,9 @@ def _sandwich(summary: Summary, problem: Problem, solution: Solution) -> Floats:
 
 def _varies(generators: Floats) -> npt.NDArray[np.bool_]:
     """Generators that differ over the data by more than rounding; a saturated sigmoid's do not."""
-    varies: npt.NDArray[np.bool_] = np.ptp(generators, axis=1) > _ROUNDING * np.maximum(np.abs(generators).max(axis=1), 1)
+    varies: npt.NDArray[np.bool_] = np.ptp(generators, axis=1) > _ROUNDING * np.maximum(
+        np.abs(generators).max(axis=1), 1
+    )
     if not varies.any():
         raise DataError(
             "scores must differ by more than rounding on the scale of a sigmoid, which Beta is tied to. "

@@ -118,10 +118,11 @@ def _residual(gradient: Floats, slack: Floats) -> float:
 def _bounded_step(gradient: Floats, curvature: Floats, floors: Floats) -> Floats:
     """The exact minimiser of gradient @ d + d @ curvature @ d / 2 with d >= floors."""
     steadied = curvature + np.diag(np.diag(curvature) * 1e-14 + 1e-300)
-    best, best_value = np.zeros(len(gradient)), 0.0
+    best: Floats = np.zeros(len(gradient))
+    best_value = 0.0
     for active in _subsets(np.flatnonzero(np.isfinite(floors))):
         step = _step_with(active, gradient, steadied, floors)
-        value = gradient @ step + step @ steadied @ step / 2
+        value = float(gradient @ step + step @ steadied @ step / 2)
         if (step >= floors).all() and value < best_value:
             best, best_value = step, value
             if not active:

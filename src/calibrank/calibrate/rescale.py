@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from calibrank.basis import Linear
-from calibrank.calibrate.calibrator import Calibrator, Desiderata, require_spread, record_of
+from calibrank.calibrate.calibrator import Calibrator, Desiderata, record_of, require_spread
 from calibrank.maps import LogisticMap, RescaleMap
 from calibrank.summary import Summary
 

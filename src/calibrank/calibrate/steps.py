@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from calibrank.arrays import Floats
+from calibrank.arrays import Floats, add_up
 from calibrank.calibrate.calibrator import record_of
 from calibrank.maps import StepMap
 from calibrank.summary import Summary
@@ -21,24 +21,21 @@ def halfway_edges(scores: Floats, bins: Bins) -> Floats:
 
 def bin_means(summary: Summary, bins: Bins) -> Floats:
     """The positive share of each bin, clipped to [0, 1]: inverse-propensity shares may exceed 1."""
-    return np.clip(np.bincount(bins, summary.positive) / np.bincount(bins, summary.total), 0, 1)
+    return np.clip(add_up(bins, summary.positive) / add_up(bins, summary.total), 0, 1)
 
 
 def effective_rows(summary: Summary, bins: Bins, values: Floats) -> Floats:
     """How many unweighted rows would leave as much doubt about each bin's value as its evidence does."""
-    total = np.bincount(bins, summary.total)
-    heard = total**2 / np.bincount(bins, summary.masses.total_squared)
-    variance = np.bincount(bins, summary.squared_residuals(values[bins])) / total**2
+    total = add_up(bins, summary.total)
+    heard = total**2 / add_up(bins, summary.masses.total_squared)
+    variance = add_up(bins, summary.squared_residuals(values[bins])) / total**2
     binomial = values * (1 - values)
     with np.errstate(divide="ignore", invalid="ignore"):
         rows = np.where((binomial > 0) & (variance > 0), binomial / variance, heard)
     return np.minimum(rows, heard)
 
 
-def step_map(name: str, summary: Summary, bins: Bins, values: Floats) -> StepMap:
-    """One step a bin; `bins` numbers the summary's points from 0 in score order."""
-    edges = halfway_edges(summary.scores, bins)
-    effective = effective_rows(summary, bins, values)
-    return StepMap(
-        name, tuple(edges.tolist()), tuple(values.tolist()), tuple(effective.tolist()), record_of(summary)
-    )
+def step_map(name: str, summary: Summary, edges: Floats, values: Floats, effective: Floats) -> StepMap:
+    """A map with one step a value."""
+    edges, values, effective = edges.tolist(), values.tolist(), effective.tolist()
+    return StepMap(name, tuple(edges), tuple(values), tuple(effective), record_of(summary))

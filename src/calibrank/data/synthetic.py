@@ -27,7 +27,7 @@ class Scores(ABC):
 
     @abstractmethod
     def log_ratio(self, scores: Floats) -> Floats:
-        """log density of liked scores less that of disliked scores."""
+        """Log density of liked scores less that of disliked scores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,7 @@ class MixedScores(Scores):
 
     def log_ratio(self, scores: Floats) -> Floats:
         sorts = [
-            np.log(share) + shift * scores - shift**2 / 2
-            for share, shift in zip(self.shares, self.shifts, strict=True)
+            np.log(share) + shift * scores - shift**2 / 2 for share, shift in zip(self.shares, self.shifts, strict=True)
         ]
         return np.logaddexp(*sorts)
 

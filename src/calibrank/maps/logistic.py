@@ -119,7 +119,7 @@ class LogisticMap(CalibrationMap):
 
 def _basis(fields: Fields) -> Basis:
     plain: dict[str, Basis] = {basis.name: basis for basis in (Linear(), Quadratic(), Softplus())}
-    shifted: dict[str, type[Log] | type[LogQuadratic]] = {kind.name: kind for kind in (Log, LogQuadratic)}
+    shifted: dict[str, type[Log | LogQuadratic]] = {kind.name: kind for kind in (Log, LogQuadratic)}
     name = fields.text("name")
     if name in plain:
         fields.only("name")

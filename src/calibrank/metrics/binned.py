@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from calibrank.arrays import Floats, Numbers, probability_column
+from calibrank.arrays import Floats, Numbers, add_up, probability_column
 from calibrank.errors import DataError
 from calibrank.metrics.metric import Additive
 from calibrank.weighting import Evidence, Labels, as_evidence
@@ -48,7 +48,7 @@ class EqualMass(Binning):
 
     def cells(self, probabilities: Floats, evidence: Evidence) -> Cells:
         _, groups = np.unique(probabilities, return_inverse=True)
-        mass = np.bincount(groups, evidence.total)
+        mass = add_up(groups, evidence.total)
         middle = (np.cumsum(mass) - mass / 2) / mass.sum()
         return np.minimum((middle * self.bins).astype(np.intp), self.bins - 1)[groups]
 
@@ -70,11 +70,9 @@ def reliability(probabilities: Numbers, labels: Labels, binning: Binning = Equal
     probabilities = probability_column(probabilities)
     evidence = as_evidence(labels, len(probabilities))
     cells = binning.cells(probabilities, evidence)
-    positive, total, predicted = (np.bincount(cells, term) for term in _sums(probabilities, evidence))
+    positive, total, predicted = (add_up(cells, term) for term in _sums(probabilities, evidence))
     filled = total > 0
-    return ReliabilityCurve(
-        predicted[filled] / total[filled], positive[filled] / total[filled], total[filled]
-    )
+    return ReliabilityCurve(predicted[filled] / total[filled], positive[filled] / total[filled], total[filled])
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,13 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from calibrank.arrays import Floats, Ids, Numbers, probability_column
+from calibrank.arrays import Floats, Ids, Numbers, add_up, probability_column
 from calibrank.metrics.metric import Additive, Better, Metric
 from calibrank.metrics.proper import Brier
 from calibrank.monotone import pool_adjacent_violators
 from calibrank.weighting import Evidence, Labels, as_evidence
+
+_BRIER = Brier()
 
 
 class Decomposition(NamedTuple):
@@ -21,7 +23,7 @@ class Decomposition(NamedTuple):
     uncertainty: float
 
 
-def corp(probabilities: Numbers, labels: Labels, score: Additive = Brier()) -> Decomposition:  # noqa: B008  (frozen)
+def corp(probabilities: Numbers, labels: Labels, score: Additive = _BRIER) -> Decomposition:
     """Split a proper score by recalibrating with the best increasing function: no bins to choose.
 
     >>> corp([0.2, 0.2, 0.8, 0.8], [0, 0, 0, 1]).uncertainty
@@ -39,7 +41,7 @@ class Miscalibration(Metric):
     0.0
     """
 
-    score: Additive = Brier()
+    score: Additive = _BRIER
 
     def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
         return _decompose(probabilities, evidence, self.score).miscalibration
@@ -54,7 +56,7 @@ class Discrimination(Metric):
     """
 
     better: ClassVar[Better] = Better.HIGHER
-    score: Additive = Brier()
+    score: Additive = _BRIER
 
     def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
         return _decompose(probabilities, evidence, self.score).discrimination
@@ -63,8 +65,8 @@ class Discrimination(Metric):
 def _decompose(probabilities: Floats, evidence: Evidence, score: Additive) -> Decomposition:
     heard = evidence.total > 0
     distinct, groups = np.unique(probabilities[heard], return_inverse=True)
-    positive = np.bincount(groups, evidence.positive[heard])
-    total = np.bincount(groups, evidence.total[heard])
+    positive = add_up(groups, evidence.positive[heard])
+    total = add_up(groups, evidence.total[heard])
     pooled = Evidence.trusted(positive, total, evidence.kind)
     blocks = pool_adjacent_violators(positive, total)
     recalibrated = np.repeat(blocks.values, np.diff([*blocks.starts, len(total)]))

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from calibrank.arrays import Floats, Ids, IdsLike, Numbers, ids, probability_column
+from calibrank.arrays import Floats, Ids, IdsLike, Numbers, add_up, ids, probability_column
 from calibrank.errors import DataError
 from calibrank.weighting import Evidence, Labels, as_evidence
 
@@ -66,7 +66,7 @@ class Additive(Metric):
     def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
         cells = self.cells(probabilities, evidence)
         terms = self.terms(probabilities, evidence)
-        return self.compute(np.array([np.bincount(cells, term) for term in terms]))
+        return self.compute(np.array([add_up(cells, term) for term in terms]))
 
 
 def require_users(metric: Metric, users: Ids | None) -> Ids:

@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from calibrank.arrays import Floats, Ids
+from calibrank.arrays import Floats, Ids, add_up
 from calibrank.errors import DataError
 from calibrank.metrics.metric import Better, Metric, require_users
 from calibrank.weighting import Evidence
@@ -107,8 +107,8 @@ class Recall(UserMean):
         probabilities, evidence, users = _heard(probabilities, evidence, users)
         gains = evidence.positive / evidence.total
         rows = lists(probabilities, users)
-        found = np.bincount(rows.user, gains[rows.order] * _share_in_top(rows, self.k))
-        return _defined(users, evidence, found, np.bincount(rows.user, gains[rows.order]))
+        found = add_up(rows.user, gains[rows.order] * _share_in_top(rows, self.k))
+        return _defined(users, evidence, found, add_up(rows.user, gains[rows.order]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,14 +140,14 @@ class TopN(Metric):
         known = None if users is None else users[chosen]
         return self.metric.evaluate(probabilities[chosen], shown, known)
 
-    def select(
-        self, probabilities: Floats, evidence: Evidence, users: Ids
-    ) -> tuple[npt.NDArray[np.intp], Evidence]:
+    def select(self, probabilities: Floats, evidence: Evidence, users: Ids) -> tuple[npt.NDArray[np.intp], Evidence]:
         """The rows shown, and their evidence; rows tied for the last place share it."""
         rows = lists(probabilities, users)
         share = _share_in_top(rows, self.n)
         chosen, share = rows.order[share > 0], share[share > 0]
-        return chosen, Evidence.trusted(evidence.positive[chosen] * share, evidence.total[chosen] * share, evidence.kind)
+        return chosen, Evidence.trusted(
+            evidence.positive[chosen] * share, evidence.total[chosen] * share, evidence.kind
+        )
 
 
 def _share_in_top(rows: Lists, k: int) -> Floats:
@@ -159,7 +159,7 @@ def _discounted(rows: Lists, gains: Floats, k: int) -> Floats:
     discounts = np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(2, k + 2)))])
     first, last = np.minimum(rows.place, k), np.minimum(rows.place + rows.tied, k)
     share = (discounts[last] - discounts[first]) / rows.tied
-    return np.bincount(rows.user, gains[rows.order] * share)
+    return add_up(rows.user, gains[rows.order] * share)
 
 
 def _heard(probabilities: Floats, evidence: Evidence, users: Ids) -> tuple[Floats, Evidence, Ids]:
@@ -172,7 +172,7 @@ def _heard(probabilities: Floats, evidence: Evidence, users: Ids) -> tuple[Float
 
 def _defined(users: Ids, evidence: Evidence, found: Floats, possible: Floats) -> PerUser:
     codes = np.unique(users, return_inverse=True)[1]
-    weight = np.bincount(codes, evidence.total) / np.bincount(codes)
+    weight = add_up(codes, evidence.total) / np.bincount(codes)
     defined = np.flatnonzero(possible > 0)
     return PerUser(defined, found[defined] / possible[defined], weight[defined])
 

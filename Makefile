@@ -1,0 +1,36 @@
+# `make demo` and `make test` set up everything they need from a bare Python 3.11 or newer.
+PYTHON ?= python3
+VENV ?= .venv
+RUN = $(VENV)/bin
+PIP = $(RUN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test lint bench clean
+
+demo: $(VENV)/demo.stamp
+	$(RUN)/calibrank demo
+
+test: $(VENV)/dev.stamp
+	$(RUN)/python -m pytest -q -n auto
+
+lint: $(VENV)/dev.stamp
+	$(RUN)/ruff check .
+	$(RUN)/ruff format --check .
+	$(RUN)/mypy
+	$(RUN)/lint-imports
+
+bench: $(VENV)/dev.stamp
+	$(RUN)/python benchmarks/fit.py
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/demo.stamp: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(PIP) --editable '.[cli]'
+	touch $@
+
+$(VENV)/dev.stamp: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(PIP) --editable '.[dev]'
+	touch $@ $(VENV)/demo.stamp
+
+clean:
+	rm -rf $(VENV) demo
