@@ -19,7 +19,7 @@ lint: $(VENV)/dev.stamp
 	$(RUN)/lint-imports
 
 bench: $(VENV)/dev.stamp
-	$(RUN)/python benchmarks/fit.py
+	$(RUN)/python benchmarks/core.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

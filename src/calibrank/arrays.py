@@ -1,7 +1,7 @@
 """Arrays at the edge: what a user hands in is checked here, once, so the inside can trust it."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,6 +16,8 @@ IdsLike: TypeAlias = npt.NDArray[Any] | Sequence[Any]
 
 LARGEST_SCORE = 1e30
 """Beyond this a score is padding (float32's -3.4e38, float64's -1.8e308), not an opinion."""
+
+_BLOCK = 2**15  # rows checked at a time: temporaries stay in cache
 
 SCORE_RULE = "be finite and within +-1e30"
 SCORE_REMEDY = "Drop padded, masked or missing rows before calibrating: they are not scores."
@@ -52,23 +54,39 @@ def ids(name: str, values: IdsLike, rows: int | None = None) -> Ids:
     if rows is not None and len(array) != rows:
         raise DataError(f"{name} must have one value a row, got {len(array)} values for {rows} rows.")
     if array.dtype.kind == "f":
-        require(np.isfinite(array), name, "be ids (integers or strings)", array, "Drop rows without an id.")
+        require(np.isfinite, name, "be ids (integers or strings)", array, "Drop rows without an id.")
     elif array.dtype.kind == "O":
-        present = np.array(
-            [value is not None and not (isinstance(value, float) and math.isnan(value)) for value in array], dtype=bool
-        )
-        require(present, name, "be ids (integers or strings)", array, "Drop rows without an id.")
+        require(_is_present, name, "be ids (integers or strings)", array, "Drop rows without an id.")
     return array
 
 
-def require(good: npt.NDArray[np.bool_], name: str, rule: str, values: npt.NDArray[Any], remedy: str) -> None:
-    """Raise a `DataError` about the first row that is not good."""
-    if good.all():
+def require(
+    rule: Callable[[Any], npt.NDArray[np.bool_]], name: str, words: str, values: npt.NDArray[Any], remedy: str
+) -> None:
+    """Raise a `DataError` about the first row that breaks a rule; `words` say the rule."""
+    flat = values.reshape(-1)
+    if all(rule(flat[start : start + _BLOCK]).all() for start in range(0, len(flat), _BLOCK)):
         return
-    row = int(np.argmin(good.ravel()))
+    good = rule(flat)
+    row = int(np.argmin(good))
     bad = int(good.size - np.count_nonzero(good))
     more = f" ({bad:,} such rows)" if bad > 1 else ""
-    raise DataError(f"{name} must {rule}, got {values.ravel()[row]} at row {row}{more}. {remedy}")
+    raise DataError(f"{name} must {words}, got {flat[row]} at row {row}{more}. {remedy}")
+
+
+def is_binary(values: Floats) -> npt.NDArray[np.bool_]:
+    """0 or 1: the only numbers that are their own square."""
+    return values * values == values
+
+
+def is_mass(values: Floats) -> npt.NDArray[np.bool_]:
+    """Finite and not negative."""
+    return (values >= 0) & (values < np.inf)
+
+
+def is_probability(values: Floats) -> npt.NDArray[np.bool_]:
+    """Within [0, 1]."""
+    return (values >= 0) & (values <= 1)
 
 
 def add_up(bins: npt.NDArray[np.integer[Any]], masses: Floats | None, size: int = 0) -> Floats:
@@ -90,7 +108,7 @@ def require_scores(scores: Floats) -> None:
     """Check a whole array by its extremes first: a NaN fails both comparisons."""
     if scores.size == 0 or (scores.min() >= -LARGEST_SCORE and scores.max() <= LARGEST_SCORE):
         return
-    require(np.abs(scores) <= LARGEST_SCORE, "scores", SCORE_RULE, scores, SCORE_REMEDY)
+    require(lambda block: np.abs(block) <= LARGEST_SCORE, "scores", SCORE_RULE, scores, SCORE_REMEDY)
 
 
 def probability_column(probabilities: Numbers, rows: int | None = None) -> Floats:
@@ -98,8 +116,13 @@ def probability_column(probabilities: Numbers, rows: int | None = None) -> Float
     array = column("probabilities", probabilities, rows)
     if array.size == 0:
         raise DataError("probabilities must hold at least one row, got none.")
-    require((array >= 0) & (array <= 1), "probabilities", "lie in [0, 1]", array, "Calibrate scores first.")
+    require(is_probability, "probabilities", "lie in [0, 1]", array, "Calibrate scores first.")
     return array
+
+
+def _is_present(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    missing = [value is None or (isinstance(value, float) and math.isnan(value)) for value in values]
+    return ~np.array(missing, dtype=bool)
 
 
 def _sample(array: npt.NDArray[Any]) -> str:

@@ -6,7 +6,7 @@ anywhere can be brought to one grid without touching the rows again.
 """
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +19,25 @@ CAPACITY = 2**16
 """Bins a summary may hold. Scores spread over 31 octaves of both signs still get 10 bits each."""
 
 _OCTAVES = 31
-_MANTISSA = 52
-_BIAS = 1023
-_UNSIGNED = np.int64(2**63 - 1)
+_BLOCK = 2**15  # temporaries stay in cache
+
+
+class _Layout(NamedTuple):
+    """Where a float keeps its sign, exponent and mantissa."""
+
+    float: type[np.floating[Any]]
+    integer: type[np.signedinteger[Any]]
+    mantissa: int
+    bias: int
+    sign: int
+
+    @property
+    def unsigned(self) -> int:
+        return (1 << self.sign) - 1
+
+
+_SINGLE = _Layout(np.float32, np.int32, 23, 127, 31)
+_DOUBLE = _Layout(np.float64, np.int64, 52, 1023, 63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,30 +52,42 @@ class Grid:
         """The finest grid that covers [low, high] with at most `CAPACITY` bins."""
         ends = np.array([low, high], dtype=np.float64)
         top = int(np.frexp(np.abs(ends).max())[1])
-        for bits in range(_MANTISSA, 0, -1):
-            grid = cls(top, bits)
-            first, last = grid.keys(ends)
-            if last - first < CAPACITY:
-                return grid
-        raise AssertionError("one bit a bin always fits")
+        first, last = cls(top, _DOUBLE.mantissa).keys(ends).tolist()
+        # Each bit dropped halves both keys, so their distance tells how many must go, or one less.
+        bits = _DOUBLE.mantissa - max((last - first + 1).bit_length() - CAPACITY.bit_length(), 0)
+        while (last >> (_DOUBLE.mantissa - bits)) - (first >> (_DOUBLE.mantissa - bits)) >= CAPACITY:
+            bits -= 1
+        return cls(top, bits)
 
     @property
     def _floor(self) -> int:
-        return max(self.top - _OCTAVES, 2 - _BIAS)
+        return max(self.top - _OCTAVES, 2 - _DOUBLE.bias)
 
     def keys(self, scores: Floats) -> Keys:
         """The bin of each score; bins are numbered in score order."""
-        numbers = scores + np.float64(0)  # a copy in float64; -0.0 becomes 0.0, so equal scores share a bin
-        bits = numbers.view(np.int64)
-        sign = bits >> 63
-        bits &= _UNSIGNED
-        keys: Keys = bits >> (_MANTISSA - self.bits)
-        keys -= (self._floor + _BIAS - 1) << self.bits
-        if keys.size and keys.min() < 1 << self.bits:
-            small = keys < 1 << self.bits
-            keys[small] = np.floor(np.ldexp(numbers[small], self.bits - self._floor)).astype(np.int64)
-        keys ^= sign  # ~k mirrors a bin to the negative side
+        keys = np.empty(len(scores), dtype=np.int64)
+        self.write_keys(scores, 0, keys)
         return keys
+
+    def write_keys(self, scores: Floats, first: int, keys: Keys) -> None:
+        """Write each score's bin, counted from `first`, into memory that is there already."""
+        for start in range(0, len(scores), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            self._write_block(scores[block], first, keys[block])
+
+    def _write_block(self, scores: Floats, first: int, keys: Keys) -> None:
+        single = scores.dtype == np.float32 and self.bits <= _SINGLE.mantissa
+        layout = _SINGLE if single else _DOUBLE
+        scores = scores.astype(layout.float, copy=False)
+        bits = scores.view(layout.integer)
+        sizes = bits & layout.integer(layout.unsigned)
+        sizes >>= layout.mantissa - self.bits
+        sizes -= layout.integer((self._floor + layout.bias - 1) << self.bits)
+        if sizes.min() < 1 << self.bits:
+            small = np.flatnonzero(sizes < 1 << self.bits)
+            sizes[small] = np.ldexp(np.abs(scores[small]).astype(np.float64), self.bits - self._floor)
+        sizes ^= bits >> layout.sign  # ~k mirrors a bin to the negative side
+        np.subtract(sizes, first, out=keys)
 
     def inner_edges(self, keys: Keys) -> Floats:
         """The score nearest zero in each bin: it lies in the same bin of every coarser grid too."""

@@ -16,7 +16,7 @@ from calibrank.errors import DataError
 from calibrank.grid import CAPACITY, Grid, Keys
 from calibrank.weighting import Evidence, Labels, as_evidence
 
-_BLOCK = 2**18
+_BLOCK = 2**19
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,13 +98,12 @@ class Summary:
         grid = Grid.spanning(low, high)
         first, last = grid.keys(np.array([low, high]))
         size = int(last - first) + 1
-        sums = None
+        sums = Masses(*np.zeros((7, size)))
+        memory = np.empty(min(_BLOCK, len(scores)), dtype=np.int64)
         for rows in _blocks(len(scores)):
-            bins = grid.keys(scores[rows])
-            bins -= first
-            block = _masses(scores[rows], evidence.positive[rows], evidence.total[rows], bins, size)
-            sums = block if sums is None else sums + block
-        assert sums is not None  # noqa: S101  (a table has at least one row)
+            bins = memory[: rows.stop - rows.start]
+            grid.write_keys(scores[rows], int(first), bins)
+            sums = sums + _masses(scores[rows], evidence.positive[rows], evidence.total[rows], bins, size)
         return cls._on_grid(grid, np.arange(first, last + 1), sums, low, high, len(scores), evidence.kind)
 
     @classmethod
@@ -197,15 +196,14 @@ def _blocks(rows: int, size: int = _BLOCK) -> Iterator[slice]:
 
 
 def _masses(scores: Floats, positive: Floats, total: Floats, bins: npt.NDArray[np.integer], size: int) -> Masses:
-    def add(weights: Floats | None) -> Floats:
-        return add_up(bins, weights, size).astype(np.float64, copy=False)
-
-    positives = add(positive)
-    square = np.square(positive)
-    squares = positives if np.array_equal(square, positive) else add(square)
-    positive_moment = add(positive * scores)
-    if total.strides == (0,) and total.size and total[0] == 1:  # made by _ones: every row counts once
-        count = add(None)
-        return Masses(positives, count, positive_moment, add(scores), squares, positives, count)
-    moment, cross, total_squared = add(total * scores), add(positive * total), add(np.square(total))
-    return Masses(positives, add(total), positive_moment, moment, squares, cross, total_squared)
+    liked = np.flatnonzero(positive != 0)  # few rows are, so sums of positive mass cost next to nothing
+    liked_bins, liked_mass = bins[liked], positive[liked]
+    positives = add_up(liked_bins, liked_mass, size)
+    positive_moment = add_up(liked_bins, liked_mass * scores[liked], size)
+    squares = add_up(liked_bins, np.square(liked_mass), size)
+    if total.strides == (0,) and total.size and total[0] == 1:  # made by `naive` or `ips`: every row counts once
+        count = add_up(bins, None, size)
+        return Masses(positives, count, positive_moment, add_up(bins, scores, size), squares, positives, count)
+    cross = add_up(liked_bins, liked_mass * total[liked], size)
+    moment, total_squared = add_up(bins, total * scores, size), add_up(bins, np.square(total), size)
+    return Masses(positives, add_up(bins, total, size), positive_moment, moment, squares, cross, total_squared)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrank.arrays import Floats, Ids, IdsLike, Numbers, column, ids, require
+from calibrank.arrays import Floats, Ids, IdsLike, Numbers, column, ids, is_binary, require
 from calibrank.errors import DataError
 
 
@@ -36,7 +36,7 @@ class Interactions:
         users = ids("users", users)
         items = ids("items", items, len(users))
         labels = np.ones(len(users)) if labels is None else column("labels", labels, len(users))
-        require(labels * labels == labels, "labels", "be 0 or 1", labels, "Turn ratings into likes first.")
+        require(is_binary, "labels", "be 0 or 1", labels, "Turn ratings into likes first.")
         object.__setattr__(self, "users", users)
         object.__setattr__(self, "items", items)
         object.__setattr__(self, "labels", labels)

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import Self, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from calibrank.arrays import Floats, Numbers, column, require
+from calibrank.arrays import Floats, Numbers, column, is_binary, is_mass, require
 from calibrank.errors import DataError
 
 
@@ -28,9 +29,10 @@ class Evidence:
         positive = column("positive", positive)
         total = column("total", total, len(positive))
         remedy = "Evidence is a mass: drop the row or mend its weight."
-        require(_mass(positive), "positive", "be finite and not negative", positive, remedy)
-        require(_mass(total), "total", "be finite and not negative", total, remedy)
-        require((total > 0) | (positive == 0), "total", "be above 0 where positive is", total, remedy)
+        require(is_mass, "positive", "be finite and not negative", positive, remedy)
+        require(is_mass, "total", "be finite and not negative", total, remedy)
+        heard = np.where(positive > 0, total, 1)
+        require(_is_above_0, "total", "be above 0 where positive is", heard, remedy)
         object.__setattr__(self, "positive", positive)
         object.__setattr__(self, "total", total)
         object.__setattr__(self, "kind", kind)
@@ -95,8 +97,12 @@ def as_evidence(labels: Labels, rows: int) -> Evidence:
     return evidence
 
 
-def _mass(values: Floats) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    return (values >= 0) & (values < np.inf)
+def _is_above_0(values: Floats) -> npt.NDArray[np.bool_]:
+    return values > 0
+
+
+def _is_usable(propensity: Floats) -> npt.NDArray[np.bool_]:
+    return (propensity > 0) & (propensity <= 1)
 
 
 def _ones(rows: int) -> Floats:
@@ -106,14 +112,14 @@ def _ones(rows: int) -> Floats:
 def _labels(labels: Numbers) -> Floats:
     array = column("labels", labels)
     remedy = "Turn ratings into likes first, e.g. labels = ratings > 3."
-    require(array * array == array, "labels", "be 0 or 1", array, remedy)
+    require(is_binary, "labels", "be 0 or 1", array, remedy)
     return array
 
 
 def _propensity(propensity: Numbers, rows: int) -> Floats:
     array = column("propensity", propensity, rows)
     remedy = "Clip in the estimator that made it, e.g. Popularity(clip=0.1)."
-    require((array > 0) & (array <= 1), "propensity", "lie in (0, 1]", array, remedy)
+    require(_is_usable, "propensity", "lie in (0, 1]", array, remedy)
     return array
 
 
@@ -121,5 +127,5 @@ def _weighted(positive: Floats, total: Floats, weights: Numbers | None, kind: st
     if weights is None:
         return Evidence.trusted(positive, total, kind)
     array = column("weights", weights, len(positive))
-    require(_mass(array), "weights", "be finite and not negative", array, "Drop the row to ignore it.")
+    require(is_mass, "weights", "be finite and not negative", array, "Drop the row to ignore it.")
     return Evidence.trusted(positive * array, total * array, kind)

@@ -69,9 +69,9 @@ def test_logistic_learns_exposure_from_features() -> None:
 
 def test_logistic_and_known_refuse_unknown_ids() -> None:
     log = cr.Interactions([0], [0])
-    with pytest.raises(cr.DataError, match="items must be row numbers below 9"):
+    with pytest.raises(cr.DataError, match="items must be numbers below 9"):
         Logistic(FEATURES, FEATURES).fit(log).predict([0], [9])
-    with pytest.raises(cr.DataError, match="users must be row numbers of user_features"):
+    with pytest.raises(cr.DataError, match="users must be numbers below 9, got <U1"):
         Logistic(FEATURES, FEATURES).fit(cr.Interactions(["a"], [0]))
     with pytest.raises(cr.DataError, match="users must be numbers below 2"):
         Known([[0.1, 0.2], [0.3, 0.4]]).fit(log).predict([2], [0])

@@ -135,8 +135,11 @@ def _step_with(active: tuple[int, ...], gradient: Floats, curvature: Floats, flo
     step = np.zeros(len(gradient))
     step[list(active)] = floors[list(active)]
     free = [index for index in range(len(gradient)) if index not in active]
-    right = -(gradient + curvature @ step)[free]
-    step[free] = np.linalg.lstsq(curvature[np.ix_(free, free)], right, rcond=1e-15)[0]
+    right, left = -(gradient + curvature @ step)[free], curvature[free][:, free]
+    try:
+        step[free] = np.linalg.solve(left, right)
+    except np.linalg.LinAlgError:  # flat to the last bit in some direction: stay where we are along it
+        step[free] = np.linalg.lstsq(left, right, rcond=1e-15)[0]
     return step
 
 

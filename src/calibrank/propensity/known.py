@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrank.arrays import Floats, Ids, Numbers, floats, require
+from calibrank.arrays import Floats, Ids, Numbers, floats, is_probability, require
 from calibrank.errors import DataError
-from calibrank.propensity.propensity import FittedPropensity, require_probability
+from calibrank.propensity.propensity import FittedPropensity, require_probability, row_numbers
 from calibrank.tables import Interactions
 
 
@@ -25,7 +25,7 @@ class Known(FittedPropensity):
         array = floats("propensity", matrix)
         if array.ndim != 2:
             raise DataError(f"propensity must have one row a user, one column an item, got shape {array.shape}.")
-        require((array >= 0) & (array <= 1), "propensity", "lie in [0, 1]", array, "Divide counts by exposures first.")
+        require(is_probability, "propensity", "lie in [0, 1]", array, "Divide counts by exposures first.")
         require_probability("clip", clip)
         object.__setattr__(self, "matrix", array)
         object.__setattr__(self, "clip", clip)
@@ -35,8 +35,6 @@ class Known(FittedPropensity):
         return self
 
     def _predict(self, users: Ids, items: Ids) -> Floats:
-        for what, values, size in zip(("users", "items"), (users, items), self.matrix.shape, strict=True):
-            if values.dtype.kind not in "iu":
-                raise DataError(f"{what} must be row or column numbers of the matrix, got {values.dtype} values.")
-            require((values >= 0) & (values < size), what, f"be numbers below {size}", values, "Recode the ids.")
-        return np.maximum(self.matrix[users, items], self.clip)
+        rows, columns = self.matrix.shape
+        chosen = self.matrix[row_numbers("users", users, rows), row_numbers("items", items, columns)]
+        return np.maximum(chosen, self.clip)

@@ -4,12 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import expit, logit
 
 from calibrank.arrays import Floats, Ids, Numbers, floats, require
 from calibrank.errors import DataError
-from calibrank.propensity.propensity import FittedPropensity, require_probability
+from calibrank.propensity.propensity import FittedPropensity, require_probability, row_numbers
 from calibrank.tables import Interactions
 
 _LARGEST_GRID = 50_000_000
@@ -44,7 +43,10 @@ class Logistic:
         if len(users) * len(items) > _LARGEST_GRID:
             size = f"{len(users):,} x {len(items):,}"
             raise DataError(f"the world must have at most {_LARGEST_GRID:,} pairs, got {size}. Fit on a sample.")
-        pairs = _codes("user", interactions.users, len(users)), _codes("item", interactions.items, len(items))
+        pairs = (
+            row_numbers("users", interactions.users, len(users)),
+            row_numbers("items", interactions.items, len(items)),
+        )
         observed = np.zeros((len(users), len(items)))
         np.add.at(observed, pairs, 1.0)
         weights = _ridge_logit(users, items, np.minimum(observed, 1), self.ridge)
@@ -63,8 +65,8 @@ class FeatureLogit(FittedPropensity):
     def _predict(self, users: Ids, items: Ids) -> Floats:
         by_user = self.user_features @ self.weights[1 : 1 + self.user_features.shape[1]]
         by_item = self.item_features @ self.weights[1 + self.user_features.shape[1] :]
-        people = _codes("user", users, len(by_user))
-        things = _codes("item", items, len(by_item))
+        people = row_numbers("users", users, len(by_user))
+        things = row_numbers("items", items, len(by_item))
         return np.maximum(expit(self.weights[0] + by_user[people] + by_item[things]), self.clip)
 
 
@@ -72,16 +74,8 @@ def _features(what: str, values: Numbers) -> Floats:
     array = floats(f"{what}_features", values).astype(np.float64)
     if array.ndim != 2:
         raise DataError(f"{what}_features must have one row a {what}, one column a feature, got shape {array.shape}.")
-    require(np.isfinite(array), f"{what}_features", "be finite", array, "Fill in missing features.")
+    require(np.isfinite, f"{what}_features", "be finite", array, "Fill in missing features.")
     return array
-
-
-def _codes(what: str, values: Ids, size: int) -> npt.NDArray[np.intp]:
-    if values.dtype.kind not in "iu":
-        raise DataError(f"{what}s must be row numbers of {what}_features, got {values.dtype} values.")
-    known = (values >= 0) & (values < size)
-    require(known, f"{what}s", f"be row numbers below {size} of {what}_features", values, "Recode the ids.")
-    return values.astype(np.intp)
 
 
 def _ridge_logit(users: Floats, items: Floats, observed: Floats, ridge: float) -> Floats:

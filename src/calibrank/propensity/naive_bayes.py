@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrank.arrays import Numbers, column, require
+from calibrank.arrays import Numbers, column, is_binary, require
 from calibrank.errors import DataError
 from calibrank.propensity.propensity import Constant, require_probability
 from calibrank.tables import Interactions
@@ -28,7 +28,7 @@ class NaiveBayes:
     def __post_init__(self) -> None:
         require_probability("clip", self.clip)
         labels = column("unbiased labels", self.unbiased)
-        require(labels * labels == labels, "unbiased labels", "be 0 or 1", labels, "Turn ratings into likes first.")
+        require(is_binary, "unbiased labels", "be 0 or 1", labels, "Turn ratings into likes first.")
         if not labels.any():
             raise DataError(f"unbiased labels must hold a positive, got none in {len(labels)}. Collect more.")
 
