@@ -41,7 +41,7 @@ from calibrank.metrics import (
     corp,
     reliability,
 )
-from calibrank.summary import Summary
+from calibrank.summary import Summary, SummaryBuilder
 from calibrank.tables import Interactions
 from calibrank.weighting import Evidence, ips, naive, positive_ips
 
@@ -83,6 +83,7 @@ __all__ = [
     "ReleasedMCE",
     "Sigmoid",
     "Summary",
+    "SummaryBuilder",
     "Temperature",
     "TopN",
     "bootstrap",

@@ -95,20 +95,23 @@ def add_up(bins: npt.NDArray[np.integer[Any]], masses: Floats | None, size: int 
     return sums
 
 
-def score_column(scores: Numbers) -> Floats:
-    """Scores to fit on: one dimension, not empty, finite, no padding sentinels."""
+def score_column(scores: Numbers) -> tuple[Floats, float, float]:
+    """Scores to fit on, with the lowest and the highest: one dimension, not empty, finite, no padding sentinels."""
     array = column("scores", scores)
     if array.size == 0:
         raise DataError("scores must hold at least one row, got none.")
-    require_scores(array)
-    return array
+    return array, *require_scores(array)
 
 
-def require_scores(scores: Floats) -> None:
-    """Check a whole array by its extremes first: a NaN fails both comparisons."""
-    if scores.size == 0 or (scores.min() >= -LARGEST_SCORE and scores.max() <= LARGEST_SCORE):
-        return
+def require_scores(scores: Floats) -> tuple[float, float]:
+    """The lowest and the highest score; they tell whether all are fine, for a NaN fails both comparisons."""
+    if scores.size == 0:
+        return 0.0, 0.0
+    low, high = float(scores.min()), float(scores.max())
+    if low >= -LARGEST_SCORE and high <= LARGEST_SCORE:
+        return low, high
     require(lambda block: np.abs(block) <= LARGEST_SCORE, "scores", SCORE_RULE, scores, SCORE_REMEDY)
+    raise AssertionError("a score outside the bounds was not found")
 
 
 def probability_column(probabilities: Numbers, rows: int | None = None) -> Floats:

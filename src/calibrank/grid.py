@@ -22,7 +22,7 @@ _OCTAVES = 31
 _BLOCK = 2**15  # temporaries stay in cache
 
 
-class _Layout(NamedTuple):
+class Layout(NamedTuple):
     """Where a float keeps its sign, exponent and mantissa."""
 
     float: type[np.floating[Any]]
@@ -33,11 +33,12 @@ class _Layout(NamedTuple):
 
     @property
     def unsigned(self) -> int:
+        """The bits without the sign."""
         return (1 << self.sign) - 1
 
 
-_SINGLE = _Layout(np.float32, np.int32, 23, 127, 31)
-_DOUBLE = _Layout(np.float64, np.int64, 52, 1023, 63)
+_SINGLE = Layout(np.float32, np.int32, 23, 127, 31)
+_DOUBLE = Layout(np.float64, np.int64, 52, 1023, 63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +61,17 @@ class Grid:
         return cls(top, bits)
 
     @property
-    def _floor(self) -> int:
+    def floor(self) -> int:
+        """The octave below which bins are equally wide."""
         return max(self.top - _OCTAVES, 2 - _DOUBLE.bias)
+
+    def layout(self, scores: Floats) -> "Layout":
+        """How to read the scores' bits: as float32 where they are and that is fine enough."""
+        return _SINGLE if scores.dtype == np.float32 and self.bits <= _SINGLE.mantissa else _DOUBLE
+
+    def offset(self, layout: "Layout") -> int:
+        """What to take off the leading bits of a float so that bins count from 0."""
+        return (self.floor + layout.bias - 1) << self.bits
 
     def keys(self, scores: Floats) -> Keys:
         """The bin of each score; bins are numbered in score order."""
@@ -76,16 +86,15 @@ class Grid:
             self._write_block(scores[block], first, keys[block])
 
     def _write_block(self, scores: Floats, first: int, keys: Keys) -> None:
-        single = scores.dtype == np.float32 and self.bits <= _SINGLE.mantissa
-        layout = _SINGLE if single else _DOUBLE
+        layout = self.layout(scores)
         scores = scores.astype(layout.float, copy=False)
         bits = scores.view(layout.integer)
         sizes = bits & layout.integer(layout.unsigned)
         sizes >>= layout.mantissa - self.bits
-        sizes -= layout.integer((self._floor + layout.bias - 1) << self.bits)
+        sizes -= layout.integer(self.offset(layout))
         if sizes.min() < 1 << self.bits:
             small = np.flatnonzero(sizes < 1 << self.bits)
-            sizes[small] = np.ldexp(np.abs(scores[small]).astype(np.float64), self.bits - self._floor)
+            sizes[small] = np.ldexp(np.abs(scores[small]).astype(np.float64), self.bits - self.floor)
         sizes ^= bits >> layout.sign  # ~k mirrors a bin to the negative side
         np.subtract(sizes, first, out=keys)
 
@@ -94,5 +103,5 @@ class Grid:
         sign = keys >> 63
         size = keys ^ sign
         octave = np.maximum((size >> self.bits) - 1, 0)
-        edges = np.ldexp((size - (octave << self.bits)).astype(np.float64), self._floor - self.bits + octave)
+        edges = np.ldexp((size - (octave << self.bits)).astype(np.float64), self.floor - self.bits + octave)
         return np.where(sign < 0, -np.maximum(edges, np.ldexp(1.0, -1074)), edges)

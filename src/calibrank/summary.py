@@ -4,52 +4,26 @@ Rows with equal scores can be summed without changing any answer. Up to `CAPACIT
 therefore exact; beyond that, scores sharing the leading bits of a `Grid` are pooled at their mean score.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
-from typing import Self
+import io
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
-from calibrank.arrays import Floats, Numbers, add_up, score_column
+from calibrank.arrays import Floats, Numbers, score_column
+from calibrank.documents import write_whole
 from calibrank.errors import DataError
 from calibrank.grid import CAPACITY, Grid, Keys
+from calibrank.pooling import COMPILED_FROM, Masses, Table, counts_once, pool_bins
 from calibrank.weighting import Evidence, Labels, as_evidence
 
-_BLOCK = 2**19
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Masses:
-    """Sums over rows, one column a bin; the squares are what sampling errors need.
-
-    The moments (mass times score) keep both the mean score of a bin and that of its positives: with them, the loss
-    of a pooled bin is right to second order in its width.
-    """
-
-    positive: Floats
-    total: Floats
-    positive_moment: Floats
-    moment: Floats
-    positive_squared: Floats
-    cross: Floats
-    total_squared: Floats
-
-    def __add__(self, other: "Masses") -> "Masses":
-        return Masses(*(mine + theirs for mine, theirs in zip(self.columns, other.columns, strict=True)))
-
-    @property
-    def columns(self) -> tuple[Floats, ...]:
-        """The sums, in field order."""
-        return tuple(getattr(self, field.name) for field in fields(self))
-
-    def take(self, chosen: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> "Masses":
-        """Only the chosen bins."""
-        return Masses(*(column[chosen] for column in self.columns))
-
-    def gather(self, bins: npt.NDArray[np.integer], size: int) -> "Masses":
-        """Add up bins that land in the same one of `size` new bins."""
-        return Masses(*(add_up(bins, column, size) for column in self.columns))
+_BLOCK = 2**20
+_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,68 +47,93 @@ class Summary:
     @classmethod
     def of(cls, scores: Numbers, labels: Labels) -> Self:
         """Pool one table; rows of no weight are left out."""
-        scores = score_column(scores)
-        evidence = as_evidence(labels, len(scores))
-        total = evidence.total
-        if total.strides != (0,) and not total.all():
-            kept = total > 0
-            if not kept.any():
-                raise DataError(f"weights must not all be zero, got {len(total):,} rows that count for nothing.")
-            scores, positive, total = scores[kept], evidence.positive[kept], total[kept]
-            evidence = Evidence.trusted(positive, total, evidence.kind)
+        scores, evidence, low, high = _heard(scores, labels)
         if _distinct_at_most(scores, CAPACITY):
             return cls._exact(scores, evidence)
-        return cls._pooled(scores, evidence)
+        table = Table.spanning(low, high)
+        table.pool(scores, evidence, compiled=len(scores) >= COMPILED_FROM)
+        return cls.of_table(table, low, high, len(scores), evidence.kind)
 
     @classmethod
     def _exact(cls, scores: Floats, evidence: Evidence) -> Self:
+        if len(scores) > _BLOCK:
+            halves = slice(0, len(scores) // 2), slice(len(scores) // 2, None)
+            first, second = (cls._exact(scores[half], evidence.rows(half)) for half in halves)
+            return first + second
         distinct, bins = np.unique(scores.astype(np.float64) + 0.0, return_inverse=True)
-        masses = _masses(distinct[bins], evidence.positive, evidence.total, bins, len(distinct))
+        masses = pool_bins(distinct[bins], evidence, bins, len(distinct))
         return cls._made(distinct, masses, len(scores), evidence.kind)
 
     @classmethod
-    def _pooled(cls, scores: Floats, evidence: Evidence) -> Self:
-        low, high = float(scores.min()), float(scores.max())
-        grid = Grid.spanning(low, high)
-        first, last = grid.keys(np.array([low, high]))
-        size = int(last - first) + 1
-        sums = Masses(*np.zeros((7, size)))
-        memory = np.empty(min(_BLOCK, len(scores)), dtype=np.int64)
-        for rows in _blocks(len(scores)):
-            bins = memory[: rows.stop - rows.start]
-            grid.write_keys(scores[rows], int(first), bins)
-            sums = sums + _masses(scores[rows], evidence.positive[rows], evidence.total[rows], bins, size)
-        return cls._on_grid(grid, np.arange(first, last + 1), sums, low, high, len(scores), evidence.kind)
-
-    @classmethod
-    def _on_grid(cls, grid: Grid, keys: Keys, sums: Masses, low: float, high: float, rows: int, kind: str) -> Self:
-        occupied = sums.total > 0
-        masses = sums.take(occupied)
+    def of_table(cls, table: Table, low: float, high: float, rows: int, kind: str) -> Self:
+        """The filled bins of a table."""
+        occupied = np.flatnonzero(table.every[:, 0] > 0)
+        masses = table.masses().take(occupied)
         means = np.clip(masses.moment / masses.total, low, high)
-        return cls(means, masses, rows, low, high, kind, grid, keys[occupied])
+        return cls(means, masses, rows, low, high, kind, table.grid, occupied + table.first)
 
     @classmethod
     def _made(cls, scores: Floats, masses: Masses, rows: int, kind: str) -> Self:
         low, high = (float(scores[0]), float(scores[-1])) if len(scores) else (np.nan, np.nan)
         return cls(scores, masses, rows, low, high, kind, None, np.empty(0, dtype=np.int64))
 
-    def __add__(self, other: "Summary") -> "Summary":
+    def __add__(self, other: Self) -> Self:
         kind = self.kind if self.kind == other.kind else "mixed"
         rows = self.rows + other.rows
         if self.grid is None and other.grid is None:
             merged, bins = np.unique(np.concatenate([self.scores, other.scores]), return_inverse=True)
             if len(merged) <= CAPACITY:
-                return Summary._made(merged, _joined(self, other).gather(bins, len(merged)), rows, kind)
+                return self._made(merged, _joined(self, other).gather(bins, len(merged)), rows, kind)
         low, high = min(self.low, other.low), max(self.high, other.high)
-        grid = Grid.spanning(low, high)
-        keys, bins = np.unique(np.concatenate([s.keys_on(grid) for s in (self, other)]), return_inverse=True)
-        return Summary._on_grid(grid, keys, _joined(self, other).gather(bins, len(keys)), low, high, rows, kind)
+        table = Table.spanning(low, high)
+        for part in (self, other):
+            part.pour(table)
+        return self.of_table(table, low, high, rows, kind)
 
-    def keys_on(self, grid: Grid) -> Keys:
-        """Each bin's bin on a grid at least as coarse."""
-        if self.grid is None:
-            return grid.keys(self.scores)
-        return self.keys if self.grid == grid else grid.keys(self.grid.inner_edges(self.keys))
+    def update(self, scores: Numbers, labels: Labels) -> Self:
+        """The summary with one more batch of rows; for many batches, `SummaryBuilder` is faster."""
+        return self + self.of(scores, labels)
+
+    def pour(self, table: Table) -> None:
+        """Add all that is here to a table whose grid is at least as coarse."""
+        inner = self.scores if self.grid is None else self.grid.inner_edges(self.keys)
+        bins, homes = np.unique(table.grid.keys(inner) - table.first, return_inverse=True)
+        table.add(self.masses.gather(homes, len(bins)), bins)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write a checkpoint, whole or not at all: arrays only (NumPy's npz), read back by `Summary.load`."""
+        grid = [] if self.grid is None else [self.grid.top, self.grid.bits]
+        arrays: dict[str, Any] = {"scores": self.scores, "keys": self.keys, "masses": np.array(self.masses.columns)}
+        arrays |= {"rows": self.rows, "low": self.low, "high": self.high, "grid": grid, "kind": np.array(self.kind)}
+        memory = io.BytesIO()
+        np.savez(memory, version=np.array(_VERSION), **arrays)
+        write_whole(Path(path), memory.getvalue())
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """Read a checkpoint, to go on from or to merge with others.
+
+        >>> import tempfile, pathlib
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "monday.npz"
+        >>> Summary.of([0.1, 0.5], [0, 1]).save(path)
+        >>> Summary.load(path) + Summary.of([0.7], [1])
+        Summary(3 rows in 3 bins over [0.1, 0.7], positive=2, total=3, kind='naive')
+        """
+        content = io.BytesIO(Path(path).read_bytes())
+        try:
+            with np.load(content, allow_pickle=False) as file:
+                return cls._read(file)
+        except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            raise DataError(f"{path} must be a summary that calibrank saved: {error}. Make it again.") from None
+
+    @classmethod
+    def _read(cls, file: Mapping[str, Any]) -> Self:
+        if int(file["version"]) > _VERSION:
+            raise ValueError(f"its version is {int(file['version'])}, upgrade calibrank")
+        grid = Grid(*file["grid"].astype(int).tolist()) if len(file["grid"]) else None
+        masses = Masses(*file["masses"])
+        numbers = int(file["rows"]), float(file["low"]), float(file["high"])
+        return cls(file["scores"], masses, *numbers, str(file["kind"]), grid, file["keys"])
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -174,6 +173,76 @@ class Summary:
         return np.maximum(squares + probabilities**2 * masses.total_squared, 0)
 
 
+class SummaryBuilder:
+    """Adds up batches of rows into one summary, in memory that does not grow with them.
+
+    >>> builder = SummaryBuilder()
+    >>> for scores, labels in ([0.1, 0.5], [0, 1]), ([0.5, 0.9], [0, 1]):
+    ...     builder.update(scores, labels)
+    >>> builder.summary()
+    Summary(4 rows in 3 bins over [0.1, 0.9], positive=2, total=4, kind='naive')
+    """
+
+    def __init__(self) -> None:
+        self._few: Summary | None = None
+        self._many: _Bins | None = None
+
+    def update(self, scores: Numbers, labels: Labels) -> None:
+        """Add a batch; batches of 100,000 rows or more are handled at full speed."""
+        if self._many is not None:
+            self._many.add(*_heard(scores, labels))
+            return
+        batch = Summary.of(scores, labels)
+        merged = batch if self._few is None else self._few + batch
+        if merged.exact:
+            self._few = merged
+        else:
+            self._many = _Bins(merged)
+
+    def summary(self) -> Summary:
+        """All batches so far."""
+        if self._many is not None:
+            return self._many.summary()
+        if self._few is None:
+            raise DataError("a summary must hold at least one row, got no batch.")
+        return self._few
+
+
+class _Bins:
+    """A table of bins that grows with the range of scores it has seen."""
+
+    def __init__(self, summary: Summary) -> None:
+        self.low, self.high, self.rows, self.kind = summary.low, summary.high, summary.rows, summary.kind
+        self.table = Table.spanning(self.low, self.high)
+        summary.pour(self.table)
+
+    def add(self, scores: Floats, evidence: Evidence, low: float, high: float) -> None:
+        if low < self.low or high > self.high:
+            old = self.summary()
+            self.low, self.high = min(low, self.low), max(high, self.high)
+            self.table = Table.spanning(self.low, self.high)
+            old.pour(self.table)
+        self.rows += len(scores)
+        self.kind = self.kind if self.kind == evidence.kind else "mixed"
+        self.table.pool(scores, evidence, compiled=self.rows >= COMPILED_FROM)
+
+    def summary(self) -> Summary:
+        return Summary.of_table(self.table, self.low, self.high, self.rows, self.kind)
+
+
+def _heard(scores: Numbers, labels: Labels) -> tuple[Floats, Evidence, float, float]:
+    """Checked scores and evidence, without rows of no weight, and the lowest and the highest score."""
+    scores, low, high = score_column(scores)
+    evidence = as_evidence(labels, len(scores))
+    if counts_once(evidence.total) or evidence.total.all():
+        return scores, evidence, low, high
+    kept = evidence.total > 0
+    if not kept.any():
+        raise DataError(f"weights must not all be zero, got {len(scores):,} rows that count for nothing.")
+    scores = scores[kept]
+    return scores, evidence.rows(kept), float(scores.min()), float(scores.max())
+
+
 def _joined(first: Summary, second: Summary) -> Masses:
     pairs = zip(first.masses.columns, second.masses.columns, strict=True)
     return Masses(*(np.concatenate(pair) for pair in pairs))
@@ -184,7 +253,7 @@ def _distinct_at_most(scores: Floats, limit: int) -> bool:
     if len(scores) <= limit:
         return True
     seen = np.unique(scores[: limit + limit // 8])
-    for rows in _blocks(len(scores), 2**20):
+    for rows in _blocks(len(scores)):
         if len(seen) > limit:
             return False
         seen = np.union1d(seen, scores[rows])
@@ -193,17 +262,3 @@ def _distinct_at_most(scores: Floats, limit: int) -> bool:
 
 def _blocks(rows: int, size: int = _BLOCK) -> Iterator[slice]:
     return (slice(start, min(start + size, rows)) for start in range(0, rows, size))
-
-
-def _masses(scores: Floats, positive: Floats, total: Floats, bins: npt.NDArray[np.integer], size: int) -> Masses:
-    liked = np.flatnonzero(positive != 0)  # few rows are, so sums of positive mass cost next to nothing
-    liked_bins, liked_mass = bins[liked], positive[liked]
-    positives = add_up(liked_bins, liked_mass, size)
-    positive_moment = add_up(liked_bins, liked_mass * scores[liked], size)
-    squares = add_up(liked_bins, np.square(liked_mass), size)
-    if total.strides == (0,) and total.size and total[0] == 1:  # made by `naive` or `ips`: every row counts once
-        count = add_up(bins, None, size)
-        return Masses(positives, count, positive_moment, add_up(bins, scores, size), squares, positives, count)
-    cross = add_up(liked_bins, liked_mass * total[liked], size)
-    moment, total_squared = add_up(bins, total * scores, size), add_up(bins, np.square(total), size)
-    return Masses(positives, add_up(bins, total, size), positive_moment, moment, squares, cross, total_squared)

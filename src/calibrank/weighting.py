@@ -1,7 +1,7 @@
 """Evidence: all that is left of labels, propensities and weights once they reach the mathematics."""
 
 from dataclasses import dataclass
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,10 @@ class Evidence:
     def __repr__(self) -> str:
         masses = f"positive={self.positive.sum():.6g}, total={self.total.sum():.6g}"
         return f"Evidence({len(self):,} rows, {masses}, kind={self.kind!r})"
+
+    def rows(self, chosen: slice | npt.NDArray[Any]) -> "Evidence":
+        """The evidence of some rows."""
+        return Evidence.trusted(self.positive[chosen], self.total[chosen], self.kind)
 
     @classmethod
     def trusted(cls, positive: Floats, total: Floats, kind: str) -> Self:

@@ -1,5 +1,7 @@
 """Laws of summaries and of the grid under them."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 
 import calibrank as cr
 from calibrank.grid import CAPACITY, Grid
+from calibrank.pooling import Masses, Table
 
 scores = st.floats(-1e30, 1e30, allow_subnormal=True)
 
@@ -63,11 +66,7 @@ def test_any_split_and_order_gives_the_same_summary(kind: str, shards: int) -> N
     merged = parts[0]
     for part in parts[1:]:
         merged = merged + part
-    assert merged.rows == whole.rows
-    assert (merged.low, merged.high, merged.grid) == (whole.low, whole.high, whole.grid)
-    np.testing.assert_allclose(merged.scores, whole.scores, rtol=1e-12)
-    for mine, theirs in zip(merged.masses.columns, whole.masses.columns, strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-12)
+    same(merged, whole)
 
 
 @pytest.mark.parametrize("kind", ["normal", "narrow", "heavy", "lognormal"])
@@ -88,9 +87,9 @@ def test_pooling_barely_moves_a_fit(kind: str) -> None:
         assert np.abs(pooled.predict(array) - rowwise.predict(array)).max() < 1e-7
 
 
-def _rowwise(array: np.ndarray, labels: np.ndarray) -> cr.summary.Masses:
+def _rowwise(array: np.ndarray, labels: np.ndarray) -> Masses:
     ones = np.ones_like(array)
-    return cr.summary.Masses(labels, ones, labels * array, array, labels, labels, ones)
+    return Masses(labels, ones, labels * array, array, labels, labels, ones)
 
 
 def test_few_distinct_scores_stay_exact() -> None:
@@ -98,3 +97,64 @@ def test_few_distinct_scores_stay_exact() -> None:
     summary = cr.Summary.of(array, (array > 3).astype(float))
     assert summary.exact
     np.testing.assert_array_equal(summary.scores, [1, 2, 3, 4, 5])
+
+
+@pytest.mark.parametrize("kind", ["normal", "float32", "narrow", "heavy", "lognormal", "few"])
+def test_a_stream_of_batches_is_one_table(kind: str) -> None:
+    array = rows(200_000, 6, kind)
+    rng = np.random.default_rng(7)
+    labels, weights = (rng.random(len(array)) < 0.2).astype(float), rng.exponential(1, len(array))
+    builder = cr.SummaryBuilder()
+    for start in range(0, len(array), 37_000):
+        batch = slice(start, start + 37_000)
+        builder.update(array[batch], cr.naive(labels[batch], weights=weights[batch]))
+    same(builder.summary(), cr.Summary.of(array, cr.naive(labels, weights=weights)))
+
+
+@pytest.mark.parametrize("kind", ["normal", "float32", "narrow", "heavy", "lognormal"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_compiled_pooling_is_numpys(kind: str, weighted: bool) -> None:
+    pytest.importorskip("numba")
+    array = rows(100_000, 8, kind)
+    rng = np.random.default_rng(9)
+    labels, propensity = (rng.random(len(array)) < 0.2).astype(float), rng.uniform(0.1, 1, len(array))
+    evidence = cr.ips(labels, propensity, weights=rng.exponential(1, len(array)) if weighted else None)
+    tables = [Table.spanning(float(array.min()), float(array.max())) for _ in range(2)]
+    for table, compiled in zip(tables, (False, True), strict=True):
+        table.pool(array, evidence, compiled=compiled)
+        table.pool(array[:1000], evidence.rows(slice(0, 1000)), compiled=compiled)
+    for mine, theirs in zip(tables[0].masses().columns, tables[1].masses().columns, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-12, atol=1e-12 * np.abs(theirs).max())
+
+
+@pytest.mark.parametrize("kind", ["normal", "few"])
+def test_checkpoints_come_back_and_merge(kind: str, tmp_path: Path) -> None:
+    array = rows(100_000, 10, kind)
+    labels = (np.random.default_rng(0).random(len(array)) < 0.2).astype(float)
+    first, second = (cr.Summary.of(array[part], labels[part]) for part in (slice(0, 60_000), slice(60_000, None)))
+    first.save(tmp_path / "first.npz")
+    same(cr.Summary.load(tmp_path / "first.npz") + second, cr.Summary.of(array, labels))
+    damaged = (tmp_path / "first.npz").read_bytes()[:-200]
+    (tmp_path / "damaged.npz").write_bytes(damaged)
+    with pytest.raises(cr.DataError, match="must be a summary that calibrank saved"):
+        cr.Summary.load(tmp_path / "damaged.npz")
+
+
+def same(mine: cr.Summary, theirs: cr.Summary) -> None:
+    assert (mine.rows, mine.low, mine.high, mine.grid) == (theirs.rows, theirs.low, theirs.high, theirs.grid)
+    np.testing.assert_allclose(mine.scores, theirs.scores, rtol=1e-12, atol=1e-300)
+    for one, other in zip(mine.masses.columns, theirs.masses.columns, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-11)
+
+
+def test_a_float32_table_of_millions_is_right_to_float32() -> None:
+    pytest.importorskip("numba")
+    scores = np.random.default_rng(0).normal(0, 2, 3_100_000).astype(np.float32)
+    scores[:2] = [-40, 40]  # beyond the fitted range
+    small = slice(0, 20_000)
+    for method in (cr.Gaussian(), cr.Platt()):
+        fitted = method.fit(np.arange(-5.0, 5.0, 0.01), (np.arange(1000) % 10 < np.arange(1000) / 100).astype(float))
+        assert np.abs(fitted.predict(scores)[small] / fitted.predict(scores[small]) - 1).max() < 3e-6
+    scores[7] = np.nan
+    with pytest.raises(cr.DataError, match="got nan at row 7"):
+        fitted.predict(scores)

@@ -65,19 +65,23 @@ class CalibrationMap(ABC):
     record: FitRecord
 
     def predict(self, scores: Numbers) -> Floats:
-        """Probabilities of preference, in the shape and float type of the scores."""
-        return _blockwise(self._probabilities, scores)
+        """Probabilities of preference, in the shape and float type of the scores.
+
+        With numba installed, float32 tables of millions of rows are computed in float32, which is as fast as copying
+        them a few times and right to about 2e-6 of each probability; all else is computed in float64.
+        """
+        return blockwise(self._probabilities, scores)
 
     def log_odds(self, scores: Numbers) -> Floats:
         """Log odds as float64: they keep the order where probabilities round to 0 or 1."""
-        return _blockwise(self._log_odds, scores, np.dtype(np.float64))
+        return blockwise(self._log_odds, scores, np.dtype(np.float64))
 
     def interval(self, scores: Numbers, level: float = 0.95) -> Interval:
         """Where the probability lies with confidence `level`, sampling error of the fit alone considered."""
         if not 0 < level < 1:
             raise DataError(f"level must lie in (0, 1), got {level}. Use e.g. 0.95.")
-        low = _blockwise(lambda block: self._ends(block, level)[0], scores)
-        high = _blockwise(lambda block: self._ends(block, level)[1], scores)
+        low = blockwise(lambda block: self._ends(block, level)[0], scores)
+        high = blockwise(lambda block: self._ends(block, level)[1], scores)
         return Interval(low, high)
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -104,9 +108,10 @@ class CalibrationMap(ABC):
     def _content(self) -> dict[str, Any]: ...
 
 
-def _blockwise(
+def blockwise(
     function: Callable[[Floats], Floats], scores: Numbers, dtype: "np.dtype[np.float64] | None" = None
 ) -> Floats:
+    """Apply a function to scores of any shape, a block at a time."""
     array = floats("scores", scores)
     require_scores(array)
     flat = array.reshape(-1)

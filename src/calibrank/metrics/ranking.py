@@ -166,7 +166,7 @@ def _heard(probabilities: Floats, evidence: Evidence, users: Ids) -> tuple[Float
     heard = evidence.total > 0
     if heard.all():
         return probabilities, evidence, users
-    kept = Evidence.trusted(evidence.positive[heard], evidence.total[heard], evidence.kind)
+    kept = evidence.rows(heard)
     return probabilities[heard], kept, users[heard]
 
 

@@ -51,7 +51,7 @@ def bootstrap(
     heard = evidence.total > 0
     if not heard.all():
         probabilities, known = probabilities[heard], known[heard]
-        evidence = Evidence.trusted(evidence.positive[heard], evidence.total[heard], evidence.kind)
+        evidence = evidence.rows(heard)
     value = metric.evaluate(probabilities, evidence, known)
     draws = _draws(len(np.unique(known)), resamples, np.random.default_rng(rng))
     replicates = np.array([x for x in _replicates(metric, probabilities, evidence, known, draws) if np.isfinite(x)])

@@ -1,0 +1,129 @@
+"""Pooling rows into a grid of bins, in cache-sized blocks of numpy or, for millions of rows, in compiled code."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrank.arrays import Floats, add_up
+from calibrank.errors import MissingExtra
+from calibrank.grid import Grid
+from calibrank.weighting import Evidence
+
+COMPILED_FROM = 3_000_000
+"""Rows from which compiled code, if numba is there, is worth starting."""
+
+_BLOCK = 2**19
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Masses:
+    """Sums over rows, one column a bin; the squares are what sampling errors need.
+
+    The moments (mass times score) keep both the mean score of a bin and that of its positives: with them, the loss
+    of a pooled bin is right to second order in its width.
+    """
+
+    positive: Floats
+    total: Floats
+    positive_moment: Floats
+    moment: Floats
+    positive_squared: Floats
+    cross: Floats
+    total_squared: Floats
+
+    @property
+    def columns(self) -> tuple[Floats, ...]:
+        """The sums, in field order."""
+        return tuple(getattr(self, field.name) for field in fields(self))
+
+    def take(self, chosen: npt.NDArray[np.integer[Any]] | npt.NDArray[np.bool_]) -> "Masses":
+        """Only the chosen bins."""
+        return Masses(*(column[chosen] for column in self.columns))
+
+    def gather(self, bins: npt.NDArray[np.integer[Any]], size: int) -> "Masses":
+        """Add up bins that land in the same one of `size` new bins."""
+        return Masses(*(add_up(bins, column, size) for column in self.columns))
+
+
+class Table:
+    """Bins being filled: neighbouring bins of a grid, from bin `first` on."""
+
+    def __init__(self, grid: Grid, first: int, size: int) -> None:
+        self.grid, self.first = grid, first
+        self.every = np.zeros((size, 2))  # total, moment: apart from the rest, since every row touches them
+        self.liked = np.zeros((size, 4))  # positive, its moment, its square, times total
+        self.squares = np.zeros(size)  # total squared
+
+    @classmethod
+    def spanning(cls, low: float, high: float) -> "Table":
+        """Empty bins for scores from low to high."""
+        grid = Grid.spanning(low, high)
+        first, last = grid.keys(np.array([low, high])).tolist()
+        return cls(grid, first, last - first + 1)
+
+    def masses(self) -> Masses:
+        """The sums so far."""
+        total, moment = self.every.T.copy()
+        positive, positive_moment, positive_squared, cross = self.liked.T.copy()
+        return Masses(positive, total, positive_moment, moment, positive_squared, cross, self.squares.copy())
+
+    def add(self, masses: Masses, bins: npt.NDArray[np.integer[Any]] | slice) -> None:
+        """Add sums to bins of the table, each named once."""
+        self.every[bins] += np.array([masses.total, masses.moment]).T
+        liked = [masses.positive, masses.positive_moment, masses.positive_squared, masses.cross]
+        self.liked[bins] += np.array(liked).T
+        self.squares[bins] += masses.total_squared
+
+    def pool(self, scores: Floats, evidence: Evidence, *, compiled: bool) -> None:
+        """Add rows, all within the table's range; in compiled code if asked to and numba is there."""
+        if compiled and self._pool_compiled(scores, evidence):
+            return
+        memory = np.empty(min(_BLOCK, len(scores)), dtype=np.int64)
+        for start in range(0, len(scores), _BLOCK):
+            rows = slice(start, min(start + _BLOCK, len(scores)))
+            bins = memory[: rows.stop - rows.start]
+            self.grid.write_keys(scores[rows], self.first, bins)
+            self.add(pool_bins(scores[rows], evidence.rows(rows), bins, len(self.squares)), slice(None))
+
+    def _pool_compiled(self, scores: Floats, evidence: Evidence) -> bool:
+        try:
+            from calibrank import compiled  # noqa: PLC0415  (numba is optional, and slow to load)
+        except MissingExtra:
+            return False
+        grid, layout = self.grid, self.grid.layout(scores)
+        scores = np.ascontiguousarray(scores, dtype=layout.float)
+        shift, scale = layout.mantissa - grid.bits, float(np.ldexp(1.0, grid.bits - grid.floor))
+        numbers = (layout.unsigned, shift, grid.offset(layout), 1 << grid.bits, self.first, layout.sign)
+        typed = tuple(layout.integer(number) for number in numbers)
+        unit = counts_once(evidence.total)
+        weights = None if unit else np.ascontiguousarray(evidence.total)
+        positive = np.ascontiguousarray(evidence.positive)
+        before = self.every[:, 0].copy()
+        bits, tables = scores.view(layout.integer), (self.every, self.liked, self.squares)
+        compiled.pool(scores, bits, positive, weights, typed, scale, *tables)
+        if unit:
+            self.squares += self.every[:, 0] - before
+        return True
+
+
+def pool_bins(scores: Floats, evidence: Evidence, bins: npt.NDArray[np.integer[Any]], size: int) -> Masses:
+    """The sums of rows over bins that are known already."""
+    positive, total = evidence.positive, evidence.total
+    liked = np.flatnonzero(positive != 0)  # few rows are, so sums of positive mass cost next to nothing
+    liked_bins, liked_mass = bins[liked], positive[liked]
+    positives = add_up(liked_bins, liked_mass, size)
+    positive_moment = add_up(liked_bins, liked_mass * scores[liked], size)
+    squares = add_up(liked_bins, np.square(liked_mass), size)
+    if counts_once(total):
+        count = add_up(bins, None, size)
+        return Masses(positives, count, positive_moment, add_up(bins, scores, size), squares, positives, count)
+    cross = add_up(liked_bins, liked_mass * total[liked], size)
+    moment, total_squared = add_up(bins, total * scores, size), add_up(bins, np.square(total), size)
+    return Masses(positives, add_up(bins, total, size), positive_moment, moment, squares, cross, total_squared)
+
+
+def counts_once(total: Floats) -> bool:
+    """Whether every row has total 1 by construction (as `naive` and `ips` make it): one number seen many times."""
+    return total.strides == (0,) and total.size > 0 and bool(total[0] == 1)
