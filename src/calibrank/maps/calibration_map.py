@@ -6,13 +6,17 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from calibrank.arrays import Floats, Numbers, floats, require_scores
 from calibrank.documents import Fields, seal, write_whole
 from calibrank.errors import DataError
+from calibrank.maps.expressions import transform
+
+if TYPE_CHECKING:
+    import narwhals as nw
 
 FORMAT = "calibrank-map"
 VERSION = 1
@@ -84,6 +88,14 @@ class CalibrationMap(ABC):
         high = blockwise(lambda block: self._ends(block, level)[1], scores)
         return Interval(low, high)
 
+    def transform(self, frame: Any, *, score: str = "score", to: str = "probability") -> Any:
+        """Add a column of probabilities to a dataframe of any kind; a lazy one stays lazy.
+
+        Lazy frames (polars' LazyFrame, duckdb) are given an expression: nothing is computed or checked here, and a
+        missing score gives a missing probability. Eager ones (pandas, polars, pyarrow) are checked as by `predict`.
+        """
+        return transform(self, frame, score, to)
+
     def save(self, path: str | PathLike[str]) -> None:
         """Write the map as JSON: whole or not at all."""
         content = self.to_dict()
@@ -94,6 +106,10 @@ class CalibrationMap(ABC):
         record = {**asdict(self.record), "at_floor": list(self.record.at_floor)}
         head = {"format": FORMAT, "version": VERSION, "kind": self.kind, "method": self.method}
         return {**head, "map": self._content(), "record": record}
+
+    @abstractmethod
+    def expression(self, score: "nw.Expr") -> "nw.Expr":
+        """The probability as an expression of a float64 score column."""
 
     @abstractmethod
     def _log_odds(self, scores: Floats) -> Floats: ...

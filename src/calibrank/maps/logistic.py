@@ -1,7 +1,7 @@
 """Logistic maps: Platt, Temperature, Beta, Gaussian, Gamma and Gamma-Gaussian once fitted."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from scipy.special import expit, ndtri
@@ -11,7 +11,11 @@ from calibrank.basis import Basis, Linear, Log, LogQuadratic, NumpyOps, Ops, Qua
 from calibrank.documents import Fields
 from calibrank.errors import DataError, MissingExtra
 from calibrank.maps.calibration_map import CalibrationMap, FitRecord, Interval, blockwise
+from calibrank.maps.expressions import NarwhalsOps, sigmoid
 from calibrank.pooling import COMPILED_FROM
+
+if TYPE_CHECKING:
+    import narwhals as nw
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,9 @@ class LogisticMap(CalibrationMap):
             flat, np.float32(self.low), np.float32(1 / width), (a, b, c), (below, above), result
         )
         return None if wrong else result.reshape(scores.shape)
+
+    def expression(self, score: "nw.Expr") -> "nw.Expr":
+        return sigmoid(self.log_odds_on(score, NarwhalsOps()))
 
     def _log_odds(self, scores: Floats) -> Floats:
         result: Floats = self.log_odds_on(scores, NumpyOps())

@@ -1,7 +1,7 @@
 """The map that only rescales: MinMax."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from scipy.special import logit
@@ -10,6 +10,9 @@ from calibrank.arrays import Floats
 from calibrank.documents import Fields
 from calibrank.errors import DataError
 from calibrank.maps.calibration_map import CalibrationMap, FitRecord, Interval
+
+if TYPE_CHECKING:
+    import narwhals as nw
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,9 @@ class RescaleMap(CalibrationMap):
     def __post_init__(self) -> None:
         if not self.low < self.high:
             raise DataError(f"low must be below high, got {self.low} and {self.high}.")
+
+    def expression(self, score: "nw.Expr") -> "nw.Expr":
+        return ((score - self.low) / (self.high - self.low)).clip(lower_bound=0.0, upper_bound=1.0)
 
     def _probabilities(self, scores: Floats) -> Floats:
         return np.clip((scores - self.low) / (self.high - self.low), 0, 1)

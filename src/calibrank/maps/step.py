@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from scipy.special import betaincinv, logit
@@ -11,6 +11,10 @@ from calibrank.arrays import Floats
 from calibrank.documents import Fields
 from calibrank.errors import DataError
 from calibrank.maps.calibration_map import CalibrationMap, FitRecord, Interval
+from calibrank.maps.expressions import steps
+
+if TYPE_CHECKING:
+    import narwhals as nw
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,9 @@ class StepMap(CalibrationMap):
 
     def _steps(self, scores: Floats) -> np.ndarray[tuple[int, ...], np.dtype[np.intp]]:
         return np.searchsorted(np.array(self.edges), scores, side="right")
+
+    def expression(self, score: "nw.Expr") -> "nw.Expr":
+        return steps(score, self.edges, self.values)
 
     def _probabilities(self, scores: Floats) -> Floats:
         return np.array(self.values)[self._steps(scores)]
