@@ -15,7 +15,7 @@ from calibrank.metrics.corp import Decomposition, Discrimination, Miscalibration
 from calibrank.metrics.metric import Additive, Better, Metric
 from calibrank.metrics.proper import Brier, CalibrationInTheLarge, LogLoss
 from calibrank.metrics.ranking import NDCG, Recall, TopN
-from calibrank.metrics.resample import Estimate, bootstrap
+from calibrank.metrics.resample import Estimate, bootstrap, bootstrap_sums
 
 __all__ = [
     "ECE",
@@ -40,6 +40,7 @@ __all__ = [
     "ReliabilityCurve",
     "TopN",
     "bootstrap",
+    "bootstrap_sums",
     "corp",
     "reliability",
 ]

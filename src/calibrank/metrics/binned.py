@@ -89,6 +89,10 @@ class ECE(Additive):
     def __post_init__(self) -> None:
         object.__setattr__(self, "binning", EqualWidth(self.bins))
 
+    @property
+    def size(self) -> int:
+        return self.bins
+
     def cells(self, probabilities: Floats, evidence: Evidence) -> Cells:
         return self.binning.cells(probabilities, evidence)
 

@@ -59,6 +59,11 @@ class Additive(Metric):
     def compute(self, sums: Floats) -> float:
         """The value from the sums: one line a term, one column a cell."""
 
+    @property
+    def size(self) -> int:
+        """How many cells there are."""
+        return 1
+
     def cells(self, probabilities: Floats, evidence: Evidence) -> npt.NDArray[np.intp]:
         """The cell each row belongs to; one for all by default."""
         return np.zeros(len(probabilities), dtype=np.intp)

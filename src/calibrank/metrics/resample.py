@@ -54,10 +54,27 @@ def bootstrap(
         evidence = evidence.rows(heard)
     value = metric.evaluate(probabilities, evidence, known)
     draws = _draws(len(np.unique(known)), resamples, np.random.default_rng(rng))
-    replicates = np.array([x for x in _replicates(metric, probabilities, evidence, known, draws) if np.isfinite(x)])
-    if not len(replicates):
+    return _reflected(value, _replicates(metric, probabilities, evidence, known, draws), level)
+
+
+def bootstrap_sums(metric: Additive, sums: Floats, *, resamples: int = 500, level: float = 0.95) -> Estimate:
+    """As `bootstrap`, from sums kept by group of users: groups x terms x cells.
+
+    >>> from calibrank.metrics import Brier
+    >>> bootstrap_sums(Brier(), np.array([[[0.5], [2.0]], [[0.5], [2.0]]]), resamples=10)
+    Estimate(value=0.25, low=0.25, high=0.25)
+    """
+    flat = sums.reshape(len(sums), -1)
+    draws = _draws(len(sums), resamples, np.random.default_rng(0))
+    replicates = (metric.compute((counts @ flat).reshape(sums.shape[1:])) for counts in draws)
+    return _reflected(metric.compute(sums.sum(axis=0)), replicates, level)
+
+
+def _reflected(value: float, replicates: Iterator[float], level: float) -> Estimate:
+    finite = np.array([replicate for replicate in replicates if np.isfinite(replicate)])
+    if not len(finite):
         return Estimate(value, float("nan"), float("nan"))
-    low, high = np.quantile(replicates, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(finite, [(1 - level) / 2, (1 + level) / 2])
     reflected_low, reflected_high = 2 * value - high, 2 * value - low
     if value >= 0:
         reflected_low = max(reflected_low, 0.0)

@@ -1,9 +1,12 @@
 """Propensities from item popularity, and the baselines they are compared with."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from calibrank.arrays import Floats
 from calibrank.errors import DataError
 from calibrank.propensity.propensity import ByItem, Constant, require_probability
 from calibrank.tables import Interactions
@@ -32,8 +35,11 @@ class Popularity:
         items, counts = np.unique(interactions.items[interactions.labels == 1], return_counts=True)
         if not len(items):
             raise DataError("interactions must hold a positive to tell popularity, got none.")
-        values = np.maximum((counts / counts.max()) ** self.power, self.clip)
-        return ByItem(items, values, self.clip)
+        return ByItem(items, self.of_counts(counts), self.clip)
+
+    def of_counts(self, counts: npt.NDArray[np.integer[Any]]) -> Floats:
+        """Propensities of items from their numbers of positives."""
+        return np.maximum((counts / counts.max()) ** self.power, self.clip)
 
 
 @dataclass(frozen=True, slots=True)

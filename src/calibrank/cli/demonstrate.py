@@ -1,33 +1,15 @@
-"""The command line."""
+"""`calibrank demo`."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
-from calibrank.errors import MissingExtra
+import typer
+from rich.table import Table
 
-try:
-    import typer
-    from rich.console import Console
-    from rich.table import Table
-except ImportError as error:
-    raise MissingExtra("typer", "cli") from error
-
+from calibrank.cli.console import console
 from calibrank.demo import GUESSED, METRICS, Demo, run_demo, save_and_reload, save_figures
-from calibrank.errors import CalibrankError, DataError, FitError
-
-app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="rich")
-console = Console()
-
-_EXIT_CODES: tuple[tuple[type[CalibrankError], int], ...] = ((DataError, 3), (FitError, 4), (MissingExtra, 5))
 
 
-@app.callback()
-def calibrank() -> None:
-    """Turn any ranking model's scores into preference probabilities you can trust."""
-
-
-@app.command()
 def demo(
     pairs: Annotated[int, typer.Option(help="User-item pairs in the world.")] = 200_000,
     seed: Annotated[int, typer.Option(help="Makes the world; the same seed, the same world.")] = 0,
@@ -50,15 +32,6 @@ def demo(
     console.print(f"[bold]Map:[/] {saved}, reloaded: {'the same probabilities' if same else 'DIFFERENT'}")
     if not same:
         raise typer.Exit(1)
-
-
-def main() -> None:
-    """Run the command line; an expected error is one clean line and its own exit code."""
-    try:
-        app()
-    except CalibrankError as error:
-        Console(stderr=True).print(f"[red]calibrank:[/] {error}", highlight=False, markup=True)
-        sys.exit(next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 1))
 
 
 def _summary(result: Demo) -> str:

@@ -1,0 +1,48 @@
+"""`calibrank apply`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from calibrank.cli.console import (
+    BadRowsOption,
+    JsonOption,
+    OnBadRows,
+    ScoreOption,
+    TableArgument,
+    console,
+    print_json,
+    read_map,
+    reading,
+    say_skipped,
+)
+from calibrank.files.reading import Rules, Table
+from calibrank.files.writing import apply_map
+
+
+def apply(
+    map_file: Annotated[Path, typer.Argument(metavar="MAP", help="A saved map.")],
+    table: TableArgument,
+    out: Annotated[Path, typer.Option("--out", "-o", help="File for a file; folder for a folder or glob.")],
+    score: ScoreOption = None,
+    to: Annotated[str, typer.Option(help="Name of the new column.")] = "probability",
+    on_bad_rows: BadRowsOption = OnBadRows.error,
+    json: JsonOption = False,
+) -> None:
+    """Add a probability column to a table, file by file; each appears whole, and a rerun does only what is missing.
+
+    Example: calibrank apply map.json scores.parquet -o calibrated.parquet
+    """
+    fitted, source = read_map(map_file), Table.find(table)
+    rules = Rules(skip=on_bad_rows is OnBadRows.skip)
+    with reading(source, "Applying") as progress:
+        rows, done = apply_map(fitted, source, out, source.resolve("score", score), to, rules, progress)
+    say_skipped(rules)
+    if json:
+        print_json(
+            {"out": str(out), "rows": rows, "files": len(source.files), "already_done": done, "skipped": rules.skipped}
+        )
+        return
+    again = f" ({done} of {len(source.files)} files were done already)" if done else ""
+    console.print(f"[bold]Wrote[/] {out}: {rows:,} rows{again}")

@@ -1,0 +1,102 @@
+"""`calibrank compare`."""
+
+import warnings
+from functools import reduce
+from operator import add
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.table import Table as Grid
+
+from calibrank.calibrate import Calibrator
+from calibrank.cli.console import (
+    METHODS,
+    BadRowsOption,
+    ItemOption,
+    JsonOption,
+    LabelOption,
+    Loss,
+    OnBadRows,
+    PropensityOption,
+    ScoreOption,
+    TableArgument,
+    UserOption,
+    WeightOption,
+    choose_columns,
+    console,
+    print_json,
+    reading,
+    say_skipped,
+)
+from calibrank.errors import DataError, FitError, FlatMapWarning
+from calibrank.files.reading import Rules, Table
+from calibrank.files.summing import summarize
+from calibrank.metrics import ECE, Brier, CalibrationInTheLarge, LogLoss, Metric
+from calibrank.summary import Summary
+from calibrank.weighting import Evidence
+
+METRICS: tuple[Metric, ...] = (LogLoss(), Brier(), ECE(), CalibrationInTheLarge())
+
+
+def compare(
+    table: TableArgument,
+    score: ScoreOption = None,
+    label: LabelOption = None,
+    user: UserOption = None,
+    propensity: PropensityOption = None,
+    item: ItemOption = None,
+    weight: WeightOption = None,
+    loss: Annotated[Loss, typer.Option(help="How labels become evidence, in fitting and in judging.")] = Loss.ips,
+    folds: Annotated[int, typer.Option(min=2, help="Shares of users; each is judged by a fit on the others.")] = 5,
+    on_bad_rows: BadRowsOption = OnBadRows.error,
+    json: JsonOption = False,
+) -> None:
+    """Compare all methods, cross-validated by user; the best by log loss is marked.
+
+    Example: calibrank compare scores.parquet --user user_id --item item_id
+    """
+    source, rules = Table.find(table), Rules(skip=on_bad_rows is OnBadRows.skip)
+    who = user or source.has("user")
+    columns = choose_columns(source, score, label, loss, propensity, item, weight, who)
+    with reading(source, "Reading") as progress:
+        parts = summarize(source, columns, rules, progress, parts=folds)
+    say_skipped(rules)
+    results = {name: _cross_validate(method, parts) for name, method in METHODS.items()}
+    if json:
+        print_json({"loss": loss.value, "folds": folds, "user": who, "methods": results, "skipped": rules.skipped})
+        return
+    console.print(_grid(results, columns.loss, who, folds))
+
+
+def _cross_validate(method: Calibrator, parts: list[Summary]) -> dict[str, float | str]:
+    """Metrics over all held-out shares together, or why there are none."""
+    probabilities = []
+    for held_out in range(len(parts)):
+        rest = reduce(add, [part for index, part in enumerate(parts) if index != held_out])
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FlatMapWarning)  # a flat map shows in its log loss
+                probabilities.append(method.fit_summary(rest).predict(parts[held_out].scores))
+        except (FitError, DataError) as error:
+            return {"error": str(error)}
+    positive, total = (np.concatenate([getattr(part, name) for part in parts]) for name in ("positive", "total"))
+    evidence = Evidence.trusted(positive, total, parts[0].kind)
+    return {metric.name: metric(np.concatenate(probabilities), evidence) for metric in METRICS}
+
+
+def _grid(results: dict[str, dict[str, float | str]], loss: str, who: str | None, folds: int) -> Grid:
+    unit = f"by user ({who})" if who else "by row (no user column: rows of one user may be on both sides)"
+    grid = Grid(title=f"{folds}-fold cross-validated {unit}, {loss} evidence", title_justify="left")
+    for heading in ("method", *(metric.name for metric in METRICS)):
+        grid.add_column(heading, justify="left" if heading == "method" else "right")
+    fitted = {name: values for name, values in results.items() if "error" not in values}
+    order = sorted(fitted, key=lambda name: fitted[name]["LogLoss"])
+    for name in order:
+        cells = [f"{values:.4f}" for values in fitted[name].values()]
+        style = "bold green" if name == order[0] else None
+        grid.add_row(name + (" (best)" if name == order[0] else ""), *cells, style=style)
+    for name in results:
+        if name not in fitted:
+            grid.add_row(name, str(results[name]["error"]).split(",")[0], style="dim")
+    return grid

@@ -1,0 +1,166 @@
+"""What commands share: options, progress, pictures in the terminal, and names for methods."""
+
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from calibrank.calibrate import (
+    BBQ,
+    Beta,
+    Calibrator,
+    Gamma,
+    GammaGaussian,
+    Gaussian,
+    Histogram,
+    Isotonic,
+    MinMax,
+    Platt,
+    Sigmoid,
+    Temperature,
+)
+from calibrank.errors import DataError
+from calibrank.files.reading import Progress as OnProgress
+from calibrank.files.reading import Rules, Table
+from calibrank.files.summing import Columns
+from calibrank.maps import CalibrationMap, load
+from calibrank.metrics import ReliabilityCurve
+
+console = Console()
+log = Console(stderr=True)
+
+METHODS: dict[str, Calibrator] = {
+    method.name.lower(): method
+    for method in (
+        Gaussian(),
+        Gamma(),
+        GammaGaussian(),
+        Platt(),
+        Beta(),
+        Temperature(),
+        Isotonic(),
+        BBQ(),
+        Histogram(),
+        MinMax(),
+        Sigmoid(),
+    )
+}
+
+
+class Method(StrEnum):
+    """Calibrators by name."""
+
+    gaussian = "gaussian"
+    gamma = "gamma"
+    gammagaussian = "gammagaussian"
+    platt = "platt"
+    beta = "beta"
+    temperature = "temperature"
+    isotonic = "isotonic"
+    bbq = "bbq"
+    histogram = "histogram"
+    minmax = "minmax"
+    sigmoid = "sigmoid"
+
+
+class Loss(StrEnum):
+    """How labels become evidence."""
+
+    naive = "naive"
+    ips = "ips"
+    positive_ips = "positive-ips"
+
+
+class OnBadRows(StrEnum):
+    """What to do with rows that break a rule."""
+
+    error = "error"
+    skip = "skip"
+
+
+TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="Parquet or CSV file, folder, or glob in quotes.")]
+ScoreOption = Annotated[str | None, typer.Option(help="Score column. [default: score, prediction or rating]")]
+LabelOption = Annotated[str | None, typer.Option(help="Label column, 0 or 1. [default: label, liked, click ...]")]
+UserOption = Annotated[str | None, typer.Option(help="User column. [default: user, user_id, userID ...]")]
+ItemOption = Annotated[str | None, typer.Option(help="Item column: propensities are guessed from its popularity.")]
+PropensityOption = Annotated[str | None, typer.Option(help="Column of P(observed), in (0, 1].")]
+WeightOption = Annotated[str | None, typer.Option(help="Column of case weights.")]
+BadRowsOption = Annotated[OnBadRows, typer.Option(help="Stop at a bad row, or leave it out and say how many.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
+
+
+def read_map(path: Path) -> CalibrationMap:
+    """Load a map, or say plainly that it is not there."""
+    if not path.is_file():
+        raise DataError(f"{path} must be a saved map, got no such file. Make one with calibrank fit.")
+    return load(path)
+
+
+def choose_columns(
+    table: Table,
+    score: str | None,
+    label: str | None,
+    loss: Loss,
+    propensity: str | None = None,
+    item: str | None = None,
+    weight: str | None = None,
+    user: str | None = None,
+) -> Columns:
+    """Names given or known by alias; every named column must be there."""
+    roles = {"propensity": propensity, "item": item, "weight": weight, "user": user}
+    named = {role: table.resolve(role, name) for role, name in roles.items() if name is not None}
+    if loss is not Loss.naive and not {"propensity", "item"} & set(named):
+        raise DataError(
+            f"--loss {loss} must have propensities: name their column with --propensity, or an item column with --item "
+            "to guess them from popularity. To take the labels at their word, say --loss naive."
+        )
+    return Columns(table.resolve("score", score), table.resolve("label", label), loss.value, **named)
+
+
+@contextmanager
+def reading(table: Table, what: str) -> Iterator[OnProgress]:
+    """A progress bar over the bytes of a table's files; nothing where nobody watches."""
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=log, transient=True, disable=not log.is_terminal) as progress:
+        task = progress.add_task(what, total=table.size)
+        yield lambda done: progress.advance(task, done)
+
+
+def say_skipped(rules: Rules) -> None:
+    """Tell of rows left out: never silently."""
+    for role, count in rules.skipped.items():
+        log.print(f"left out {count:,} rows with a bad {role}", style="yellow", highlight=False)
+
+
+def print_json(content: dict[str, Any]) -> None:
+    """One JSON object; what is not a number becomes null."""
+    print(json.dumps(_plain(content), indent=1, allow_nan=False))  # noqa: T201  (for machines, not for rich)
+
+
+def picture(curve: ReliabilityCurve, width: int = 40) -> str:
+    """A reliability diagram in text: a bar for what happened, a mark where it was predicted."""
+    lines = [f"[bold]predicted  observed  {'':{width + 1}}  of all[/]"]
+    mass = curve.total.sum()
+    for predicted, observed, total in zip(*curve, strict=True):
+        bar = round(min(max(observed, 0), 1) * width)
+        cells = ["█" if at < bar else "·" for at in range(width + 1)]
+        cells[round(predicted * width)] = "[bold yellow]┃[/]"
+        lines.append(f"{predicted:9.4f}  {observed:8.4f}  {''.join(cells)}  {total / mass:6.2%}")
+    return "\n".join([*lines, "[dim]bar: what happened; ┃: what was predicted. They should meet.[/]"])
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

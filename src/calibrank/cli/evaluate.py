@@ -1,0 +1,76 @@
+"""`calibrank evaluate`."""
+
+import math
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table as Grid
+
+from calibrank.cli.console import (
+    BadRowsOption,
+    JsonOption,
+    LabelOption,
+    OnBadRows,
+    ScoreOption,
+    TableArgument,
+    UserOption,
+    WeightOption,
+    console,
+    picture,
+    print_json,
+    read_map,
+    reading,
+    say_skipped,
+)
+from calibrank.files.judging import MOST_ROWS_IN_MEMORY, Verdict, judge
+from calibrank.files.reading import Rules, Table
+from calibrank.files.summing import Columns
+
+
+def evaluate(
+    table: TableArgument,
+    map_file: Annotated[Path | None, typer.Option("--map", help="Map to apply to the score column first.")] = None,
+    probability: Annotated[str | None, typer.Option(help="Without a map: the column to judge.")] = None,
+    score: ScoreOption = None,
+    label: LabelOption = None,
+    user: UserOption = None,
+    weight: WeightOption = None,
+    on_bad_rows: BadRowsOption = OnBadRows.error,
+    json: JsonOption = False,
+) -> None:
+    """Judge probabilities against labels: all metrics, with intervals over resampled users.
+
+    Labels are taken at their word, so judge on randomly shown pairs where you can.
+
+    Example: calibrank evaluate test.parquet --map map.json --user user_id
+    """
+    source, rules = Table.find(table), Rules(skip=on_bad_rows is OnBadRows.skip)
+    fitted = None if map_file is None else read_map(map_file)
+    judged = source.resolve("probability", probability) if fitted is None else source.resolve("score", score)
+    who = source.resolve("user", user) if user else source.has("user")
+    heavy = source.resolve("weight", weight) if weight else None
+    columns = Columns(judged, source.resolve("label", label), "naive", weight=heavy, user=who)
+    with reading(source, "Judging") as progress:
+        verdict = judge(source, columns, fitted, rules, progress)
+    say_skipped(rules)
+    if json:
+        estimates = {name: dict(estimate._asdict()) for name, estimate in verdict.estimates.items()}
+        print_json({"rows": verdict.rows, "metrics": estimates, "users": who, "skipped": rules.skipped})
+        return
+    console.print(_grid(verdict, who))
+    console.print(picture(verdict.curve))
+    if verdict.left_out:
+        why = f"over {MOST_ROWS_IN_MEMORY:,} rows" if who else "no user column"
+        console.print(f"[dim]Left out, {why}: {', '.join(verdict.left_out)}[/]")
+
+
+def _grid(verdict: Verdict, who: str | None) -> Grid:
+    unit = f"users ({who})" if who else "rows, taken as independent"
+    grid = Grid(title=f"{verdict.rows:,} rows; 95 % intervals over {unit}", title_justify="left")
+    for heading in ("metric", "value", "95 % interval", ""):
+        grid.add_column(heading, justify="left" if heading in ("metric", "") else "right")
+    for name, estimate in verdict.estimates.items():
+        interval = "" if math.isnan(estimate.low) else f"{estimate.low:.4f} to {estimate.high:.4f}"
+        grid.add_row(name, f"{estimate.value:.4f}", interval, verdict.better[name])
+    return grid

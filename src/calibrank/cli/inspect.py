@@ -1,0 +1,69 @@
+"""`calibrank inspect`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from calibrank.cli.console import JsonOption, console, print_json, read_map
+from calibrank.maps import CalibrationMap, LogisticMap, RescaleMap, StepMap
+
+
+def inspect(
+    map_file: Annotated[Path, typer.Argument(metavar="MAP", help="A saved map.")], json: JsonOption = False
+) -> None:
+    """Say in words what is in a map, and draw it.
+
+    Example: calibrank inspect map.json
+    """
+    fitted = read_map(map_file)
+    if json:
+        print_json(fitted.to_dict())
+        return
+    record = fitted.record
+    console.print(
+        f"[bold]{fitted.method}[/], fitted on {record.rows:,} rows by {record.evidence} evidence: "
+        f"positive mass {record.positive:,.6g} of {record.total:,.6g} ({record.positive / record.total:.2%})."
+    )
+    console.print("Every distinct score was kept." if record.exact else "Scores were pooled into fine bins first.")
+    console.print(_shape(fitted))
+    if record.residual is not None:
+        console.print(f"Mean loss {record.loss:.6f}, optimal to {record.residual:.0e} after {record.iterations} steps.")
+    if record.at_floor:
+        console.print("[yellow]Held up by the constraint that a higher score never gets a lower probability.[/]")
+    console.print(_curve(fitted))
+    if record.evidence in ("ips", "positive_ips"):
+        console.print(
+            "[dim]The base rate is only as good as the propensities: popularity ranks exposure, not its level.[/]"
+        )
+
+
+def _shape(fitted: CalibrationMap) -> str:
+    if isinstance(fitted, LogisticMap):
+        errors = fitted.errors
+        terms = [f"{name} = {value:.6g} +- {errors[name]:.2g}" for name, value in fitted.parameters.items()]
+        return f"Log odds {fitted.basis.name} in the score: {', '.join(terms)}."
+    if isinstance(fitted, StepMap):
+        return f"{len(fitted.values)} steps, from {min(fitted.values):.4f} to {max(fitted.values):.4f}."
+    return "A straight line from 0 to 1: no calibration."
+
+
+def _range(fitted: CalibrationMap) -> tuple[float, float]:
+    if isinstance(fitted, StepMap):
+        edges = fitted.edges or (0.0, 1.0)
+        margin = (edges[-1] - edges[0]) / 10 or 1.0
+        return edges[0] - margin, edges[-1] + margin
+    if isinstance(fitted, LogisticMap | RescaleMap):
+        return fitted.low, fitted.high
+    raise TypeError(type(fitted))
+
+
+def _curve(fitted: CalibrationMap, lines: int = 15, width: int = 35) -> str:
+    scores = np.linspace(*_range(fitted), lines)
+    low, high = fitted.interval(scores)
+    rows = ["[bold]   score  probability  (95 % interval)[/]"]
+    for score, middle, below, above in zip(scores, fitted.predict(scores), low, high, strict=True):
+        bar = "█" * round(middle * width)
+        rows.append(f"{score:8.3g}  {middle:11.4f}  {below:.4f} to {above:.4f}  {bar}")
+    return "\n".join(rows)

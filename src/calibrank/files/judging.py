@@ -1,0 +1,115 @@
+"""Judging the probabilities of a table on disk, in one pass."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrank.arrays import Floats, add_up
+from calibrank.files.reading import Progress, Rules, Table
+from calibrank.files.summing import Columns, Rows, buckets_of, rows_of
+from calibrank.maps import CalibrationMap
+from calibrank.metrics import (
+    ECE,
+    MCE,
+    NDCG,
+    Additive,
+    Brier,
+    CalibrationInTheLarge,
+    Discrimination,
+    Estimate,
+    LogLoss,
+    Metric,
+    Miscalibration,
+    Recall,
+    ReliabilityCurve,
+    TopN,
+    bootstrap,
+    bootstrap_sums,
+    reliability,
+)
+from calibrank.summary import SummaryBuilder
+from calibrank.weighting import Evidence, naive
+
+GROUPS = 2048
+"""Users fall into this many groups, which are what is resampled: memory does not grow with users."""
+
+MOST_ROWS_IN_MEMORY = 20_000_000
+"""Metrics over each user's list need all rows at once; beyond this many they are left out, and that is said."""
+
+ADDITIVE: tuple[Additive, ...] = (LogLoss(), Brier(), ECE(), MCE(), CalibrationInTheLarge())
+POOLED: tuple[Metric, ...] = (Miscalibration(), Discrimination())
+LISTS: tuple[Metric, ...] = (TopN(ECE(), 5), NDCG(5), Recall(5))
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A table's metrics, with intervals where they can be had, and its reliability curve."""
+
+    rows: int
+    estimates: dict[str, Estimate]
+    better: dict[str, str]
+    curve: ReliabilityCurve
+    left_out: tuple[str, ...]
+
+
+def judge(
+    table: Table, columns: Columns, fitted: CalibrationMap | None, rules: Rules, progress: Progress | None = None
+) -> Verdict:
+    """Judge a score column through a map, or a probability column as it is (then `columns.score` names it)."""
+    state = _State()
+    for rows in rows_of(table, columns, rules, progress):
+        state.add(rows, rows.scores if fitted is None else fitted.predict(rows.scores))
+    return state.verdict()
+
+
+@dataclass(slots=True)
+class _State:
+    """Sums by group of users, a summary of the probabilities, and the rows themselves while they are few."""
+
+    rows: int = 0
+    builder: SummaryBuilder = field(default_factory=SummaryBuilder)
+    sums: dict[str, Floats] = field(default_factory=dict)
+    kept: list[tuple[Floats, Floats, npt.NDArray[np.intp]]] = field(default_factory=list)
+    users: dict[object, int] = field(default_factory=dict)
+
+    def add(self, rows: Rows, probabilities: Floats) -> None:
+        evidence = naive(rows.labels, weights=rows.weights)
+        groups = buckets_of(rows, self.rows, GROUPS)
+        for metric in ADDITIVE:
+            self._add(metric, probabilities, evidence, groups)
+        self.builder.update(probabilities, evidence)
+        self.rows += len(probabilities)
+        if rows.users is None or self.rows > MOST_ROWS_IN_MEMORY:
+            self.kept.clear()
+            return
+        encoded = rows.users.dictionary_encode()
+        codes = [self.users.setdefault(user, len(self.users)) for user in encoded.dictionary.to_pylist()]
+        numbers = np.array(codes, dtype=np.intp)[encoded.indices.to_numpy(zero_copy_only=False)]
+        self.kept.append((probabilities, rows.labels, numbers))
+
+    def _add(self, metric: Additive, probabilities: Floats, evidence: Evidence, groups: npt.NDArray[np.intp]) -> None:
+        places = groups * metric.size + metric.cells(probabilities, evidence)
+        terms = [add_up(places, term, GROUPS * metric.size) for term in metric.terms(probabilities, evidence)]
+        sums = np.array(terms).reshape(len(terms), GROUPS, metric.size).transpose(1, 0, 2)
+        self.sums[metric.name] = self.sums.get(metric.name, 0.0) + sums
+
+    def verdict(self) -> Verdict:
+        summary = self.builder.summary()
+        pooled = Evidence.trusted(summary.positive, summary.total, summary.kind)
+        estimates = {metric.name: bootstrap_sums(metric, self._groups(metric)) for metric in ADDITIVE}
+        for metric in POOLED:
+            value = metric(summary.scores, pooled)
+            estimates[metric.name] = Estimate(value, float("nan"), float("nan"))
+        if self.kept:
+            columns = (np.concatenate(column) for column in zip(*self.kept, strict=True))
+            probabilities, labels, users = columns
+            for metric in LISTS:
+                estimates[metric.name] = bootstrap(metric, probabilities, labels, users)
+        left_out = () if self.kept else tuple(metric.name for metric in LISTS)
+        better = {metric.name: metric.better.value for metric in (*ADDITIVE, *POOLED, *LISTS)}
+        return Verdict(self.rows, estimates, better, reliability(summary.scores, pooled), left_out)
+
+    def _groups(self, metric: Additive) -> Floats:
+        sums = self.sums[metric.name]
+        return sums[sums.any(axis=(1, 2))]

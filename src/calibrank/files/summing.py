@@ -1,0 +1,164 @@
+"""From a table on disk to summaries, in one pass and in bounded memory."""
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from calibrank.arrays import Floats
+from calibrank.errors import DataError
+from calibrank.files.reading import Batch, Progress, Rules, Table
+from calibrank.propensity import Popularity
+from calibrank.summary import Summary, SummaryBuilder
+from calibrank.weighting import Evidence, ips, naive, positive_ips
+
+LOSSES = ("naive", "ips", "positive-ips")
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which column plays which role, and how labels become evidence."""
+
+    score: str
+    label: str
+    loss: str
+    propensity: str | None = None
+    item: str | None = None
+    weight: str | None = None
+    user: str | None = None
+
+    @property
+    def checked(self) -> dict[str, str]:
+        """Columns with a rule, by role."""
+        roles = ("score", "label", "propensity", "weight")
+        return {role: name for role in roles if (name := getattr(self, role)) is not None}
+
+    @property
+    def read(self) -> list[str]:
+        """All columns to read."""
+        return list(dict.fromkeys([*self.checked.values(), *filter(None, (self.item, self.user))]))
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Checked rows of a batch."""
+
+    scores: Floats
+    labels: Floats
+    propensity: Floats | None
+    weights: Floats | None
+    items: pa.Array | None
+    users: pa.Array | None
+
+    def take(self, chosen: npt.NDArray[np.bool_]) -> "Rows":
+        """Some of the rows."""
+        return Rows(
+            self.scores[chosen],
+            self.labels[chosen],
+            None if self.propensity is None else self.propensity[chosen],
+            None if self.weights is None else self.weights[chosen],
+            None if self.items is None else self.items.filter(pa.array(chosen)),
+            None if self.users is None else self.users.filter(pa.array(chosen)),
+        )
+
+
+def rows_of(table: Table, columns: Columns, rules: Rules, progress: Progress | None) -> Iterator[Rows]:
+    """Every batch's good rows."""
+    for batch in table.batches(columns.read, progress):
+        good = rules.good_rows(batch, columns.checked)
+        rows = _rows(batch, columns)
+        rows = rows if good is None else rows.take(good)
+        if len(rows.scores):
+            yield rows
+
+
+def summarize(
+    table: Table, columns: Columns, rules: Rules, progress: Progress | None = None, parts: int = 1
+) -> list[Summary]:
+    """Summaries of a table; with `parts`, one for each share of the users (rows, where there are none)."""
+    builders = [_Builder(columns) for _ in range(parts)]
+    seen = 0
+    for rows in rows_of(table, columns, rules, progress):
+        homes = buckets_of(rows, seen, parts)
+        for part, builder in enumerate(builders):
+            share = rows if parts == 1 else rows.take(homes == part)
+            if len(share.scores):
+                builder.add(share)
+        seen += len(rows.scores)
+    if not seen:
+        raise DataError(f"{table.name} must hold at least one good row, got none.")
+    propensity = _popularity(builders) if columns.item is not None and columns.loss != "naive" else None
+    return [builder.finish(propensity) for builder in builders]
+
+
+def buckets_of(rows: Rows, first: int, buckets: int) -> npt.NDArray[np.intp]:
+    """A bucket for each row: by its user, the same in any batch, file or run; without users, by its number."""
+    if rows.users is None:
+        return (first + np.arange(len(rows.scores))) % buckets
+    encoded = rows.users.dictionary_encode()
+    names = (str(user).encode() for user in encoded.dictionary.to_pylist())
+    homes = np.array([zlib.crc32(name) % buckets for name in names], dtype=np.intp)
+    if encoded.null_count:
+        raise DataError("users must be ids, got a missing one. Drop rows without a user.")
+    return homes[encoded.indices.to_numpy(zero_copy_only=False)]
+
+
+class _Builder:
+    """A summary being built; positives wait where their propensity needs the whole table's popularity."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+        self.builder = SummaryBuilder()
+        self.waiting: list[Rows] = []
+
+    def add(self, rows: Rows) -> None:
+        if self.columns.loss == "naive":
+            self.builder.update(rows.scores, naive(rows.labels, weights=rows.weights))
+        elif rows.propensity is not None:
+            self.builder.update(rows.scores, self._evidence(rows, rows.propensity))
+        else:
+            liked = rows.labels == 1
+            self.waiting.append(rows.take(liked))
+            rest = rows.take(~liked)
+            if len(rest.scores):
+                self.builder.update(rest.scores, self._evidence(rest, np.ones_like(rest.scores)))
+
+    def finish(self, propensity: dict[object, float] | None) -> Summary:
+        for rows in self.waiting:
+            if propensity is not None and rows.items is not None and len(rows.scores):
+                encoded = rows.items.dictionary_encode()
+                by_item = np.array([propensity[item] for item in encoded.dictionary.to_pylist()])
+                each = by_item[encoded.indices.to_numpy(zero_copy_only=False)]
+                self.builder.update(rows.scores, self._evidence(rows, each))
+        return self.builder.summary()
+
+    def _evidence(self, rows: Rows, propensity: Floats) -> Evidence:
+        return {"ips": ips, "positive-ips": positive_ips}[self.columns.loss](
+            rows.labels, propensity, weights=rows.weights
+        )
+
+
+def _popularity(builders: list[_Builder]) -> dict[object, float]:
+    """Each item's propensity from its positives in the whole table."""
+    waiting = [rows.items for builder in builders for rows in builder.waiting if rows.items is not None]
+    counted = pa.chunked_array(waiting).value_counts()
+    items = counted.field("values").to_pylist()
+    counts = counted.field("counts").to_numpy()
+    if not items:
+        raise DataError("labels must hold a positive to tell popularity, got none.")
+    return dict(zip(items, Popularity().of_counts(counts).tolist(), strict=True))
+
+
+def _rows(batch: Batch, columns: Columns) -> Rows:
+    def numbers(name: str | None) -> Floats | None:
+        return None if name is None else batch.numbers(name)
+
+    def ids(name: str | None) -> pa.Array | None:
+        return None if name is None else batch.rows.column(name)
+
+    scores, labels = batch.numbers(columns.score), batch.numbers(columns.label)
+    weights, propensity = numbers(columns.weight), numbers(columns.propensity)
+    return Rows(scores, labels, propensity, weights, ids(columns.item), ids(columns.user))

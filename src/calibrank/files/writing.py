@@ -1,0 +1,126 @@
+"""Writing tables whole or not at all, a batch at a time."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.parquet as pq
+
+from calibrank.documents import seal
+from calibrank.errors import DataError
+from calibrank.files.reading import Batch, Progress, Rules, Table, record_batches, schema
+from calibrank.maps import CalibrationMap
+
+_STAMP = b"calibrank"
+
+
+def apply_map(
+    fitted: CalibrationMap, table: Table, out: Path, score: str, to: str, rules: Rules, progress: Progress | None = None
+) -> tuple[int, int]:
+    """Write a table with a probability column more; rows written, and files left as they were, already done."""
+    rows, done = 0, 0
+    for source, target in _targets(table, out):
+        stamp = _stamp(fitted, source, to)
+        if _is_done(target, stamp):
+            done += 1
+        else:
+            rows += _apply_file(fitted, source, table.root, target, score, to, rules, stamp)
+        if progress is not None:
+            progress(source.stat().st_size)
+    return rows, done
+
+
+def _targets(table: Table, out: Path) -> list[tuple[Path, Path]]:
+    if len(table.files) == 1 and out.suffix and not out.is_dir():
+        pairs = [(table.files[0], out)]
+    else:
+        pairs = [(file, out / file.relative_to(table.root)) for file in table.files]
+    for source, target in pairs:
+        if target.exists() and source.samefile(target):
+            raise DataError(f"{target} must not be the table itself. Name another output.")
+        target.parent.mkdir(parents=True, exist_ok=True)
+    return pairs
+
+
+def _apply_file(
+    fitted: CalibrationMap, source: Path, root: Path, target: Path, score: str, to: str, rules: Rules, stamp: bytes
+) -> int:
+    shape = schema(source, root)
+    if score not in shape.names:
+        raise DataError(f"{source} must have a column {score}, got {', '.join(shape.names)}. Name it with --score.")
+    if to in shape.names:
+        raise DataError(f"{source} must not have a column {to} already. Name another with --to.")
+    kind = pa.float32() if shape.field(score).type == pa.float32() else pa.float64()
+    shape = shape.append(pa.field(to, kind)).with_metadata({**(shape.metadata or {}), _STAMP: stamp})
+    rows = 0
+    with _writer(target, shape) as write:
+        for batch in record_batches(source, root, None):
+            chosen = _good(Batch(source, rows, batch), score, rules)
+            scores = Batch(source, rows, chosen).numbers(score)
+            column = pa.array(fitted.predict(scores), type=kind)
+            write(pa.RecordBatch.from_arrays([*chosen.columns, column], schema=shape))
+            rows += batch.num_rows
+    return rows
+
+
+def _good(batch: Batch, score: str, rules: Rules) -> pa.RecordBatch:
+    good = rules.good_rows(batch, {"score": score})
+    return batch.rows if good is None else batch.rows.filter(pa.array(good))
+
+
+class _Write:
+    """What a table's batches are written with: Parquet or CSV by the file's ending."""
+
+    def __init__(self, path: Path, target: Path, shape: pa.Schema) -> None:
+        csv = target.suffix == ".csv"
+        self.writer = pc.CSVWriter(path, shape) if csv else pq.ParquetWriter(path, shape)
+
+    def __call__(self, batch: pa.RecordBatch) -> None:
+        self.writer.write_batch(batch)
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+@contextmanager
+def _writer(target: Path, shape: pa.Schema) -> Iterator[_Write]:
+    """A writer to a file beside the target, which takes its place only when all is on disk."""
+    if target.suffix not in (".parquet", ".pq", ".csv"):
+        raise DataError(f"{target} must end in .parquet, .pq or .csv, got {target.suffix or 'no ending'}.")
+    for stale in target.parent.glob(f".{target.name}.*.partial"):
+        stale.unlink()  # left by a run that was killed
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".partial")
+    os.close(handle)
+    partial = Path(name)
+    try:
+        write = _Write(partial, target, shape)
+        try:
+            yield write
+        finally:
+            write.close()
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        partial.replace(target)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def _stamp(fitted: CalibrationMap, source: Path, to: str) -> bytes:
+    about = source.stat()
+    return seal({"map": fitted.to_dict(), "size": about.st_size, "time": about.st_mtime_ns, "to": to}).encode()
+
+
+def _is_done(target: Path, stamp: bytes) -> bool:
+    """Whether a Parquet file was written whole from the same source by the same map."""
+    if not target.exists() or target.suffix == ".csv":
+        return False
+    try:
+        metadata = pq.read_schema(target).metadata or {}
+    except pa.ArrowInvalid:
+        return False
+    return bool(metadata.get(_STAMP) == stamp)

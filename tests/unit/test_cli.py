@@ -1,0 +1,276 @@
+"""The command line, as a person or a script uses it."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.parquet as pq
+import pytest
+
+import calibrank as cr
+from calibrank.cli import app
+from calibrank.cli.console import Method
+from calibrank.data.synthetic import World, make_world
+from calibrank.propensity import Popularity
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return make_world(40_000, seed=3)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, world: World) -> Path:
+    """A log in one file, in three files and in CSV, and a test set with true preferences."""
+    path = tmp_path_factory.mktemp("tables")
+    table = pa.table(
+        {
+            "user_id": world.users,
+            "item_id": [f"item {item}" for item in world.items],
+            "score": world.scores,
+            "label": world.labels.astype("int8"),
+            "w": world.propensity,
+        }
+    )
+    pq.write_table(table, path / "log.parquet")
+    pc.write_csv(table, path / "log.csv")
+    for part in range(3):
+        (path / "parts" / f"day={part}").mkdir(parents=True)
+        pq.write_table(table.slice(part * 14_000, 14_000), path / "parts" / f"day={part}" / "rows.parquet")
+    test = world.redraw(9)
+    shown = pa.table({"userID": test.users, "prediction": test.scores, "label": test.preferences})
+    pq.write_table(shown, path / "test.parquet")
+    return path
+
+
+def run(*arguments: object) -> tuple[int, str, str]:
+    """Run in this process: the same code as `calibrank`, without the start-up."""
+    command = [sys.executable, "-W", "error", "-m", "calibrank", *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "150"})
+    return result.returncode, result.stdout, result.stderr
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    def inner(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["calibrank", *map(str, arguments)])
+        code = 0
+        try:
+            app.main()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return inner
+
+
+def test_fit_is_the_librarys_fit(call: Any, folder: Path, tmp_path: Path, world: World) -> None:
+    out = tmp_path / "map.json"
+    code, text, _ = call("fit", folder / "log.parquet", "--propensity", "w", "-o", out)
+    assert code == 0
+    assert "Gaussian fitted on 40,000 rows by ips evidence" in re.sub(r"\s+", " ", text)
+    assert cr.load(out).predict(world.scores) == pytest.approx(
+        cr.Gaussian().fit(world.scores, cr.ips(world.labels, world.propensity)).predict(world.scores), abs=1e-9
+    )
+
+
+@pytest.mark.parametrize("table", ["log.parquet", "log.csv", "parts", "parts/*/*.parquet"])
+def test_popularity_in_one_pass_over_any_layout(
+    call: Any, folder: Path, tmp_path: Path, world: World, table: str
+) -> None:
+    code, text, error = call("fit", folder / table, "--item", "item_id", "-o", tmp_path / "map.json", "--json")
+    assert code == 0, error
+    propensity = Popularity().fit(world.interactions()).predict(world.users, world.items)
+    expected = cr.Gaussian().fit(world.scores, cr.ips(world.labels, propensity))
+    result = json.loads(text)
+    assert result["map"]["intercept"] == pytest.approx(expected.intercept, rel=1e-9)
+    assert result["record"]["rows"] == 40_000
+
+
+@pytest.mark.parametrize("method", ["platt", "isotonic", "bbq", "minmax", "gammagaussian"])
+def test_every_method_and_loss(call: Any, folder: Path, tmp_path: Path, method: str) -> None:
+    for loss in ("naive", "positive-ips"):
+        arguments = ["fit", folder / "log.parquet", "--propensity", "w", "--method", method, "--loss", loss]
+        code, _, error = call(*arguments, "-o", tmp_path / "map.json")
+        assert code == 0, error
+        code, text, _ = call("inspect", tmp_path / "map.json")
+        assert code == 0
+        assert cr.load(tmp_path / "map.json").method in text
+
+
+def test_apply_adds_a_column(call: Any, folder: Path, tmp_path: Path, world: World) -> None:
+    call("fit", folder / "log.parquet", "--propensity", "w", "-o", tmp_path / "map.json")
+    fitted = cr.load(tmp_path / "map.json")
+    for name in ("log.parquet", "log.csv"):
+        out = tmp_path / f"out-{name}"
+        assert call("apply", tmp_path / "map.json", folder / name, "-o", out)[0] == 0
+        table = pq.read_table(out) if name.endswith("parquet") else pc.read_csv(out)
+        assert table.column_names == ["user_id", "item_id", "score", "label", "w", "probability"]
+        np.testing.assert_allclose(table["probability"].to_numpy(), fitted.predict(world.scores), rtol=1e-12)
+
+
+def test_apply_to_a_folder_resumes(call: Any, folder: Path, tmp_path: Path, world: World) -> None:
+    call("fit", folder / "parts", "--item", "item_id", "-o", tmp_path / "map.json")
+    out = tmp_path / "out"
+    arguments = ["apply", tmp_path / "map.json", folder / "parts", "-o", out, "--to", "p", "--json"]
+    assert json.loads(call(*arguments)[1])["rows"] == 40_000
+    written = sorted(out.rglob("*.parquet"))
+    assert [file.relative_to(out).as_posix() for file in written] == [f"day={n}/rows.parquet" for n in range(3)]
+    table = pa.concat_tables([pq.read_table(file, partitioning=None).select(["p"]) for file in written])
+    np.testing.assert_allclose(table["p"].to_numpy(), cr.load(tmp_path / "map.json").predict(world.scores), rtol=1e-12)
+    written[1].unlink()
+    again = json.loads(call(*arguments)[1])
+    assert (again["rows"], again["already_done"]) == (14_000, 2)
+    call("fit", folder / "parts", "--item", "item_id", "--method", "platt", "-o", tmp_path / "map.json")
+    assert json.loads(call(*arguments)[1])["already_done"] == 0
+
+
+def test_evaluate_is_the_librarys_metrics(call: Any, folder: Path, tmp_path: Path, world: World) -> None:
+    call("fit", folder / "log.parquet", "--propensity", "w", "-o", tmp_path / "map.json")
+    code, text, error = call("evaluate", folder / "test.parquet", "--map", tmp_path / "map.json", "--json")
+    assert code == 0, error
+    result = json.loads(text)
+    test = world.redraw(9)
+    p = cr.load(tmp_path / "map.json").predict(test.scores)
+    assert result["users"] == "userID"
+    for metric in (
+        cr.LogLoss(),
+        cr.ECE(),
+        cr.MCE(),
+        cr.Brier(),
+        cr.NDCG(5),
+        cr.TopN(cr.ECE(), 5),
+        cr.CalibrationInTheLarge(),
+    ):
+        assert result["metrics"][metric.name]["value"] == pytest.approx(
+            metric(p, test.preferences, test.users), rel=1e-9
+        )
+    ours = cr.bootstrap(cr.LogLoss(), p, test.preferences, test.users)
+    theirs = result["metrics"]["LogLoss"]
+    assert theirs["high"] - theirs["low"] == pytest.approx(ours.high - ours.low, rel=0.25)
+
+
+def test_evaluate_a_probability_column_and_without_users(call: Any, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"probability": [0.2, 0.7, 0.4], "label": [False, True, True]}), tmp_path / "t.parquet")
+    code, text, _ = call("evaluate", tmp_path / "t.parquet")
+    assert code == 0
+    assert "rows, taken as independent" in text
+    assert "Left out, no user column" in text
+
+
+def test_compare_ranks_by_log_loss_and_keeps_users_together(call: Any, folder: Path) -> None:
+    code, text, error = call("compare", folder / "log.parquet", "--propensity", "w")
+    assert code == 0, error
+    assert "cross-validated by user (user_id)" in text
+    assert text.count("(best)") == 1
+    results = json.loads(call("compare", folder / "log.parquet", "--propensity", "w", "--json")[1])["methods"]
+    assert results["gaussian"]["LogLoss"] < results["minmax"]["LogLoss"]
+    assert set(results) == {method.value for method in Method}
+
+
+def bad_table(path: Path) -> Path:
+    scores = [0.1, float("nan"), 0.5, 0.9, 0.3, float("inf"), 0.2, 0.8]
+    labels = [0, 1, 0, 1, 3, 0, None, 0]
+    pq.write_table(pa.table({"score": scores, "label": pa.array(labels, pa.int8())}), path)
+    return path
+
+
+def test_bad_rows_stop_with_file_row_and_value(call: Any, tmp_path: Path) -> None:
+    table = bad_table(tmp_path / "bad.parquet")
+    code, _, error = call("fit", table, "--loss", "naive", "-o", tmp_path / "map.json")
+    assert code == 3
+    assert "bad.parquet, row 1: score must be finite and within +-1e30, got nan" in error.replace("\n", "")
+    assert "--on-bad-rows skip" in error
+    assert not (tmp_path / "map.json").exists()
+
+
+def test_bad_rows_can_be_left_out_but_never_silently(call: Any, tmp_path: Path) -> None:
+    table = bad_table(tmp_path / "bad.parquet")
+    arguments = ["fit", table, "--loss", "naive", "--method", "isotonic", "-o", tmp_path / "map.json"]
+    code, _, error = call(*arguments, "--on-bad-rows", "skip")
+    assert code == 0
+    assert "left out 2 rows with a bad score" in error
+    assert "left out 2 rows with a bad label" in error
+    assert cr.load(tmp_path / "map.json").record.rows == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["fit", "nowhere.parquet"], 3, "nowhere.parquet must be a table"),
+        (["fit", "log.txt", "--loss", "naive"], 3, "log.txt must end in .parquet"),
+        (["fit", "log.parquet"], 3, "--loss ips must have propensities"),
+        (["fit", "log.parquet", "--score", "x", "--loss", "naive"], 3, "must have a score column (x), got user_id"),
+        (["fit", "log.parquet", "--item", "x"], 3, "must have a item column (x)"),
+        (
+            ["apply", "nomap.json", "log.parquet", "-o", "o.parquet"],
+            3,
+            "nomap.json must be a saved map, got no such file",
+        ),
+        (["inspect", "log.csv"], 3, "log.csv must be JSON"),
+        (["fit", "separable.csv", "--loss", "naive"], 4, "no finite best fit exists"),
+        (["fit", "broken.parquet", "--loss", "naive"], 3, "broken.parquet must be readable as parquet"),
+        (["fit", "log.parquet", "--method", "magic"], 2, "Invalid value for '--method'"),
+    ],
+)
+def test_failures_have_their_own_exit_code_and_one_clean_line(
+    call: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, message: str
+) -> None:
+    monkeypatch.chdir(folder)
+    Path("log.txt").write_text("x")
+    Path("broken.parquet").write_bytes(b"PAR1 nonsense")
+    Path("separable.csv").write_text("score,label\n1,0\n2,0\n3,1\n4,1\n")
+    got, _, error = call(*arguments)
+    assert got == code
+    assert message in re.sub(r"\s+", " ", error.replace("│", " "))
+    assert "Traceback" not in error
+
+
+def test_apply_refuses_to_overwrite_its_input(call: Any, folder: Path, tmp_path: Path) -> None:
+    call("fit", folder / "log.parquet", "--loss", "naive", "-o", tmp_path / "map.json")
+    code, _, error = call("apply", tmp_path / "map.json", folder / "log.parquet", "-o", folder / "log.parquet")
+    assert code == 3
+    assert "must not be the table itself" in error.replace("\n", " ")
+
+
+def test_killed_at_any_moment_nothing_partial_is_left_under_the_name(folder: Path, tmp_path: Path) -> None:
+    run("fit", folder / "log.parquet", "--loss", "naive", "-o", tmp_path / "map.json")
+    big = tmp_path / "big.parquet"
+    table = pq.read_table(folder / "log.parquet", columns=["score"])
+    pq.write_table(pa.concat_tables([table] * 100), big)
+    out = tmp_path / "out.parquet"
+    command = [sys.executable, "-m", "calibrank", "apply", str(tmp_path / "map.json"), str(big), "-o", str(out)]
+    killed = 0
+    for delay in (0.0, 0.1, 0.3):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob(".out.parquet.*")) and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.005)
+        time.sleep(delay)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        if process.returncode == -signal.SIGKILL:
+            killed += 1
+            assert not out.exists() or pq.read_metadata(out).num_rows == 4_000_000
+    assert killed
+    code, _, error = run("apply", tmp_path / "map.json", big, "-o", out)
+    assert code == 0, error
+    assert pq.read_metadata(out).num_rows == 4_000_000
+    assert not list(tmp_path.glob(".out.parquet.*"))
+
+
+def test_help_has_an_example_for_each_command(call: Any) -> None:
+    for command in ("fit", "apply", "evaluate", "compare", "inspect", "demo"):
+        code, text, _ = call(command, "--help")
+        assert code == 0
+        assert f"Example: calibrank {command}" in re.sub(r"\s+", " ", text)
