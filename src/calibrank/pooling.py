@@ -1,5 +1,6 @@
 """Pooling rows into a grid of bins, in cache-sized blocks of numpy or, for millions of rows, in compiled code."""
 
+import sys
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -9,12 +10,17 @@ import numpy.typing as npt
 from calibrank.arrays import Floats, add_up
 from calibrank.errors import MissingExtra
 from calibrank.grid import Grid
+from calibrank.threads import in_threads, shares
 from calibrank.weighting import Evidence
 
-COMPILED_FROM = 3_000_000
-"""Rows from which compiled code, if numba is there, is worth starting."""
+_COMPILED_FROM, _COLD_FROM = 3_000_000, 50_000_000
 
 _BLOCK = 2**19
+
+
+def worth_compiling(rows: int) -> bool:
+    """Whether compiled code pays: for millions of rows, or many millions if numba has yet to be loaded."""
+    return rows >= (_COMPILED_FROM if "numba" in sys.modules else _COLD_FROM)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,11 +106,19 @@ class Table:
         unit = counts_once(evidence.total)
         weights = None if unit else np.ascontiguousarray(evidence.total)
         positive = np.ascontiguousarray(evidence.positive)
-        before = self.every[:, 0].copy()
-        bits, tables = scores.view(layout.integer), (self.every, self.liked, self.squares)
-        compiled.pool(scores, bits, positive, weights, typed, scale, *tables)
-        if unit:
-            self.squares += self.every[:, 0] - before
+        bits = scores.view(layout.integer)
+
+        def part(rows: slice) -> Table:
+            table = Table(grid, self.first, len(self.squares))
+            heavy = None if weights is None else weights[rows]
+            sums = (table.every, table.liked, table.squares)
+            compiled.pool(scores[rows], bits[rows], positive[rows], heavy, typed, scale, *sums)
+            return table
+
+        for table in in_threads(part, shares(len(scores))):
+            self.every += table.every
+            self.liked += table.liked
+            self.squares += table.every[:, 0] if unit else table.squares
         return True
 
 
@@ -112,7 +126,7 @@ def pool_bins(scores: Floats, evidence: Evidence, bins: npt.NDArray[np.integer[A
     """The sums of rows over bins that are known already."""
     positive, total = evidence.positive, evidence.total
     liked = np.flatnonzero(positive != 0)  # few rows are, so sums of positive mass cost next to nothing
-    liked_bins, liked_mass = bins[liked], positive[liked]
+    liked_bins, liked_mass = bins[liked], positive[liked].astype(np.float64)
     positives = add_up(liked_bins, liked_mass, size)
     positive_moment = add_up(liked_bins, liked_mass * scores[liked], size)
     squares = add_up(liked_bins, np.square(liked_mass), size)

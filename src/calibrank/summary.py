@@ -8,7 +8,7 @@ import io
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
@@ -19,7 +19,7 @@ from calibrank.arrays import Floats, Numbers, score_column
 from calibrank.documents import write_whole
 from calibrank.errors import DataError
 from calibrank.grid import CAPACITY, Grid, Keys
-from calibrank.pooling import COMPILED_FROM, Masses, Table, counts_once, pool_bins
+from calibrank.pooling import Masses, Table, counts_once, pool_bins, worth_compiling
 from calibrank.weighting import Evidence, Labels, as_evidence
 
 _BLOCK = 2**20
@@ -51,7 +51,7 @@ class Summary:
         if _distinct_at_most(scores, CAPACITY):
             return cls._exact(scores, evidence)
         table = Table.spanning(low, high)
-        table.pool(scores, evidence, compiled=len(scores) >= COMPILED_FROM)
+        table.pool(scores, evidence, compiled=worth_compiling(len(scores)))
         return cls.of_table(table, low, high, len(scores), evidence.kind)
 
     @classmethod
@@ -93,6 +93,11 @@ class Summary:
     def update(self, scores: Numbers, labels: Labels) -> Self:
         """The summary with one more batch of rows; for many batches, `SummaryBuilder` is faster."""
         return self + self.of(scores, labels)
+
+    def less(self, other: Self) -> Self:
+        """The difference of two summaries of the same scores: not a summary itself, only something to add to one."""
+        pairs = zip(self.masses.columns, other.masses.columns, strict=True)
+        return replace(self, masses=Masses(*(mine - theirs for mine, theirs in pairs)), rows=0)
 
     def pour(self, table: Table) -> None:
         """Add all that is here to a table whose grid is at least as coarse."""
@@ -199,6 +204,14 @@ class SummaryBuilder:
         else:
             self._many = _Bins(merged)
 
+    def correct(self, scores: Numbers, labels: Labels, counted: Labels) -> None:
+        """Replace the evidence of rows that were added as `counted`, once it is known better."""
+        change = Summary.of(scores, labels).less(Summary.of(scores, counted))
+        if self._many is not None:
+            change.pour(self._many.table)
+        elif self._few is not None:
+            self._few = self._few + change
+
     def summary(self) -> Summary:
         """All batches so far."""
         if self._many is not None:
@@ -224,7 +237,7 @@ class _Bins:
             old.pour(self.table)
         self.rows += len(scores)
         self.kind = self.kind if self.kind == evidence.kind else "mixed"
-        self.table.pool(scores, evidence, compiled=self.rows >= COMPILED_FROM)
+        self.table.pool(scores, evidence, compiled=worth_compiling(self.rows))
 
     def summary(self) -> Summary:
         return Summary.of_table(self.table, self.low, self.high, self.rows, self.kind)

@@ -49,7 +49,7 @@ def test_an_expected_error_is_one_line_and_its_own_exit_code(tmp_path: Path) -> 
 
 
 def test_a_missing_extra_is_the_install_command() -> None:
-    code = "import sys; sys.modules['typer'] = None; from calibrank.__main__ import main; main()"
+    code = "import importlib.util as u; real = u.find_spec; u.find_spec = lambda n: None if n == 'typer' else real(n); from calibrank.__main__ import main; main()"
     result = run("-c", code)
     assert result.returncode == 5
     assert result.stderr.strip() == "calibrank: typer is not installed. Run: pip install 'calibrank[cli]'"

@@ -1,13 +1,15 @@
 """`calibrank demo`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from calibrank.cli.console import console
-from calibrank.demo import GUESSED, METRICS, Demo, run_demo, save_and_reload, save_figures
+
+if TYPE_CHECKING:
+    from calibrank.demo import Demo
 
 
 def demo(
@@ -19,6 +21,9 @@ def demo(
 
     Example: calibrank demo --pairs 1000000 --out demo
     """
+    # Only here, for matplotlib takes longer to load than most commands take to run.
+    from calibrank.demo import run_demo, save_and_reload, save_figures  # noqa: PLC0415
+
     with console.status("Building a world, fitting every method ..."):
         result = run_demo(pairs, seed)
     console.print(_summary(result))
@@ -34,7 +39,7 @@ def demo(
         raise typer.Exit(1)
 
 
-def _summary(result: Demo) -> str:
+def _summary(result: "Demo") -> str:
     world = result.world
     seen = world.labels.mean()
     return (
@@ -44,7 +49,9 @@ def _summary(result: Demo) -> str:
     )
 
 
-def _table(result: Demo) -> Table:
+def _table(result: "Demo") -> Table:
+    from calibrank.demo import GUESSED, METRICS  # noqa: PLC0415
+
     table = Table(title="Against the true preference (lower is better; pred/obs: nearer 1)", title_justify="left")
     table.add_column("method")
     table.add_column("loss")
@@ -67,9 +74,9 @@ def _table(result: Demo) -> Table:
     return table
 
 
-def _lesson(result: Demo) -> str:
+def _lesson(result: "Demo") -> str:
     biased, right = (result.find("Gaussian", loss).values for loss in ("naive", "UERM"))
-    guessed = result.find("Gaussian", GUESSED).values
+    guessed = result.runs[-1].values
     return (
         f"\nGaussian calibration: ECE {biased['ECE']:.4f} from the log as it is, [bold]{right['ECE']:.4f}[/] with the "
         f"true propensities, {guessed['ECE']:.4f} with propensities guessed from popularity.\nPopularity ranks "

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from calibrank.arrays import Floats, add_up
 from calibrank.files.reading import Progress, Rules, Table
-from calibrank.files.summing import Columns, Rows, buckets_of, rows_of
+from calibrank.files.summing import Columns, Rows, buckets_of, indices_of, rows_of
 from calibrank.maps import CalibrationMap
 from calibrank.metrics import (
     ECE,
@@ -85,7 +85,7 @@ class _State:
             return
         encoded = rows.users.dictionary_encode()
         codes = [self.users.setdefault(user, len(self.users)) for user in encoded.dictionary.to_pylist()]
-        numbers = np.array(codes, dtype=np.intp)[encoded.indices.to_numpy(zero_copy_only=False)]
+        numbers = np.array(codes, dtype=np.intp)[indices_of(encoded)]
         self.kept.append((probabilities, rows.labels, numbers))
 
     def _add(self, metric: Additive, probabilities: Floats, evidence: Evidence, groups: npt.NDArray[np.intp]) -> None:

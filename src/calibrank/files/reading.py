@@ -1,6 +1,9 @@
 """Reading tables of any size: which files, which columns, which rows are bad."""
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from glob import glob, has_magic
 from pathlib import Path
@@ -9,17 +12,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrank.arrays import LARGEST_SCORE, Floats, is_binary, is_mass
+from calibrank.arrays import LARGEST_SCORE
 from calibrank.errors import DataError, MissingExtra
 
 try:
     import pyarrow as pa
-    import pyarrow.dataset as ds
+    import pyarrow.csv as pc
+    import pyarrow.parquet as pq
 except ImportError as error:
     raise MissingExtra("pyarrow", "cli") from error
 
-BATCH = 2**19
-_READAHEAD = 4
+BATCH = 2**20
+_READERS = 2
+_LARGEST_GROUP = 4_000_000
 _FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".gz": "csv"}
 
 ALIASES = {
@@ -71,7 +76,7 @@ class Table:
 
     def columns(self) -> list[str]:
         """The names of the first file's columns."""
-        return _dataset(self.files[0], self.root).schema.names
+        return schema(self.files[0]).names
 
     def resolve(self, role: str, given: str | None) -> str:
         """The column that plays a role: the one given, or the first known alias."""
@@ -94,29 +99,90 @@ class Table:
         """Row batches of the chosen columns, file by file in row order; `progress` hears bytes of files done."""
         for file in self.files:
             first = 0
-            for batch in record_batches(file, self.root, columns):
+            for batch in record_batches(file, columns):
                 yield Batch(file, first, batch)
                 first += batch.num_rows
             if progress is not None:
                 progress(file.stat().st_size)
 
 
-def record_batches(file: Path, root: Path, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-    """Row batches of one file, in order."""
+def record_batches(file: Path, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    """Row batches of one file, in order; the next ones are read while this one is used."""
+    # pyarrow.dataset would do, but takes longer to load than most tables take to read.
+    with _readable(file):
+        pieces = _parquet(file, columns) if _format(file) == "parquet" else _csv(file)
+        for batch in pieces:
+            whole = _with_path(batch, file, columns)
+            if whole.num_rows:
+                yield whole if columns is None else whole.select(list(columns))
+
+
+def schema(file: Path) -> pa.Schema:
+    """The columns of one file, those named in its path (`day=1`) last."""
+    inside = inner_schema(file)
+    for name, value in _in_path(file).items():
+        if name not in inside.names:
+            inside = inside.append(pa.field(name, pa.array([value]).type))
+    return inside
+
+
+def inner_schema(file: Path) -> pa.Schema:
+    """The columns that stand in the file itself."""
+    with _readable(file):
+        return pq.read_schema(file) if _format(file) == "parquet" else pc.open_csv(file).schema
+
+
+def _parquet(file: Path, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    with pq.ParquetFile(file, memory_map=True) as opened:
+        groups = [opened.metadata.row_group(group).num_rows for group in range(opened.num_row_groups)]
+        inside = None if columns is None else [name for name in columns if name in opened.schema_arrow.names]
+        if max(groups, default=0) > _LARGEST_GROUP:
+            yield from opened.iter_batches(BATCH, columns=inside)
+            return
+
+    def read(group: int) -> pa.Table:
+        with pq.ParquetFile(file, memory_map=True) as mine:  # one reader a thread
+            return mine.read_row_group(group, columns=inside, use_threads=False)
+
+    with ThreadPoolExecutor(_READERS) as pool:
+        coming = deque(pool.submit(read, group) for group in range(min(_READERS + 1, len(groups))))
+        for following in range(len(coming), len(groups) + len(coming)):
+            table = coming.popleft().result()
+            if following < len(groups):
+                coming.append(pool.submit(read, following))
+            yield from table.combine_chunks().to_batches(BATCH)
+
+
+def _csv(file: Path) -> Iterator[pa.RecordBatch]:
+    with pc.open_csv(file, read_options=pc.ReadOptions(block_size=2**24)) as opened:
+        yield from opened
+
+
+def _with_path(batch: pa.RecordBatch, file: Path, columns: Sequence[str] | None) -> pa.RecordBatch:
+    """The batch with columns that its file's path names, where asked for."""
+    for name, value in _in_path(file).items():
+        if columns is not None and name in columns and name not in batch.schema.names:
+            batch = batch.append_column(name, pa.array([value] * batch.num_rows))
+    return batch
+
+
+def _in_path(file: Path) -> dict[str, str | int]:
+    pairs = (part.split("=", 1) for part in file.parts[:-1] if "=" in part)
+    return {name: int(value) if value.isdigit() else value for name, value in pairs}
+
+
+@contextmanager
+def _readable(file: Path) -> Iterator[None]:
     try:
-        data = _dataset(file, root)
-        chosen = None if columns is None else list(columns)
-        options = {"batch_size": BATCH, "batch_readahead": _READAHEAD, "fragment_readahead": 1}
-        for batch in data.to_batches(columns=chosen, **options):
-            if batch.num_rows:
-                yield batch
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        yield
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowKeyError) as error:
         raise DataError(f"{file} must be readable as {_format(file)}: {error}") from None
 
 
-def schema(file: Path, root: Path) -> pa.Schema:
-    """The columns of one file, partition columns included."""
-    return _dataset(file, root).schema
+def arrow(values: npt.NDArray[Any]) -> pa.Array:
+    """Numbers as an Arrow array without a copy, and without loading pandas as `pa.array` does."""
+    values = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,16 +193,18 @@ class Batch:
     first: int
     rows: pa.RecordBatch
 
-    def numbers(self, name: str) -> Floats:
-        """A column of numbers; missing ones become NaN."""
+    def numbers(self, name: str) -> npt.NDArray[Any]:
+        """A column of numbers, integers as they are; missing ones become NaN."""
         column = self.rows.column(name)
         if pa.types.is_boolean(column.type):
             column = column.cast(pa.int8())
-        try:
-            values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
-            return values if values.dtype in (np.float32, np.float64) else values.astype(np.float64)
-        except (TypeError, ValueError):
-            raise DataError(f"{self.file}, column {name} must hold numbers, got {column.type}.") from None
+        if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+            raise DataError(f"{self.file}, column {name} must hold numbers, got {column.type}.")
+        if column.null_count or pa.types.is_float16(column.type):
+            column = column.cast(pa.float64()).fill_null(np.nan)
+        # As to_numpy would do, but without loading pandas, which takes longer than most tables.
+        values: npt.NDArray[Any] = np.frombuffer(column.buffers()[1], dtype=column.type.to_pandas_dtype())
+        return values[column.offset : column.offset + len(column)]
 
 
 @dataclass(slots=True)
@@ -150,17 +218,17 @@ class Rules:
         """Which rows obey every rule (None: all), for columns given as role: name."""
         good: npt.NDArray[np.bool_] | None = None
         for role, name in columns.items():
-            obeys, words = _RULES[role]
-            values = batch.numbers(name)
-            fine = obeys(values)
-            if fine.all():
+            rule, values = _RULES[role], batch.numbers(name)
+            if rule.holds_for_all(values):
                 continue
-            self._report(batch, role, name, words, values, fine)
-            good = fine if good is None else good & fine
+            fine = rule.holds(values)
+            if not fine.all():
+                self._report(batch, role, name, rule.words, values, fine)
+                good = fine if good is None else good & fine
         return good
 
     def _report(
-        self, batch: Batch, role: str, name: str, words: str, values: Floats, fine: npt.NDArray[np.bool_]
+        self, batch: Batch, role: str, name: str, words: str, values: npt.NDArray[Any], fine: npt.NDArray[np.bool_]
     ) -> None:
         if self.skip:
             self.skipped[role] = self.skipped.get(role, 0) + int((~fine).sum())
@@ -172,33 +240,34 @@ class Rules:
         )
 
 
-def _is_score(values: Floats) -> npt.NDArray[np.bool_]:
-    return np.abs(values) <= LARGEST_SCORE
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """Numbers from low to high; of them, perhaps only the two ends."""
+
+    low: float
+    high: float
+    words: str
+    only_ends: bool = False
+
+    def holds_for_all(self, values: npt.NDArray[Any]) -> bool:
+        """Whether the extremes alone prove it: one fast look at each column of a good table."""
+        sure = not self.only_ends or values.dtype.kind in "iu"
+        return bool(sure and values.size and self.low <= values.min() and values.max() <= self.high)
+
+    def holds(self, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Row by row; a missing value never does."""
+        if self.only_ends:
+            return (values == self.low) | (values == self.high)
+        return (values >= self.low) & (values <= self.high)
 
 
-def _is_propensity(values: Floats) -> npt.NDArray[np.bool_]:
-    return (values > 0) & (values <= 1)
-
-
-def _is_probability(values: Floats) -> npt.NDArray[np.bool_]:
-    return (values >= 0) & (values <= 1)
-
-
-_RULES: dict[str, tuple[Callable[[Floats], npt.NDArray[np.bool_]], str]] = {
-    "score": (_is_score, "be finite and within +-1e30"),
-    "label": (is_binary, "be 0 or 1"),
-    "propensity": (_is_propensity, "lie in (0, 1]"),
-    "probability": (_is_probability, "lie in [0, 1]"),
-    "weight": (is_mass, "be finite and not negative"),
+_RULES = {
+    "score": _Rule(-LARGEST_SCORE, LARGEST_SCORE, "be finite and within +-1e30"),
+    "label": _Rule(0, 1, "be 0 or 1", only_ends=True),
+    "propensity": _Rule(np.nextafter(0, 1), 1, "lie in (0, 1]"),
+    "probability": _Rule(0, 1, "lie in [0, 1]"),
+    "weight": _Rule(0, np.finfo(np.float64).max, "be finite and not negative"),
 }
-
-
-def _dataset(file: Path, root: Path) -> ds.Dataset:
-    partitioning = ds.partitioning(flavor="hive")
-    try:
-        return ds.dataset(file, format=_format(file), partitioning=partitioning, partition_base_dir=str(root))
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"{file} must be readable as {_format(file)}: {error}") from None
 
 
 def _format(file: Path) -> str:

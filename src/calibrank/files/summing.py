@@ -3,6 +3,7 @@
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,7 @@ import pyarrow as pa
 
 from calibrank.arrays import Floats
 from calibrank.errors import DataError
-from calibrank.files.reading import Batch, Progress, Rules, Table
+from calibrank.files.reading import Batch, Progress, Rules, Table, arrow
 from calibrank.propensity import Popularity
 from calibrank.summary import Summary, SummaryBuilder
 from calibrank.weighting import Evidence, ips, naive, positive_ips
@@ -47,21 +48,22 @@ class Rows:
     """Checked rows of a batch."""
 
     scores: Floats
-    labels: Floats
+    labels: npt.NDArray[Any]
     propensity: Floats | None
     weights: Floats | None
     items: pa.Array | None
     users: pa.Array | None
 
-    def take(self, chosen: npt.NDArray[np.bool_]) -> "Rows":
-        """Some of the rows."""
+    def take(self, chosen: npt.NDArray[Any]) -> "Rows":
+        """Some of the rows, by mask or by number."""
+        chosen = np.flatnonzero(chosen) if chosen.dtype == bool else chosen
         return Rows(
             self.scores[chosen],
             self.labels[chosen],
             None if self.propensity is None else self.propensity[chosen],
             None if self.weights is None else self.weights[chosen],
-            None if self.items is None else self.items.filter(pa.array(chosen)),
-            None if self.users is None else self.users.filter(pa.array(chosen)),
+            None if self.items is None else self.items.take(arrow(chosen)),
+            None if self.users is None else self.users.take(arrow(chosen)),
         )
 
 
@@ -82,9 +84,9 @@ def summarize(
     builders = [_Builder(columns) for _ in range(parts)]
     seen = 0
     for rows in rows_of(table, columns, rules, progress):
-        homes = buckets_of(rows, seen, parts)
+        homes = None if parts == 1 else buckets_of(rows, seen, parts)
         for part, builder in enumerate(builders):
-            share = rows if parts == 1 else rows.take(homes == part)
+            share = rows if homes is None else rows.take(homes == part)
             if len(share.scores):
                 builder.add(share)
         seen += len(rows.scores)
@@ -103,7 +105,13 @@ def buckets_of(rows: Rows, first: int, buckets: int) -> npt.NDArray[np.intp]:
     homes = np.array([zlib.crc32(name) % buckets for name in names], dtype=np.intp)
     if encoded.null_count:
         raise DataError("users must be ids, got a missing one. Drop rows without a user.")
-    return homes[encoded.indices.to_numpy(zero_copy_only=False)]
+    return homes[indices_of(encoded)]
+
+
+def indices_of(encoded: pa.DictionaryArray) -> npt.NDArray[np.int32]:
+    """A dictionary array's indices, without loading pandas for it."""
+    indices = encoded.indices
+    return np.frombuffer(indices.buffers()[1], dtype=np.int32)[indices.offset : indices.offset + len(indices)]
 
 
 class _Builder:
@@ -115,24 +123,26 @@ class _Builder:
         self.waiting: list[Rows] = []
 
     def add(self, rows: Rows) -> None:
+        total = np.broadcast_to(np.float64(1), len(rows.scores)) if rows.weights is None else rows.weights
         if self.columns.loss == "naive":
-            self.builder.update(rows.scores, naive(rows.labels, weights=rows.weights))
+            positive = rows.labels if rows.weights is None else rows.labels * rows.weights
+            self.builder.update(rows.scores, Evidence.trusted(positive, total, "naive"))
         elif rows.propensity is not None:
             self.builder.update(rows.scores, self._evidence(rows, rows.propensity))
         else:
-            liked = rows.labels == 1
+            liked = np.flatnonzero(rows.labels)
             self.waiting.append(rows.take(liked))
-            rest = rows.take(~liked)
-            if len(rest.scores):
-                self.builder.update(rest.scores, self._evidence(rest, np.ones_like(rest.scores)))
+            nothing = np.broadcast_to(np.float64(0), len(rows.scores))
+            self.builder.update(rows.scores, Evidence.trusted(nothing, total, self.columns.loss.replace("-", "_")))
 
     def finish(self, propensity: dict[object, float] | None) -> Summary:
         for rows in self.waiting:
             if propensity is not None and rows.items is not None and len(rows.scores):
                 encoded = rows.items.dictionary_encode()
                 by_item = np.array([propensity[item] for item in encoded.dictionary.to_pylist()])
-                each = by_item[encoded.indices.to_numpy(zero_copy_only=False)]
-                self.builder.update(rows.scores, self._evidence(rows, each))
+                each = by_item[indices_of(encoded)]
+                counted = naive(np.zeros_like(each), weights=rows.weights)
+                self.builder.correct(rows.scores, self._evidence(rows, each), counted)
         return self.builder.summary()
 
     def _evidence(self, rows: Rows, propensity: Floats) -> Evidence:
@@ -146,7 +156,7 @@ def _popularity(builders: list[_Builder]) -> dict[object, float]:
     waiting = [rows.items for builder in builders for rows in builder.waiting if rows.items is not None]
     counted = pa.chunked_array(waiting).value_counts()
     items = counted.field("values").to_pylist()
-    counts = counted.field("counts").to_numpy()
+    counts = np.array(counted.field("counts").to_pylist())
     if not items:
         raise DataError("labels must hold a positive to tell popularity, got none.")
     return dict(zip(items, Popularity().of_counts(counts).tolist(), strict=True))
@@ -160,5 +170,6 @@ def _rows(batch: Batch, columns: Columns) -> Rows:
         return None if name is None else batch.rows.column(name)
 
     scores, labels = batch.numbers(columns.score), batch.numbers(columns.label)
+    scores = scores if scores.dtype.kind == "f" else scores.astype(np.float64)
     weights, propensity = numbers(columns.weight), numbers(columns.propensity)
     return Rows(scores, labels, propensity, weights, ids(columns.item), ids(columns.user))

@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
+from calibrank.arrays import floats
 from calibrank.documents import seal
 from calibrank.errors import DataError
-from calibrank.files.reading import Batch, Progress, Rules, Table, record_batches, schema
+from calibrank.files.reading import Batch, Progress, Rules, Table, arrow, inner_schema, record_batches
 from calibrank.maps import CalibrationMap
 
 _STAMP = b"calibrank"
@@ -28,7 +30,7 @@ def apply_map(
         if _is_done(target, stamp):
             done += 1
         else:
-            rows += _apply_file(fitted, source, table.root, target, score, to, rules, stamp)
+            rows += _apply_file(fitted, source, target, score, to, rules, stamp)
         if progress is not None:
             progress(source.stat().st_size)
     return rows, done
@@ -47,9 +49,9 @@ def _targets(table: Table, out: Path) -> list[tuple[Path, Path]]:
 
 
 def _apply_file(
-    fitted: CalibrationMap, source: Path, root: Path, target: Path, score: str, to: str, rules: Rules, stamp: bytes
+    fitted: CalibrationMap, source: Path, target: Path, score: str, to: str, rules: Rules, stamp: bytes
 ) -> int:
-    shape = schema(source, root)
+    shape = inner_schema(source)
     if score not in shape.names:
         raise DataError(f"{source} must have a column {score}, got {', '.join(shape.names)}. Name it with --score.")
     if to in shape.names:
@@ -58,10 +60,10 @@ def _apply_file(
     shape = shape.append(pa.field(to, kind)).with_metadata({**(shape.metadata or {}), _STAMP: stamp})
     rows = 0
     with _writer(target, shape) as write:
-        for batch in record_batches(source, root, None):
+        for batch in record_batches(source, None):
             chosen = _good(Batch(source, rows, batch), score, rules)
-            scores = Batch(source, rows, chosen).numbers(score)
-            column = pa.array(fitted.predict(scores), type=kind)
+            scores = floats("scores", Batch(source, rows, chosen).numbers(score))
+            column = arrow(fitted.predict(scores))
             write(pa.RecordBatch.from_arrays([*chosen.columns, column], schema=shape))
             rows += batch.num_rows
     return rows
@@ -69,7 +71,7 @@ def _apply_file(
 
 def _good(batch: Batch, score: str, rules: Rules) -> pa.RecordBatch:
     good = rules.good_rows(batch, {"score": score})
-    return batch.rows if good is None else batch.rows.filter(pa.array(good))
+    return batch.rows if good is None else batch.rows.take(arrow(np.flatnonzero(good)))
 
 
 class _Write:

@@ -12,7 +12,8 @@ from calibrank.documents import Fields
 from calibrank.errors import DataError, MissingExtra
 from calibrank.maps.calibration_map import CalibrationMap, FitRecord, Interval, blockwise
 from calibrank.maps.expressions import NarwhalsOps, sigmoid
-from calibrank.pooling import COMPILED_FROM
+from calibrank.pooling import worth_compiling
+from calibrank.threads import in_threads, shares
 
 if TYPE_CHECKING:
     import narwhals as nw
@@ -80,7 +81,7 @@ class LogisticMap(CalibrationMap):
 
     def predict(self, scores: Numbers) -> Floats:
         array = floats("scores", scores)
-        if array.dtype == np.float32 and array.size >= COMPILED_FROM and isinstance(self.basis, Linear | Quadratic):
+        if array.dtype == np.float32 and worth_compiling(array.size) and isinstance(self.basis, Linear | Quadratic):
             result = self._predict_compiled(array)
             if result is not None:
                 return result
@@ -100,9 +101,12 @@ class LogisticMap(CalibrationMap):
         below, above = (np.float32(slope * width) for slope in self.end_slopes)
         flat = np.ascontiguousarray(scores).reshape(-1)
         result = np.empty_like(flat)
-        wrong = compiled.sigmoid_of_quadratic(
-            flat, np.float32(self.low), np.float32(1 / width), (a, b, c), (below, above), result
-        )
+        low, scale = np.float32(self.low), np.float32(1 / width)
+
+        def part(rows: slice) -> int:
+            return compiled.sigmoid_of_quadratic(flat[rows], low, scale, (a, b, c), (below, above), result[rows])
+
+        wrong = sum(in_threads(part, shares(len(flat))))
         return None if wrong else result.reshape(scores.shape)
 
     def expression(self, score: "nw.Expr") -> "nw.Expr":
