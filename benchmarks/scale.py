@@ -136,10 +136,11 @@ def parquet(rows: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, default=100_000_000)
-    rows = parser.parse_args().rows
-    arrays(rows)
-    parquet(rows)
-    sys.exit(0 if all(results) else 1)
+    parser.add_argument("--report-only", action="store_true", help="exit 0 whatever the ratios: small tables miss them")
+    options = parser.parse_args()
+    arrays(options.rows)
+    parquet(options.rows)
+    sys.exit(0 if options.report_only or all(results) else 1)
 
 
 if __name__ == "__main__":

@@ -13,14 +13,18 @@ from calibrank.grid import Grid
 from calibrank.threads import in_threads, shares
 from calibrank.weighting import Evidence
 
-_COMPILED_FROM, _COLD_FROM = 3_000_000, 50_000_000
+_COMPILED_FROM = 3_000_000
+ARRAYS_FROM, STREAMS_FROM = 50_000_000, 200_000_000
 
 _BLOCK = 2**19
 
 
-def worth_compiling(rows: int) -> bool:
-    """Whether compiled code pays: for millions of rows, or many millions if numba has yet to be loaded."""
-    return rows >= (_COMPILED_FROM if "numba" in sys.modules else _COLD_FROM)
+def worth_compiling(rows: int, cold: int = ARRAYS_FROM) -> bool:
+    """Whether compiled code pays: for millions of rows, or from `cold` on if numba has yet to be loaded.
+
+    Loading takes a second or two. Who has a large array is likely to come again; a stream is mostly read once.
+    """
+    return rows >= (_COMPILED_FROM if "numba" in sys.modules else cold)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,7 +95,17 @@ class Table:
             rows = slice(start, min(start + _BLOCK, len(scores)))
             bins = memory[: rows.stop - rows.start]
             self.grid.write_keys(scores[rows], self.first, bins)
-            self.add(pool_bins(scores[rows], evidence.rows(rows), bins, len(self.squares)), slice(None))
+            self._add_block(pool_bins(scores[rows], evidence.rows(rows), bins, len(self.squares)))
+
+    def _add_block(self, masses: Masses) -> None:
+        self.every[:, 0] += masses.total
+        self.every[:, 1] += masses.moment
+        self.squares += masses.total_squared
+        if masses.positive.any():
+            for column, sums in enumerate(
+                (masses.positive, masses.positive_moment, masses.positive_squared, masses.cross)
+            ):
+                self.liked[:, column] += sums
 
     def _pool_compiled(self, scores: Floats, evidence: Evidence) -> bool:
         try:
@@ -125,7 +139,9 @@ class Table:
 def pool_bins(scores: Floats, evidence: Evidence, bins: npt.NDArray[np.integer[Any]], size: int) -> Masses:
     """The sums of rows over bins that are known already."""
     positive, total = evidence.positive, evidence.total
-    liked = np.flatnonzero(positive != 0)  # few rows are, so sums of positive mass cost next to nothing
+    nobody = positive.strides == (0,) and positive.size > 0 and positive[0] == 0
+    # Few rows are liked, so sums of positive mass cost next to nothing.
+    liked = np.flatnonzero(positive != 0) if not nobody else np.empty(0, dtype=np.intp)
     liked_bins, liked_mass = bins[liked], positive[liked].astype(np.float64)
     positives = add_up(liked_bins, liked_mass, size)
     positive_moment = add_up(liked_bins, liked_mass * scores[liked], size)

@@ -19,7 +19,7 @@ from calibrank.arrays import Floats, Numbers, score_column
 from calibrank.documents import write_whole
 from calibrank.errors import DataError
 from calibrank.grid import CAPACITY, Grid, Keys
-from calibrank.pooling import Masses, Table, counts_once, pool_bins, worth_compiling
+from calibrank.pooling import STREAMS_FROM, Masses, Table, counts_once, pool_bins, worth_compiling
 from calibrank.weighting import Evidence, Labels, as_evidence
 
 _BLOCK = 2**20
@@ -237,7 +237,7 @@ class _Bins:
             old.pour(self.table)
         self.rows += len(scores)
         self.kind = self.kind if self.kind == evidence.kind else "mixed"
-        self.table.pool(scores, evidence, compiled=worth_compiling(self.rows))
+        self.table.pool(scores, evidence, compiled=worth_compiling(self.rows, STREAMS_FROM))
 
     def summary(self) -> Summary:
         return Summary.of_table(self.table, self.low, self.high, self.rows, self.kind)

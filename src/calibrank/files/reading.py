@@ -133,7 +133,7 @@ def inner_schema(file: Path) -> pa.Schema:
 
 
 def _parquet(file: Path, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-    with pq.ParquetFile(file, memory_map=True) as opened:
+    with pq.ParquetFile(file) as opened:
         groups = [opened.metadata.row_group(group).num_rows for group in range(opened.num_row_groups)]
         inside = None if columns is None else [name for name in columns if name in opened.schema_arrow.names]
         if max(groups, default=0) > _LARGEST_GROUP:
@@ -141,7 +141,7 @@ def _parquet(file: Path, columns: Sequence[str] | None) -> Iterator[pa.RecordBat
             return
 
     def read(group: int) -> pa.Table:
-        with pq.ParquetFile(file, memory_map=True) as mine:  # one reader a thread
+        with pq.ParquetFile(file) as mine:  # one reader a thread
             return mine.read_row_group(group, columns=inside, use_threads=False)
 
     with ThreadPoolExecutor(_READERS) as pool:

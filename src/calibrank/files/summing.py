@@ -66,6 +66,17 @@ class Rows:
             None if self.users is None else self.users.take(arrow(chosen)),
         )
 
+    @classmethod
+    def joined(cls, parts: list["Rows"]) -> "Rows":
+        """The numbers of many batches as one; ids stay behind."""
+
+        def join(name: str) -> npt.NDArray[Any] | None:
+            columns = [getattr(part, name) for part in parts]
+            return None if columns[0] is None else np.concatenate(columns)
+
+        scores, labels = (np.concatenate([getattr(part, name) for part in parts]) for name in ("scores", "labels"))
+        return cls(scores, labels, join("propensity"), join("weights"), None, None)
+
 
 def rows_of(table: Table, columns: Columns, rules: Rules, progress: Progress | None) -> Iterator[Rows]:
     """Every batch's good rows."""
@@ -130,19 +141,19 @@ class _Builder:
         elif rows.propensity is not None:
             self.builder.update(rows.scores, self._evidence(rows, rows.propensity))
         else:
-            liked = np.flatnonzero(rows.labels)
+            liked = np.flatnonzero(rows.labels != 0)
             self.waiting.append(rows.take(liked))
             nothing = np.broadcast_to(np.float64(0), len(rows.scores))
             self.builder.update(rows.scores, Evidence.trusted(nothing, total, self.columns.loss.replace("-", "_")))
 
     def finish(self, propensity: dict[object, float] | None) -> Summary:
-        for rows in self.waiting:
-            if propensity is not None and rows.items is not None and len(rows.scores):
-                encoded = rows.items.dictionary_encode()
-                by_item = np.array([propensity[item] for item in encoded.dictionary.to_pylist()])
-                each = by_item[indices_of(encoded)]
-                counted = naive(np.zeros_like(each), weights=rows.weights)
-                self.builder.correct(rows.scores, self._evidence(rows, each), counted)
+        if propensity is not None and any(len(rows.scores) for rows in self.waiting):
+            rows = Rows.joined(self.waiting)
+            encoded = pa.chunked_array([part.items for part in self.waiting]).combine_chunks().dictionary_encode()
+            by_item = np.array([propensity[item] for item in encoded.dictionary.to_pylist()])
+            each = by_item[indices_of(encoded)]
+            counted = naive(np.zeros_like(each), weights=rows.weights)
+            self.builder.correct(rows.scores, self._evidence(rows, each), counted)
         return self.builder.summary()
 
     def _evidence(self, rows: Rows, propensity: Floats) -> Evidence:
