@@ -159,6 +159,11 @@ class Summary:
         return self.masses.total
 
     @property
+    def evidence(self) -> Evidence:
+        """What the bins hold, as evidence: any metric over `map.predict(summary.scores)` is that of all rows."""
+        return Evidence.trusted(self.positive, self.total, self.kind)
+
+    @property
     def positive_scores(self) -> Floats:
         """Mean score of the positive mass of each bin (the bin's mean where it has none)."""
         if self.exact:

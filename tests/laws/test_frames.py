@@ -9,6 +9,7 @@ from hypothesis import given, settings
 
 import calibrank as cr
 from calibrank.calibrate import Calibrator
+from calibrank.frames import summarize
 from tests.members import CALIBRATORS, Table, fit, name, probe, tables
 
 
@@ -79,3 +80,40 @@ def test_columns_of_frames_fit(module: str) -> None:
     frame = importlib.import_module(module).DataFrame({"score": [0.0, 1.0, 2.0, 3.0], "label": [0, 1, 0, 1]})
     fitted = cr.Platt().fit(frame["score"], frame["label"])
     assert fitted == cr.Platt().fit([0.0, 1.0, 2.0, 3.0], [0, 1, 0, 1])
+
+
+def test_every_frame_and_stream_gives_one_summary() -> None:
+    rng = np.random.default_rng(0)
+    scores, weights = rng.normal(size=3_000), rng.exponential(size=3_000)
+    labels, propensity = (rng.random(3_000) < 0.3).astype(float), rng.uniform(0.2, 1, 3_000)
+    columns = {"s": scores, "y": labels, "w": propensity, "v": weights}
+    expected = cr.Gaussian().fit(scores, cr.ips(labels, propensity, weights=weights))
+    pl, arrow, db = library("polars"), library("pyarrow").table(columns), library("duckdb")
+    with db.connect() as connection:
+        frames = [
+            library("pandas").DataFrame(columns),
+            pl.DataFrame(columns),
+            pl.LazyFrame(columns),
+            arrow,
+            arrow.to_batches(max_chunksize=700),
+            iter(arrow.to_batches(max_chunksize=700)),
+            (pl.DataFrame(columns).slice(start, 1_000) for start in (0, 1_000, 2_000)),
+            connection.from_arrow(arrow),
+        ]
+        for frame in frames:
+            summary = summarize(frame, score="s", label="y", propensity="w", weight="v")
+            assert summary.rows == 3_000
+            fitted = cr.Gaussian().fit_summary(summary)
+            np.testing.assert_allclose(fitted.predict(scores), expected.predict(scores), rtol=1e-9)
+    assert cr.LogLoss()(expected.predict(summary.scores), summary.evidence) == pytest.approx(
+        cr.LogLoss()(expected.predict(scores), cr.ips(labels, propensity, weights=weights))
+    )
+
+
+def test_what_is_not_a_frame_is_refused() -> None:
+    with pytest.raises(cr.DataError, match="frames must be dataframes or an iterator of them, got int"):
+        summarize(3)
+    with pytest.raises(cr.DataError, match="got str"):
+        summarize(["score"])
+    with pytest.raises(cr.DataError, match="must have a column 'label', got score"):
+        summarize(library("pandas").DataFrame({"score": [1.0]}))

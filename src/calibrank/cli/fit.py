@@ -31,7 +31,6 @@ from calibrank.files.summing import summarize
 from calibrank.maps import CalibrationMap, LogisticMap
 from calibrank.metrics import ECE, Brier, CalibrationInTheLarge, LogLoss, Metric, reliability
 from calibrank.summary import Summary
-from calibrank.weighting import Evidence
 
 METRICS: tuple[Metric, ...] = (LogLoss(), Brier(), ECE(), CalibrationInTheLarge())
 
@@ -60,9 +59,8 @@ def fit(
     fitted = METHODS[method.value].fit_summary(summary)
     fitted.save(out)
     say_skipped(rules)
-    evidence = Evidence.trusted(summary.positive, summary.total, summary.kind)
     probabilities = fitted.predict(summary.scores)
-    values = {metric.name: metric(probabilities, evidence) for metric in METRICS}
+    values = {metric.name: metric(probabilities, summary.evidence) for metric in METRICS}
     if json:
         print_json({"map": str(out), **fitted.to_dict(), "metrics": values, "skipped": rules.skipped})
         return
@@ -70,7 +68,7 @@ def fit(
     if isinstance(fitted, LogisticMap):
         console.print(_parameters(fitted))
     console.print("  ".join(f"{name} [bold]{value:.4f}[/]" for name, value in values.items()))
-    console.print(picture(reliability(probabilities, evidence)))
+    console.print(picture(reliability(probabilities, summary.evidence)))
     console.print("[dim]Judged on the rows it was fitted on, by the same evidence. See calibrank evaluate.[/]")
     console.print(f"[bold]Saved:[/] {out}")
 

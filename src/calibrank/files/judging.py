@@ -96,7 +96,7 @@ class _State:
 
     def verdict(self) -> Verdict:
         summary = self.builder.summary()
-        pooled = Evidence.trusted(summary.positive, summary.total, summary.kind)
+        pooled = summary.evidence
         estimates = {metric.name: bootstrap_sums(metric, self._groups(metric)) for metric in ADDITIVE}
         for metric in POOLED:
             value = metric(summary.scores, pooled)

@@ -96,14 +96,26 @@ class Table:
         return next((name for name in ALIASES[role] if name in names), None)
 
     def batches(self, columns: Sequence[str], progress: Progress | None = None) -> Iterator["Batch"]:
-        """Row batches of the chosen columns, file by file in row order; `progress` hears bytes of files done."""
+        """Row batches of the chosen columns, file by file in row order; `progress` hears bytes done."""
         for file in self.files:
             first = 0
-            for batch in record_batches(file, columns):
+            for batch in with_progress(file, record_batches(file, columns), progress):
                 yield Batch(file, first, batch)
                 first += batch.num_rows
-            if progress is not None:
-                progress(file.stat().st_size)
+
+
+def with_progress(file: Path, batches: Iterator[pa.RecordBatch], progress: Progress | None) -> Iterator[pa.RecordBatch]:
+    """The same batches; `progress` hears of the file's bytes as its rows go by (CSV: when it ends)."""
+    size, done = file.stat().st_size, 0
+    rows = pq.read_metadata(file).num_rows if progress is not None and _format(file) == "parquet" else 0
+    for batch in batches:
+        yield batch
+        if progress is not None and rows:
+            share = size * batch.num_rows // rows
+            progress(share)
+            done += share
+    if progress is not None:
+        progress(size - done)
 
 
 def record_batches(file: Path, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from calibrank.arrays import floats
 from calibrank.documents import seal
 from calibrank.errors import DataError
-from calibrank.files.reading import Batch, Progress, Rules, Table, arrow, inner_schema, record_batches
+from calibrank.files.reading import Batch, Progress, Rules, Table, arrow, inner_schema, record_batches, with_progress
 from calibrank.maps import CalibrationMap
 
 _STAMP = b"calibrank"
@@ -29,10 +29,11 @@ def apply_map(
         stamp = _stamp(fitted, source, to)
         if _is_done(target, stamp):
             done += 1
+            if progress is not None:
+                progress(source.stat().st_size)
         else:
-            rows += _apply_file(fitted, source, target, score, to, rules, stamp)
-        if progress is not None:
-            progress(source.stat().st_size)
+            batches = with_progress(source, record_batches(source, None), progress)
+            rows += _apply_file(fitted, source, batches, target, score, to, rules, stamp)
     return rows, done
 
 
@@ -49,7 +50,14 @@ def _targets(table: Table, out: Path) -> list[tuple[Path, Path]]:
 
 
 def _apply_file(
-    fitted: CalibrationMap, source: Path, target: Path, score: str, to: str, rules: Rules, stamp: bytes
+    fitted: CalibrationMap,
+    source: Path,
+    batches: Iterator[pa.RecordBatch],
+    target: Path,
+    score: str,
+    to: str,
+    rules: Rules,
+    stamp: bytes,
 ) -> int:
     shape = inner_schema(source)
     if score not in shape.names:
@@ -60,7 +68,7 @@ def _apply_file(
     shape = shape.append(pa.field(to, kind)).with_metadata({**(shape.metadata or {}), _STAMP: stamp})
     rows = 0
     with _writer(target, shape) as write:
-        for batch in record_batches(source, None):
+        for batch in batches:
             chosen = _good(Batch(source, rows, batch), score, rules)
             scores = floats("scores", Batch(source, rows, chosen).numbers(score))
             column = arrow(fitted.predict(scores))
