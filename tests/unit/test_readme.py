@@ -1,15 +1,16 @@
-"""The README's Python runs as it stands."""
+"""The Python on our pages runs as it stands."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
 
 
-def test_readme_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("page", "file"), [("README.md", "map.json"), ("docs/size.md", "monday.npz")])
+def test_code_on_a_page_runs(page: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for block in re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL):
-        exec(block, {})  # noqa: S102  (our own README)
-    assert (tmp_path / "map.json").exists()
+    for block in re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL):
+        exec(block, {})  # noqa: S102  (our own page)
+    assert (tmp_path / file).exists()
