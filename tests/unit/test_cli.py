@@ -168,6 +168,13 @@ def test_evaluate_a_probability_column_and_without_users(call: Any, tmp_path: Pa
     assert "Left out, no user column" in text
 
 
+def test_evaluate_refuses_what_is_no_probability(call: Any, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"probability": [0.2, 1.7], "label": [0, 1]}), tmp_path / "t.parquet")
+    code, _, error = call("evaluate", tmp_path / "t.parquet")
+    assert code == 3
+    assert "row 1: probability must lie in [0, 1], got 1.7" in error.replace("\n", " ")
+
+
 def test_compare_ranks_by_log_loss_and_keeps_users_together(call: Any, folder: Path) -> None:
     code, text, error = call("compare", folder / "log.parquet", "--propensity", "w")
     assert code == 0, error

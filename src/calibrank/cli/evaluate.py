@@ -50,7 +50,8 @@ def evaluate(
     judged = source.resolve("probability", probability) if fitted is None else source.resolve("score", score)
     who = source.resolve("user", user) if user else source.has("user")
     heavy = source.resolve("weight", weight) if weight else None
-    columns = Columns(judged, source.resolve("label", label), "naive", weight=heavy, user=who)
+    rule = "probability" if fitted is None else "score"
+    columns = Columns(judged, source.resolve("label", label), "naive", weight=heavy, user=who, score_is=rule)
     with reading(source, "Judging") as progress:
         verdict = judge(source, columns, fitted, rules, progress)
     say_skipped(rules)

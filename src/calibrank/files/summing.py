@@ -30,12 +30,15 @@ class Columns:
     item: str | None = None
     weight: str | None = None
     user: str | None = None
+    score_is: str = "score"
+    """Which rule the score column obeys: that of scores, or of probabilities where these are judged."""
 
     @property
     def checked(self) -> dict[str, str]:
         """Columns with a rule, by role."""
-        roles = ("score", "label", "propensity", "weight")
-        return {role: name for role in roles if (name := getattr(self, role)) is not None}
+        roles = ("label", "propensity", "weight")
+        others = {role: name for role in roles if (name := getattr(self, role)) is not None}
+        return {self.score_is: self.score, **others}
 
     @property
     def read(self) -> list[str]:
