@@ -175,6 +175,26 @@ def test_evaluate_refuses_what_is_no_probability(call: Any, tmp_path: Path) -> N
     assert "row 1: probability must lie in [0, 1], got 1.7" in error.replace("\n", " ")
 
 
+def test_ids_may_be_categories_but_not_missing(call: Any, tmp_path: Path) -> None:
+    labels, scores = [0, 1, 0, 1, 0, 0], [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
+    users = pa.array(["a", "b", "c", "a", "b", "c"]).dictionary_encode()
+    columns = {"score": scores, "label": labels, "user": users, "item": users, "w": [0.9] * 6}
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    map_file = tmp_path / "map.json"
+    assert call("fit", tmp_path / "t.parquet", "--item", "item", "--method", "isotonic", "-o", map_file)[0] == 0
+    both = ["--item", "item", "--propensity", "w", "--method", "isotonic"]
+    assert call("fit", tmp_path / "t.parquet", *both, "-o", map_file)[0] == 0
+    assert call("evaluate", tmp_path / "t.parquet", "--map", map_file)[0] == 0
+    code, _, error = call("compare", tmp_path / "t.parquet", "--loss", "naive", "--folds", "50")
+    assert (code, "users enough for 50 folds" in error) == (3, True)
+    columns["user"] = pa.array(["a", None, "c", "a", "b", "c"])
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    code, _, error = call("evaluate", tmp_path / "t.parquet", "--map", map_file)
+    assert (code, "row 1: user must be an id, got none" in error) == (3, True)
+    code, _, error = call("evaluate", tmp_path / "t.parquet", "--map", map_file, "--on-bad-rows", "skip")
+    assert (code, "left out 1 rows with a bad user" in error) == (0, True)
+
+
 def test_compare_ranks_by_log_loss_and_keeps_users_together(call: Any, folder: Path) -> None:
     code, text, error = call("compare", folder / "log.parquet", "--propensity", "w")
     assert code == 0, error

@@ -218,6 +218,11 @@ class Batch:
         values: npt.NDArray[Any] = np.frombuffer(column.buffers()[1], dtype=column.type.to_pandas_dtype())
         return values[column.offset : column.offset + len(column)]
 
+    def ids(self, name: str) -> pa.Array:
+        """A column of ids."""
+        column = self.rows.column(name)
+        return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
 
 @dataclass(slots=True)
 class Rules:
@@ -226,8 +231,8 @@ class Rules:
     skip: bool
     skipped: dict[str, int] = field(default_factory=dict)
 
-    def good_rows(self, batch: Batch, columns: dict[str, str]) -> npt.NDArray[np.bool_] | None:
-        """Which rows obey every rule (None: all), for columns given as role: name."""
+    def good_rows(self, batch: Batch, columns: dict[str, str], ids: Sequence[str] = ()) -> npt.NDArray[np.bool_] | None:
+        """Which rows obey every rule (None: all), for columns of numbers given as role: name, and columns of ids."""
         good: npt.NDArray[np.bool_] | None = None
         for role, name in columns.items():
             rule, values = _RULES[role], batch.numbers(name)
@@ -236,6 +241,12 @@ class Rules:
             fine = rule.holds(values)
             if not fine.all():
                 self._report(batch, role, name, rule.words, values, fine)
+                good = fine if good is None else good & fine
+        for name in ids:
+            column = batch.rows.column(name)
+            if column.null_count:
+                fine = np.array(column.is_valid().to_pylist())
+                self._report(batch, name, name, "be an id", np.array(["none"] * len(fine)), fine)
                 good = fine if good is None else good & fine
         return good
 

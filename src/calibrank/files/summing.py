@@ -16,8 +16,6 @@ from calibrank.propensity import Popularity
 from calibrank.summary import Summary, SummaryBuilder
 from calibrank.weighting import Evidence, ips, naive, positive_ips
 
-LOSSES = ("naive", "ips", "positive-ips")
-
 
 @dataclass(frozen=True, slots=True)
 class Columns:
@@ -43,7 +41,12 @@ class Columns:
     @property
     def read(self) -> list[str]:
         """All columns to read."""
-        return list(dict.fromkeys([*self.checked.values(), *filter(None, (self.item, self.user))]))
+        return list(dict.fromkeys([*self.checked.values(), *self.ids]))
+
+    @property
+    def ids(self) -> list[str]:
+        """Columns of ids."""
+        return [name for name in (self.item, self.user) if name is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,7 @@ class Rows:
 def rows_of(table: Table, columns: Columns, rules: Rules, progress: Progress | None) -> Iterator[Rows]:
     """Every batch's good rows."""
     for batch in table.batches(columns.read, progress):
-        good = rules.good_rows(batch, columns.checked)
+        good = rules.good_rows(batch, columns.checked, columns.ids)
         rows = _rows(batch, columns)
         rows = rows if good is None else rows.take(good)
         if len(rows.scores):
@@ -106,7 +109,10 @@ def summarize(
         seen += len(rows.scores)
     if not seen:
         raise DataError(f"{table.name} must hold at least one good row, got none.")
-    propensity = _popularity(builders) if columns.item is not None and columns.loss != "naive" else None
+    if any(builder.empty for builder in builders):
+        raise DataError(f"{table.name} must have users enough for {parts} folds, got one without any. Ask for fewer.")
+    guessed = columns.item is not None and columns.propensity is None and columns.loss != "naive"
+    propensity = _popularity(builders) if guessed else None
     return [builder.finish(propensity) for builder in builders]
 
 
@@ -117,8 +123,6 @@ def buckets_of(rows: Rows, first: int, buckets: int) -> npt.NDArray[np.intp]:
     encoded = rows.users.dictionary_encode()
     names = (str(user).encode() for user in encoded.dictionary.to_pylist())
     homes = np.array([zlib.crc32(name) % buckets for name in names], dtype=np.intp)
-    if encoded.null_count:
-        raise DataError("users must be ids, got a missing one. Drop rows without a user.")
     return homes[indices_of(encoded)]
 
 
@@ -135,8 +139,10 @@ class _Builder:
         self.columns = columns
         self.builder = SummaryBuilder()
         self.waiting: list[Rows] = []
+        self.empty = True
 
     def add(self, rows: Rows) -> None:
+        self.empty = False
         total = np.broadcast_to(np.float64(1), len(rows.scores)) if rows.weights is None else rows.weights
         if self.columns.loss == "naive":
             positive = rows.labels if rows.weights is None else rows.labels * rows.weights
@@ -181,7 +187,7 @@ def _rows(batch: Batch, columns: Columns) -> Rows:
         return None if name is None else batch.numbers(name)
 
     def ids(name: str | None) -> pa.Array | None:
-        return None if name is None else batch.rows.column(name)
+        return None if name is None else batch.ids(name)
 
     scores, labels = batch.numbers(columns.score), batch.numbers(columns.label)
     scores = scores if scores.dtype.kind == "f" else scores.astype(np.float64)
