@@ -173,7 +173,7 @@ class Softplus(Basis):
     parameters: ClassVar[tuple[str, ...]] = ("a", "b", "c")
 
     def generators(self, score: Any, low: float, high: float, ops: Ops) -> tuple[Any, ...]:
-        return -ops.softplus(-score), ops.softplus(score)
+        return ops.softplus(score * -1.0) * -1.0, ops.softplus(score)  # not every target has a unary minus
 
     def end_slopes(self, low: float, high: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
         return (float(expit(-low)), float(expit(low))), (float(expit(-high)), float(expit(high)))
