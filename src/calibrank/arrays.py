@@ -25,7 +25,10 @@ SCORE_REMEDY = "Drop padded, masked or missing rows before calibrating: they are
 
 def floats(name: str, values: Numbers) -> Floats:
     """Numbers of any shape as float32 or float64 (other number types become float64)."""
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise DataError(f"{name} must be one array of numbers, got rows of unlike length: {error}.") from None
     if array.dtype in (np.float32, np.float64):
         return array
     if array.dtype.kind in "USMmcV":
@@ -57,6 +60,9 @@ def ids(name: str, values: IdsLike, rows: int | None = None) -> Ids:
         require(np.isfinite, name, "be ids (integers or strings)", array, "Drop rows without an id.")
     elif array.dtype.kind == "O":
         require(_is_present, name, "be ids (integers or strings)", array, "Drop rows without an id.")
+        if len({isinstance(value, str) for value in array}) > 1:
+            raise DataError(f"{name} must be ids of one kind, got both texts and numbers. Convert them first.")
+        array = np.array(array.tolist())
     return array
 
 
@@ -124,8 +130,10 @@ def probability_column(probabilities: Numbers, rows: int | None = None) -> Float
 
 
 def _is_present(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    missing = [value is None or (isinstance(value, float) and math.isnan(value)) for value in values]
-    return ~np.array(missing, dtype=bool)
+    def is_missing(value: Any) -> bool:
+        return value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and math.isnan(value))
+
+    return ~np.array([is_missing(value) for value in values], dtype=bool)
 
 
 def _sample(array: npt.NDArray[Any]) -> str:

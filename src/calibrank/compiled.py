@@ -63,22 +63,22 @@ _EXP2 = tuple(np.float32(np.log(2) ** power / math.factorial(power)) for power i
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
 def sigmoid_of_quadratic(
     scores: npt.NDArray[np.float32],
-    low: np.float32,
-    scale: np.float32,
+    low: float,
+    scale: float,
     curve: tuple[np.float32, np.float32, np.float32],
     slopes: tuple[np.float32, np.float32],
     result: npt.NDArray[np.float32],
 ) -> int:
     """Write sigmoid(a u^2 + b u + c), u = (score - low) * scale, straight beyond [0, 1]; count scores out of bounds.
 
-    All in float32 and without a branch or a call, so that it runs on eight numbers at a time: the exponential is
-    2^k times the Taylor series of 2^f, with k whole and f within one half.
+    Without a branch or a call, so that it runs on several numbers at a time: the exponential is 2^k times the Taylor
+    series of 2^f, with k whole and f within one half.
     """
     a, b, c = curve
     below, above = slopes
     wrong = 0
     for row in range(scores.size):
-        unit = (scores[row] - low) * scale
+        unit = np.float32((np.float64(scores[row]) - low) * scale)
         inside = min(max(unit, _0), _1)
         z = (a * inside + b) * inside + c + below * min(unit, _0) + above * max(unit - _1, _0)
         power = min(max(-z * _LOG2_E, np.float32(-125)), np.float32(125))

@@ -1,11 +1,12 @@
 """JSON documents on disk: written whole or not at all, read as data and checked field by field."""
 
+import glob
 import hashlib
 import json
 import math
 import os
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,18 +14,38 @@ from typing import Any
 from calibrank.errors import DataError
 
 
-def write_whole(path: Path, content: str | bytes) -> None:
-    """Write beside the target, flush to disk, rename: a reader sees the old file or the new one."""
-    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
+@contextmanager
+def whole_file(target: Path) -> Iterator[Path]:
+    """A path beside the target to write to; it takes the target's place, flushed to disk, only when all went well."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    for stale in target.parent.glob(f".{glob.escape(target.name)}.*.partial"):
+        if not _is_running(stale.name.split(".")[-2]):
+            stale.unlink(missing_ok=True)  # left by a run that was killed
+    partial = target.parent / f".{target.name}.{os.getpid()}.partial"
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
+        yield partial
+        with partial.open("rb") as file:
             os.fsync(file.fileno())
-        Path(partial).replace(path)
+        partial.replace(target)
     except BaseException:
-        Path(partial).unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
         raise
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file whole or not at all: a reader sees the old one or the new one."""
+    with whole_file(path) as partial:
+        partial.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def _is_running(process: str) -> bool:
+    try:
+        os.kill(int(process), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def seal(document: Mapping[str, Any]) -> str:

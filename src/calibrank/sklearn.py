@@ -4,6 +4,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import logit
 
 from calibrank.calibrate import Calibrator, Gaussian
 from calibrank.errors import MissingExtra
@@ -24,8 +25,9 @@ Array = npt.NDArray[Any]
 class CalibratedRanker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     """Preference probabilities from a scorer, or from a score column.
 
-    Without `estimator`, X is one column of scores. With one (anything with `decision_function` or `predict`), it is
-    fitted on X and y, its scores on held-out folds are calibrated, and it is fitted again on everything.
+    Without `estimator`, X is one column of scores. With one (anything with `decision_function`, `predict_proba` or
+    `predict`), its scores on held-out folds are calibrated, and it is fitted again on everything. Weights and
+    propensities go to the calibrator, not to the estimator.
 
     Parameters
     ----------
@@ -86,18 +88,15 @@ class CalibratedRanker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         self.estimator_ = clone(self.estimator).fit(X, y)
         folds = int(min(self.cv, np.bincount(labels).min()))
         if folds < 2:
-            own: Array = getattr(self.estimator_, method)(X)
-            return own
-        held_out: Array = cross_val_predict(clone(self.estimator), X, y, cv=folds, method=method)
-        return held_out
+            return _one_score(getattr(self.estimator_, method)(X))
+        return _one_score(cross_val_predict(clone(self.estimator), X, y, cv=folds, method=method))
 
     def _scores(self, X: Any) -> Array:  # noqa: N803
         check_is_fitted(self, "map_")
         X = validate_data(self, X, dtype="numeric", reset=False)  # noqa: N806
         if self.estimator is None:
             return _only_column(X)
-        scores: Array = getattr(self.estimator_, _score_method(self.estimator))(X)
-        return scores
+        return _one_score(getattr(self.estimator_, _score_method(self.estimator))(X))
 
     def _require_two_classes(self) -> None:
         if len(self.classes_) == 1:
@@ -115,12 +114,19 @@ class CalibratedRanker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
 def _evidence(labels: Array, propensity: Any, weights: Any) -> Evidence:
     if weights is not None:
-        weights = np.broadcast_to(np.asarray(weights, dtype=np.float64), labels.shape)
+        weights = np.asarray(weights, dtype=np.float64)
+        weights = np.full(len(labels), weights) if weights.ndim == 0 else weights
     return naive(labels, weights=weights) if propensity is None else ips(labels, propensity, weights=weights)
 
 
 def _score_method(estimator: Any) -> str:
-    return "decision_function" if hasattr(estimator, "decision_function") else "predict"
+    methods = ("decision_function", "predict_proba", "predict")
+    return next(method for method in methods if hasattr(estimator, method))
+
+
+def _one_score(output: Array) -> Array:
+    """A score a row; of probabilities, the log odds of the second class."""
+    return output if output.ndim == 1 else logit(np.clip(output[:, 1], 1e-12, 1 - 1e-12))
 
 
 def _only_column(X: Array) -> Array:  # noqa: N803

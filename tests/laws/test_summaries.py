@@ -155,6 +155,8 @@ def test_a_float32_table_of_millions_is_right_to_float32() -> None:
     for method in (cr.Gaussian(), cr.Platt()):
         fitted = method.fit(np.arange(-5.0, 5.0, 0.01), (np.arange(1000) % 10 < np.arange(1000) / 100).astype(float))
         assert np.abs(fitted.predict(scores)[small] / fitted.predict(scores[small]) - 1).max() < 3e-6
+    wide = cr.Platt().fit(np.r_[-1e5, scores[:5_000]], np.r_[0, (np.arange(5_000) % 3 == 0)])  # one wild score
+    assert np.abs(wide.predict(scores)[small] / wide.predict(scores[small].astype(float)) - 1).max() < 3e-6
     scores[7] = np.nan
     with pytest.raises(cr.DataError, match="got nan at row 7"):
         fitted.predict(scores)

@@ -135,6 +135,36 @@ def test_metrics_over_lists_ask_for_users() -> None:
         cr.NDCG(3)([0.5, 0.5], [0, 0], users=[1, 2])
 
 
+def test_ids_of_another_kind_are_refused() -> None:
+    fitted = Popularity().fit(cr.Interactions([1, 2, 3], [1, 1, 2]))
+    with pytest.raises(cr.DataError, match="items must be ids as in the log"):
+        fitted.predict([1, 1], ["1", "2"])
+    with pytest.raises(cr.DataError, match="ids of one kind, got both texts and numbers"):
+        cr.Interactions(np.array([1, "a"], dtype=object), [1, 2])
+
+
+def test_odd_calls_are_refused_plainly(tmp_path: Path) -> None:
+    nothing = cr.Evidence([0.0, 0.0], [0.0, 0.0])
+    for call in (
+        lambda: cr.bootstrap(cr.Brier(), [0.1, 0.2], nothing, [1, 2]),
+        lambda: cr.corp([0.1, 0.2], nothing),
+        lambda: cr.reliability([0.1, 0.2], nothing),
+    ):
+        with pytest.raises(cr.DataError, match="must weigh something"):
+            call()
+    with pytest.raises(cr.DataError, match="rows of unlike length"):
+        cr.Platt().fit([[1, 2], [3]], [0, 1])
+    with pytest.raises(cr.DataError, match="at least 2 to tell an interval"):
+        cr.bootstrap(cr.Brier(), [0.1, 0.2], [0, 1], users=[1, 1])
+    with pytest.raises(cr.DataError, match="got no such file"):
+        cr.load(tmp_path / "nowhere.json")
+    np.save(tmp_path / "x.npy", np.ones(3))
+    with pytest.raises(cr.DataError, match="must be a summary that calibrank saved"):
+        cr.Summary.load(tmp_path / "x.npy")
+    with pytest.raises(cr.DataError, match="scores must differ"):
+        cr.Gaussian().fit(np.arange(9.0) * 1e-200, np.arange(9) % 2)
+
+
 def test_bad_interactions() -> None:
     with pytest.raises(cr.DataError, match="n_users must be at least the 2 ids seen, got 1"):
         cr.Interactions([1, 2], [1, 1], n_users=1)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +65,12 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
     def inner(*arguments: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["calibrank", *map(str, arguments)])
         code = 0
-        try:
-            app.main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
+        with warnings.catch_warnings():  # puts back the way warnings are shown
+            warnings.simplefilter("default", cr.FlatMapWarning)
+            try:
+                app.main()
+            except SystemExit as stop:
+                code = int(stop.code or 0)
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 
@@ -205,6 +208,69 @@ def test_compare_ranks_by_log_loss_and_keeps_users_together(call: Any, folder: P
     assert set(results) == {method.value for method in Method}
 
 
+def test_apply_is_done_only_for_the_same_question(call: Any, tmp_path: Path) -> None:
+    table = pa.table({"score": [0.1, 0.9, 0.4, 0.6], "other": [3.0, 1.0, 2.0, float("nan")], "label": [0, 1, 1, 0]})
+    pq.write_table(table, tmp_path / "t.parquet")
+    call("fit", tmp_path / "t.parquet", "--loss", "naive", "-o", tmp_path / "new" / "map.json")
+    arguments = ["apply", tmp_path / "new" / "map.json", tmp_path / "t.parquet", "-o", tmp_path / "o.parquet", "--json"]
+    assert json.loads(call(*arguments)[1])["rows"] == 4
+    assert json.loads(call(*arguments)[1])["already_done"] == 1
+    other = json.loads(call(*arguments, "--score", "other", "--on-bad-rows", "skip")[1])
+    assert (other["already_done"], other["rows"], other["skipped"]) == (0, 3, {"score": 1})
+
+
+def test_outputs_have_the_mode_that_the_umask_asks_for(call: Any, folder: Path, tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        call("fit", folder / "log.parquet", "--loss", "naive", "-o", tmp_path / "map.json")
+        call("apply", tmp_path / "map.json", folder / "log.parquet", "-o", tmp_path / "o.parquet")
+    finally:
+        os.umask(before)
+    for name in ("map.json", "o.parquet"):
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o644
+
+
+def test_a_file_without_a_column_is_named(call: Any, tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    pq.write_table(pa.table({"score": [0.1, 0.2], "label": [0, 1]}), tmp_path / "t" / "a.parquet")
+    pq.write_table(pa.table({"score": [0.1]}), tmp_path / "t" / "b.parquet")
+    code, _, error = call("fit", tmp_path / "t", "--loss", "naive", "-o", tmp_path / "m.json")
+    assert (code, "b.parquet must have a column 'label'" in error) == (3, True)
+
+
+def test_a_csv_column_may_start_empty(call: Any, tmp_path: Path) -> None:
+    rows = ["score,label,note", *(f"{n % 97},{n % 3 % 2}," for n in range(120_000)), "5,1,x"]
+    (tmp_path / "[t] late.csv").write_text("\n".join(rows) + "\n")
+    map_file, table, out = tmp_path / "m.json", tmp_path / "[t] late.csv", tmp_path / "o.csv"
+    assert call("fit", table, "--loss", "naive", "--method", "isotonic", "-o", map_file)[0] == 0
+    assert call("apply", map_file, table, "-o", out)[0] == 0
+    assert len(out.read_text().splitlines()) == 120_002
+
+
+def test_a_file_of_no_weight_is_nothing_and_weights_reach_the_lists(call: Any, folder: Path, tmp_path: Path) -> None:
+    table = pq.read_table(folder / "test.parquet")
+    (tmp_path / "t").mkdir()
+    for name, weight in (("a", 1.0), ("b", 0.0)):
+        weighted = table.append_column("weight", pa.array([weight] * table.num_rows))
+        pq.write_table(weighted.slice(0 if weight else 5_000, 5_000), tmp_path / "t" / f"{name}.parquet")
+    arguments = [tmp_path / "t", "--weight", "weight"]
+    assert call("fit", *arguments, "--loss", "naive", "-o", tmp_path / "m.json")[0] == 0
+    both = json.loads(call("evaluate", *arguments, "--map", tmp_path / "m.json", "--json")[1])["metrics"]
+    one = json.loads(call("evaluate", tmp_path / "t" / "a.parquet", "--map", tmp_path / "m.json", "--json")[1])[
+        "metrics"
+    ]
+    for metric in ("LogLoss", "NDCG@5", "Recall@5", "ECE of top 5"):
+        assert both[metric]["value"] == pytest.approx(one[metric]["value"])
+
+
+def test_reversed_scores_are_said_in_one_line(call: Any, tmp_path: Path) -> None:
+    scores, labels = np.arange(40.0), (np.arange(40) % 7 < 3 * (np.arange(40) < 20)).astype(int)
+    pq.write_table(pa.table({"score": scores, "label": labels}), tmp_path / "t.parquet")
+    code, _, error = call("fit", tmp_path / "t.parquet", "--loss", "naive", "-o", tmp_path / "m.json")
+    assert code == 0
+    assert error.startswith("calibrank: the fitted Gaussian map hardly rises.")
+
+
 def bad_table(path: Path) -> Path:
     scores = [0.1, float("nan"), 0.5, 0.9, 0.3, float("inf"), 0.2, 0.8]
     labels = [0, 1, 0, 1, 3, 0, None, 0]
@@ -237,7 +303,7 @@ def test_bad_rows_can_be_left_out_but_never_silently(call: Any, tmp_path: Path) 
         (["fit", "nowhere.parquet"], 3, "nowhere.parquet must be a table"),
         (["fit", "log.txt", "--loss", "naive"], 3, "log.txt must end in .parquet"),
         (["fit", "log.parquet"], 3, "--loss ips must have propensities"),
-        (["fit", "log.parquet", "--score", "x", "--loss", "naive"], 3, "must have a score column (x), got user_id"),
+        (["fit", "log.parquet", "--score", "x", "--loss", "naive"], 3, "must have a score column (x), got 'user_id'"),
         (["fit", "log.parquet", "--item", "x"], 3, "must have a item column (x)"),
         (
             ["apply", "nomap.json", "log.parquet", "-o", "o.parquet"],

@@ -126,7 +126,7 @@ def test_the_certificate_is_relative_to_the_rate() -> None:
     scores = np.linspace(-1, 1, 50)
     design = np.vstack([np.ones(50), scores])
     problem = Problem(design, np.ones(50), design @ expit(scores - 1), np.array([-np.inf, 0.0]), 1e-6)
-    solution = _newton(problem, np.zeros(2))
+    solution = _newton(problem, np.zeros(2), 200)
     assert np.abs(problem.gradient(solution.point)).max() / problem.rate == pytest.approx(solution.residual)
 
 
@@ -193,3 +193,25 @@ def test_logistic_propensity_is_sklearns() -> None:
 def test_what_is_liked_is_shown_more() -> None:
     world = make_world(5_000)
     assert np.corrcoef(world.propensity, world.affinity)[0, 1] > 0.3
+
+
+@pytest.mark.parametrize("rows", [4_000, 5_000, 20_000])
+@pytest.mark.parametrize("member", FAMILIES, ids=repr)
+def test_a_nearly_separable_table_of_any_size_is_solved(member: Parametric, rows: int) -> None:
+    """Large problems start from a coarser likeness, which here has no optimum."""
+    scores = np.sort(np.random.default_rng(0).standard_normal(rows))
+    labels = np.zeros(rows)
+    labels[[-7, -5, -4, -3, -2, -1]] = 1
+    assert member.fit(scores, labels).record.residual <= 1e-8
+
+
+def test_rows_of_no_weight_take_no_place_in_a_top_list() -> None:
+    evidence, p, users = cr.Evidence([0.0, 1, 1, 0], [0.0, 1, 1, 1]), [0.9, 0.2, 0.8, 0.1], [1, 1, 2, 2]
+    metric = cr.TopN(cr.Brier(), 1)
+    assert metric(p, evidence, users) == pytest.approx((0.64 + 0.04) / 2)
+    assert cr.bootstrap(metric, p, evidence, users, resamples=10).value == pytest.approx((0.64 + 0.04) / 2)
+
+
+def test_an_interval_stays_within_what_is_possible() -> None:
+    estimate = cr.bootstrap(cr.NDCG(1), [0.9, 0.1] * 3 + [0.1, 0.9], [1, 0] * 4, users=[1, 1, 2, 2, 3, 3, 4, 4])
+    assert (estimate.value, estimate.high) == (0.75, 1.0)

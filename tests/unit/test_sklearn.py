@@ -6,6 +6,7 @@ import pytest
 pytest.importorskip("sklearn")
 
 from sklearn.base import clone
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import cross_val_predict
 from sklearn.pipeline import make_pipeline
@@ -62,3 +63,14 @@ class _RidgeOnLabels(Ridge):
 def test_several_columns_without_an_estimator_is_an_error() -> None:
     with pytest.raises(ValueError, match="X must be one column of scores, got 2 columns"):
         CalibratedRanker().fit(np.ones((4, 2)), [0, 1, 0, 1])
+
+
+def test_a_classifier_without_decision_function_gives_log_odds() -> None:
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(400, 3))
+    liked = np.where(features.sum(axis=1) + rng.normal(size=400) > 1, "yes", "no")
+    forest = RandomForestClassifier(20, max_depth=4, random_state=0)
+    ranker = CalibratedRanker(cr.Platt(), forest, cv=3).fit(features, liked)
+    assert len(np.unique(ranker.predict_proba(features)[:, 1])) > 50
+    with pytest.raises(cr.DataError, match="weights must have one value a row"):
+        ranker.fit(features, liked, sample_weight=[1.0, 2.0])

@@ -11,6 +11,9 @@ from calibrank.maps import CalibrationMap, FitRecord
 from calibrank.summary import Summary
 from calibrank.weighting import Labels
 
+SMALLEST_RANGE = 1e-100
+"""Scores nearer together than this are one score: their squares would vanish."""
+
 
 class Desiderata(NamedTuple):
     """The paper's three wishes for a calibration function (its Table 2)."""
@@ -72,7 +75,7 @@ def require_both_classes(summary: Summary) -> None:
 
 def require_spread(summary: Summary) -> None:
     """Scores must tell rows apart."""
-    if not summary.low < summary.high:
+    if summary.high - summary.low < SMALLEST_RANGE:
         raise DataError(
             f"scores must differ from row to row, got only {summary.low:.6g}. "
             "A constant score says nothing: check the model or the column."

@@ -227,10 +227,17 @@ def _as_map(
         loss=solution.point.value,
         residual=solution.residual,
         iterations=solution.iterations,
-        at_floor=tuple(f"generator {index}" for index in at_floor),
+        at_floor=tuple(f"coefficient {index}" for index in np.flatnonzero(raw[1:] <= _floor_of(basis, summary) * 1.01)),
     )
     rows = tuple(tuple(row) for row in covariance.tolist())
     return LogisticMap(name, basis, summary.low, summary.high, float(raw[0]), tuple(coefficients), rows, record)
+
+
+def _floor_of(basis: Basis, summary: Summary) -> Floats:
+    """The least each coefficient may be."""
+    ends = np.array([summary.low, summary.high])
+    rises = np.diff(np.array(basis.generators(ends, summary.low, summary.high, NumpyOps())))[:, 0]
+    return SMALLEST_RISE / np.maximum(rises, 1e-300)
 
 
 def _sandwich(summary: Summary, problem: Problem, solution: Solution) -> Floats:

@@ -18,7 +18,7 @@ from calibrank.errors import FitError
 _GOAL = 1e-14
 _WANDERING = 1e-11
 _ENOUGH = 1e-8
-_STEPS = 200
+_STEPS, _FEW_STEPS = 200, 30
 _MANY, _RUN = 4096, 32
 
 
@@ -83,18 +83,25 @@ class Solution(NamedTuple):
 
 def solve(problem: Problem, start: Floats) -> Solution:
     """The certified optimum; large problems start from that of a coarser likeness."""
-    if len(problem.total) > _MANY:
-        start = _newton(problem.coarser(), start).point.solution
-    solution = _newton(problem, start)
+    solution = _newton(problem, _warm(problem, start), _STEPS)
     if solution.residual <= _ENOUGH:
         return solution
     raise FitError(
         f"the fit must reach an optimality residual of {_ENOUGH}, got {solution.residual:.1e} after {_STEPS} steps. "
-        "The scores are extremely uneven: rescale them, or drop outlying rows."
+        "The optimum is too far out for the precision of numbers: drop outlying scores, or use Isotonic."
     )
 
 
-def _newton(problem: Problem, start: Floats) -> Solution:
+def _warm(problem: Problem, start: Floats) -> Floats:
+    """A better start for a large problem; the likeness may have no optimum of its own, so it must prove itself."""
+    if len(problem.total) <= _MANY:
+        return start
+    likeness = _newton(problem.coarser(), start, _FEW_STEPS)
+    better = likeness.residual <= _ENOUGH and problem.at(likeness.point.solution).value < problem.at(start).value
+    return likeness.point.solution if better else start
+
+
+def _newton(problem: Problem, start: Floats, steps: int) -> Solution:
     """Newton steps with backtracking until the optimality conditions hold to rounding, or patience ends."""
     point, best, iteration = problem.at(start), np.inf, 0
     while True:
@@ -103,11 +110,12 @@ def _newton(problem: Problem, start: Floats) -> Solution:
         residual = _residual(gradient, point.solution - problem.floors) / problem.rate
         # At the limit of rounding the residual only wanders: stop when it is small and no longer falls.
         settled = residual <= _GOAL or (residual <= _WANDERING and residual > best / 2)
-        if settled or iteration == _STEPS:
-            return Solution(point, point.solution > problem.floors, float(residual), iteration)
         best = min(best, residual)
         step = _bounded_step(gradient, problem.curvature(point), problem.floors - point.solution)
-        point = _descend(problem, point, step, float(gradient @ step))
+        following = None if settled else _descend(problem, point, step, float(gradient @ step))
+        if following is None or iteration == steps:
+            return Solution(point, point.solution > problem.floors, float(residual), iteration)
+        point = following
 
 
 def _residual(gradient: Floats, slack: Floats) -> float:
@@ -147,12 +155,12 @@ def _subsets(indices: npt.NDArray[np.intp]) -> Iterator[tuple[int, ...]]:
     return chain.from_iterable(combinations(indices.tolist(), size) for size in range(len(indices) + 1))
 
 
-def _descend(problem: Problem, point: Point, step: Floats, slope: float) -> Point:
-    """Halve the step until the loss falls as it should; near the optimum rounding may hide the fall."""
+def _descend(problem: Problem, point: Point, step: Floats, slope: float) -> Point | None:
+    """Halve the step until the loss falls as it should, if it does; near the optimum rounding may hide the fall."""
     share = 1.0
     while share > 1e-18:
         trial = problem.at(np.maximum(point.solution + step * share, problem.floors))
         if trial.value <= point.value + 1e-4 * share * slope + 1e-15 * abs(point.value):
             return trial
         share /= 2
-    return problem.at(np.maximum(point.solution + step, problem.floors))
+    return None

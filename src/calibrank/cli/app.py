@@ -1,6 +1,8 @@
 """The commands together, and what an error looks like."""
 
 import sys
+import warnings
+from typing import Any
 
 import typer
 from rich.markup import escape
@@ -31,6 +33,7 @@ def calibrank() -> None:
 
 def main() -> None:
     """Run the command line; an expected error is one clean line and its own exit code."""
+    warnings.showwarning = _say
     try:
         app()
     except CalibrankError as error:
@@ -39,3 +42,7 @@ def main() -> None:
     except OSError as error:
         log.print(f"[red]calibrank:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(3)
+
+
+def _say(message: Warning | str, *_: Any, **__: Any) -> None:
+    log.print(f"[yellow]calibrank:[/] {escape(str(message))}", highlight=False, soft_wrap=True)

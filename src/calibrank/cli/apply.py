@@ -13,12 +13,12 @@ from calibrank.cli.console import (
     TableArgument,
     console,
     print_json,
-    read_map,
     reading,
     say_skipped,
 )
 from calibrank.files.reading import Rules, Table
 from calibrank.files.writing import apply_map
+from calibrank.maps import load
 
 
 def apply(
@@ -34,7 +34,7 @@ def apply(
 
     Example: calibrank apply map.json scores.parquet -o calibrated.parquet
     """
-    fitted, source = read_map(map_file), Table.find(table)
+    fitted, source = load(map_file), Table.find(table)
     rules = Rules(skip=on_bad_rows is OnBadRows.skip)
     with reading(source, "Applying") as progress:
         rows, done = apply_map(fitted, source, out, source.resolve("score", score), to, rules, progress)

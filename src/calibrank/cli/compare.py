@@ -54,6 +54,8 @@ def compare(
 ) -> None:
     """Compare all methods, cross-validated by user; the best by log loss is marked.
 
+    With --item, propensities are guessed from the whole table, held-out users included.
+
     Example: calibrank compare scores.parquet --user user_id --item item_id
     """
     source, rules = Table.find(table), Rules(skip=on_bad_rows is OnBadRows.skip)

@@ -5,7 +5,6 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -30,7 +29,6 @@ from calibrank.errors import DataError
 from calibrank.files.reading import Progress as OnProgress
 from calibrank.files.reading import Rules, Table
 from calibrank.files.summing import Columns
-from calibrank.maps import CalibrationMap, load
 from calibrank.metrics import ReliabilityCurve
 
 console = Console()
@@ -86,21 +84,14 @@ class OnBadRows(StrEnum):
 
 
 TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="Parquet or CSV file, folder, or glob in quotes.")]
-ScoreOption = Annotated[str | None, typer.Option(help="Score column. [default: score, prediction or rating]")]
-LabelOption = Annotated[str | None, typer.Option(help="Label column, 0 or 1. [default: label, liked, click ...]")]
-UserOption = Annotated[str | None, typer.Option(help="User column. [default: user, user_id, userID ...]")]
+ScoreOption = Annotated[str | None, typer.Option(help="Score column; score, prediction or rating unless named.")]
+LabelOption = Annotated[str | None, typer.Option(help="Label column, 0 or 1; label, liked, click ... unless named.")]
+UserOption = Annotated[str | None, typer.Option(help="User column; user, user_id, userID ... unless named.")]
 ItemOption = Annotated[str | None, typer.Option(help="Item column: propensities are guessed from its popularity.")]
 PropensityOption = Annotated[str | None, typer.Option(help="Column of P(observed), in (0, 1].")]
 WeightOption = Annotated[str | None, typer.Option(help="Column of case weights.")]
 BadRowsOption = Annotated[OnBadRows, typer.Option(help="Stop at a bad row, or leave it out and say how many.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
-
-
-def read_map(path: Path) -> CalibrationMap:
-    """Load a map, or say plainly that it is not there."""
-    if not path.is_file():
-        raise DataError(f"{path} must be a saved map, got no such file. Make one with calibrank fit.")
-    return load(path)
 
 
 def choose_columns(

@@ -19,13 +19,13 @@ from calibrank.cli.console import (
     console,
     picture,
     print_json,
-    read_map,
     reading,
     say_skipped,
 )
 from calibrank.files.judging import MOST_ROWS_IN_MEMORY, Verdict, judge
 from calibrank.files.reading import Rules, Table
 from calibrank.files.summing import Columns
+from calibrank.maps import load
 
 
 def evaluate(
@@ -46,7 +46,7 @@ def evaluate(
     Example: calibrank evaluate test.parquet --map map.json --user user_id
     """
     source, rules = Table.find(table), Rules(skip=on_bad_rows is OnBadRows.skip)
-    fitted = None if map_file is None else read_map(map_file)
+    fitted = None if map_file is None else load(map_file)
     judged = source.resolve("probability", probability) if fitted is None else source.resolve("score", score)
     who = source.resolve("user", user) if user else source.has("user")
     heavy = source.resolve("weight", weight) if weight else None
@@ -57,12 +57,15 @@ def evaluate(
     say_skipped(rules)
     if json:
         estimates = {name: dict(estimate._asdict()) for name, estimate in verdict.estimates.items()}
-        print_json({"rows": verdict.rows, "metrics": estimates, "users": who, "skipped": rules.skipped})
+        curve = {name: column.tolist() for name, column in verdict.curve._asdict().items()}
+        about = {"rows": verdict.rows, "users": who, "left_out": list(verdict.left_out), "skipped": rules.skipped}
+        print_json({**about, "metrics": estimates, "reliability": curve})
         return
     console.print(_grid(verdict, who))
     console.print(picture(verdict.curve))
     if verdict.left_out:
-        why = f"over {MOST_ROWS_IN_MEMORY:,} rows" if who else "no user column"
+        crowded = f"over {MOST_ROWS_IN_MEMORY:,} rows" if verdict.rows > MOST_ROWS_IN_MEMORY else "no positive label"
+        why = crowded if who else "no user column"
         console.print(f"[dim]Left out, {why}: {', '.join(verdict.left_out)}[/]")
 
 

@@ -52,6 +52,7 @@ def fit(
 
     Example: calibrank fit scores.parquet --item item_id --method gaussian -o map.json
     """
+    out.parent.mkdir(parents=True, exist_ok=True)
     source, rules = Table.find(table), Rules(skip=on_bad_rows is OnBadRows.skip)
     columns = choose_columns(source, score, label, loss, propensity, item, weight)
     with reading(source, "Reading") as progress:

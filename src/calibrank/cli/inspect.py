@@ -6,8 +6,8 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from calibrank.cli.console import JsonOption, console, print_json, read_map
-from calibrank.maps import CalibrationMap, LogisticMap, RescaleMap, StepMap
+from calibrank.cli.console import JsonOption, console, print_json
+from calibrank.maps import CalibrationMap, LogisticMap, RescaleMap, StepMap, load
 
 
 def inspect(
@@ -17,7 +17,7 @@ def inspect(
 
     Example: calibrank inspect map.json
     """
-    fitted = read_map(map_file)
+    fitted = load(map_file)
     if json:
         print_json(fitted.to_dict())
         return

@@ -70,7 +70,7 @@ class _State:
     rows: int = 0
     builder: SummaryBuilder = field(default_factory=SummaryBuilder)
     sums: dict[str, Floats] = field(default_factory=dict)
-    kept: list[tuple[Floats, Floats, npt.NDArray[np.intp]]] = field(default_factory=list)
+    kept: list[tuple[Floats, Floats, Floats, npt.NDArray[np.intp]]] = field(default_factory=list)
     users: dict[object, int] = field(default_factory=dict)
 
     def add(self, rows: Rows, probabilities: Floats) -> None:
@@ -86,7 +86,7 @@ class _State:
         encoded = rows.users.dictionary_encode()
         codes = [self.users.setdefault(user, len(self.users)) for user in encoded.dictionary.to_pylist()]
         numbers = np.array(codes, dtype=np.intp)[indices_of(encoded)]
-        self.kept.append((probabilities, rows.labels, numbers))
+        self.kept.append((probabilities, evidence.positive, evidence.total, numbers))
 
     def _add(self, metric: Additive, probabilities: Floats, evidence: Evidence, groups: npt.NDArray[np.intp]) -> None:
         places = groups * metric.size + metric.cells(probabilities, evidence)
@@ -101,14 +101,18 @@ class _State:
         for metric in POOLED:
             value = metric(summary.scores, pooled)
             estimates[metric.name] = Estimate(value, float("nan"), float("nan"))
-        if self.kept:
-            columns = (np.concatenate(column) for column in zip(*self.kept, strict=True))
-            probabilities, labels, users = columns
-            for metric in LISTS:
-                estimates[metric.name] = bootstrap(metric, probabilities, labels, users)
-        left_out = () if self.kept else tuple(metric.name for metric in LISTS)
+        lists = self._lists() if summary.positive.any() else {}
+        estimates.update(lists)
+        left_out = tuple(metric.name for metric in LISTS if metric.name not in lists)
         better = {metric.name: metric.better.value for metric in (*ADDITIVE, *POOLED, *LISTS)}
         return Verdict(self.rows, estimates, better, reliability(summary.scores, pooled), left_out)
+
+    def _lists(self) -> dict[str, Estimate]:
+        if not self.kept:
+            return {}
+        probabilities, positive, total, users = (np.concatenate(column) for column in zip(*self.kept, strict=True))
+        evidence = Evidence.trusted(positive, total, "naive")
+        return {metric.name: bootstrap(metric, probabilities, evidence, users) for metric in LISTS}
 
     def _groups(self, metric: Additive) -> Floats:
         sums = self.sums[metric.name]

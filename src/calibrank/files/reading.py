@@ -25,7 +25,7 @@ except ImportError as error:
 BATCH = 2**20
 _READERS = 2
 _LARGEST_GROUP = 4_000_000
-_FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".gz": "csv"}
+_FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv"}
 
 ALIASES = {
     "score": ("score", "scores", "prediction", "predictions", "rating"),
@@ -52,10 +52,12 @@ class Table:
     def find(cls, name: str) -> "Table":
         """A file, a folder (partitions and all) or a glob."""
         path = Path(name)
-        if has_magic(name):
+        if has_magic(name) and not path.exists():
             found = sorted(Path(match) for match in glob(name, recursive=True))
         elif path.is_dir():
-            found = sorted(inner for inner in path.rglob("*") if inner.suffix in _FORMATS)
+            hidden = (".", "_")
+            inside = (inner for inner in path.rglob("*") if inner.suffix in _FORMATS)
+            found = sorted(i for i in inside if not any(part.startswith(hidden) for part in i.relative_to(path).parts))
         else:
             found = [path]
         files = tuple(file for file in found if file.is_file() and not file.name.startswith((".", "_")))
@@ -86,7 +88,7 @@ class Table:
             if name in names:
                 return name
         raise DataError(
-            f"{self.name} must have a {role} column ({' or '.join(wanted)}), got {', '.join(names)}. "
+            f"{self.name} must have a {role} column ({' or '.join(wanted)}), got {', '.join(map(repr, names))}. "
             f"Name it with --{role}."
         )
 
@@ -98,10 +100,20 @@ class Table:
     def batches(self, columns: Sequence[str], progress: Progress | None = None) -> Iterator["Batch"]:
         """Row batches of the chosen columns, file by file in row order; `progress` hears bytes done."""
         for file in self.files:
+            _require_columns(file, columns)
             first = 0
             for batch in with_progress(file, record_batches(file, columns), progress):
                 yield Batch(file, first, batch)
                 first += batch.num_rows
+
+
+def _require_columns(file: Path, columns: Sequence[str]) -> None:
+    have = schema(file).names
+    for name in columns:
+        if name not in have:
+            raise DataError(
+                f"{file} must have a column {name!r} as the other files have, got {', '.join(map(repr, have))}."
+            )
 
 
 def with_progress(file: Path, batches: Iterator[pa.RecordBatch], progress: Progress | None) -> Iterator[pa.RecordBatch]:
@@ -141,7 +153,10 @@ def schema(file: Path) -> pa.Schema:
 def inner_schema(file: Path) -> pa.Schema:
     """The columns that stand in the file itself."""
     with _readable(file):
-        return pq.read_schema(file) if _format(file) == "parquet" else pc.open_csv(file).schema
+        if _format(file) == "parquet":
+            return pq.read_schema(file)
+        with _open_csv(file) as opened:
+            return opened.schema
 
 
 def _parquet(file: Path, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
@@ -166,8 +181,12 @@ def _parquet(file: Path, columns: Sequence[str] | None) -> Iterator[pa.RecordBat
 
 
 def _csv(file: Path) -> Iterator[pa.RecordBatch]:
-    with pc.open_csv(file, read_options=pc.ReadOptions(block_size=2**24)) as opened:
+    with _open_csv(file) as opened:
         yield from opened
+
+
+def _open_csv(file: Path) -> pc.CSVStreamingReader:
+    return pc.open_csv(file, read_options=pc.ReadOptions(block_size=2**24))
 
 
 def _with_path(batch: pa.RecordBatch, file: Path, columns: Sequence[str] | None) -> pa.RecordBatch:
@@ -180,7 +199,7 @@ def _with_path(batch: pa.RecordBatch, file: Path, columns: Sequence[str] | None)
 
 def _in_path(file: Path) -> dict[str, str | int]:
     pairs = (part.split("=", 1) for part in file.parts[:-1] if "=" in part)
-    return {name: int(value) if value.isdigit() else value for name, value in pairs}
+    return {name: int(value) if value.isdigit() and str(int(value)) == value else value for name, value in pairs}
 
 
 @contextmanager
@@ -257,9 +276,10 @@ class Rules:
             self.skipped[role] = self.skipped.get(role, 0) + int((~fine).sum())
             return
         row = int(np.argmin(fine))
+        remedy = "Turn ratings into likes first" if role == "label" else "Mend the table"
         raise DataError(
             f"{batch.file}, row {batch.first + row}: {name} must {words}, got {values[row]}. "
-            "Mend the table, or leave such rows out with --on-bad-rows skip."
+            f"{remedy}, or leave such rows out with --on-bad-rows skip."
         )
 
 

@@ -1,7 +1,5 @@
 """Writing tables whole or not at all, a batch at a time."""
 
-import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +10,7 @@ import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
 from calibrank.arrays import floats
-from calibrank.documents import seal
+from calibrank.documents import seal, whole_file
 from calibrank.errors import DataError
 from calibrank.files.reading import Batch, Progress, Rules, Table, arrow, inner_schema, record_batches, with_progress
 from calibrank.maps import CalibrationMap
@@ -26,7 +24,7 @@ def apply_map(
     """Write a table with a probability column more; rows written, and files left as they were, already done."""
     rows, done = 0, 0
     for source, target in _targets(table, out):
-        stamp = _stamp(fitted, source, to)
+        stamp = _stamp(fitted, source, score, to, rules)
         if _is_done(target, stamp):
             done += 1
             if progress is not None:
@@ -45,7 +43,6 @@ def _targets(table: Table, out: Path) -> list[tuple[Path, Path]]:
     for source, target in pairs:
         if target.exists() and source.samefile(target):
             raise DataError(f"{target} must not be the table itself. Name another output.")
-        target.parent.mkdir(parents=True, exist_ok=True)
     return pairs
 
 
@@ -66,15 +63,15 @@ def _apply_file(
         raise DataError(f"{source} must not have a column {to} already. Name another with --to.")
     kind = pa.float32() if shape.field(score).type == pa.float32() else pa.float64()
     shape = shape.append(pa.field(to, kind)).with_metadata({**(shape.metadata or {}), _STAMP: stamp})
-    rows = 0
+    read, written = 0, 0
     with _writer(target, shape) as write:
         for batch in batches:
-            chosen = _good(Batch(source, rows, batch), score, rules)
-            scores = floats("scores", Batch(source, rows, chosen).numbers(score))
+            chosen = _good(Batch(source, read, batch), score, rules)
+            scores = floats("scores", Batch(source, read, chosen).numbers(score))
             column = arrow(fitted.predict(scores))
             write(pa.RecordBatch.from_arrays([*chosen.columns, column], schema=shape))
-            rows += batch.num_rows
-    return rows
+            read, written = read + batch.num_rows, written + chosen.num_rows
+    return written
 
 
 def _good(batch: Batch, score: str, rules: Rules) -> pa.RecordBatch:
@@ -98,31 +95,22 @@ class _Write:
 
 @contextmanager
 def _writer(target: Path, shape: pa.Schema) -> Iterator[_Write]:
-    """A writer to a file beside the target, which takes its place only when all is on disk."""
+    """A writer to a file that appears under its name only when all is on disk."""
     if target.suffix not in (".parquet", ".pq", ".csv"):
         raise DataError(f"{target} must end in .parquet, .pq or .csv, got {target.suffix or 'no ending'}.")
-    for stale in target.parent.glob(f".{target.name}.*.partial"):
-        stale.unlink()  # left by a run that was killed
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".partial")
-    os.close(handle)
-    partial = Path(name)
-    try:
+    with whole_file(target) as partial:
         write = _Write(partial, target, shape)
         try:
             yield write
         finally:
             write.close()
-        with partial.open("rb") as file:
-            os.fsync(file.fileno())
-        partial.replace(target)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
 
 
-def _stamp(fitted: CalibrationMap, source: Path, to: str) -> bytes:
+def _stamp(fitted: CalibrationMap, source: Path, score: str, to: str, rules: Rules) -> bytes:
+    """A seal over all that the output depends on."""
     about = source.stat()
-    return seal({"map": fitted.to_dict(), "size": about.st_size, "time": about.st_mtime_ns, "to": to}).encode()
+    asked = {"score": score, "to": to, "skip": rules.skip, "size": about.st_size, "time": about.st_mtime_ns}
+    return seal({"map": fitted.to_dict(), **asked}).encode()
 
 
 def _is_done(target: Path, stamp: bytes) -> bool:

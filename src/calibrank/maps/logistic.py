@@ -101,7 +101,7 @@ class LogisticMap(CalibrationMap):
         below, above = (np.float32(slope * width) for slope in self.end_slopes)
         flat = np.ascontiguousarray(scores).reshape(-1)
         result = np.empty_like(flat)
-        low, scale = np.float32(self.low), np.float32(1 / width)
+        low, scale = self.low, 1 / width
 
         def part(rows: slice) -> int:
             return compiled.sigmoid_of_quadratic(flat[rows], low, scale, (a, b, c), (below, above), result[rows])

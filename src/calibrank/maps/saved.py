@@ -26,6 +26,8 @@ def load(path: str | PathLike[str]) -> CalibrationMap:
     >>> load(path) == fitted
     True
     """
+    if not Path(path).is_file():
+        raise DataError(f"{path} must be a saved map, got no such file. Make one with map.save or calibrank fit.")
     try:
         text = Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:

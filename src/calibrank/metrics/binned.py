@@ -14,7 +14,7 @@ import numpy.typing as npt
 from calibrank.arrays import Floats, Numbers, add_up, probability_column
 from calibrank.errors import DataError
 from calibrank.metrics.metric import Additive
-from calibrank.weighting import Evidence, Labels, as_evidence
+from calibrank.weighting import Evidence, Labels, heard_evidence
 
 Cells = npt.NDArray[np.intp]
 
@@ -68,7 +68,7 @@ def reliability(probabilities: Numbers, labels: Labels, binning: Binning = Equal
     array([0.5, 1. ])
     """
     probabilities = probability_column(probabilities)
-    evidence = as_evidence(labels, len(probabilities))
+    evidence = heard_evidence(labels, len(probabilities))
     cells = binning.cells(probabilities, evidence)
     positive, total, predicted = (add_up(cells, term) for term in _sums(probabilities, evidence))
     filled = total > 0

@@ -9,13 +9,13 @@ from calibrank.arrays import Floats, Ids, Numbers, add_up, probability_column
 from calibrank.metrics.metric import Additive, Better, Metric
 from calibrank.metrics.proper import Brier
 from calibrank.monotone import pool_adjacent_violators
-from calibrank.weighting import Evidence, Labels, as_evidence
+from calibrank.weighting import Evidence, Labels, heard_evidence
 
 _BRIER = Brier()
 
 
 class Decomposition(NamedTuple):
-    """score = miscalibration - discrimination + uncertainty; none of the three parts is negative."""
+    """score = miscalibration - discrimination + uncertainty; no part is negative, save by rounding."""
 
     score: float
     miscalibration: float
@@ -30,7 +30,7 @@ def corp(probabilities: Numbers, labels: Labels, score: Additive = _BRIER) -> De
     0.1875
     """
     probabilities = probability_column(probabilities)
-    return _decompose(probabilities, as_evidence(labels, len(probabilities)), score)
+    return _decompose(probabilities, heard_evidence(labels, len(probabilities)), score)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,4 +72,4 @@ def _decompose(probabilities: Floats, evidence: Evidence, score: Additive) -> De
     recalibrated = np.repeat(blocks.values, np.diff([*blocks.starts, len(total)]))
     rate = np.full(len(total), np.clip(positive.sum() / total.sum(), 0, 1))
     as_is, best, constant = (score.evaluate(p, pooled, None) for p in (distinct, recalibrated, rate))
-    return Decomposition(as_is, max(as_is - best, 0.0), max(constant - best, 0.0), constant)
+    return Decomposition(as_is, as_is - best, constant - best, constant)

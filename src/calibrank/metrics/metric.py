@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from calibrank.arrays import Floats, Ids, IdsLike, Numbers, add_up, ids, probability_column
 from calibrank.errors import DataError
-from calibrank.weighting import Evidence, Labels, as_evidence
+from calibrank.weighting import Evidence, Labels, heard_evidence
 
 
 class Better(Enum):
@@ -28,13 +28,13 @@ class Metric(ABC):
     """Frozen settings; called with probabilities, labels or evidence, and users where lists matter."""
 
     better: ClassVar[Better] = Better.LOWER
+    highest: ClassVar[float] = float("inf")
+    """No value is above it."""
 
     def __call__(self, probabilities: Numbers, labels: Labels, users: IdsLike | None = None) -> float:
         """The metric's value on one table."""
         probabilities = probability_column(probabilities)
-        evidence = as_evidence(labels, len(probabilities))
-        if evidence.total.sum() == 0:
-            raise DataError("evidence must weigh something, got a total of 0.")
+        evidence = heard_evidence(labels, len(probabilities))
         known = None if users is None else ids("users", users, len(probabilities))
         return self.evaluate(probabilities, evidence, known)
 

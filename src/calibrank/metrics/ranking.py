@@ -49,6 +49,7 @@ class UserMean(Metric):
     """A metric that is the mean of one value a user."""
 
     better: ClassVar[Better] = Better.HIGHER
+    highest: ClassVar[float] = 1.0
 
     @abstractmethod
     def per_user(self, probabilities: Floats, evidence: Evidence, users: Ids) -> PerUser:
@@ -142,9 +143,10 @@ class TopN(Metric):
 
     def select(self, probabilities: Floats, evidence: Evidence, users: Ids) -> tuple[npt.NDArray[np.intp], Evidence]:
         """The rows shown, and their evidence; rows tied for the last place share it."""
-        rows = lists(probabilities, users)
+        heard = np.flatnonzero(evidence.total > 0)  # a row of no weight takes no place in a list
+        rows = lists(probabilities[heard], users[heard])
         share = _share_in_top(rows, self.n)
-        chosen, share = rows.order[share > 0], share[share > 0]
+        chosen, share = heard[rows.order[share > 0]], share[share > 0]
         return chosen, Evidence.trusted(
             evidence.positive[chosen] * share, evidence.total[chosen] * share, evidence.kind
         )

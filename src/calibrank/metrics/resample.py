@@ -11,7 +11,7 @@ from calibrank.arrays import Floats, Ids, IdsLike, Numbers, ids, probability_col
 from calibrank.errors import DataError
 from calibrank.metrics.metric import Additive, Metric
 from calibrank.metrics.ranking import TopN, UserMean
-from calibrank.weighting import Evidence, Labels, as_evidence
+from calibrank.weighting import Evidence, Labels, heard_evidence
 
 Counts = npt.NDArray[np.int64]
 
@@ -37,14 +37,15 @@ def bootstrap(
     """A metric with its interval over resampled users.
 
     The interval is the reflected ("basic") one: binned errors are biased upwards, resampling doubles that bias,
-    and reflection takes it off again. It is widened to hold the value where need be.
+    and reflection takes it off again. It is widened to hold the value where need be, and not a number where the
+    metric may be infinite.
 
     >>> from calibrank.metrics import LogLoss
     >>> bootstrap(LogLoss(), [0.5, 0.5, 0.5], [0, 1, 0], users=[1, 2, 3], resamples=20).low > 0.6
     True
     """
     probabilities = probability_column(probabilities)
-    evidence = as_evidence(labels, len(probabilities))
+    evidence = heard_evidence(labels, len(probabilities))
     known = ids("users", users, len(probabilities))
     if not 0 < level < 1 or resamples < 1:
         raise DataError(f"level must lie in (0, 1) and resamples be positive, got {level} and {resamples}.")
@@ -53,8 +54,11 @@ def bootstrap(
         probabilities, known = probabilities[heard], known[heard]
         evidence = evidence.rows(heard)
     value = metric.evaluate(probabilities, evidence, known)
-    draws = _draws(len(np.unique(known)), resamples, np.random.default_rng(rng))
-    return _reflected(value, _replicates(metric, probabilities, evidence, known, draws), level)
+    people = len(np.unique(known))
+    if people < 2:
+        raise DataError("users must be at least 2 to tell an interval, got 1.")
+    draws = _draws(people, resamples, np.random.default_rng(rng))
+    return _reflected(metric, value, _replicates(metric, probabilities, evidence, known, draws), level)
 
 
 def bootstrap_sums(metric: Additive, sums: Floats, *, resamples: int = 500, level: float = 0.95) -> Estimate:
@@ -65,17 +69,19 @@ def bootstrap_sums(metric: Additive, sums: Floats, *, resamples: int = 500, leve
     Estimate(value=0.25, low=0.25, high=0.25)
     """
     flat = sums.reshape(len(sums), -1)
+    if len(sums) < 2:
+        return Estimate(metric.compute(sums.sum(axis=0)), float("nan"), float("nan"))
     draws = _draws(len(sums), resamples, np.random.default_rng(0))
     replicates = (metric.compute((counts @ flat).reshape(sums.shape[1:])) for counts in draws)
-    return _reflected(metric.compute(sums.sum(axis=0)), replicates, level)
+    return _reflected(metric, metric.compute(sums.sum(axis=0)), replicates, level)
 
 
-def _reflected(value: float, replicates: Iterator[float], level: float) -> Estimate:
-    finite = np.array([replicate for replicate in replicates if np.isfinite(replicate)])
-    if not len(finite):
-        return Estimate(value, float("nan"), float("nan"))
-    low, high = np.quantile(finite, [(1 - level) / 2, (1 + level) / 2])
-    reflected_low, reflected_high = 2 * value - high, 2 * value - low
+def _reflected(metric: Metric, value: float, replicates: Iterator[float], level: float) -> Estimate:
+    drawn = np.array([replicate for replicate in replicates if not np.isnan(replicate)])  # undefined: nobody liked
+    if len(drawn) == 0 or np.isinf(drawn).any():
+        return Estimate(value, float("nan"), float("nan"))  # no interval, rather than one that leaves the worst out
+    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
+    reflected_low, reflected_high = 2 * value - high, min(2 * value - low, metric.highest)
     if value >= 0:
         reflected_low = max(reflected_low, 0.0)
     return Estimate(value, float(min(reflected_low, value)), float(max(reflected_high, value)))
