@@ -92,7 +92,7 @@ def write(rows: int, path: Path) -> None:
 def process(*arguments: object) -> tuple[float, float]:
     """Seconds and peak memory in GB of a Python process, from start to end."""
     start, peak = time.perf_counter(), 0.0
-    child = subprocess.Popen([sys.executable, *map(str, arguments)], stdout=subprocess.DEVNULL)  # noqa: S603
+    child = subprocess.Popen([sys.executable, *map(str, arguments)], stdout=subprocess.DEVNULL)  # noqa: S603  (our own command)
     while child.poll() is None:  # the kernel's own figure after the end would count this process's memory too
         status = Path(f"/proc/{child.pid}/status").read_text()
         peak = max([peak, *(float(line.split()[1]) / 1e6 for line in status.splitlines() if line.startswith("VmHWM"))])

@@ -7,20 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from calibrank.arrays import Floats
-from calibrank.calibrate import (
-    BBQ,
-    Beta,
-    Calibrator,
-    Gamma,
-    GammaGaussian,
-    Gaussian,
-    Histogram,
-    Isotonic,
-    MinMax,
-    Platt,
-    Sigmoid,
-    Temperature,
-)
+from calibrank.calibrate import EVERY, Calibrator, Gaussian
 from calibrank.data.synthetic import World, make_world
 from calibrank.errors import FlatMapWarning
 from calibrank.maps import CalibrationMap, load
@@ -29,19 +16,6 @@ from calibrank.plots import fitted_functions, reliability_grid
 from calibrank.propensity import Popularity
 from calibrank.weighting import Evidence, ips, naive
 
-METHODS: tuple[Calibrator, ...] = (
-    MinMax(),
-    Sigmoid(),
-    Histogram(),
-    Isotonic(),
-    BBQ(),
-    Temperature(),
-    Platt(),
-    Beta(),
-    Gaussian(),
-    Gamma(),
-    GammaGaussian(),
-)
 GUESSED = "popularity"
 METRICS: tuple[Metric, ...] = (ECE(), MCE(), LogLoss(), Brier(), CalibrationInTheLarge())
 
@@ -77,7 +51,7 @@ def run_demo(pairs: int, seed: int) -> Demo:
     guessed = Popularity().fit(world.interactions()).predict(world.users, world.items)
     plain, unbiased = naive(world.labels), ips(world.labels, world.propensity)
     runs = []
-    for method in METHODS:
+    for method in EVERY:
         runs.append(_run(method, "naive" if method.learns else "none", plain, world, test))
         if method.learns:
             runs.append(_run(method, "UERM", unbiased, world, test))

@@ -144,7 +144,7 @@ def same(mine: cr.Summary, theirs: cr.Summary) -> None:
     assert (mine.rows, mine.low, mine.high, mine.grid) == (theirs.rows, theirs.low, theirs.high, theirs.grid)
     np.testing.assert_allclose(mine.scores, theirs.scores, rtol=1e-12, atol=1e-300)
     for one, other in zip(mine.masses.columns, theirs.masses.columns, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-11)
+        np.testing.assert_allclose(one, other, rtol=1e-12)
 
 
 def test_a_float32_table_of_millions_is_right_to_float32() -> None:

@@ -6,8 +6,24 @@ from calibrank.calibrate.isotonic import Isotonic
 from calibrank.calibrate.logistic import Beta, Gamma, GammaGaussian, Gaussian, Parametric, Platt, Temperature
 from calibrank.calibrate.rescale import MinMax, Sigmoid
 
+EVERY: tuple[Calibrator, ...] = (
+    MinMax(),
+    Sigmoid(),
+    Histogram(),
+    Isotonic(),
+    BBQ(),
+    Temperature(),
+    Platt(),
+    Beta(),
+    Gaussian(),
+    Gamma(),
+    GammaGaussian(),
+)
+"""One of each kind, with its defaults: baselines, then non-parametric, then parametric methods."""
+
 __all__ = [
     "BBQ",
+    "EVERY",
     "Beta",
     "Calibrator",
     "Desiderata",

@@ -11,6 +11,7 @@ from rich.table import Table as Grid
 
 from calibrank.calibrate import Calibrator
 from calibrank.cli.console import (
+    HEADLINE,
     METHODS,
     BadRowsOption,
     ItemOption,
@@ -32,11 +33,8 @@ from calibrank.cli.console import (
 from calibrank.errors import DataError, FitError, FlatMapWarning
 from calibrank.files.reading import Rules, Table
 from calibrank.files.summing import summarize
-from calibrank.metrics import ECE, Brier, CalibrationInTheLarge, LogLoss, Metric
 from calibrank.summary import Summary
 from calibrank.weighting import Evidence
-
-METRICS: tuple[Metric, ...] = (LogLoss(), Brier(), ECE(), CalibrationInTheLarge())
 
 
 def compare(
@@ -84,13 +82,13 @@ def _cross_validate(method: Calibrator, parts: list[Summary]) -> dict[str, float
             return {"error": str(error)}
     positive, total = (np.concatenate([getattr(part, name) for part in parts]) for name in ("positive", "total"))
     evidence = Evidence.trusted(positive, total, parts[0].kind)
-    return {metric.name: metric(np.concatenate(probabilities), evidence) for metric in METRICS}
+    return {metric.name: metric(np.concatenate(probabilities), evidence) for metric in HEADLINE}
 
 
 def _grid(results: dict[str, dict[str, float | str]], loss: str, who: str | None, folds: int) -> Grid:
     unit = f"by user ({who})" if who else "by row (no user column: rows of one user may be on both sides)"
     grid = Grid(title=f"{folds}-fold cross-validated {unit}, {loss} evidence", title_justify="left")
-    for heading in ("method", *(metric.name for metric in METRICS)):
+    for heading in ("method", *(metric.name for metric in HEADLINE)):
         grid.add_column(heading, justify="left" if heading == "method" else "right")
     fitted = {name: values for name, values in results.items() if "error" not in values}
     order = sorted(fitted, key=lambda name: fitted[name]["LogLoss"])

@@ -11,45 +11,19 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from calibrank.calibrate import (
-    BBQ,
-    Beta,
-    Calibrator,
-    Gamma,
-    GammaGaussian,
-    Gaussian,
-    Histogram,
-    Isotonic,
-    MinMax,
-    Platt,
-    Sigmoid,
-    Temperature,
-)
+from calibrank.calibrate import EVERY, Calibrator
 from calibrank.errors import DataError
 from calibrank.files.reading import Progress as OnProgress
 from calibrank.files.reading import Rules, Table
 from calibrank.files.summing import Columns
-from calibrank.metrics import ReliabilityCurve
+from calibrank.metrics import ECE, Brier, CalibrationInTheLarge, LogLoss, Metric, ReliabilityCurve
 
 console = Console()
 log = Console(stderr=True)
 
-METHODS: dict[str, Calibrator] = {
-    method.name.lower(): method
-    for method in (
-        Gaussian(),
-        Gamma(),
-        GammaGaussian(),
-        Platt(),
-        Beta(),
-        Temperature(),
-        Isotonic(),
-        BBQ(),
-        Histogram(),
-        MinMax(),
-        Sigmoid(),
-    )
-}
+METHODS: dict[str, Calibrator] = {method.name.lower(): method for method in EVERY}
+HEADLINE: tuple[Metric, ...] = (LogLoss(), Brier(), ECE(), CalibrationInTheLarge())
+"""What is said of every fit: a proper score first."""
 
 
 class Method(StrEnum):

@@ -21,8 +21,8 @@ def demo(
 
     Example: calibrank demo --pairs 1000000 --out demo
     """
-    # Only here, for matplotlib takes longer to load than most commands take to run.
-    from calibrank.demo import run_demo, save_and_reload, save_figures  # noqa: PLC0415
+    # Not above: matplotlib takes longer to load than most commands take to run.
+    from calibrank.demo import run_demo, save_and_reload, save_figures  # noqa: PLC0415  (matplotlib)
 
     with console.status("Building a world, fitting every method ..."):
         result = run_demo(pairs, seed)
@@ -50,7 +50,7 @@ def _summary(result: "Demo") -> str:
 
 
 def _table(result: "Demo") -> Table:
-    from calibrank.demo import GUESSED, METRICS  # noqa: PLC0415
+    from calibrank.demo import GUESSED, METRICS  # noqa: PLC0415  (matplotlib)
 
     table = Table(title="Against the true preference (lower is better; pred/obs: nearer 1)", title_justify="left")
     table.add_column("method")

@@ -7,6 +7,7 @@ import typer
 from rich.table import Table as Grid
 
 from calibrank.cli.console import (
+    HEADLINE,
     METHODS,
     BadRowsOption,
     ItemOption,
@@ -29,10 +30,8 @@ from calibrank.cli.console import (
 from calibrank.files.reading import Rules, Table
 from calibrank.files.summing import summarize
 from calibrank.maps import CalibrationMap, LogisticMap
-from calibrank.metrics import ECE, Brier, CalibrationInTheLarge, LogLoss, Metric, reliability
+from calibrank.metrics import reliability
 from calibrank.summary import Summary
-
-METRICS: tuple[Metric, ...] = (LogLoss(), Brier(), ECE(), CalibrationInTheLarge())
 
 
 def fit(
@@ -61,7 +60,7 @@ def fit(
     fitted.save(out)
     say_skipped(rules)
     probabilities = fitted.predict(summary.scores)
-    values = {metric.name: metric(probabilities, summary.evidence) for metric in METRICS}
+    values = {metric.name: metric(probabilities, summary.evidence) for metric in HEADLINE}
     if json:
         print_json({"map": str(out), **fitted.to_dict(), "metrics": values, "skipped": rules.skipped})
         return
