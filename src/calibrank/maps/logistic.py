@@ -72,12 +72,21 @@ class LogisticMap(CalibrationMap):
     def log_odds_on(self, score: Any, ops: Ops) -> Any:
         """The log odds as an expression of any target that offers `Ops`."""
         inside = ops.maximum(ops.minimum(score, self.high), self.low)
-        result = inside * 0 + self.intercept
-        generators = self.basis.generators(inside, self.low, self.high, ops)
-        for coefficient, generator in zip(self.coefficients, generators, strict=True):
-            result = result + coefficient * generator
         below, above = self.end_slopes
-        return result + below * ops.minimum(score - self.low, 0) + above * ops.maximum(score - self.high, 0)
+        return (
+            self._inside(inside, ops)
+            + below * ops.minimum(score - self.low, 0)
+            + above * ops.maximum(score - self.high, 0)
+        )
+
+    def _inside(self, score: Any, ops: Ops) -> Any:
+        """The log odds of a score within [low, high]."""
+        result: Any = self.intercept
+        for coefficient, generator in zip(
+            self.coefficients, self.basis.generators(score, self.low, self.high, ops), strict=True
+        ):
+            result = generator * coefficient + result
+        return result
 
     def predict(self, scores: Numbers) -> Floats:
         array = floats("scores", scores)
@@ -113,7 +122,11 @@ class LogisticMap(CalibrationMap):
         return sigmoid(self.log_odds_on(score, NarwhalsOps()))
 
     def _log_odds(self, scores: Floats) -> Floats:
-        result: Floats = self.log_odds_on(scores, NumpyOps())
+        result: Floats
+        if scores.size and self.low <= scores.min() and scores.max() <= self.high:
+            result = self._inside(scores, NumpyOps())  # the same numbers, without looking beyond the ends
+        else:
+            result = self.log_odds_on(scores, NumpyOps())
         return result
 
     def _probabilities(self, scores: Floats) -> Floats:
