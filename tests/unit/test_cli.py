@@ -54,7 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, world: World) -> Path:
 
 
 def run(*arguments: object) -> tuple[int, str, str]:
-    """Run in this process: the same code as `calibrank`, without the start-up."""
+    """Run in a process of its own."""
     command = [sys.executable, "-W", "error", "-m", "calibrank", *map(str, arguments)]
     result = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "150"})
     return result.returncode, result.stdout, result.stderr
@@ -98,6 +98,7 @@ def test_popularity_in_one_pass_over_any_layout(
     result = json.loads(text)
     assert result["map"]["intercept"] == pytest.approx(expected.intercept, rel=1e-9)
     assert result["record"]["rows"] == 40_000
+    assert result["out"] == str(tmp_path / "map.json")
 
 
 @pytest.mark.parametrize("method", ["platt", "isotonic", "bbq", "minmax", "gammagaussian"])

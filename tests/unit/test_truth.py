@@ -57,6 +57,12 @@ def test_each_family_recovers_its_own_world(member: Calibrator, shape: Scores) -
     assert np.abs(fitted.predict(asked) - world.probability(asked)).max() < 0.01
 
 
+def test_gammas_margin_hardly_matters() -> None:
+    world = make_world(200_000, GammaScores(), seed=1)
+    fits = [cr.Gamma(margin).fit(world.scores, world.preferences).record.loss for margin in (0.0001, 0.01, 0.03)]
+    assert max(fits) - min(fits) < 2e-4
+
+
 def losses(z: np.ndarray, target: np.ndarray) -> np.ndarray:
     return np.logaddexp(0, z) - target * z
 

@@ -62,7 +62,7 @@ def fit(
     probabilities = fitted.predict(summary.scores)
     values = {metric.name: metric(probabilities, summary.evidence) for metric in HEADLINE}
     if json:
-        print_json({"map": str(out), **fitted.to_dict(), "metrics": values, "skipped": rules.skipped})
+        print_json({"out": str(out), **fitted.to_dict(), "metrics": values, "skipped": rules.skipped})
         return
     console.print(_heading(fitted, summary))
     if isinstance(fitted, LogisticMap):

@@ -45,11 +45,20 @@ class PerUser(NamedTuple):
     weight: Floats
 
 
+@dataclass(frozen=True, slots=True)
 class UserMean(Metric):
-    """A metric that is the mean of one value a user."""
+    """A metric over each user's top k that is the mean of one value a user."""
 
     better: ClassVar[Better] = Better.HIGHER
     highest: ClassVar[float] = 1.0
+    k: int
+
+    def __post_init__(self) -> None:
+        _require_k(self.k)
+
+    @property
+    def name(self) -> str:
+        return f"{type(self).__name__}@{self.k}"
 
     @abstractmethod
     def per_user(self, probabilities: Floats, evidence: Evidence, users: Ids) -> PerUser:
@@ -70,15 +79,6 @@ class NDCG(UserMean):
     0.5
     """
 
-    k: int
-
-    def __post_init__(self) -> None:
-        _require_k(self.k)
-
-    @property
-    def name(self) -> str:
-        return f"NDCG@{self.k}"
-
     def per_user(self, probabilities: Floats, evidence: Evidence, users: Ids) -> PerUser:
         probabilities, evidence, users = _heard(probabilities, evidence, users)
         gains = evidence.positive / evidence.total
@@ -94,15 +94,6 @@ class Recall(UserMean):
     >>> Recall(1)([0.9, 0.1, 0.2, 0.8], [1, 0, 1, 0], users=[1, 1, 2, 2])
     0.5
     """
-
-    k: int
-
-    def __post_init__(self) -> None:
-        _require_k(self.k)
-
-    @property
-    def name(self) -> str:
-        return f"Recall@{self.k}"
 
     def per_user(self, probabilities: Floats, evidence: Evidence, users: Ids) -> PerUser:
         probabilities, evidence, users = _heard(probabilities, evidence, users)
