@@ -66,6 +66,18 @@ def ids(name: str, values: IdsLike, rows: int | None = None) -> Ids:
     return array
 
 
+def row_numbers(name: str, values: Ids, size: int) -> npt.NDArray[np.intp]:
+    """Ids that number the rows of a table of that size."""
+    if values.dtype.kind not in "iu":
+        raise DataError(f"{name} must be numbers below {size}, got {values.dtype} values. Recode the ids.")
+
+    def is_row(rows: Ids) -> npt.NDArray[np.bool_]:
+        return (rows >= 0) & (rows < size)
+
+    require(is_row, name, f"be numbers below {size}", values, "Recode the ids.")
+    return values.astype(np.intp)
+
+
 def require(
     rule: Callable[[Any], npt.NDArray[np.bool_]], name: str, words: str, values: npt.NDArray[Any], remedy: str
 ) -> None:

@@ -1,8 +1,10 @@
 """Tables: the columns that datasets, propensities and models exchange."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from calibrank.arrays import Floats, Ids, IdsLike, Numbers, column, ids, is_binary, require
 from calibrank.errors import DataError
@@ -13,7 +15,7 @@ class Interactions:
     """Who met what, and whether they liked it (label 1).
 
     Unlisted pairs are unobserved. `n_users` and `n_items` are the sizes of the world the log was drawn from; by
-    default, the users and items seen.
+    default, the users and items seen. `times` are any numbers that grow.
 
     >>> Interactions(users=["ann", "bob"], items=[7, 9], labels=[1, 0])
     Interactions(2 rows, 1 positive, 2 users, 2 items)
@@ -24,6 +26,7 @@ class Interactions:
     labels: Floats
     n_users: int
     n_items: int
+    times: Floats | None
 
     def __init__(
         self,
@@ -32,6 +35,7 @@ class Interactions:
         labels: Numbers | None = None,
         n_users: int | None = None,
         n_items: int | None = None,
+        times: Numbers | None = None,
     ) -> None:
         users = ids("users", users)
         items = ids("items", items, len(users))
@@ -42,13 +46,62 @@ class Interactions:
         object.__setattr__(self, "labels", labels)
         object.__setattr__(self, "n_users", _size("n_users", n_users, users))
         object.__setattr__(self, "n_items", _size("n_items", n_items, items))
+        object.__setattr__(self, "times", None if times is None else column("times", times, len(users)))
 
     def __len__(self) -> int:
         return len(self.users)
 
+    def take(self, rows: npt.NDArray[Any]) -> "Interactions":
+        """Some of the rows, by mask or number, of the same world."""
+        times = None if self.times is None else self.times[rows]
+        return Interactions(self.users[rows], self.items[rows], self.labels[rows], self.n_users, self.n_items, times)
+
+    def positives(self) -> "Interactions":
+        """Only what was liked."""
+        return self.take(self.labels == 1)
+
     def __repr__(self) -> str:
         rows = f"{len(self):,} rows, {int(self.labels.sum()):,} positive"
         return f"Interactions({rows}, {self.n_users:,} users, {self.n_items:,} items)"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Index:
+    """The names of a table's rows: models count users and items from 0, people call them otherwise.
+
+    >>> index = Index.of(["bob", "ann", "bob"])
+    >>> index.names, index.rows("users", ["bob"])
+    (array(['ann', 'bob'], dtype='<U3'), array([1]))
+    """
+
+    names: Ids
+    """Sorted, each once."""
+
+    @classmethod
+    def of(cls, *names: IdsLike) -> "Index":
+        """Every name that occurs."""
+        return cls(np.unique(np.concatenate([ids("ids", some) for some in names])))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def rows(self, what: str, names: IdsLike) -> npt.NDArray[np.intp]:
+        """The row number of each name; one that is unknown is an error."""
+        wanted = ids(what, names)
+        rows, known = self.find(what, wanted)
+        if not known.all():
+            row = int(np.argmin(known))
+            raise DataError(f"{what} must be known from training, got {wanted[row]!r} at row {row}. Drop such rows.")
+        return rows
+
+    def find(self, what: str, names: IdsLike) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
+        """The row number of each name, and whether it is known at all."""
+        wanted = ids(what, names)
+        if len(wanted) and (self.names.dtype.kind in "US") != (wanted.dtype.kind in "US"):
+            kinds = f"({self.names.dtype}), got {wanted.dtype}"
+            raise DataError(f"{what} must be ids as in training {kinds}. Convert them.")
+        rows = np.minimum(np.searchsorted(self.names, wanted), max(len(self.names) - 1, 0))
+        return rows, self.names[rows] == wanted
 
 
 def _size(name: str, given: int | None, seen: Ids) -> int:

@@ -33,10 +33,14 @@ class Metric(ABC):
 
     def __call__(self, probabilities: Numbers, labels: Labels, users: IdsLike | None = None) -> float:
         """The metric's value on one table."""
-        probabilities = probability_column(probabilities)
+        probabilities = self.check(probabilities)
         evidence = heard_evidence(labels, len(probabilities))
         known = None if users is None else ids("users", users, len(probabilities))
         return self.evaluate(probabilities, evidence, known)
+
+    def check(self, probabilities: Numbers) -> Floats:
+        """What is judged, as a column: probabilities, unless only their order counts."""
+        return probability_column(probabilities)
 
     @property
     def name(self) -> str:

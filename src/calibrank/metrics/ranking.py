@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from calibrank.arrays import Floats, Ids, add_up
+from calibrank.arrays import Floats, Ids, Numbers, add_up, score_column
 from calibrank.errors import DataError
 from calibrank.metrics.metric import Better, Metric, require_users
 from calibrank.weighting import Evidence
@@ -47,7 +47,7 @@ class PerUser(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class UserMean(Metric):
-    """A metric over each user's top k that is the mean of one value a user."""
+    """A metric over each user's top k that is the mean of one value a user. Only order counts: raw scores will do."""
 
     better: ClassVar[Better] = Better.HIGHER
     highest: ClassVar[float] = 1.0
@@ -55,6 +55,9 @@ class UserMean(Metric):
 
     def __post_init__(self) -> None:
         _require_k(self.k)
+
+    def check(self, probabilities: Numbers) -> Floats:
+        return score_column(probabilities)[0]
 
     @property
     def name(self) -> str:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit, logit
 
-from calibrank.arrays import Floats, Ids, Numbers, floats, require
+from calibrank.arrays import Floats, Ids, Numbers, floats, require, row_numbers
 from calibrank.errors import DataError
-from calibrank.propensity.propensity import FittedPropensity, require_probability, row_numbers
+from calibrank.propensity.propensity import FittedPropensity, require_probability
 from calibrank.tables import Interactions
 
 _LARGEST_GRID = 50_000_000

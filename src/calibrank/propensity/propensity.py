@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from calibrank.arrays import Floats, Ids, IdsLike, ids, require
+from calibrank.arrays import Floats, Ids, IdsLike, ids
 from calibrank.errors import DataError
 from calibrank.tables import Interactions
 
@@ -55,18 +54,6 @@ class Constant(FittedPropensity):
 
     def _predict(self, users: Ids, items: Ids) -> Floats:
         return np.full(len(users), self.value)
-
-
-def row_numbers(name: str, values: Ids, size: int) -> npt.NDArray[np.intp]:
-    """Ids that number the rows of a table of that size."""
-    if values.dtype.kind not in "iu":
-        raise DataError(f"{name} must be numbers below {size}, got {values.dtype} values. Recode the ids.")
-
-    def is_row(rows: Ids) -> npt.NDArray[np.bool_]:
-        return (rows >= 0) & (rows < size)
-
-    require(is_row, name, f"be numbers below {size}", values, "Recode the ids.")
-    return values.astype(np.intp)
 
 
 def require_probability(name: str, value: float) -> None:

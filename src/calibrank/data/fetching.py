@@ -1,0 +1,58 @@
+"""Datasets that anyone may download: from where, and how to know that it is they."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from calibrank.errors import DataError, MissingExtra
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """An archive: where it lies, its hash (checked by pooch), and what its licence allows."""
+
+    url: str
+    known_hash: str
+    licence: str
+
+
+SOURCES = {
+    "coat": Source(
+        "https://www.cs.cornell.edu/~schnabts/mnar/coat.zip",
+        "sha256:6073d0b515ed1f6e830e4fead66dc76ad7991a7553eaa58e228b234a9d19daed",
+        "research use",
+    ),
+    "kuairec": Source(
+        "https://zenodo.org/records/18164998/files/KuaiRec.zip",
+        "md5:261550d472c48eff4990fb13c0e5bcf7",
+        "CC BY-SA 4.0",
+    ),
+    "kuairand": Source(
+        "https://zenodo.org/records/10439422/files/KuaiRand-Pure.tar.gz",
+        "md5:0820331067a3784d9691136f772b35a7",
+        "CC BY-SA 4.0",
+    ),
+}
+
+
+def fetch(name: str, folder: str | Path | None = None, source: Source | None = None) -> Path:
+    """Download and unpack a dataset once; the folder it lies in, for its loader.
+
+    Without `folder` it goes to pooch's cache for calibrank. A file whose hash differs is refused.
+    """
+    try:
+        import pooch  # noqa: PLC0415  (only who downloads needs it)
+    except ImportError as error:
+        raise MissingExtra("pooch", "data") from error
+    source = SOURCES.get(name) if source is None else source
+    if source is None:
+        raise DataError(f"the dataset to fetch must be one of {', '.join(SOURCES)}, got {name!r}.")
+    home = Path(folder) if folder is not None else Path(pooch.os_cache("calibrank")) / name
+    unpack: Callable[..., Any] = pooch.Untar if source.url.endswith(".tar.gz") else pooch.Unzip
+    try:
+        unpacked = unpack(extract_dir="files")
+        pooch.retrieve(source.url, source.known_hash, path=home, processor=unpacked, progressbar=True)
+    except ValueError as error:
+        raise DataError(f"{source.url} must be the archive we know, got another: {error}") from None
+    return home / "files"
