@@ -91,7 +91,9 @@ class Index:
         rows, known = self.find(what, wanted)
         if not known.all():
             row = int(np.argmin(known))
-            raise DataError(f"{what} must be known from training, got {wanted[row]!r} at row {row}. Drop such rows.")
+            raise DataError(
+                f"{what} must be known from training, got {wanted[row].item()!r} at row {row}. Drop such rows."
+            )
         return rows
 
     def find(self, what: str, names: IdsLike) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]:

@@ -97,8 +97,13 @@ def test_reversed_scores_warn() -> None:
 
 @pytest.mark.parametrize("metric", METRICS, ids=name)
 def test_bad_probabilities(metric: cr.Metric) -> None:
-    with pytest.raises(cr.DataError, match=r"probabilities must lie in \[0, 1\], got 1\.5 at row 1"):
-        metric([0.5, 1.5], [0, 1], users=[1, 1])
+    if isinstance(metric, cr.NDCG | cr.Recall):  # only order counts: raw scores are welcome
+        assert metric([-7.0, 1.5], [0, 1], users=[1, 1]) == 1
+        with pytest.raises(cr.DataError, match=r"scores must be finite and within \+-1e30, got nan at row 1"):
+            metric([0.5, float("nan")], [0, 1], users=[1, 1])
+    else:
+        with pytest.raises(cr.DataError, match=r"probabilities must lie in \[0, 1\], got 1\.5 at row 1"):
+            metric([0.5, 1.5], [0, 1], users=[1, 1])
     with pytest.raises(cr.DataError, match="one value a row"):
         metric([0.5, 0.5], [0, 1, 1], users=[1, 1])
 

@@ -17,7 +17,7 @@ from calibrank.cli.console import (
     say_skipped,
 )
 from calibrank.files.reading import Rules, Table
-from calibrank.files.writing import apply_map
+from calibrank.files.writing import Probabilities, add_column
 from calibrank.maps import load
 
 
@@ -37,7 +37,8 @@ def apply(
     fitted, source = load(map_file), Table.find(table)
     rules = Rules(skip=on_bad_rows is OnBadRows.skip)
     with reading(source, "Applying") as progress:
-        rows, done = apply_map(fitted, source, out, source.resolve("score", score), to, rules, progress)
+        filler = Probabilities(fitted, source.resolve("score", score), rules)
+        rows, done = add_column(filler, source, out, to, progress)
     say_skipped(rules)
     if json:
         print_json(

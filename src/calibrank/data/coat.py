@@ -49,7 +49,8 @@ def _features(folder: Path, name: str) -> Floats | None:
     found = sorted(folder.rglob(name))
     if not found:
         return None
-    width = len(found[0].open().readline().split())
+    with found[0].open() as file:
+        width = len(file.readline().split())
     return Numbers(found[0], width, np.isfinite, "numbers").read()
 
 

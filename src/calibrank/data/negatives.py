@@ -68,6 +68,18 @@ def draw_negatives(positives: Positives, users: Rows, rng: np.random.Generator) 
     return items
 
 
+def honest_negatives(positives: Positives, most: int = 100) -> tuple[int, float | None]:
+    """How many negatives to draw a positive, and what each must weigh, to stand for all pairs not known to be liked.
+
+    Then held-out positives and their negatives are the same share of what each was drawn from. It is honest about the
+    sampling, and still not the base rate: pairs never shown are counted as disliked.
+    """
+    liked = max(len(positives.cells), 1)
+    ratio = (positives.n_users * positives.n_items - liked) / liked
+    each = int(min(max(round(ratio), 1), most))
+    return each, None if each == round(ratio) else ratio / each
+
+
 def with_negatives(held_out: Interactions, positives: Positives, each: int, rng: np.random.Generator) -> Interactions:
     """Held-out positives followed by `each` negatives a positive, of the same users: what calibration is fitted on.
 

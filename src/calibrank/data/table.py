@@ -1,6 +1,6 @@
 """Any table of user, item and label, in Parquet or CSV, as a dataset."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,7 @@ import pyarrow as pa
 from calibrank.arrays import Floats, Ids
 from calibrank.data.dataset import Dataset
 from calibrank.errors import DataError
-from calibrank.files.reading import Rules, Table
-from calibrank.files.summing import indices_of
+from calibrank.files.reading import Rules, Table, names_of
 from calibrank.tables import Index, Interactions
 
 
@@ -84,7 +83,7 @@ def read_log(table: Table, columns: Named, like: Callable[[npt.NDArray[Any]], np
             times.append(batch.numbers(columns.time))
     if not users:
         raise DataError(f"{table.name} must hold at least one row, got none.")
-    people, things = _names(users), _names(items)
+    people, things = (names_of(pa.chunked_array(parts).combine_chunks()) for parts in (users, items))
     liked = np.concatenate(labels).astype(np.float64) if labels else np.ones(len(people))
     return Log(people, things, liked, np.concatenate(times).astype(np.float64) if times else None)
 
@@ -97,16 +96,6 @@ def _read_table(table: Table, user: str | None, item: str | None, label: str | N
         table.resolve("time", time) if time else table.has("time"),
     )
     return read_log(table, named)
-
-
-def _names(parts: Sequence[pa.Array]) -> Ids:
-    column = pa.chunked_array(parts).combine_chunks()
-    if pa.types.is_integer(column.type):
-        return np.frombuffer(column.buffers()[1], dtype=column.type.to_pandas_dtype())[
-            column.offset : column.offset + len(column)
-        ]
-    encoded = column.dictionary_encode()
-    return np.array([str(name) for name in encoded.dictionary.to_pylist()])[indices_of(encoded)]
 
 
 def _interactions(log: Log, users: Index, items: Index) -> Interactions:

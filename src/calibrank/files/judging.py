@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrank.arrays import Floats, add_up
-from calibrank.files.reading import Progress, Rules, Table
-from calibrank.files.summing import Columns, Rows, buckets_of, indices_of, rows_of
+from calibrank.files.reading import Progress, Rules, Table, indices_of
+from calibrank.files.summing import Columns, Rows, buckets_of, rows_of
 from calibrank.maps import CalibrationMap
 from calibrank.metrics import (
     ECE,

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrank.arrays import LARGEST_SCORE
+from calibrank.arrays import LARGEST_SCORE, Ids
 from calibrank.errors import DataError, MissingExtra
+from calibrank.tables import Index
 
 try:
     import pyarrow as pa
@@ -35,6 +36,7 @@ ALIASES = {
     "probability": ("probability",),
     "propensity": ("propensity",),
     "weight": ("weight",),
+    "time": ("time", "timestamp", "time_ms"),
 }
 """Names by which common schemas call a column; the first one present is taken unless another is named."""
 
@@ -243,6 +245,21 @@ class Batch:
         return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
+def names_of(column: pa.Array) -> Ids:
+    """A column of ids as numbers or texts, without loading pandas."""
+    if pa.types.is_integer(column.type):
+        values: Ids = np.frombuffer(column.buffers()[1], dtype=column.type.to_pandas_dtype())
+        return values[column.offset : column.offset + len(column)]
+    encoded = column.dictionary_encode()
+    return np.array([str(name) for name in encoded.dictionary.to_pylist()], dtype=np.str_)[indices_of(encoded)]
+
+
+def indices_of(encoded: pa.DictionaryArray) -> npt.NDArray[np.int32]:
+    """A dictionary array's indices, without loading pandas for it."""
+    indices = encoded.indices
+    return np.frombuffer(indices.buffers()[1], dtype=np.int32)[indices.offset : indices.offset + len(indices)]
+
+
 @dataclass(slots=True)
 class Rules:
     """What each column of a row must be; bad rows stop the work, or are left out and counted."""
@@ -268,6 +285,21 @@ class Rules:
                 self._report(batch, name, name, "be an id", np.array(["none"] * len(fine)), fine)
                 good = fine if good is None else good & fine
         return good
+
+    def known_rows(
+        self, batch: Batch, name: str, index: Index, good: npt.NDArray[np.bool_] | None
+    ) -> npt.NDArray[np.bool_] | None:
+        """Which rows name an id that an index knows (None: all); rows that are bad already are not asked."""
+        asked = np.arange(batch.rows.num_rows) if good is None else np.flatnonzero(good)
+        names = names_of(batch.ids(name).take(arrow(asked)))
+        known = np.ones(batch.rows.num_rows, dtype=bool)
+        known[asked] = index.find(name, names)[1]
+        if known.all():
+            return None
+        everyone = np.empty(len(known), dtype=object)
+        everyone[asked] = names
+        self._report(batch, name, name, "be known to the model", everyone, known)
+        return known
 
     def _report(
         self, batch: Batch, role: str, name: str, words: str, values: npt.NDArray[Any], fine: npt.NDArray[np.bool_]

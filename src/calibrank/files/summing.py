@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from calibrank.arrays import Floats
 from calibrank.errors import DataError
-from calibrank.files.reading import Batch, Progress, Rules, Table, arrow
+from calibrank.files.reading import Batch, Progress, Rules, Table, arrow, indices_of
 from calibrank.propensity import Popularity
 from calibrank.summary import Summary, SummaryBuilder
 from calibrank.weighting import Evidence, ips, naive, positive_ips
@@ -124,12 +124,6 @@ def buckets_of(rows: Rows, first: int, buckets: int) -> npt.NDArray[np.intp]:
     names = (str(user).encode() for user in encoded.dictionary.to_pylist())
     homes = np.array([zlib.crc32(name) % buckets for name in names], dtype=np.intp)
     return homes[indices_of(encoded)]
-
-
-def indices_of(encoded: pa.DictionaryArray) -> npt.NDArray[np.int32]:
-    """A dictionary array's indices, without loading pandas for it."""
-    indices = encoded.indices
-    return np.frombuffer(indices.buffers()[1], dtype=np.int32)[indices.offset : indices.offset + len(indices)]
 
 
 class _Builder:

@@ -2,36 +2,124 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
-from calibrank.arrays import floats
+from calibrank.arrays import Floats, floats
 from calibrank.documents import seal, whole_file
 from calibrank.errors import DataError
-from calibrank.files.reading import Batch, Progress, Rules, Table, arrow, inner_schema, record_batches, with_progress
+from calibrank.files.reading import (
+    Batch,
+    Progress,
+    Rules,
+    Table,
+    arrow,
+    inner_schema,
+    names_of,
+    record_batches,
+    with_progress,
+)
 from calibrank.maps import CalibrationMap
+from calibrank.scorers import SavedModel
 
 _STAMP = b"calibrank"
 
 
-def apply_map(
-    fitted: CalibrationMap, table: Table, out: Path, score: str, to: str, rules: Rules, progress: Progress | None = None
-) -> tuple[int, int]:
-    """Write a table with a probability column more; rows written, and files left as they were, already done."""
+class Filler(Protocol):
+    """What computes a new column."""
+
+    def rows(self, batch: Batch) -> npt.NDArray[np.bool_] | None:
+        """Which rows of a batch are good (None: all)."""
+
+    def values(self, batch: Batch) -> Floats:
+        """The new column of good rows, as float32 or float64."""
+
+    def kind(self, shape: pa.Schema) -> pa.DataType:
+        """The new column's type in a table of this shape."""
+
+    def needs(self) -> tuple[str, ...]:
+        """Columns that must be there."""
+
+    def seal(self) -> str:
+        """A digest of all that the new column depends on, but for the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probabilities:
+    """A map's probabilities of a score column."""
+
+    fitted: CalibrationMap
+    score: str
+    rules: Rules
+
+    def rows(self, batch: Batch) -> npt.NDArray[np.bool_] | None:
+        return self.rules.good_rows(batch, {"score": self.score})
+
+    def values(self, batch: Batch) -> Floats:
+        return self.fitted.predict(floats("scores", batch.numbers(self.score)))
+
+    def kind(self, shape: pa.Schema) -> pa.DataType:
+        return pa.float32() if shape.field(self.score).type == pa.float32() else pa.float64()
+
+    def needs(self) -> tuple[str, ...]:
+        return (self.score,)
+
+    def seal(self) -> str:
+        return seal({"map": self.fitted.to_dict(), "score": self.score, "skip": self.rules.skip})
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """A saved model's scores of pairs."""
+
+    model: SavedModel
+    user: str
+    item: str
+    rules: Rules
+
+    def rows(self, batch: Batch) -> npt.NDArray[np.bool_] | None:
+        good = self.rules.good_rows(batch, {}, [self.user, self.item])
+        known = [
+            self.rules.known_rows(batch, name, index, good)
+            for name, index in ((self.user, self.model.users), (self.item, self.model.items))
+        ]
+        for fine in known:
+            good = fine if good is None or fine is None else good & fine
+        return good
+
+    def values(self, batch: Batch) -> Floats:
+        users = self.model.users.rows("users", names_of(batch.ids(self.user)))
+        return self.model.scorer.score(users, self.model.items.rows("items", names_of(batch.ids(self.item))))
+
+    def kind(self, shape: pa.Schema) -> pa.DataType:
+        return pa.from_numpy_dtype(self.model.scorer.users.dtype)
+
+    def needs(self) -> tuple[str, ...]:
+        return (self.user, self.item)
+
+    def seal(self) -> str:
+        return seal({"weights": self.model.digest, "pairs": [self.user, self.item], "skip": self.rules.skip})
+
+
+def add_column(filler: Filler, table: Table, out: Path, to: str, progress: Progress | None = None) -> tuple[int, int]:
+    """Write a table with a column more; rows written, and files left as they were, already done."""
     rows, done = 0, 0
     for source, target in _targets(table, out):
-        stamp = _stamp(fitted, source, score, to, rules)
+        stamp = _stamp(filler, source, to)
         if _is_done(target, stamp):
             done += 1
             if progress is not None:
                 progress(source.stat().st_size)
         else:
             batches = with_progress(source, record_batches(source, None), progress)
-            rows += _apply_file(fitted, source, batches, target, score, to, rules, stamp)
+            rows += _fill_file(filler, source, batches, target, to, stamp)
     return rows, done
 
 
@@ -46,37 +134,25 @@ def _targets(table: Table, out: Path) -> list[tuple[Path, Path]]:
     return pairs
 
 
-def _apply_file(
-    fitted: CalibrationMap,
-    source: Path,
-    batches: Iterator[pa.RecordBatch],
-    target: Path,
-    score: str,
-    to: str,
-    rules: Rules,
-    stamp: bytes,
+def _fill_file(
+    filler: Filler, source: Path, batches: Iterator[pa.RecordBatch], target: Path, to: str, stamp: bytes
 ) -> int:
     shape = inner_schema(source)
-    if score not in shape.names:
-        raise DataError(f"{source} must have a column {score}, got {', '.join(shape.names)}. Name it with --score.")
+    for name in filler.needs():
+        if name not in shape.names:
+            raise DataError(f"{source} must have a column {name}, got {', '.join(shape.names)}. Name another.")
     if to in shape.names:
         raise DataError(f"{source} must not have a column {to} already. Name another with --to.")
-    kind = pa.float32() if shape.field(score).type == pa.float32() else pa.float64()
-    shape = shape.append(pa.field(to, kind)).with_metadata({**(shape.metadata or {}), _STAMP: stamp})
+    wider = shape.append(pa.field(to, filler.kind(shape))).with_metadata({**(shape.metadata or {}), _STAMP: stamp})
     read, written = 0, 0
-    with _writer(target, shape) as write:
-        for batch in batches:
-            chosen = _good(Batch(source, read, batch), score, rules)
-            scores = floats("scores", Batch(source, read, chosen).numbers(score))
-            column = arrow(fitted.predict(scores))
-            write(pa.RecordBatch.from_arrays([*chosen.columns, column], schema=shape))
-            read, written = read + batch.num_rows, written + chosen.num_rows
+    with _writer(target, wider) as write:
+        for rows in batches:
+            good = filler.rows(Batch(source, read, rows))
+            chosen = rows if good is None else rows.take(arrow(np.flatnonzero(good)))
+            values = filler.values(Batch(source, read, chosen))
+            write(pa.RecordBatch.from_arrays([*chosen.columns, arrow(values)], schema=wider))
+            read, written = read + rows.num_rows, written + chosen.num_rows
     return written
-
-
-def _good(batch: Batch, score: str, rules: Rules) -> pa.RecordBatch:
-    good = rules.good_rows(batch, {"score": score})
-    return batch.rows if good is None else batch.rows.take(arrow(np.flatnonzero(good)))
 
 
 class _Write:
@@ -106,11 +182,11 @@ def _writer(target: Path, shape: pa.Schema) -> Iterator[_Write]:
             write.close()
 
 
-def _stamp(fitted: CalibrationMap, source: Path, score: str, to: str, rules: Rules) -> bytes:
+def _stamp(filler: Filler, source: Path, to: str) -> bytes:
     """A seal over all that the output depends on."""
     about = source.stat()
-    asked = {"score": score, "to": to, "skip": rules.skip, "size": about.st_size, "time": about.st_mtime_ns}
-    return seal({"map": fitted.to_dict(), **asked}).encode()
+    asked = {"filler": filler.seal(), "to": to, "size": about.st_size, "time": about.st_mtime_ns}
+    return seal(asked).encode()
 
 
 def _is_done(target: Path, stamp: bytes) -> bool:

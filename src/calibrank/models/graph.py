@@ -50,5 +50,5 @@ class Graph:
     def _tensor(self) -> Tensor:
         starts, columns, values = (torch.from_numpy(part).to(self.device) for part in self.compressed)
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+            warnings.filterwarnings("ignore", message="Sparse", category=UserWarning)  # beta, and unchecked
             return torch.sparse_csr_tensor(starts.to(torch.int32), columns, values, self.matrix.shape)

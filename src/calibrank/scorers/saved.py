@@ -31,6 +31,15 @@ class SavedModel:
     items: Index
     about: dict[str, Any]
 
+    @property
+    def digest(self) -> str:
+        """Of all numbers that scores depend on."""
+        parts = [self.scorer.users, self.scorer.items, *self.scorer.weights.values()]
+        content = hashlib.sha256(self.scorer.kind.encode())
+        for part in parts:
+            content.update(np.ascontiguousarray(part).tobytes())
+        return content.hexdigest()
+
     def save(self, folder: str | Path) -> None:
         """Write the folder; `model.json` comes last and holds the weights' digest, so half a model is no model."""
         folder = Path(folder)
