@@ -1,0 +1,1 @@
+"""Experiments: a spec, a grid of cells that each land whole, and tables and figures from their rows."""
