@@ -87,6 +87,8 @@ def bars_of_gaps(panels: Mapping[str, tuple[Floats, Floats]], title: str, ylabel
         axes.spines[["top", "right"]].set_visible(False)
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
+    for axes in grid[max(0, len(panels) - columns) : len(panels)]:
+        axes.tick_params(labelbottom=True)
     figure.suptitle(title, fontsize=11, fontweight="bold")
     figure.supxlabel("predicted probability, ten bins", fontsize=9)
     figure.supylabel(ylabel, fontsize=9)
@@ -145,16 +147,16 @@ def grouped_bars(groups: Mapping[str, Mapping[str, tuple[float, float]]], title:
             places,
             [value for _, (value, _) in present],
             width * 0.95,
-            yerr=[0 if np.isnan(half) else half for _, (_, half) in present],
+            yerr=np.array([(min(half, value), half) for _, (value, half) in present]).T,
             color=colours[number % len(colours)],
             label=label,
             error_kw={"linewidth": 0.8},
         )
     axes.set_xticks(range(len(groups)), list(groups))
-    axes.set(ylabel=ylabel, title=title)
-    axes.title.set_fontsize(11)
+    axes.set(ylabel=ylabel)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8, ncols=min(len(labels), 4))
+    figure.suptitle(title, fontsize=11, fontweight="bold")
+    figure.legend(loc="outside lower center", frameon=False, fontsize=8, ncols=len(labels))
     return figure
 
 

@@ -180,7 +180,7 @@ def test_named(coat, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
     pq.write_table(pa.table({"user": [1, 2], "item": [1, 1]}), other / "train.parquet")
-    assert len(load_named("kuairec", other).train) == 2
+    assert (load_named("kuairec", other).name, len(load_named("kuairec", other).train)) == ("kuairec", 2)
 
 
 # ---- downloads --------------------------------------------------------------------------------------------------

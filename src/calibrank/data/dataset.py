@@ -1,6 +1,6 @@
 """A dataset: a biased log to learn from and, where someone paid for it, randomly exposed labels to judge by."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from calibrank.arrays import Floats
 from calibrank.tables import Index, Interactions
@@ -25,7 +25,3 @@ class Dataset:
 
     def __repr__(self) -> str:
         return f"Dataset({self.name}: train {self.train!r}, test {self.test!r})"
-
-    def with_train(self, train: Interactions) -> "Dataset":
-        """The same dataset with another log."""
-        return replace(self, train=train)

@@ -1,6 +1,7 @@
 """Datasets by name, and any table by its path."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from calibrank.data.coat import load_coat
@@ -33,5 +34,5 @@ def load_named(name: str, folder: str | Path | None = None) -> Dataset:
     folder = Path(folder)
     if (folder / "train.parquet").is_file():
         test = folder / "test.parquet"
-        return load_table(folder / "train.parquet", test if test.is_file() else None)
+        return replace(load_table(folder / "train.parquet", test if test.is_file() else None), name=name)
     return LOADERS[name](folder)

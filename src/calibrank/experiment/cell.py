@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,7 @@ class Scored:
     pairs: Interactions
     pair_scores: Floats
     propensity: Floats
+    weights: Floats
 
 
 @dataclass(slots=True, eq=False)
@@ -78,15 +80,16 @@ class Measured:
     scored: Scored | None = None
 
 
-def run_cell(cell: Cell, dataset: Dataset, specs: list[Spec], training: Training) -> Measured:
+def run_cell(
+    cell: Cell, dataset: Dataset, specs: list[Spec], training: Training, checkpoint: Path | None = None
+) -> Measured:
     """Train, then fit and judge everything that the specs ask of this split."""
     if dataset.test is None:
         raise DataError(f"{dataset.name} must have a test under random exposure, got none.")
     kept, held = split_of(cell.split, cell.seed).divide(dataset.train.positives())
-    if cell.epochs:
-        scorer = train(MODELS[cell.model], kept, None, replace(training, epochs=cell.epochs), cell.seed).scorer
-    else:
-        scorer = train(MODELS[cell.model], kept, held, training, cell.seed).scorer
+    settings = replace(training, epochs=cell.epochs) if cell.epochs else training
+    watched = None if cell.epochs else held
+    scorer = train(MODELS[cell.model], kept, watched, settings, cell.seed, checkpoint).scorer
     scores = scorer.score(dataset.test.users, dataset.test.items).astype(np.float64)
     measured = Measured()
     for spec in specs:
@@ -128,14 +131,15 @@ class _Bench:
         main = self.spec.negatives_for(self.dataset.name)
         pairs, pair_scores, weights = self._pairs(main)
         guessed = self.popularity.predict(pairs.users, pairs.items)
-        self.scored = Scored(self.test, self.scores, pairs, pair_scores, guessed)
+        heavy = np.ones(len(pairs)) if weights is None else weights
+        self.scored = Scored(self.test, self.scores, pairs, pair_scores, guessed, heavy)
         for method in self.spec.methods:
             yield from self._method(method, "popularity", main, pairs, pair_scores, guessed, weights)
         for count in self.spec.sweep:
-            more, more_scores, heavy = self._pairs(count)
+            more, more_scores, more_weights = self._pairs(count)
             each = self.popularity.predict(more.users, more.items)
             for method in PROBED:
-                yield from self._method(method, "popularity", count, more, more_scores, each, heavy)
+                yield from self._method(method, "popularity", count, more, more_scores, each, more_weights)
         for name in self.spec.estimators:
             yield from self._estimator(name, main, pairs, pair_scores, weights)
 

@@ -151,7 +151,9 @@ def _fits(scored: Scored) -> dict[tuple[str, str], CalibrationMap]:
     """Every line of Table 1, fitted to one seed's scores."""
     fits = {}
     for _, method, loss in ROWS:
-        evidence = ips(scored.pairs.labels, scored.propensity) if loss == "ips" else naive(scored.pairs.labels)
+        labels, weights = scored.pairs.labels, scored.weights
+        unbiased = loss == "ips"
+        evidence = ips(labels, scored.propensity, weights=weights) if unbiased else naive(labels, weights=weights)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FlatMapWarning)

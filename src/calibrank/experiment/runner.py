@@ -124,8 +124,9 @@ def _outcomes(grid: Grid, cells: list[Cell], jobs: int) -> Iterator[tuple[Cell, 
 
 def _work(grid: Grid, cell: Cell) -> None:
     dataset = _load(grid.dataset, grid.data)
-    measured = run_cell(cell, dataset, grid.specs_for(cell), grid.training)
-    _write(grid, cell, measured)
+    checkpoint = grid.out / "cells" / f"{cell.key}.checkpoint"
+    _write(grid, cell, run_cell(cell, dataset, grid.specs_for(cell), grid.training, checkpoint))
+    checkpoint.unlink(missing_ok=True)
 
 
 @lru_cache(maxsize=1)
@@ -163,12 +164,13 @@ def scores_file(out: Path, cell: Cell) -> Path:
 
 
 _COLUMNS = ("users", "items", "labels")
+_NUMBERS = ("test_scores", "pair_scores", "propensity", "weights")
 
 
 def _write_scored(path: Path, scored: Scored) -> None:
     logs = {"test": scored.test, "pair": scored.pairs}
     arrays: dict[str, Any] = {f"{n}_{c}": getattr(log, c) for n, log in logs.items() for c in _COLUMNS}
-    arrays |= {"test_scores": scored.test_scores, "pair_scores": scored.pair_scores, "propensity": scored.propensity}
+    arrays |= {name: getattr(scored, name) for name in _NUMBERS}
     with whole_file(path) as partial, partial.open("wb") as file:
         np.savez_compressed(file, **arrays, sizes=np.array([scored.test.n_users, scored.test.n_items]))
 
@@ -180,4 +182,4 @@ def read_scored(path: Path) -> Scored:
         test, pairs = (
             Interactions(*(arrays[f"{name}_{column}"] for column in _COLUMNS), *sizes) for name in ("test", "pair")
         )
-        return Scored(test, arrays["test_scores"], pairs, arrays["pair_scores"], arrays["propensity"])
+        return Scored(test=test, pairs=pairs, **{name: arrays[name] for name in _NUMBERS})

@@ -173,11 +173,13 @@ def write_tables(grid: Grid, results: Results, published: Published) -> str:
     """Every table of a run, spec by spec."""
     parts = [
         f"# {grid.dataset}, {grid.seeds} seeds\n",
-        "Mean over seeds ± the 95 % half-width of that mean (published number, difference); best of a column in bold.\n",
+        "Mean over seeds ± half its 95 % interval (published number, difference); best of a column in bold.\n",
     ]
     for spec in grid.specs:
         writer = Writer(results, published, spec, grid.dataset, spec.splits[0])
-        parts += [*writer.all(), writer.agreement(), sweeps(results, spec, grid.dataset)]
+        parts += [*writer.all(), sweeps(results, spec, grid.dataset)]
+        if writer.split == "released":
+            parts.append(writer.agreement())
     return "\n".join(part for part in parts if part)
 
 
