@@ -12,8 +12,9 @@ import torch
 
 import calibrank as cr
 from calibrank.data import Positives, RandomSplit
-from calibrank.errors import DataError
+from calibrank.errors import DataError, FitError
 from calibrank.models import BPR, CML, EVERY, NCF, UBPR, LightGCN, Training, train, train_seeds
+from calibrank.models.engines import plain_words
 from calibrank.models.graph import Graph
 from calibrank.models.sampling import Sampler
 from calibrank.models.training import _start
@@ -319,6 +320,15 @@ def test_a_gpu_run_resumes(tmp_path):
     resumed = train(NCF(dim=6), log, training=longer, checkpoint=file)
     whole = train(NCF(dim=6), log, training=longer)
     np.testing.assert_allclose(resumed.scorer.users, whole.scorer.users, rtol=1e-3, atol=1e-5)
+
+
+def test_a_full_gpu_is_said_plainly(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (2**30, 8 * 2**30))
+    with (
+        pytest.raises(FitError, match=r"must fit in the GPU's memory, got 1\.0 of 8\.0 GiB free\. Train fewer seeds"),
+        plain_words(),
+    ):
+        raise torch.cuda.OutOfMemoryError
 
 
 def test_progress_is_told():

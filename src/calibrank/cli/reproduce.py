@@ -92,4 +92,8 @@ def _tables(grid: "Grid", results: "Results", folder: Path) -> list[Path]:
 def _figures(grid: "Grid", results: "Results") -> list[Path]:
     from calibrank.experiment.figures import Draw  # noqa: PLC0415  (matplotlib)
 
-    return [path for spec in grid.specs for path in Draw(grid, results, spec).save(grid.out / "figures" / spec.name)]
+    return [
+        path
+        for spec in grid.specs
+        for path in Draw(grid, results.where(spec=spec.name), spec).save(grid.out / "figures" / spec.name)
+    ]
