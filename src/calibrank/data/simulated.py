@@ -14,7 +14,7 @@ def simulate(n_users: int = 300, n_items: int = 200, shown: int = 20, seed: int 
     The test shows `shown` items drawn uniformly to each user. `propensity` is the true P(shown).
 
     >>> simulate(50, 40, 10).test
-    Interactions(500 rows, 84 positive, 50 users, 40 items)
+    Interactions(500 rows, 106 positive, 50 users, 40 items)
     """
     if not 1 <= shown <= n_items:
         raise DataError(f"shown must be 1 to the {n_items} items there are, got {shown}.")
