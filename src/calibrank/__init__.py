@@ -18,6 +18,8 @@ from calibrank.calibrate import (
     Platt,
     Sigmoid,
     Temperature,
+    anchor,
+    to_base_rate,
 )
 from calibrank.errors import CalibrankError, DataError, FitError, FlatMapWarning, MissingExtra
 from calibrank.maps import CalibrationMap, Interval, load
@@ -86,6 +88,7 @@ __all__ = [
     "SummaryBuilder",
     "Temperature",
     "TopN",
+    "anchor",
     "bootstrap",
     "corp",
     "ips",
@@ -93,4 +96,5 @@ __all__ = [
     "naive",
     "positive_ips",
     "reliability",
+    "to_base_rate",
 ]

@@ -1,5 +1,6 @@
 """Calibrators: frozen settings whose `fit` gives a map."""
 
+from calibrank.calibrate.anchoring import anchor, to_base_rate
 from calibrank.calibrate.binning import BBQ, Histogram
 from calibrank.calibrate.calibrator import Calibrator, Desiderata
 from calibrank.calibrate.isotonic import Isotonic
@@ -37,4 +38,6 @@ __all__ = [
     "Platt",
     "Sigmoid",
     "Temperature",
+    "anchor",
+    "to_base_rate",
 ]

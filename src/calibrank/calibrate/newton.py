@@ -26,7 +26,8 @@ _MANY, _RUN = 4096, 32
 class Problem:
     """Minimise the mean of total * softplus(z) - positive * z over z = solution @ design, solution >= floors.
 
-    The second term is linear in the solution: `pull` is its slope, the sum of positive * design.
+    The second term is linear in the solution: `pull` is its slope, the sum of positive * design. With a `precision`,
+    a normal prior around `centre` is added.
     """
 
     design: Floats
@@ -35,6 +36,8 @@ class Problem:
     floors: Floats
     rate: float
     """Positive mass over total: residuals are judged against it."""
+    centre: Floats | None = None
+    precision: Floats | None = None
 
     def at(self, solution: Floats) -> "Point":
         """The loss and the fitted probabilities at a solution."""
@@ -42,26 +45,31 @@ class Problem:
         shrunk = np.exp(-np.abs(z))
         softplus = np.maximum(z, 0) + np.log1p(shrunk)
         probabilities = np.where(z >= 0, 1, shrunk) / (1 + shrunk)
-        value = float((self.total @ softplus - self.pull @ solution) / self.total.sum())
-        return Point(solution, value, probabilities)
+        value = self.total @ softplus - self.pull @ solution
+        if self.centre is not None and self.precision is not None:
+            away = solution - self.centre
+            value += away @ self.precision @ away / 2
+        return Point(solution, float(value / self.total.sum()), probabilities)
 
     def gradient(self, point: "Point") -> Floats:
         """Derivative of the mean loss."""
-        gradient: Floats = (self.design @ (self.total * point.probabilities) - self.pull) / self.total.sum()
-        return gradient
+        gradient: Floats = self.design @ (self.total * point.probabilities) - self.pull
+        if self.centre is not None and self.precision is not None:
+            gradient = gradient + self.precision @ (point.solution - self.centre)
+        return gradient / self.total.sum()
 
     def curvature(self, point: "Point") -> Floats:
         """Second derivative of the mean loss."""
         weights = self.total * point.probabilities * (1 - point.probabilities) / self.total.sum()
         curvature: Floats = (self.design * weights) @ self.design.T
-        return curvature
+        return curvature if self.precision is None else curvature + self.precision / self.total.sum()
 
     def coarser(self) -> "Problem":
         """A cheap likeness: runs of points pooled at their mean."""
         starts = np.arange(0, len(self.total), _RUN)
         total = np.add.reduceat(self.total, starts)
         design = np.add.reduceat(self.design * self.total, starts, axis=1) / total
-        return Problem(design, total, self.pull, self.floors, self.rate)
+        return Problem(design, total, self.pull, self.floors, self.rate, self.centre, self.precision)
 
 
 class Point(NamedTuple):

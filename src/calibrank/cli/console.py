@@ -16,6 +16,7 @@ from calibrank.errors import DataError
 from calibrank.files.reading import Progress as OnProgress
 from calibrank.files.reading import Rules, Table
 from calibrank.files.summing import Columns
+from calibrank.maps import FitRecord
 from calibrank.metrics import ECE, Brier, CalibrationInTheLarge, LogLoss, Metric, ReliabilityCurve
 
 console = Console()
@@ -107,6 +108,22 @@ def say_skipped(rules: Rules) -> None:
 def print_json(content: dict[str, Any]) -> None:
     """One JSON object; what is not a number becomes null."""
     print(json.dumps(_plain(content), indent=1, allow_nan=False))  # noqa: T201  (for machines, not for rich)
+
+
+def door_words(record: FitRecord) -> str:
+    """Where a map's base rate comes from, and what that is worth."""
+    if record.anchoring is not None:
+        by = record.anchoring
+        shares = f"level {by.level:.0%}, slope {by.slope:.0%}, bend {by.bend:.0%}"
+        return f"Anchored on {by.labels:,} randomly shown pairs (worth {by.worth:,.0f}). What they decided: {shares}."
+    if record.door == "base rate":
+        return "Moved to a base rate that was given; its shape is that of the biased log."
+    if record.evidence == "naive":
+        return "The labels were taken at their word: right if the pairs were shown at random, and only then."
+    return (
+        "[yellow]The base rate is not known:[/] propensities rank exposure, the number of negatives sets the level. "
+        "Labels of a few hundred randomly shown pairs (--anchor) or a known rate (--base-rate) would tell it."
+    )
 
 
 def picture(curve: ReliabilityCurve, width: int = 40) -> str:

@@ -3,9 +3,12 @@
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 from rich.table import Table as Grid
 
+from calibrank.calibrate import anchor as calibrate_anchor
+from calibrank.calibrate import to_base_rate
 from calibrank.cli.console import (
     HEADLINE,
     METHODS,
@@ -22,13 +25,15 @@ from calibrank.cli.console import (
     WeightOption,
     choose_columns,
     console,
+    door_words,
     picture,
     print_json,
     reading,
     say_skipped,
 )
+from calibrank.errors import DataError
 from calibrank.files.reading import Rules, Table
-from calibrank.files.summing import summarize
+from calibrank.files.summing import Columns, Rows, rows_of, summarize
 from calibrank.maps import CalibrationMap, LogisticMap
 from calibrank.metrics import reliability
 from calibrank.summary import Summary
@@ -44,6 +49,12 @@ def fit(
     weight: WeightOption = None,
     method: Annotated[Method, typer.Option(help="Which calibrator.")] = Method.gaussian,
     loss: Annotated[Loss, typer.Option(help="How labels become evidence.")] = Loss.ips,
+    anchor: Annotated[
+        str | None, typer.Option(help="Table of randomly shown pairs, in the same columns, to learn the level from.")
+    ] = None,
+    base_rate: Annotated[
+        float | None, typer.Option(help="The share of all pairs that is liked, if known, over TABLE's scores.")
+    ] = None,
     on_bad_rows: BadRowsOption = OnBadRows.error,
     json: JsonOption = False,
 ) -> None:
@@ -51,12 +62,18 @@ def fit(
 
     Example: calibrank fit scores.parquet --item item_id --method gaussian -o map.json
     """
+    if anchor is not None and base_rate is not None:
+        raise DataError("--anchor and --base-rate must not both be given: labels tell the base rate too.")
     out.parent.mkdir(parents=True, exist_ok=True)
     source, rules = Table.find(table), Rules(skip=on_bad_rows is OnBadRows.skip)
     columns = choose_columns(source, score, label, loss, propensity, item, weight)
     with reading(source, "Reading") as progress:
         (summary,) = summarize(source, columns, rules, progress)
     fitted = METHODS[method.value].fit_summary(summary)
+    if anchor is not None:
+        fitted = _anchored(fitted, anchor, columns, rules, summary)
+    elif base_rate is not None:
+        fitted = to_base_rate(fitted, base_rate, summary)
     fitted.save(out)
     say_skipped(rules)
     probabilities = fitted.predict(summary.scores)
@@ -69,8 +86,21 @@ def fit(
         console.print(_parameters(fitted))
     console.print("  ".join(f"{name} [bold]{value:.4f}[/]" for name, value in values.items()))
     console.print(picture(reliability(probabilities, summary.evidence)))
+    console.print(door_words(fitted.record))
     console.print("[dim]Judged on the rows it was fitted on, by the same evidence. See calibrank evaluate.[/]")
     console.print(f"[bold]Saved:[/] {out}")
+
+
+def _anchored(fitted: CalibrationMap, name: str, columns: Columns, rules: Rules, summary: Summary) -> CalibrationMap:
+    """Anchor on a table of randomly shown pairs; a propensity column in it is the exploration policy's."""
+    table = Table.find(name)
+    policy = "propensity" if "propensity" in table.columns() else None
+    shown = Columns(columns.score, columns.label, "naive" if policy is None else "ips", propensity=policy)
+    rows = Rows.joined(list(rows_of(table, shown, rules, None)))
+    # Scores stand for the population as often as they occur in the table that was fitted on.
+    count = np.cumsum(summary.total) / summary.total.sum()
+    population = summary.scores[np.searchsorted(count, (np.arange(20_000) + 0.5) / 20_000).clip(max=len(count) - 1)]
+    return calibrate_anchor(fitted, rows.scores, rows.labels, rows.propensity, population)
 
 
 def _heading(fitted: CalibrationMap, summary: Summary) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from calibrank.cli.console import JsonOption, console, print_json
+from calibrank.cli.console import JsonOption, console, door_words, print_json
 from calibrank.maps import CalibrationMap, LogisticMap, RescaleMap, StepMap, load
 
 
@@ -33,10 +33,7 @@ def inspect(
     if record.at_floor:
         console.print("[yellow]Held up by the constraint that a higher score never gets a lower probability.[/]")
     console.print(_curve(fitted))
-    if record.evidence in ("ips", "positive_ips"):
-        console.print(
-            "[dim]The base rate is only as good as the propensities: popularity ranks exposure, not its level.[/]"
-        )
+    console.print(door_words(record))
 
 
 def _shape(fitted: CalibrationMap) -> str:

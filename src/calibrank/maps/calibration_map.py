@@ -31,6 +31,28 @@ class Interval(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Anchoring:
+    """Labels of randomly shown pairs: how many, what they are worth, and their share in level, slope and bend."""
+
+    labels: int
+    worth: float
+    level: float
+    slope: float
+    bend: float
+
+    @classmethod
+    def read(cls, fields: Fields) -> "Anchoring":
+        """Rebuild from a saved map."""
+        fields.only(*cls.__slots__)
+        shares = (fields.number(name) for name in ("worth", "level", "slope", "bend"))
+        return cls(fields.count("labels"), *shares)
+
+
+DOORS = ("none", "random labels", "base rate")
+"""Where a map's base rate comes from."""
+
+
+@dataclass(frozen=True, slots=True)
 class FitRecord:
     """What a map was fitted on and how well the fit was solved; saved with it."""
 
@@ -43,11 +65,15 @@ class FitRecord:
     residual: float | None = None
     iterations: int = 0
     at_floor: tuple[str, ...] = ()
+    door: str = "none"
+    anchoring: Anchoring | None = None
 
     @classmethod
     def read(cls, fields: Fields) -> "FitRecord":
         """Rebuild a record from a saved map."""
         fields.only(*cls.__slots__)
+        if fields.text("door") not in DOORS:
+            raise DataError(f"{fields.where}, door must be one of {', '.join(DOORS)}, got {fields.text('door')!r}.")
         return cls(
             evidence=fields.text("evidence"),
             rows=fields.count("rows"),
@@ -58,6 +84,8 @@ class FitRecord:
             residual=fields.optional("residual"),
             iterations=fields.count("iterations"),
             at_floor=tuple(fields.texts("at_floor")),
+            door=fields.text("door"),
+            anchoring=None if fields.values.get("anchoring") is None else Anchoring.read(fields.child("anchoring")),
         )
 
 

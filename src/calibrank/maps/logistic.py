@@ -133,13 +133,14 @@ class LogisticMap(CalibrationMap):
         return expit(self._log_odds(scores))
 
     def _ends(self, scores: Floats, level: float) -> Interval:
-        columns = self._gradient(scores)
+        columns = self.gradient(scores)
         variance = np.einsum("in,ij,jn->n", columns, np.array(self.covariance), columns)
         reach = ndtri((1 + level) / 2) * np.sqrt(np.maximum(variance, 0))
         middle = self._log_odds(scores)
         return Interval(expit(middle - reach), expit(middle + reach))
 
-    def _gradient(self, scores: Floats) -> Floats:
+    def gradient(self, scores: Floats) -> Floats:
+        """The log odds' slopes in (intercept, *coefficients): one line each, one column a score."""
         inside = np.clip(scores, self.low, self.high)
         generators = self.basis.generators(inside, self.low, self.high, NumpyOps())
         at_low, at_high = self.basis.end_slopes(self.low, self.high)
