@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
+from scipy.sparse import csr_matrix
 from torch.nn.functional import softplus
 
 from calibrank.data import RandomSplit
@@ -105,7 +106,6 @@ def now(device: str) -> float:
 def peer(positives: Interactions, epochs: int) -> float:
     """Implicit's BPR, which has no Adam and no batches: Hogwild, one thread."""
     from implicit.bpr import BayesianPersonalizedRanking  # noqa: PLC0415  (an optional peer)
-    from scipy.sparse import csr_matrix  # noqa: PLC0415
 
     matrix = csr_matrix((np.ones(len(positives), np.float32), (positives.users, positives.items)), (USERS, ITEMS))
     model = BayesianPersonalizedRanking(factors=DIM - 1, iterations=epochs, num_threads=1, use_gpu=False)

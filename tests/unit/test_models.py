@@ -159,7 +159,7 @@ def test_validation_is_ndcg_of_whole_lists():
     kept, held = RandomSplit(fraction=0.4, at_least=2).divide(log)
     scorer = train(BPR(dim=6), kept, training=SETTINGS).scorer
     seen = Positives.of(kept)
-    validation = Validation.of(held, seen, 3, 6, "cpu")
+    validation = Validation.of(held, seen, 3, BPR(dim=6), "cpu")
     value = validation.ndcg(BPR(dim=6), torch.from_numpy(scorer.users), torch.from_numpy(scorer.items), {})
     users, items = (part.ravel() for part in np.meshgrid(np.unique(held.users), np.arange(ITEMS), indexing="ij"))
     fresh = ~seen.has(users, items)

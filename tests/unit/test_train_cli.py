@@ -71,6 +71,9 @@ def test_score_says_which_pair_is_unknown(folder):
     assert "left out 1 rows with a bad user" in errors
     assert "left out 1 rows with a bad item" in errors
     assert pq.read_table(folder / "x.parquet").num_rows == 1
+    pq.write_table(pa.table({"user": ["u1", "nobody"], "item": [1001, 1002]}), folder / "one.parquet")
+    run("score", folder / "small", folder / "one.parquet", "-o", folder / "y.parquet", "--on-bad-rows", "skip")
+    assert pq.read_table(folder / "y.parquet")["user"].to_pylist() == ["u1"]
     assert "1 rows" in said
 
 

@@ -86,12 +86,10 @@ class Scores:
 
     def rows(self, batch: Batch) -> npt.NDArray[np.bool_] | None:
         good = self.rules.good_rows(batch, {}, [self.user, self.item])
-        known = [
-            self.rules.known_rows(batch, name, index, good)
-            for name, index in ((self.user, self.model.users), (self.item, self.model.items))
-        ]
-        for fine in known:
-            good = fine if good is None or fine is None else good & fine
+        for name, index in ((self.user, self.model.users), (self.item, self.model.items)):
+            known = self.rules.known_rows(batch, name, index, good)
+            if known is not None:
+                good = known if good is None else good & known
         return good
 
     def values(self, batch: Batch) -> Floats:

@@ -43,18 +43,23 @@ def _shrink(row, square):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN20
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
+def _advance(row, first, second, at, slope, size):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """One step of Adam on one number; its square."""
+    rate, correction = size
+    mean = _KEEP1 * first[at] + _NEW1 * slope
+    square = _KEEP2 * second[at] + _NEW2 * slope * slope
+    first[at] = mean
+    second[at] = square
+    row[at] -= rate * mean / (np.sqrt(square) * correction + _EPSILON)
+    return row[at] * row[at]
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
 def _move(row, first, second, gradient, size, decay, in_ball):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """One step of Adam on one row, then back into the unit ball if it must stay there."""
-    rate, correction = size
     length = np.float32(0)
     for at in range(row.size):
-        slope = gradient[at] + decay * row[at]
-        mean = _KEEP1 * first[at] + _NEW1 * slope
-        square = _KEEP2 * second[at] + _NEW2 * slope * slope
-        first[at] = mean
-        second[at] = square
-        row[at] -= rate * mean / (np.sqrt(square) * correction + _EPSILON)
-        length += row[at] * row[at]
+        length += _advance(row, first, second, at, gradient[at] + decay * row[at], size)
     if in_ball and length > 1:
         _shrink(row, length)
 
@@ -62,16 +67,9 @@ def _move(row, first, second, gradient, size, decay, in_ball):  # type: ignore[n
 @njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
 def _drift(row, first, second, size, decay, in_ball):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """`_move` without a gradient; apart, because looking up zeros would take half as long again."""
-    rate, correction = size
     length = np.float32(0)
     for at in range(row.size):
-        slope = decay * row[at]
-        mean = _KEEP1 * first[at] + _NEW1 * slope
-        square = _KEEP2 * second[at] + _NEW2 * slope * slope
-        first[at] = mean
-        second[at] = square
-        row[at] -= rate * mean / (np.sqrt(square) * correction + _EPSILON)
-        length += row[at] * row[at]
+        length += _advance(row, first, second, at, decay * row[at], size)
     if in_ball and length > 1:
         _shrink(row, length)
 

@@ -133,7 +133,7 @@ class _Run:
         self.validation = (
             None
             if held_out is None
-            else Validation.of(held_out, self.sampler.liked, training.k, model.width, training.device)
+            else Validation.of(held_out, self.sampler.liked, training.k, model, training.device)
         )
         same = replace(training, epochs=1, checkpoint_every=0.0)  # neither changes where a run goes
         self.about = fingerprint((model, same, seeds), positives, held_out)

@@ -24,9 +24,9 @@ class Validation:
     k: int
 
     @classmethod
-    def of(cls, held_out: Interactions, trained: Positives, k: int, width: int, device: str) -> "Validation":
+    def of(cls, held_out: Interactions, trained: Positives, k: int, model: Model, device: str) -> "Validation":
         users = np.unique(held_out.users)
-        step = max(1, _CELLS // (trained.n_items * width))
+        step = max(1, _CELLS // (trained.n_items * model.scorer.numbers_per_cell(model.width)))
         blocks = tuple(_Block.of(users[at : at + step], held_out, trained, device) for at in range(0, len(users), step))
         return cls(blocks, len(users), k)
 

@@ -14,6 +14,10 @@ class NeuMF(Factors):
     __slots__ = ()
     kind: ClassVar[str] = "neumf"
 
+    @classmethod
+    def numbers_per_cell(cls, width: int) -> int:
+        return width  # two layers of half the width each
+
     @staticmethod
     def pairs(users: Any, items: Any, weights: dict[str, Any]) -> Any:
         half = users.shape[-1] // 2

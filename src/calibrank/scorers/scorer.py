@@ -42,6 +42,11 @@ class Factors(ABC):
     def grid(users: Any, items: Any, weights: dict[str, Any]) -> Any:
         """The score of every user's vector with every item's."""
 
+    @classmethod
+    def numbers_per_cell(cls, width: int) -> int:
+        """How many numbers `grid` holds at a time for each score, with vectors of this width."""
+        return 1
+
     def score(self, users: IdsLike, items: IdsLike) -> Floats:
         """The score of each pair of row numbers."""
         people = row_numbers("users", ids("users", users), len(self.users))
@@ -55,7 +60,13 @@ class Factors(ABC):
     def score_all(self, users: IdsLike) -> Floats:
         """A row of scores a user, a column an item."""
         people = row_numbers("users", ids("users", users), len(self.users))
-        return self.grid(self.users[people], self.items, self.weights)
+        parts = [self.grid(self.users[some], self.items, self.weights) for some in self._blocks(people)]
+        return np.concatenate(parts) if parts else np.empty((0, len(self.items)), dtype=self.users.dtype)
+
+    def _blocks(self, people: npt.NDArray[np.intp]) -> list[npt.NDArray[np.intp]]:
+        """Users a few at a time: no more than memory likes."""
+        step = max(1, _CELLS // (len(self.items) * self.numbers_per_cell(self.users.shape[1])))
+        return [people[at : at + step] for at in range(0, len(people), step)]
 
     def recommend(
         self, users: IdsLike, k: int, hide: tuple[IdsLike, IdsLike] | None = None
@@ -68,8 +79,7 @@ class Factors(ABC):
         if not 1 <= k <= len(self.items):
             raise DataError(f"k must be 1 to the {len(self.items):,} items there are, got {k}.")
         hidden = _Hidden.of(hide, len(self.users), len(self.items))
-        step = max(1, _CELLS // len(self.items))
-        parts = [self._best(people[at : at + step], k, hidden) for at in range(0, len(people), step)]
+        parts = [self._best(some, k, hidden) for some in self._blocks(people)]
         empty = (np.empty((0, k), dtype=np.intp), np.empty((0, k), dtype=self.users.dtype))
         items, scores = zip(*(parts or [empty]), strict=True)
         return np.concatenate(items), np.concatenate(scores)
