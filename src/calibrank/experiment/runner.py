@@ -24,6 +24,7 @@ from calibrank.errors import DataError
 from calibrank.experiment.cell import MODELS, Cell, Measured, Row, Scored, run_cell
 from calibrank.experiment.spec import Spec
 from calibrank.models import Training
+from calibrank.models.checkpoints import fingerprint
 from calibrank.tables import Interactions
 
 DATASETS = ("synthetic", *LOADERS)
@@ -73,6 +74,7 @@ class Grid:
         specs = [asdict(spec) for spec in self.specs_for(cell)]
         settings = repr((MODELS[cell.model], self.training))
         content = {"version": calibrank.__version__, "cell": asdict(cell), "specs": specs, "settings": settings}
+        content["data"] = _digest(self.dataset, self.data)
         return seal(json.loads(json.dumps(content, default=dict)))
 
     def file(self, cell: Cell) -> Path:
@@ -89,16 +91,8 @@ class Grid:
         return file.is_file() and (pq.read_schema(file).metadata or {}).get(_SEAL) == self.fingerprint(cell).encode()
 
 
-def check_dataset(name: str) -> None:
-    """A name that can be run."""
-    if name not in DATASETS:
-        raise DataError(f"the dataset must be one of {', '.join(DATASETS)}, got {name!r}.")
-
-
 def run_grid(grid: Grid, jobs: int, progress: Callable[[Cell, BaseException | None], None]) -> dict[Cell, str]:
     """Run what is missing, `jobs` cells at a time; cells that failed, and why."""
-    check_dataset(grid.dataset)
-    _load(grid.dataset, grid.data)  # a missing file is told now, not by every worker
     missing = [cell for cell in grid.cells() if not grid.is_done(cell)]
     failed: dict[Cell, str] = {}
     for cell, error in _outcomes(grid, missing, jobs):
@@ -124,14 +118,23 @@ def _outcomes(grid: Grid, cells: list[Cell], jobs: int) -> Iterator[tuple[Cell, 
 
 def _work(grid: Grid, cell: Cell) -> None:
     dataset = _load(grid.dataset, grid.data)
-    checkpoint = grid.out / "cells" / f"{cell.key}.checkpoint"
+    checkpoint = grid.out / "cells" / f"{cell.key}.{grid.fingerprint(cell)[-12:]}.checkpoint"
     _write(grid, cell, run_cell(cell, dataset, grid.specs_for(cell), grid.training, checkpoint))
     checkpoint.unlink(missing_ok=True)
 
 
 @lru_cache(maxsize=1)
 def _load(name: str, data: str | None) -> Dataset:
+    if name not in DATASETS:
+        raise DataError(f"the dataset must be one of {', '.join(DATASETS)}, got {name!r}.")
     return simulate() if name == "synthetic" else load_named(name, data)
+
+
+@lru_cache(maxsize=1)
+def _digest(name: str, data: str | None) -> str:
+    """Of the data themselves: another folder with the same content is the same dataset, and the other way round."""
+    dataset = _load(name, data)
+    return fingerprint(name, dataset.train.positives(), dataset.test)
 
 
 def _write(grid: Grid, cell: Cell, measured: Measured) -> None:

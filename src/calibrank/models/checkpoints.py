@@ -26,6 +26,7 @@ def fingerprint(settings: object, *logs: Interactions | None) -> str:
             digest.update(repr((len(log), log.n_users, log.n_items)).encode())
             digest.update(np.ascontiguousarray(log.users).tobytes())
             digest.update(np.ascontiguousarray(log.items).tobytes())
+            digest.update(np.ascontiguousarray(log.labels).tobytes())
     return digest.hexdigest()
 
 
