@@ -54,7 +54,7 @@ def test_interval_uses_the_gradient_of_the_log_odds(fitted: LogisticMap) -> None
         coefficients[index] += 1
         more = replace(fitted, coefficients=tuple(coefficients))
         rise = more.log_odds(asked) - fitted.log_odds(asked)
-        np.testing.assert_allclose(fitted._gradient(asked)[1 + index], rise)
+        np.testing.assert_allclose(fitted.gradient(asked)[1 + index], rise)
 
 
 def test_betas_parameters_are_its_own() -> None:

@@ -93,6 +93,7 @@ class Grid:
 
 def run_grid(grid: Grid, jobs: int, progress: Callable[[Cell, BaseException | None], None]) -> dict[Cell, str]:
     """Run what is missing, `jobs` cells at a time; cells that failed, and why."""
+    _load(grid.dataset, grid.data)  # a missing file is told now, not by every worker
     missing = [cell for cell in grid.cells() if not grid.is_done(cell)]
     failed: dict[Cell, str] = {}
     for cell, error in _outcomes(grid, missing, jobs):

@@ -72,8 +72,6 @@ class FitRecord:
     def read(cls, fields: Fields) -> "FitRecord":
         """Rebuild a record from a saved map."""
         fields.only(*cls.__slots__)
-        if fields.text("door") not in DOORS:
-            raise DataError(f"{fields.where}, door must be one of {', '.join(DOORS)}, got {fields.text('door')!r}.")
         return cls(
             evidence=fields.text("evidence"),
             rows=fields.count("rows"),
@@ -84,9 +82,16 @@ class FitRecord:
             residual=fields.optional("residual"),
             iterations=fields.count("iterations"),
             at_floor=tuple(fields.texts("at_floor")),
-            door=fields.text("door"),
+            door=_door(fields),
             anchoring=None if fields.values.get("anchoring") is None else Anchoring.read(fields.child("anchoring")),
         )
+
+
+def _door(fields: Fields) -> str:
+    door = fields.text("door")
+    if door not in DOORS:
+        raise DataError(f"{fields.where}, door must be one of {', '.join(DOORS)}, got {door!r}.")
+    return door
 
 
 class CalibrationMap(ABC):
