@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
@@ -24,6 +25,17 @@ class BPR(Model):
         self, users: Tensor, liked: Tensor, others: Tensor, importance: Tensor, weights: dict[str, Tensor]
     ) -> Tensor:
         return (importance * softplus(-(users * (liked - others)).sum(-1))).sum()
+
+    def gradients(self, rows: Tensor, importance: Tensor, weights: dict[str, Tensor]) -> list[Tensor]:
+        """As `loss` has them, by hand: half the work of differentiating it."""
+        users, liked, others = rows.unbind()
+        apart = liked - others
+        pull = -importance * torch.sigmoid(-(users * apart).sum(-1))
+        result = torch.empty_like(rows)
+        torch.mul(pull[..., None], apart, out=result[0])
+        torch.mul(pull[..., None], users, out=result[1])
+        torch.neg(result[1], out=result[2])
+        return [result]
 
 
 @dataclass(frozen=True, slots=True)

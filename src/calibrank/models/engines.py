@@ -77,10 +77,8 @@ class Engine(ABC):
 
     def _gradients(self, source: Tensor, rows: Tensor, importance: Tensor) -> list[Tensor]:
         """Gradients of a batch's loss: one a row named, then one a weight."""
-        taken = source.index_select(0, rows.reshape(-1)).view(*rows.shape, -1).requires_grad_()
-        users, liked, others = taken.unbind()
-        loss = self.model.loss(users, liked, others, importance, self.weights)
-        return list(torch.autograd.grad(loss, [taken, *self.weights.values()]))
+        taken = source.index_select(0, rows.reshape(-1)).view(*rows.shape, -1)
+        return self.model.gradients(taken, importance, self.weights)
 
 
 class OnGpu(Engine):

@@ -12,6 +12,7 @@ from calibrank.scorers import Factors
 from calibrank.tables import Interactions
 
 try:
+    import torch
     from torch import Tensor
 except ImportError as error:
     raise MissingExtra("torch", "torch") from error
@@ -54,6 +55,12 @@ class Model(ABC):
     def importance(self, positives: Interactions) -> Floats:
         """The weight of each positive in the loss."""
         return np.ones(len(positives))
+
+    def gradients(self, rows: Tensor, importance: Tensor, weights: dict[str, Tensor]) -> list[Tensor]:
+        """The loss's gradients in the rows of users, liked and other items, then in each weight."""
+        users, liked, others = rows.requires_grad_().unbind()
+        loss = self.loss(users, liked, others, importance, weights)
+        return list(torch.autograd.grad(loss, [rows, *weights.values()]))
 
     @abstractmethod
     def loss(
