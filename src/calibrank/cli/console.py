@@ -49,6 +49,7 @@ class Loss(StrEnum):
     naive = "naive"
     ips = "ips"
     positive_ips = "positive-ips"
+    exposed = "exposed"
 
 
 class OnBadRows(StrEnum):
@@ -78,16 +79,31 @@ def choose_columns(
     item: str | None = None,
     weight: str | None = None,
     user: str | None = None,
+    negatives_kept: float = 1.0,
 ) -> Columns:
     """Names given or known by alias; every named column must be there."""
     roles = {"propensity": propensity, "item": item, "weight": weight, "user": user}
     named = {role: table.resolve(role, name) for role, name in roles.items() if name is not None}
+    if loss is Loss.exposed and propensity is None:
+        raise DataError(
+            "--loss exposed must have the logging policy's propensities: name their column with --propensity. "
+            "If all impressions were equally likely, say --loss naive."
+        )
     if loss is not Loss.naive and not {"propensity", "item"} & set(named):
         raise DataError(
             f"--loss {loss} must have propensities: name their column with --propensity, or an item column with --item "
             "to guess them from popularity. To take the labels at their word, say --loss naive."
         )
-    return Columns(table.resolve("score", score), table.resolve("label", label), loss.value, **named)
+    return Columns(
+        table.resolve("score", score),
+        table.resolve("label", label),
+        loss.value,
+        named.get("propensity"),
+        named.get("item"),
+        named.get("weight"),
+        named.get("user"),
+        negatives_kept,
+    )
 
 
 @contextmanager
@@ -117,13 +133,29 @@ def door_words(record: FitRecord) -> str:
         shares = f"level {by.level:.0%}, slope {by.slope:.0%}, bend {by.bend:.0%}"
         return f"Anchored on {by.labels:,} randomly shown pairs (worth {by.worth:,.0f}). What they decided: {shares}."
     if record.door == "base rate":
-        return "Moved to a base rate that was given; its shape is that of the biased log."
+        given = "" if record.base_rate is None else f" of {record.base_rate:.2%}"
+        return f"Moved to a base rate{given} that was given; its shape is that of the biased log."
+    if record.evidence == "exposed":
+        return "The base rate comes from impressions and the policy that chose them: right if it could show all."
     if record.evidence == "naive":
         return "The labels were taken at their word: right if the pairs were shown at random, and only then."
     return (
         "[yellow]The base rate is not known:[/] propensities rank exposure, the number of negatives sets the level. "
         "Labels of a few hundred randomly shown pairs (--anchor) or a known rate (--base-rate) would tell it."
     )
+
+
+def doubt_words(record: FitRecord) -> str | None:
+    """What the log leaves open, choice by choice."""
+    doubt = record.sensitivity
+    if doubt is None:
+        return None
+    rates = f"[bold]{doubt.low_rate:.2%} to {doubt.high_rate:.2%}[/]"
+    lines = [f"Base rates this log is compatible with: {rates}. How the answer moves with what was chosen:"]
+    for choice in doubt.choices:
+        top = "no finite fit" if choice.top_rate is None else f"top tenth {choice.top_rate:.2%}"
+        lines.append(f"  {choice.name:20} mean {choice.rate:7.2%}  {top}")
+    return "\n".join(lines)
 
 
 def picture(curve: ReliabilityCurve, width: int = 40) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from calibrank.cli.console import JsonOption, console, door_words, print_json
+from calibrank.cli.console import JsonOption, console, door_words, doubt_words, print_json
 from calibrank.maps import CalibrationMap, LogisticMap, RescaleMap, StepMap, load
 
 
@@ -34,6 +34,9 @@ def inspect(
         console.print("[yellow]Held up by the constraint that a higher score never gets a lower probability.[/]")
     console.print(_curve(fitted))
     console.print(door_words(record))
+    doubt = doubt_words(record)
+    if doubt is not None:
+        console.print(doubt, highlight=False)
 
 
 def _shape(fitted: CalibrationMap) -> str:

@@ -10,8 +10,9 @@ from calibrank.arrays import Floats, Numbers, floats
 from calibrank.basis import Basis, Linear, Log, LogQuadratic, NumpyOps, Ops, Quadratic, Softplus
 from calibrank.documents import Fields
 from calibrank.errors import DataError, MissingExtra
-from calibrank.maps.calibration_map import CalibrationMap, FitRecord, Interval, blockwise
+from calibrank.maps.calibration_map import CalibrationMap, Interval, blockwise
 from calibrank.maps.expressions import NarwhalsOps, sigmoid
+from calibrank.maps.record import FitRecord
 from calibrank.pooling import worth_compiling
 from calibrank.threads import in_threads, shares
 

@@ -9,7 +9,8 @@ from scipy.special import logit
 from calibrank.arrays import Floats
 from calibrank.documents import Fields
 from calibrank.errors import DataError
-from calibrank.maps.calibration_map import CalibrationMap, FitRecord, Interval
+from calibrank.maps.calibration_map import CalibrationMap, Interval
+from calibrank.maps.record import FitRecord
 
 if TYPE_CHECKING:
     import narwhals as nw

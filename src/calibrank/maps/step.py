@@ -10,8 +10,9 @@ from scipy.special import betaincinv, logit
 from calibrank.arrays import Floats
 from calibrank.documents import Fields
 from calibrank.errors import DataError
-from calibrank.maps.calibration_map import CalibrationMap, FitRecord, Interval
+from calibrank.maps.calibration_map import CalibrationMap, Interval
 from calibrank.maps.expressions import steps
+from calibrank.maps.record import FitRecord
 
 if TYPE_CHECKING:
     import narwhals as nw
