@@ -136,7 +136,7 @@ def test_sampled_negatives_weigh_as_many_as_they_stand_for():
 
 
 def test_sampling_corrections_say_what_they_need():
-    fitted = cr.Platt().fit([0.0, 1, 2, 3, 4, 5], cr.ips([0, 1, 0, 0, 1, 0], np.full(6, 0.9)))
+    fitted = cr.Platt().fit([0.0, 1, 2, 3, 4, 5], cr.ips([0, 0, 1, 0, 1, 0], np.full(6, 0.9)))
     with pytest.raises(cr.DataError, match="fitted by naive evidence, got ips"):
         cr.undo_undersampling(fitted, 0.1)
     for wrong in (0, 1.5, -1):
