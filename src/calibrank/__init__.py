@@ -21,7 +21,15 @@ from calibrank.calibrate import (
     anchor,
     to_base_rate,
 )
-from calibrank.errors import CalibrankError, DataError, FitError, FlatMapWarning, MissingExtra
+from calibrank.errors import (
+    CalibrankError,
+    DataError,
+    FitError,
+    FlatMapWarning,
+    LeftOutWarning,
+    MissingExtra,
+    PiledScoresWarning,
+)
 from calibrank.maps import CalibrationMap, Interval, load
 from calibrank.metrics import (
     ECE,
@@ -44,7 +52,7 @@ from calibrank.metrics import (
     reliability,
 )
 from calibrank.summary import Summary, SummaryBuilder
-from calibrank.tables import Interactions
+from calibrank.tables import Interactions, ScoreTable
 from calibrank.weighting import Evidence, ips, naive, positive_ips
 
 __version__ = "0.1.0"
@@ -74,15 +82,18 @@ __all__ = [
     "Interactions",
     "Interval",
     "Isotonic",
+    "LeftOutWarning",
     "LogLoss",
     "Metric",
     "MinMax",
     "Miscalibration",
     "MissingExtra",
+    "PiledScoresWarning",
     "Platt",
     "Recall",
     "ReleasedECE",
     "ReleasedMCE",
+    "ScoreTable",
     "Sigmoid",
     "Summary",
     "SummaryBuilder",
