@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 from scipy.special import expit
 
-from calibrank import ECE, DataError, Gaussian, Interactions, LeftOutWarning, PiledScoresWarning, Sigmoid
+from calibrank import ECE, DataError, Gaussian, Interactions, Isotonic, LeftOutWarning, PiledScoresWarning, Sigmoid
 from calibrank.adapters import (
     Cornac,
     CrossEncoder,
@@ -200,7 +200,11 @@ def spark():
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Spark's own, at its start
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        builder = sql.SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+        builder = (
+            sql.SparkSession.builder.master("local[1]")
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+        )
         return builder.config("spark.sql.shuffle.partitions", "1").getOrCreate()
 
 
@@ -241,6 +245,19 @@ def test_nested_spark_recommendations_are_laid_flat(als) -> None:
     arrow = nested.orderBy("who").toArrow().to_pylist()
     again = from_nested(AS_IS, [(row["who"], row["recommendations"]) for row in arrow])
     assert (again.items == here.items).all()
+
+
+def test_nested_recommendations_in_pandas_and_broken_ones() -> None:
+    pd = pytest.importorskip("pandas")
+    pa = pytest.importorskip("pyarrow")
+    lists = [[{"item": 4, "rating": 2.0}, {"item": 2, "rating": 0.5}], None, [{"item": 3, "rating": float("nan")}]]
+    frame = pd.DataFrame(pa.table({"user": ["ann", "bob", "eve"], "recommendations": lists}).to_pandas())
+    told = from_nested(AS_IS, zip(frame["user"], frame["recommendations"], strict=True))
+    assert told.users.tolist() == ["ann", "ann"]
+    assert told.items.tolist() == [4, 2]
+    assert told.left_out == 1
+    with pytest.raises(DataError, match=r"entries must be an item and a score, got \(4, 2.0, 'x'\)"):
+        from_nested(AS_IS, [("ann", [(4, 2.0, "x")])])
 
 
 def features_of(world: World, log: Interactions) -> np.ndarray:
@@ -336,12 +353,17 @@ def test_declared_probabilities_must_be_some() -> None:
 
 def test_clipped_ratings_are_said() -> None:
     rng = np.random.default_rng(0)
-    raw = 4 + rng.standard_normal(2000)
-    labels = (rng.random(2000) < expit(raw - 4)).astype(float)
-    clipping = Ranker(lambda rows: np.clip(rows[:, 0], 1, 5))
-    with pytest.warns(PiledScoresWarning, match=r"of 2,000 rows have the highest score, 5: if the model clips"):
-        clipping.score_table(raw[:, None], labels, np.arange(2000))
-    assert len(Ranker(lambda rows: rows[:, 0]).score_table(raw[:, None], labels, np.arange(2000))) == 2000
+    raw = 4 + rng.standard_normal(20_000)
+    labels = (rng.random(20_000) < expit(3 * (raw - 4.5))).astype(float)
+    queries = np.arange(20_000)
+    clipping = Ranker(SimpleNamespace(predict=lambda rows: np.clip(rows[:, 0], 1, 5)))  # as CatBoost's: `predict` alone
+    with pytest.warns(PiledScoresWarning, match=r"of 20,000 rows have the highest score, 5: if the model clips"):
+        table = clipping.score_table(raw[:, None], labels, queries)
+    pile = labels[raw > 5].mean()
+    level = {fitter.name: fitter.fit(table.scores, labels).predict([5.0])[0] for fitter in (Gaussian(), Isotonic())}
+    assert abs(level["Isotonic"] - pile) < 1e-3
+    assert abs(level["Gaussian"] - pile) > 0.01, "the warning's advice has lost its reason"
+    assert len(Ranker(lambda rows: rows[:, 0]).score_table(raw[:, None], labels, queries)) == 20_000, "and no warning"
 
 
 def test_recbole_matrix(world: World) -> None:

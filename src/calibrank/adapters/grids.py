@@ -64,10 +64,12 @@ class Cornac(PairModel):
     def _score(self, users: Ids, items: Ids) -> Floats:
         (rows, known), (columns, sold) = self.users.find(users), self.items.find(items)
         scores = np.full(len(users), np.nan)
-        for row in np.unique(rows[known]):
-            mine = known & (rows == row)
+        heard = np.flatnonzero(known & sold)
+        order = heard[np.argsort(rows[heard], kind="stable")]
+        people, starts = np.unique(rows[order], return_index=True)
+        for row, mine in zip(people, np.split(order, starts[1:]), strict=False):  # none heard: one empty part
             scores[mine] = self._row(row)[columns[mine]]
-        return np.where(sold, scores, np.nan)
+        return scores
 
     def _lists(self, users: Ids, k: int) -> Lists:
         rows, known = self.users.find(users)

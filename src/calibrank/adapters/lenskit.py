@@ -18,8 +18,8 @@ _MARGIN = Margin()
 class LensKit(PairModel):
     """A trained LensKit pipeline, by the ids of its dataset.
 
-    Scores are the `scorer`'s, not the `rating-predictor`'s, which may fall back to another model or to clipped ratings
-    without saying so. Its own candidate selector leaves out history.
+    Scores are the `scorer`'s, not the `rating-predictor`'s, which may fall back to another model without saying so. Its
+    own candidate selector leaves out history.
     """
 
     def __init__(self, pipeline: Any, outputs: Outputs = _MARGIN) -> None:

@@ -109,7 +109,7 @@ def from_lists(
 
 
 def from_nested(
-    fitted: CalibrationMap, rows: Iterable[tuple[Any, Iterable[Any]]], outputs: Outputs = _MARGIN
+    fitted: CalibrationMap, rows: Iterable[tuple[Any, Iterable[Any] | None]], outputs: Outputs = _MARGIN
 ) -> Recommendations:
     """Recommendations out of nested rows (user, [(item, score), ...]), as Spark's `recommendForAllUsers` collects.
 
@@ -120,7 +120,7 @@ def from_nested(
     >>> from_nested(half, [("ann", [(4, 2.0), (2, 0.5)]), ("bob", [{"item": 3, "rating": 1.0}])])
     Recommendations(3 rows, 2 users)
     """
-    nested = [(user, [_entry(entry) for entry in entries if entry is not None]) for user, entries in rows]
+    nested = [(user, [] if entries is None else [_entry(entry) for entry in entries]) for user, entries in rows]
     people = ids("users", [user for user, _ in nested])
     ragged = [([item for item, _ in entries], [score for _, score in entries]) for _, entries in nested]
     return calibrated(fitted, people, Lists.of(ragged), outputs)
@@ -157,8 +157,10 @@ def best(scores: Floats, k: int) -> tuple[npt.NDArray[np.intp], Floats]:
 
 
 def _entry(entry: Any) -> tuple[Any, Any]:
-    item, score = entry.values() if isinstance(entry, Mapping) else entry
-    return item, score
+    fields = tuple(entry.values() if isinstance(entry, Mapping) else entry)
+    if len(fields) != 2:
+        raise DataError(f"entries must be an item and a score, got {fields}. Select these two first.")
+    return fields
 
 
 def _repeated(items: Ids) -> npt.NDArray[np.bool_]:
