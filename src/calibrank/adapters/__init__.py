@@ -3,13 +3,15 @@
 No framework is imported before a model of it is handed in, and most are not imported at all.
 """
 
-from calibrank.adapters.grids import Cornac, RecBole
+from calibrank.adapters.cornac import Cornac
+from calibrank.adapters.cross_encoder import CrossEncoder
 from calibrank.adapters.implicit import Implicit
 from calibrank.adapters.lenskit import LensKit
 from calibrank.adapters.lists import Recommendations, from_lists, from_nested
 from calibrank.adapters.outputs import Margin, Outputs, Probability
 from calibrank.adapters.pair_model import PairModel
-from calibrank.adapters.row_models import CrossEncoder, Ranker
+from calibrank.adapters.ranker import Ranker
+from calibrank.adapters.recbole import RecBole
 from calibrank.adapters.spark import SparkALS, flatten
 
 __all__ = [

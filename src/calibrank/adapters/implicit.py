@@ -23,6 +23,12 @@ class Implicit(PairModel):
     `users` and `items` name the matrix's rows and columns; by default they are called by their numbers. History and
     padding never come back, whichever way the model marks them: -3.4e38 with a real id, id -1, id 0 at score 0, or,
     in neighbour models, history at score 0.
+
+    >>> from types import SimpleNamespace
+    >>> from scipy.sparse import csr_matrix
+    >>> model = SimpleNamespace(user_factors=np.eye(2), item_factors=np.array([[3.0, 1.0], [0.5, 2.0]]))  # or trained
+    >>> Implicit(model, csr_matrix((2, 2)), users=["ann", "bob"]).score(["ann", "bob"], [1, 1])
+    array([0.5, 2. ], dtype=float32)
     """
 
     def __init__(

@@ -23,6 +23,10 @@ class Recommendations:
     """Lists laid end to end, best first: a row a recommendation, `ranks` from 1.
 
     `left_out` counts the slots that came with them and held none: padding, masked history, repeats.
+
+    >>> two = Recommendations(*map(np.array, (["ann", "ann"], [4, 2], [1.5, -0.2], [0.7, 0.3], [1, 2])))
+    >>> two.above(0.5).items
+    array([4])
     """
 
     users: Ids
@@ -81,13 +85,12 @@ class Lists(NamedTuple):
         """Which slots hold a recommendation.
 
         A slot without a score (NaN, -inf, -3.4e38) or with a negative id is empty, and so is an item's second
-        mention. Lists are best first, so whatever follows an empty slot is padding too: implicit ends a list that is
-        longer than the catalogue with item 0 at score 0.
+        mention: implicit ends a list that is longer than the catalogue with item 0 at score 0.
         """
         good = is_score(self.scores) & ~_repeated(self.items)
         if self.items.dtype.kind == "i":
             good &= self.items >= 0
-        return np.logical_and.accumulate(good, axis=1)
+        return good
 
 
 def from_lists(

@@ -33,7 +33,7 @@ def tabulate(
             f"{unscored:,} of {rows:,} rows are left out: the model has no score for them (unknown ids, masked "
             "history). The fit speaks for the rest only.",
             LeftOutWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
     warn_of_piles(scores[heard])
     optional = [
@@ -53,7 +53,7 @@ def warn_of_piles(scores: Floats) -> None:
                 f"{count:,} of {len(scores):,} rows have the {word} score, {end:.6g}: if the model clips (ratings, "
                 "say), ask it for unclipped scores, for what lay beyond is lost. Isotonic() fits such piles best.",
                 PiledScoresWarning,
-                stacklevel=5,
+                stacklevel=4,
             )
 
 
