@@ -60,7 +60,7 @@ def cells(log: Interactions) -> np.ndarray:
     return log.users * log.n_items + log.items
 
 
-def check_to_the_end(adapter: PairModel, world: World, bound: float = 0.03) -> None:
+def check_to_the_end(adapter: PairModel, world: World, bound: float = 0.02) -> None:
     """From a biased log to probabilities of the truth, and to lists without padding or history."""
     table = adapter.score_table(world.validation, propensity=world.propensity)
     assert len(table) == len(world.validation)

@@ -10,7 +10,8 @@ import pytest
 
 from calibrank import ECE, DataError, Gaussian, Interactions, LeftOutWarning
 from calibrank.adapters import Implicit, LensKit, Probability, Ranker, from_lists, from_nested
-from tests.adapted import AS_IS, LOWEST, World, check_to_the_end, make_adapted_world
+from calibrank.data import RandomSplit
+from tests.adapted import AS_IS, LOWEST, World, cells, check_to_the_end, make_adapted_world
 
 
 @pytest.fixture(scope="module")
@@ -88,18 +89,39 @@ def test_implicit_by_names_and_strangers(world: World) -> None:
     assert lists.left_out == 0
 
 
-def test_positives_alone_are_set_against_pairs_in_neither_log(world: World) -> None:
+def test_positives_alone_speak_for_every_pair_outside_training(world: World) -> None:
+    """A log split in two, positives only: probabilities of the truth for what is not in training."""
     pytest.importorskip("implicit")
-    model = trained_implicit(world, "als")
+    kept, held = RandomSplit(fraction=0.2).divide(world.train)
+    halved = world._replace(train=kept)
+    adapter = Implicit(trained_implicit(halved, "bpr"), halved.matrix)
+    table = adapter.score_table(held, kept, world.propensity)
+    logged = np.isin(table.users * kept.n_items + table.items, cells(world.train))
+    assert (logged == (table.labels == 1)).all()
+    assert table.weights.sum() == pytest.approx(kept.n_users * kept.n_items - len(kept))
+    fitted = Gaussian().fit(table.scores, table.evidence())
+    some = np.random.default_rng(1).random(len(held)) < 0.5  # the truth holds half of the pairs in no log
+    users, items = np.r_[world.truth.users, held.users[some]], np.r_[world.truth.items, held.items[some]]
+    likes = np.r_[world.truth.labels, held.labels[some]]
+    assert ECE()(fitted.predict(adapter.score(users, items)), likes) < 0.02
+
+
+def test_positives_alone_by_names(world: World) -> None:
+    pytest.importorskip("implicit")
     users = np.array([f"u{row}" for row in range(world.train.n_users)])
     held, train = world.validation.positives(), world.train
-    names = Interactions(users[held.users], held.items), Interactions(users[train.users], train.items)
-    table = Implicit(model, world.matrix, users).score_table(*names)
-    pairs = {(user, item) for log in names for user, item in zip(log.users.tolist(), log.items.tolist(), strict=True)}
-    drawn = table.labels == 0
-    assert not pairs & set(zip(table.users[drawn].tolist(), table.items[drawn].tolist(), strict=True))
-    rate = table.evidence().positive.sum() / table.evidence().total.sum()
-    assert rate == pytest.approx(len(pairs) / (train.n_users * train.n_items), rel=0.06)
+    adapter = Implicit(trained_implicit(world, "als"), world.matrix, users)
+    named = adapter.score_table(
+        Interactions(users[held.users], held.items), Interactions(users[train.users], train.items)
+    )
+    assert named.users[: len(held)].tolist() == users[held.users].tolist()
+    assert named.propensity is None
+    again = adapter.score_table(
+        Interactions(users[held.users], held.items), Interactions(users[train.users], train.items)
+    )
+    assert (named.scores == again.scores).all()
+    with pytest.raises(DataError, match="validation must hold positives and leave other pairs, got 0"):
+        adapter.score_table(Interactions(["u1"], [1], [0]), Interactions(users[train.users], train.items))
 
 
 def test_lenskit(world: World) -> None:

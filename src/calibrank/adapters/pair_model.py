@@ -8,7 +8,8 @@ import numpy.typing as npt
 
 from calibrank.adapters.lists import Lists, Recommendations, calibrated
 from calibrank.adapters.outputs import Outputs
-from calibrank.adapters.tabulating import against_unseen, tabulate
+from calibrank.adapters.tabulating import tabulate
+from calibrank.adapters.unseen import Unseen
 from calibrank.arrays import Floats, Ids, IdsLike, ids
 from calibrank.errors import DataError, LeftOutWarning
 from calibrank.maps import CalibrationMap
@@ -35,15 +36,16 @@ class PairModel(ABC):
     ) -> ScoreTable:
         """Validation interactions with this model's scores: what to calibrate on.
 
-        Where `validation` holds positives only, hand in the `train` log too: negatives are drawn from the pairs in
-        neither, and weighted to stand for all of them. Rows the model cannot score are left out with a warning.
+        Where `validation` holds positives only, hand in the `train` log too. They are then set against pairs drawn from
+        outside both logs, weighted so that every pair not in training counts once, and `propensity` is P(observed) in
+        the two logs together. Rows the model cannot score are left out with a warning.
         """
-        weights = None
-        if train is not None:
-            validation, weights = against_unseen(validation, train, rng or np.random.default_rng(0))
-        users, items = validation.users, validation.items
-        seen = None if propensity is None else propensity.predict(users, items)
-        return tabulate(users, items, self.score(users, items), validation.labels, seen, weights)
+        unseen = None if train is None else Unseen.of(validation, train, rng or np.random.default_rng(0))
+        pairs, weights = (validation, None) if unseen is None else (unseen.pairs, unseen.weights)
+        seen = None if propensity is None else propensity.predict(pairs.users, pairs.items)
+        if unseen is not None and seen is not None:
+            seen = unseen.propensity(seen)
+        return tabulate(pairs.users, pairs.items, self.score(pairs.users, pairs.items), pairs.labels, seen, weights)
 
     def recommend(self, fitted: CalibrationMap, users: IdsLike, k: int = 10) -> Recommendations:
         """Each user's `k` best items with their probabilities, without padding and history."""

@@ -48,7 +48,7 @@ class SparkALS(PairModel):
 def flatten(nested: Any, *, lists: str = "recommendations", score: str = "score", rank: str = "rank") -> Any:
     """Spark's nested recommendations as a Spark table with a row a recommendation: user, item, score, rank from 1.
 
-    Nothing is collected; a map's Spark expression or `calibrank.from_nested` on collected rows goes from there.
+    Nothing is collected, and `score` is a column to calibrate. Rows that were collected go to `from_nested`.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415  (whoever has a Spark table has it)
 

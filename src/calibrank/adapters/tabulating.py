@@ -5,10 +5,9 @@ import warnings
 import numpy as np
 
 from calibrank.adapters.outputs import is_score
-from calibrank.arrays import Floats, Ids, IdsLike, Numbers, column, ids
-from calibrank.data.negatives import Positives, honest_negatives, with_negatives
+from calibrank.arrays import Floats, IdsLike, Numbers, column, ids
 from calibrank.errors import DataError, LeftOutWarning, PiledScoresWarning
-from calibrank.tables import Index, Interactions, ScoreTable
+from calibrank.tables import ScoreTable
 
 _PILE = 0.05  # a continuous score repeats its extremes in a row or two, not in one of twenty
 _FEWEST = 20
@@ -55,25 +54,3 @@ def warn_of_piles(scores: Floats) -> None:
                 PiledScoresWarning,
                 stacklevel=4,
             )
-
-
-def against_unseen(
-    validation: Interactions, train: Interactions, rng: np.random.Generator
-) -> tuple[Interactions, Floats | None]:
-    """Validation positives with drawn negatives that stand for every pair in neither log, and the rows' weights."""
-    people, things = Index.of(train.users, validation.users), Index.of(train.items, validation.items)
-
-    def recoded(log: Interactions) -> Interactions:
-        rows = people.rows("users", log.users), things.rows("items", log.items)
-        return Interactions(*rows, log.labels, len(people), len(things))
-
-    held = recoded(validation.positives())
-    positives = Positives.of(recoded(train), held)
-    each, weight = honest_negatives(positives)
-    pairs = with_negatives(held, positives, each, rng)
-    named = Interactions(_names(people, pairs.users), _names(things, pairs.items), pairs.labels)
-    return named, None if weight is None else np.where(pairs.labels == 1, 1.0, weight)
-
-
-def _names(index: Index, rows: Ids) -> Ids:
-    return index.names[rows]
