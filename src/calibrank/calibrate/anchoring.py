@@ -199,7 +199,7 @@ class _Labels:
 
 
 def _priors(start: LogisticMap, where: Floats) -> Iterator[_Prior]:
-    """Around the biased shape and, where the family holds straight lines, the one nearest to it; each at every slope."""
+    """Around the biased shape and, where the family holds straight lines, the nearest one; each at every slope."""
     own = np.array([start.intercept, *start.coefficients])
     design = start.gradient(where)
     shapes = [own]
