@@ -50,8 +50,9 @@ DIALECTS: dict[str, Dialect] = {
     "spark": Dialect("`", "DOUBLE({})", _with_suffix),
     "duckdb": Dialect('"', "{}::DOUBLE", _with_exponent),
     "postgresql": Dialect('"', "{}::float8", _with_exponent, underflows=True),
-    # A misspelt "name" is a text to SQLite, a misspelt `name` an error. Without a cast, texts are no scores.
-    "sqlite": Dialect("`", "{}", _with_exponent, least="MIN", greatest="MAX"),
+    # A misspelt "name" is a text to SQLite, a misspelt `name` an error. A cast would turn any text into a number; a
+    # plus takes a column's type away, so that texts compare as what they are: beyond every number, no scores.
+    "sqlite": Dialect("`", "+{}", _with_exponent, least="MIN", greatest="MAX"),
     "bigquery": _BigQuery("`", "CAST({} AS FLOAT64)", _with_exponent),
 }
 """The engines `to_sql` writes for, by name."""
@@ -64,7 +65,7 @@ def to_sql(fitted: CalibrationMap, dialect: str, score: str = "score") -> str:
 
     >>> from calibrank import MinMax
     >>> to_sql(MinMax().fit([1.0, 2.0, 5.0], [0, 0, 1]), "sqlite", score="rank score")
-    'CASE WHEN `rank score` BETWEEN -1e+30 AND 1e+30 THEN MAX(MIN((`rank score` - 1e0) / 4e0, 1e0), 0e0) END'
+    'CASE WHEN +`rank score` BETWEEN -1e+30 AND 1e+30 THEN MAX(MIN((+`rank score` - 1e0) / 4e0, 1e0), 0e0) END'
     """
     if dialect not in DIALECTS:
         raise DataError(f"dialect must be one of {', '.join(DIALECTS)}, got {dialect!r}.")

@@ -86,4 +86,4 @@ class _Torch:
 
         bits = numbers.view(np.int32 if self._dtype == "float32" else np.int64)
         self._root.register_buffer(name, torch.from_numpy(bits))
-        return torch.fx.Proxy(self._tracer.graph.get_attr(name), self._tracer).view(getattr(torch, self._dtype))
+        return torch.fx.Proxy(self._tracer.graph.get_attr(name), self._tracer).view(dtype=getattr(torch, self._dtype))
