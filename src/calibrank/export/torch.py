@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 def to_torch(fitted: CalibrationMap, dtype: str = "float32") -> "torch.nn.Module":
     """A module from scores of any shape to probabilities, computed and given in `dtype`.
 
-    It has no parameters and needs no calibrank: `torch.export`, `torch.compile`, `torch.jit.script` and `pickle` take
-    it. Gradients reach the scores and are finite at any finite one; those of a step map are 0.
+    It has no parameters and needs no calibrank: `torch.export`, `torch.jit.script` and `pickle` take it. Gradients
+    reach the scores and are finite at any finite one; those of a step map are 0. Give a model its precision first and
+    append the map then: after `.half()` a step map refuses to run, for its table would be another's.
 
     >>> import torch
     >>> from calibrank import Sigmoid
@@ -81,9 +82,11 @@ class _Torch:
         return heights[found] + score * 0.0  # a gradient of 0 instead of none, and NaN stays NaN
 
     def _table(self, name: str, numbers: "np.ndarray[Any, Any]") -> Any:
-        """Numbers that move with the module; held as integers, so that `module.half()` does not round them."""
+        """Numbers that move with the module."""
         import torch  # noqa: PLC0415  (loaded by `to_torch`)
 
-        bits = numbers.view(np.int32 if self._dtype == "float32" else np.int64)
-        self._root.register_buffer(name, torch.from_numpy(bits))
-        return torch.fx.Proxy(self._tracer.graph.get_attr(name), self._tracer).view(dtype=getattr(torch, self._dtype))
+        self._root.register_buffer(name, torch.from_numpy(numbers))
+        table = torch.fx.Proxy(self._tracer.graph.get_attr(name), self._tracer)
+        words = f"the map's table must stay {self._dtype}. Change the model's precision first, then append the map."
+        torch._assert(table.dtype == getattr(torch, self._dtype), words)  # noqa: SLF001  (torch.fx's own assert)
+        return table
