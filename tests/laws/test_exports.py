@@ -28,6 +28,14 @@ def asked(fitted: cr.CalibrationMap, table: Table, more: list[float]) -> np.ndar
     return np.concatenate([probe(table.scores), hard_scores(fitted), table.scores, more])
 
 
+@st.composite
+def tables_with_ends(draw: st.DrawFn) -> Table:
+    """Tables of any place; many real ones start or end at exactly 0, where differences of scores become tiny."""
+    table = draw(tables())
+    zero = draw(st.sampled_from([0.0, table.scores.min(), table.scores.max()]))
+    return table._replace(scores=table.scores - zero)
+
+
 def check(engine: engines.Engine, member: Calibrator, table: Table, more: list[float]) -> None:
     fitted = fit(member, table.scores, table.labels)
     scores = asked(fitted, table, more)
@@ -37,14 +45,14 @@ def check(engine: engines.Engine, member: Calibrator, table: Table, more: list[f
 @pytest.mark.parametrize("engine", DOUBLE, ids=lambda engine: engine.__name__)
 @every
 @settings(max_examples=10)
-@given(table=tables(), more=any_scores)
+@given(table=tables_with_ends(), more=any_scores)
 def test_every_engine_in_float64(engine: engines.Engine, member: Calibrator, table: Table, more: list[float]) -> None:
     check(engine, member, table, more)
 
 
 @every
 @settings(max_examples=2)
-@given(table=tables(), more=any_scores)
+@given(table=tables_with_ends(), more=any_scores)
 def test_spark(member: Calibrator, table: Table, more: list[float]) -> None:
     check(engines.spark, member, table, more)
 
@@ -57,7 +65,7 @@ def server() -> Iterator[engines.Server]:
 
 @every
 @settings(max_examples=5)
-@given(table=tables(), more=any_scores)
+@given(table=tables_with_ends(), more=any_scores)
 def test_postgresql(server: engines.Server, member: Calibrator, table: Table, more: list[float]) -> None:
     check(lambda fitted, scores: server.query(to_sql(fitted, "postgresql"), scores.tolist()), member, table, more)
 
@@ -65,7 +73,7 @@ def test_postgresql(server: engines.Server, member: Calibrator, table: Table, mo
 @pytest.mark.parametrize("engine", SINGLE, ids=lambda engine: engine.__name__)
 @every
 @settings(max_examples=15)
-@given(table=tables(), more=any_scores)
+@given(table=tables_with_ends(), more=any_scores)
 def test_every_engine_in_float32(engine: engines.Engine, member: Calibrator, table: Table, more: list[float]) -> None:
     fitted = fit(member, table.scores, table.labels)
     scores = asked(fitted, table, more).clip(-9.9e29, 9.9e29).astype(np.float32)

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 import calibrank as cr
+from calibrank.basis import Linear, Log, Quadratic, Softplus
 from calibrank.export import DIALECTS, to_json, to_onnx, to_sql, to_torch
-from calibrank.maps import FitRecord, LogisticMap, StepMap
+from calibrank.maps import FitRecord, LogisticMap, RescaleMap, StepMap
 from calibrank.maps.saved import parse
 from tests import engines, plain_map
 
@@ -102,6 +103,28 @@ def test_many_steps(engine: tuple[str, Query], steps: int) -> None:
     edges = np.array(tried.edges or (0.0,))[:: max(1, steps // 60)]
     scores = np.concatenate([edges, np.nextafter(edges, -np.inf), [-9.0, 9.0]])
     np.testing.assert_array_equal(query(to_sql(tried, dialect), scores.tolist()), tried.predict(scores))
+
+
+@pytest.mark.parametrize("low", [0.0, -3.0, -1e-200, 1e-310])
+def test_nothing_underflows_at_an_end_at_0(server: engines.Server, low: float) -> None:
+    tiny = [1.0, 1e-20, 1e-100, 1e-101, 1e-116, 1e-117, 1e-160, 1e-200, 1e-308, 5e-324, 0.0]
+    scores = np.array([*tiny, *(-score for score in tiny)])
+    zeros = ((0.0,) * 3,) * 3
+    for basis in (Quadratic(), Log(0.01), Softplus()):
+        tried = LogisticMap("Gaussian", basis, low, low + 3.0, -1.0, (0.3, 0.7), zeros, RECORD)
+        np.testing.assert_allclose(
+            server.query(to_sql(tried, "postgresql"), scores.tolist()), tried.predict(scores), rtol=1e-12
+        )
+    tried = RescaleMap("MinMax", low, low + 3.0, RECORD)
+    np.testing.assert_allclose(
+        server.query(to_sql(tried, "postgresql"), scores.tolist()), tried.predict(scores), atol=1e-99
+    )
+
+
+def test_sums_are_added_in_the_order_they_are_written() -> None:
+    tried = LogisticMap("Platt", Linear(), 1e6, 1e6 + 1, 0.1, (1.0,), ((0.0, 0.0),) * 2, RECORD)
+    scores = np.array([1e6 + 1.37, 1e6 - 0.37])
+    np.testing.assert_allclose(engines.duckdb(tried, scores), tried.predict(scores), rtol=1e-14)
 
 
 def test_a_misspelt_column_is_an_error_in_sqlite(fitted: LogisticMap) -> None:
@@ -197,10 +220,11 @@ def test_onnx_takes_any_number_of_scores(dtype: str, fitted: LogisticMap) -> Non
 def test_float32_keeps_what_the_score_has(engine32: engines.Engine, offset: float) -> None:
     rng = np.random.default_rng(0)
     spread = max(1.0, abs(offset) * 1e-6)
-    scores = (rng.normal(size=3_000) * spread + offset).astype(np.float32)
-    labels = rng.random(3_000) < 1 / (1 + np.exp(-2 * (scores.astype(float) - offset) / spread))
+    exact = rng.normal(size=3_000) * spread + offset  # so that neither end is a float32
+    labels = rng.random(3_000) < 1 / (1 + np.exp(-2 * (exact - offset) / spread))
+    scores = exact.astype(np.float32)
     for member in (cr.Gaussian(), cr.Gamma(), cr.GammaGaussian(), cr.Platt(), cr.MinMax(), cr.Isotonic()):
-        tried = member.fit(scores.astype(np.float64), labels)
+        tried = member.fit(exact, labels)
         error = np.abs(engine32(tried, scores) - tried.predict(scores.astype(np.float64)))
         assert error.max() < 2e-6
 
