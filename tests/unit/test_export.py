@@ -323,6 +323,13 @@ def test_the_command(fitted: LogisticMap, tmp_path: Path) -> None:
     np.testing.assert_allclose(program(torch.linspace(-2, 2, 9)), fitted.predict(np.linspace(-2, 2, 9)), atol=1e-6)
 
 
+def test_the_command_knows_every_dialect() -> None:
+    pytest.importorskip("typer")
+    from calibrank.cli.export import DialectName
+
+    assert [name.value for name in DialectName] == list(DIALECTS)
+
+
 def test_the_command_says_what_is_missing(fitted: LogisticMap, tmp_path: Path) -> None:
     pytest.importorskip("typer")
     fitted.save(tmp_path / "map.json")
