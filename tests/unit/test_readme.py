@@ -32,7 +32,9 @@ def recipes(page: str) -> list[Recipe]:
 RECIPES = [*recipes("docs/cookbook.md"), *recipes("docs/adapters.md")]
 
 
-@pytest.mark.parametrize(("page", "file"), [("README.md", "map.json"), ("docs/size.md", "monday.npz")])
+@pytest.mark.parametrize(
+    ("page", "file"), [("README.md", "map.json"), ("docs/size.md", "monday.npz"), ("docs/export.md", "model.pt2")]
+)
 def test_code_on_a_page_runs(page: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for block in re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL):
