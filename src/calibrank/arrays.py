@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +19,28 @@ LARGEST_SCORE = 1e30
 
 _BLOCK = 2**15  # rows checked at a time: temporaries stay in cache
 
+_GPU_BLOCK = 2**26
+
 SCORE_RULE = "be finite and within +-1e30"
 SCORE_REMEDY = "Drop padded, masked or missing rows before calibrating: they are not scores."
 
 
+def is_tensor(values: Any) -> bool:
+    """Whether it is a tensor of torch's, which nothing here needs to load to tell."""
+    return type(values).__module__.partition(".")[0] == "torch" and hasattr(values, "is_cuda")
+
+
+def on_gpu(values: Any) -> bool:
+    """Whether it is a tensor that numpy cannot see: it is worked on where it is."""
+    return is_tensor(values) and bool(values.is_cuda)
+
+
 def floats(name: str, values: Numbers) -> Floats:
-    """Numbers of any shape as float32 or float64 (other number types become float64)."""
+    """Numbers of any shape as float32 or float64 (other number types become float64); a GPU's tensor as it is."""
+    if is_tensor(values):
+        values = cast("Any", values).detach()
+        if on_gpu(values):
+            return cast("Floats", values)
     try:
         array = np.asarray(values)
     except ValueError as error:
@@ -83,9 +99,10 @@ def require(
 ) -> None:
     """Raise a `DataError` about the first row that breaks a rule; `words` say the rule."""
     flat = values.reshape(-1)
-    if all(rule(flat[start : start + _BLOCK]).all() for start in range(0, len(flat), _BLOCK)):
+    block = _GPU_BLOCK if on_gpu(flat) else _BLOCK
+    if all(rule(flat[start : start + block]).all() for start in range(0, len(flat), block)):
         return
-    good = rule(flat)
+    good = np.asarray(cast("Any", rule(flat)).cpu()) if on_gpu(flat) else rule(flat)
     row = int(np.argmin(good))
     bad = int(good.size - np.count_nonzero(good))
     more = f" ({bad:,} such rows)" if bad > 1 else ""
@@ -116,19 +133,19 @@ def add_up(bins: npt.NDArray[np.integer[Any]], masses: Floats | None, size: int 
 def score_column(scores: Numbers) -> tuple[Floats, float, float]:
     """Scores to fit on, with the lowest and the highest: one dimension, not empty, finite, no padding sentinels."""
     array = column("scores", scores)
-    if array.size == 0:
+    if len(array) == 0:
         raise DataError("scores must hold at least one row, got none.")
     return array, *require_scores(array)
 
 
 def require_scores(scores: Floats) -> tuple[float, float]:
     """The lowest and the highest score; they tell whether all are fine, for a NaN fails both comparisons."""
-    if scores.size == 0:
+    if len(scores.reshape(-1)) == 0:
         return 0.0, 0.0
-    low, high = float(scores.min()), float(scores.max())
+    low, high = map(float, cast("Any", scores).aminmax() if on_gpu(scores) else (scores.min(), scores.max()))
     if low >= -LARGEST_SCORE and high <= LARGEST_SCORE:
         return low, high
-    require(lambda block: np.abs(block) <= LARGEST_SCORE, "scores", SCORE_RULE, scores, SCORE_REMEDY)
+    require(lambda block: abs(block) <= LARGEST_SCORE, "scores", SCORE_RULE, scores, SCORE_REMEDY)
     raise AssertionError("a score outside the bounds was not found")
 
 

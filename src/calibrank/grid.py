@@ -37,8 +37,8 @@ class Layout(NamedTuple):
         return (1 << self.sign) - 1
 
 
-_SINGLE = Layout(np.float32, np.int32, 23, 127, 31)
-_DOUBLE = Layout(np.float64, np.int64, 52, 1023, 63)
+SINGLE = Layout(np.float32, np.int32, 23, 127, 31)
+DOUBLE = Layout(np.float64, np.int64, 52, 1023, 63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,21 +53,21 @@ class Grid:
         """The finest grid that covers [low, high] with at most `CAPACITY` bins."""
         ends = np.array([low, high], dtype=np.float64)
         top = int(np.frexp(np.abs(ends).max())[1])
-        first, last = cls(top, _DOUBLE.mantissa).keys(ends).tolist()
+        first, last = cls(top, DOUBLE.mantissa).keys(ends).tolist()
         # Each bit dropped halves both keys, so their distance tells how many must go, or one less.
-        bits = _DOUBLE.mantissa - max((last - first + 1).bit_length() - CAPACITY.bit_length(), 0)
-        while (last >> (_DOUBLE.mantissa - bits)) - (first >> (_DOUBLE.mantissa - bits)) >= CAPACITY:
+        bits = DOUBLE.mantissa - max((last - first + 1).bit_length() - CAPACITY.bit_length(), 0)
+        while (last >> (DOUBLE.mantissa - bits)) - (first >> (DOUBLE.mantissa - bits)) >= CAPACITY:
             bits -= 1
         return cls(top, bits)
 
     @property
     def floor(self) -> int:
         """The octave below which bins are equally wide."""
-        return max(self.top - _OCTAVES, 2 - _DOUBLE.bias)
+        return max(self.top - _OCTAVES, 2 - DOUBLE.bias)
 
     def layout(self, scores: Floats) -> "Layout":
         """How to read the scores' bits: as float32 where they are and that is fine enough."""
-        return _SINGLE if scores.dtype == np.float32 and self.bits <= _SINGLE.mantissa else _DOUBLE
+        return SINGLE if scores.dtype == np.float32 and self.bits <= SINGLE.mantissa else DOUBLE
 
     def offset(self, layout: "Layout") -> int:
         """What to take off the leading bits of a float so that bins count from 0."""

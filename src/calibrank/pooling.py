@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrank.arrays import Floats, add_up
+from calibrank.arrays import Floats, add_up, on_gpu
 from calibrank.errors import MissingExtra
 from calibrank.grid import Grid
 from calibrank.threads import in_threads, shares
@@ -88,6 +88,9 @@ class Table:
 
     def pool(self, scores: Floats, evidence: Evidence, *, compiled: bool) -> None:
         """Add rows, all within the table's range; in compiled code if asked to and numba is there."""
+        if on_gpu(scores):
+            self._pool_tensors(scores, evidence)
+            return
         if compiled and self._pool_compiled(scores, evidence):
             return
         memory = np.empty(min(_BLOCK, len(scores)), dtype=np.int64)
@@ -106,6 +109,17 @@ class Table:
                 (masses.positive, masses.positive_moment, masses.positive_squared, masses.cross)
             ):
                 self.liked[:, column] += sums
+
+    def _pool_tensors(self, scores: Any, evidence: Evidence) -> None:
+        from calibrank import tensors  # noqa: PLC0415  (needs torch)
+
+        total = None if counts_once(evidence.total) else evidence.total
+        binary = total is None and evidence.kind == "naive"  # then labels themselves, that count as whole numbers
+        positive = evidence.positive != 0 if binary else evidence.positive
+        sums = tensors.pool(self.grid, self.first, len(self.squares), scores, positive, total)
+        self.every += sums.every
+        self.liked += sums.liked
+        self.squares += sums.squares
 
     def _pool_compiled(self, scores: Floats, evidence: Evidence) -> bool:
         try:
@@ -156,4 +170,4 @@ def pool_bins(scores: Floats, evidence: Evidence, bins: npt.NDArray[np.integer[A
 
 def counts_once(total: Floats) -> bool:
     """Whether every row has total 1 by construction (as `naive` and `ips` make it): one number seen many times."""
-    return total.strides == (0,) and total.size > 0 and bool(total[0] == 1)
+    return isinstance(total, np.ndarray) and total.strides == (0,) and total.size > 0 and bool(total[0] == 1)

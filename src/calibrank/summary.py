@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from calibrank.arrays import Floats, Numbers, score_column
+from calibrank.arrays import Floats, Numbers, on_gpu, score_column
 from calibrank.documents import write_whole
 from calibrank.errors import DataError
 from calibrank.grid import CAPACITY, Grid, Keys
@@ -48,7 +48,7 @@ class Summary:
     def of(cls, scores: Numbers, labels: Labels) -> Self:
         """Pool one table; rows of no weight are left out."""
         scores, evidence, low, high = _heard(scores, labels)
-        if _distinct_at_most(scores, CAPACITY):
+        if not on_gpu(scores) and _distinct_at_most(scores, CAPACITY):
             return cls._exact(scores, evidence)
         table = Table.spanning(low, high)
         table.pool(scores, evidence, compiled=worth_compiling(len(scores)))

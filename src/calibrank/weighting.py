@@ -6,7 +6,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from calibrank.arrays import Floats, Numbers, column, is_binary, is_mass, require
+from calibrank.arrays import Floats, Numbers, column, is_binary, is_mass, on_gpu, require
 from calibrank.errors import DataError
 
 
@@ -166,4 +166,5 @@ def _weighted(positive: Floats, total: Floats, weights: Numbers | None, kind: st
         return Evidence.trusted(positive, total, kind)
     array = column("weights", weights, len(positive))
     require(is_mass, "weights", "be finite and not negative", array, "Drop the row to ignore it.")
-    return Evidence.trusted(positive * array, total * array, kind)
+    # Ones are numpy's, and would not meet a GPU's tensor.
+    return Evidence.trusted(positive * array, array if on_gpu(array) and not on_gpu(total) else total * array, kind)

@@ -9,8 +9,8 @@ import numpy as np
 from calibrank.arrays import LARGEST_SCORE
 from calibrank.basis import NumpyOps
 from calibrank.errors import DataError
-from calibrank.export.target import probability
 from calibrank.maps import CalibrationMap, LogisticMap, RescaleMap
+from calibrank.maps.target import probability
 
 _SUM, _PRODUCT, _ATOM = range(3)  # how tightly a piece of text holds together
 

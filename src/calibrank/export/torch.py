@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calibrank.errors import MissingExtra
-from calibrank.export.target import Dtype, ceilings, in_two, log_odds_by_place, probability, require_dtype
 from calibrank.maps import CalibrationMap, LogisticMap
+from calibrank.maps.target import Dtype, ceilings, in_two, log_odds_by_place, probability, require_dtype
 
 if TYPE_CHECKING:
     import torch

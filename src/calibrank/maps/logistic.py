@@ -1,16 +1,16 @@
 """Logistic maps: Platt, Temperature, Beta, Gaussian, Gamma and Gamma-Gaussian once fitted."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 from scipy.special import expit, ndtri
 
-from calibrank.arrays import Floats, Numbers, floats
+from calibrank.arrays import Floats, Numbers, floats, is_tensor
 from calibrank.basis import Basis, Linear, Log, LogQuadratic, NumpyOps, Ops, Quadratic, Softplus
 from calibrank.documents import Fields
 from calibrank.errors import DataError, MissingExtra
-from calibrank.maps.calibration_map import CalibrationMap, Interval, blockwise
+from calibrank.maps.calibration_map import CalibrationMap, Interval, blockwise, predict_tensor
 from calibrank.maps.expressions import NarwhalsOps, sigmoid
 from calibrank.maps.record import FitRecord
 from calibrank.pooling import worth_compiling
@@ -90,6 +90,8 @@ class LogisticMap(CalibrationMap):
         return result
 
     def predict(self, scores: Numbers) -> Floats:
+        if is_tensor(scores):
+            return cast("Floats", predict_tensor(self, scores))
         array = floats("scores", scores)
         if array.dtype == np.float32 and worth_compiling(array.size) and isinstance(self.basis, Linear | Quadratic):
             result = self._predict_compiled(array)

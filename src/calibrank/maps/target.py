@@ -8,7 +8,10 @@ import numpy as np
 
 from calibrank.basis import NumpyOps, Ops, Softplus
 from calibrank.errors import DataError
-from calibrank.maps import CalibrationMap, LogisticMap, RescaleMap, StepMap
+from calibrank.maps.calibration_map import CalibrationMap
+from calibrank.maps.logistic import LogisticMap
+from calibrank.maps.rescale import RescaleMap
+from calibrank.maps.step import StepMap
 
 Dtype: TypeAlias = Literal["float32", "float64"]
 
