@@ -3,6 +3,7 @@
 from calibrank.calibrate.anchoring import anchor, to_base_rate
 from calibrank.calibrate.binning import BBQ, Histogram
 from calibrank.calibrate.calibrator import Calibrator, Desiderata
+from calibrank.calibrate.folds import fit_without_each
 from calibrank.calibrate.isotonic import Isotonic
 from calibrank.calibrate.logistic import Beta, Gamma, GammaGaussian, Gaussian, Parametric, Platt, Temperature
 from calibrank.calibrate.rescale import MinMax, Sigmoid
@@ -39,5 +40,6 @@ __all__ = [
     "Sigmoid",
     "Temperature",
     "anchor",
+    "fit_without_each",
     "to_base_rate",
 ]

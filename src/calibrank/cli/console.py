@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from calibrank import maps
 from calibrank.calibrate import EVERY, Calibrator
 from calibrank.errors import DataError
 from calibrank.files.reading import Progress as OnProgress
@@ -81,13 +82,14 @@ def choose_columns(
 ) -> Columns:
     """Names given or known by alias; every named column must be there."""
     roles = {"propensity": propensity, "item": item, "weight": weight, "user": user}
-    named = {role: table.resolve(role, name) for role, name in roles.items() if name is not None}
-    if loss is not Loss.naive and not {"propensity", "item"} & set(named):
+    named = {role: None if name is None else table.resolve(role, name) for role, name in roles.items()}
+    if loss is not Loss.naive and propensity is None and item is None:
         raise DataError(
             f"--loss {loss} must have propensities: name their column with --propensity, or an item column with --item "
             "to guess them from popularity. To take the labels at their word, say --loss naive."
         )
-    return Columns(table.resolve("score", score), table.resolve("label", label), loss.value, **named)
+    score, label = table.resolve("score", score), table.resolve("label", label)
+    return Columns(score, label, loss.value, named["propensity"], named["item"], named["weight"], named["user"])
 
 
 @contextmanager
@@ -111,19 +113,9 @@ def print_json(content: dict[str, Any]) -> None:
 
 
 def door_words(record: FitRecord) -> str:
-    """Where a map's base rate comes from, and what that is worth."""
-    if record.anchoring is not None:
-        by = record.anchoring
-        shares = f"level {by.level:.0%}, slope {by.slope:.0%}, bend {by.bend:.0%}"
-        return f"Anchored on {by.labels:,} randomly shown pairs (worth {by.worth:,.0f}). What they decided: {shares}."
-    if record.door == "base rate":
-        return "Moved to a base rate that was given; its shape is that of the biased log."
-    if record.evidence == "naive":
-        return "The labels were taken at their word: right if the pairs were shown at random, and only then."
-    return (
-        "[yellow]The base rate is not known:[/] propensities rank exposure, the number of negatives sets the level. "
-        "Labels of a few hundred randomly shown pairs (--anchor) or a known rate (--base-rate) would tell it."
-    )
+    """Where a map's base rate comes from, in yellow where nothing tells it."""
+    words = maps.door_words(record)
+    return words if maps.is_level_known(record) else f"[yellow]{words}[/]"
 
 
 def picture(curve: ReliabilityCurve, width: int = 40) -> str:

@@ -1,6 +1,5 @@
 """From a table on disk to summaries, in one pass and in bounded memory."""
 
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from calibrank.errors import DataError
 from calibrank.files.reading import Batch, Progress, Rules, Table, arrow, indices_of
 from calibrank.propensity import Popularity
 from calibrank.summary import Summary, SummaryBuilder
+from calibrank.tables import homes_of
 from calibrank.weighting import Evidence, ips, naive, positive_ips
 
 
@@ -30,6 +30,8 @@ class Columns:
     user: str | None = None
     score_is: str = "score"
     """Which rule the score column obeys: that of scores, or of probabilities where these are judged."""
+    others: tuple[str, ...] = ()
+    """Columns of any kind that come along unchecked."""
 
     @property
     def checked(self) -> dict[str, str]:
@@ -41,7 +43,7 @@ class Columns:
     @property
     def read(self) -> list[str]:
         """All columns to read."""
-        return list(dict.fromkeys([*self.checked.values(), *self.ids]))
+        return list(dict.fromkeys([*self.checked.values(), *self.ids, *self.others]))
 
     @property
     def ids(self) -> list[str]:
@@ -59,6 +61,7 @@ class Rows:
     weights: Floats | None
     items: pa.Array | None
     users: pa.Array | None
+    others: tuple[pa.Array, ...] = ()
 
     def take(self, chosen: npt.NDArray[Any]) -> "Rows":
         """Some of the rows, by mask or by number."""
@@ -70,6 +73,7 @@ class Rows:
             None if self.weights is None else self.weights[chosen],
             None if self.items is None else self.items.take(arrow(chosen)),
             None if self.users is None else self.users.take(arrow(chosen)),
+            tuple(column.take(arrow(chosen)) for column in self.others),
         )
 
     @classmethod
@@ -121,9 +125,7 @@ def buckets_of(rows: Rows, first: int, buckets: int) -> npt.NDArray[np.intp]:
     if rows.users is None:
         return (first + np.arange(len(rows.scores))) % buckets
     encoded = rows.users.dictionary_encode()
-    names = (str(user).encode() for user in encoded.dictionary.to_pylist())
-    homes = np.array([zlib.crc32(name) % buckets for name in names], dtype=np.intp)
-    return homes[indices_of(encoded)]
+    return homes_of(encoded.dictionary.to_pylist(), buckets)[indices_of(encoded)]
 
 
 class _Builder:
@@ -186,4 +188,5 @@ def _rows(batch: Batch, columns: Columns) -> Rows:
     scores, labels = batch.numbers(columns.score), batch.numbers(columns.label)
     scores = scores if scores.dtype.kind == "f" else scores.astype(np.float64)
     weights, propensity = numbers(columns.weight), numbers(columns.propensity)
-    return Rows(scores, labels, propensity, weights, ids(columns.item), ids(columns.user))
+    others = tuple(batch.ids(name) for name in columns.others)
+    return Rows(scores, labels, propensity, weights, ids(columns.item), ids(columns.user), others)

@@ -5,5 +5,17 @@ from calibrank.maps.logistic import LogisticMap
 from calibrank.maps.rescale import RescaleMap
 from calibrank.maps.saved import load
 from calibrank.maps.step import StepMap
+from calibrank.maps.words import door_words, is_level_known
 
-__all__ = ["Anchoring", "CalibrationMap", "FitRecord", "Interval", "LogisticMap", "RescaleMap", "StepMap", "load"]
+__all__ = [
+    "Anchoring",
+    "CalibrationMap",
+    "FitRecord",
+    "Interval",
+    "LogisticMap",
+    "RescaleMap",
+    "StepMap",
+    "door_words",
+    "is_level_known",
+    "load",
+]
