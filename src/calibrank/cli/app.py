@@ -14,13 +14,14 @@ from calibrank.cli.demonstrate import demo
 from calibrank.cli.evaluate import evaluate
 from calibrank.cli.fit import fit
 from calibrank.cli.inspect import inspect
+from calibrank.cli.report import report
 from calibrank.cli.reproduce import reproduce
 from calibrank.cli.score import score
 from calibrank.cli.train import train
 from calibrank.errors import CalibrankError, DataError, FitError, MissingExtra
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="rich")
-for command in (train, score, fit, apply, evaluate, compare, inspect, reproduce, demo):
+for command in (train, score, fit, apply, evaluate, compare, inspect, report, reproduce, demo):
     app.command()(command)
 
 _EXIT_CODES: tuple[tuple[type[CalibrankError], int], ...] = ((DataError, 3), (FitError, 4), (MissingExtra, 5))
