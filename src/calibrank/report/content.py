@@ -32,7 +32,7 @@ def contents(ledger: Ledger, given: CalibrationMap | None, about: dict[str, Any]
         "about": about,
         "headline": {
             "sentences": sentences(ledger, main.probabilities, judge.clusters),
-            "verdict": verdict(methods[0], before),
+            "verdict": verdict(methods[0], before, weighted=ledger.evidence.kind != "naive"),
             "door": door(main.fitted),
             "unknown": unknowns(ledger, main.fitted, given=given is not None),
             "how": _how(ledger, given),

@@ -55,14 +55,19 @@ def _sentence(ledger: Ledger, probabilities: Floats, clusters: Clusters, near: C
     }
 
 
-def verdict(main: dict[str, Any], before: dict[str, Any] | None) -> dict[str, Any]:
-    """A judgement in a few words, with the numbers it rests on."""
+def verdict(main: dict[str, Any], before: dict[str, Any] | None, *, weighted: bool) -> dict[str, Any]:
+    """A judgement in a few words, with the numbers it rests on.
+
+    Labels weighted by propensity cannot vouch for the level, so with them no verdict is better than fair.
+    """
     large, loss = main["metrics"]["CalibrationInTheLarge"], main["metrics"]["LogLoss"]
     curve = main["curves"]["mass"]
     inside = (curve["low"] <= curve["predicted"]) & (curve["predicted"] <= curve["high"])
     share = float(curve["mass"][inside].sum() / curve["mass"].sum())
     right_level = large[1] <= 1 <= large[2]
-    if right_level and share >= 0.85:
+    if right_level and share >= 0.85 and weighted:
+        tone, title = "fair", "The probabilities agree with the weighted log, which cannot vouch for their level."
+    elif right_level and share >= 0.85:
         tone, title = "good", "The probabilities can be taken at their word on this table."
     elif right_level:
         tone, title = "fair", "Right on average, but not at every level."

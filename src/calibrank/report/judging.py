@@ -1,5 +1,6 @@
 """Every method on users it was not fitted on: metrics, reliability curves, histograms of predictions."""
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
@@ -10,7 +11,7 @@ import numpy as np
 
 from calibrank.arrays import Floats, add_up
 from calibrank.calibrate import EVERY, Gaussian, fit_without_each
-from calibrank.errors import DataError, FitError
+from calibrank.errors import DataError, FitError, FlatMapWarning
 from calibrank.maps import CalibrationMap
 from calibrank.metrics import (
     ECE,
@@ -127,16 +128,19 @@ class Judge:
 def every_method(ledger: Ledger, given: CalibrationMap | None) -> Iterator[Judged]:
     """The map to be judged first (a given one as it is, or Gaussian), then all methods, cross-validated."""
     parts = ledger.parts()
+    together = reduce(add, parts)
     if given is not None:
         yield Judged(f"{given.method} (this map)", given.predict(ledger.scores), given)
     first = [] if given is not None else [Gaussian()]
     for method in (*first, *(m for m in EVERY if m not in first)):
         try:
-            maps = fit_without_each(method, parts)
-            whole = method.fit_summary(reduce(add, parts)) if method.learns else maps[0]
-            yield Judged(method.name, ledger.held_out(maps), whole)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FlatMapWarning)  # a flat map shows in its curve
+                maps, whole = fit_without_each(method, parts), method.fit_summary(together)
         except (FitError, DataError) as error:
             yield Judged(method.name, None, None, str(error))
+        else:
+            yield Judged(method.name, ledger.held_out(maps), whole)
 
 
 def histograms(probabilities: Floats) -> dict[str, Any]:

@@ -59,9 +59,9 @@ def report(
     >>> import numpy as np
     >>> from calibrank import Platt
     >>> rng = np.random.default_rng(0)
-    >>> scores = rng.normal(size=600)
-    >>> labels = (rng.random(600) < 1 / (1 + np.exp(-scores))).astype(int)
-    >>> made = report(Platt().fit(scores, labels), scores, labels, users=np.arange(600) % 60)
+    >>> scores = rng.normal(size=3000)
+    >>> labels = (rng.random(3000) < 1 / (1 + np.exp(-scores))).astype(int)
+    >>> made = report(Platt().fit(scores, labels), scores, labels, users=np.arange(3000) % 300)
     >>> made.headline.startswith("Of 100 items shown at 30 %")
     True
     """

@@ -10,6 +10,8 @@ from calibrank.report.ledger import Codes
 
 RESAMPLES = 400
 _Z = 1.96
+_FEW = 10
+"""Groups of users too few to resample."""
 
 
 class Ratios(NamedTuple):
@@ -43,8 +45,8 @@ class Clusters:
     def ratios(self, above: Floats, below: Floats, rows: Floats, shift: Floats | None = None) -> Ratios:
         """Sums `above` over sums `below`, less a shift that is a ratio over `below` too.
 
-        Where no group differs (nothing liked, or everything), resampling sees no doubt: Wilson's interval for the
-        number of rows is taken instead.
+        Where no group differs (nothing liked, or everything), resampling sees no doubt, and where groups are few it
+        sees too little: Wilson's interval, for as many trials as there are rows or groups, is the least taken then.
         """
         plain = above if shift is None else above - shift
         mass = below.sum(axis=0)
@@ -55,9 +57,18 @@ class Clusters:
             self.draws @ plain, drawn_below, out=np.broadcast_to(value, drawn_below.shape).copy(), where=drawn_below > 0
         )
         low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
-        least = _Z**2 / (np.maximum(rows, 1) + _Z**2)
-        rate = np.divide(above.sum(axis=0), mass, out=np.full(len(mass), np.nan), where=filled)
-        none, every = filled & (rate <= 0), filled & (rate >= 1) & (high - low < least)
-        high = np.where(none, np.maximum(high, value + least), high)
-        low = np.where(every, np.minimum(low, value - least), low)
+        rate = np.clip(np.divide(above.sum(axis=0), mass, out=np.zeros(len(mass)), where=filled), 0, 1)
+        groups = np.count_nonzero(below > 0, axis=0)
+        certain = (rate == 0) | (rate == 1)
+        trials = np.where(groups < _FEW, np.maximum(groups, 1), np.where(certain, np.maximum(rows, 1), np.inf))
+        wide = _wilson(rate, trials) - rate + value
+        low, high = np.minimum(low, wide[0]), np.maximum(high, wide[1])
         return Ratios(value, np.minimum(low, value), np.maximum(high, value))
+
+
+def _wilson(rate: Floats, trials: Floats) -> Floats:
+    """Both ends of Wilson's interval, one line each."""
+    doubt = _Z**2 / trials
+    centre = (rate + doubt / 2) / (1 + doubt)
+    reach = np.sqrt(doubt * (rate * (1 - rate) + doubt / 4)) / (1 + doubt)
+    return np.array([centre - reach, centre + reach])

@@ -54,15 +54,15 @@ def _bands(values: Floats, unit: str) -> Coded:
     codes = np.searchsorted(edges, values, side="right")
     names = []
     for band in range(len(edges) + 1):
-        inside = values[codes == band]
-        names.append(_band_name(inside, unit) if len(inside) and not np.isnan(inside).all() else "(missing)")
+        inside = values[(codes == band) & ~np.isnan(values)]
+        names.append(_band_name(inside, unit) if len(inside) else "")
     codes = np.where(np.isnan(values), len(names), codes).astype(np.intp)
     return Coded(codes, [*names, "(missing)"])
 
 
 def _band_name(values: Floats, unit: str) -> str:
-    low, high = np.nanmin(values), np.nanmax(values)
-    words = f"{low:,.6g}" if low == high else f"{low:,.6g} to {high:,.6g}"
+    low, high = (f"{end:,.0f}" if end == round(end) else f"{end:,.4g}" for end in (values.min(), values.max()))
+    words = low if low == high else f"{low} to {high}"
     return f"{words} {unit}".strip()
 
 

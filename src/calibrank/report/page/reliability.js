@@ -69,7 +69,7 @@ function drawReliability() {
     const counted = methods.map((method) => inside(method.histogram[isLogit ? "logit" : "linear"]));
     const edges = all.slice(first, first + counted[0].length + 1).map((edge) => Math.min(Math.max(edge, from), to));
     const y = linear(0, Math.max(...counted[0], 1), top + height, top + 8);
-    chart.append(svg("text", { x: 2, y: top + 6, class: "axis title" }, `rows (highest bar ${count(Math.max(...counted[0]))})`));
+    chart.append(svg("text", { x: 2, y: top + 2, class: "axis title" }, `rows, ${count(Math.max(...counted[0]))} at most`));
     chart.append(...bars(edges, counted[0], x, y, "after"));
     const cut = counted[1].map((value) => Math.min(value, y.domain[1]));
     chart.append(stairs(edges, cut, x, y, "before thin"));
@@ -87,9 +87,25 @@ function drawReliability() {
     return table(["method", "predicted", "liked", "95 % interval", "rows"], list, "Reliability, bin by bin", "dense");
   }
 
+  // Small multiples: every method at a glance, on the scale of the predictions; choosing one puts it into the diagram.
+  function thumbnail(method) {
+    const curve = method.curves.mass;
+    const most = Math.min(1, 1.05 * Math.max(...curve.predicted, ...curve.observed));
+    const [x, y] = [linear(0, most, 3, 93), linear(0, most, 93, 3)];
+    const held = (value) => y(Math.min(value, most));
+    const small = svg("svg", { viewBox: "0 0 96 96", "aria-hidden": "true" }, line([[3, 93], [93, 3]], "guide"), line(curve.predicted.map((value, at) => [x(value), held(curve.observed[at])]), "after"));
+    const button = el("button", { type: "button", class: "thumb", "aria-pressed": String(method.name === state.after), "data-method": method.name }, small, el("span", null, method.name), el("span", { class: "small" }, `to ${percent(most)}`));
+    button.addEventListener("click", () => change("after")(method.name));
+    return button;
+  }
+
+  const gallery = el("div", { class: "gallery", role: "group", "aria-label": "Every method at a glance" }, usable.map(thumbnail));
   const keys = el("div", null);
-  const relabel = () => keys.replaceChildren(key([["after", `${state.after}, with 95 % band`], ["before", `compared with ${state.before}`], ["guide", "as promised"]]));
-  relabel();
+  const relabel = () => {
+    for (const button of gallery.children) button.setAttribute("aria-pressed", String(button.dataset.method === state.after));
+    after.querySelector("select").value = state.after;
+    keys.replaceChildren(key([["after", `${state.after}, with 95 % band`], ["before", `compared with ${state.before}`], ["guide", "as promised"]]));
+  };
   const drawn = figure(
     "reliability-figure",
     draw,
@@ -102,19 +118,20 @@ function drawReliability() {
     drawn.refresh();
   };
   const names = usable.map((method) => [method.name, method.name]);
+  const after = choose("After", names, state.after, change("after"));
+  relabel();
   section(
     "reliability",
     "Reliability",
     el(
       "div",
       { class: "controls" },
-      choose("After", names, state.after, change("after")),
+      after,
       choose("Before", names, state.before, change("before")),
       switches("Axes", [["linear", "linear"], ["logit", "logit"]], state.axes, change("axes")),
       switches("Range", [["data", "predictions"], ["all", "0 to 100 %"]], state.zoom, change("zoom")),
       switches("Bins", [["mass", "equal mass"], ["width", "equal width"]], state.binning, change("binning")),
     ),
-    keys,
-    drawn,
+    el("div", { class: "diagram" }, el("div", null, keys, drawn), el("div", null, el("h3", null, "Every method"), gallery)),
   );
 }

@@ -1,5 +1,5 @@
 // What the slider says is computed beforehand for the whole table; here it is only looked up.
-const threshold = { at: 0, length: "all", listeners: [] };
+const threshold = { at: 0, length: "10", listeners: [] };
 
 function atThreshold() {
   const { lengths, at_least: atLeast, users } = data.threshold;
@@ -84,7 +84,7 @@ function drawThreshold() {
     const y = linear(0, Math.max(...precision.map(([, each]) => each)) * 1.05, top + height, top);
     const most = Math.max(...liked.map(([, each]) => each)) * 1.05 || 1;
     const right = linear(0, most, top + height, top);
-    chart.append(axisY(y, left, width - 46, percent, "", 4));
+    chart.append(axisY(y, left, width - 46, percent, "", 6));
     for (const tick of right.ticks(4)) chart.append(svg("text", { x: width - 40, y: right(tick) + 4, class: "axis-right" }, String(tick)));
     chart.append(line(precision.map(([at, each]) => [x(at), y(each)]), "after"), line(liked.map(([at, each]) => [x(at), right(each)]), "before"));
     const here = x(Math.min(grid[threshold.at], grid[last]));
