@@ -9,7 +9,7 @@ from calibrank.arrays import Floats
 from calibrank.report.ledger import Coded, Ledger
 from calibrank.report.thresholds import list_order
 
-USERS = 1500
+USERS = 3000
 ITEMS = 20
 LARGEST = 1_400_000
 """Characters of JSON: more, and fewer users come along."""
