@@ -16,10 +16,14 @@ from calibrank.calibrate import (
     Isotonic,
     MinMax,
     Platt,
+    Setting,
     Sigmoid,
     Temperature,
     anchor,
+    fit_choices,
+    plan,
     to_base_rate,
+    undo_undersampling,
 )
 from calibrank.errors import CalibrankError, DataError, FitError, FlatMapWarning, MissingExtra
 from calibrank.maps import CalibrationMap, Interval, load
@@ -45,7 +49,7 @@ from calibrank.metrics import (
 )
 from calibrank.summary import Summary, SummaryBuilder
 from calibrank.tables import Interactions
-from calibrank.weighting import Evidence, ips, naive, positive_ips
+from calibrank.weighting import Evidence, exposed, ips, naive, positive_ips, undersampled
 
 __version__ = "0.1.0"
 
@@ -83,6 +87,7 @@ __all__ = [
     "Recall",
     "ReleasedECE",
     "ReleasedMCE",
+    "Setting",
     "Sigmoid",
     "Summary",
     "SummaryBuilder",
@@ -91,10 +96,15 @@ __all__ = [
     "anchor",
     "bootstrap",
     "corp",
+    "exposed",
+    "fit_choices",
     "ips",
     "load",
     "naive",
+    "plan",
     "positive_ips",
     "reliability",
     "to_base_rate",
+    "undersampled",
+    "undo_undersampling",
 ]

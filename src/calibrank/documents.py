@@ -78,6 +78,14 @@ class Fields:
     def child(self, name: str) -> "Fields":
         return Fields(f"{self.where}, {name}", _object(f"{self.where}, {name}", self._get(name)))
 
+    def children(self, name: str) -> list["Fields"]:
+        where = f"{self.where}, {name}"
+        return [Fields(where, _object(where, inner)) for inner in self._typed(name, list, "a list of objects")]
+
+    def holds(self, name: str) -> bool:
+        """Whether an optional part is there."""
+        return self._get(name) is not None
+
     def text(self, name: str) -> str:
         return str(self._typed(name, str, "text"))
 

@@ -93,6 +93,31 @@ def positive_ips(labels: Numbers, propensity: Numbers, *, weights: Numbers | Non
     return _weighted(positive, positive + 1 - binary, weights, "positive_ips")
 
 
+def exposed(labels: Numbers, propensity: Numbers | None = None, *, weights: Numbers | None = None) -> Evidence:
+    """Logged impressions with their non-clicks: each row stands for 1/propensity like it, liked or not.
+
+    `propensity` is the logging policy's chance of showing the pair, up to any factor; without it all were shown alike.
+    Rates are self-normalised (the sum of Y/w over the sum of 1/w), so here the base rate is identified.
+
+    >>> exposed([1, 0, 0], [0.5, 0.5, 0.25])
+    Evidence(3 rows, positive=2, total=8, kind='exposed')
+    """
+    binary = _labels(labels)
+    inverse = _ones(len(binary)) if propensity is None else 1 / _propensity(propensity, len(binary))
+    return _weighted(binary * inverse, inverse, weights, "exposed")
+
+
+def undersampled(labels: Numbers, kept: float) -> Floats:
+    """Weights for a table in which only a share of the rows without a positive was kept, at random.
+
+    >>> ips([1, 0, 0], [0.5, 1, 1], weights=undersampled([1, 0, 0], kept=0.1))
+    Evidence(3 rows, positive=2, total=21, kind='ips')
+    """
+    if not 0 < kept <= 1:
+        raise DataError(f"kept must lie in (0, 1], got {kept}. It is the share of negatives that was kept.")
+    return np.where(_labels(labels) == 1, 1.0, 1 / kept)
+
+
 def as_evidence(labels: Labels, rows: int) -> Evidence:
     """Labels or evidence as evidence, one a row."""
     evidence = labels if isinstance(labels, Evidence) else naive(labels)
@@ -113,7 +138,8 @@ def _is_above_0(values: Floats) -> npt.NDArray[np.bool_]:
     return values > 0
 
 
-def _is_usable(propensity: Floats) -> npt.NDArray[np.bool_]:
+def is_usable(propensity: Floats) -> npt.NDArray[np.bool_]:
+    """Within (0, 1]."""
     return (propensity > 0) & (propensity <= 1)
 
 
@@ -131,7 +157,7 @@ def _labels(labels: Numbers) -> Floats:
 def _propensity(propensity: Numbers, rows: int) -> Floats:
     array = column("propensity", propensity, rows)
     remedy = "Clip in the estimator that made it, e.g. Popularity(clip=0.1)."
-    require(_is_usable, "propensity", "lie in (0, 1]", array, remedy)
+    require(is_usable, "propensity", "lie in (0, 1]", array, remedy)
     return array
 
 

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from calibrank.calibrate import fit_without_each
 from calibrank.data.synthetic import make_world
 from calibrank.files.reading import Rules, Table
 from calibrank.files.summing import Columns
+from calibrank.maps import Choice, Sensitivity
 from calibrank.report import report
 from calibrank.report.content import contents
 from calibrank.report.exploring import sample_users
@@ -275,3 +277,28 @@ def test_the_command_writes_a_page_that_names_its_origin(table: Path, tmp_path: 
     )  # fmt: skip
     assert wrong.returncode == 3
     assert "must have the segment column 'colour'" in wrong.stderr
+
+
+@pytest.mark.parametrize("method", [cr.Gaussian(), cr.Isotonic(), cr.MinMax()], ids=repr)
+def test_a_map_shows_itself_in_a_notebook(ledger: Ledger, method: Any) -> None:
+    fitted = method.fit(ledger.scores, ledger.evidence)
+    shown = fitted._repr_html_()
+    assert f"<b>{method.name}</b>" in shown
+    assert fitted.shape in shown
+    assert "taken at their word" in shown
+    assert shown.count("<svg") == shown.count("<polyline") == 1
+    for name, (value, error) in fitted.numbers.items():
+        assert f"<td>{name}</td><td>{value:.6g}</td><td>&plusmn; {error:.2g}</td>" in shown
+
+
+def test_what_a_biased_log_leaves_open_is_shown(ledger: Ledger) -> None:
+    fitted = cr.Gaussian().fit(ledger.scores, ledger.evidence)
+    ends = tuple(float(fitted.log_odds(score)) for score in (-1.0, 2.0))
+    choices = (Choice("power 0.25", 0.07, None), Choice("power 1", 0.2, 0.5))
+    left = Sensitivity(0.07, 0.2, choices, (-1.0, 2.0), tuple(e - 1 for e in ends), tuple(e + 1 for e in ends))
+    doubtful = replace(fitted, record=replace(fitted.record, evidence="ips", sensitivity=left))
+    found = contents(ledger, doubtful, {})
+    assert [found["doubt"]["low_rate"], found["doubt"]["high_rate"]] == [0.07, 0.2]
+    assert found["doubt"]["choices"] == [["power 0.25", 0.07, None], ["power 1", 0.2, 0.5]]
+    assert (found["doubt"]["low"] < found["doubt"]["high"]).all()
+    assert not found["headline"]["door"]["known"]

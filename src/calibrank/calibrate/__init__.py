@@ -1,12 +1,14 @@
 """Calibrators: frozen settings whose `fit` gives a map."""
 
-from calibrank.calibrate.anchoring import anchor, to_base_rate
+from calibrank.calibrate.anchoring import anchor, to_base_rate, undo_undersampling
 from calibrank.calibrate.binning import BBQ, Histogram
 from calibrank.calibrate.calibrator import Calibrator, Desiderata
 from calibrank.calibrate.folds import fit_without_each
 from calibrank.calibrate.isotonic import Isotonic
 from calibrank.calibrate.logistic import Beta, Gamma, GammaGaussian, Gaussian, Parametric, Platt, Temperature
+from calibrank.calibrate.planning import Expected, plan
 from calibrank.calibrate.rescale import MinMax, Sigmoid
+from calibrank.calibrate.sensitivity import Positives, Setting, fit_choices, with_sensitivity
 
 EVERY: tuple[Calibrator, ...] = (
     MinMax(),
@@ -29,6 +31,7 @@ __all__ = [
     "Beta",
     "Calibrator",
     "Desiderata",
+    "Expected",
     "Gamma",
     "GammaGaussian",
     "Gaussian",
@@ -37,9 +40,15 @@ __all__ = [
     "MinMax",
     "Parametric",
     "Platt",
+    "Positives",
+    "Setting",
     "Sigmoid",
     "Temperature",
     "anchor",
+    "fit_choices",
     "fit_without_each",
+    "plan",
     "to_base_rate",
+    "undo_undersampling",
+    "with_sensitivity",
 ]

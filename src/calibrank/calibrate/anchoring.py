@@ -7,14 +7,15 @@ grid is tried, around the biased shape and around a straight line, and the answe
 foretells the labels (their marginal likelihood, by Laplace's approximation).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import expit, logit
+from scipy.special import expit
 
 from calibrank.arrays import Floats, Numbers, column, is_binary, require, score_column
 from calibrank.basis import Quadratic
+from calibrank.calibrate.level import root, shift_for, top_tenth
 from calibrank.calibrate.logistic import SMALLEST_RISE
 from calibrank.calibrate.newton import Problem, solve
 from calibrank.errors import DataError
@@ -87,15 +88,48 @@ def to_base_rate(
     where, mass = _population(population)
     z = start.log_odds(where)
     slope = 1.0 if top_rate is None else _slope_for(z, mass, rate, top_rate)
-    shift = _shift_for(slope * z, mass, rate)
-    record = replace(start.record, door="base rate", anchoring=None)
+    shift = shift_for(slope * z, mass, rate)
+    solution = slope * np.array([start.intercept, *start.coefficients]) + shift * np.eye(len(start.covariance))[0]
+    held = [mass] if top_rate is None else [mass, top_tenth(z, mass)]
+    covariance = slope**2 * _held(start, where, slope * z + shift, held)
     return replace(
         start,
-        intercept=slope * start.intercept + shift,
-        coefficients=tuple(slope * value for value in start.coefficients),
-        covariance=tuple(tuple(slope**2 * value for value in row) for row in start.covariance),
-        record=record,
+        intercept=float(solution[0]),
+        coefficients=tuple(solution[1:].tolist()),
+        covariance=tuple(tuple(row) for row in covariance.tolist()),
+        record=replace(start.record, door="base rate", anchoring=None, base_rate=rate, sensitivity=None),
     )
+
+
+def undo_undersampling(fitted: CalibrationMap, kept: float) -> LogisticMap:
+    """A map fitted on a table that kept only a share of its negatives, moved to where all of them would put it.
+
+    The odds of such a table are 1/kept times too high: the log odds move by log(kept), exactly. This is for maps by
+    `naive` evidence; others are fitted with `weights=undersampled(labels, kept)`.
+
+    >>> from calibrank import Platt
+    >>> sampled = Platt().fit([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1])
+    >>> round(float(sampled.log_odds(0.5) - undo_undersampling(sampled, kept=0.1).log_odds(0.5)), 6)
+    2.302585
+    """
+    start = _logistic(fitted, "moved for sampled negatives")
+    if not 0 < kept <= 1:
+        raise DataError(f"kept must lie in (0, 1], got {kept}. It is the share of negatives that was kept.")
+    if start.record.evidence != "naive":
+        raise DataError(
+            f"the map to be moved must be fitted by naive evidence, got {start.record.evidence}: positives weigh more "
+            "than one there, and no shift is right. Fit again with weights=undersampled(labels, kept)."
+        )
+    return replace(start, intercept=start.intercept + float(np.log(kept)))
+
+
+def _held(start: LogisticMap, where: Floats, z: Floats, masses: list[Floats]) -> Floats:
+    """The covariance that is left when mean probabilities over each mass are known: level, and slope, give way."""
+    design = start.gradient(where)
+    known = np.array([design @ (mass * expit(z) * expit(-z)) for mass in masses])
+    free = np.array([np.eye(len(design))[0], [start.intercept, *start.coefficients]])[: len(masses)]
+    change = np.eye(len(design)) - free.T @ np.linalg.solve(known @ free.T, known)
+    return change @ np.array(start.covariance) @ change.T
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -207,7 +241,7 @@ def _average(start: LogisticMap, trials: list[_Trial], rows: int, heard: float) 
         intercept=float(mean[0]),
         coefficients=tuple(mean[1:].tolist()),
         covariance=tuple(tuple(row) for row in covariance.tolist()),
-        record=replace(start.record, door="random labels", anchoring=anchoring),
+        record=replace(start.record, door="random labels", anchoring=anchoring, base_rate=None, sensitivity=None),
     )
 
 
@@ -255,36 +289,19 @@ def _population(population: Numbers | Summary) -> tuple[Floats, Floats]:
     return scores, np.full(len(scores), 1 / len(scores))
 
 
-def _shift_for(z: Floats, mass: Floats, rate: float) -> float:
-    """The shift of log odds z that makes their mean probability the rate."""
-    return _root(
-        lambda shift: float(mass @ expit(z + shift)) - rate, logit(rate) - z.max() - 1, logit(rate) - z.min() + 1
-    )
-
-
 def _slope_for(z: Floats, mass: Floats, rate: float, top_rate: float) -> float:
     """The slope at which, with the mean at the rate, the top tenth has its rate."""
-    order = np.argsort(-z, kind="stable")
-    before = np.cumsum(mass[order]) - mass[order]
-    top = np.zeros(len(z))
-    top[order] = np.clip(0.1 - before, 0, mass[order])
-    top /= top.sum()
+    top = top_tenth(z, mass)
 
     def beyond(log_slope: float) -> float:
         steeper = np.exp(log_slope) * z / z.std()
-        return float(top @ expit(steeper + _shift_for(steeper, mass, rate))) - top_rate
+        return float(top @ expit(steeper + shift_for(steeper, mass, rate))) - top_rate
 
     flattest, steepest = -10.0, 7.0
     least, most = beyond(flattest) + top_rate, beyond(steepest) + top_rate
     if not least < top_rate < most:
         raise DataError(f"top_rate must lie between {least:.4f} and {most:.4f} at this base rate, got {top_rate}.")
-    return float(np.exp(_root(beyond, flattest, steepest)) / z.std())
-
-
-def _root(function: Callable[[float], float], low: float, high: float) -> float:
-    from scipy.optimize import brentq  # noqa: PLC0415  (takes longer to load than most fits take)
-
-    return float(brentq(function, low, high, xtol=1e-13))
+    return float(np.exp(root(beyond, flattest, steepest)) / z.std())
 
 
 def _log_size(matrix: Floats) -> float:

@@ -50,6 +50,7 @@ class Loss(StrEnum):
     naive = "naive"
     ips = "ips"
     positive_ips = "positive-ips"
+    exposed = "exposed"
 
 
 class OnBadRows(StrEnum):
@@ -79,17 +80,31 @@ def choose_columns(
     item: str | None = None,
     weight: str | None = None,
     user: str | None = None,
+    negatives_kept: float = 1.0,
 ) -> Columns:
     """Names given or known by alias; every named column must be there."""
     roles = {"propensity": propensity, "item": item, "weight": weight, "user": user}
-    named = {role: None if name is None else table.resolve(role, name) for role, name in roles.items()}
-    if loss is not Loss.naive and propensity is None and item is None:
+    named = {role: table.resolve(role, name) for role, name in roles.items() if name is not None}
+    if loss is Loss.exposed and propensity is None:
+        raise DataError(
+            "--loss exposed must have the logging policy's propensities: name their column with --propensity. "
+            "If all impressions were equally likely, say --loss naive."
+        )
+    if loss is not Loss.naive and not {"propensity", "item"} & set(named):
         raise DataError(
             f"--loss {loss} must have propensities: name their column with --propensity, or an item column with --item "
             "to guess them from popularity. To take the labels at their word, say --loss naive."
         )
-    score, label = table.resolve("score", score), table.resolve("label", label)
-    return Columns(score, label, loss.value, named["propensity"], named["item"], named["weight"], named["user"])
+    return Columns(
+        table.resolve("score", score),
+        table.resolve("label", label),
+        loss.value,
+        named.get("propensity"),
+        named.get("item"),
+        named.get("weight"),
+        named.get("user"),
+        negatives_kept,
+    )
 
 
 @contextmanager
@@ -116,6 +131,19 @@ def door_words(record: FitRecord) -> str:
     """Where a map's base rate comes from, in yellow where nothing tells it."""
     words = maps.door_words(record)
     return words if maps.is_level_known(record) else f"[yellow]{words}[/]"
+
+
+def doubt_words(record: FitRecord) -> str | None:
+    """What the log leaves open, choice by choice."""
+    doubt = record.sensitivity
+    if doubt is None:
+        return None
+    rates = f"[bold]{doubt.low_rate:.2%} to {doubt.high_rate:.2%}[/]"
+    lines = [f"Base rates this log is compatible with: {rates}. How the answer moves with what was chosen:"]
+    for choice in doubt.choices:
+        top = "no finite fit" if choice.top_rate is None else f"top tenth {choice.top_rate:.2%}"
+        lines.append(f"  {choice.name:20} mean {choice.rate:7.2%}  {top}")
+    return "\n".join(lines)
 
 
 def picture(curve: ReliabilityCurve, width: int = 40) -> str:

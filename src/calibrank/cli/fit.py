@@ -7,8 +7,8 @@ import numpy as np
 import typer
 from rich.table import Table as Grid
 
+from calibrank.calibrate import Calibrator, Setting, to_base_rate, with_sensitivity
 from calibrank.calibrate import anchor as calibrate_anchor
-from calibrank.calibrate import to_base_rate
 from calibrank.cli.console import (
     HEADLINE,
     METHODS,
@@ -26,6 +26,7 @@ from calibrank.cli.console import (
     choose_columns,
     console,
     door_words,
+    doubt_words,
     picture,
     print_json,
     reading,
@@ -33,7 +34,7 @@ from calibrank.cli.console import (
 )
 from calibrank.errors import DataError
 from calibrank.files.reading import Rules, Table
-from calibrank.files.summing import Columns, Rows, rows_of, summarize
+from calibrank.files.summing import POPULARITY, WEIGHINGS, Columns, Rows, Summed, rows_of, sum_up
 from calibrank.maps import CalibrationMap, LogisticMap
 from calibrank.metrics import reliability
 from calibrank.summary import Summary
@@ -55,6 +56,9 @@ def fit(
     base_rate: Annotated[
         float | None, typer.Option(help="The share of all pairs that is liked, if known, over TABLE's scores.")
     ] = None,
+    negatives_kept: Annotated[
+        float, typer.Option(help="The share of the rows without a positive that TABLE holds, if they were sampled.")
+    ] = 1.0,
     on_bad_rows: BadRowsOption = OnBadRows.error,
     json: JsonOption = False,
 ) -> None:
@@ -66,14 +70,16 @@ def fit(
         raise DataError("--anchor and --base-rate must not both be given: labels tell the base rate too.")
     out.parent.mkdir(parents=True, exist_ok=True)
     source, rules = Table.find(table), Rules(skip=on_bad_rows is OnBadRows.skip)
-    columns = choose_columns(source, score, label, loss, propensity, item, weight)
+    columns = choose_columns(source, score, label, loss, propensity, item, weight, negatives_kept=negatives_kept)
     with reading(source, "Reading") as progress:
-        (summary,) = summarize(source, columns, rules, progress)
+        summed = sum_up(source, columns, rules, progress)
+    summary = summed.summary
     fitted = METHODS[method.value].fit_summary(summary)
     if anchor is not None:
         fitted = _anchored(fitted, anchor, columns, rules, summary)
-    elif base_rate is not None:
-        fitted = to_base_rate(fitted, base_rate, summary)
+    else:
+        moved = fitted if base_rate is None else to_base_rate(fitted, base_rate, summary)
+        fitted = _with_doubt(moved, METHODS[method.value], summed, columns)
     fitted.save(out)
     say_skipped(rules)
     probabilities = fitted.predict(summary.scores)
@@ -87,8 +93,21 @@ def fit(
     console.print("  ".join(f"{name} [bold]{value:.4f}[/]" for name, value in values.items()))
     console.print(picture(reliability(probabilities, summary.evidence)))
     console.print(door_words(fitted.record))
+    doubt = doubt_words(fitted.record)
+    if doubt is not None:
+        console.print(doubt, highlight=False)
     console.print("[dim]Judged on the rows it was fitted on, by the same evidence. See calibrank evaluate.[/]")
     console.print(f"[bold]Saved:[/] {out}")
+
+
+def _with_doubt(fitted: CalibrationMap, method: Calibrator, summed: Summed, columns: Columns) -> CalibrationMap:
+    """With what the log leaves open, where its positives were weighed by propensities."""
+    if summed.positives is None:
+        return fitted
+    given = columns.propensity is not None
+    setting = Setting(power=1, clip=0) if given else Setting(POPULARITY.power, POPULARITY.clip)
+    weigh = WEIGHINGS[columns.loss]
+    return with_sensitivity(fitted, method, summed.summary, summed.positives, setting, weigh, scale_known=given)
 
 
 def _anchored(fitted: CalibrationMap, name: str, columns: Columns, rules: Rules, summary: Summary) -> CalibrationMap:

@@ -1,7 +1,7 @@
 """From a table on disk to summaries, in one pass and in bounded memory."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,12 +9,21 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from calibrank.arrays import Floats
+from calibrank.calibrate import Positives
 from calibrank.errors import DataError
 from calibrank.files.reading import Batch, Progress, Rules, Table, arrow, indices_of
 from calibrank.propensity import Popularity
 from calibrank.summary import Summary, SummaryBuilder
 from calibrank.tables import homes_of
-from calibrank.weighting import Evidence, ips, naive, positive_ips
+from calibrank.weighting import Evidence, exposed, ips, naive, positive_ips, undersampled
+
+WEIGHINGS: dict[str, Callable[..., Evidence]] = {
+    "naive": naive,
+    "ips": ips,
+    "positive-ips": positive_ips,
+    "exposed": exposed,
+}
+"""Losses by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +37,8 @@ class Columns:
     item: str | None = None
     weight: str | None = None
     user: str | None = None
+    negatives_kept: float = 1.0
+    """The share of rows without a positive that is in the table."""
     score_is: str = "score"
     """Which rule the score column obeys: that of scores, or of probabilities where these are judged."""
     others: tuple[str, ...] = ()
@@ -98,11 +109,31 @@ def rows_of(table: Table, columns: Columns, rules: Rules, progress: Progress | N
             yield rows
 
 
+@dataclass(frozen=True, slots=True)
+class Summed:
+    """A whole table's summary, and its positives with their exposure where propensities can be varied."""
+
+    summary: Summary
+    positives: Positives | None
+
+
 def summarize(
     table: Table, columns: Columns, rules: Rules, progress: Progress | None = None, parts: int = 1
 ) -> list[Summary]:
     """Summaries of a table; with `parts`, one for each share of the users (rows, where there are none)."""
-    builders = [_Builder(columns) for _ in range(parts)]
+    return [builder.summary() for builder in _read(table, columns, rules, progress, parts)]
+
+
+def sum_up(table: Table, columns: Columns, rules: Rules, progress: Progress | None = None) -> Summed:
+    """One summary of a table, with the positives behind it."""
+    (builder,) = _read(table, columns, rules, progress, 1, keep=True)
+    return Summed(builder.summary(), builder.positives)
+
+
+def _read(
+    table: Table, columns: Columns, rules: Rules, progress: Progress | None, parts: int, *, keep: bool = False
+) -> list["_Builder"]:
+    builders = [_Builder(columns, keep=keep) for _ in range(parts)]
     seen = 0
     for rows in rows_of(table, columns, rules, progress):
         homes = None if parts == 1 else buckets_of(rows, seen, parts)
@@ -116,8 +147,10 @@ def summarize(
     if any(builder.empty for builder in builders):
         raise DataError(f"{table.name} must have users enough for {parts} folds, got one without any. Ask for fewer.")
     guessed = columns.item is not None and columns.propensity is None and columns.loss != "naive"
-    propensity = _popularity(builders) if guessed else None
-    return [builder.finish(propensity) for builder in builders]
+    exposure = _exposure(builders) if guessed else None
+    for builder in builders:
+        builder.finish(exposure)
+    return builders
 
 
 def buckets_of(rows: Rows, first: int, buckets: int) -> npt.NDArray[np.intp]:
@@ -131,51 +164,66 @@ def buckets_of(rows: Rows, first: int, buckets: int) -> npt.NDArray[np.intp]:
 class _Builder:
     """A summary being built; positives wait where their propensity needs the whole table's popularity."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: Columns, *, keep: bool) -> None:
         self.columns = columns
+        self.keep = keep
         self.builder = SummaryBuilder()
         self.waiting: list[Rows] = []
+        self.positives: Positives | None = None
         self.empty = True
 
     def add(self, rows: Rows) -> None:
         self.empty = False
-        total = np.broadcast_to(np.float64(1), len(rows.scores)) if rows.weights is None else rows.weights
         if self.columns.loss == "naive":
+            total = np.broadcast_to(np.float64(1), len(rows.scores)) if rows.weights is None else rows.weights
             positive = rows.labels if rows.weights is None else rows.labels * rows.weights
             self.builder.update(rows.scores, Evidence.trusted(positive, total, "naive"))
-        elif rows.propensity is not None:
-            self.builder.update(rows.scores, self._evidence(rows, rows.propensity))
-        else:
-            liked = np.flatnonzero(rows.labels != 0)
-            self.waiting.append(rows.take(liked))
+            return
+        guessed = rows.propensity is None
+        if guessed or (self.keep and self.columns.loss != "exposed"):
+            self.waiting.append(rows.take(np.flatnonzero(rows.labels != 0)))
+        if guessed:
+            total = np.broadcast_to(np.float64(1), len(rows.scores)) if rows.weights is None else rows.weights
             nothing = np.broadcast_to(np.float64(0), len(rows.scores))
             self.builder.update(rows.scores, Evidence.trusted(nothing, total, self.columns.loss.replace("-", "_")))
+        else:
+            self.builder.update(rows.scores, self._evidence(rows, rows.propensity))
 
-    def finish(self, propensity: dict[object, float] | None) -> Summary:
-        if propensity is not None and any(len(rows.scores) for rows in self.waiting):
-            rows = Rows.joined(self.waiting)
+    def finish(self, exposure: dict[object, float] | None) -> None:
+        """With every item's exposure known, weigh the positives that waited for it."""
+        if not any(len(rows.scores) for rows in self.waiting):
+            return
+        rows = Rows.joined(self.waiting)
+        each = rows.propensity
+        if exposure is not None:
             encoded = pa.chunked_array([part.items for part in self.waiting]).combine_chunks().dictionary_encode()
-            by_item = np.array([propensity[item] for item in encoded.dictionary.to_pylist()])
-            each = by_item[indices_of(encoded)]
+            each = np.array([exposure[item] for item in encoded.dictionary.to_pylist()])[indices_of(encoded)]
             counted = naive(np.zeros_like(each), weights=rows.weights)
-            self.builder.correct(rows.scores, self._evidence(rows, each), counted)
+            self.builder.correct(rows.scores, self._evidence(rows, POPULARITY.of_exposure(each)), counted)
+        weights = np.ones(len(rows.scores)) if rows.weights is None else rows.weights
+        if self.keep and each is not None:
+            self.positives = Positives(rows.scores, each, weights)
+
+    def summary(self) -> Summary:
         return self.builder.summary()
 
-    def _evidence(self, rows: Rows, propensity: Floats) -> Evidence:
-        return {"ips": ips, "positive-ips": positive_ips}[self.columns.loss](
-            rows.labels, propensity, weights=rows.weights
-        )
+    def _evidence(self, rows: Rows, propensity: Floats | None) -> Evidence:
+        return WEIGHINGS[self.columns.loss](rows.labels, propensity, weights=rows.weights)
 
 
-def _popularity(builders: list[_Builder]) -> dict[object, float]:
-    """Each item's propensity from its positives in the whole table."""
+POPULARITY = Popularity()
+"""How items' exposures become propensities, where no column tells them."""
+
+
+def _exposure(builders: list[_Builder]) -> dict[object, float]:
+    """Each item's share of the highest number of positives, in the whole table."""
     waiting = [rows.items for builder in builders for rows in builder.waiting if rows.items is not None]
     counted = pa.chunked_array(waiting).value_counts()
     items = counted.field("values").to_pylist()
     counts = np.array(counted.field("counts").to_pylist())
     if not items:
         raise DataError("labels must hold a positive to tell popularity, got none.")
-    return dict(zip(items, Popularity().of_counts(counts).tolist(), strict=True))
+    return dict(zip(items, (counts / counts.max()).tolist(), strict=True))
 
 
 def _rows(batch: Batch, columns: Columns) -> Rows:
@@ -189,4 +237,11 @@ def _rows(batch: Batch, columns: Columns) -> Rows:
     scores = scores if scores.dtype.kind == "f" else scores.astype(np.float64)
     weights, propensity = numbers(columns.weight), numbers(columns.propensity)
     others = tuple(batch.ids(name) for name in columns.others)
-    return Rows(scores, labels, propensity, weights, ids(columns.item), ids(columns.user), others)
+    rows = Rows(scores, labels, propensity, weights, ids(columns.item), ids(columns.user), others)
+    return rows if columns.negatives_kept == 1 else _standing_for_all(rows, columns.negatives_kept)
+
+
+def _standing_for_all(rows: Rows, kept: float) -> Rows:
+    """Rows with the negatives weighing as many as they were drawn from; bad labels are dealt with later."""
+    more = undersampled(rows.labels == 1, kept)
+    return replace(rows, weights=more if rows.weights is None else rows.weights * more)

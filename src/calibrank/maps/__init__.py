@@ -1,7 +1,8 @@
 """Calibration maps: the few immutable results that every calibrator gives and every exporter takes."""
 
-from calibrank.maps.calibration_map import Anchoring, CalibrationMap, FitRecord, Interval
+from calibrank.maps.calibration_map import CalibrationMap, Interval
 from calibrank.maps.logistic import LogisticMap
+from calibrank.maps.record import Anchoring, Choice, FitRecord, Sensitivity
 from calibrank.maps.rescale import RescaleMap
 from calibrank.maps.saved import load
 from calibrank.maps.step import StepMap
@@ -10,10 +11,12 @@ from calibrank.maps.words import door_words, is_level_known
 __all__ = [
     "Anchoring",
     "CalibrationMap",
+    "Choice",
     "FitRecord",
     "Interval",
     "LogisticMap",
     "RescaleMap",
+    "Sensitivity",
     "StepMap",
     "door_words",
     "is_level_known",

@@ -3,7 +3,7 @@
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from calibrank.arrays import Floats, Numbers, floats, require_scores
-from calibrank.documents import Fields, seal, write_whole
+from calibrank.documents import seal, write_whole
 from calibrank.errors import DataError
+from calibrank.maps.card import card
 from calibrank.maps.expressions import transform
+from calibrank.maps.record import FitRecord
 
 if TYPE_CHECKING:
     import narwhals as nw
@@ -28,70 +30,6 @@ class Interval(NamedTuple):
 
     low: Floats
     high: Floats
-
-
-@dataclass(frozen=True, slots=True)
-class Anchoring:
-    """Labels of randomly shown pairs: how many, what they are worth, and their share in level, slope and bend."""
-
-    labels: int
-    worth: float
-    level: float
-    slope: float
-    bend: float
-
-    @classmethod
-    def read(cls, fields: Fields) -> "Anchoring":
-        """Rebuild from a saved map."""
-        fields.only(*cls.__slots__)
-        shares = (fields.number(name) for name in ("worth", "level", "slope", "bend"))
-        return cls(fields.count("labels"), *shares)
-
-
-DOORS = ("none", "random labels", "base rate")
-"""Where a map's base rate comes from."""
-
-
-@dataclass(frozen=True, slots=True)
-class FitRecord:
-    """What a map was fitted on and how well the fit was solved; saved with it."""
-
-    evidence: str
-    rows: int
-    positive: float
-    total: float
-    exact: bool
-    loss: float | None = None
-    residual: float | None = None
-    iterations: int = 0
-    at_floor: tuple[str, ...] = ()
-    door: str = "none"
-    anchoring: Anchoring | None = None
-
-    @classmethod
-    def read(cls, fields: Fields) -> "FitRecord":
-        """Rebuild a record from a saved map."""
-        fields.only(*cls.__slots__)
-        return cls(
-            evidence=fields.text("evidence"),
-            rows=fields.count("rows"),
-            positive=fields.number("positive"),
-            total=fields.number("total"),
-            exact=fields.flag("exact"),
-            loss=fields.optional("loss"),
-            residual=fields.optional("residual"),
-            iterations=fields.count("iterations"),
-            at_floor=tuple(fields.texts("at_floor")),
-            door=_door(fields),
-            anchoring=None if fields.values.get("anchoring") is None else Anchoring.read(fields.child("anchoring")),
-        )
-
-
-def _door(fields: Fields) -> str:
-    door = fields.text("door")
-    if door not in DOORS:
-        raise DataError(f"{fields.where}, door must be one of {', '.join(DOORS)}, got {door!r}.")
-    return door
 
 
 class CalibrationMap(ABC):
@@ -121,6 +59,20 @@ class CalibrationMap(ABC):
         high = blockwise(lambda block: self._ends(block, level)[1], scores)
         return Interval(low, high)
 
+    def band(self, scores: Numbers) -> Interval:
+        """Where the probability may lie for all the log can tell: needs a fit that varied its choices.
+
+        Unlike `interval`, this is not about sampling: no amount of the same log would make it narrower.
+        """
+        sensitivity = self.record.sensitivity
+        if sensitivity is None:
+            raise DataError(
+                f"a band must come from choices that were varied, got a {self.method} map without any. "
+                "Fit with fit_choices, or with calibrank fit."
+            )
+        low = blockwise(lambda block: sensitivity.ends(block)[0], scores)
+        return Interval(low, blockwise(lambda block: sensitivity.ends(block)[1], scores))
+
     def transform(self, frame: Any, *, score: str = "score", to: str = "probability") -> Any:
         """Add a column of probabilities to a dataframe of any kind; a lazy one stays lazy.
 
@@ -136,9 +88,29 @@ class CalibrationMap(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """The map as plain data, as `save` writes it."""
-        record = {**asdict(self.record), "at_floor": list(self.record.at_floor)}
+        record = _lists(asdict(self.record))
         head = {"format": FORMAT, "version": VERSION, "kind": self.kind, "method": self.method}
         return {**head, "map": self._content(), "record": record}
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: method, parameters, where the base rate comes from, and the curve."""
+        scores = np.linspace(*self.span, 61)
+        return card(self.method, self.shape, self.numbers, self.record, scores, self.predict(scores))
+
+    @property
+    def numbers(self) -> dict[str, tuple[float, float]]:
+        """Parameters with their standard errors, where the map has a few."""
+        return {}
+
+    @property
+    @abstractmethod
+    def span(self) -> tuple[float, float]:
+        """Scores between which the map does its work."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> str:
+        """What the map is, in a sentence."""
 
     @abstractmethod
     def expression(self, score: "nw.Expr") -> "nw.Expr":
@@ -155,6 +127,13 @@ class CalibrationMap(ABC):
 
     @abstractmethod
     def _content(self) -> dict[str, Any]: ...
+
+
+def _lists(value: Any) -> Any:
+    """Tuples as lists, all the way down, as JSON reads them back: a seal must not depend on which."""
+    if isinstance(value, dict):
+        return {name: _lists(inner) for name, inner in value.items()}
+    return [_lists(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def blockwise(

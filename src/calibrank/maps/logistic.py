@@ -10,8 +10,9 @@ from calibrank.arrays import Floats, Numbers, floats
 from calibrank.basis import Basis, Linear, Log, LogQuadratic, NumpyOps, Ops, Quadratic, Softplus
 from calibrank.documents import Fields
 from calibrank.errors import DataError, MissingExtra
-from calibrank.maps.calibration_map import CalibrationMap, FitRecord, Interval, blockwise
+from calibrank.maps.calibration_map import CalibrationMap, Interval, blockwise
 from calibrank.maps.expressions import NarwhalsOps, sigmoid
+from calibrank.maps.record import FitRecord
 from calibrank.pooling import worth_compiling
 from calibrank.threads import in_threads, shares
 
@@ -68,6 +69,19 @@ class LogisticMap(CalibrationMap):
         natural = self.basis.natural(self.low, self.high)
         variances = np.diag(natural @ np.array(self.covariance) @ natural.T)
         return dict(zip(self.basis.parameters, np.sqrt(np.maximum(variances, 0)).tolist(), strict=True))
+
+    @property
+    def numbers(self) -> dict[str, tuple[float, float]]:
+        errors = self.errors
+        return {name: (value, errors[name]) for name, value in self.parameters.items()}
+
+    @property
+    def span(self) -> tuple[float, float]:
+        return self.low, self.high
+
+    @property
+    def shape(self) -> str:
+        return f"Log odds {self.basis.name} in the score on {self.low:.4g} to {self.high:.4g}, straight lines beyond."
 
     def log_odds_on(self, score: Any, ops: Ops) -> Any:
         """The log odds as an expression of any target that offers `Ops`."""

@@ -9,7 +9,8 @@ from scipy.special import logit
 from calibrank.arrays import Floats
 from calibrank.documents import Fields
 from calibrank.errors import DataError
-from calibrank.maps.calibration_map import CalibrationMap, FitRecord, Interval
+from calibrank.maps.calibration_map import CalibrationMap, Interval
+from calibrank.maps.record import FitRecord
 
 if TYPE_CHECKING:
     import narwhals as nw
@@ -29,6 +30,14 @@ class RescaleMap(CalibrationMap):
     def __post_init__(self) -> None:
         if not self.low < self.high:
             raise DataError(f"low must be below high, got {self.low} and {self.high}.")
+
+    @property
+    def span(self) -> tuple[float, float]:
+        return self.low, self.high
+
+    @property
+    def shape(self) -> str:
+        return f"A straight line from 0 at {self.low:.4g} to 1 at {self.high:.4g}: no calibration."
 
     def expression(self, score: "nw.Expr") -> "nw.Expr":
         return ((score - self.low) / (self.high - self.low)).clip(lower_bound=0.0, upper_bound=1.0)

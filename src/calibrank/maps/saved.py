@@ -5,8 +5,9 @@ from pathlib import Path
 
 from calibrank.documents import Fields, seal
 from calibrank.errors import DataError
-from calibrank.maps.calibration_map import FORMAT, VERSION, CalibrationMap, FitRecord
+from calibrank.maps.calibration_map import FORMAT, VERSION, CalibrationMap
 from calibrank.maps.logistic import LogisticMap
+from calibrank.maps.record import FitRecord
 from calibrank.maps.rescale import RescaleMap
 from calibrank.maps.step import StepMap
 

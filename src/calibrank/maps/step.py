@@ -10,8 +10,9 @@ from scipy.special import betaincinv, logit
 from calibrank.arrays import Floats
 from calibrank.documents import Fields
 from calibrank.errors import DataError
-from calibrank.maps.calibration_map import CalibrationMap, FitRecord, Interval
+from calibrank.maps.calibration_map import CalibrationMap, Interval
 from calibrank.maps.expressions import steps
+from calibrank.maps.record import FitRecord
 
 if TYPE_CHECKING:
     import narwhals as nw
@@ -44,6 +45,16 @@ class StepMap(CalibrationMap):
             raise DataError(f"values must lie in [0, 1], got {min(self.values)} to {max(self.values)}.")
         if min(self.effective) < 0:
             raise DataError(f"effective must not be negative, got {min(self.effective)}.")
+
+    @property
+    def span(self) -> tuple[float, float]:
+        edges = self.edges or (0.0, 1.0)
+        margin = (edges[-1] - edges[0]) / 10 or 1.0
+        return edges[0] - margin, edges[-1] + margin
+
+    @property
+    def shape(self) -> str:
+        return f"{len(self.values):,} steps, from {min(self.values):.4f} to {max(self.values):.4f}."
 
     def _steps(self, scores: Floats) -> np.ndarray[tuple[int, ...], np.dtype[np.intp]]:
         return np.searchsorted(np.array(self.edges), scores, side="right")

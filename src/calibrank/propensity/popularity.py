@@ -39,7 +39,11 @@ class Popularity:
 
     def of_counts(self, counts: npt.NDArray[np.integer[Any]]) -> Floats:
         """Propensities of items from their numbers of positives."""
-        return np.maximum((counts / counts.max()) ** self.power, self.clip)
+        return self.of_exposure(counts / counts.max())
+
+    def of_exposure(self, exposure: Floats) -> Floats:
+        """Propensities from counts relative to the highest."""
+        return np.maximum(exposure**self.power, self.clip)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from calibrank.report.headline import door, sentences, unknowns, verdict
 from calibrank.report.judging import HISTOGRAM, LOGITS, Judge, every_method
 from calibrank.report.ledger import Ledger
 from calibrank.report.segments import segment_tables
-from calibrank.report.shapes import map_curves, parameters, score_shapes
+from calibrank.report.shapes import doubt, map_curves, parameters, score_shapes
 from calibrank.report.thresholds import threshold_table
 
 BEFORE = "MinMax"
@@ -27,12 +27,13 @@ def contents(ledger: Ledger, given: CalibrationMap | None, about: dict[str, Any]
     methods = [judge.describe(method) for method in judged]
     before = next(method for method in methods if method["name"] == BEFORE)
     probabilities = main.fitted.predict(ledger.scores)
+    curves = map_curves(ledger, judged)
     users = None if ledger.users is None else ledger.users.codes
     return {
         "about": about,
         "headline": {
             "sentences": sentences(ledger, main.probabilities, judge.clusters),
-            "verdict": verdict(methods[0], before, weighted=ledger.evidence.kind != "naive"),
+            "verdict": verdict(methods[0], before, weighted=ledger.weighted),
             "door": door(main.fitted),
             "unknown": unknowns(ledger, main.fitted, given=given is not None),
             "how": _how(ledger, given),
@@ -45,8 +46,9 @@ def contents(ledger: Ledger, given: CalibrationMap | None, about: dict[str, Any]
         "better": BETTER,
         "histogram": {"bins": HISTOGRAM, "logits": LOGITS},
         "scores": score_shapes(ledger, main.fitted, judge.clusters),
-        "maps": map_curves(ledger, judged),
+        "maps": curves,
         "parameters": parameters(main.fitted),
+        "doubt": doubt(main.fitted, curves["scores"]),
         "threshold": None if users is None else threshold_table(probabilities, ledger.evidence, users),
         "explorer": sample_users(ledger, probabilities),
         "segments": segment_tables(ledger, main.probabilities, judge.clusters),

@@ -4,13 +4,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from calibrank.arrays import Floats
 from calibrank.errors import DataError
 from calibrank.files.reading import Progress, Rules, Table, indices_of
-from calibrank.files.summing import Columns, Rows, buckets_of, rows_of
-from calibrank.report.ledger import Coded, Codes, Ledger, evidence_of, segment_column
+from calibrank.files.summing import WEIGHINGS, Columns, Rows, buckets_of, rows_of
+from calibrank.propensity import Popularity
+from calibrank.report.ledger import Coded, Codes, Ledger, segment_column
+from calibrank.weighting import Evidence, naive
 
 MOST_ROWS = 20_000_000
 """Beyond this many rows, those of a random share of users are kept, and that is said."""
@@ -58,11 +60,25 @@ class _Kept:
         labels = whole.labels.astype(np.float64)
         users = None if columns.user is None else _coded([rows.users for rows in batches])
         items = None if columns.item is None else _coded([rows.items for rows in batches])
-        evidence = evidence_of(columns.loss, labels, whole.propensity, items, whole.weights)
+        evidence = _evidence(columns.loss, labels, whole.propensity, items, whole.weights)
         guess = columns.loss != "naive" and columns.propensity is None
         others = zip(*(rows.others for rows in batches), strict=True)
         segments = {n: _segment(n, list(parts)) for n, parts in zip(columns.others, others, strict=False)}
         return Ledger(whole.scores.astype(np.float64), labels, evidence, users, items, segments, self.seen, guess)
+
+
+def _evidence(
+    loss: str, labels: Floats, propensity: Floats | None, items: Coded | None, weights: Floats | None
+) -> Evidence:
+    """Labels as evidence; without propensities, these are guessed from the popularity of items."""
+    if loss == "naive":
+        return naive(labels, weights=weights)
+    if propensity is None:
+        if items is None or not labels.any():
+            raise DataError("propensities must be given, or guessed from items that someone liked, got neither.")
+        liked = np.bincount(items.codes[labels == 1], minlength=len(items.names))
+        propensity = Popularity().of_counts(liked)[items.codes]
+    return WEIGHINGS[loss](labels, propensity, weights=weights)
 
 
 def _coded(parts: list[Any]) -> Coded:
@@ -73,7 +89,7 @@ def _coded(parts: list[Any]) -> Coded:
     return Coded(indices_of(encoded).astype(np.intp), names)
 
 
-def _segment(name: str, parts: list[Any]) -> Coded | npt.NDArray[np.floating[Any]]:
+def _segment(name: str, parts: list[Any]) -> Coded | Floats:
     whole = pa.chunked_array(parts)
     if pa.types.is_floating(whole.type) or pa.types.is_integer(whole.type):
         numbers = np.array(whole.cast(pa.float64()).fill_null(np.nan).to_pylist())

@@ -101,6 +101,11 @@ def unknowns(ledger: Ledger, fitted: CalibrationMap, *, given: bool) -> list[str
             "Labels were taken at their word in judging. If the pairs were not shown at random, the share liked among "
             "all pairs is not known, and neither is how well the probabilities fit them."
         )
+    elif ledger.evidence.kind == "exposed":
+        found.append(
+            "Observed shares are those of impressions weighed by the policy that chose them: right for all pairs that "
+            "it could have shown, and unknown for pairs that it never would."
+        )
     else:
         source = "guessed from the popularity of items" if ledger.guessed else "given"
         found.append(

@@ -9,17 +9,15 @@ import numpy.typing as npt
 
 from calibrank.arrays import Floats, IdsLike, Numbers, column, ids, score_column
 from calibrank.errors import DataError
-from calibrank.propensity import Popularity
 from calibrank.summary import Summary
 from calibrank.tables import homes_of
-from calibrank.weighting import Evidence, ips, naive, positive_ips
+from calibrank.weighting import Evidence, ips, naive
 
 Codes = npt.NDArray[np.intp]
 
 FOLDS = 5
 GROUPS = 2048
 """Users fall into this many groups at most, which are what is resampled."""
-_LOSSES = {"ips": ips, "positive-ips": positive_ips}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,6 +66,11 @@ class Ledger:
         """Whether the table holds rows that are not here."""
         return self.rows_in_table > len(self)
 
+    @property
+    def weighted(self) -> bool:
+        """Whether propensities of unseen pairs set the level of what is observed: it is not identified then."""
+        return self.evidence.kind not in ("naive", "exposed")
+
     def parts(self) -> list[Summary]:
         """A summary of each fold."""
         folds = range(int(self.folds.max()) + 1)
@@ -113,20 +116,6 @@ def make_ledger(
     what = None if items is None else Coded.of("items", items, rows)
     cuts = {name: segment_column(name, np.asarray(values), rows) for name, values in (segments or {}).items()}
     return Ledger(scores, plain, evidence, whom, what, cuts, rows)
-
-
-def evidence_of(
-    loss: str, labels: Floats, propensity: Floats | None, items: Coded | None, weights: Floats | None
-) -> Evidence:
-    """Labels as evidence; without propensities, these are guessed from the popularity of items."""
-    if loss == "naive":
-        return naive(labels, weights=weights)
-    if propensity is None:
-        if items is None or not labels.any():
-            raise DataError("propensities must be given, or guessed from items that someone liked, got neither.")
-        liked = np.bincount(items.codes[labels == 1], minlength=len(items.names))
-        propensity = Popularity().of_counts(liked)[items.codes]
-    return _LOSSES[loss](labels, propensity, weights=weights)
 
 
 def segment_column(name: str, values: npt.NDArray[Any], rows: int) -> Coded | Floats:

@@ -19,6 +19,7 @@ from calibrank.weighting import Evidence
 _LOSS_WORDS = {
     "naive": "labels at their word",
     "ips": "labels over propensities (inverse propensity)",
+    "exposed": "impressions over the policy's propensities",
     "positive_ips": "positives reweighted by propensity",
 }
 

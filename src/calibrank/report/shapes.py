@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from calibrank.arrays import Floats, add_up
-from calibrank.maps import CalibrationMap, LogisticMap, RescaleMap, StepMap
+from calibrank.maps import CalibrationMap
 from calibrank.report.judging import Judged
 from calibrank.report.ledger import Ledger
 from calibrank.report.resampling import Clusters
@@ -55,24 +55,30 @@ def map_curves(ledger: Ledger, methods: list[Judged]) -> dict[str, Any]:
 def parameters(fitted: CalibrationMap) -> dict[str, Any]:
     """What there is to know of a map: its shape in words, its numbers, what it was fitted on."""
     record = fitted.record
-    about: dict[str, Any] = {
+    held = " Held up by the rule that a higher score never gets a lower probability." if record.at_floor else ""
+    return {
         "method": fitted.method,
         "rows": record.rows,
         "evidence": record.evidence,
         "rate": record.positive / record.total,
-        "numbers": [],
+        "shape": fitted.shape + held,
+        "numbers": [[name, value, error] for name, (value, error) in fitted.numbers.items()],
     }
-    if isinstance(fitted, LogisticMap):
-        errors = fitted.errors
-        about["numbers"] = [[name, value, errors[name]] for name, value in fitted.parameters.items()]
-        about["shape"] = f"Log odds {fitted.basis.name} in the score, on {fitted.low:.4g} to {fitted.high:.4g}."
-        if record.at_floor:
-            about["shape"] += " Held up by the rule that a higher score never gets a lower probability."
-    elif isinstance(fitted, StepMap):
-        about["shape"] = f"{len(fitted.values):,} steps from {min(fitted.values):.4f} to {max(fitted.values):.4f}."
-    elif isinstance(fitted, RescaleMap):
-        about["shape"] = f"A straight line from 0 at {fitted.low:.4g} to 1 at {fitted.high:.4g}: nothing is learned."
-    return about
+
+
+def doubt(fitted: CalibrationMap, scores: Floats) -> dict[str, Any] | None:
+    """What a biased log leaves open, where the fit has varied its choices."""
+    open_ = fitted.record.sensitivity
+    if open_ is None:
+        return None
+    low, high = fitted.band(scores)
+    return {
+        "low_rate": open_.low_rate,
+        "high_rate": open_.high_rate,
+        "choices": [[choice.name, choice.rate, choice.top_rate] for choice in open_.choices],
+        "low": low,
+        "high": high,
+    }
 
 
 def _ends(ledger: Ledger) -> tuple[float, float]:

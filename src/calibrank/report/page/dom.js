@@ -48,8 +48,11 @@ function showTip(x, y, ...lines) {
   tip.style.top = `${Math.max(8, below ? y + 18 : y - box.height - 10)}px`;
 }
 
+let follow = null; // a focused element whose explanation is shown: it stays shown while the page scrolls to it
+
 function hideTip() {
   tip.hidden = true;
+  follow = null;
 }
 
 function explain(node, text) {
@@ -58,7 +61,10 @@ function explain(node, text) {
     showTip(box.left, box.bottom - 8, text);
   };
   node.addEventListener("pointerenter", show);
-  node.addEventListener("focus", show);
+  node.addEventListener("focus", () => {
+    show();
+    follow = show;
+  });
   node.addEventListener("pointerleave", hideTip);
   node.addEventListener("blur", hideTip);
   return node;
@@ -67,7 +73,7 @@ function explain(node, text) {
 addEventListener("keydown", (event) => {
   if (event.key === "Escape") hideTip();
 });
-addEventListener("scroll", hideTip, { passive: true });
+addEventListener("scroll", () => (follow ? follow() : hideTip()), { passive: true });
 
 // ----- pieces that sections share -----
 const sections = [];

@@ -4,6 +4,7 @@ function drawReliability() {
   const state = { after: data.main, before: data.before, axes: "linear", binning: "mass", zoom: "data" };
 
   function domain(curves) {
+    if (state.axes === "logit" && state.zoom === "all") return [0.0005, 0.9995];
     if (state.axes === "logit") {
       const least = Math.min(...curves.flatMap((curve) => curve.predicted.filter((value) => value > 0)));
       const most = Math.max(...curves.flatMap((curve) => curve.predicted.filter((value) => value < 1)));

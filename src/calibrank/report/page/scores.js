@@ -33,11 +33,15 @@ function drawScores() {
     const x = linear(low, high, left, width - 10);
     const seen = shape.observed.value.map((value, at) => ({ value, at })).filter(({ value, at }) => !missing(value) && shape.rows[at] >= 20);
     const isLogit = state.axes === "logit";
-    const top1 = Math.min(1, 1.05 * Math.max(...curve.high, ...seen.map(({ value }) => value)));
+    const open = data.doubt && state.method === data.main ? data.doubt.high : [];
+    const top1 = Math.min(1, 1.05 * Math.max(...curve.high, ...open, ...seen.map(({ value }) => value)));
     const y = isLogit ? logitScale(0.001, 0.999, top + height, top) : linear(0, Math.max(top1, 0.01), top + height, top);
     const held = (value) => y(Math.min(Math.max(value, y.domain[0]), y.domain[1]));
     chart.append(axisY(y, left, width - 10, percent, "probability"));
     chart.append(band(scores.map((score, at) => [x(score), held(curve.high[at])]), scores.map((score, at) => [x(score), held(curve.low[at])]), "after"));
+    if (data.doubt && state.method === data.main) {
+      chart.append(band(scores.map((score, at) => [x(score), held(data.doubt.high[at])]), scores.map((score, at) => [x(score), held(data.doubt.low[at])]), "doubt"));
+    }
     for (const { value, at } of seen) {
       const px = x(middles[at]);
       chart.append(svg("line", { x1: px, x2: px, y1: held(shape.observed.low[at]), y2: held(shape.observed.high[at]), class: "whisker" }));
@@ -84,6 +88,13 @@ function drawScores() {
       ? table(["parameter", "value", "standard error"], about.numbers.map(([name, value, error]) => [name, Number(value.toPrecision(6)).toString(), Number(error.toPrecision(2)).toString()]), "Parameters in score units", "short")
       : null,
   ];
+  if (data.doubt) {
+    const rows = data.doubt.choices.map(([name, rate, top]) => [name, percent(rate), missing(top) ? "no finite fit" : percent(top)]);
+    facts.push(
+      el("p", { id: "doubt" }, `Base rates this log is compatible with: ${percent(data.doubt.low_rate)} to ${percent(data.doubt.high_rate)}. How the answer moves with what was chosen:`),
+      table(["choice", "mean preference", "of the top tenth"], rows, "Choices that the log cannot settle", "short"),
+    );
+  }
   section(
     "scores",
     "Scores and the map",
@@ -96,7 +107,7 @@ function drawScores() {
         el("div", { class: "controls" },
           choose("Map", Object.keys(data.maps.curves).map((name) => [name, name]), state.method, change("method", maps)),
           switches("Axis", [["linear", "linear"], ["logit", "logit"]], state.axes, change("axes", maps))),
-        key([["after", "map, with 95 % interval"], ["seen", "share liked"]]),
+        key([["after", "map, with 95 % interval"], ["seen", "share liked"]].concat(data.doubt ? [["doubt", "what the log leaves open"]] : [])),
         maps)),
     el("div", { class: "facts", id: "parameters" }, facts),
   );

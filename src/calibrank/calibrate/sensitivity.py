@@ -1,0 +1,257 @@
+"""The third door, neither labels nor a rate: fit, and say what the log leaves open.
+
+Propensities from popularity are relative: the most exposed item gets 1 by decree. If every propensity were really c
+times as large, c below 1, all probabilities would be 1/c times as large, and the log would look the same. Two things
+bound c: no propensity exceeds 1, so c is at most 1; no probability exceeds 1, so c is at least the preference seen
+among the highest scores. Power, clip and the number of negatives are choices too: each is varied, and the band holds
+them all.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import expit, logit
+
+from calibrank.arrays import Floats, Numbers, add_up, column, is_binary, require, score_column
+from calibrank.calibrate.calibrator import Calibrator
+from calibrank.calibrate.level import shift_for, top_tenth
+from calibrank.errors import CalibrankError, DataError, FlatMapWarning
+from calibrank.maps import CalibrationMap, Choice, Sensitivity
+from calibrank.summary import Summary
+from calibrank.weighting import Evidence, ips, is_usable
+
+_GROUPS = 2_000  # of scores: enough for a band
+_POSITIVES = 200_000  # varied at most, evenly chosen
+_BANDS = 20  # in which the highest preference is looked for
+_SURE = 1e-6  # the band's probabilities stay this far from 0 and 1
+_SHARES = np.concatenate([[0.0, 0.002], np.linspace(0.01, 0.99, 29), [0.998, 1.0]])
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How a relative exposure becomes a propensity, and how many of the unobserved pairs count."""
+
+    power: float = 0.5
+    clip: float = 0.1
+    negatives: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.power < np.inf and 0 <= self.clip <= 1 and 0 < self.negatives < np.inf):
+            raise DataError(f"a setting must have power 0 or more, clip in [0, 1] and some negatives, got {self}.")
+
+    def propensity(self, exposure: Floats) -> Floats:
+        """P(observed) by this setting."""
+        return np.maximum(exposure**self.power, self.clip)
+
+    def others(self) -> Iterator[tuple[str, "Setting"]]:
+        """What else might have been chosen, with a name."""
+        if self.clip == 0:  # propensities that are known may still rest on a few rare positives
+            for clip in (0.05, 0.1):
+                yield f"clip {clip:g}", replace(self, clip=clip)
+        else:
+            for factor in (0.5, 1.5, 2.0):
+                yield f"power {self.power * factor:g}", replace(self, power=self.power * factor)
+            for clip in (self.clip / 2, min(self.clip * 2, 1.0)):
+                yield f"clip {clip:g}", replace(self, clip=clip)
+        yield "half the negatives", replace(self, negatives=self.negatives / 2)
+        yield "twice the negatives", replace(self, negatives=self.negatives * 2)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Positives:
+    """The observed pairs of a log: all that a choice of propensities changes."""
+
+    scores: Floats
+    exposure: Floats
+    weights: Floats
+
+    def some(self) -> "Positives":
+        """Not too many of them, standing for all."""
+        step = -(-len(self.scores) // _POSITIVES)
+        return Positives(self.scores[::step], self.exposure[::step], self.weights[::step] * step) if step > 1 else self
+
+
+Weigh = Callable[..., Evidence]
+
+
+def fit_choices(
+    calibrator: Calibrator,
+    scores: Numbers,
+    labels: Numbers,
+    exposure: Numbers,
+    setting: Setting = Setting(),  # noqa: B008  (frozen)
+    *,
+    scale_known: bool = False,
+) -> CalibrationMap:
+    """Fit by `ips`, and attach to the map what the log cannot tell: `record.sensitivity` and `map.band(scores)`.
+
+    `exposure` is relative, 1 for what is seen most, such as an item's count over the highest count. If it is
+    P(observed) itself, say so: `Setting(power=1, clip=0)` and `scale_known=True`.
+
+    >>> from calibrank import Platt
+    >>> rng = np.random.default_rng(0)
+    >>> scores, exposure = rng.normal(size=2000), rng.uniform(0.2, 1, 2000)
+    >>> labels = rng.random(2000) < exposure * 0.3 / (1 + np.exp(-scores))
+    >>> fitted = fit_choices(Platt(), scores, labels, exposure)
+    >>> low, high = fitted.band([0.0])
+    >>> bool(low < fitted.predict([0.0]) < high)
+    True
+    """
+    array = score_column(scores)[0]
+    labels = column("labels", labels, len(array))
+    require(is_binary, "labels", "be 0 or 1", labels, "Turn ratings into likes first.")
+    exposure = column("exposure", exposure, len(array))
+    require(is_usable, "exposure", "lie in (0, 1]", exposure, "Divide by the highest.")
+    weights = np.where(labels == 1, 1.0, setting.negatives)
+    summary = Summary.of(array, ips(labels, setting.propensity(exposure), weights=weights))
+    liked = labels == 1
+    positives = Positives(array[liked], exposure[liked], np.ones(int(liked.sum())))
+    fitted = calibrator.fit_summary(summary)
+    return with_sensitivity(fitted, calibrator, summary, positives, setting, scale_known=scale_known)
+
+
+def with_sensitivity(
+    fitted: CalibrationMap,
+    calibrator: Calibrator,
+    summary: Summary,
+    positives: Positives,
+    setting: Setting,
+    weigh: Weigh = ips,
+    *,
+    scale_known: bool,
+) -> CalibrationMap:
+    """The map with its sensitivity attached; at the door of a known base rate, every choice is moved to it."""
+    rate = fitted.record.base_rate
+    groups = _Groups.of(summary, positives.some(), setting, weigh)
+    where = np.unique(np.interp(_SHARES, _shares(groups.total), groups.scores))
+    if len(where) < 2:
+        return fitted
+    curves = list(groups.curves(fitted, calibrator, setting, where, rate))
+    levels = [1.0 if scale_known or rate is not None else curve.most for curve in curves]
+    below, above = _sampling(fitted, where)
+    low = np.min([curve.log_odds for curve in curves], axis=0) - below
+    high = np.max([_raised(curve.log_odds + above, most) for curve, most in zip(curves, levels, strict=True)], axis=0)
+    rates = [curve.choice.rate for curve in curves]
+    sensitivity = Sensitivity(
+        low_rate=min(rates),
+        high_rate=max(min(each / most, 1.0) for each, most in zip(rates, levels, strict=True)),
+        choices=tuple(curve.choice for curve in curves),
+        scores=tuple(where.tolist()),
+        low=tuple(_within(low).tolist()),
+        high=tuple(_within(high).tolist()),
+    )
+    return replace(fitted, record=replace(fitted.record, sensitivity=sensitivity))  # type: ignore[type-var]  # dataclasses all
+
+
+def _sampling(fitted: CalibrationMap, where: Floats) -> tuple[Floats, Floats]:
+    """How far the fit's own interval reaches below and above, in log odds."""
+    middle, ends = _within(fitted.log_odds(where)), fitted.interval(where)
+    return np.maximum(middle - _logit(ends.low), 0), np.maximum(_logit(ends.high) - middle, 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Curve:
+    """One choice's answer over the band's scores."""
+
+    choice: Choice
+    log_odds: Floats
+    most: float
+    """The preference among the highest scores, at least: how small the scale of propensities can be."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Groups:
+    """A log by groups of scores: unobserved mass, and which group each positive is in."""
+
+    scores: Floats
+    unobserved: Floats
+    homes: np.ndarray[tuple[int], np.dtype[np.intp]]
+    positives: Positives
+    weigh: Weigh
+    kind: str
+
+    @classmethod
+    def of(cls, summary: Summary, positives: Positives, setting: Setting, weigh: Weigh) -> "_Groups":
+        total = summary.total.sum()
+        group = np.minimum((np.cumsum(summary.total) - summary.total) * _GROUPS // total, _GROUPS - 1)
+        _, first, group = np.unique(group, return_index=True, return_inverse=True)
+        masses = add_up(group, summary.total)
+        scores = add_up(group, summary.total * summary.scores) / masses
+        homes = np.maximum(np.searchsorted(summary.scores[first], positives.scores, side="right") - 1, 0)
+        own = weigh(np.ones(len(homes)), setting.propensity(positives.exposure), weights=positives.weights).total
+        unobserved = np.maximum(masses - add_up(homes, own, len(masses)), 0) / setting.negatives
+        return cls(scores, unobserved, homes, positives, weigh, summary.kind)
+
+    @property
+    def total(self) -> Floats:
+        return self.unobserved + add_up(self.homes, self.positives.weights, len(self.scores))
+
+    def evidence(self, setting: Setting) -> tuple[Evidence, Floats]:
+        """The log by a setting, and each group's sum of squared positives."""
+        size, positives = len(self.scores), self.positives
+        ones = np.ones(len(self.homes))
+        each = self.weigh(ones, setting.propensity(positives.exposure), weights=positives.weights)
+        positive, heard = (add_up(self.homes, mass, size) for mass in (each.positive, each.total))
+        total = np.maximum(self.unobserved * setting.negatives + heard, 1e-300)
+        return Evidence.trusted(positive, total, self.kind), add_up(self.homes, each.positive**2, size)
+
+    def curves(
+        self, fitted: CalibrationMap, calibrator: Calibrator, setting: Setting, where: Floats, rate: float | None
+    ) -> Iterator[_Curve]:
+        chosen = self._fit(calibrator, setting)
+        for name, other in (("as chosen", setting), *setting.others()):
+            evidence, squares = self.evidence(other)
+            mass = evidence.total / evidence.total.sum()
+            mean = float(evidence.positive.sum() / evidence.total.sum()) if rate is None else rate
+            varied = chosen if other == setting else self._fit(calibrator, other)
+            if chosen is None or varied is None:
+                yield _Curve(Choice(name, mean, None), _within(fitted.log_odds(where)), 1.0)
+                continue
+            moved = _moved(fitted, chosen, varied, self.scores)
+            shift = 0.0 if rate is None else shift_for(moved, mass, rate)
+            top = float(top_tenth(self.scores, mass) @ expit(moved + shift))
+            curve = _moved(fitted, chosen, varied, where) + shift
+            yield _Curve(Choice(name, mean, top), curve, _most(evidence, squares))
+
+    def _fit(self, calibrator: Calibrator, setting: Setting) -> CalibrationMap | None:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FlatMapWarning)
+                return calibrator.fit(self.scores, self.evidence(setting)[0])
+        except CalibrankError:
+            return None
+
+
+def _moved(fitted: CalibrationMap, chosen: CalibrationMap, varied: CalibrationMap, scores: Floats) -> Floats:
+    """The fit's log odds as another choice moves them: groups are coarse, only the movement is taken from them."""
+    now, before, after = (_within(each.log_odds(scores)) for each in (fitted, chosen, varied))
+    return _within(now + after - before)
+
+
+def _most(evidence: Evidence, squares: Floats) -> float:
+    """The highest preference of any band of scores, less the doubt of sampling."""
+    band = np.minimum((_shares(evidence.total) * _BANDS).astype(np.intp), _BANDS - 1)
+    positive, total, squared = (add_up(band, mass, _BANDS) for mass in (evidence.positive, evidence.total, squares))
+    heard = total > 0
+    lower = (positive[heard] - 1.64 * np.sqrt(squared[heard])) / total[heard]
+    return float(np.clip(lower.max(), evidence.positive.sum() / evidence.total.sum(), 1))
+
+
+def _raised(log_odds: Floats, most: float) -> Floats:
+    """Log odds of probabilities 1/most times as high."""
+    return _logit(np.minimum(expit(log_odds) / most, 1))
+
+
+def _within(log_odds: Floats) -> Floats:
+    return np.clip(log_odds, logit(_SURE), logit(1 - _SURE))
+
+
+def _logit(probabilities: Floats) -> Floats:
+    return logit(np.clip(probabilities, _SURE, 1 - _SURE))
+
+
+def _shares(mass: Floats) -> Floats:
+    """Where each group stands, from 0 to 1."""
+    return (np.cumsum(mass) - mass / 2) / mass.sum()

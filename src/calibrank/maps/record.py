@@ -1,0 +1,124 @@
+"""What a map remembers: the data it was fitted on, how well it was solved, and where its base rate comes from."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit
+
+from calibrank.arrays import Floats
+from calibrank.documents import Fields
+from calibrank.errors import DataError
+
+DOORS = ("none", "random labels", "base rate")
+"""Where a map's base rate comes from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Anchoring:
+    """Labels of randomly shown pairs: how many, what they are worth, and their share in level, slope and bend."""
+
+    labels: int
+    worth: float
+    level: float
+    slope: float
+    bend: float
+
+    @classmethod
+    def read(cls, fields: Fields) -> "Anchoring":
+        """Rebuild from a saved map."""
+        fields.only(*cls.__slots__)
+        shares = (fields.number(name) for name in ("worth", "level", "slope", "bend"))
+        return cls(fields.count("labels"), *shares)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One way to turn the same log into evidence, and the mean preference it gives: of all, and of the top tenth."""
+
+    name: str
+    rate: float
+    top_rate: float | None
+    """None where this choice has no finite fit."""
+
+    @classmethod
+    def read(cls, fields: Fields) -> "Choice":
+        """Rebuild from a saved map."""
+        fields.only(*cls.__slots__)
+        return cls(fields.text("name"), fields.number("rate"), fields.optional("top_rate"))
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """What a biased log leaves open: base rates it is compatible with, and a band of log odds over the scores."""
+
+    low_rate: float
+    high_rate: float
+    choices: tuple[Choice, ...]
+    scores: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        lengths = {len(self.scores), len(self.low), len(self.high)}
+        if len(lengths) > 1 or len(self.scores) < 2:
+            raise DataError(f"a band must have as many ends as scores, two or more, got {sorted(lengths)}.")
+
+    def ends(self, scores: Floats) -> tuple[Floats, Floats]:
+        """The band's lower and upper probabilities; beyond its scores it goes on level."""
+        low, high = (expit(np.interp(scores, self.scores, end)) for end in (self.low, self.high))
+        return low, high
+
+    @classmethod
+    def read(cls, fields: Fields) -> "Sensitivity":
+        """Rebuild from a saved map."""
+        fields.only(*cls.__slots__)
+        choices = tuple(Choice.read(each) for each in fields.children("choices"))
+        band = (tuple(fields.numbers(name)) for name in ("scores", "low", "high"))
+        return cls(fields.number("low_rate"), fields.number("high_rate"), choices, *band)
+
+
+@dataclass(frozen=True, slots=True)
+class FitRecord:
+    """What a map was fitted on and how well the fit was solved; saved with it."""
+
+    evidence: str
+    rows: int
+    positive: float
+    total: float
+    exact: bool
+    loss: float | None = None
+    residual: float | None = None
+    iterations: int = 0
+    at_floor: tuple[str, ...] = ()
+    door: str = "none"
+    anchoring: Anchoring | None = None
+    base_rate: float | None = None
+    """The rate that was given, at the door of that name."""
+    sensitivity: Sensitivity | None = None
+
+    @classmethod
+    def read(cls, fields: Fields) -> "FitRecord":
+        """Rebuild a record from a saved map."""
+        fields.only(*cls.__slots__)
+        return cls(
+            evidence=fields.text("evidence"),
+            rows=fields.count("rows"),
+            positive=fields.number("positive"),
+            total=fields.number("total"),
+            exact=fields.flag("exact"),
+            loss=fields.optional("loss"),
+            residual=fields.optional("residual"),
+            iterations=fields.count("iterations"),
+            at_floor=tuple(fields.texts("at_floor")),
+            door=_door(fields),
+            anchoring=Anchoring.read(fields.child("anchoring")) if fields.holds("anchoring") else None,
+            base_rate=fields.optional("base_rate"),
+            sensitivity=Sensitivity.read(fields.child("sensitivity")) if fields.holds("sensitivity") else None,
+        )
+
+
+def _door(fields: Fields) -> str:
+    door = fields.text("door")
+    if door not in DOORS:
+        raise DataError(f"{fields.where}, door must be one of {', '.join(DOORS)}, got {door!r}.")
+    return door
