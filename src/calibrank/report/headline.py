@@ -90,7 +90,10 @@ def door(fitted: CalibrationMap) -> dict[str, Any]:
     name = names.get(fitted.record.door, fitted.record.door)
     if fitted.record.door == "none" and fitted.record.evidence == "naive":
         name = "No door: labels as they are"
-    return {"name": name, "words": door_words(fitted.record), "known": is_level_known(fitted.record)}
+    words, left = door_words(fitted.record), fitted.record.sensitivity
+    if left is not None:
+        words += f" Base rates this log is compatible with: {left.low_rate:.2%} to {left.high_rate:.2%}."
+    return {"name": name, "words": words, "known": is_level_known(fitted.record)}
 
 
 def unknowns(ledger: Ledger, fitted: CalibrationMap, *, given: bool) -> list[str]:

@@ -11,9 +11,10 @@ from calibrank.arrays import IdsLike, Numbers
 from calibrank.documents import write_whole
 from calibrank.maps import CalibrationMap
 from calibrank.report.content import contents
+from calibrank.report.explanations import BETTER, EXPLANATIONS
 from calibrank.report.ledger import Ledger, make_ledger
-from calibrank.report.page import render
-from calibrank.report.provenance import fingerprint_rows, provenance
+from calibrank.report.page import RESULTS, render
+from calibrank.report.provenance import fingerprint_rows, provenance, versions
 from calibrank.weighting import Evidence
 
 _LOSS_WORDS = {
@@ -68,6 +69,15 @@ def report(
     """
     ledger = make_ledger(scores, labels, users=users, items=items, propensity=propensity, segments=segments)
     return report_of(ledger, fitted, name, fingerprint_rows(ledger), "calibrank.report.report(...)")
+
+
+def results_report(overview: dict[str, Any], source: str, published: str, command: str) -> Report:
+    """The page of a reproduction's results, as `calibrank.experiment.overview` sums them up."""
+    about = {"source": source, "published": published, "versions": versions(), "command": command}
+    words = {"ReleasedMCE": EXPLANATIONS["MCE"] + " As released: bins of under 0.01 % of the rows are passed over."}
+    content = {**overview, **about, "explanations": {**EXPLANATIONS, **words}, "better": BETTER}
+    headline = f"{overview['rows']:,} result rows under {len(overview['protocols'])} protocols"
+    return Report(headline, render(f"Results: {source}", headline, content, RESULTS))
 
 
 def report_of(ledger: Ledger, fitted: CalibrationMap | None, source: str, fingerprint: str, command: str) -> Report:

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-_SCRIPTS = (
-    "dom.js",
-    "charts.js",
+_SHARED = ("dom.js", "charts.js", "frame.js")
+REPORT = (
+    *_SHARED,
     "headline.js",
     "reliability.js",
     "scores.js",
@@ -23,11 +23,12 @@ _SCRIPTS = (
     "segments.js",
     "start.js",
 )
+RESULTS = (*_SHARED, "results.js", "results_start.js")
 # Inside a script element these could end it, or begin a comment; in old engines the last two end a line of code.
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
-def render(title: str, lead: str, content: dict[str, Any], scripts: Sequence[str] = _SCRIPTS) -> str:
+def render(title: str, lead: str, content: dict[str, Any], scripts: Sequence[str] = REPORT) -> str:
     """The whole page; `lead` is what a reader without scripts sees."""
     style = _text("style.css")
     script = '"use strict";\n(() => {\n' + "\n".join(_text(name) for name in scripts) + "\n})();\n"

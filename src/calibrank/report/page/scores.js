@@ -76,7 +76,7 @@ function drawScores() {
   };
 
   const densities = figure("density-figure", drawDensities, "Bars: scores of liked pairs and of the others, each summing to one; lines: the densities that were fitted. The further apart the two, the more the scores tell; where lines leave bars, the family does not fit.", densityTable);
-  const maps = figure("map-figure", drawMap, "The line turns a score into a probability; its band is the sampling error of the fit alone. Points: the share liked among pairs of about that score, with 95 % whiskers (bins of 20 rows or more). Dashed, when another method is chosen: the map of this report.", mapTable);
+  const maps = figure("map-figure", drawMap, "The line turns a score into a probability; its band is the sampling error of the fit alone. Points: the share liked among pairs of about that score, with 95 % whiskers (bins of 20 rows or more). Dashed, when another method is chosen: the map of this report." + (data.doubt ? " Amber: where the probability may lie for all that this biased log can tell; more of the same log would not narrow it." : ""), mapTable);
   const change = (name, drawn) => (value) => {
     state[name] = value;
     drawn.refresh();

@@ -27,8 +27,8 @@ function drawThreshold() {
     return;
   }
   const { grid, users, rows, lengths } = data.threshold;
-  const start = grid.findIndex((value) => value >= 0.1);
-  threshold.at = lengths.all.shown[start] > 0 ? start : Math.max(0, grid.findIndex((_, at) => lengths.all.shown[at] < rows * 0.2));
+  const listed = lengths[threshold.length].shown;
+  threshold.at = Math.max(0, grid.findIndex((_, at) => listed[at] < listed[0] * 0.6)); // something shown, something pruned
   const slider = el("input", { type: "range", id: "slider", min: 0, max: grid.length - 1, step: 1, value: threshold.at });
   const value = el("output", { id: "slider-value", for: "slider" });
   const tiles = [
