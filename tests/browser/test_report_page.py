@@ -13,7 +13,7 @@ import calibrank as cr
 from calibrank.data.synthetic import make_world
 from calibrank.report import report
 from calibrank.report.thresholds import GRID
-from tests.unit.test_report import HOSTILE
+from tests.unit.test_report import HOSTILE, result_rows
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -220,20 +220,21 @@ def test_nothing_sticks_out(browser: Any, setting: Setting, width: int) -> None:
     narrow.page.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_serious_barrier(browser: Any, setting: Setting, scheme: str) -> None:
+def barriers(page: Any) -> list[tuple[str, str, str]]:
+    """What axe finds serious or critical, with everything opened."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
-    fresh = Opened(browser, setting.path, color_scheme=scheme, viewport={"width": 1280, "height": 900})
-    fresh.page.evaluate(
-        "document.querySelectorAll('details').forEach(d => { d.open = true; if (d.fillIn) d.fillIn(); })"
-    )
-    found = axe.Axe().run(fresh.page).response["violations"]
-    serious = [
+    page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; if (d.fillIn) d.fillIn(); })")
+    return [
         (one["id"], one["nodes"][0]["html"], one["nodes"][0]["failureSummary"])
-        for one in found
+        for one in axe.Axe().run(page).response["violations"]
         if one["impact"] in ("serious", "critical")
     ]
-    assert serious == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_serious_barrier(browser: Any, setting: Setting, scheme: str) -> None:
+    fresh = Opened(browser, setting.path, color_scheme=scheme, viewport={"width": 1280, "height": 900})
+    assert barriers(fresh.page) == []
     fresh.page.close()
 
 
@@ -244,6 +245,26 @@ def test_a_page_without_users_says_what_to_add(browser: Any, setting: Setting, t
     assert "--user" in alone.text("#explorer")
     assert alone.said == []
     alone.page.close()
+
+
+def test_results_of_a_reproduction_on_the_same_kind_of_page(browser: Any, tmp_path: Path) -> None:
+    from calibrank.experiment.overview import overview, read_rows
+    from calibrank.report.making import results_report
+
+    result_rows(tmp_path / "results")
+    found = overview(read_rows(tmp_path / "results"), lambda *_: 0.04)
+    results_report(found, HOSTILE[0], "published.csv", "calibrank report").save(tmp_path / "results.html")
+    results = Opened(browser, tmp_path / "results.html")
+    shown = results.text("#results-table")
+    assert "0.1050" in shown
+    assert "paper 0.0400" in shown
+    before = results.page.inner_html("#results-figure")
+    results.page.select_option(".controls label:nth-of-type(2) select", "LogLoss")
+    assert "0.5050" in results.text("#results-table")
+    assert results.page.inner_html("#results-figure") != before
+    assert results.said == []
+    assert barriers(results.page) == []
+    results.page.close()
 
 
 def test_it_stayed_silent_and_asked_for_nothing(opened: Opened, setting: Setting) -> None:

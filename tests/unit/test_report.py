@@ -279,6 +279,47 @@ def test_the_command_writes_a_page_that_names_its_origin(table: Path, tmp_path: 
     assert "must have the segment column 'colour'" in wrong.stderr
 
 
+def result_rows(folder: Path) -> None:
+    """Rows as `calibrank reproduce` writes them: two seeds, and a sweep over negatives for one method."""
+    rows = []
+    for seed in range(2):
+        for method, loss in (("MinMax", "none"), ("Gaussian", "naive"), ("Gaussian", "ips")):
+            for metric, value in (("ECE", 0.1), ("LogLoss", 0.5), ("failed", 1.0)):
+                rows.append((method, loss, 21, seed, metric, value + 0.01 * seed))
+        rows.append(("Gaussian", "ips", 100, seed, "ECE", 0.9))
+        rows.append(("", "", 0, seed, "NDCG@5", 0.6))
+    names = ("method", "loss", "negatives", "seed", "metric", "value")
+    columns = {name: [row[at] for row in rows] for at, name in enumerate(names)}
+    same = {"dataset": "coat", "spec": "trained", "split": "random", "model": "BPR", "provenance": "calibrank 0.1.0, x"}
+    columns |= {name: [value] * len(rows) for name, value in same.items()}
+    columns["propensity"] = ["popularity" if method else "" for method in columns["method"]]
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table(columns), folder / "rows.parquet")
+
+
+def test_results_are_means_with_intervals_and_published_numbers(tmp_path: Path) -> None:
+    from calibrank.experiment.overview import overview, read_rows
+    from calibrank.experiment.statistics import Spread
+
+    result_rows(tmp_path / "results" / "coat")
+    asked = []
+
+    def find(*key: str) -> float | None:
+        asked.append(key)
+        return 0.0393 if key == ("ECE", "Gaussian", "ips", "coat", "BPR") else None
+
+    found = overview(read_rows(tmp_path / "results"), find)
+    cells = {tuple(cell[:4]): cell[4:] for cell in found["protocols"]["coat, trained, random split"]["cells"]}
+    spread = Spread.of(np.array([0.1, 0.11]))  # without the sweep's 0.9
+    assert cells["ECE", "Gaussian", "ips", "BPR"] == [spread.mean, spread.half, 2, 0.0393]
+    assert cells["LogLoss", "MinMax", "none", "BPR"][3] is None
+    assert ("NLL", "MinMax", "none", "coat", "BPR") in asked
+    assert cells["NDCG@5", "", "", "BPR"][0] == pytest.approx(0.6)
+    assert found["failed"] == 6
+    with pytest.raises(cr.DataError, match="must hold rows"):
+        read_rows(tmp_path)
+
+
 @pytest.mark.parametrize("method", [cr.Gaussian(), cr.Isotonic(), cr.MinMax()], ids=repr)
 def test_a_map_shows_itself_in_a_notebook(ledger: Ledger, method: Any) -> None:
     fitted = method.fit(ledger.scores, ledger.evidence)

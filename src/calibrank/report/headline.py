@@ -120,8 +120,11 @@ def unknowns(ledger: Ledger, fitted: CalibrationMap, *, given: bool) -> list[str
             "The map was fitted on as many rows of the same mass, probably these: judged on them it looks a little "
             "better than it is. The methods table is cross-validated."
         )
-    if ledger.users is None:
-        found.append("No user column: intervals take rows as independent, which makes them too narrow. Add --user.")
+    if ledger.users is None or len(ledger.users.names) < 2:
+        found.append(
+            "No users to tell apart: intervals take rows as independent, which makes them too narrow. "
+            "Name a user column (--user)."
+        )
     if ledger.sampled:
         found.append(
             f"The table has {ledger.rows_in_table:,} rows. This report is about {len(ledger):,} of them: all rows of a "

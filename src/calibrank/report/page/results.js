@@ -47,7 +47,7 @@ function drawResults() {
     const { models, rows } = rowsNow();
     const at = Math.max(0, models.indexOf(state.model));
     const shown = rows.filter((row) => row.cells[at]);
-    const [left, top, step] = [Math.min(170, width * 0.42), 8, 24];
+    const [left, top, step] = [Math.min(190, width * 0.45), 8, 24];
     const most = 1.05 * Math.max(...shown.flatMap((row) => [row.cells[at][4] + (row.cells[at][5] || 0), row.cells[at][7] || 0]));
     const height = top + shown.length * step;
     const x = linear(0, most, left, width - 14);
@@ -67,7 +67,7 @@ function drawResults() {
     return chart;
   }
 
-  const bars = figure("results-figure", drawBars, "Bars: means over seeds; thin lines: 95 % intervals; upright marks: the published number. A mark inside the thin line agrees.");
+  const bars = figure("results-figure", drawBars, "Bars: means over seeds; thin lines: 95 % intervals; upright marks: the published number.");
   const controls = el("div", { class: "controls" });
 
   function rebuild() {
@@ -92,7 +92,7 @@ function drawResults() {
   }
 
   rebuild();
-  section("results", "Results", controls, meaning, holder, key([["after", "mean over seeds"], ["paper", "published"]]), bars);
+  section("results", "Results", controls, meaning, el("div", { class: "columns" }, holder, el("div", null, key([["after", "mean over seeds"], ["paper", "published"]]), bars)));
   const failed = data.failed ? ` ${count(data.failed)} fits have no finite optimum; their rows say why.` : "";
   section("provenance", "Provenance", el("dl", { class: "pairs" },
     [["Rows", `${count(data.rows)} in ${data.source}.${failed}`], ["Rows made by", data.made_by.join("; ")], ["Published numbers", data.published || "none given"], ["Versions", Object.entries(data.versions).map(([name, version]) => `${name} ${version}`).join(", ")], ["Make it again", el("code", null, data.command)]]
