@@ -24,7 +24,7 @@ from calibrank.report.content import contents
 from calibrank.report.exploring import sample_users
 from calibrank.report.from_table import read_ledger
 from calibrank.report.ledger import Ledger, make_ledger
-from calibrank.report.page import embed, plain
+from calibrank.report.rendering import embed, plain
 from calibrank.report.resampling import Clusters
 from calibrank.report.segments import segment_tables
 from calibrank.report.thresholds import GRID, threshold_table

@@ -13,8 +13,8 @@ from calibrank.maps import CalibrationMap
 from calibrank.report.content import contents
 from calibrank.report.explanations import BETTER, EXPLANATIONS
 from calibrank.report.ledger import Ledger, make_ledger
-from calibrank.report.page import RESULTS, render
 from calibrank.report.provenance import fingerprint_rows, provenance, versions
+from calibrank.report.rendering import RESULTS, render
 from calibrank.weighting import Evidence
 
 _LOSS_WORDS = {
