@@ -58,7 +58,9 @@ function hideTip() {
 function explain(node, text) {
   const show = () => {
     const box = node.getBoundingClientRect();
-    showTip(box.left, box.bottom - 8, text);
+    const seen = box.bottom > 0 && box.top < document.documentElement.clientHeight;
+    if (seen) showTip(box.left, box.bottom - 8, text);
+    else tip.hidden = true;
   };
   node.addEventListener("pointerenter", show);
   node.addEventListener("focus", () => {

@@ -40,7 +40,7 @@ function drawExplorer() {
         el("td", null, String(at + 1)),
         el("th", { scope: "row" }, person.items ? nameOf(items[person.items[at]]) : "–"),
         el("td", null, String(person.scores[at])),
-        el("td", { class: "probability" }, percent(probability), bar),
+        el("td", { class: "probability" }, `${digits(100 * probability, 2)} %`, bar),
         el("td", null, person.labels[at] ? "liked" : ""),
         el("td", null, kept ? "shown" : "pruned"),
       );

@@ -39,7 +39,7 @@ function drawSegments() {
       el("h3", null, nameOf(one.title)),
       el("p", { class: "small" }, one.note),
       el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Calibration by ${one.title}` },
-        el("table", null, el("caption", null, `Calibration by ${one.title}, worst first`), el("thead", null, el("tr", null, heads.map((heading) => el("th", { scope: "col" }, heading)))), el("tbody", null, rows))),
+        el("table", null, el("caption", null, `Calibration by ${one.title}, worst first`), el("thead", null, el("tr", null, heads.map((heading) => el("th", { scope: "col", class: heading.includes("|") ? "wide" : null }, heading)))), el("tbody", null, rows))),
       more);
   }
 
