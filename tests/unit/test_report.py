@@ -139,6 +139,9 @@ def test_intervals_are_over_users_and_never_certain() -> None:
         found = clusters.ratios(clusters.sums(cells, twins, 1), clusters.sums(cells, np.ones(3000), 1), rows)
         widths.append(float(found.high[0] - found.low[0]))
     assert widths[1] > 4 * widths[0]  # 60 users of one mind each know less than 3,000 rows seem to
+    liked, every = clusters.sums(cells, twins, 1), clusters.sums(cells, np.ones(3000), 1)
+    moved = clusters.ratios(liked, every, rows, 0.2 * every)
+    assert [end[0] for end in moved] == pytest.approx([end[0] - 0.2 for end in found])
     never = clusters.ratios(clusters.sums(cells, twins * 0, 1), clusters.sums(cells, np.ones(3000), 1), rows)
     assert never.low[0] == never.value[0] == 0
     assert 0 < never.high[0] < 0.01
