@@ -76,8 +76,12 @@ class Opened:
 
 
 @pytest.fixture(scope="module")
-def opened(browser: Any, setting: Setting) -> Opened:
-    return Opened(browser, setting.path, viewport={"width": 1280, "height": 900})
+def opened(browser: Any, setting: Setting) -> Iterator[Opened]:
+    """One page for all; whatever was done to it, it must have said nothing and asked for nothing."""
+    shared = Opened(browser, setting.path, viewport={"width": 1280, "height": 900})
+    yield shared
+    assert shared.said == []
+    assert [url.split("#")[0] for url in shared.asked] == [setting.path.as_uri()]
 
 
 def slide(page: Any, at: int, length: str) -> None:

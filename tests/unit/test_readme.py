@@ -8,7 +8,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(("page", "file"), [("README.md", "map.json"), ("docs/size.md", "monday.npz")])
+@pytest.mark.parametrize(
+    ("page", "file"), [("README.md", "map.json"), ("docs/size.md", "monday.npz"), ("docs/report.md", "report.html")]
+)
 def test_code_on_a_page_runs(page: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for block in re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL):

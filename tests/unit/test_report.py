@@ -92,6 +92,15 @@ def test_methods_are_cross_validated_by_user_as_compare_does(ledger: Ledger, con
     assert {method["name"] for method in content["methods"]} == {method.name for method in cr.calibrate.EVERY}
 
 
+def test_ranking_is_the_librarys_with_an_interval_over_users(ledger: Ledger, content: dict[str, Any]) -> None:
+    for metric in (cr.NDCG(5), cr.Recall(5)):
+        value, low, high = content["ranking"][metric.name]
+        assert value == pytest.approx(metric(ledger.scores, ledger.labels, ledger.users.codes))
+        ranks = np.argsort(np.argsort(ledger.scores)) / len(ledger)
+        expected = cr.bootstrap(metric, ranks, ledger.labels, ledger.users.codes)
+        assert [low, high] == pytest.approx([expected.low, expected.high], abs=0.02)
+
+
 def test_the_headline_holds_the_truth_and_says_it_in_words(content: dict[str, Any]) -> None:
     first = content["headline"]["sentences"][0]
     assert first["level"] == 0.3

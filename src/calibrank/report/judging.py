@@ -28,7 +28,6 @@ from calibrank.metrics import (
     Miscalibration,
     Recall,
     TopN,
-    bootstrap,
     bootstrap_sums,
     group_sums,
 )
@@ -93,8 +92,20 @@ class Judge:
         ledger = self.ledger
         if ledger.users is None or not ledger.evidence.positive.any() or len(ledger.users.names) < 2:
             return {}
-        ranks = np.unique(ledger.scores, return_inverse=True)[1] / len(ledger)  # they look like probabilities
-        return {m.name: bootstrap(m, ranks, ledger.evidence, ledger.users.codes, resamples=200) for m in LISTS}
+        heard = np.flatnonzero(ledger.evidence.total > 0)
+        known, users = np.unique(ledger.users.codes[heard], return_inverse=True)
+        groups = np.empty(len(known), dtype=np.intp)
+        groups[users] = ledger.groups[heard]
+        found = {}
+        for metric in LISTS:
+            each = metric.per_user(ledger.scores[heard], ledger.evidence.rows(heard), users)
+            above, below = (
+                add_up(groups[each.user], mass, self.clusters.size)[:, None]
+                for mass in (each.value * each.weight, each.weight)
+            )
+            ratio = self.clusters.ratios(above, below, np.array([len(each.user)]))
+            found[metric.name] = Estimate(*(float(end[0]) for end in ratio))
+        return found
 
     def curve(self, probabilities: Floats, binning: Binning) -> dict[str, Any]:
         """A reliability curve with its band: one point a filled bin."""

@@ -104,5 +104,6 @@ def _judged(ledger: Ledger, probabilities: Floats, clusters: Clusters, coded: Co
 def _users_by(cells: Codes, size: int, ledger: Ledger) -> Codes | None:
     if ledger.users is None:
         return None
-    pairs = np.unique(cells * len(ledger.users.names) + ledger.users.codes)
-    return np.bincount(pairs // len(ledger.users.names), minlength=size)
+    met = np.zeros((size, len(ledger.users.names)), dtype=bool)
+    met[cells, ledger.users.codes] = True
+    return met.sum(axis=1)
