@@ -25,7 +25,15 @@ from calibrank.calibrate import (
     to_base_rate,
     undo_undersampling,
 )
-from calibrank.errors import CalibrankError, DataError, FitError, FlatMapWarning, MissingExtra
+from calibrank.errors import (
+    CalibrankError,
+    DataError,
+    FitError,
+    FlatMapWarning,
+    LeftOutWarning,
+    MissingExtra,
+    PiledScoresWarning,
+)
 from calibrank.maps import CalibrationMap, Interval, load
 from calibrank.metrics import (
     ECE,
@@ -48,7 +56,7 @@ from calibrank.metrics import (
     reliability,
 )
 from calibrank.summary import Summary, SummaryBuilder
-from calibrank.tables import Interactions
+from calibrank.tables import Interactions, ScoreTable
 from calibrank.weighting import Evidence, exposed, ips, naive, positive_ips, undersampled
 
 __version__ = "0.1.0"
@@ -78,15 +86,18 @@ __all__ = [
     "Interactions",
     "Interval",
     "Isotonic",
+    "LeftOutWarning",
     "LogLoss",
     "Metric",
     "MinMax",
     "Miscalibration",
     "MissingExtra",
+    "PiledScoresWarning",
     "Platt",
     "Recall",
     "ReleasedECE",
     "ReleasedMCE",
+    "ScoreTable",
     "Setting",
     "Sigmoid",
     "Summary",

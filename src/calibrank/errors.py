@@ -22,3 +22,11 @@ class MissingExtra(CalibrankError, ImportError):  # noqa: N818  (reads as what i
 
 class FlatMapWarning(UserWarning):
     """The fitted map hardly rises: higher scores do not go with more positives."""
+
+
+class LeftOutWarning(UserWarning):
+    """Rows were left out because a model gives them no score; the message says how many."""
+
+
+class PiledScoresWarning(UserWarning):
+    """Many rows share the lowest or the highest score: what was told apart beyond it is lost."""

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrank.arrays import Floats, Ids, IdsLike, Numbers, column, ids, is_binary, require
+from calibrank.arrays import Floats, Ids, IdsLike, Numbers, column, ids, is_binary, require, require_scores
 from calibrank.errors import DataError
+from calibrank.weighting import Evidence, ips, naive
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,6 +66,68 @@ class Interactions:
     def __repr__(self) -> str:
         rows = f"{len(self):,} rows, {int(self.labels.sum()):,} positive"
         return f"Interactions({rows}, {self.n_users:,} users, {self.n_items:,} items)"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoreTable:
+    """A model's scores of pairs beside what became of them: all that calibration is fitted on.
+
+    `propensity` is each pair's P(observed), `weights` how many pairs a row stands for (sampled negatives stand for
+    many), `groups` the segment it belongs to. Those left out are None.
+
+    >>> ScoreTable(["ann", "bob"], [7, 9], scores=[2.5, -0.3], labels=[1, 0], propensity=[0.5, 0.1]).evidence()
+    Evidence(2 rows, positive=2, total=2, kind='ips')
+    """
+
+    users: Ids
+    items: Ids
+    scores: Floats
+    labels: Floats
+    propensity: Floats | None
+    weights: Floats | None
+    groups: Ids | None
+
+    def __init__(
+        self,
+        users: IdsLike,
+        items: IdsLike,
+        scores: Numbers,
+        labels: Numbers,
+        propensity: Numbers | None = None,
+        weights: Numbers | None = None,
+        groups: IdsLike | None = None,
+    ) -> None:
+        users = ids("users", users)
+        rows = len(users)
+        scores, labels = column("scores", scores, rows), column("labels", labels, rows)
+        require_scores(scores)
+        require(is_binary, "labels", "be 0 or 1", labels, "Turn ratings into likes first.")
+        object.__setattr__(self, "users", users)
+        object.__setattr__(self, "items", ids("items", items, rows))
+        object.__setattr__(self, "scores", scores)
+        object.__setattr__(self, "labels", labels)
+        object.__setattr__(self, "propensity", None if propensity is None else column("propensity", propensity, rows))
+        object.__setattr__(self, "weights", None if weights is None else column("weights", weights, rows))
+        object.__setattr__(self, "groups", None if groups is None else ids("groups", groups, rows))
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    def evidence(self) -> Evidence:
+        """What the labels argue for: `ips` where propensities are known, otherwise `naive`."""
+        if self.propensity is None:
+            return naive(self.labels, weights=self.weights)
+        return ips(self.labels, self.propensity, weights=self.weights)
+
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """The columns by name, as any dataframe library takes them; those left out are absent."""
+        names = {"user": self.users, "item": self.items, "score": self.scores, "label": self.labels}
+        more = {"propensity": self.propensity, "weight": self.weights, "group": self.groups}
+        return names | {name: values for name, values in more.items() if values is not None}
+
+    def __repr__(self) -> str:
+        ends = f" over [{self.scores.min():.6g}, {self.scores.max():.6g}]" if len(self) else ""
+        return f"ScoreTable({len(self):,} rows, {int(self.labels.sum()):,} positive, scores{ends})"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

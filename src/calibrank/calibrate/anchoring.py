@@ -2,9 +2,9 @@
 
 A biased log tells the shape of P(preferred | score) partly and its level hardly. Labels collected under random exposure
 tell both without bias, but they are few. `anchor` weighs the two: log odds start from the biased fit's and may move in
-level, slope and bend, each with a prior of its own. How far slope and bend may move is not set: every width on a small
-grid is tried, around the biased shape and around a straight line, and the answers are averaged by how well each
-foretells the labels (their marginal likelihood, by Laplace's approximation).
+level, slope and bend, each with a prior of its own. Which slope to start from and how far the bend may move is not set:
+each on a small grid is tried, around the biased shape and around a straight line, and the answers are averaged by how
+well each foretells the labels (their marginal likelihood, by Laplace's approximation).
 """
 
 from collections.abc import Iterator
@@ -24,9 +24,12 @@ from calibrank.summary import Summary
 
 LEVEL = 2.0
 """Prior standard deviation of the level in log odds: a biased fit wrong by a factor of ten is no surprise."""
-SLOPES = (0.3, 1.5)
+SLOPES = (2.0, 1.0, 0.5, 0.25)
+"""Slopes tried to start from, relative to the biased fit's: logs make scores look more telling than they are."""
+SLOPE = 0.3
+"""Prior standard deviation of the slope about each of them, relative to the biased fit's."""
 BENDS = (0.1, 0.3, 1.0, 3.0)
-"""Prior standard deviations tried for the slope (1 doubles it) and the bend (in log odds, over the population)."""
+"""Prior standard deviations tried for the bend, in log odds over the population."""
 _TAIL = 0.005  # share of the population beyond either end of the range on which a quadratic must rise
 _POPULATION = 20_000
 _FLAT = 0.5  # log odds that spread less than this are no hint that they ought to
@@ -139,10 +142,10 @@ class _Prior:
     centre: Floats
     directions: Floats
     steep: float
-    """The spread of the log odds to start from: slopes are relative to it."""
+    """The spread of the biased log odds: slopes are relative to it."""
 
-    def precision(self, slope: float, bend: float) -> Floats:
-        widths = np.array([LEVEL, slope * self.steep, *([bend] * (len(self.centre) - 2))])
+    def precision(self, bend: float) -> Floats:
+        widths = np.array([LEVEL, SLOPE * self.steep, *([bend] * (len(self.centre) - 2))])
         back = np.linalg.inv(self.directions)
         return back.T @ np.diag(1 / widths**2) @ back
 
@@ -181,9 +184,8 @@ class _Labels:
 
     def trials(self, prior: _Prior) -> Iterator[_Trial]:
         bends = BENDS if len(prior.centre) > 2 else BENDS[:1]
-        for slope in SLOPES:
-            for bend in bends:
-                yield self._solve(prior, prior.precision(slope, bend))
+        for bend in bends:
+            yield self._solve(prior, prior.precision(bend))
 
     def _solve(self, prior: _Prior, precision: Floats) -> _Trial:
         mass = float(self.weights.sum())
@@ -197,17 +199,22 @@ class _Labels:
 
 
 def _priors(start: LogisticMap, where: Floats) -> Iterator[_Prior]:
-    """Around the biased shape and, where the family holds straight lines, around the one nearest to it."""
+    """Around the biased shape and, where the family holds straight lines, the nearest one; each at every slope."""
     own = np.array([start.intercept, *start.coefficients])
     design = start.gradient(where)
-    yield _prior(own, design)
+    shapes = [own]
     if isinstance(start.basis, Quadratic):
         slope, level = np.polyfit(where, own @ design, 1)
         line = np.array([0.0, max(slope, 1e-6 / (start.high - start.low)), level])
-        yield _prior(np.linalg.solve(start.basis.natural(start.low, start.high), line), design)
+        shapes.append(np.linalg.solve(start.basis.natural(start.low, start.high), line))
+    for shape in shapes:
+        steep = max(float((shape @ design).std()), _FLAT)
+        for slope in SLOPES:
+            level = (1 - slope) * float((shape @ design).mean())
+            yield _prior(slope * shape + level * np.eye(len(shape))[0], design, steep)
 
 
-def _prior(centre: Floats, design: Floats) -> _Prior:
+def _prior(centre: Floats, design: Floats, steep: float) -> _Prior:
     """Directions that do not overlap over the population: bends are what level and slope leave, in unit spread."""
     level = np.eye(len(centre))[0]
     directions = [level]
@@ -222,7 +229,7 @@ def _prior(centre: Floats, design: Floats) -> _Prior:
             directions.append(rest / size)
     if len(directions) < len(centre):
         raise DataError(f"population must hold {len(centre)} scores or more that differ, got fewer. Pass more of them.")
-    return _Prior(centre, np.array(directions).T, max(float((centre @ design).std()), _FLAT))
+    return _Prior(centre, np.array(directions).T, steep)
 
 
 def _average(start: LogisticMap, trials: list[_Trial], rows: int, heard: float) -> LogisticMap:

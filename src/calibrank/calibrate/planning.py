@@ -24,7 +24,7 @@ class Expected(NamedTuple):
 
 
 def plan(
-    fitted: CalibrationMap, population: Numbers, sizes: Sequence[int] = SIZES, draws: int = 20, seed: int = 0
+    fitted: CalibrationMap, population: Numbers, sizes: Sequence[int] = SIZES, draws: int = 10, seed: int = 0
 ) -> list[Expected]:
     """How the expected error falls with the number of random labels, from the data at hand.
 

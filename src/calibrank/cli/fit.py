@@ -7,7 +7,7 @@ import numpy as np
 import typer
 from rich.table import Table as Grid
 
-from calibrank.calibrate import Calibrator, Setting, to_base_rate, with_sensitivity
+from calibrank.calibrate import Calibrator, to_base_rate, with_sensitivity
 from calibrank.calibrate import anchor as calibrate_anchor
 from calibrank.cli.console import (
     HEADLINE,
@@ -34,7 +34,7 @@ from calibrank.cli.console import (
 )
 from calibrank.errors import DataError
 from calibrank.files.reading import Rules, Table
-from calibrank.files.summing import POPULARITY, WEIGHINGS, Columns, Rows, Summed, rows_of, sum_up
+from calibrank.files.summing import WEIGHINGS, Columns, Rows, Summed, rows_of, setting_for, sum_up
 from calibrank.maps import CalibrationMap, LogisticMap
 from calibrank.metrics import reliability
 from calibrank.summary import Summary
@@ -104,10 +104,9 @@ def _with_doubt(fitted: CalibrationMap, method: Calibrator, summed: Summed, colu
     """With what the log leaves open, where its positives were weighed by propensities."""
     if summed.positives is None:
         return fitted
-    given = columns.propensity is not None
-    setting = Setting(power=1, clip=0) if given else Setting(POPULARITY.power, POPULARITY.clip)
+    setting, known = setting_for(columns)
     weigh = WEIGHINGS[columns.loss]
-    return with_sensitivity(fitted, method, summed.summary, summed.positives, setting, weigh, scale_known=given)
+    return with_sensitivity(fitted, method, summed.summary, summed.positives, setting, weigh, scale_known=known)
 
 
 def _anchored(fitted: CalibrationMap, name: str, columns: Columns, rules: Rules, summary: Summary) -> CalibrationMap:

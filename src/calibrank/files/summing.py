@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from calibrank.arrays import Floats
-from calibrank.calibrate import Positives
+from calibrank.calibrate import Positives, Setting
 from calibrank.errors import DataError
 from calibrank.files.reading import Batch, Progress, Rules, Table, arrow, indices_of
 from calibrank.propensity import Popularity
@@ -213,6 +213,12 @@ class _Builder:
 
 POPULARITY = Popularity()
 """How items' exposures become propensities, where no column tells them."""
+
+
+def setting_for(columns: Columns) -> tuple[Setting, bool]:
+    """How propensities were made, and whether their scale is known: a column is taken at its word."""
+    given = columns.propensity is not None
+    return (Setting(power=1, clip=0) if given else Setting(POPULARITY.power, POPULARITY.clip)), given
 
 
 def _exposure(builders: list[_Builder]) -> dict[object, float]:

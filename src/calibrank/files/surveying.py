@@ -1,0 +1,80 @@
+"""A first look at a table, whatever is in it: counts that tell scores from padding and samples from lists."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from calibrank.arrays import LARGEST_SCORE, Floats
+from calibrank.errors import DataError
+from calibrank.files.reading import Batch, Progress, Table, names_of
+from calibrank.files.summing import Columns
+from calibrank.summary import Summary, SummaryBuilder
+from calibrank.weighting import naive
+
+_LOOKED_AT = 1_000_000  # scores whose ties are counted
+
+
+@dataclass(slots=True)
+class Survey:
+    """What one pass over a table found."""
+
+    rows: int = 0
+    bad_scores: Counter[str] = field(default_factory=Counter)
+    bad_labels: int = 0
+    summary: Summary | None = None
+    """Naive evidence of all good rows."""
+    sample: Floats = field(default_factory=lambda: np.empty(0))
+    """The first good scores, at most a million."""
+    per_user: Counter[object] = field(default_factory=Counter)
+    per_item: Counter[object] = field(default_factory=Counter)
+    neighbours: int = 0
+    """Rows that follow one of the same user,"""
+    falling: int = 0
+    """and how many of them have a score no higher."""
+
+
+def survey(table: Table, columns: Columns, progress: Progress | None = None) -> Survey:
+    """Read a table once; bad scores and labels are counted, not refused."""
+    found, builder, samples = Survey(), SummaryBuilder(), list[Floats]()
+    for batch in table.batches(columns.read, progress):
+        scores, labels = batch.numbers(columns.score), batch.numbers(columns.label)
+        good = _good(scores, labels, found)
+        found.rows += len(scores)
+        scores = scores[good].astype(scores.dtype if scores.dtype.kind == "f" else np.float64)
+        if len(scores):
+            builder.update(scores, naive(labels[good].astype(np.float64)))
+        if sum(map(len, samples)) < _LOOKED_AT:
+            samples.append(scores)
+        _count_ids(batch, columns, found)
+    if found.rows == sum(found.bad_scores.values()) + found.bad_labels or not found.rows:
+        raise DataError(f"{table.name} must hold at least one good row, got none in {found.rows:,}.")
+    found.summary = builder.summary()
+    found.sample = np.concatenate(samples)[:_LOOKED_AT]
+    return found
+
+
+def _good(scores: Floats, labels: Floats, found: Survey) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    missing, endless = np.isnan(scores), np.isinf(scores)
+    padded = ~missing & ~endless & (np.abs(scores) > LARGEST_SCORE)
+    for name, which in (("missing", missing), ("infinite", endless), ("beyond 1e30", padded)):
+        if which.any():
+            found.bad_scores[name] += int(which.sum())
+    fine = ~(missing | endless | padded)
+    odd = fine & ~((labels == 0) | (labels == 1))
+    found.bad_labels += int(odd.sum())
+    return fine & ~odd
+
+
+def _count_ids(batch: Batch, columns: Columns, found: Survey) -> None:
+    for name, counter in ((columns.user, found.per_user), (columns.item, found.per_item)):
+        if name is not None:
+            counted = batch.ids(name).value_counts()
+            counter.update(dict(zip(counted.field(0).to_pylist(), counted.field(1).to_pylist(), strict=True)))
+    if columns.user is not None:
+        users, scores = batch.ids(columns.user), batch.numbers(columns.score)
+        names = names_of(users.fill_null("" if pa.types.is_string(users.type) else 0))
+        same = names[1:] == names[:-1]
+        found.neighbours += int(same.sum())
+        found.falling += int((same & (scores[1:] <= scores[:-1])).sum())
