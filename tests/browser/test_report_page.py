@@ -179,7 +179,7 @@ def test_reliability_follows_its_controls(opened: Opened) -> None:
 def test_metrics_explain_themselves_on_focus_and_sort(opened: Opened) -> None:
     page = opened.page
     page.locator("#methods th[data-metric='Brier'] button").focus()
-    assert page.is_visible("#tip")
+    page.wait_for_selector("#tip", state="visible")  # the page may have to scroll there first
     assert "squared" in opened.text("#tip")
     page.keyboard.press("Enter")
     values = [float(text) for text in page.locator("#methods td[data-metric='Brier'] .value").all_text_contents()]
