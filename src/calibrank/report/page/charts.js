@@ -101,7 +101,7 @@ function hover(chart, find) {
   chart.addEventListener("pointerdown", move);
   chart.addEventListener("pointerleave", () => {
     mark.setAttribute("visibility", "hidden");
-    hideTip();
+    leaveTip();
   });
 }
 

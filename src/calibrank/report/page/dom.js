@@ -55,6 +55,9 @@ function hideTip() {
   follow = null;
 }
 
+// What the pointer showed goes; what the keyboard asked for comes back.
+const leaveTip = () => (follow ? follow() : hideTip());
+
 function explain(node, text) {
   const show = () => {
     const box = node.getBoundingClientRect();
@@ -67,7 +70,7 @@ function explain(node, text) {
     show();
     follow = show;
   });
-  node.addEventListener("pointerleave", hideTip);
+  node.addEventListener("pointerleave", leaveTip);
   node.addEventListener("blur", hideTip);
   return node;
 }
@@ -75,7 +78,7 @@ function explain(node, text) {
 addEventListener("keydown", (event) => {
   if (event.key === "Escape") hideTip();
 });
-addEventListener("scroll", () => (follow ? follow() : hideTip()), { passive: true });
+addEventListener("scroll", leaveTip, { passive: true });
 
 // ----- pieces that sections share -----
 const sections = [];

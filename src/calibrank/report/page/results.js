@@ -92,7 +92,7 @@ function drawResults() {
   }
 
   rebuild();
-  section("results", "Results", controls, meaning, el("div", { class: "columns" }, holder, el("div", null, key([["after", "mean over seeds"], ["paper", "published"]]), bars)));
+  section("results", "Results", controls, meaning, el("div", { class: "diagram" }, holder, el("div", null, key([["after", "mean over seeds"], ["paper", "published"]]), bars)));
   const failed = data.failed ? ` ${count(data.failed)} fits have no finite optimum; their rows say why.` : "";
   section("provenance", "Provenance", el("dl", { class: "pairs" },
     [["Rows", `${count(data.rows)} in ${data.source}.${failed}`], ["Rows made by", data.made_by.join("; ")], ["Published numbers", data.published || "none given"], ["Versions", Object.entries(data.versions).map(([name, version]) => `${name} ${version}`).join(", ")], ["Make it again", el("code", null, data.command)]]
