@@ -1,7 +1,7 @@
 // The page of a reproduction: the same look, other numbers.
 function drawResults() {
   const titles = { ReleasedMCE: "MCE (as released)", LogLoss: "log loss", CalibrationInTheLarge: "predicted / observed" };
-  const losses = { ips: "UERM", naive: "naive", positive_ips: "positives only", none: "" };
+  const losses = { ips: "UERM", naive: "naive", positive_ips: "positives", none: "" };
   const state = { protocol: Object.keys(data.protocols)[0], metric: null, model: null };
   const holder = el("div", { id: "results-table" });
   const unique = (values) => [...new Set(values)];
@@ -47,7 +47,7 @@ function drawResults() {
     const { models, rows } = rowsNow();
     const at = Math.max(0, models.indexOf(state.model));
     const shown = rows.filter((row) => row.cells[at]);
-    const [left, top, step] = [Math.min(190, width * 0.45), 8, 24];
+    const [left, top, step] = [Math.min(165, width * 0.48), 8, 24];
     const most = 1.05 * Math.max(...shown.flatMap((row) => [row.cells[at][4] + (row.cells[at][5] || 0), row.cells[at][7] || 0]));
     const height = top + shown.length * step;
     const x = linear(0, most, left, width - 14);
