@@ -9,7 +9,20 @@ import pytest
 
 import calibrank
 
-HEAVY = ("torch", "pyspark", "pandas", "matplotlib", "onnx", "sklearn", "numba", "polars", "pyarrow", "typer", "rich")
+HEAVY = (
+    "torch",
+    "pyspark",
+    "pandas",
+    "matplotlib",
+    "onnx",
+    "sklearn",
+    "numba",
+    "polars",
+    "pyarrow",
+    "typer",
+    "rich",
+    "onnxruntime",
+)
 
 
 def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -18,7 +31,7 @@ def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess
 
 
 def test_import_loads_nothing_heavy() -> None:
-    code = f"import sys, calibrank; print([m for m in {HEAVY!r} if m in sys.modules])"
+    code = f"import sys, calibrank, calibrank.export; print([m for m in {HEAVY!r} if m in sys.modules])"
     assert run("-c", code).stdout.strip() == "[]"
 
 

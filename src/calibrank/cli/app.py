@@ -13,6 +13,7 @@ from calibrank.cli.console import log
 from calibrank.cli.demonstrate import demo
 from calibrank.cli.diagnose import diagnose
 from calibrank.cli.evaluate import evaluate
+from calibrank.cli.export import export
 from calibrank.cli.fit import fit
 from calibrank.cli.inspect import inspect
 from calibrank.cli.report import report
@@ -22,7 +23,7 @@ from calibrank.cli.train import train
 from calibrank.errors import CalibrankError, DataError, FitError, MissingExtra
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="rich")
-for command in (train, score, diagnose, fit, apply, evaluate, compare, inspect, report, reproduce, demo):
+for command in (train, score, diagnose, fit, apply, evaluate, compare, inspect, report, export, reproduce, demo):
     app.command()(command)
 
 _EXIT_CODES: tuple[tuple[type[CalibrankError], int], ...] = ((DataError, 3), (FitError, 4), (MissingExtra, 5))

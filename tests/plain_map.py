@@ -1,0 +1,68 @@
+"""A map as `docs/json-format.md` describes it, written from that page alone: nothing of calibrank, nothing of numpy."""
+
+import math
+from bisect import bisect_right
+
+
+def reader(document):
+    """The function from a score to a probability that a saved map stands for."""
+    if document["format"] != "calibrank-map" or document["version"] > 1:
+        raise ValueError("not a map this reader knows")
+    return {"logistic": logistic, "step": step, "rescale": rescale}[document["kind"]](document["map"])
+
+
+def rescale(fields):
+    low, high = fields["low"], fields["high"]
+    return lambda score: min(max((score - low) / (high - low), 0.0), 1.0)
+
+
+def step(fields):
+    return lambda score: fields["values"][bisect_right(fields["edges"], score)]
+
+
+def logistic(fields):
+    low, high, weights = fields["low"], fields["high"], fields["coefficients"]
+    below, above = (sum(c * s for c, s in zip(weights, slopes, strict=True)) for slopes in end_slopes(fields))
+
+    def evaluate(score):
+        inside = min(max(score, low), high)
+        terms = generators(fields["basis"], inside, low, high)
+        z = fields["intercept"] + sum(c * g for c, g in zip(weights, terms, strict=True))
+        z += below * min(score - low, 0.0) + above * max(score - high, 0.0)
+        return sigmoid(z)
+
+    return evaluate
+
+
+def generators(basis, s, low, high):
+    u = (s - low) / (high - low)
+    if basis["name"] == "linear":
+        return [u]
+    if basis["name"] == "quadratic":
+        return [(1 - (1 - u) ** 2) / 2, u**2 / 2]
+    if basis["name"] == "softplus":
+        return [-softplus(-s), softplus(s)]
+    m = basis["margin"]
+    rise = math.log(1 + u / m)
+    terms = [m * ((1 + m) * rise - u), (1 + m) * (u - m * rise)]
+    if basis["name"] == "log":
+        return terms
+    return [*terms, (1 + 2 * m) * u - (u + 2 * m) * u / 2 - m * (1 + m) * rise]
+
+
+def end_slopes(fields):
+    low, high, name = fields["low"], fields["high"], fields["basis"]["name"]
+    if name == "softplus":
+        return [[sigmoid(-end), sigmoid(end)] for end in (low, high)]
+    if name == "linear":
+        return [[1 / (high - low)], [1 / (high - low)]]
+    flat = [0.0] if name == "log-quadratic" else []
+    return [[1 / (high - low), 0.0, *flat], [0.0, 1 / (high - low), *flat]]
+
+
+def softplus(x):
+    return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
+
+
+def sigmoid(x):
+    return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
