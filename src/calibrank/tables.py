@@ -1,5 +1,7 @@
 """Tables: the columns that datasets, propensities and models exchange."""
 
+import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -167,6 +169,15 @@ class Index:
             raise DataError(f"{what} must be ids as in training {kinds}. Convert them.")
         rows = np.minimum(np.searchsorted(self.names, wanted), max(len(self.names) - 1, 0))
         return rows, self.names[rows] == wanted
+
+
+def homes_of(names: Iterable[object], shares: int) -> npt.NDArray[np.intp]:
+    """A share for each name, the same in any batch, file or run.
+
+    >>> homes_of(["ann", "bob"], 5)
+    array([2, 4])
+    """
+    return np.array([zlib.crc32(str(name).encode()) % shares for name in names], dtype=np.intp)
 
 
 def _size(name: str, given: int | None, seen: Ids) -> int:

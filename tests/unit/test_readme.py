@@ -33,7 +33,13 @@ RECIPES = [*recipes("docs/cookbook.md"), *recipes("docs/adapters.md")]
 
 
 @pytest.mark.parametrize(
-    ("page", "file"), [("README.md", "map.json"), ("docs/size.md", "monday.npz"), ("docs/export.md", "model.pt2")]
+    ("page", "file"),
+    [
+        ("README.md", "map.json"),
+        ("docs/size.md", "monday.npz"),
+        ("docs/export.md", "model.pt2"),
+        ("docs/report.md", "report.html"),
+    ],
 )
 def test_code_on_a_page_runs(page: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

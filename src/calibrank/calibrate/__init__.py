@@ -3,6 +3,7 @@
 from calibrank.calibrate.anchoring import anchor, to_base_rate, undo_undersampling
 from calibrank.calibrate.binning import BBQ, Histogram
 from calibrank.calibrate.calibrator import Calibrator, Desiderata
+from calibrank.calibrate.folds import fit_without_each
 from calibrank.calibrate.isotonic import Isotonic
 from calibrank.calibrate.logistic import Beta, Gamma, GammaGaussian, Gaussian, Parametric, Platt, Temperature
 from calibrank.calibrate.planning import Expected, plan
@@ -45,6 +46,7 @@ __all__ = [
     "Temperature",
     "anchor",
     "fit_choices",
+    "fit_without_each",
     "plan",
     "to_base_rate",
     "undo_undersampling",

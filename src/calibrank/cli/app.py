@@ -16,13 +16,14 @@ from calibrank.cli.evaluate import evaluate
 from calibrank.cli.export import export
 from calibrank.cli.fit import fit
 from calibrank.cli.inspect import inspect
+from calibrank.cli.report import report
 from calibrank.cli.reproduce import reproduce
 from calibrank.cli.score import score
 from calibrank.cli.train import train
 from calibrank.errors import CalibrankError, DataError, FitError, MissingExtra
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="rich")
-for command in (train, score, diagnose, fit, apply, evaluate, compare, inspect, export, reproduce, demo):
+for command in (train, score, diagnose, fit, apply, evaluate, compare, inspect, report, export, reproduce, demo):
     app.command()(command)
 
 _EXIT_CODES: tuple[tuple[type[CalibrankError], int], ...] = ((DataError, 3), (FitError, 4), (MissingExtra, 5))

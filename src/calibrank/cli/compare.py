@@ -1,15 +1,12 @@
 """`calibrank compare`."""
 
-import warnings
-from functools import reduce
-from operator import add
 from typing import Annotated
 
 import numpy as np
 import typer
 from rich.table import Table as Grid
 
-from calibrank.calibrate import Calibrator
+from calibrank.calibrate import Calibrator, fit_without_each
 from calibrank.cli.console import (
     HEADLINE,
     METHODS,
@@ -30,7 +27,7 @@ from calibrank.cli.console import (
     reading,
     say_skipped,
 )
-from calibrank.errors import DataError, FitError, FlatMapWarning
+from calibrank.errors import DataError, FitError
 from calibrank.files.reading import Rules, Table
 from calibrank.files.summing import summarize
 from calibrank.summary import Summary
@@ -71,15 +68,11 @@ def compare(
 
 def _cross_validate(method: Calibrator, parts: list[Summary]) -> dict[str, float | str]:
     """Metrics over all held-out shares together, or why there are none."""
-    probabilities = []
-    for held_out in range(len(parts)):
-        rest = reduce(add, [part for index, part in enumerate(parts) if index != held_out])
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", FlatMapWarning)  # a flat map shows in its log loss
-                probabilities.append(method.fit_summary(rest).predict(parts[held_out].scores))
-        except (FitError, DataError) as error:
-            return {"error": str(error)}
+    try:
+        fitted = fit_without_each(method, parts)
+    except (FitError, DataError) as error:
+        return {"error": str(error)}
+    probabilities = [each.predict(part.scores) for each, part in zip(fitted, parts, strict=True)]
     positive, total = (np.concatenate([getattr(part, name) for part in parts]) for name in ("positive", "total"))
     evidence = Evidence.trusted(positive, total, parts[0].kind)
     return {metric.name: metric(np.concatenate(probabilities), evidence) for metric in HEADLINE}

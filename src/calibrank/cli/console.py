@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from calibrank import maps
 from calibrank.calibrate import EVERY, Calibrator
 from calibrank.errors import DataError
 from calibrank.files.reading import Progress as OnProgress
@@ -127,22 +128,9 @@ def print_json(content: dict[str, Any]) -> None:
 
 
 def door_words(record: FitRecord) -> str:
-    """Where a map's base rate comes from, and what that is worth."""
-    if record.anchoring is not None:
-        by = record.anchoring
-        shares = f"level {by.level:.0%}, slope {by.slope:.0%}, bend {by.bend:.0%}"
-        return f"Anchored on {by.labels:,} randomly shown pairs (worth {by.worth:,.0f}). What they decided: {shares}."
-    if record.door == "base rate":
-        given = "" if record.base_rate is None else f" of {record.base_rate:.2%}"
-        return f"Moved to a base rate{given} that was given; its shape is that of the biased log."
-    if record.evidence == "exposed":
-        return "The base rate comes from impressions and the policy that chose them: right if it could show all."
-    if record.evidence == "naive":
-        return "The labels were taken at their word: right if the pairs were shown at random, and only then."
-    return (
-        "[yellow]The base rate is not known:[/] propensities rank exposure, the number of negatives sets the level. "
-        "Labels of a few hundred randomly shown pairs (--anchor) or a known rate (--base-rate) would tell it."
-    )
+    """Where a map's base rate comes from, in yellow where nothing tells it."""
+    words = maps.door_words(record)
+    return words if maps.is_level_known(record) else f"[yellow]{words}[/]"
 
 
 def doubt_words(record: FitRecord) -> str | None:

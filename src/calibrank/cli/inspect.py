@@ -7,7 +7,7 @@ import numpy as np
 import typer
 
 from calibrank.cli.console import JsonOption, console, door_words, doubt_words, print_json
-from calibrank.maps import CalibrationMap, LogisticMap, RescaleMap, StepMap, load
+from calibrank.maps import CalibrationMap, load
 
 
 def inspect(
@@ -27,7 +27,10 @@ def inspect(
         f"positive mass {record.positive:,.6g} of {record.total:,.6g} ({record.positive / record.total:.2%})."
     )
     console.print("Every distinct score was kept." if record.exact else "Scores were pooled into fine bins first.")
-    console.print(_shape(fitted))
+    console.print(fitted.shape)
+    if fitted.numbers:
+        terms = [f"{name} = {value:.6g} +- {error:.2g}" for name, (value, error) in fitted.numbers.items()]
+        console.print(f"Parameters: {', '.join(terms)}.")
     if record.residual is not None:
         console.print(f"Mean loss {record.loss:.6f}, optimal to {record.residual:.0e} after {record.iterations} steps.")
     if record.at_floor:
@@ -39,28 +42,8 @@ def inspect(
         console.print(doubt, highlight=False)
 
 
-def _shape(fitted: CalibrationMap) -> str:
-    if isinstance(fitted, LogisticMap):
-        errors = fitted.errors
-        terms = [f"{name} = {value:.6g} +- {errors[name]:.2g}" for name, value in fitted.parameters.items()]
-        return f"Log odds {fitted.basis.name} in the score: {', '.join(terms)}."
-    if isinstance(fitted, StepMap):
-        return f"{len(fitted.values)} steps, from {min(fitted.values):.4f} to {max(fitted.values):.4f}."
-    return "A straight line from 0 to 1: no calibration."
-
-
-def _range(fitted: CalibrationMap) -> tuple[float, float]:
-    if isinstance(fitted, StepMap):
-        edges = fitted.edges or (0.0, 1.0)
-        margin = (edges[-1] - edges[0]) / 10 or 1.0
-        return edges[0] - margin, edges[-1] + margin
-    if isinstance(fitted, LogisticMap | RescaleMap):
-        return fitted.low, fitted.high
-    raise TypeError(type(fitted))
-
-
 def _curve(fitted: CalibrationMap, lines: int = 15, width: int = 35) -> str:
-    scores = np.linspace(*_range(fitted), lines)
+    scores = np.linspace(*fitted.span, lines)
     low, high = fitted.interval(scores)
     rows = ["[bold]   score  probability  (95 % interval)[/]"]
     for score, middle, below, above in zip(scores, fitted.predict(scores), low, high, strict=True):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from calibrank.arrays import Floats, add_up
+from calibrank.arrays import Floats
 from calibrank.files.reading import Progress, Rules, Table, indices_of
 from calibrank.files.summing import Columns, Rows, buckets_of, rows_of
 from calibrank.maps import CalibrationMap
@@ -26,6 +26,7 @@ from calibrank.metrics import (
     TopN,
     bootstrap,
     bootstrap_sums,
+    group_sums,
     reliability,
 )
 from calibrank.summary import SummaryBuilder
@@ -77,7 +78,8 @@ class _State:
         evidence = naive(rows.labels, weights=rows.weights)
         groups = buckets_of(rows, self.rows, GROUPS)
         for metric in ADDITIVE:
-            self._add(metric, probabilities, evidence, groups)
+            sums = group_sums(metric, probabilities, evidence, groups, GROUPS)
+            self.sums[metric.name] = self.sums.get(metric.name, 0.0) + sums
         self.builder.update(probabilities, evidence)
         self.rows += len(probabilities)
         if rows.users is None or self.rows > MOST_ROWS_IN_MEMORY:
@@ -87,12 +89,6 @@ class _State:
         codes = [self.users.setdefault(user, len(self.users)) for user in encoded.dictionary.to_pylist()]
         numbers = np.array(codes, dtype=np.intp)[indices_of(encoded)]
         self.kept.append((probabilities, evidence.positive, evidence.total, numbers))
-
-    def _add(self, metric: Additive, probabilities: Floats, evidence: Evidence, groups: npt.NDArray[np.intp]) -> None:
-        places = groups * metric.size + metric.cells(probabilities, evidence)
-        terms = [add_up(places, term, GROUPS * metric.size) for term in metric.terms(probabilities, evidence)]
-        sums = np.array(terms).reshape(len(terms), GROUPS, metric.size).transpose(1, 0, 2)
-        self.sums[metric.name] = self.sums.get(metric.name, 0.0) + sums
 
     def verdict(self) -> Verdict:
         summary = self.builder.summary()

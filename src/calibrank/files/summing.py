@@ -1,6 +1,5 @@
 """From a table on disk to summaries, in one pass and in bounded memory."""
 
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +14,7 @@ from calibrank.errors import DataError
 from calibrank.files.reading import Batch, Progress, Rules, Table, arrow, indices_of
 from calibrank.propensity import Popularity
 from calibrank.summary import Summary, SummaryBuilder
+from calibrank.tables import homes_of
 from calibrank.weighting import Evidence, exposed, ips, naive, positive_ips, undersampled
 
 WEIGHINGS: dict[str, Callable[..., Evidence]] = {
@@ -41,6 +41,8 @@ class Columns:
     """The share of rows without a positive that is in the table."""
     score_is: str = "score"
     """Which rule the score column obeys: that of scores, or of probabilities where these are judged."""
+    others: tuple[str, ...] = ()
+    """Columns of any kind that come along unchecked."""
 
     @property
     def checked(self) -> dict[str, str]:
@@ -52,7 +54,7 @@ class Columns:
     @property
     def read(self) -> list[str]:
         """All columns to read."""
-        return list(dict.fromkeys([*self.checked.values(), *self.ids]))
+        return list(dict.fromkeys([*self.checked.values(), *self.ids, *self.others]))
 
     @property
     def ids(self) -> list[str]:
@@ -70,6 +72,7 @@ class Rows:
     weights: Floats | None
     items: pa.Array | None
     users: pa.Array | None
+    others: tuple[pa.Array, ...] = ()
 
     def take(self, chosen: npt.NDArray[Any]) -> "Rows":
         """Some of the rows, by mask or by number."""
@@ -81,6 +84,7 @@ class Rows:
             None if self.weights is None else self.weights[chosen],
             None if self.items is None else self.items.take(arrow(chosen)),
             None if self.users is None else self.users.take(arrow(chosen)),
+            tuple(column.take(arrow(chosen)) for column in self.others),
         )
 
     @classmethod
@@ -154,9 +158,7 @@ def buckets_of(rows: Rows, first: int, buckets: int) -> npt.NDArray[np.intp]:
     if rows.users is None:
         return (first + np.arange(len(rows.scores))) % buckets
     encoded = rows.users.dictionary_encode()
-    names = (str(user).encode() for user in encoded.dictionary.to_pylist())
-    homes = np.array([zlib.crc32(name) % buckets for name in names], dtype=np.intp)
-    return homes[indices_of(encoded)]
+    return homes_of(encoded.dictionary.to_pylist(), buckets)[indices_of(encoded)]
 
 
 class _Builder:
@@ -240,7 +242,8 @@ def _rows(batch: Batch, columns: Columns) -> Rows:
     scores, labels = batch.numbers(columns.score), batch.numbers(columns.label)
     scores = scores if scores.dtype.kind == "f" else scores.astype(np.float64)
     weights, propensity = numbers(columns.weight), numbers(columns.propensity)
-    rows = Rows(scores, labels, propensity, weights, ids(columns.item), ids(columns.user))
+    others = tuple(batch.ids(name) for name in columns.others)
+    rows = Rows(scores, labels, propensity, weights, ids(columns.item), ids(columns.user), others)
     return rows if columns.negatives_kept == 1 else _standing_for_all(rows, columns.negatives_kept)
 
 

@@ -6,6 +6,7 @@ from calibrank.maps.record import Anchoring, Choice, FitRecord, Sensitivity
 from calibrank.maps.rescale import RescaleMap
 from calibrank.maps.saved import load
 from calibrank.maps.step import StepMap
+from calibrank.maps.words import door_words, is_level_known
 
 __all__ = [
     "Anchoring",
@@ -17,5 +18,7 @@ __all__ = [
     "RescaleMap",
     "Sensitivity",
     "StepMap",
+    "door_words",
+    "is_level_known",
     "load",
 ]

@@ -13,6 +13,7 @@ import numpy as np
 from calibrank.arrays import Floats, Numbers, floats, is_tensor, require_scores
 from calibrank.documents import seal, write_whole
 from calibrank.errors import DataError
+from calibrank.maps.card import card
 from calibrank.maps.expressions import transform
 from calibrank.maps.record import FitRecord
 
@@ -91,6 +92,26 @@ class CalibrationMap(ABC):
         record = _lists(asdict(self.record))
         head = {"format": FORMAT, "version": VERSION, "kind": self.kind, "method": self.method}
         return {**head, "map": self._content(), "record": record}
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: method, parameters, where the base rate comes from, and the curve."""
+        scores = np.linspace(*self.span, 61)
+        return card(self.method, self.shape, self.numbers, self.record, scores, self.predict(scores))
+
+    @property
+    def numbers(self) -> dict[str, tuple[float, float]]:
+        """Parameters with their standard errors, where the map has a few."""
+        return {}
+
+    @property
+    @abstractmethod
+    def span(self) -> tuple[float, float]:
+        """Scores between which the map does its work."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> str:
+        """What the map is, in a sentence."""
 
     @abstractmethod
     def expression(self, score: "nw.Expr") -> "nw.Expr":

@@ -31,6 +31,14 @@ class RescaleMap(CalibrationMap):
         if not self.low < self.high:
             raise DataError(f"low must be below high, got {self.low} and {self.high}.")
 
+    @property
+    def span(self) -> tuple[float, float]:
+        return self.low, self.high
+
+    @property
+    def shape(self) -> str:
+        return f"A straight line from 0 at {self.low:.4g} to 1 at {self.high:.4g}: no calibration."
+
     def expression(self, score: "nw.Expr") -> "nw.Expr":
         return ((score - self.low) / (self.high - self.low)).clip(lower_bound=0.0, upper_bound=1.0)
 

@@ -46,6 +46,16 @@ class StepMap(CalibrationMap):
         if min(self.effective) < 0:
             raise DataError(f"effective must not be negative, got {min(self.effective)}.")
 
+    @property
+    def span(self) -> tuple[float, float]:
+        edges = self.edges or (0.0, 1.0)
+        margin = (edges[-1] - edges[0]) / 10 or 1.0
+        return edges[0] - margin, edges[-1] + margin
+
+    @property
+    def shape(self) -> str:
+        return f"{len(self.values):,} steps, from {min(self.values):.4f} to {max(self.values):.4f}."
+
     def _steps(self, scores: Floats) -> np.ndarray[tuple[int, ...], np.dtype[np.intp]]:
         return np.searchsorted(np.array(self.edges), scores, side="right")
 

@@ -15,7 +15,7 @@ from calibrank.metrics.corp import Decomposition, Discrimination, Miscalibration
 from calibrank.metrics.metric import Additive, Better, Metric
 from calibrank.metrics.proper import Brier, CalibrationInTheLarge, LogLoss
 from calibrank.metrics.ranking import NDCG, Recall, TopN
-from calibrank.metrics.resample import Estimate, bootstrap, bootstrap_sums
+from calibrank.metrics.resample import Estimate, bootstrap, bootstrap_sums, group_sums
 
 __all__ = [
     "ECE",
@@ -42,5 +42,6 @@ __all__ = [
     "bootstrap",
     "bootstrap_sums",
     "corp",
+    "group_sums",
     "reliability",
 ]

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from calibrank.arrays import Floats, Ids, IdsLike, Numbers, ids, probability_column
+from calibrank.arrays import Floats, Ids, IdsLike, Numbers, add_up, ids, probability_column
 from calibrank.errors import DataError
 from calibrank.metrics.metric import Additive, Metric
 from calibrank.metrics.ranking import TopN, UserMean
@@ -74,6 +74,21 @@ def bootstrap_sums(metric: Additive, sums: Floats, *, resamples: int = 500, leve
     draws = _draws(len(sums), resamples, np.random.default_rng(0))
     replicates = (metric.compute((counts @ flat).reshape(sums.shape[1:])) for counts in draws)
     return _reflected(metric, metric.compute(sums.sum(axis=0)), replicates, level)
+
+
+def group_sums(
+    metric: Additive, probabilities: Floats, evidence: Evidence, groups: npt.NDArray[np.intp], size: int
+) -> Floats:
+    """What `bootstrap_sums` takes: a metric's sums by group of users, groups x terms x cells.
+
+    >>> from calibrank.metrics import Brier
+    >>> from calibrank.weighting import naive
+    >>> group_sums(Brier(), np.array([0.5, 0.5]), naive([0, 1]), np.array([0, 1]), 2).shape
+    (2, 2, 1)
+    """
+    places = groups * metric.size + metric.cells(probabilities, evidence)
+    terms = [add_up(places, term, size * metric.size) for term in metric.terms(probabilities, evidence)]
+    return np.array(terms).reshape(len(terms), size, metric.size).transpose(1, 0, 2)
 
 
 def _reflected(metric: Metric, value: float, replicates: Iterator[float], level: float) -> Estimate:
