@@ -25,8 +25,8 @@ def adversarial(kind: str, count: int) -> np.ndarray:
     rng = np.random.default_rng(5)
     if kind == "edges":  # powers of two, and their neighbours on both sides
         powers = np.ldexp(rng.choice([-1.0, 1.0], count), rng.integers(-40, 5, count))
-        mantissas = np.ldexp(1 + rng.integers(0, 2**11, count) / 2**11, rng.integers(-34, 5, count))
-        chosen = np.where(rng.random(count) < 0.5, powers, mantissas)
+        mantissas = np.ldexp(1 + rng.integers(0, 2**12, count) / 2**12, rng.integers(-34, 5, count))
+        chosen = np.where(rng.random(count) < 0.05, powers, mantissas)
         return np.nextafter(chosen, chosen * rng.choice([0.5, 1.0, 2.0], count))
     if kind == "tight":  # across a power of two, so near that a grid of over 40 bits is needed
         return 1 + (rng.integers(-(2**17), 2**17, count)) * 2.0**-53

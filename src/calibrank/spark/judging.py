@@ -120,19 +120,19 @@ def _log_loss(metric: LogLoss, row: _Row) -> tuple[Column, ...]:
     return liked + disliked, row.total
 
 
-def _brier(metric: Brier, row: _Row) -> tuple[Column, ...]:
+def _brier(_: Brier, row: _Row) -> tuple[Column, ...]:
     return row.positive * (1.0 - row.held * 2.0) + row.total * row.held * row.held, row.total
 
 
-def _in_the_large(metric: CalibrationInTheLarge, row: _Row) -> tuple[Column, ...]:
+def _in_the_large(_: CalibrationInTheLarge, row: _Row) -> tuple[Column, ...]:
     return row.total * row.held, row.positive
 
 
-def _gap(metric: ECE, row: _Row) -> tuple[Column, ...]:
+def _gap(_: ECE, row: _Row) -> tuple[Column, ...]:
     return row.positive, row.total, row.total * row.held
 
 
-def _released(metric: ReleasedECE, row: _Row) -> tuple[Column, ...]:
+def _released(_: ReleasedECE, row: _Row) -> tuple[Column, ...]:
     likely = row.held >= 0.5
     right = F.when(likely, row.positive).otherwise(row.total - row.positive)
     return right, row.total, row.total * F.when(likely, row.held).otherwise(1.0 - row.held)

@@ -62,6 +62,8 @@ def _param(name: str, doc: str, converter: Any = TypeConverters.toString) -> Any
 class _Columns(HasOutputCol):
     """The columns that an Estimator and its Model share."""
 
+    _input_kwargs: dict[str, Any]  # what `keyword_only` leaves
+
     scoreCol = _param("scoreCol", "column of ranking scores")  # noqa: N815  (Spark's convention)
 
     def setScoreCol(self, value: str) -> Self:  # noqa: N802
@@ -71,7 +73,7 @@ class _Columns(HasOutputCol):
         return self._set(outputCol=value)
 
 
-class CalibrationModel(Model, _Columns, DefaultParamsReadable, DefaultParamsWritable):
+class CalibrationModel(Model, _Columns, DefaultParamsReadable[Any], DefaultParamsWritable):
     """A fitted map as a Spark ML transformer; saved with its map as JSON, which is checked when it is loaded.
 
     >>> from calibrank import Platt
@@ -104,7 +106,7 @@ class CalibrationEstimator(
     _Columns,
     HasLabelCol,
     HasWeightCol,
-    DefaultParamsReadable,
+    DefaultParamsReadable[Any],
     DefaultParamsWritable,
 ):
     """Fits a calibrator, `Gaussian()` by default, on a score and a label column; a propensity makes it unbiased.

@@ -1,5 +1,6 @@
 """From a Spark frame to a summary: two native aggregations, one for the range of scores and one for the bins."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,7 +108,8 @@ def _weightless(rows: Rows, count: int) -> DataError:
 
 def _exact(rows: Rows, ends: _Ends) -> Summary:
     """One bin a distinct score."""
-    bins = _Bins.of(_classed(rows, ends), rows, "score")
+    found = fetch(_classed(rows, ends).groupBy("score", "class").agg(*_sums(rows)))
+    bins = _Bins.of(found, found["score"], found["class"])
     bins.require(rows, ends)
     scores, places = np.unique(bins.keys + 0.0, return_inverse=True)
     masses = bins.masses.gather(places, len(scores))
@@ -118,9 +120,12 @@ def _pooled(rows: Rows, ends: _Ends) -> Summary | None:
     """Bins of the grid that spans the scores, or None where few enough scores differ to keep each."""
     table = Table.spanning(ends.low, ends.high)
     placed = with_places(_classed(rows, ends), table.grid, ends.low, ends.high)
-    bins = _Bins.of(placed, rows, "place", F.bit_or("part").alias("parts"))
+    # One small whole number is the key that Spark's generated hash map is fastest with.
+    key = (F.col("place") * 4 + F.col("class")).alias("key")
+    found = fetch(placed.groupBy(key).agg(*_sums(rows), F.bit_or("part").alias("parts")))
+    bins = _Bins.of(found, found["key"] >> 2, found["key"] & 3)
     bins.require(rows, ends)
-    if bins.parts <= CAPACITY and _few(rows, ends):
+    if _parts(found) <= CAPACITY and _few(rows, ends):
         return None
     if bins.keys.min() < 0 or bins.keys.max() >= len(table.squares):
         raise unsteady()
@@ -131,10 +136,8 @@ def _pooled(rows: Rows, ends: _Ends) -> Summary | None:
 def _few(rows: Rows, ends: _Ends) -> bool:
     """Whether few enough scores differ; a look at some rows spares the shuffle of a table whose scores all differ."""
     scores = _classed(rows, ends).where(F.col("class") < _BROKEN).select("score")
-    for some in (scores.limit(2 * CAPACITY), scores):
-        if some.distinct().limit(CAPACITY + 1).count() > CAPACITY:
-            return False
-    return True
+    looks = (scores.limit(2 * CAPACITY), scores)
+    return all(some.distinct().limit(CAPACITY + 1).count() <= CAPACITY for some in looks)
 
 
 def _classed(rows: Rows, ends: _Ends) -> DataFrame:
@@ -156,21 +159,15 @@ class _Bins:
     rows: int
     heard: int
     broken: bool
-    parts: int
 
     @classmethod
-    def of(cls, frame: DataFrame, rows: Rows, key: str, *more: Column) -> "_Bins":
-        grouped = frame.groupBy(key, "class").agg(*_sums(rows), *more)
-        found = fetch(grouped)
-        kinds = found["class"]
-        kept = (kinds == _LIKED) | (kinds == _DISLIKED)
-        count = found["rows"]
-        sums = {name: values[kept].astype(np.float64) for name, values in found.items() if name not in (key, "class")}
-        parts = _parts(found[key][kept], found["parts"][kept]) if more else 0
-        masses = _masses(sums, kinds[kept] == _LIKED)
-        return cls(
-            found[key][kept], masses, int(count.sum()), int(count[kept].sum()), bool((kinds == _BROKEN).any()), parts
-        )
+    def of(
+        cls, found: Mapping[str, npt.NDArray[Any]], keys: npt.NDArray[Any], classes: npt.NDArray[np.integer[Any]]
+    ) -> "_Bins":
+        kept = (classes == _LIKED) | (classes == _DISLIKED)
+        sums = {name: values[kept].astype(np.float64) for name, values in found.items()}
+        rows, heard = int(found["rows"].sum()), int(found["rows"][kept].sum())
+        return cls(keys[kept], _masses(sums, classes[kept] == _LIKED), rows, heard, bool((classes == _BROKEN).any()))
 
     def require(self, rows: Rows, ends: _Ends) -> None:
         """No row broke a rule, and none came or went since the first pass."""
@@ -208,9 +205,9 @@ def _masses(sums: dict[str, Floats], liked: npt.NDArray[np.bool_]) -> Masses:
     )
 
 
-def _parts(places: npt.NDArray[Any], parts: npt.NDArray[Any]) -> int:
-    """How many parts of bins hold a score: at most as many as scores differ."""
+def _parts(found: Mapping[str, npt.NDArray[Any]]) -> int:
+    """How many parts of bins hold a score: at most as many as scores differ. Likes and dislikes count once."""
+    places = found["key"] >> 2
     order = np.argsort(places, kind="stable")
-    starts = np.flatnonzero(np.diff(places[order], prepend=places.min() - 1)) if len(places) else []
-    both = np.bitwise_or.reduceat(parts[order].astype(np.int64), starts) if len(starts) else np.empty(0, np.int64)
-    return int(np.bitwise_count(both.view(np.uint64)).sum())
+    starts = np.flatnonzero(np.diff(places[order], prepend=-1))
+    return int(np.unpackbits(np.bitwise_or.reduceat(found["parts"][order], starts).view(np.uint8)).sum())
