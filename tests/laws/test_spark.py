@@ -29,7 +29,7 @@ def adversarial(kind: str, count: int) -> np.ndarray:
         chosen = np.where(rng.random(count) < 0.05, powers, mantissas)
         return np.nextafter(chosen, chosen * rng.choice([0.5, 1.0, 2.0], count))
     if kind == "tight":  # across a power of two, so near that a grid of over 40 bits is needed
-        return 1 + (rng.integers(-(2**17), 2**17, count)) * 2.0**-53
+        return 1 + (rng.integers(-(2**19), 2**19, count)) * 2.0**-53
     if kind == "tiny":
         return rng.normal(size=count) * 1e-300
     return scores_of(count, 1, kind)

@@ -1,6 +1,7 @@
 """The bins of a `Grid` as Spark columns: the very same bin for every score, to the last bit."""
 
 import math
+from typing import Any
 
 import numpy as np
 from pyspark.sql import Column, DataFrame
@@ -8,10 +9,12 @@ from pyspark.sql import functions as F
 
 from calibrank.grid import Grid
 
-_FEW_OCTAVES = 4
-"""Up to here comparisons find the octave faster than a logarithm. Grids of 41 bits or more never span as many, and
-with fewer bits a logarithm that errs beside a power of two still ends in the right bin: the last bin of an octave and
-the first of the next are numbered on."""
+_COMPARED = 8
+"""Octaves from the top that comparisons find: nearly all rows lie there, and a logarithm costs as much as the rest.
+
+Below them a logarithm errs at most beside a power of two, which does no harm: the last bin of an octave and the first
+of the next are numbered on, and only grids of over 40 bits would notice. These never span as many octaves.
+"""
 
 
 def with_places(frame: DataFrame, grid: Grid, low: float, high: float) -> DataFrame:
@@ -40,10 +43,14 @@ def _octave(size: Column, grid: Grid, low: float, high: float) -> Column:
     ends = sorted((abs(low), abs(high)))
     least = 0.0 if low <= 0 <= high else ends[0]
     first, last = (max(math.frexp(end)[1] - 1 - grid.floor, 0) if end else 0 for end in (least, ends[1]))
-    if last - first > _FEW_OCTAVES:
+    lowest = max(first, last - _COMPARED)
+    rest: Any = F.lit(first)
+    if lowest > first:
         above = F.greatest(size, F.lit(math.ldexp(1.0, grid.floor)))
-        return (F.log(above) * (1 / math.log(2)) - float(grid.floor)).cast("int")
-    octave = F.lit(first)
-    for step in range(first + 1, last + 1):
-        octave = octave + (size >= math.ldexp(1.0, grid.floor + step)).cast("int")
-    return octave
+        rest = (F.log(above) * (1 / math.log(2)) - float(grid.floor)).cast("int")
+    if lowest == last:
+        return rest
+    octave = F.when(size >= math.ldexp(1.0, grid.floor + last), last)
+    for step in range(last - 1, lowest, -1):
+        octave = octave.when(size >= math.ldexp(1.0, grid.floor + step), step)
+    return octave.otherwise(rest)
