@@ -190,7 +190,7 @@ def test_a_changed_model_is_refused(engine: Any, tmp_path: Path) -> None:
     session().createDataFrame([(changed.strip(),)], "value string").coalesce(1).write.text(
         str(tmp_path / "bad/metadata")
     )
-    with pytest.raises(cr.DataError, match="map must match its digest"):
+    with pytest.raises(ValueError, match="map must match its digest"):
         engine.CalibrationModel.load(str(tmp_path / "bad"))
 
 

@@ -12,7 +12,10 @@ from calibrank.spark.rows import column, obeys, require_columns
 
 
 class SparkOps:
-    """`Ops` for Spark columns. A missing value may come out as a bound: mend it once, at the end."""
+    """`Ops` for Spark columns. A missing value comes out as the bound: mend it once, at the end.
+
+    Not by conditions: Spark's optimiser pushes arithmetic into their branches until it is all there many times over.
+    """
 
     def log(self, x: Column) -> Column:
         return F.log(x)
@@ -21,10 +24,10 @@ class SparkOps:
         return self.maximum(x, 0.0) + F.log1p(F.exp(F.abs(x) * -1.0))
 
     def minimum(self, x: Column, bound: float) -> Column:
-        return F.when(x < bound, x).otherwise(float(bound))
+        return F.least(x, F.lit(float(bound)))
 
     def maximum(self, x: Column, bound: float) -> Column:
-        return F.when(x > bound, x).otherwise(float(bound))
+        return F.greatest(x, F.lit(float(bound)))
 
 
 def transform(fitted: CalibrationMap, frame: DataFrame, *, score: str = "score", to: str = "probability") -> DataFrame:

@@ -120,10 +120,11 @@ def _pooled(rows: Rows, ends: _Ends) -> Summary | None:
     """Bins of the grid that spans the scores, or None where few enough scores differ to keep each."""
     table = Table.spanning(ends.low, ends.high)
     placed = with_places(_classed(rows, ends), table.grid, ends.low, ends.high)
-    # One small whole number is the key that Spark's generated hash map is fastest with.
-    key = (F.col("place") * 4 + F.col("class")).alias("key")
+    # One small whole number is the key that Spark's generated hash map is fastest with: it probes only two places, so
+    # neighbouring bins must be neighbouring numbers.
+    key = (F.col("class") * CAPACITY + F.col("place")).alias("key")
     found = fetch(placed.groupBy(key).agg(*_sums(rows), F.bit_or("part").alias("parts")))
-    bins = _Bins.of(found, found["key"] >> 2, found["key"] & 3)
+    bins = _Bins.of(found, found["key"] % CAPACITY, found["key"] // CAPACITY)
     bins.require(rows, ends)
     if _parts(found) <= CAPACITY and _few(rows, ends):
         return None
@@ -207,7 +208,7 @@ def _masses(sums: dict[str, Floats], liked: npt.NDArray[np.bool_]) -> Masses:
 
 def _parts(found: Mapping[str, npt.NDArray[Any]]) -> int:
     """How many parts of bins hold a score: at most as many as scores differ. Likes and dislikes count once."""
-    places = found["key"] >> 2
+    places = found["key"] % CAPACITY
     order = np.argsort(places, kind="stable")
     starts = np.flatnonzero(np.diff(places[order], prepend=-1))
     return int(np.unpackbits(np.bitwise_or.reduceat(found["parts"][order], starts).view(np.uint8)).sum())
