@@ -113,7 +113,7 @@ def test_what_is_not_a_score_gets_null_and_ansi_does_not_raise(engine: Any) -> N
         np.testing.assert_allclose(found[4:], fitted.predict([1e30, -1e30, 0.0]), atol=1e-12)
 
 
-def test_a_map_of_many_steps_stays_in_generated_code(engine: Any) -> None:
+def test_a_map_of_many_steps_is_right_without_a_udf(engine: Any) -> None:
     rng = np.random.default_rng(0)
     scores = np.sort(rng.normal(size=4_000))
     values = np.sort(rng.random(4_001))

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from calibrank.grid import Grid
 
 _COMPARED = 8
-"""Octaves from the top that comparisons find: nearly all rows lie there, and a logarithm costs as much as the rest.
+"""Octaves from the top that comparisons find: most rows lie there, and a logarithm is dearer.
 
 Below them a logarithm errs at most beside a power of two, which does no harm: the last bin of an octave and the first
 of the next are numbered on, and only grids of over 40 bits would notice. These never span as many octaves.

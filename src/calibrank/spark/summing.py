@@ -120,8 +120,7 @@ def _pooled(rows: Rows, ends: _Ends) -> Summary | None:
     """Bins of the grid that spans the scores, or None where few enough scores differ to keep each."""
     table = Table.spanning(ends.low, ends.high)
     placed = with_places(_classed(rows, ends), table.grid, ends.low, ends.high)
-    # One small whole number is the key that Spark's generated hash map is fastest with: it probes only two places, so
-    # neighbouring bins must be neighbouring numbers.
+    # One whole number is cheaper to group by than two columns.
     key = (F.col("class") * CAPACITY + F.col("place")).alias("key")
     found = fetch(placed.groupBy(key).agg(*_sums(rows), F.bit_or("part").alias("parts")))
     bins = _Bins.of(found, found["key"] % CAPACITY, found["key"] // CAPACITY)
