@@ -1,0 +1,27 @@
+"""The Spark engine: summaries, maps and metrics as native columns, so that rows never leave the executors.
+
+Fitting happens on the driver, on a summary of at most some ten thousand bins, with the same code as on one machine.
+"""
+
+from calibrank.errors import MissingExtra
+
+try:
+    import pyspark as _pyspark  # noqa: F401  (asked for here so that the message names the extra)
+except ImportError as error:
+    raise MissingExtra("pyspark", "spark") from error
+
+from calibrank.spark.applying import transform
+from calibrank.spark.exposure import popularity
+from calibrank.spark.judging import evaluate
+from calibrank.spark.ml import CalibrationEstimator, CalibrationModel
+from calibrank.spark.summing import fit, summarize
+
+__all__ = [
+    "CalibrationEstimator",
+    "CalibrationModel",
+    "evaluate",
+    "fit",
+    "popularity",
+    "summarize",
+    "transform",
+]

@@ -1,0 +1,213 @@
+"""From a Spark frame to a summary: two native aggregations, one for the range of scores and one for the bins."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from calibrank.arrays import LARGEST_SCORE, Floats
+from calibrank.calibrate import Calibrator
+from calibrank.errors import DataError
+from calibrank.grid import CAPACITY
+from calibrank.maps import CalibrationMap
+from calibrank.pooling import Masses, Table
+from calibrank.spark.fetching import fetch
+from calibrank.spark.keys import with_places
+from calibrank.spark.rows import Rows, unsteady
+from calibrank.summary import Summary
+
+_DISLIKED, _LIKED, _BROKEN, _UNHEARD = range(4)
+"""The class of a row; it is part of the key, so that sums of likes need no columns and bad rows show by themselves."""
+
+
+def summarize(
+    frame: DataFrame,
+    *,
+    score: str = "score",
+    label: str = "label",
+    propensity: str | None = None,
+    weight: str | None = None,
+) -> Summary:
+    """Pool a Spark frame where it lies; the same summary as `calibrank.frames.summarize` gives of its rows.
+
+    With a propensity column the evidence is `ips`, otherwise `naive`. No Python runs on the executors and no row
+    reaches the driver: only bins, at most 65,536 times two.
+
+    >>> from pyspark.sql import SparkSession
+    >>> spark = SparkSession.builder.getOrCreate()
+    >>> frame = spark.createDataFrame([(0.1, 0), (0.5, 0), (0.5, 1), (0.9, 1)], ["score", "label"])
+    >>> summarize(frame)
+    Summary(4 rows in 3 bins over [0.1, 0.9], positive=2, total=4, kind='naive')
+    """
+    rows = Rows.of(frame, score=score, label=label, propensity=propensity, weight=weight)
+    ends = _Ends.of(rows)
+    if ends.rows <= CAPACITY:
+        return _exact(rows, ends)
+    pooled = _pooled(rows, ends)
+    return pooled if pooled is not None else _exact(rows, ends)
+
+
+def fit(
+    calibrator: Calibrator,
+    frame: DataFrame,
+    *,
+    score: str = "score",
+    label: str = "label",
+    propensity: str | None = None,
+    weight: str | None = None,
+) -> CalibrationMap:
+    """Fit on a Spark frame: the same map as on its rows on one machine.
+
+    >>> from calibrank import Platt
+    >>> from pyspark.sql import SparkSession
+    >>> spark = SparkSession.builder.getOrCreate()
+    >>> frame = spark.createDataFrame([(-1.0, 0), (0.0, 1), (1.0, 0), (2.0, 1)], ["score", "label"])
+    >>> fit(Platt(), frame) == Platt().fit([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1])
+    True
+    """
+    return calibrator.fit_summary(summarize(frame, score=score, label=label, propensity=propensity, weight=weight))
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """How many rows there are, and the lowest and highest score of those that weigh something."""
+
+    rows: int
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, rows: Rows) -> "_Ends":
+        score = F.col("score")
+        sums = [F.count(F.lit(1)), F.count(score), F.min(score), F.max(score)]
+        if "weight" in rows.roles:
+            heard = F.when(F.col("weight") > 0.0, score)
+            sums += [F.min(heard), F.max(heard)]
+        found = rows.frame.agg(*sums).collect()[0]
+        count, present, lowest, highest = found[:4]
+        if not count:
+            raise DataError("frame must hold at least one row, got none.")
+        # NaN is the highest of all to Spark, so it fails here too.
+        if present < count or not (lowest >= -LARGEST_SCORE and highest <= LARGEST_SCORE):
+            raise rows.complaint()
+        low, high = found[-2:]
+        if low is None:
+            raise _weightless(rows, count)
+        return cls(count, low + 0.0, high + 0.0)
+
+
+def _weightless(rows: Rows, count: int) -> DataError:
+    if rows.frame.where(~rows.good).limit(1).count():
+        return rows.complaint()
+    return DataError(f"weights must not all be zero, got {count:,} rows that count for nothing.")
+
+
+def _exact(rows: Rows, ends: _Ends) -> Summary:
+    """One bin a distinct score."""
+    found = fetch(_classed(rows, ends).groupBy("score", "class").agg(*_sums(rows)))
+    bins = _Bins.of(found, found["score"], found["class"])
+    bins.require(rows, ends)
+    scores, places = np.unique(bins.keys + 0.0, return_inverse=True)
+    masses = bins.masses.gather(places, len(scores))
+    return Summary(scores, masses, bins.heard, ends.low, ends.high, rows.kind, None, np.empty(0, dtype=np.int64))
+
+
+def _pooled(rows: Rows, ends: _Ends) -> Summary | None:
+    """Bins of the grid that spans the scores, or None where few enough scores differ to keep each."""
+    table = Table.spanning(ends.low, ends.high)
+    placed = with_places(_classed(rows, ends), table.grid, ends.low, ends.high)
+    # One whole number is cheaper to group by than two columns.
+    key = (F.col("class") * CAPACITY + F.col("place")).alias("key")
+    found = fetch(placed.groupBy(key).agg(*_sums(rows), F.bit_or("part").alias("parts")))
+    bins = _Bins.of(found, found["key"] % CAPACITY, found["key"] // CAPACITY)
+    bins.require(rows, ends)
+    if _parts(found) <= CAPACITY and _few(rows, ends):
+        return None
+    if bins.keys.min() < 0 or bins.keys.max() >= len(table.squares):
+        raise unsteady()
+    table.add(bins.masses.gather(bins.keys.astype(np.intp), len(table.squares)), slice(None))
+    return Summary.of_table(table, ends.low, ends.high, bins.heard, rows.kind)
+
+
+def _few(rows: Rows, ends: _Ends) -> bool:
+    """Whether few enough scores differ; a look at some rows spares the shuffle of a table whose scores all differ."""
+    scores = _classed(rows, ends).where(F.col("class") < _BROKEN).select("score")
+    looks = (scores.limit(2 * CAPACITY), scores)
+    return all(some.distinct().limit(CAPACITY + 1).count() <= CAPACITY for some in looks)
+
+
+def _classed(rows: Rows, ends: _Ends) -> DataFrame:
+    """The rows with their class; those that weigh nothing get a score within the range."""
+    known = F.when(F.col("label") == 1.0, _LIKED).otherwise(_DISLIKED)
+    if "weight" not in rows.roles:
+        return rows.frame.withColumn("class", F.when(rows.good, known).otherwise(_BROKEN))
+    heard = F.when(F.col("weight") > 0.0, known).otherwise(_UNHEARD)
+    classed = rows.frame.withColumn("class", F.when(rows.good, heard).otherwise(_BROKEN))
+    return classed.withColumn("score", F.when(F.col("class") < _BROKEN, F.col("score")).otherwise(ends.low))
+
+
+@dataclass(frozen=True, slots=True)
+class _Bins:
+    """What comes back to the driver: sums by key and class."""
+
+    keys: npt.NDArray[Any]
+    masses: Masses
+    rows: int
+    heard: int
+    broken: bool
+
+    @classmethod
+    def of(
+        cls, found: Mapping[str, npt.NDArray[Any]], keys: npt.NDArray[Any], classes: npt.NDArray[np.integer[Any]]
+    ) -> "_Bins":
+        kept = (classes == _LIKED) | (classes == _DISLIKED)
+        sums = {name: values[kept].astype(np.float64) for name, values in found.items()}
+        rows, heard = int(found["rows"].sum()), int(found["rows"][kept].sum())
+        return cls(keys[kept], _masses(sums, classes[kept] == _LIKED), rows, heard, bool((classes == _BROKEN).any()))
+
+    def require(self, rows: Rows, ends: _Ends) -> None:
+        """No row broke a rule, and none came or went since the first pass."""
+        if self.broken:
+            raise rows.complaint()
+        if self.rows != ends.rows:
+            raise unsteady()
+
+
+def _sums(rows: Rows) -> list[Column]:
+    """The sums to ask for: those that do not follow from others."""
+    score, positive, total = F.col("score"), rows.positive, rows.total
+    weighted = "weight" in rows.roles
+    sums = {"rows": F.count(F.lit(1)), "moment": F.sum(total * score if weighted else score)}
+    if weighted or "propensity" in rows.roles:
+        sums |= {"positive": F.sum(positive), "positive_moment": F.sum(positive * score)}
+        sums |= {"positive_squared": F.sum(positive * positive)}
+    if weighted:
+        sums |= {"total": F.sum(total), "cross": F.sum(positive * total), "total_squared": F.sum(total * total)}
+    return [value.alias(name) for name, value in sums.items()]
+
+
+def _masses(sums: dict[str, Floats], liked: npt.NDArray[np.bool_]) -> Masses:
+    """All masses from those that were asked for; without weights every row counts once."""
+    total = sums.get("total", sums["rows"])
+    positive = sums.get("positive", np.where(liked, total, 0.0))
+    return Masses(
+        positive,
+        total,
+        sums.get("positive_moment", np.where(liked, sums["moment"], 0.0)),
+        sums["moment"],
+        sums.get("positive_squared", positive),
+        sums.get("cross", positive),
+        sums.get("total_squared", total),
+    )
+
+
+def _parts(found: Mapping[str, npt.NDArray[Any]]) -> int:
+    """How many parts of bins hold a score: at most as many as scores differ. Likes and dislikes count once."""
+    places = found["key"] % CAPACITY
+    order = np.argsort(places, kind="stable")
+    starts = np.flatnonzero(np.diff(places[order], prepend=-1))
+    return int(np.unpackbits(np.bitwise_or.reduceat(found["parts"][order], starts).view(np.uint8)).sum())

@@ -1,0 +1,39 @@
+"""One Spark session a test process: quiet, small, shared by whoever asks."""
+
+import os
+import shutil
+import warnings
+from functools import cache
+from typing import Any
+
+import pytest
+
+
+def missing() -> str | None:
+    """Why Spark cannot run here, if it cannot."""
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        return "Spark needs Java, which is not installed"
+    return None
+
+
+@cache
+def session() -> Any:
+    """The session, or a skipped test that says why there is none."""
+    pyspark = pytest.importorskip("pyspark.sql")
+    reason = missing()
+    if reason is not None:
+        pytest.skip(reason)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    }
+    builder = pyspark.SparkSession.builder.master("local[2]").appName("calibrank tests")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        spark = builder.config(map=settings).getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
