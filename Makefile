@@ -10,7 +10,7 @@ demo: $(VENV)/demo.stamp
 	$(RUN)/calibrank demo
 
 test: $(VENV)/dev.stamp
-	$(RUN)/python -m pytest -q -n auto
+	$(RUN)/python -m pytest -q -n auto --dist loadgroup
 
 lint: $(VENV)/dev.stamp
 	$(RUN)/ruff check .

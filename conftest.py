@@ -1,10 +1,19 @@
-"""Doctests of the Spark engine use the tests' own session, and are skipped where Spark cannot run."""
+"""Tests of Spark share one session, and one worker where there are several: starting it takes the longest."""
+
+from typing import Any
 
 import pytest
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Start the shared session before an example of the Spark engine runs."""
+def pytest_collection_modifyitems(items: list[Any]) -> None:
+    """Keep what needs Spark together."""
+    for item in items:
+        if "spark" in item.nodeid.lower() or "als" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+def pytest_runtest_setup(item: Any) -> None:
+    """Start the shared session before an example of the Spark engine runs, or skip it where Spark cannot run."""
     if isinstance(item, pytest.DoctestItem) and item.name.startswith("calibrank.spark"):
         from tests.spark_session import session  # noqa: PLC0415  (only these need Spark)
 

@@ -8,7 +8,6 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 
 import calibrank as cr
 from calibrank.export import to_onnx, to_sql, to_torch
+from tests.spark_session import session
 
 Engine = Callable[[cr.CalibrationMap, np.ndarray], np.ndarray]
 
@@ -57,22 +57,6 @@ def sqlite_query(expression: str, scores: Sequence[Any], kind: str = "REAL", col
         connection.close()
 
 
-@cache
-def spark_session() -> Any:
-    """One session for all tests: starting it takes seconds."""
-    sql = pytest.importorskip("pyspark.sql")
-    if shutil.which("java") is None:
-        pytest.skip("Spark needs Java, which is not on the path")
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    builder = sql.SparkSession.builder.master("local[1]").appName("calibrank")
-    settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1", "spark.driver.host": "127.0.0.1"}
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    return session
-
-
 def spark(fitted: cr.CalibrationMap, scores: np.ndarray) -> np.ndarray:
     return spark_query(to_sql(fitted, "spark"), scores.tolist())
 
@@ -80,10 +64,13 @@ def spark(fitted: cr.CalibrationMap, scores: np.ndarray) -> np.ndarray:
 def spark_query(
     expression: str, scores: Sequence[Any], kind: str = "DOUBLE", column: str = "`score`", *, ansi: bool = True
 ) -> np.ndarray:
-    session = spark_session()
-    session.conf.set("spark.sql.ansi.enabled", str(ansi).lower())
-    frame = session.createDataFrame(list(enumerate(scores)), f"place INT, {column} {kind}").coalesce(1)
-    rows = frame.selectExpr("place", f"{expression} AS probability").collect()
+    spark = session()
+    spark.conf.set("spark.sql.ansi.enabled", str(ansi).lower())
+    try:
+        frame = spark.createDataFrame(list(enumerate(scores)), f"place INT, {column} {kind}").coalesce(1)
+        rows = frame.selectExpr("place", f"{expression} AS probability").collect()
+    finally:
+        spark.conf.set("spark.sql.ansi.enabled", "true")
     return numbers([row["probability"] for row in sorted(rows)])
 
 

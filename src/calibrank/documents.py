@@ -83,8 +83,8 @@ class Fields:
         return [Fields(where, _object(where, inner)) for inner in self._typed(name, list, "a list of objects")]
 
     def holds(self, name: str) -> bool:
-        """Whether an optional part is there."""
-        return self._get(name) is not None
+        """Whether an optional part is there; maps that were saved before it existed do not name it."""
+        return self.values.get(name) is not None
 
     def text(self, name: str) -> str:
         return str(self._typed(name, str, "text"))

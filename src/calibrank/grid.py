@@ -49,14 +49,14 @@ class Grid:
     bits: int
 
     @classmethod
-    def spanning(cls, low: float, high: float) -> Self:
-        """The finest grid that covers [low, high] with at most `CAPACITY` bins."""
+    def spanning(cls, low: float, high: float, capacity: int = CAPACITY) -> Self:
+        """The finest grid that covers [low, high] with at most so many bins."""
         ends = np.array([low, high], dtype=np.float64)
         top = int(np.frexp(np.abs(ends).max())[1])
         first, last = cls(top, DOUBLE.mantissa).keys(ends).tolist()
         # Each bit dropped halves both keys, so their distance tells how many must go, or one less.
-        bits = DOUBLE.mantissa - max((last - first + 1).bit_length() - CAPACITY.bit_length(), 0)
-        while (last >> (DOUBLE.mantissa - bits)) - (first >> (DOUBLE.mantissa - bits)) >= CAPACITY:
+        bits = DOUBLE.mantissa - max((last - first + 1).bit_length() - capacity.bit_length(), 0)
+        while (last >> (DOUBLE.mantissa - bits)) - (first >> (DOUBLE.mantissa - bits)) >= capacity:
             bits -= 1
         return cls(top, bits)
 

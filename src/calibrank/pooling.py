@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from calibrank.arrays import Floats, add_up, on_gpu
 from calibrank.errors import MissingExtra
-from calibrank.grid import Grid
+from calibrank.grid import CAPACITY, Grid
 from calibrank.threads import in_threads, shares
 from calibrank.weighting import Evidence
 
@@ -67,9 +67,9 @@ class Table:
         self.squares = np.zeros(size)  # total squared
 
     @classmethod
-    def spanning(cls, low: float, high: float) -> "Table":
+    def spanning(cls, low: float, high: float, capacity: int = CAPACITY) -> "Table":
         """Empty bins for scores from low to high."""
-        grid = Grid.spanning(low, high)
+        grid = Grid.spanning(low, high, capacity)
         first, last = grid.keys(np.array([low, high])).tolist()
         return cls(grid, first, last - first + 1)
 
@@ -114,9 +114,8 @@ class Table:
         from calibrank import tensors  # noqa: PLC0415  (needs torch)
 
         total = None if counts_once(evidence.total) else evidence.total
-        binary = total is None and evidence.kind == "naive"  # then labels themselves, that count as whole numbers
-        positive = evidence.positive != 0 if binary else evidence.positive
-        sums = tensors.pool(self.grid, self.first, len(self.squares), scores, positive, total)
+        place = self.grid, self.first, len(self.squares)
+        sums = tensors.pool(*place, scores, evidence.positive, total, binary=evidence.kind == "naive")
         self.every += sums.every
         self.liked += sums.liked
         self.squares += sums.squares

@@ -33,9 +33,10 @@ class Sums(NamedTuple):
     squares: npt.NDArray[np.float64]
 
 
-def pool(grid: Grid, first: int, size: int, scores: Any, positive: Any, total: Any) -> Sums:
-    """Add up rows in the bins from `first` on; without `total`, every row counts once, and whole positives too."""
-    bins = _Counted(grid, first, size, scores.device) if total is None else _Weighed(grid, first, size, scores.device)
+def pool(grid: Grid, first: int, size: int, scores: Any, positive: Any, total: Any, *, binary: bool) -> Sums:
+    """Add up rows in the bins from `first` on; without `total`, every row counts once, and so do `binary` positives."""
+    place = grid, first, size, scores.device
+    bins = _Counted(*place, binary=binary) if total is None else _Weighed(*place)
     for begin in range(0, len(scores), _CHUNK):
         rows = slice(begin, begin + _CHUNK)
         bins.add(scores[rows], positive[rows], None if total is None else total[rows].to(_DOUBLE))
@@ -70,10 +71,11 @@ class _Weighed:
 
 
 class _Counted(_Weighed):
-    """Bins whose rows count once each: fine bins are counted, and so are their positives if these are whole numbers."""
+    """Bins whose rows count once each: fine bins are counted, and so are their positives if these are 0 or 1."""
 
-    def __init__(self, grid: Grid, first: int, size: int, device: Any) -> None:
+    def __init__(self, grid: Grid, first: int, size: int, device: Any, *, binary: bool) -> None:
         super().__init__(grid, first, size, device)
+        self.binary = binary
         self.finer, self.start = Grid(grid.top, grid.bits + _FINER), first << _FINER
         self.counts = torch.zeros((2, size << _FINER), dtype=torch.int32, device=device)
         self.one = torch.ones((), dtype=torch.int32, device=device)
@@ -82,10 +84,10 @@ class _Counted(_Weighed):
         keys = _keys(self.finer, self.start, scores)
         self.counts[0].index_add_(0, keys, self.one.expand(len(keys)))
         which = positive.nonzero().squeeze(1)
-        if positive.is_floating_point():
-            self.add_liked(keys[which] >> _FINER, scores[which].to(_DOUBLE), positive[which].to(_DOUBLE), None)
-        else:
+        if self.binary:
             self.counts[1].index_add_(0, keys[which], self.one.expand(len(which)))
+        else:
+            self.add_liked(keys[which] >> _FINER, scores[which].to(_DOUBLE), positive[which].to(_DOUBLE), None)
 
     def sums(self) -> Sums:
         centres = _centres(self.finer, self.start, self.counts.shape[1], self.counts.device)

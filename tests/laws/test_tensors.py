@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import calibrank as cr
+from calibrank.maps import LogisticMap
 from calibrank.pooling import Table
 from calibrank.weighting import Evidence, ips, naive
 from tests.members import CALIBRATORS, fit
@@ -37,9 +38,8 @@ def test_probabilities_are_those_of_arrays(fitted, device, kind, more):
     result = fitted.predict(torch.from_numpy(scores).to(device))
     assert result.device.type == device
     assert result.shape == scores.shape
-    np.testing.assert_allclose(
-        result.numpy(force=True), fitted.predict(scores), rtol=1e-6 if kind is np.float32 else 1e-12
-    )
+    near = 1e-6 if kind is np.float32 else 1e-12
+    np.testing.assert_allclose(result.numpy(force=True), fitted.predict(scores), rtol=near, atol=1e-35)
 
 
 @devices
@@ -67,12 +67,12 @@ def test_sums_are_those_of_arrays(device, kind, weigh, seed, scale):
         "weights": naive(liked, weights=rng.uniform(0, 2, 500)),
     }[weigh]
     table = Table.spanning(float(scores.min()), float(scores.max()))
-    positive = liked.astype(np.uint8) if weigh == "labels" else evidence.positive
+    positive = liked.astype(np.uint8) if seed % 2 and weigh == "labels" else evidence.positive
     total = torch.from_numpy(evidence.total).to(device) if weigh == "weights" else None
     put = torch.from_numpy(scores).to(device), torch.from_numpy(positive).to(device), total
     from calibrank import tensors
 
-    sums = tensors.pool(table.grid, table.first, len(table.squares), *put)
+    sums = tensors.pool(table.grid, table.first, len(table.squares), *put, binary=weigh == "labels")
     table.pool(scores, evidence, compiled=False)
     np.testing.assert_allclose(sums.every[:, 0], table.every[:, 0], rtol=1e-12)
     np.testing.assert_allclose(sums.liked[:, [0, 2, 3]], table.liked[:, [0, 2, 3]], rtol=1e-12)
@@ -91,14 +91,15 @@ def test_sums_are_those_of_arrays(device, kind, weigh, seed, scale):
 def test_fits_on_a_gpu_are_those_on_arrays(member):
     rng = np.random.default_rng(5)
     scores = rng.uniform(0.01, 0.99, 400_000).astype(np.float32)
-    liked = (rng.random(len(scores)) < scores).astype(np.uint8)
+    liked = (rng.random(len(scores)) < scores / 2).astype(np.uint8)
     propensity = rng.uniform(0.5, 1, len(scores)).astype(np.float32)
     on = [torch.from_numpy(column).cuda() for column in (scores, liked, propensity)]
     for there, here in ((on[1], liked), (cr.ips(on[1], on[2]), cr.ips(liked, propensity))):
-        one, other = member.fit(on[0], there), member.fit(scores, here)
+        one, other = fit(member, on[0], there), fit(member, scores, here)
         assert one.record.rows == len(scores)
         apart = np.abs(one.predict(scores[:1_000]) - other.predict(scores[:1_000]))
-        assert np.median(apart) < 1e-6
+        # The GPU's bins are twice as wide: a step may begin a bin earlier.
+        assert np.median(apart) < (1e-6 if isinstance(one, LogisticMap) else 3e-4)
 
 
 @needs_gpu

@@ -12,6 +12,7 @@ from calibrank import ECE, DataError, Gaussian, Interactions, LeftOutWarning
 from calibrank.adapters import Implicit, LensKit, Probability, Ranker, from_lists, from_nested
 from calibrank.data import RandomSplit
 from tests.adapted import AS_IS, LOWEST, World, cells, check_to_the_end, make_adapted_world
+from tests.spark_session import session
 
 
 @pytest.fixture(scope="module")
@@ -142,20 +143,7 @@ def test_lenskit(world: World) -> None:
 
 @pytest.fixture(scope="module")
 def spark():
-    sql = pytest.importorskip("pyspark.sql", reason="pyspark is not installed")
-    import shutil
-
-    if shutil.which("java") is None:
-        pytest.skip("Spark needs Java, which is not here")
-    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Spark's own, at its start
-        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        builder = (
-            sql.SparkSession.builder.master("local[1]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-        )
-        return builder.config("spark.sql.shuffle.partitions", "1").getOrCreate()
+    return session()
 
 
 @pytest.fixture(scope="module")

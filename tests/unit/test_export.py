@@ -162,7 +162,7 @@ def test_sql_is_short(fitted: LogisticMap) -> None:
 def test_a_map_no_target_knows_is_told_which_do() -> None:
     class Odd(cr.CalibrationMap):
         kind = "odd"
-        expression = _log_odds = _probabilities = _ends = _content = None  # type: ignore[assignment]
+        expression = _log_odds = _probabilities = _ends = _content = span = shape = None  # type: ignore[assignment]
 
     for call in (lambda m: to_sql(m, "duckdb"), to_onnx, to_torch):
         with pytest.raises(

@@ -112,7 +112,7 @@ class FitRecord:
             at_floor=tuple(fields.texts("at_floor")),
             door=_door(fields),
             anchoring=Anchoring.read(fields.child("anchoring")) if fields.holds("anchoring") else None,
-            base_rate=fields.optional("base_rate"),
+            base_rate=fields.number("base_rate") if fields.holds("base_rate") else None,
             sensitivity=Sensitivity.read(fields.child("sensitivity")) if fields.holds("sensitivity") else None,
         )
 
