@@ -29,7 +29,7 @@ def recipes(page: str) -> list[Recipe]:
     return found
 
 
-RECIPES = [*recipes("docs/cookbook.md"), *recipes("docs/adapters.md")]
+RECIPES = [*recipes("docs/cookbook.md"), *recipes("docs/adapters.md"), *recipes("docs/random-labels.md")]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_code_on_a_page_runs(page: str, file: str, tmp_path: Path, monkeypatch: 
 
 
 def test_every_recipe_is_found() -> None:
-    assert len(RECIPES) == 6
+    assert len(RECIPES) == 7
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
