@@ -4,7 +4,7 @@ VENV ?= .venv
 RUN = $(VENV)/bin
 PIP = $(RUN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint docs bench clean
 
 demo: $(VENV)/demo.stamp
 	$(RUN)/calibrank demo
@@ -17,6 +17,9 @@ lint: $(VENV)/dev.stamp
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
 	$(RUN)/lint-imports
+
+docs: $(VENV)/dev.stamp
+	$(RUN)/mkdocs build --strict --quiet
 
 bench: $(VENV)/dev.stamp
 	$(RUN)/python benchmarks/core.py
@@ -33,4 +36,4 @@ $(VENV)/dev.stamp: $(VENV)/bin/python pyproject.toml constraints.txt
 	touch $@ $(VENV)/demo.stamp
 
 clean:
-	rm -rf $(VENV) demo
+	rm -rf $(VENV) demo site

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from calibrank.arrays import Floats
-from calibrank.maps import CalibrationMap, door_words, is_level_known
+from calibrank.maps import CalibrationMap, FitRecord, door_words, is_level_known
 from calibrank.report.ledger import Codes, Ledger
 from calibrank.report.resampling import Clusters
 
@@ -115,7 +115,7 @@ def unknowns(ledger: Ledger, fitted: CalibrationMap, *, given: bool) -> list[str
             f"Observed shares are weighted by inverse propensities, {source}. The base rate is not identified by a "
             "biased log: if propensities are wrong by a factor, every observed share here is wrong by that factor."
         )
-    if given and (fitted.record.rows, fitted.record.total) == (ledger.rows_in_table, ledger.evidence.total.sum()):
+    if given and _looks_fitted_here(fitted.record, ledger):
         found.append(
             "The map was fitted on as many rows of the same mass, probably these: judged on them it looks a little "
             "better than it is. The methods table is cross-validated."
@@ -142,3 +142,11 @@ def _with_interval(values: list[float], digits: int) -> str:
 
 def _log_odds(probability: float) -> float:
     return float(np.log(probability) - np.log1p(-probability))
+
+
+def _looks_fitted_here(record: FitRecord, ledger: Ledger) -> bool:
+    """Whether a map's data were as many rows of the same mass, positive mass too where the evidence is of one kind."""
+    evidence = ledger.evidence
+    if (record.rows, record.total) != (ledger.rows_in_table, float(evidence.total.sum())):
+        return False
+    return record.evidence == evidence.kind and bool(np.isclose(record.positive, evidence.positive.sum()))
