@@ -268,3 +268,15 @@ def test_the_simulated_dataset_is_what_it_says():
     np.testing.assert_array_equal(simulate(20, 10, 5, seed=3).train.items, simulate(20, 10, 5, seed=3).train.items)
     with pytest.raises(DataError, match="shown must be 1 to the 10 items"):
         simulate(20, 10, 11)
+
+
+def test_a_models_settings_may_be_changed_by_a_spec():
+    cell = Cell("coat", "released", "CML", 3, 0, (("margin", 0.5),))
+    assert cell.recipe().margin == 0.5
+    assert cell.key == "coat-released-CML-margin0.5-3"
+    assert (
+        next(spec for spec in load_specs(REPRODUCE) if spec.name == "released").settings_for("coat", "CML")
+        == cell.settings
+    )
+    with pytest.raises(DataError, match="settings must be those of BPR, got margin"):
+        Cell("coat", "released", "BPR", 3, 0, (("margin", 0.5),)).recipe()

@@ -355,3 +355,11 @@ def test_what_a_biased_log_leaves_open_is_shown(ledger: Ledger) -> None:
     assert found["doubt"]["choices"] == [["power 0.25", 0.07, None], ["power 1", 0.2, 0.5]]
     assert (found["doubt"]["low"] < found["doubt"]["high"]).all()
     assert not found["headline"]["door"]["known"]
+
+
+def test_a_map_makes_its_own_report() -> None:
+    world = make_world(2_000, seed=6)
+    fitted = cr.Platt().fit(world.scores, world.preferences)
+    mine = fitted.report(world.scores, world.preferences, users=world.users)
+    assert mine == report(fitted, world.scores, world.preferences, users=world.users)
+    assert mine._repr_html_().startswith("<iframe")

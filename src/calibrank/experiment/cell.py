@@ -52,12 +52,23 @@ class Cell:
     seed: int
     epochs: int
     """Epochs to train for; 0 where validation decides."""
+    settings: tuple[tuple[str, float], ...] = ()
+    """Of the model, where they are not its defaults."""
 
     @property
     def key(self) -> str:
         """A name for files."""
         length = f"-{self.epochs}epochs" if self.epochs else ""
-        return f"{self.dataset}-{self.split}-{self.model}{length}-{self.seed}"
+        changed = "".join(f"-{name}{value:g}" for name, value in self.settings)
+        return f"{self.dataset}-{self.split}-{self.model}{length}{changed}-{self.seed}"
+
+    def recipe(self) -> Model:
+        """The model to train."""
+        try:
+            return replace(MODELS[self.model], **dict(self.settings))  # type: ignore[arg-type]  # the model checks them
+        except TypeError:
+            names = ", ".join(name for name, _ in self.settings)
+            raise DataError(f"settings must be those of {self.model}, got {names}. Mend the spec.") from None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,7 +100,7 @@ def run_cell(
     kept, held = split_of(cell.split, cell.seed).divide(dataset.train.positives())
     settings = replace(training, epochs=cell.epochs) if cell.epochs else training
     watched = None if cell.epochs else held
-    scorer = train(MODELS[cell.model], kept, watched, settings, cell.seed, checkpoint).scorer
+    scorer = train(cell.recipe(), kept, watched, settings, cell.seed, checkpoint).scorer
     scores = scorer.score(dataset.test.users, dataset.test.items).astype(np.float64)
     measured = Measured()
     for spec in specs:

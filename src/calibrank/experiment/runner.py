@@ -21,7 +21,7 @@ from calibrank.data.named import LOADERS, load_named
 from calibrank.data.simulated import simulate
 from calibrank.documents import seal, whole_file, write_whole
 from calibrank.errors import DataError
-from calibrank.experiment.cell import MODELS, Cell, Measured, Row, Scored, run_cell
+from calibrank.experiment.cell import Cell, Measured, Row, Scored, run_cell
 from calibrank.experiment.spec import Spec
 from calibrank.models import Training
 from calibrank.models.checkpoints import fingerprint
@@ -55,24 +55,27 @@ class Grid:
     def cells(self) -> list[Cell]:
         """Every cell that some spec asks for; the slowest models first, so that none is waited for at the end."""
         asked = {
-            Cell(self.dataset, split, model, seed, spec.epochs_for(self.dataset, model))
+            Cell(self.dataset, split, model, seed, *_training_of(spec, self.dataset, model))
             for spec in self.specs
             for split in spec.splits
             for model in spec.models
             for seed in range(self.seeds)
         }
         order = ("NCF", "LightGCN", "CML", "UBPR", "BPR")
-        return sorted(asked, key=lambda cell: (order.index(cell.model), cell.seed, cell.split, cell.epochs))
+        return sorted(
+            asked, key=lambda cell: (order.index(cell.model), cell.seed, cell.split, cell.epochs, cell.settings)
+        )
 
     def specs_for(self, cell: Cell) -> list[Spec]:
         """Specs that ask for a cell."""
-        mine = (cell.dataset, cell.model)
-        return [spec for spec in self.specs if cell.split in spec.splits and spec.epochs_for(*mine) == cell.epochs]
+        mine = cell.epochs, cell.settings
+        asking = [spec for spec in self.specs if cell.split in spec.splits]
+        return [spec for spec in asking if _training_of(spec, cell.dataset, cell.model) == mine]
 
     def fingerprint(self, cell: Cell) -> str:
         """A digest of all that a cell's rows depend on."""
         specs = [asdict(spec) for spec in self.specs_for(cell)]
-        settings = repr((MODELS[cell.model], self.training))
+        settings = repr((cell.recipe(), self.training))
         content = {"version": calibrank.__version__, "cell": asdict(cell), "specs": specs, "settings": settings}
         content["data"] = _digest(self.dataset, self.data)
         return seal(json.loads(json.dumps(content, default=dict)))
@@ -89,6 +92,10 @@ class Grid:
         """Whether this very cell has landed."""
         file = self.file(cell)
         return file.is_file() and (pq.read_schema(file).metadata or {}).get(_SEAL) == self.fingerprint(cell).encode()
+
+
+def _training_of(spec: Spec, dataset: str, model: str) -> tuple[int, tuple[tuple[str, float], ...]]:
+    return spec.epochs_for(dataset, model), spec.settings_for(dataset, model)
 
 
 def run_grid(grid: Grid, jobs: int, progress: Callable[[Cell, BaseException | None], None]) -> dict[Cell, str]:

@@ -24,7 +24,8 @@ class Spec:
 
     `negatives` a held-out positive go by dataset, "default" for the rest; 0 means as many as stand for all unobserved
     pairs. `epochs` go by dataset and model; where none are given, training stops by validation. `sweep` are other
-    numbers of negatives to try, `estimators` propensities other than popularity's.
+    numbers of negatives to try, `estimators` propensities other than popularity's. `settings` of models other than
+    their defaults go by dataset and model.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Spec:
     negatives: Mapping[str, int]
     why_negatives: str
     epochs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    settings: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
     sweep: tuple[int, ...] = ()
     estimators: tuple[str, ...] = ()
     power: float = 0.5
@@ -49,6 +51,10 @@ class Spec:
     def epochs_for(self, dataset: str, model: str) -> int:
         """Epochs to train for; 0 where validation decides."""
         return self.epochs.get(dataset, {}).get(model, 0)
+
+    def settings_for(self, dataset: str, model: str) -> tuple[tuple[str, float], ...]:
+        """A model's settings that are not its defaults."""
+        return tuple(sorted(self.settings.get(dataset, {}).get(model, {}).items()))
 
 
 def split_of(name: str, seed: int) -> Split:

@@ -4,6 +4,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict
+from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -81,6 +82,24 @@ class CalibrationMap(ABC):
         missing score gives a missing probability. Eager ones (pandas, polars, pyarrow) are checked as by `predict`.
         """
         return transform(self, frame, score, to)
+
+    def report(
+        self,
+        scores: Numbers,
+        labels: Any,
+        *,
+        users: Any = None,
+        items: Any = None,
+        propensity: Numbers | None = None,
+        segments: Any = None,
+    ) -> Any:
+        """A page on how far to trust the map, judged on scores and labels: see `calibrank.report.report`.
+
+        In a notebook it shows itself; `.save("report.html")` writes it.
+        """
+        # Reports stand above maps, which know them by name only, when asked.
+        make = import_module("calibrank.report").report
+        return make(self, scores, labels, users=users, items=items, propensity=propensity, segments=segments)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the map as JSON: whole or not at all."""
