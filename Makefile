@@ -19,7 +19,7 @@ lint: $(VENV)/dev.stamp
 	$(RUN)/lint-imports
 
 docs: $(VENV)/dev.stamp
-	$(RUN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(RUN)/mkdocs build --strict
 
 bench: $(VENV)/dev.stamp
 	$(RUN)/python benchmarks/core.py
@@ -36,4 +36,4 @@ $(VENV)/dev.stamp: $(VENV)/bin/python pyproject.toml constraints.txt
 	touch $@ $(VENV)/demo.stamp
 
 clean:
-	rm -rf $(VENV) demo site
+	rm -rf $(VENV) demo build

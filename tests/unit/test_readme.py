@@ -1,7 +1,12 @@
-"""The Python on our pages runs as it stands."""
+"""The Python on our pages runs as it stands, and so do the quickstart's commands."""
 
+import os
 import re
+import shlex
+import subprocess
+import sys
 from contextlib import redirect_stdout
+from doctest import ELLIPSIS, NORMALIZE_WHITESPACE, OutputChecker
 from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
@@ -29,13 +34,15 @@ def recipes(page: str) -> list[Recipe]:
     return found
 
 
-RECIPES = [*recipes("docs/cookbook.md"), *recipes("docs/adapters.md"), *recipes("docs/random-labels.md")]
+PAGES = ("cookbook", "adapters", "methods", "random-labels")
+RECIPES = [recipe for page in PAGES for recipe in recipes(f"docs/{page}.md")]
 
 
 @pytest.mark.parametrize(
     ("page", "file"),
     [
         ("README.md", "map.json"),
+        ("docs/index.md", "map.json"),
         ("docs/size.md", "monday.npz"),
         ("docs/export.md", "model.pt2"),
         ("docs/report.md", "report.html"),
@@ -49,7 +56,7 @@ def test_code_on_a_page_runs(page: str, file: str, tmp_path: Path, monkeypatch: 
 
 
 def test_every_recipe_is_found() -> None:
-    assert len(RECIPES) == 7
+    assert len(RECIPES) == 8
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
@@ -61,3 +68,37 @@ def test_a_recipe_prints_what_its_page_says(recipe: Recipe, tmp_path: Path, monk
     with redirect_stdout(printed):
         exec(recipe.code, {})  # noqa: S102  (our own page)
     assert printed.getvalue() == recipe.printed
+
+
+def run_commands(lines: str) -> str:
+    """What the `calibrank` commands of a block print; other commands (pip) are not ours to run."""
+    printed = ""
+    for line in lines.splitlines():
+        if line.startswith("calibrank "):
+            command = [sys.executable, "-m", *shlex.split(line)]
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                check=True,
+                encoding="utf-8",
+                env={**os.environ, "COLUMNS": "100", "PYTHONIOENCODING": "utf-8"},
+            )
+            printed += done.stdout
+    return printed
+
+
+def test_the_quickstart_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its blocks build on one another; where lines are left out the page says `...`."""
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs/quickstart.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```(python|sh)\n(.*?)```(?:\n\n```text\n(.*?)```)?", page, re.DOTALL)
+    assert len(blocks) == 13
+    names: dict[str, object] = {}
+    for language, code, said in blocks:
+        printed = StringIO()
+        with redirect_stdout(printed):
+            if language == "python":
+                exec(code, names)  # noqa: S102  (our own page)
+        got = printed.getvalue() if language == "python" else run_commands(code)
+        assert not said or OutputChecker().check_output(said, got, ELLIPSIS | NORMALIZE_WHITESPACE), f"{code}\n{got}"
+    assert (tmp_path / "report.html").exists()
