@@ -1,7 +1,7 @@
 """What a table says about itself, in words: which door it stands at, what is wrong with it, what to collect."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from calibrank.arrays import Floats, add_up
 from calibrank.calibrate import Expected, Gaussian, plan, with_sensitivity
-from calibrank.errors import FitError, FlatMapWarning
+from calibrank.errors import CalibrankError, FlatMapWarning
 from calibrank.files.summing import WEIGHINGS, Columns, Summed, setting_for
 from calibrank.files.surveying import Survey
 from calibrank.maps import CalibrationMap
@@ -47,11 +47,14 @@ class Diagnosis:
     planned: tuple[Expected, ...]
 
 
-def diagnose(found: Survey, summed: Summed, columns: Columns, *, named_user: bool) -> Diagnosis:
-    """Judge a surveyed table and what was made of it."""
+def diagnose(
+    found: Survey, summed: Summed, columns: Columns, skipped: Mapping[str, int], *, named_user: bool
+) -> Diagnosis:
+    """Judge a surveyed table and what was made of it; `skipped` are rows left out of that, by what is bad in them."""
     fitted, problem = _fit(summed, columns)
     findings = [
         *_about_rows(found),
+        *_about_skipped(skipped),
         *_about_scores(found),
         *_about_lists(found, named_user=named_user),
         *_about_weights(summed, columns),
@@ -60,8 +63,11 @@ def diagnose(found: Survey, summed: Summed, columns: Columns, *, named_user: boo
     ]
     planned: tuple[Expected, ...] = ()
     if fitted is not None and fitted.record.sensitivity is not None:
-        planned = tuple(plan(fitted, _population(summed.summary)))
-        findings.append(_about_plan(planned))
+        try:
+            planned = tuple(plan(fitted, _population(summed.summary)))
+            findings.append(_about_plan(planned))
+        except CalibrankError as error:
+            findings.append(Finding("collect", Tone.note, f"What random labels would buy cannot be planned: {error}"))
     return Diagnosis(tuple(findings), tuple(_bands(summed.summary)), fitted, planned)
 
 
@@ -71,7 +77,7 @@ def _fit(summed: Summed, columns: Columns) -> tuple[CalibrationMap | None, Findi
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FlatMapWarning)  # the findings about scores say it
             fitted = method.fit_summary(summed.summary)
-    except FitError as error:
+    except CalibrankError as error:
         return None, Finding("fit", Tone.warning, str(error))
     if summed.positives is None:
         return fitted, None
@@ -96,6 +102,12 @@ def _about_rows(found: Survey) -> Iterator[Finding]:
         )
 
 
+def _about_skipped(skipped: Mapping[str, int]) -> Iterator[Finding]:
+    for what, count in skipped.items():
+        if what not in {"score", "label"}:  # said already, in more words
+            yield Finding(what, Tone.warning, f"{count:,} rows have a bad {what} and were left out of what follows.")
+
+
 def _about_scores(found: Survey) -> Iterator[Finding]:
     summary = found.summary
     if summary is None:
@@ -116,6 +128,8 @@ def _about_scores(found: Survey) -> Iterator[Finding]:
             "All scores lie in [0, 1]. They may be probabilities already, or not: nothing is guessed from it. "
             "If they are a sigmoid's outputs, try --method beta, and calibrank evaluate to judge them as they are.",
         )
+    if not 0 < summary.positive.sum() < summary.total.sum():
+        return  # without both classes nothing is ranked; the fit says so
     ranked, error = _auc(summary)
     if ranked < 0.5 - 2 * error:
         yield Finding(

@@ -69,6 +69,7 @@ class Table:
     @classmethod
     def spanning(cls, low: float, high: float, capacity: int = CAPACITY) -> "Table":
         """Empty bins for scores from low to high."""
+        low, high = low or -0.0, high + 0.0  # zeros of both signs may follow, in a bin of their own each
         grid = Grid.spanning(low, high, capacity)
         first, last = grid.keys(np.array([low, high])).tolist()
         return cls(grid, first, last - first + 1)

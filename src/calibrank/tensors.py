@@ -76,8 +76,9 @@ class _Counted(_Weighed):
     def __init__(self, grid: Grid, first: int, size: int, device: Any, *, binary: bool) -> None:
         super().__init__(grid, first, size, device)
         self.binary = binary
-        self.finer, self.start = Grid(grid.top, grid.bits + _FINER), first << _FINER
-        self.counts = torch.zeros((2, size << _FINER), dtype=torch.int32, device=device)
+        self.more = min(_FINER, DOUBLE.mantissa - grid.bits)
+        self.finer, self.start = Grid(grid.top, grid.bits + self.more), first << self.more
+        self.counts = torch.zeros((2, size << self.more), dtype=torch.int32, device=device)
         self.one = torch.ones((), dtype=torch.int32, device=device)
 
     def add(self, scores: "Tensor", positive: "Tensor", total: "Tensor | None") -> None:
@@ -87,7 +88,7 @@ class _Counted(_Weighed):
         if self.binary:
             self.counts[1].index_add_(0, keys[which], self.one.expand(len(which)))
         else:
-            self.add_liked(keys[which] >> _FINER, scores[which].to(_DOUBLE), positive[which].to(_DOUBLE), None)
+            self.add_liked(keys[which] >> self.more, scores[which].to(_DOUBLE), positive[which].to(_DOUBLE), None)
 
     def sums(self) -> Sums:
         centres = _centres(self.finer, self.start, self.counts.shape[1], self.counts.device)

@@ -160,3 +160,21 @@ def test_a_float32_table_of_millions_is_right_to_float32() -> None:
     scores[7] = np.nan
     with pytest.raises(cr.DataError, match="got nan at row 7"):
         fitted.predict(scores)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_zeros_of_both_signs_stay_at_their_end(sign, compiled):
+    """-0.0 and 0.0 have bins of their own: a table that ends at zero must hold both."""
+    if compiled:
+        pytest.importorskip("numba")
+    rng = np.random.default_rng(0)
+    scores = (sign * rng.random(200_000)).astype(np.float32)
+    scores[::3], scores[1::6] = 0.0, -0.0
+    labels = cr.naive(np.ones(len(scores)))
+    for first in (0.0, -0.0):
+        scores[0] = first
+        table = Table.spanning(float(scores.min()), float(scores.max()))
+        table.pool(scores, labels, compiled=compiled)
+        zeros = np.abs(cr.Summary.of_table(table, float(scores.min()), float(scores.max()), 1, "naive").scores) == 0
+        assert table.masses().total[np.flatnonzero(table.every[:, 0])][zeros].sum() == (scores == 0).sum()

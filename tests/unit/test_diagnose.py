@@ -118,3 +118,29 @@ def test_people_get_words_and_bars(tmp_path, world):
     shown = _RUN.invoke(app, ["diagnose", str(path), "--item", "item"], catch_exceptions=False).stdout
     for words in ("mean Y/w by tenths", "half the negatives", "expected ECE", "█"):
         assert words in shown
+
+
+@pytest.mark.parametrize("kind", [pa.large_string(), pa.date32(), pa.dictionary(pa.int32(), pa.string())])
+def test_users_of_any_type(tmp_path, world, kind):
+    names = pa.array([str(user) for user in world.users])
+    users = pa.array(world.users.astype(np.int32)).cast(kind) if kind == pa.date32() else names.cast(kind)
+    assert "users, up to" in _words(_diagnose(tmp_path, _table(world, user=users), "--item", "item"), "fine")
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"score": np.ones(20_000)}, "scores must differ"),
+        ({"label": np.zeros(20_000, dtype=np.int8)}, "labels must hold"),
+        ({"propensity": np.where(np.arange(20_000) % 2, np.nan, 0.5)}, "10,000 rows have a bad propensity"),
+    ],
+)
+def test_tables_that_cannot_be_fitted_are_still_explained(tmp_path, world, change, expected):
+    diagnosis = _diagnose(tmp_path, _table(world, **change), "--propensity", "propensity")
+    assert expected in _words(diagnosis)
+    assert "AUC 0.000" not in json.dumps(diagnosis)
+
+
+def test_two_scores_are_too_few_to_plan_with(tmp_path, world):
+    diagnosis = _diagnose(tmp_path, _table(world, score=(world.scores > 1).astype(float)), "--item", "item")
+    assert "cannot be planned" in _words(diagnosis, "note")

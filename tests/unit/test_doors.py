@@ -91,11 +91,13 @@ def test_every_map_carries_its_band_through_a_file(method, tmp_path):
     fitted = cr.fit_choices(method, scores, world.labels, _exposure(world))
     fitted.save(tmp_path / "map.json")
     assert cr.load(tmp_path / "map.json") == fitted
-    low, high = fitted.band(scores)
-    clear = (fitted.predict(scores) > 1e-5) & (fitted.predict(scores) < 1 - 1e-5)
-    # Between the band's scores a step map may jump, a band cannot: the ends are compared on average.
-    middle = np.mean(fitted.predict(scores)[clear])
-    assert np.mean(low[clear]) - 1e-4 <= middle <= np.mean(high[clear]) + 1e-4
+    if not method.learns:
+        assert fitted.record.sensitivity is None
+        return
+    asked = np.concatenate([scores, [-5.0, 5.0]])
+    low, high = fitted.band(asked)
+    assert (low <= fitted.predict(asked)).all()
+    assert (fitted.predict(asked) <= high).all()
 
 
 def test_known_propensities_leave_only_negatives_and_clip_open():
@@ -167,3 +169,42 @@ def test_a_plan_needs_a_band_and_falls_with_labels():
     assert errors[0] > errors[1] > errors[2]
     rate = world.base_rate
     assert errors[2] > 0.5 * np.sqrt(rate * (1 - rate) / 1_000)
+
+
+def test_choices_without_a_fit_still_count_by_their_level():
+    rng = np.random.default_rng(0)
+    scores, exposure = rng.normal(size=400), rng.uniform(0.02, 1, 400)
+    labels = rng.random(400) < 0.4 * exposure**0.5 / (1 + np.exp(-3 * scores))
+    found = cr.fit_choices(cr.Platt(), scores, labels, exposure).record.sensitivity
+    lost = [choice for choice in found.choices if choice.top_rate is None]
+    assert lost
+    assert all(choice.rate <= 1 for choice in found.choices)
+    assert found.low_rate <= found.high_rate <= 1
+    assert found.high_rate >= max(choice.rate for choice in lost)
+
+
+def test_exposure_of_items_nobody_liked_may_be_zero():
+    world = make_world(3_000, seed=3)
+    counts = np.bincount(world.items, world.labels, world.items.max() + 1)
+    exposure = (counts / counts.max())[world.items]
+    assert (exposure == 0).any()
+    assert cr.fit_choices(cr.Platt(), world.scores, world.labels, exposure).record.sensitivity is not None
+    with pytest.raises(cr.DataError, match="exposure must be above 0 where a pair is liked"):
+        cr.fit_choices(cr.Platt(), [0.0, 1, 2], [0, 1, 1], [0.5, 0.0, 1.0], cr.Setting(power=1, clip=0))
+
+
+def test_sampling_is_undone_before_a_door_not_after():
+    world = make_world(3_000, seed=3)
+    moved = cr.to_base_rate(cr.Platt().fit(world.scores, world.preferences), 0.1, world.scores)
+    with pytest.raises(cr.DataError, match="must come straight from a fit, got one through the door of base rate"):
+        cr.undo_undersampling(moved, 0.5)
+    with pytest.raises(cr.DataError, match="population must hold scores that differ"):
+        cr.to_base_rate(moved, 0.1, np.ones(10), top_rate=0.2)
+
+
+def test_a_plan_that_makes_no_sense_is_refused():
+    world = make_world(3_000, seed=3)
+    fitted = cr.fit_choices(cr.Platt(), world.scores, world.labels, _exposure(world))
+    for wrong in ({"draws": 0}, {"sizes": (-1,)}):
+        with pytest.raises(cr.DataError, match="a plan must have one draw or more"):
+            cr.plan(fitted, world.scores, **wrong)

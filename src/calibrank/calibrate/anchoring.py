@@ -123,7 +123,14 @@ def undo_undersampling(fitted: CalibrationMap, kept: float) -> LogisticMap:
             f"the map to be moved must be fitted by naive evidence, got {start.record.evidence}: positives weigh more "
             "than one there, and no shift is right. Fit again with weights=undersampled(labels, kept)."
         )
-    return replace(start, intercept=start.intercept + float(np.log(kept)))
+    if start.record.door != "none":
+        raise DataError(
+            f"the map to be moved must come straight from a fit, got one through the door of {start.record.door}, "
+            "which knows its level already. Undo the sampling first."
+        )
+    return replace(
+        start, intercept=start.intercept + float(np.log(kept)), record=replace(start.record, sensitivity=None)
+    )
 
 
 def _held(start: LogisticMap, where: Floats, z: Floats, masses: list[Floats]) -> Floats:
@@ -199,7 +206,7 @@ class _Labels:
 
 
 def _priors(start: LogisticMap, where: Floats) -> Iterator[_Prior]:
-    """Around the biased shape and, where the family holds straight lines, the nearest one; each at every slope."""
+    """Around the biased shape and, for quadratics, around the straight line nearest to it; each at every slope."""
     own = np.array([start.intercept, *start.coefficients])
     design = start.gradient(where)
     shapes = [own]
@@ -298,6 +305,8 @@ def _population(population: Numbers | Summary) -> tuple[Floats, Floats]:
 
 def _slope_for(z: Floats, mass: Floats, rate: float, top_rate: float) -> float:
     """The slope at which, with the mean at the rate, the top tenth has its rate."""
+    if z.min() == z.max():
+        raise DataError("population must hold scores that differ to set a slope, got only one.")
     top = top_tenth(z, mass)
 
     def beyond(log_slope: float) -> float:

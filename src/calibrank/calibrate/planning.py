@@ -44,6 +44,8 @@ def plan(
         raise DataError(
             f"the map to plan for must know what its log leaves open, got a {fitted.method} without. Use fit_choices."
         )
+    if draws < 1 or min(sizes, default=0) < 0:
+        raise DataError(f"a plan must have one draw or more and no negative size, got {draws} and {tuple(sizes)}.")
     rng = np.random.default_rng(seed)
     scores = score_column(population)[0].astype(np.float64)
     scores = scores[:: max(1, len(scores) // _POPULATION)]

@@ -8,13 +8,13 @@ them all.
 """
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import expit, logit
 
-from calibrank.arrays import Floats, Numbers, add_up, column, is_binary, require, score_column
+from calibrank.arrays import Floats, Numbers, add_up, column, is_binary, is_probability, require, score_column
 from calibrank.calibrate.calibrator import Calibrator
 from calibrank.calibrate.level import shift_for, top_tenth
 from calibrank.errors import CalibrankError, DataError, FlatMapWarning
@@ -25,6 +25,8 @@ from calibrank.weighting import Evidence, ips, is_usable
 _GROUPS = 2_000  # of scores: enough for a band
 _POSITIVES = 200_000  # varied at most, evenly chosen
 _BANDS = 20  # in which the highest preference is looked for
+_DOUBT = 2.81  # standard errors that one of 20 bands exceeds once in twenty times
+_LEAST = 1e-3  # the smallest scale of propensities thought of
 _SURE = 1e-6  # the band's probabilities stay this far from 0 and 1
 _SHARES = np.concatenate([[0.0, 0.002], np.linspace(0.01, 0.99, 29), [0.998, 1.0]])
 
@@ -45,15 +47,13 @@ class Setting:
         """P(observed) by this setting."""
         return np.maximum(exposure**self.power, self.clip)
 
-    def others(self) -> Iterator[tuple[str, "Setting"]]:
-        """What else might have been chosen, with a name."""
-        if self.clip == 0:  # propensities that are known may still rest on a few rare positives
-            for clip in (0.05, 0.1):
-                yield f"clip {clip:g}", replace(self, clip=clip)
-        else:
-            for factor in (0.5, 1.5, 2.0):
-                yield f"power {self.power * factor:g}", replace(self, power=self.power * factor)
-            for clip in (self.clip / 2, min(self.clip * 2, 1.0)):
+    def others(self, *, scale_known: bool) -> Iterator[tuple[str, "Setting"]]:
+        """What else might have been chosen, with a name; propensities that are known keep their power."""
+        powers = () if scale_known else (0.5, 1.5, 2.0)
+        for power in (self.power * factor for factor in powers if self.power):
+            yield f"power {power:g}", replace(self, power=power)
+        for clip in (self.clip / 2, min(self.clip * 2, 1.0)) if self.clip else (0.05, 0.1):
+            if clip != self.clip:
                 yield f"clip {clip:g}", replace(self, clip=clip)
         yield "half the negatives", replace(self, negatives=self.negatives / 2)
         yield "twice the negatives", replace(self, negatives=self.negatives * 2)
@@ -103,7 +103,11 @@ def fit_choices(
     labels = column("labels", labels, len(array))
     require(is_binary, "labels", "be 0 or 1", labels, "Turn ratings into likes first.")
     exposure = column("exposure", exposure, len(array))
-    require(is_usable, "exposure", "lie in (0, 1]", exposure, "Divide by the highest.")
+    require(is_probability, "exposure", "lie in [0, 1]", exposure, "Divide by the highest.")
+    if setting.clip == 0:
+        liked_at = np.where(labels == 1, exposure, 1.0)
+        require(is_usable, "exposure", "be above 0 where a pair is liked", liked_at, "Clip, or mend the propensities.")
+        exposure = np.where(labels == 1, exposure, 1.0)
     weights = np.where(labels == 1, 1.0, setting.negatives)
     summary = Summary.of(array, ips(labels, setting.propensity(exposure), weights=weights))
     liked = labels == 1
@@ -123,12 +127,15 @@ def with_sensitivity(
     scale_known: bool,
 ) -> CalibrationMap:
     """The map with its sensitivity attached; at the door of a known base rate, every choice is moved to it."""
+    if fitted.record.door == "random labels" or not calibrator.learns:
+        return fitted  # labels have closed the band; and what learns nothing has none
     rate = fitted.record.base_rate
     groups = _Groups.of(summary, positives.some(), setting, weigh)
     where = np.unique(np.interp(_SHARES, _shares(groups.total), groups.scores))
     if len(where) < 2:
         return fitted
-    curves = list(groups.curves(fitted, calibrator, setting, where, rate))
+    others = tuple(setting.others(scale_known=scale_known))
+    curves = list(groups.curves(fitted, calibrator, (("as chosen", setting), *others), where, rate))
     levels = [1.0 if scale_known or rate is not None else curve.most for curve in curves]
     below, above = _sampling(fitted, where)
     low = np.min([curve.log_odds for curve in curves], axis=0) - below
@@ -158,7 +165,7 @@ class _Curve:
     choice: Choice
     log_odds: Floats
     most: float
-    """The preference among the highest scores, at least: how small the scale of propensities can be."""
+    """The highest preference of any band of scores, at least: how small the scale of propensities can be."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -198,16 +205,23 @@ class _Groups:
         return Evidence.trusted(positive, total, self.kind), add_up(self.homes, each.positive**2, size)
 
     def curves(
-        self, fitted: CalibrationMap, calibrator: Calibrator, setting: Setting, where: Floats, rate: float | None
+        self,
+        fitted: CalibrationMap,
+        calibrator: Calibrator,
+        settings: Sequence[tuple[str, Setting]],
+        where: Floats,
+        rate: float | None,
     ) -> Iterator[_Curve]:
-        chosen = self._fit(calibrator, setting)
-        for name, other in (("as chosen", setting), *setting.others()):
+        chosen = self._fit(calibrator, settings[0][1])
+        for name, other in settings:
             evidence, squares = self.evidence(other)
             mass = evidence.total / evidence.total.sum()
-            mean = float(evidence.positive.sum() / evidence.total.sum()) if rate is None else rate
-            varied = chosen if other == setting else self._fit(calibrator, other)
-            if chosen is None or varied is None:
-                yield _Curve(Choice(name, mean, None), _within(fitted.log_odds(where)), 1.0)
+            mean = min(float(evidence.positive.sum() / evidence.total.sum()), 1.0) if rate is None else rate
+            varied = chosen if other == settings[0][1] else self._fit(calibrator, other)
+            if chosen is None or varied is None:  # the fit's own shape, then, at this choice's level
+                own = _within(fitted.log_odds(self.scores))
+                level = shift_for(own, mass, min(mean, 1 - _SURE))
+                yield _Curve(Choice(name, mean, None), _within(fitted.log_odds(where)) + level, 1.0)
                 continue
             moved = _moved(fitted, chosen, varied, self.scores)
             shift = 0.0 if rate is None else shift_for(moved, mass, rate)
@@ -235,8 +249,9 @@ def _most(evidence: Evidence, squares: Floats) -> float:
     band = np.minimum((_shares(evidence.total) * _BANDS).astype(np.intp), _BANDS - 1)
     positive, total, squared = (add_up(band, mass, _BANDS) for mass in (evidence.positive, evidence.total, squares))
     heard = total > 0
-    lower = (positive[heard] - 1.64 * np.sqrt(squared[heard])) / total[heard]
-    return float(np.clip(lower.max(), evidence.positive.sum() / evidence.total.sum(), 1))
+    lower = (positive[heard] - _DOUBT * np.sqrt(squared[heard])) / total[heard]
+    overall = (evidence.positive.sum() - _DOUBT * np.sqrt(squares.sum())) / evidence.total.sum()
+    return float(np.clip(max(lower.max(), overall), _LEAST, 1))
 
 
 def _raised(log_odds: Floats, most: float) -> Floats:

@@ -54,11 +54,12 @@ def diagnose(
         loss = Loss.naive if propensity is None and item is None else Loss.ips
     who = source.resolve("user", user) if user else source.has("user")
     columns = choose_columns(source, score, label, loss, propensity, item, weight, who, negatives_kept)
+    rules = Rules(skip=True)
     with reading(source, "Surveying") as progress:
         found = survey(source, replace(columns, item=columns.item or source.has("item")), progress)
     with reading(source, "Weighing") as progress:
-        summed = sum_up(source, columns, Rules(skip=True), progress)
-    diagnosis = diagnose_table(found, summed, columns, named_user=who is not None)
+        summed = sum_up(source, replace(columns, user=None), rules, progress)
+    diagnosis = diagnose_table(found, summed, columns, rules.skipped, named_user=who is not None)
     if json:
         print_json(_plain(diagnosis))
         return

@@ -68,6 +68,11 @@ def fit(
     """
     if anchor is not None and base_rate is not None:
         raise DataError("--anchor and --base-rate must not both be given: labels tell the base rate too.")
+    if loss is Loss.positive_ips and (anchor is not None or base_rate is not None):
+        raise DataError(
+            "--anchor and --base-rate must go with --loss ips, exposed or naive, got positive-ips, which counts a "
+            "positive for more than one pair: the table's scores would not be the population's."
+        )
     out.parent.mkdir(parents=True, exist_ok=True)
     source, rules = Table.find(table), Rules(skip=on_bad_rows is OnBadRows.skip)
     columns = choose_columns(source, score, label, loss, propensity, item, weight, negatives_kept=negatives_kept)
@@ -114,7 +119,10 @@ def _anchored(fitted: CalibrationMap, name: str, columns: Columns, rules: Rules,
     table = Table.find(name)
     policy = "propensity" if "propensity" in table.columns() else None
     shown = Columns(columns.score, columns.label, "naive" if policy is None else "ips", propensity=policy)
-    rows = Rows.joined(list(rows_of(table, shown, rules, None)))
+    found = list(rows_of(table, shown, rules, None))
+    if not found:
+        raise DataError(f"{name} must hold at least one good row to anchor on, got none.")
+    rows = Rows.joined(found)
     # Scores stand for the population as often as they occur in the table that was fitted on.
     count = np.cumsum(summary.total) / summary.total.sum()
     population = summary.scores[np.searchsorted(count, (np.arange(20_000) + 0.5) / 20_000).clip(max=len(count) - 1)]

@@ -59,7 +59,7 @@ class Cell:
     def key(self) -> str:
         """A name for files."""
         length = f"-{self.epochs}epochs" if self.epochs else ""
-        changed = "".join(f"-{name}{value:g}" for name, value in self.settings)
+        changed = "".join(f"-{name}{value!r}" for name, value in self.settings)
         return f"{self.dataset}-{self.split}-{self.model}{length}{changed}-{self.seed}"
 
     def recipe(self) -> Model:

@@ -69,8 +69,7 @@ class Draw:
 
     def _scored(self, split: str, model: str) -> Scored | None:
         for cell in self.grid.cells():
-            asked = self.spec.epochs_for(self.grid.dataset, model) == cell.epochs
-            if (cell.split, cell.model, cell.seed) == (split, model, 0) and asked:
+            if (cell.split, cell.model, cell.seed) == (split, model, 0) and self.spec in self.grid.specs_for(cell):
                 path = scores_file(self.grid.out, cell)
                 return read_scored(path) if path.is_file() else None
         return None

@@ -97,6 +97,9 @@ def read_spec(path: Path) -> Spec:
     _require(path, "methods", spec.methods, METHODS)
     _require(path, "losses", spec.losses, LOSSES)
     _require(path, "estimators", spec.estimators, ESTIMATORS)
+    for key in ("epochs", "settings"):
+        for models in getattr(spec, key).values():
+            _require(path, key, tuple(models), spec.models)
     if "default" not in spec.negatives:
         raise DataError(f"{path}, negatives must have a default, got {dict(spec.negatives)}.")
     return spec

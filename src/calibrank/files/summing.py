@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from calibrank.arrays import Floats
+from calibrank.arrays import Floats, add_up
 from calibrank.calibrate import Positives, Setting
 from calibrank.errors import DataError
 from calibrank.files.reading import Batch, Progress, Rules, Table, arrow, indices_of
@@ -161,6 +161,9 @@ def buckets_of(rows: Rows, first: int, buckets: int) -> npt.NDArray[np.intp]:
     return homes_of(encoded.dictionary.to_pylist(), buckets)[indices_of(encoded)]
 
 
+_KEPT = 400_000  # positives whose evidence is known already: more of them would tell the same
+
+
 class _Builder:
     """A summary being built; positives wait where their propensity needs the whole table's popularity."""
 
@@ -181,13 +184,22 @@ class _Builder:
             return
         guessed = rows.propensity is None
         if guessed or (self.keep and self.columns.loss != "exposed"):
-            self.waiting.append(rows.take(np.flatnonzero(rows.labels != 0)))
+            self._wait(rows.take(np.flatnonzero(rows.labels != 0)))
         if guessed:
             total = np.broadcast_to(np.float64(1), len(rows.scores)) if rows.weights is None else rows.weights
             nothing = np.broadcast_to(np.float64(0), len(rows.scores))
             self.builder.update(rows.scores, Evidence.trusted(nothing, total, self.columns.loss.replace("-", "_")))
         else:
             self.builder.update(rows.scores, self._evidence(rows, rows.propensity))
+
+    def _wait(self, liked: Rows) -> None:
+        """Keep positives for later: all where their evidence is still to come, some where it only may be varied."""
+        weights = np.ones(len(liked.scores)) if liked.weights is None else liked.weights
+        items = None if liked.items is None or liked.propensity is not None else _wide(liked.items)
+        self.waiting.append(Rows(liked.scores, liked.labels, liked.propensity, weights, items, None))
+        if liked.propensity is not None and sum(len(part.scores) for part in self.waiting) > _KEPT:
+            rows = Rows.joined(self.waiting).take(np.arange(0, sum(len(part.scores) for part in self.waiting), 2))
+            self.waiting = [replace(rows, weights=2 * cast("Floats", rows.weights))]
 
     def finish(self, exposure: dict[object, float] | None) -> None:
         """With every item's exposure known, weigh the positives that waited for it."""
@@ -198,11 +210,13 @@ class _Builder:
         if exposure is not None:
             encoded = pa.chunked_array([part.items for part in self.waiting]).combine_chunks().dictionary_encode()
             each = np.array([exposure[item] for item in encoded.dictionary.to_pylist()])[indices_of(encoded)]
+            heard = np.flatnonzero(cast("Floats", rows.weights))
+            rows, each = rows.take(heard), each[heard]
             counted = naive(np.zeros_like(each), weights=rows.weights)
-            self.builder.correct(rows.scores, self._evidence(rows, POPULARITY.of_exposure(each)), counted)
-        weights = np.ones(len(rows.scores)) if rows.weights is None else rows.weights
-        if self.keep and each is not None:
-            self.positives = Positives(rows.scores, each, weights)
+            if len(heard):
+                self.builder.correct(rows.scores, self._evidence(rows, POPULARITY.of_exposure(each)), counted)
+        if self.keep and each is not None and rows.weights is not None:
+            self.positives = Positives(rows.scores, each, rows.weights)
 
     def summary(self) -> Summary:
         return self.builder.summary()
@@ -223,13 +237,20 @@ def setting_for(columns: Columns) -> tuple[Setting, bool]:
 
 def _exposure(builders: list[_Builder]) -> dict[object, float]:
     """Each item's share of the highest number of positives, in the whole table."""
-    waiting = [rows.items for builder in builders for rows in builder.waiting if rows.items is not None]
-    counted = pa.chunked_array(waiting).value_counts()
-    items = counted.field("values").to_pylist()
-    counts = np.array(counted.field("counts").to_pylist())
-    if not items:
-        raise DataError("labels must hold a positive to tell popularity, got none.")
-    return dict(zip(items, (counts / counts.max()).tolist(), strict=True))
+    waiting = [rows for builder in builders for rows in builder.waiting if rows.items is not None]
+    encoded = pa.chunked_array([rows.items for rows in waiting]).combine_chunks().dictionary_encode()
+    weights = np.concatenate([rows.weights for rows in waiting if rows.weights is not None])
+    if not weights.any():
+        raise DataError("labels must hold a positive that weighs something to tell popularity, got none.")
+    counts = add_up(indices_of(encoded), weights)
+    return dict(zip(encoded.dictionary.to_pylist(), (counts / counts.max()).tolist(), strict=True))
+
+
+def _wide(ids: pa.Array) -> pa.Array:
+    """Ids in the one type that files of a table may write in several ways, and that holds any amount of text."""
+    if pa.types.is_integer(ids.type):
+        return ids.cast(pa.int64())
+    return ids.cast(pa.large_string()) if pa.types.is_string(ids.type) else ids
 
 
 def _rows(batch: Batch, columns: Columns) -> Rows:

@@ -4,11 +4,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
-import pyarrow as pa
 
 from calibrank.arrays import LARGEST_SCORE, Floats
 from calibrank.errors import DataError
-from calibrank.files.reading import Batch, Progress, Table, names_of
+from calibrank.files.reading import Batch, Progress, Table, indices_of
 from calibrank.files.summing import Columns
 from calibrank.summary import Summary, SummaryBuilder
 from calibrank.weighting import naive
@@ -73,8 +72,8 @@ def _count_ids(batch: Batch, columns: Columns, found: Survey) -> None:
             counted = batch.ids(name).value_counts()
             counter.update(dict(zip(counted.field(0).to_pylist(), counted.field(1).to_pylist(), strict=True)))
     if columns.user is not None:
-        users, scores = batch.ids(columns.user), batch.numbers(columns.score)
-        names = names_of(users.fill_null("" if pa.types.is_string(users.type) else 0))
-        same = names[1:] == names[:-1]
+        scores = batch.numbers(columns.score)
+        users = indices_of(batch.ids(columns.user).dictionary_encode(null_encoding="encode"))
+        same = users[1:] == users[:-1]
         found.neighbours += int(same.sum())
         found.falling += int((same & (scores[1:] <= scores[:-1])).sum())

@@ -45,7 +45,8 @@ class CalibrationMap(ABC):
 
         A torch tensor gives a tensor on its device, and nothing waits for the result: scores that are none (NaN, or
         beyond 1e30) give NaN there, where arrays raise an error. Float32 tables of millions of rows (with numba), and
-        of float32 on a GPU, are computed in float32, right to about 2e-6 of each probability; all else in float64.
+        of float32 on a GPU, are computed in float32, right to about 2e-6 of each probability (1e-5 where log odds reach
+        hundreds); all else in float64.
         """
         return predict_tensor(self, scores) if is_tensor(scores) else blockwise(self._probabilities, scores)
 
@@ -72,8 +73,10 @@ class CalibrationMap(ABC):
                 f"a band must come from choices that were varied, got a {self.method} map without any. "
                 "Fit with fit_choices, or with calibrank fit."
             )
-        low = blockwise(lambda block: sensitivity.ends(block)[0], scores)
-        return Interval(low, blockwise(lambda block: sensitivity.ends(block)[1], scores))
+        # The band is known at a few scores only: between and beyond them it holds the map at least.
+        low = blockwise(lambda block: np.minimum(sensitivity.ends(block)[0], self._probabilities(block)), scores)
+        high = blockwise(lambda block: np.maximum(sensitivity.ends(block)[1], self._probabilities(block)), scores)
+        return Interval(low, high)
 
     def transform(self, frame: Any, *, score: str = "score", to: str = "probability") -> Any:
         """Add a column of probabilities to a dataframe of any kind; a lazy one stays lazy.

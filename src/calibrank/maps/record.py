@@ -62,6 +62,8 @@ class Sensitivity:
         lengths = {len(self.scores), len(self.low), len(self.high)}
         if len(lengths) > 1 or len(self.scores) < 2:
             raise DataError(f"a band must have as many ends as scores, two or more, got {sorted(lengths)}.")
+        if not 0 <= self.low_rate <= self.high_rate <= 1:
+            raise DataError(f"a range of rates must rise within [0, 1], got {self.low_rate} to {self.high_rate}.")
 
     def ends(self, scores: Floats) -> tuple[Floats, Floats]:
         """The band's lower and upper probabilities; beyond its scores it goes on level."""

@@ -26,7 +26,7 @@ _KEEPS = 100.0  # terms of log odds that float32 adds up well enough
 
 def predict(fitted: CalibrationMap, scores: "Tensor") -> "Tensor":
     """Probabilities on the scores' device and in their float type; NaN where a score is none."""
-    if not (scores.is_floating_point() or scores.dtype in {torch.int32, torch.int64, torch.int16, torch.uint8}):
+    if scores.is_complex():
         raise DataError(f"scores must be real numbers, got a tensor of {scores.dtype}.")
     scores = scores.detach()
     scores = scores if scores.is_floating_point() else scores.to(torch.float64)
