@@ -15,7 +15,7 @@ from calibrank.errors import DataError
 from calibrank.grid import CAPACITY
 from calibrank.maps import CalibrationMap
 from calibrank.pooling import Masses, Table
-from calibrank.spark.fetching import fetch
+from calibrank.spark.fetching import fetch, vectorized
 from calibrank.spark.keys import with_places
 from calibrank.spark.rows import Rows, unsteady
 from calibrank.summary import Summary
@@ -122,7 +122,8 @@ def _pooled(rows: Rows, ends: _Ends) -> Summary:
     placed = with_places(_classed(rows, ends), table.grid, ends.low, ends.high)
     # One whole number is cheaper to group by than two columns, and neighbours in it share a line of the cache.
     key = (F.col("class") * CAPACITY + F.col("place")).alias("key")
-    found = fetch(placed.groupBy(key).agg(*_sums(rows)))
+    with vectorized(placed):
+        found = fetch(placed.groupBy(key).agg(*_sums(rows)))
     bins = _Bins.of(found, found["key"] % CAPACITY, found["key"] // CAPACITY)
     bins.require(rows, ends)
     if bins.keys.min() < 0 or bins.keys.max() >= len(table.squares):
@@ -143,7 +144,10 @@ def _few(rows: Rows, ends: _Ends) -> bool:
 
 def _classed(rows: Rows, ends: _Ends) -> DataFrame:
     """The rows with their class; those that weigh nothing get a score within the range."""
-    known = F.when(F.col("label") == 1.0, _LIKED).otherwise(_DISLIKED)
+    label = F.col("label")
+    known = F.when(label == 0.0, _DISLIKED).when(label == 1.0, _LIKED).otherwise(_BROKEN)
+    if rows.roles == ("score", "label"):
+        return rows.frame.withColumn("class", known)
     if "weight" not in rows.roles:
         return rows.frame.withColumn("class", F.when(rows.good, known).otherwise(_BROKEN))
     heard = F.when(F.col("weight") > 0.0, known).otherwise(_UNHEARD)
