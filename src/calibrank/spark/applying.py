@@ -10,6 +10,9 @@ from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap, LogisticMap, RescaleMap, StepMap
 from calibrank.spark.rows import column, obeys, require_columns
 
+_TREE = 64
+"""Steps that become conditions: well within what the JVM compiles, beside the rest of a plan."""
+
 
 class SparkOps:
     """`Ops` for Spark columns. A missing value comes out as the bound: mend it once, at the end.
@@ -75,17 +78,31 @@ def _free_names(frame: DataFrame) -> Iterator[str]:
 
 
 def _steps(frame: DataFrame, score: Column, fitted: StepMap, names: Iterator[str]) -> tuple[DataFrame, Column]:
-    """A binary search of the edges, a column a level: a tree of conditions would outgrow what the JVM compiles."""
+    """A binary search: a tree of conditions for few steps, else of a constant array, a column a level.
+
+    Conditions are faster, but some two hundred of them outgrow what the JVM compiles.
+    """
+    present = next(names)
+    frame = frame.withColumn(present, F.coalesce(score, F.lit(0.0)))  # what cannot be missing makes shorter code
+    if len(fitted.values) <= _TREE:
+        return frame, _tree(F.col(present), fitted.edges, fitted.values)
     levels = len(fitted.edges).bit_length()
-    size = 2**levels
-    edges = _array([*fitted.edges, *[float("inf")] * (size - 1 - len(fitted.edges))])
+    edges = _array([*fitted.edges, *[float("inf")] * (2**levels - 1 - len(fitted.edges))])
     place: Column = F.lit(0)
     for level in reversed(range(levels)):
         name, stride = next(names), 2**level
-        reached = score >= edges[place + (stride - 1)]
+        reached = F.col(present) >= edges[place + (stride - 1)]
         frame = frame.withColumn(name, place + F.when(reached, stride).otherwise(0))
         place = F.col(name)
     return frame, _array(fitted.values)[place]
+
+
+def _tree(score: Column, edges: Sequence[float], values: Sequence[float]) -> Column:
+    if not edges:
+        return F.lit(float(values[0]))
+    middle = len(edges) // 2
+    above = _tree(score, edges[middle + 1 :], values[middle + 1 :])
+    return F.when(score >= float(edges[middle]), above).otherwise(_tree(score, edges[:middle], values[: middle + 1]))
 
 
 def _array(values: Sequence[float]) -> Any:

@@ -15,13 +15,16 @@ from calibrank.errors import DataError
 from calibrank.grid import CAPACITY
 from calibrank.maps import CalibrationMap
 from calibrank.pooling import Masses, Table
-from calibrank.spark.fetching import fetch
+from calibrank.spark.fetching import fetch, vectorized
 from calibrank.spark.keys import with_places
 from calibrank.spark.rows import Rows, unsteady
 from calibrank.summary import Summary
 
 _DISLIKED, _LIKED, _BROKEN, _UNHEARD = range(4)
 """The class of a row; it is part of the key, so that sums of likes need no columns and bad rows show by themselves."""
+
+_LOOKED_AT = CAPACITY + CAPACITY // 8
+"""Rows that tell continuous scores from ratings."""
 
 
 def summarize(
@@ -45,10 +48,7 @@ def summarize(
     """
     rows = Rows.of(frame, score=score, label=label, propensity=propensity, weight=weight)
     ends = _Ends.of(rows)
-    if ends.rows <= CAPACITY:
-        return _exact(rows, ends)
-    pooled = _pooled(rows, ends)
-    return pooled if pooled is not None else _exact(rows, ends)
+    return _exact(rows, ends) if ends.rows <= CAPACITY or _few(rows, ends) else _pooled(rows, ends)
 
 
 def fit(
@@ -116,17 +116,16 @@ def _exact(rows: Rows, ends: _Ends) -> Summary:
     return Summary(scores, masses, bins.heard, ends.low, ends.high, rows.kind, None, np.empty(0, dtype=np.int64))
 
 
-def _pooled(rows: Rows, ends: _Ends) -> Summary | None:
-    """Bins of the grid that spans the scores, or None where few enough scores differ to keep each."""
+def _pooled(rows: Rows, ends: _Ends) -> Summary:
+    """Bins of the grid that spans the scores."""
     table = Table.spanning(ends.low, ends.high)
     placed = with_places(_classed(rows, ends), table.grid, ends.low, ends.high)
-    # One whole number is cheaper to group by than two columns.
+    # One whole number is cheaper to group by than two columns, and neighbours in it share a line of the cache.
     key = (F.col("class") * CAPACITY + F.col("place")).alias("key")
-    found = fetch(placed.groupBy(key).agg(*_sums(rows), F.bit_or("part").alias("parts")))
+    with vectorized(placed):
+        found = fetch(placed.groupBy(key).agg(*_sums(rows)))
     bins = _Bins.of(found, found["key"] % CAPACITY, found["key"] // CAPACITY)
     bins.require(rows, ends)
-    if _parts(found) <= CAPACITY and _few(rows, ends):
-        return None
     if bins.keys.min() < 0 or bins.keys.max() >= len(table.squares):
         raise unsteady()
     table.add(bins.masses.gather(bins.keys.astype(np.intp), len(table.squares)), slice(None))
@@ -134,15 +133,21 @@ def _pooled(rows: Rows, ends: _Ends) -> Summary | None:
 
 
 def _few(rows: Rows, ends: _Ends) -> bool:
-    """Whether few enough scores differ; a look at some rows spares the shuffle of a table whose scores all differ."""
+    """Whether few enough scores differ; a look at the first rows spares most tables the count over all.
+
+    The look is a task of its own that stops early: a plain limit would shuffle as many rows from every task.
+    """
     scores = _classed(rows, ends).where(F.col("class") < _BROKEN).select("score")
-    looks = (scores.limit(2 * CAPACITY), scores)
+    looks = (scores.coalesce(1).limit(_LOOKED_AT), scores)
     return all(some.distinct().limit(CAPACITY + 1).count() <= CAPACITY for some in looks)
 
 
 def _classed(rows: Rows, ends: _Ends) -> DataFrame:
     """The rows with their class; those that weigh nothing get a score within the range."""
-    known = F.when(F.col("label") == 1.0, _LIKED).otherwise(_DISLIKED)
+    label = F.col("label")
+    known = F.when(label == 0.0, _DISLIKED).when(label == 1.0, _LIKED).otherwise(_BROKEN)
+    if rows.roles == ("score", "label"):
+        return rows.frame.withColumn("class", known)
     if "weight" not in rows.roles:
         return rows.frame.withColumn("class", F.when(rows.good, known).otherwise(_BROKEN))
     heard = F.when(F.col("weight") > 0.0, known).otherwise(_UNHEARD)
@@ -203,11 +208,3 @@ def _masses(sums: dict[str, Floats], liked: npt.NDArray[np.bool_]) -> Masses:
         sums.get("cross", positive),
         sums.get("total_squared", total),
     )
-
-
-def _parts(found: Mapping[str, npt.NDArray[Any]]) -> int:
-    """How many parts of bins hold a score: at most as many as scores differ. Likes and dislikes count once."""
-    places = found["key"] % CAPACITY
-    order = np.argsort(places, kind="stable")
-    starts = np.flatnonzero(np.diff(places[order], prepend=-1))
-    return int(np.unpackbits(np.bitwise_or.reduceat(found["parts"][order], starts).view(np.uint8)).sum())
