@@ -41,6 +41,8 @@ def floats(name: str, values: Numbers) -> Floats:
         values = cast("Any", values).detach()
         if on_gpu(values):
             return cast("Floats", values)
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise DataError(f"{name} must be numbers that count, got masked ones. Take them out first: .compressed().")
     try:
         array = np.asarray(values)
     except ValueError as error:

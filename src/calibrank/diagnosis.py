@@ -94,7 +94,7 @@ def _about_rows(found: Survey) -> Iterator[Finding]:
         yield Finding(
             "scores",
             Tone.warning,
-            f"{count:,} scores are {what}: {cause}? They are not scores. Use --on-bad-rows skip.",
+            f"{count:,} scores are {what}: {cause}? Not scores. Use fit --on-bad-rows skip.",
         )
     if found.bad_labels:
         yield Finding(

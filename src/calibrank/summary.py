@@ -125,6 +125,8 @@ class Summary:
         >>> Summary.load(path) + Summary.of([0.7], [1])
         Summary(3 rows in 3 bins over [0.1, 0.7], positive=2, total=3, kind='naive')
         """
+        if not Path(path).is_file():
+            raise DataError(f"{path} must be a summary that calibrank saved, got no such file.")
         content = io.BytesIO(Path(path).read_bytes())
         try:
             with np.load(content, allow_pickle=False) as file:

@@ -174,7 +174,7 @@ def test_a_plan_needs_a_band_and_falls_with_labels():
 def test_choices_without_a_fit_still_count_by_their_level():
     rng = np.random.default_rng(0)
     scores, exposure = rng.normal(size=400), rng.uniform(0.02, 1, 400)
-    labels = rng.random(400) < 0.4 * exposure**0.5 / (1 + np.exp(-3 * scores))
+    labels = rng.random(400) < 0.8 * exposure**0.5 / (1 + np.exp(-3 * scores))
     found = cr.fit_choices(cr.Platt(), scores, labels, exposure).record.sensitivity
     lost = [choice for choice in found.choices if choice.top_rate is None]
     assert lost

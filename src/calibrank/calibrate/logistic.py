@@ -288,7 +288,7 @@ def _no_optimum(summary: Summary, where: str) -> FitError:
     return FitError(
         f"no finite best fit exists, got positive mass {summary.positive.sum():.6g} of {summary.total.sum():.6g} in "
         f"{summary.rows:,} rows, which sits {where}. Raise the propensity clip, calibrate on more rows or more "
-        "negatives, or use Isotonic, which needs no slope."
+        "negatives; if negatives were sampled, say at what rate (undersampled, or --negatives-kept)."
     )
 
 

@@ -46,4 +46,5 @@ def apply(
         )
         return
     again = f" ({done} of {len(source.files)} files were done already)" if done else ""
-    console.print(f"[bold]Wrote[/] {out}: {rows:,} rows{again}")
+    words = "[bold]Nothing to do:[/]" if done == len(source.files) else "[bold]Wrote[/]"
+    console.print(f"{words} {out}: {rows:,} new rows{again}")

@@ -64,6 +64,11 @@ def compare(
         print_json({"loss": loss.value, "folds": folds, "user": who, "methods": results, "skipped": rules.skipped})
         return
     console.print(_grid(results, columns.loss, who, folds))
+    if any(float(values.get("LogLoss", 0)) < 0 for values in results.values()):
+        words = "mean Y/w exceeds 1 somewhere, so nothing is marked best. See calibrank diagnose."
+        console.print(f"[yellow]A loss below 0 is no loss:[/] {words}")
+    if loss is not Loss.naive:
+        console.print("[dim]Judged by the same evidence: shapes are compared, the level is not tested.[/]")
 
 
 def _cross_validate(method: Calibrator, parts: list[Summary]) -> dict[str, float | str]:
@@ -85,10 +90,11 @@ def _grid(results: dict[str, dict[str, float | str]], loss: str, who: str | None
         grid.add_column(heading, justify="left" if heading == "method" else "right")
     fitted = {name: values for name, values in results.items() if "error" not in values}
     order = sorted(fitted, key=lambda name: fitted[name]["LogLoss"])
+    sound = all(float(values["LogLoss"]) >= 0 for values in fitted.values())
     for name in order:
         cells = [f"{values:.4f}" for values in fitted[name].values()]
-        style = "bold green" if name == order[0] else None
-        grid.add_row(name + (" (best)" if name == order[0] else ""), *cells, style=style)
+        best = sound and name == order[0]
+        grid.add_row(name + (" (best)" if best else ""), *cells, style="bold green" if best else None)
     for name in results:
         if name not in fitted:
             grid.add_row(name, str(results[name]["error"]).split(",")[0], style="dim")

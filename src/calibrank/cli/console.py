@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -107,6 +108,18 @@ def choose_columns(
     )
 
 
+def require_output(out: Path, *inputs: str | Path | None) -> None:
+    """An output that can be written, and that is none of the inputs: said before any work is done."""
+    if out.is_dir():
+        raise DataError(f"{out} must be a file to write, got a folder. Name a file in it.")
+    folder = next((parent for parent in out.parents if parent.exists()), Path())
+    if not folder.is_dir():
+        raise DataError(f"{out} must be in a folder, got {folder}, which is a file.")
+    for given in inputs:
+        if given is not None and out.exists() and Path(given).exists() and out.samefile(given):
+            raise DataError(f"{out} must not be {given}, which is read: it would be lost. Name another output.")
+
+
 @contextmanager
 def reading(table: Table, what: str) -> Iterator[OnProgress]:
     """A progress bar over the bytes of a table's files; nothing where nobody watches."""
@@ -138,8 +151,9 @@ def doubt_words(record: FitRecord) -> str | None:
     doubt = record.sensitivity
     if doubt is None:
         return None
-    rates = f"[bold]{doubt.low_rate:.2%} to {doubt.high_rate:.2%}[/]"
-    lines = [f"Base rates this log is compatible with: {rates}. How the answer moves with what was chosen:"]
+    rates = f"Base rates this log is compatible with: [bold]{doubt.low_rate:.2%} to {doubt.high_rate:.2%}[/]. "
+    known = doubt.low_rate == doubt.high_rate
+    lines = [("" if known else rates) + "How the answer moves with what was chosen:"]
     for choice in doubt.choices:
         top = "no finite fit" if choice.top_rate is None else f"top tenth {choice.top_rate:.2%}"
         lines.append(f"  {choice.name:20} mean {choice.rate:7.2%}  {top}")

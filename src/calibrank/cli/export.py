@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from calibrank.cli.console import console
+from calibrank.cli.console import console, require_output
 from calibrank.documents import write_whole
 from calibrank.errors import DataError
 from calibrank.export import to_json, to_onnx, to_sql, to_torch
@@ -67,6 +67,7 @@ def export(
     if out is None:
         print(content, end="")  # noqa: T201  (for machines, not for rich)
         return
+    require_output(out, map_file)
     write_whole(out, content)
     console.print(f"[bold]Wrote[/] {out}", highlight=False)
 

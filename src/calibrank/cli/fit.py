@@ -27,9 +27,11 @@ from calibrank.cli.console import (
     console,
     door_words,
     doubt_words,
+    log,
     picture,
     print_json,
     reading,
+    require_output,
     say_skipped,
 )
 from calibrank.errors import DataError
@@ -73,6 +75,7 @@ def fit(
             "--anchor and --base-rate must go with --loss ips, exposed or naive, got positive-ips, which counts a "
             "positive for more than one pair: the table's scores would not be the population's."
         )
+    require_output(out, table, anchor)
     out.parent.mkdir(parents=True, exist_ok=True)
     source, rules = Table.find(table), Rules(skip=on_bad_rows is OnBadRows.skip)
     columns = choose_columns(source, score, label, loss, propensity, item, weight, negatives_kept=negatives_kept)
@@ -95,13 +98,17 @@ def fit(
     console.print(_heading(fitted, summary))
     if isinstance(fitted, LogisticMap):
         console.print(_parameters(fitted))
-    console.print("  ".join(f"{name} [bold]{value:.4f}[/]" for name, value in values.items()))
-    console.print(picture(reliability(probabilities, summary.evidence)))
+    if fitted.record.door == "none":
+        console.print("  ".join(f"{name} [bold]{value:.4f}[/]" for name, value in values.items()))
+        console.print(picture(reliability(probabilities, summary.evidence)))
+        console.print("[dim]Judged on the rows it was fitted on, by the same evidence. See calibrank evaluate.[/]")
+    else:  # by the log's own level the map looks wrong, as it should
+        now = float(summary.total @ probabilities / summary.total.sum())
+        console.print(f"Mean probability over the table, now that the level is known: [bold]{now:.2%}[/].")
     console.print(door_words(fitted.record))
     doubt = doubt_words(fitted.record)
     if doubt is not None:
         console.print(doubt, highlight=False)
-    console.print("[dim]Judged on the rows it was fitted on, by the same evidence. See calibrank evaluate.[/]")
     console.print(f"[bold]Saved:[/] {out}")
 
 
@@ -123,6 +130,8 @@ def _anchored(fitted: CalibrationMap, name: str, columns: Columns, rules: Rules,
     if not found:
         raise DataError(f"{name} must hold at least one good row to anchor on, got none.")
     rows = Rows.joined(found)
+    if not rows.labels.any():
+        log.print(f"none of the {len(rows.labels):,} randomly shown pairs of {name} was liked: is the label right?")
     # Scores stand for the population as often as they occur in the table that was fitted on.
     count = np.cumsum(summary.total) / summary.total.sum()
     population = summary.scores[np.searchsorted(count, (np.arange(20_000) + 0.5) / 20_000).clip(max=len(count) - 1)]

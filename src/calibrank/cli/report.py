@@ -19,7 +19,9 @@ from calibrank.cli.console import (
     WeightOption,
     choose_columns,
     console,
+    log,
     reading,
+    require_output,
     say_skipped,
 )
 from calibrank.errors import DataError
@@ -61,6 +63,7 @@ def report(
     """
     if (table is None) == (results is None):
         raise DataError("a report must be about a TABLE or about --results, got both or neither.")
+    require_output(out, table, map_file)
     if table is None:
         _save(_of_results(results or Path()), out)
         return
@@ -73,6 +76,12 @@ def report(
     with console.status("Fitting and judging every method ..."):
         made = report_of(ledger, fitted, table, fingerprint_files(source.files), _command())
     _save(made, out)
+    if columns.loss == "naive":
+        log.print(
+            "labels were taken at their word, as if the pairs had been shown at random; --loss ips weighs them.",
+            style="dim",
+            highlight=False,
+        )
 
 
 def _save(made: Report, out: Path) -> None:

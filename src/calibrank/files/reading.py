@@ -308,11 +308,10 @@ class Rules:
             self.skipped[role] = self.skipped.get(role, 0) + int((~fine).sum())
             return
         row = int(np.argmin(fine))
-        remedy = "Turn ratings into likes first" if role == "label" else "Mend the table"
-        raise DataError(
-            f"{batch.file}, row {batch.first + row}: {name} must {words}, got {values[row]}. "
-            f"{remedy}, or leave such rows out with --on-bad-rows skip."
-        )
+        mend = "Turn ratings into likes first, e.g. rating > 3"
+        skip = "Mend the table, or leave such rows out with --on-bad-rows skip"  # ratings of 1 would stay as likes
+        remedy = mend if role == "label" and values.dtype.kind in "iu" else skip
+        raise DataError(f"{batch.file}, row {batch.first + row}: {name} must {words}, got {values[row]}. {remedy}.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,9 @@ def predict(fitted: CalibrationMap, scores: "Tensor") -> "Tensor":
     """Probabilities on the scores' device and in their float type; NaN where a score is none."""
     if scores.is_complex():
         raise DataError(f"scores must be real numbers, got a tensor of {scores.dtype}.")
-    scores = scores.detach()
+    if scores.layout != torch.strided:
+        raise DataError(f"scores must be a dense tensor, got layout {scores.layout}. Use its values.")
+    scores = scores.detach()  # `export.to_torch` keeps gradients
     scores = scores if scores.is_floating_point() else scores.to(torch.float64)
     if scores.is_cuda and scores.numel() >= _FUSED_FROM and _can_fuse(fitted, scores):
         from calibrank.tensors import compiled  # noqa: PLC0415  (only a GPU needs it)

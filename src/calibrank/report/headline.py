@@ -68,7 +68,7 @@ def verdict(main: dict[str, Any], before: dict[str, Any] | None, *, weighted: bo
     if right_level and share >= 0.85 and weighted:
         tone, title = "fair", "The probabilities agree with the weighted log, which cannot vouch for their level."
     elif right_level and share >= 0.85:
-        tone, title = "good", "The probabilities can be taken at their word on this table."
+        tone, title = "good", "The probabilities are right on this table, if its pairs were shown at random."
     elif right_level:
         tone, title = "fair", "Right on average, but not at every level."
     else:
