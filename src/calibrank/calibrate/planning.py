@@ -13,6 +13,7 @@ from calibrank.maps import CalibrationMap
 
 SIZES = (0, 30, 100, 300, 1_000, 3_000)
 _POPULATION = 2_000
+_HIGHEST = 3.0  # log odds of a truth: where the band reaches 1 that is a bound, not a belief
 
 
 class Expected(NamedTuple):
@@ -49,7 +50,7 @@ def plan(
     rng = np.random.default_rng(seed)
     scores = score_column(population)[0].astype(np.float64)
     scores = scores[:: max(1, len(scores) // _POPULATION)]
-    low, high = (np.interp(scores, band.scores, end) for end in (band.low, band.high))
+    low, high = (np.interp(scores, band.scores, np.minimum(end, _HIGHEST)) for end in (band.low, band.high))
     # A truth for each draw, the same for all sizes: from the band's lower end to its upper end.
     places = (np.arange(draws) + 0.5) / draws
     truths = [expit(low + place * (high - low)) for place in places]
