@@ -46,5 +46,5 @@ def apply(
         )
         return
     again = f" ({done} of {len(source.files)} files were done already)" if done else ""
-    words = "[bold]Nothing to do:[/]" if done == len(source.files) else "[bold]Wrote[/]"
-    console.print(f"{words} {out}: {rows:,} new rows{again}")
+    said = f"[bold]Nothing to do:[/] {out}" if done == len(source.files) else f"[bold]Wrote[/] {out}: {rows:,} rows"
+    console.print(said + again)
