@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F  # noqa: N812  (as all of Spark calls them)
 
 import calibrank as cr
 from calibrank import spark as engine
@@ -64,7 +64,7 @@ def shuffled(spark: Any, work: Callable[[], object]) -> tuple[int, int, int]:
     time.sleep(1)  # the interface lags behind
     new = [stage for stage in stages(spark) if stage["stageId"] not in before]
     sums = (sum(stage[name] for stage in new) for name in ("shuffleWriteBytes", "resultSize", "numTasks"))
-    return tuple(sums)  # type: ignore[return-value]
+    return tuple(sums)  # type: ignore[return-value]  # two of them
 
 
 def memory() -> float:
@@ -108,7 +108,7 @@ def run(spark: Any, folder: Path, rows: int, repeats: int) -> None:
         GROUPS: lambda: frame.groupBy(F.floor(F.col("score") * 3000.0)).agg(F.count("*"), F.sum("score")).toArrow(),
         "summary": lambda: engine.summarize(frame),
         "apply Gaussian": apply(gaussian),
-        f"apply Isotonic ({len(isotonic.values)} steps)": apply(isotonic),  # type: ignore[attr-defined]
+        f"apply Isotonic ({len(isotonic.values)} steps)": apply(isotonic),  # type: ignore[attr-defined]  # a step map
         "evaluate": lambda: engine.evaluate(engine.transform(gaussian, frame)),
     }
     times = measure(jobs, repeats)
