@@ -368,3 +368,37 @@ def test_help_has_an_example_for_each_command(call: Any) -> None:
         code, text, _ = call(command, "--help")
         assert code == 0
         assert f"Example: calibrank {command}" in re.sub(r"\s+", " ", text)
+
+
+def test_outputs_never_take_an_inputs_place(call: Any, folder: Path, tmp_path: Path) -> None:
+    table = tmp_path / "log.parquet"
+    table.write_bytes((folder / "log.parquet").read_bytes())
+    before = table.read_bytes()
+    for out in (table, tmp_path):
+        code, _, said = call("fit", table, "--item", "item_id", "-o", out)
+        assert code == 3
+        assert "must not be" in said or "must be a file to write" in said
+    assert call("fit", table, "--item", "item_id", "-o", tmp_path / "map.json")[0] == 0
+    assert call("export", tmp_path / "map.json", "--to", "json", "-o", tmp_path / "map.json")[0] == 3
+    assert call("report", table, "-o", table)[0] == 3
+    assert table.read_bytes() == before
+    assert call("fit", table, "--item", "item_id", "-o", table / "map.json")[0] == 3
+
+
+def test_likes_alone_are_told_as_that(call: Any, folder: Path, tmp_path: Path) -> None:
+    rows = pq.read_table(folder / "log.parquet")
+    pq.write_table(rows.set_column(3, "label", pa.array(np.ones(len(rows)))), tmp_path / "likes.parquet")
+    code, _, said = call("fit", tmp_path / "likes.parquet", "--item", "item_id", "-o", tmp_path / "map.json")
+    assert code == 4
+    assert "got only positives" in said
+
+
+def test_a_loss_below_zero_wins_nothing(call: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels = (rng.random(600) < 0.5).astype(int)
+    columns = {"score": labels + rng.random(600), "label": labels, "propensity": np.full(600, 0.2)}
+    pq.write_table(pa.table(columns), tmp_path / "log.parquet")
+    code, shown, _ = call("compare", tmp_path / "log.parquet", "--propensity", "propensity")
+    assert code == 0
+    assert "(best)" not in shown
+    assert "A loss below 0 is no loss" in shown

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from calibrank.arrays import Floats, add_up
 from calibrank.calibrate import Positives, Setting
-from calibrank.errors import DataError
+from calibrank.errors import DataError, FitError
 from calibrank.files.reading import Batch, Progress, Rules, Table, arrow, indices_of
 from calibrank.propensity import Popularity
 from calibrank.summary import Summary, SummaryBuilder
@@ -146,6 +146,11 @@ def _read(
         raise DataError(f"{table.name} must hold at least one good row, got none.")
     if any(builder.empty for builder in builders):
         raise DataError(f"{table.name} must have users enough for {parts} folds, got one without any. Ask for fewer.")
+    if columns.loss != "naive" and all(builder.only_positives for builder in builders):
+        raise FitError(
+            f"labels must hold both classes, got only positives in {seen:,} rows of {table.name}. "
+            "Add pairs without an interaction (negatives)."
+        )
     guessed = columns.item is not None and columns.propensity is None and columns.loss != "naive"
     exposure = _exposure(builders) if guessed else None
     for builder in builders:
@@ -174,9 +179,11 @@ class _Builder:
         self.waiting: list[Rows] = []
         self.positives: Positives | None = None
         self.empty = True
+        self.only_positives = True
 
     def add(self, rows: Rows) -> None:
         self.empty = False
+        self.only_positives = self.only_positives and bool(rows.labels.all())
         if self.columns.loss == "naive":
             total = np.broadcast_to(np.float64(1), len(rows.scores)) if rows.weights is None else rows.weights
             positive = rows.labels if rows.weights is None else rows.labels * rows.weights
