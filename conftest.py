@@ -1,8 +1,11 @@
 """Tests of Spark share one session, and one worker where there are several: starting it takes the longest."""
 
+import os
 from typing import Any
 
 import pytest
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # matrices are tiny: threads only get in each other's way
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:
