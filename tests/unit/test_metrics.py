@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank.metrics import EqualMass
+from calibrank.metrics import (
+    Discrimination,
+    EqualMass,
+    Miscalibration,
+    OnCells,
+    about,
+    bootstrap_sums,
+    group_sums,
+)
+from calibrank.weighting import naive
 
 
 def test_ece_by_hand() -> None:
@@ -87,3 +96,20 @@ def test_corp_by_hand() -> None:
     assert parts.score == pytest.approx((0.04 + 0.04 + 0.64 + 0.04) / 4)
     assert parts.miscalibration == pytest.approx(parts.score - 0.125)
     assert parts.discrimination == pytest.approx(0.1875 - 0.125)
+
+
+def test_intervals_of_the_decomposition_hold_the_truth() -> None:
+    rng, rows, held = np.random.default_rng(1), 3_000, []
+    for _ in range(12):
+        log_odds = rng.normal(-2, 1, rows)
+        truth = 1 / (1 + np.exp(-log_odds))
+        said = 1 / (1 + np.exp(-(1.4 * log_odds + 0.4)))
+        evidence = naive((rng.random(rows) < truth).astype(float))
+        for metric, true in (
+            (Miscalibration(), np.square(said - truth).mean()),
+            (Discrimination(), truth.var()),
+        ):
+            sums = group_sums(OnCells(metric), said, evidence, np.arange(rows), rows)
+            found = about(metric(said, evidence), bootstrap_sums(OnCells(metric), sums, resamples=200))
+            held.append(found.low <= true <= found.high)
+    assert sum(held) >= 20

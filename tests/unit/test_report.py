@@ -101,6 +101,21 @@ def test_ranking_is_the_librarys_with_an_interval_over_users(ledger: Ledger, con
         assert [low, high] == pytest.approx([expected.low, expected.high], abs=0.02)
 
 
+def test_every_metric_of_every_method_has_an_interval(ledger: Ledger, content: dict[str, Any]) -> None:
+    for method in content["methods"]:
+        for value, low, high in method["metrics"].values():
+            assert low <= value <= high
+    evidence = ledger.evidence
+    probabilities = content["methods"][0]["metrics"]
+    maps = fit_without_each(cr.Gaussian(), ledger.parts())
+    for metric in (cr.metrics.Miscalibration(), cr.metrics.Discrimination()):
+        expected = cr.bootstrap(metric, ledger.held_out(maps), evidence, ledger.users.codes, resamples=200)
+        found = probabilities[metric.name]
+        width = expected.high - expected.low
+        assert found == pytest.approx([*expected], abs=0.25 * width)
+        assert found[2] > found[1]
+
+
 def test_the_headline_holds_the_truth_and_says_it_in_words(content: dict[str, Any]) -> None:
     first = content["headline"]["sentences"][0]
     assert first["level"] == 0.3

@@ -21,9 +21,11 @@ from calibrank.metrics import (
     LogLoss,
     Metric,
     Miscalibration,
+    OnCells,
     Recall,
     ReliabilityCurve,
     TopN,
+    about,
     bootstrap,
     bootstrap_sums,
     group_sums,
@@ -39,7 +41,8 @@ MOST_ROWS_IN_MEMORY = 20_000_000
 """Metrics over each user's list need all rows at once; beyond this many they are left out, and that is said."""
 
 ADDITIVE: tuple[Additive, ...] = (LogLoss(), Brier(), ECE(), MCE(), CalibrationInTheLarge())
-POOLED: tuple[Metric, ...] = (Miscalibration(), Discrimination())
+POOLED = (Miscalibration(), Discrimination())
+ON_CELLS = OnCells(POOLED[0])  # the sums of both are the same
 LISTS: tuple[Metric, ...] = (TopN(ECE(), 5), NDCG(5), Recall(5))
 
 
@@ -77,7 +80,7 @@ class _State:
     def add(self, rows: Rows, probabilities: Floats) -> None:
         evidence = naive(rows.labels, weights=rows.weights)
         groups = buckets_of(rows, self.rows, GROUPS)
-        for metric in ADDITIVE:
+        for metric in (*ADDITIVE, ON_CELLS):
             sums = group_sums(metric, probabilities, evidence, groups, GROUPS)
             self.sums[metric.name] = self.sums.get(metric.name, 0.0) + sums
         self.builder.update(probabilities, evidence)
@@ -95,8 +98,8 @@ class _State:
         pooled = summary.evidence
         estimates = {metric.name: bootstrap_sums(metric, self._groups(metric)) for metric in ADDITIVE}
         for metric in POOLED:
-            value = metric(summary.scores, pooled)
-            estimates[metric.name] = Estimate(value, float("nan"), float("nan"))
+            coarse = bootstrap_sums(OnCells(metric), self._groups(ON_CELLS))
+            estimates[metric.name] = about(metric(summary.scores, pooled), coarse)
         lists = self._lists() if summary.positive.any() else {}
         estimates.update(lists)
         left_out = tuple(metric.name for metric in LISTS if metric.name not in lists)

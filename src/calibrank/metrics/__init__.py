@@ -11,11 +11,11 @@ from calibrank.metrics.binned import (
     ReliabilityCurve,
     reliability,
 )
-from calibrank.metrics.corp import Decomposition, Discrimination, Miscalibration, corp
+from calibrank.metrics.corp import Decomposition, Discrimination, Miscalibration, OnCells, corp
 from calibrank.metrics.metric import Additive, Better, Metric
 from calibrank.metrics.proper import Brier, CalibrationInTheLarge, LogLoss
 from calibrank.metrics.ranking import NDCG, Recall, TopN
-from calibrank.metrics.resample import Estimate, bootstrap, bootstrap_sums, group_sums
+from calibrank.metrics.resample import Estimate, about, bootstrap, bootstrap_sums, group_sums
 
 __all__ = [
     "ECE",
@@ -34,11 +34,13 @@ __all__ = [
     "LogLoss",
     "Metric",
     "Miscalibration",
+    "OnCells",
     "Recall",
     "ReleasedECE",
     "ReleasedMCE",
     "ReliabilityCurve",
     "TopN",
+    "about",
     "bootstrap",
     "bootstrap_sums",
     "corp",

@@ -70,7 +70,7 @@ def reliability(probabilities: Numbers, labels: Labels, binning: Binning = Equal
     probabilities = probability_column(probabilities)
     evidence = heard_evidence(labels, len(probabilities))
     cells = binning.cells(probabilities, evidence)
-    positive, total, predicted = (add_up(cells, term) for term in _sums(probabilities, evidence))
+    positive, total, predicted = (add_up(cells, term) for term in mass_and_prediction(probabilities, evidence))
     filled = total > 0
     return ReliabilityCurve(predicted[filled] / total[filled], positive[filled] / total[filled], total[filled])
 
@@ -97,7 +97,7 @@ class ECE(Additive):
         return self.binning.cells(probabilities, evidence)
 
     def terms(self, probabilities: Floats, evidence: Evidence) -> Floats:
-        return np.array(_sums(probabilities, evidence))
+        return np.array(mass_and_prediction(probabilities, evidence))
 
     def compute(self, sums: Floats) -> float:
         positive, total, predicted = sums
@@ -159,5 +159,6 @@ class ReleasedMCE(ReleasedECE):
         return float((np.abs(right - confidence) / total).max())
 
 
-def _sums(probabilities: Floats, evidence: Evidence) -> tuple[Floats, Floats, Floats]:
+def mass_and_prediction(probabilities: Floats, evidence: Evidence) -> tuple[Floats, Floats, Floats]:
+    """Each row's positive mass, total mass and predicted mass: what calibration errors add up over bins."""
     return evidence.positive, evidence.total, evidence.total * probabilities.astype(np.float64)

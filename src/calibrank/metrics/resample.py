@@ -1,6 +1,7 @@
 """Intervals for any metric by resampling users: rows of one user are not independent."""
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -68,12 +69,24 @@ def bootstrap_sums(metric: Additive, sums: Floats, *, resamples: int = 500, leve
     >>> bootstrap_sums(Brier(), np.array([[[0.5], [2.0]], [[0.5], [2.0]]]), resamples=10)
     Estimate(value=0.25, low=0.25, high=0.25)
     """
+    filled = sums.any(axis=(0, 1))
+    sums = sums[:, :, filled] if filled.any() else sums
     flat = sums.reshape(len(sums), -1)
     if len(sums) < 2:
         return Estimate(metric.compute(sums.sum(axis=0)), float("nan"), float("nan"))
     draws = _draws(len(sums), resamples, np.random.default_rng(0))
-    replicates = (metric.compute((counts @ flat).reshape(sums.shape[1:])) for counts in draws)
+    drawn = (part @ flat for part in _together(draws))
+    replicates = (metric.compute(one.reshape(sums.shape[1:])) for part in drawn for one in part)
     return _reflected(metric, metric.compute(sums.sum(axis=0)), replicates, level)
+
+
+def about(value: float, estimate: Estimate) -> Estimate:
+    """An exact value with the interval of a coarser estimate, widened to hold it where need be.
+
+    >>> about(0.25, Estimate(0.5, 0.4, 0.75))
+    Estimate(value=0.25, low=0.25, high=0.75)
+    """
+    return Estimate(value, float(np.minimum(estimate.low, value)), float(np.maximum(estimate.high, value)))
 
 
 def group_sums(
@@ -106,6 +119,12 @@ def _draws(users: int, resamples: int, rng: np.random.Generator) -> Iterator[Cou
     """How often each user is drawn, resample by resample."""
     for _ in range(resamples):
         yield np.bincount(rng.integers(users, size=users), minlength=users)
+
+
+def _together(draws: Iterator[Counts]) -> Iterator[Floats]:
+    """Some draws at a time: one product of matrices for all of them."""
+    while some := list(islice(draws, 64)):
+        yield np.array(some, dtype=np.float64)
 
 
 def _replicates(

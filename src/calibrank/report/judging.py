@@ -26,8 +26,10 @@ from calibrank.metrics import (
     Estimate,
     LogLoss,
     Miscalibration,
+    OnCells,
     Recall,
     TopN,
+    about,
     bootstrap_sums,
     group_sums,
 )
@@ -80,7 +82,8 @@ class Judge:
             found[TOP.name] = self._estimate(ECE(), probabilities[rows], evidence, ledger.groups[rows])
         pooled = Summary.of(probabilities, ledger.evidence)
         for metric in POOLED:
-            found[metric.name] = Estimate(metric(np.clip(pooled.scores, 0, 1), pooled.evidence), np.nan, np.nan)
+            coarse = self._estimate(OnCells(metric), probabilities, ledger.evidence, ledger.groups)
+            found[metric.name] = about(metric(np.clip(pooled.scores, 0, 1), pooled.evidence), coarse)
         return found if size > 1 else {name: Estimate(e.value, np.nan, np.nan) for name, e in found.items()}
 
     def _estimate(self, metric: Additive, probabilities: Floats, evidence: Evidence, groups: Codes) -> Estimate:
