@@ -1,4 +1,4 @@
-// What every page has around its sections: heading, contents, drawing at the right width, printing with all opened.
+// What every page has around its sections: heading, contents, drawing at the right width, printing with explanations opened.
 function drawTop(title, source, rows) {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const root = document.documentElement;
@@ -24,7 +24,7 @@ function finish() {
   watch.observe(document.getElementById("main"));
   const closed = [];
   addEventListener("beforeprint", () => {
-    for (const details of document.querySelectorAll("details:not([open])")) {
+    for (const details of document.querySelectorAll("details:not([open], .numbers)")) {
       closed.push(details);
       if (details.fillIn) details.fillIn();
       details.open = true;
