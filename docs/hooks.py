@@ -14,7 +14,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from typer.models import ArgumentInfo, ParameterInfo
 
-from calibrank.cli.app import app
+from calibrank.cli.app import make_app
 
 log = get_plugin_logger("hooks")
 ROOT = Path(__file__).parents[1]
@@ -80,7 +80,7 @@ def with_figures(markdown: str) -> str:
 
 def reference() -> Iterator[str]:
     """The command line in Markdown, as the commands describe themselves."""
-    for command in app.registered_commands:
+    for command in make_app().registered_commands:
         yield from _command(command.callback)
 
 

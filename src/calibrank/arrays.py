@@ -1,6 +1,7 @@
 """Arrays at the edge: what a user hands in is checked here, once, so the inside can trust it."""
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, cast
 
@@ -41,7 +42,7 @@ def floats(name: str, values: Numbers) -> Floats:
         values = cast("Any", values).detach()
         if on_gpu(values):
             return cast("Floats", values)
-    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+    if "numpy.ma" in sys.modules and isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise DataError(f"{name} must be numbers that count, got masked ones. Take them out first: .compressed().")
     try:
         array = np.asarray(values)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-from scipy.special import expit
 
 from calibrank.arrays import Floats
+from calibrank.odds import expit
 
 
 class Ops(Protocol):

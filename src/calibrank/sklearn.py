@@ -4,11 +4,11 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import logit
 
 from calibrank.calibrate import Calibrator, Gaussian
 from calibrank.errors import MissingExtra
 from calibrank.maps import CalibrationMap
+from calibrank.odds import logit
 from calibrank.weighting import Evidence, ips, naive
 
 try:

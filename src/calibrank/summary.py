@@ -214,6 +214,16 @@ class SummaryBuilder:
         else:
             self._many = _Bins(merged)
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing with any weight has come yet."""
+        return self._few is None and self._many is None
+
+    def merge(self, summary: Summary) -> None:
+        """Add what another builder, day or machine has summed up."""
+        merged = summary if self.empty else self.summary() + summary
+        self._few, self._many = (merged, None) if merged.exact else (None, _Bins(merged))
+
     def correct(self, scores: Numbers, labels: Labels, counted: Labels) -> None:
         """Replace the evidence of rows that were added as `counted`, once it is known better."""
         change = Summary.of(scores, labels).less(Summary.of(scores, counted))

@@ -1,8 +1,10 @@
 """Threads for compiled loops, which run without Python's lock."""
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from itertools import pairwise
 from typing import TypeVar
 
@@ -26,6 +28,23 @@ def shares(rows: int) -> list[slice]:
     count = thread_count()
     edges = [rows * part // count for part in range(count + 1)]
     return [slice(start, stop) for start, stop in pairwise(edges) if stop > start]
+
+
+def in_lanes(function: Callable[[int, Result], None], work: Iterable[Result], lanes: int) -> None:
+    """Call function(lane, piece) for every piece of work, lanes side by side, each lane's pieces in order.
+
+    Which piece goes to which lane does not depend on speed, so neither does what a lane adds up. The error that is
+    raised is that of the first piece that failed. Work is asked for as lanes come free, not all at once.
+    """
+    with ExitStack() as stack:
+        pools = [stack.enter_context(ThreadPoolExecutor(1)) for _ in range(lanes)]
+        running = deque[Future[None]]()
+        for number, piece in enumerate(work):
+            if len(running) == 2 * lanes:
+                running.popleft().result()
+            running.append(pools[number % lanes].submit(function, number % lanes, piece))
+        for one in running:
+            one.result()
 
 
 def in_threads(function: Callable[[slice], Result], parts: Iterable[slice]) -> list[Result]:

@@ -402,3 +402,20 @@ def test_a_loss_below_zero_wins_nothing(call: Any, tmp_path: Path) -> None:
     assert code == 0
     assert "(best)" not in shown
     assert "A loss below 0 is no loss" in shown
+
+
+def test_lanes_change_nothing_and_the_first_bad_row_is_named(
+    call: Any, tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, maps = tmp_path / "groups.parquet", []
+    columns = {"score": world.scores.copy(), "label": world.labels, "item": world.items}
+    pq.write_table(pa.table(columns), path, row_group_size=1_000)
+    for lanes in ("1", "3"):
+        monkeypatch.setenv("CALIBRANK_THREADS", lanes)
+        assert call("fit", path, "--item", "item", "-o", tmp_path / "map.json")[0] == 0
+        maps.append(cr.load(tmp_path / "map.json"))
+    grid = np.linspace(world.scores.min(), world.scores.max(), 50)
+    assert maps[1].predict(grid) == pytest.approx(maps[0].predict(grid), rel=1e-12)
+    columns["score"][[31_005, 12_003]] = np.nan
+    pq.write_table(pa.table(columns), path, row_group_size=1_000)
+    assert "row 12003: score must be finite" in call("fit", path, "-o", tmp_path / "other.json")[2]

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from calibrank.cli.app import app
+from calibrank.cli.app import make_app
 from calibrank.data.synthetic import make_world
 
 _RUN = CliRunner()
@@ -28,7 +28,7 @@ def _table(world, **changed):
 def _diagnose(folder, columns, *options):
     path = folder / "table.parquet"
     pq.write_table(pa.table(columns), path)
-    result = _RUN.invoke(app, ["diagnose", str(path), "--json", *options], catch_exceptions=False)
+    result = _RUN.invoke(make_app(), ["diagnose", str(path), "--json", *options], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 
@@ -108,14 +108,14 @@ def test_doors_are_told_apart(tmp_path, world):
 def test_without_a_good_row_it_says_so(tmp_path, world):
     path = tmp_path / "bad.parquet"
     pq.write_table(pa.table(_table(world, score=np.full(len(world), np.nan))), path)
-    result = _RUN.invoke(app, ["diagnose", str(path), "--item", "item"])
+    result = _RUN.invoke(make_app(), ["diagnose", str(path), "--item", "item"])
     assert "must hold at least one good row" in str(result.exception)
 
 
 def test_people_get_words_and_bars(tmp_path, world):
     path = tmp_path / "table.parquet"
     pq.write_table(pa.table(_table(world)), path)
-    shown = _RUN.invoke(app, ["diagnose", str(path), "--item", "item"], catch_exceptions=False).stdout
+    shown = _RUN.invoke(make_app(), ["diagnose", str(path), "--item", "item"], catch_exceptions=False).stdout
     for words in ("mean Y/w by tenths", "half the negatives", "expected ECE", "█"):
         assert words in shown
 

@@ -42,10 +42,10 @@ def test_every_public_name_is_in_the_reference() -> None:
 
 
 def test_every_command_and_option_is_in_the_reference(hooks: ModuleType) -> None:
-    from calibrank.cli.app import app
+    from calibrank.cli.app import make_app
 
     words = "\n".join(hooks.reference())
-    names = [command.callback.__name__ for command in app.registered_commands]
+    names = [command.callback.__name__ for command in make_app().registered_commands]
     assert re.findall(r"^## calibrank (\S+)$", words, re.MULTILINE) == names
     assert "| `--out`, `-o` | `map.json` | Where to save the map (JSON). |" in words
     assert "| `TABLE` | required | Parquet or CSV file, folder, or glob in quotes. |" in words

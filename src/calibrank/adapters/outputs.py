@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import logit
 
 from calibrank.arrays import LARGEST_SCORE, Floats, floats, require
+from calibrank.odds import logit
 
 
 class Outputs(ABC):

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import expit
 
 from calibrank.arrays import Floats, Numbers, column, is_binary, require, score_column
 from calibrank.basis import Quadratic
@@ -20,6 +19,7 @@ from calibrank.calibrate.logistic import SMALLEST_RISE
 from calibrank.calibrate.newton import Problem, solve
 from calibrank.errors import DataError
 from calibrank.maps import Anchoring, CalibrationMap, LogisticMap
+from calibrank.odds import expit
 from calibrank.summary import Summary
 
 LEVEL = 2.0

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import expit, gammaln, softmax
 
 from calibrank.arrays import Floats, add_up
 from calibrank.calibrate.calibrator import Calibrator, Desiderata
 from calibrank.calibrate.steps import Bins, bin_means, effective_rows, halfway_edges, step_map
 from calibrank.errors import DataError
 from calibrank.maps import StepMap
+from calibrank.odds import expit
 from calibrank.summary import Summary
 
 
@@ -62,6 +62,8 @@ class BBQ(Calibrator):
             raise DataError(f"bins must be numbers of at least 1, got {self.bins}.")
 
     def _fit(self, summary: Summary) -> StepMap:
+        from scipy.special import softmax  # noqa: PLC0415  (slow to load)
+
         models = [_QuantileModel.of(summary, count) for count in self.bins]
         weights = softmax([model.log_evidence for model in models])
         edges = np.unique(np.concatenate([model.edges for model in models]))
@@ -86,6 +88,8 @@ class _QuantileModel:
 
     @classmethod
     def of(cls, summary: Summary, count: int) -> "_QuantileModel":
+        from scipy.special import gammaln  # noqa: PLC0415  (slow to load)
+
         bins = _equal_mass(summary, count)
         total = add_up(bins, summary.total)
         liked = bin_means(summary, bins) * total

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 import numpy as np
-from scipy.special import expit, logit
 
 from calibrank.arrays import Floats
+from calibrank.odds import expit, logit
 
 _NEAR = 1e-13
 

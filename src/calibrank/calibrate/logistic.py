@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import logit
 
 from calibrank.arrays import Floats
 from calibrank.basis import Basis, Linear, Log, LogQuadratic, NumpyOps, Quadratic, Softplus
@@ -15,6 +14,7 @@ from calibrank.calibrate.calibrator import Calibrator, Desiderata, record_of
 from calibrank.calibrate.newton import Problem, Solution, solve
 from calibrank.errors import DataError, FitError, FlatMapWarning
 from calibrank.maps import LogisticMap
+from calibrank.odds import logit
 from calibrank.summary import Summary
 
 SMALLEST_RISE = 1e-6

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit
 
 from calibrank.arrays import Floats, Numbers, score_column
 from calibrank.calibrate.anchoring import anchor
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
+from calibrank.odds import expit
 
 SIZES = (0, 30, 100, 300, 1_000, 3_000)
 _POPULATION = 2_000

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import expit, logit
 
 from calibrank.arrays import Floats, Numbers, add_up, column, is_binary, is_probability, require, score_column
 from calibrank.calibrate.calibrator import Calibrator
 from calibrank.calibrate.level import shift_for, top_tenth
 from calibrank.errors import CalibrankError, DataError, FlatMapWarning
 from calibrank.maps import CalibrationMap, Choice, Sensitivity
+from calibrank.odds import expit, logit
 from calibrank.summary import Summary
 from calibrank.weighting import Evidence, ips, is_usable
 

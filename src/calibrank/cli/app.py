@@ -2,34 +2,33 @@
 
 import sys
 import warnings
+from collections.abc import Iterable
+from importlib import import_module
 from typing import Any
 
 import typer
 from rich.markup import escape
 
-from calibrank.cli.apply import apply
-from calibrank.cli.compare import compare
 from calibrank.cli.console import log
-from calibrank.cli.demonstrate import demo
-from calibrank.cli.diagnose import diagnose
-from calibrank.cli.evaluate import evaluate
-from calibrank.cli.export import export
-from calibrank.cli.fit import fit
-from calibrank.cli.inspect import inspect
-from calibrank.cli.report import report
-from calibrank.cli.reproduce import reproduce
-from calibrank.cli.score import score
-from calibrank.cli.train import train
 from calibrank.errors import CalibrankError, DataError, FitError, MissingExtra
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="rich")
-for command in (train, score, diagnose, fit, apply, evaluate, compare, inspect, report, export, reproduce, demo):
-    app.command()(command)
-
+COMMANDS = (
+    "train", "score", "diagnose", "fit", "apply", "evaluate",
+    "compare", "inspect", "report", "export", "reproduce", "demo",
+)  # fmt: skip
+"""Each a function in the module of its name."""
 _EXIT_CODES: tuple[tuple[type[CalibrankError], int], ...] = ((DataError, 3), (FitError, 4), (MissingExtra, 5))
 
 
-@app.callback()
+def make_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
+    """The command line with some commands; only their modules are loaded."""
+    app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="rich")
+    app.callback()(calibrank)
+    for name in names:
+        app.command()(getattr(import_module(f"calibrank.cli.{name}"), name))
+    return app
+
+
 def calibrank() -> None:
     """Turn any ranking model's scores into preference probabilities you can trust.
 
@@ -41,7 +40,7 @@ def main() -> None:
     """Run the command line; an expected error is one clean line and its own exit code."""
     warnings.showwarning = _say
     try:
-        app()
+        make_app([name for name in sys.argv[1:2] if name in COMMANDS] or COMMANDS)()
     except CalibrankError as error:
         log.print(f"[red]calibrank:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 1))

@@ -1,10 +1,10 @@
 """A small world of people with tastes as a dataset: a biased log, a test at random, and the true propensities."""
 
 import numpy as np
-from scipy.special import expit
 
 from calibrank.data.dataset import Dataset
 from calibrank.errors import DataError
+from calibrank.odds import expit
 from calibrank.tables import Index, Interactions
 
 

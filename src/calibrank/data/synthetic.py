@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import expit, gammaln, logit
+from scipy.special import gammaln
 
 from calibrank.arrays import Floats, Ids, Numbers, floats
 from calibrank.errors import DataError
+from calibrank.odds import expit, logit
 from calibrank.tables import Interactions
 
 

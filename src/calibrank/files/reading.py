@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from glob import glob, has_magic
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -266,6 +267,7 @@ class Rules:
 
     skip: bool
     skipped: dict[str, int] = field(default_factory=dict)
+    counting: Any = field(default_factory=Lock, repr=False)
 
     def good_rows(self, batch: Batch, columns: dict[str, str], ids: Sequence[str] = ()) -> npt.NDArray[np.bool_] | None:
         """Which rows obey every rule (None: all), for columns of numbers given as role: name, and columns of ids."""
@@ -305,7 +307,8 @@ class Rules:
         self, batch: Batch, role: str, name: str, words: str, values: npt.NDArray[Any], fine: npt.NDArray[np.bool_]
     ) -> None:
         if self.skip:
-            self.skipped[role] = self.skipped.get(role, 0) + int((~fine).sum())
+            with self.counting:
+                self.skipped[role] = self.skipped.get(role, 0) + int((~fine).sum())
             return
         row = int(np.argmin(fine))
         mend = "Turn ratings into likes first, e.g. rating > 3"

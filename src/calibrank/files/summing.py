@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, cast
 
 import numpy as np
@@ -15,6 +16,7 @@ from calibrank.files.reading import Batch, Progress, Rules, Table, arrow, indice
 from calibrank.propensity import Popularity
 from calibrank.summary import Summary, SummaryBuilder
 from calibrank.tables import homes_of
+from calibrank.threads import in_lanes, thread_count
 from calibrank.weighting import Evidence, exposed, ips, naive, positive_ips, undersampled
 
 WEIGHINGS: dict[str, Callable[..., Evidence]] = {
@@ -102,11 +104,15 @@ class Rows:
 def rows_of(table: Table, columns: Columns, rules: Rules, progress: Progress | None) -> Iterator[Rows]:
     """Every batch's good rows."""
     for batch in table.batches(columns.read, progress):
-        good = rules.good_rows(batch, columns.checked, columns.ids)
-        rows = _rows(batch, columns)
-        rows = rows if good is None else rows.take(good)
+        rows = _good_rows(batch, columns, rules)
         if len(rows.scores):
             yield rows
+
+
+def _good_rows(batch: Batch, columns: Columns, rules: Rules) -> Rows:
+    good = rules.good_rows(batch, columns.checked, columns.ids)
+    rows = _rows(batch, columns)
+    return rows if good is None else rows.take(good)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,18 +139,22 @@ def sum_up(table: Table, columns: Columns, rules: Rules, progress: Progress | No
 def _read(
     table: Table, columns: Columns, rules: Rules, progress: Progress | None, parts: int, *, keep: bool = False
 ) -> list["_Builder"]:
-    builders = [_Builder(columns, keep=keep) for _ in range(parts)]
-    seen = 0
-    for rows in rows_of(table, columns, rules, progress):
-        homes = None if parts == 1 else buckets_of(rows, seen, parts)
-        for part, builder in enumerate(builders):
+    lanes = [[_Builder(columns, keep=keep) for _ in range(parts)] for _ in range(thread_count())]
+
+    def add(lane: int, batch: Batch) -> None:
+        rows = _good_rows(batch, columns, rules)
+        homes = None if parts == 1 else buckets_of(rows, batch.first, parts)
+        for part, builder in enumerate(lanes[lane]):
             share = rows if homes is None else rows.take(homes == part)
             if len(share.scores):
                 builder.add(share)
-        seen += len(rows.scores)
+
+    in_lanes(add, table.batches(columns.read, progress), len(lanes))
+    builders = [reduce(_Builder.merge, same) for same in zip(*lanes, strict=True)]
+    seen = sum(builder.rows for builder in builders)
     if not seen:
         raise DataError(f"{table.name} must hold at least one good row, got none.")
-    if any(builder.empty for builder in builders):
+    if not all(builder.rows for builder in builders):
         raise DataError(f"{table.name} must have users enough for {parts} folds, got one without any. Ask for fewer.")
     if columns.loss != "naive" and all(builder.only_positives for builder in builders):
         raise FitError(
@@ -178,11 +188,11 @@ class _Builder:
         self.builder = SummaryBuilder()
         self.waiting: list[Rows] = []
         self.positives: Positives | None = None
-        self.empty = True
+        self.rows = 0
         self.only_positives = True
 
     def add(self, rows: Rows) -> None:
-        self.empty = False
+        self.rows += len(rows.scores)
         self.only_positives = self.only_positives and bool(rows.labels.all())
         if self.columns.loss == "naive":
             total = np.broadcast_to(np.float64(1), len(rows.scores)) if rows.weights is None else rows.weights
@@ -198,6 +208,15 @@ class _Builder:
             self.builder.update(rows.scores, Evidence.trusted(nothing, total, self.columns.loss.replace("-", "_")))
         else:
             self.builder.update(rows.scores, self._evidence(rows, rows.propensity))
+
+    def merge(self, other: "_Builder") -> "_Builder":
+        """With all that another builder of the same table has seen."""
+        if not other.builder.empty:
+            self.builder.merge(other.builder.summary())
+        self.waiting += other.waiting
+        self.rows += other.rows
+        self.only_positives = self.only_positives and other.only_positives
+        return self
 
     def _wait(self, liked: Rows) -> None:
         """Keep positives for later: all where their evidence is still to come, some where it only may be varied."""
@@ -218,7 +237,8 @@ class _Builder:
             encoded = pa.chunked_array([part.items for part in self.waiting]).combine_chunks().dictionary_encode()
             each = np.array([exposure[item] for item in encoded.dictionary.to_pylist()])[indices_of(encoded)]
             heard = np.flatnonzero(cast("Floats", rows.weights))
-            rows, each = rows.take(heard), each[heard]
+            if len(heard) < len(each):
+                rows, each = rows.take(heard), each[heard]
             counted = naive(np.zeros_like(each), weights=rows.weights)
             if len(heard):
                 self.builder.correct(rows.scores, self._evidence(rows, POPULARITY.of_exposure(each)), counted)

@@ -1,10 +1,10 @@
 """Logistic maps: Platt, Temperature, Beta, Gaussian, Gamma and Gamma-Gaussian once fitted."""
 
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
-from scipy.special import expit, ndtri
 
 from calibrank.arrays import Floats, Numbers, floats, is_tensor
 from calibrank.basis import Basis, Linear, Log, LogQuadratic, NumpyOps, Ops, Quadratic, Softplus
@@ -13,6 +13,7 @@ from calibrank.errors import DataError, MissingExtra
 from calibrank.maps.calibration_map import CalibrationMap, Interval, blockwise, predict_tensor
 from calibrank.maps.expressions import NarwhalsOps, sigmoid
 from calibrank.maps.record import FitRecord
+from calibrank.odds import expit
 from calibrank.pooling import worth_compiling
 from calibrank.threads import in_threads, shares
 
@@ -151,7 +152,7 @@ class LogisticMap(CalibrationMap):
     def _ends(self, scores: Floats, level: float) -> Interval:
         columns = self.gradient(scores)
         variance = np.einsum("in,ij,jn->n", columns, np.array(self.covariance), columns)
-        reach = ndtri((1 + level) / 2) * np.sqrt(np.maximum(variance, 0))
+        reach = NormalDist().inv_cdf((1 + level) / 2) * np.sqrt(np.maximum(variance, 0))
         middle = self._log_odds(scores)
         return Interval(expit(middle - reach), expit(middle + reach))
 

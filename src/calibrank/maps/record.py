@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit
 
 from calibrank.arrays import Floats
 from calibrank.documents import Fields
 from calibrank.errors import DataError
+from calibrank.odds import expit
 
 DOORS = ("none", "random labels", "base rate")
 """Where a map's base rate comes from."""

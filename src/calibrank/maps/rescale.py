@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from scipy.special import logit
 
 from calibrank.arrays import Floats
 from calibrank.documents import Fields
 from calibrank.errors import DataError
 from calibrank.maps.calibration_map import CalibrationMap, Interval
 from calibrank.maps.record import FitRecord
+from calibrank.odds import logit
 
 if TYPE_CHECKING:
     import narwhals as nw

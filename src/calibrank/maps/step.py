@@ -5,7 +5,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from scipy.special import betaincinv, logit
 
 from calibrank.arrays import Floats
 from calibrank.documents import Fields
@@ -13,6 +12,7 @@ from calibrank.errors import DataError
 from calibrank.maps.calibration_map import CalibrationMap, Interval
 from calibrank.maps.expressions import steps
 from calibrank.maps.record import FitRecord
+from calibrank.odds import logit
 
 if TYPE_CHECKING:
     import narwhals as nw
@@ -69,6 +69,8 @@ class StepMap(CalibrationMap):
         return logit(self._probabilities(scores))
 
     def _ends(self, scores: Floats, level: float) -> Interval:
+        from scipy.special import betaincinv  # noqa: PLC0415  (slow to load, and only intervals need it)
+
         values, effective = np.array(self.values), np.array(self.effective)
         liked, disliked = values * effective + 0.5, (1 - values) * effective + 0.5
         low = np.minimum(betaincinv(liked, disliked, (1 - level) / 2), values)

@@ -10,6 +10,7 @@ from calibrank.metrics.binned import Cells, mass_and_prediction
 from calibrank.metrics.metric import Additive, Better, Metric
 from calibrank.metrics.proper import Brier
 from calibrank.monotone import pool_adjacent_violators
+from calibrank.odds import logit
 from calibrank.weighting import Evidence, Labels, heard_evidence
 
 _BRIER = Brier()
@@ -83,9 +84,7 @@ class OnCells(Additive):
         return _CELLS
 
     def cells(self, probabilities: Floats, evidence: Evidence) -> Cells:
-        with np.errstate(divide="ignore"):
-            log_odds = np.log(probabilities) - np.log1p(-probabilities)
-        place = (np.clip(log_odds, -_FURTHEST, _FURTHEST) + _FURTHEST) * (_CELLS / (2 * _FURTHEST))
+        place = (np.clip(logit(probabilities), -_FURTHEST, _FURTHEST) + _FURTHEST) * (_CELLS / (2 * _FURTHEST))
         return np.minimum(place.astype(np.intp), _CELLS - 1)
 
     def terms(self, probabilities: Floats, evidence: Evidence) -> Floats:

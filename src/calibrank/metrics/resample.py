@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
 from calibrank.arrays import Floats, Ids, IdsLike, Numbers, add_up, ids, probability_column
 from calibrank.errors import DataError
@@ -145,6 +144,8 @@ def _additive(
     metric: Additive, probabilities: Floats, evidence: Evidence, codes: npt.NDArray[np.intp], draws: Iterator[Counts]
 ) -> Iterator[float]:
     """Sum once by user and cell, then each resample is one small product."""
+    from scipy import sparse  # noqa: PLC0415  (slow to load)
+
     cells = metric.cells(probabilities, evidence)
     shape = (int(codes.max()) + 1, int(cells.max()) + 1)
     terms = metric.terms(probabilities, evidence)

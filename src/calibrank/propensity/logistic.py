@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit, logit
 
 from calibrank.arrays import Floats, Ids, Numbers, floats, require, row_numbers
 from calibrank.errors import DataError
+from calibrank.odds import expit, logit
 from calibrank.propensity.propensity import FittedPropensity, require_probability
 from calibrank.tables import Interactions
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from calibrank.arrays import Floats
 from calibrank.maps import CalibrationMap, FitRecord, door_words, is_level_known
+from calibrank.odds import logit
 from calibrank.report.ledger import Codes, Ledger
 from calibrank.report.resampling import Clusters
 
@@ -18,17 +19,16 @@ _LEAST_ROWS = 200
 
 def sentences(ledger: Ledger, probabilities: Floats, clusters: Clusters) -> list[dict[str, Any]]:
     """One sentence a level that enough rows are near to, nearest to the favourite level first."""
-    with np.errstate(divide="ignore"):
-        log_odds = np.log(probabilities) - np.log1p(-probabilities)
+    log_odds = logit(probabilities)
     found = []
     for level in LEVELS:
-        near = np.flatnonzero(np.abs(log_odds - _log_odds(level)) <= _WINDOW)
+        near = np.flatnonzero(np.abs(log_odds - logit(level)) <= _WINDOW)
         if len(near) >= _LEAST_ROWS:
             found.append(_sentence(ledger, probabilities, clusters, near, level))
     if not found:
         middle = float(np.clip(np.average(probabilities, weights=ledger.evidence.total), 1e-4, 1 - 1e-4))
         found = [_sentence(ledger, probabilities, clusters, np.arange(len(ledger)), float(f"{middle:.2g}"))]
-    return sorted(found, key=lambda one: abs(_log_odds(one["level"]) - _log_odds(FAVOURITE)))
+    return sorted(found, key=lambda one: abs(logit(one["level"]) - logit(FAVOURITE)))
 
 
 def _sentence(ledger: Ledger, probabilities: Floats, clusters: Clusters, near: Codes, level: float) -> dict[str, Any]:
@@ -138,10 +138,6 @@ def _with_interval(values: list[float], digits: int) -> str:
     if np.isnan(low):
         return f"{value:.{digits}f}"
     return f"{value:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
-
-
-def _log_odds(probability: float) -> float:
-    return float(np.log(probability) - np.log1p(-probability))
 
 
 def _looks_fitted_here(record: FitRecord, ledger: Ledger) -> bool:

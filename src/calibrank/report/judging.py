@@ -34,6 +34,7 @@ from calibrank.metrics import (
     group_sums,
 )
 from calibrank.metrics.binned import Binning
+from calibrank.odds import logit
 from calibrank.report.ledger import Codes, Ledger
 from calibrank.report.resampling import Clusters
 from calibrank.summary import Summary
@@ -159,8 +160,7 @@ def every_method(ledger: Ledger, given: CalibrationMap | None) -> Iterator[Judge
 
 def histograms(probabilities: Floats) -> dict[str, Any]:
     """Rows by predicted probability, in equal steps of probability and of log odds."""
-    with np.errstate(divide="ignore"):
-        log_odds = np.clip(np.log(probabilities) - np.log1p(-probabilities), -LOGITS, LOGITS)
+    log_odds = np.clip(logit(probabilities), -LOGITS, LOGITS)
     return {
         "linear": np.histogram(probabilities, HISTOGRAM, (0, 1))[0],
         "logit": np.histogram(log_odds, HISTOGRAM, (-LOGITS, LOGITS))[0],
