@@ -418,4 +418,4 @@ def test_lanes_change_nothing_and_the_first_bad_row_is_named(
     assert maps[1].predict(grid) == pytest.approx(maps[0].predict(grid), rel=1e-12)
     columns["score"][[31_005, 12_003]] = np.nan
     pq.write_table(pa.table(columns), path, row_group_size=1_000)
-    assert "row 12003: score must be finite" in call("fit", path, "-o", tmp_path / "other.json")[2]
+    assert "row 12003: score must be finite" in call("fit", path, "--item", "item", "-o", tmp_path / "x.json")[2]
