@@ -1,5 +1,11 @@
-"""From a Spark frame to a summary: two native aggregations, one for the range of scores and one for the bins."""
+"""From a Spark frame to a summary, by native aggregation.
 
+A look at the first rows mostly tells bins that are fine enough whatever the range turns out to be: grids nest, so the
+driver merges them into those of the range. One pass over the table is enough then. Where the look does not tell (few
+scores differ, their range is narrow, others lie far beyond), another pass finds the range first.
+"""
+
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,19 +18,25 @@ from pyspark.sql import functions as F
 from calibrank.arrays import LARGEST_SCORE, Floats
 from calibrank.calibrate import Calibrator
 from calibrank.errors import DataError
-from calibrank.grid import CAPACITY
+from calibrank.grid import CAPACITY, Grid, Keys
 from calibrank.maps import CalibrationMap
 from calibrank.pooling import Masses, Table
 from calibrank.spark.fetching import fetch, vectorized
 from calibrank.spark.keys import with_places
-from calibrank.spark.rows import Rows, unsteady
+from calibrank.spark.rows import Rows, obeys, unsteady
 from calibrank.summary import Summary
 
-_DISLIKED, _LIKED, _BROKEN, _UNHEARD = range(4)
+_DISLIKED, _LIKED, _BROKEN, _UNHEARD, _BEYOND = range(5)
 """The class of a row; it is part of the key, so that sums of likes need no columns and bad rows show by themselves."""
 
-_LOOKED_AT = CAPACITY + CAPACITY // 8
+_LOOKED_AT = 2 * CAPACITY
 """Rows that tell continuous scores from ratings."""
+
+_ROOM = 8
+"""Octaves by which scores may outgrow those looked at."""
+
+_FINEST = 12
+"""Bits beyond which bins by the look could be too many, were the range wider."""
 
 
 def summarize(
@@ -47,8 +59,13 @@ def summarize(
     Summary(4 rows in 3 bins over [0.1, 0.9], positive=2, total=4, kind='naive')
     """
     rows = Rows.of(frame, score=score, label=label, propensity=propensity, weight=weight)
+    look = _Look.of(rows)
+    found = _in_one_pass(rows, look) if look.continuous and look.grid.bits <= _FINEST else None
+    if found is not None:
+        return found
     ends = _Ends.of(rows)
-    return _exact(rows, ends) if ends.rows <= CAPACITY or _few(rows, ends) else _pooled(rows, ends)
+    few = ends.rows <= CAPACITY or (not look.continuous and _few(rows, ends))
+    return _exact(rows, ends) if few else _pooled(rows, ends)
 
 
 def fit(
@@ -70,6 +87,37 @@ def fit(
     True
     """
     return calibrator.fit_summary(summarize(frame, score=score, label=label, propensity=propensity, weight=weight))
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What the first rows show: how many of their scores differ, and from where to where they go.
+
+    It is a task of its own that stops early: a plain limit would shuffle as many rows from every task.
+    """
+
+    distinct: int
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, rows: Rows) -> "_Look":
+        good = rows.good & obeys("score", F.col("score"))
+        heard = good & (F.col("weight") > 0.0) if "weight" in rows.roles else good
+        score = F.when(heard, F.col("score"))
+        first = rows.frame.coalesce(1).limit(_LOOKED_AT)
+        distinct, low, high = first.agg(F.count_distinct(score), F.min(score), F.max(score)).collect()[0]
+        return cls(distinct, low or 0.0, high or 0.0)
+
+    @property
+    def continuous(self) -> bool:
+        """Whether more scores differ than a summary keeps apart."""
+        return self.distinct > CAPACITY
+
+    @property
+    def grid(self) -> Grid:
+        """Bins for the scores looked at: those of any wider range are these, merged."""
+        return Grid.spanning(self.low, self.high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +167,7 @@ def _exact(rows: Rows, ends: _Ends) -> Summary:
 def _pooled(rows: Rows, ends: _Ends) -> Summary:
     """Bins of the grid that spans the scores."""
     table = Table.spanning(ends.low, ends.high)
-    placed = with_places(_classed(rows, ends), table.grid, ends.low, ends.high)
-    # One whole number is cheaper to group by than two columns, and neighbours in it share a line of the cache.
-    key = (F.col("class") * CAPACITY + F.col("place")).alias("key")
-    with vectorized(placed):
-        found = fetch(placed.groupBy(key).agg(*_sums(rows)))
+    found = _grouped(rows, with_places(_classed(rows, ends), table.grid, ends.low, ends.high), CAPACITY)
     bins = _Bins.of(found, found["key"] % CAPACITY, found["key"] // CAPACITY)
     bins.require(rows, ends)
     if bins.keys.min() < 0 or bins.keys.max() >= len(table.squares):
@@ -132,27 +176,80 @@ def _pooled(rows: Rows, ends: _Ends) -> Summary:
     return Summary.of_table(table, ends.low, ends.high, bins.heard, rows.kind)
 
 
-def _few(rows: Rows, ends: _Ends) -> bool:
-    """Whether few enough scores differ; a look at the first rows spares most tables the count over all.
+def _in_one_pass(rows: Rows, look: _Look) -> Summary | None:
+    """Bins by the look's grid, merged on the driver into those of the range; nothing where some lie far beyond it."""
+    grid = look.grid
+    room = min(math.ldexp(1.0, grid.top + _ROOM), LARGEST_SCORE)
+    size = F.abs(F.col("score"))
+    classed = rows.frame.withColumn(
+        "class", F.when(size <= room, _class(rows)).when(size <= LARGEST_SCORE, _BEYOND).otherwise(_BROKEN)
+    )
+    placed = with_places(_with_score_or(classed, 0.0), grid, -room, room)
+    first, last = grid.keys(np.array([-room, room])).tolist()
+    found = _grouped(rows, placed, last - first + 1)
+    classes, keys = np.divmod(found["key"], last - first + 1)
+    if (classes == _BEYOND).any():
+        return None
+    bins = _Bins.of(found, keys + first, classes)
+    if bins.broken:
+        raise rows.complaint()
+    inside, places = np.unique(bins.keys, return_inverse=True)
+    masses = bins.masses.gather(places, len(inside))
+    low, high = _outermost(rows, grid, inside, masses)
+    pooled = Summary(masses.moment / masses.total, masses, bins.heard, low, high, rows.kind, grid, inside)
+    table = Table.spanning(low, high)
+    pooled.pour(table)
+    return Summary.of_table(table, low, high, bins.heard, rows.kind)
 
-    The look is a task of its own that stops early: a plain limit would shuffle as many rows from every task.
-    """
+
+def _outermost(rows: Rows, grid: Grid, keys: Keys, masses: Masses) -> tuple[float, float]:
+    """The lowest and the highest score, each mostly alone in its bin; else those bins are read once more."""
+    if "weight" not in rows.roles and masses.total[0] == masses.total[-1] == 1:
+        return float(masses.moment[0]) + 0.0, float(masses.moment[-1]) + 0.0
+    # Parquet's statistics spare most of the table this pass.
+    lowest, highest = grid.inner_edges(np.array([keys[0] + (keys[0] >= 0), keys[-1] - (keys[-1] < 0)])).tolist()
+    score = F.col("score")
+    outer = rows.frame.where((score <= lowest) | (score >= highest))
+    if "weight" in rows.roles:
+        outer = outer.where(F.col("weight") > 0.0)
+    low, high = outer.agg(F.min(score), F.max(score)).collect()[0]
+    if low is None:
+        raise unsteady()
+    return low + 0.0, high + 0.0
+
+
+def _grouped(rows: Rows, placed: DataFrame, size: int) -> dict[str, npt.NDArray[Any]]:
+    """Sums by bin and class, in one key: one whole number is cheaper to group by than two columns."""
+    key = (F.col("class").cast("bigint") * size + F.col("place")).alias("key")
+    with vectorized(placed):
+        return fetch(placed.groupBy(key).agg(*_sums(rows)))
+
+
+def _few(rows: Rows, ends: _Ends) -> bool:
+    """Whether few enough scores differ in the whole table."""
     scores = _classed(rows, ends).where(F.col("class") < _BROKEN).select("score")
-    looks = (scores.coalesce(1).limit(_LOOKED_AT), scores)
-    return all(some.distinct().limit(CAPACITY + 1).count() <= CAPACITY for some in looks)
+    return bool(scores.distinct().limit(CAPACITY + 1).count() <= CAPACITY)
+
+
+def _class(rows: Rows) -> Column:
+    """The class of a row whose score is good."""
+    label = F.col("label")
+    known = F.when(label == 0.0, _DISLIKED).when(label == 1.0, _LIKED).otherwise(_BROKEN)
+    if rows.roles == ("score", "label"):
+        return known
+    heard = F.when(F.col("weight") > 0.0, known).otherwise(_UNHEARD) if "weight" in rows.roles else known
+    return F.when(rows.good, heard).otherwise(_BROKEN)
 
 
 def _classed(rows: Rows, ends: _Ends) -> DataFrame:
     """The rows with their class; those that weigh nothing get a score within the range."""
-    label = F.col("label")
-    known = F.when(label == 0.0, _DISLIKED).when(label == 1.0, _LIKED).otherwise(_BROKEN)
-    if rows.roles == ("score", "label"):
-        return rows.frame.withColumn("class", known)
-    if "weight" not in rows.roles:
-        return rows.frame.withColumn("class", F.when(rows.good, known).otherwise(_BROKEN))
-    heard = F.when(F.col("weight") > 0.0, known).otherwise(_UNHEARD)
-    classed = rows.frame.withColumn("class", F.when(rows.good, heard).otherwise(_BROKEN))
-    return classed.withColumn("score", F.when(F.col("class") < _BROKEN, F.col("score")).otherwise(ends.low))
+    classed = rows.frame.withColumn("class", _class(rows))
+    return _with_score_or(classed, ends.low) if "weight" in rows.roles else classed
+
+
+def _with_score_or(classed: DataFrame, other: float) -> DataFrame:
+    """Rows that count for nothing get another score."""
+    return classed.withColumn("score", F.when(F.col("class") < _BROKEN, F.col("score")).otherwise(other))
 
 
 @dataclass(frozen=True, slots=True)
