@@ -113,20 +113,51 @@ def test_what_is_not_a_score_gets_null_and_ansi_does_not_raise(engine: Any) -> N
         np.testing.assert_allclose(found[4:], fitted.predict([1e30, -1e30, 0.0]), atol=1e-12)
 
 
-def test_a_map_of_many_steps_is_right_without_a_udf(engine: Any) -> None:
+@pytest.mark.parametrize("steps", [1, 2, 63, 64, 65, 127, 128, 129, 4_001])
+def test_a_map_of_many_steps_is_right_without_a_udf(engine: Any, steps: int) -> None:
     rng = np.random.default_rng(0)
-    scores = np.sort(rng.normal(size=4_000))
-    values = np.sort(rng.random(4_001))
+    scores = np.sort(rng.normal(size=steps - 1))
+    values = np.sort(rng.random(steps))
     record = cr.Platt().fit([0.0, 1.0, 2.0, 3.0], [0, 1, 0, 1]).record
     from calibrank.maps import StepMap
 
-    fitted = StepMap("Isotonic", tuple(scores), tuple(values), tuple(np.ones(4_001)), record)
+    fitted = StepMap("Isotonic", tuple(scores), tuple(values), tuple(np.ones(steps)), record)
     asked = np.concatenate([scores[:300], np.nextafter(scores[:300], -np.inf), [-9, 9]])
     given = session().createDataFrame(pa.table({"row": np.arange(len(asked)), "score": asked}))
     applied = engine.transform(fitted, given.repartition(1))
     found = applied.orderBy("row").toArrow()["probability"].to_numpy()
     np.testing.assert_array_equal(found, fitted.predict(asked))
     assert "UDF" not in plan(applied)
+
+
+def test_settings_of_the_session_are_put_back(engine: Any) -> None:
+    settings = session().conf
+    names = ("spark.sql.shuffle.partitions", "spark.sql.codegen.aggregate.map.vectorized.enable")
+    before = [settings.get(name, None) for name in names]
+    good = session().range(200_000).selectExpr("sin(id) * id AS score", "cast(id % 2 AS int) AS label")
+    assert engine.summarize(good).rows == 200_000
+    assert [settings.get(name, None) for name in names] == before
+    with pytest.raises(cr.DataError, match="label must be 0 or 1, got 2"):
+        engine.summarize(good.withColumn("label", good.label * 2))
+    assert [settings.get(name, None) for name in names] == before
+
+
+def test_scores_beyond_what_a_first_look_shows(engine: Any) -> None:
+    rng = np.random.default_rng(0)
+    calm, wild = rng.normal(size=140_000), rng.standard_cauchy(1_000) * 1e6
+    for later in (wild, np.abs(wild), np.array([1e29]), np.array([-5e-324, 0.0, -0.0])):
+        scores = np.concatenate([calm, later])
+        labels = (rng.random(len(scores)) < 0.2).astype(np.int8)
+        given = session().createDataFrame(pa.table({"score": scores, "label": labels})).coalesce(1)
+        mine, theirs = engine.summarize(given), cr.Summary.of(scores + 0.0, labels)
+        assert (mine.rows, mine.low, mine.high, mine.grid) == (theirs.rows, theirs.low, theirs.high, theirs.grid)
+        np.testing.assert_array_equal(mine.keys, theirs.keys)
+        np.testing.assert_array_equal(mine.total, theirs.total)
+        np.testing.assert_array_equal(mine.positive, theirs.positive)
+    with pytest.raises(cr.DataError, match="score must be finite"):
+        engine.summarize(
+            session().createDataFrame(pa.table({"score": [*calm, np.nan], "label": [0, 1] * 70_000 + [0]}))
+        )
 
 
 def plan(given: Any) -> str:
@@ -151,7 +182,7 @@ def test_popularity_is_that_of_one_machine(engine: Any) -> None:
     [
         ([(1, 0)], "labels must hold a positive to tell popularity, got none."),
         ([(None, 1)], "item must be ids (integers or strings), got null."),
-        ([(1, 2)], "label must be 0 or 1, got 2.0 in 1 row."),
+        ([(1, 2)], "label must be 0 or 1, got 2 in 1 row."),
     ],
 )
 def test_popularity_of_bad_rows(engine: Any, rows: list[tuple[Any, ...]], message: str) -> None:

@@ -78,18 +78,21 @@ def _free_names(frame: DataFrame) -> Iterator[str]:
 
 
 def _steps(frame: DataFrame, score: Column, fitted: StepMap, names: Iterator[str]) -> tuple[DataFrame, Column]:
-    """A binary search: a tree of conditions for few steps, else of a constant array, a column a level.
+    """A binary search: a tree of conditions for few steps; for more, the tree's leaves are searched in an array.
 
     Conditions are faster, but some two hundred of them outgrow what the JVM compiles.
     """
     present = next(names)
     frame = frame.withColumn(present, F.coalesce(score, F.lit(0.0)))  # what cannot be missing makes shorter code
     if len(fitted.values) <= _TREE:
-        return frame, _tree(F.col(present), fitted.edges, fitted.values)
+        return frame, _tree(F.col(present), fitted.edges, [float(value) for value in fitted.values])
     levels = len(fitted.edges).bit_length()
-    edges = _array([*fitted.edges, *[float("inf")] * (2**levels - 1 - len(fitted.edges))])
-    place: Column = F.lit(0)
-    for level in reversed(range(levels)):
+    padded = [*fitted.edges, *[float("inf")] * (2**levels - 1 - len(fitted.edges))]
+    edges, leaf = _array(padded), 2**levels // _TREE
+    name = next(names)
+    frame = frame.withColumn(name, _tree(F.col(present), padded[leaf - 1 :: leaf], range(0, 2**levels, leaf)))
+    place = F.col(name)
+    for level in reversed(range(leaf.bit_length() - 1)):
         name, stride = next(names), 2**level
         reached = F.col(present) >= edges[place + (stride - 1)]
         frame = frame.withColumn(name, place + F.when(reached, stride).otherwise(0))
@@ -99,7 +102,7 @@ def _steps(frame: DataFrame, score: Column, fitted: StepMap, names: Iterator[str
 
 def _tree(score: Column, edges: Sequence[float], values: Sequence[float]) -> Column:
     if not edges:
-        return F.lit(float(values[0]))
+        return F.lit(values[0])
     middle = len(edges) // 2
     above = _tree(score, edges[middle + 1 :], values[middle + 1 :])
     return F.when(score >= float(edges[middle]), above).otherwise(_tree(score, edges[:middle], values[: middle + 1]))

@@ -10,7 +10,8 @@ from pyspark.sql import functions as F
 from calibrank.arrays import LARGEST_SCORE, SCORE_REMEDY, SCORE_RULE
 from calibrank.errors import DataError
 
-NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "boolean")
+WHOLE = ("tinyint", "smallint", "int", "bigint", "boolean")
+NUMBERS = (*WHOLE, "float", "double")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ def obeys(role: str, value: Column) -> Column:
     rules = {
         "score": F.abs(value) <= LARGEST_SCORE,
         "probability": (value >= 0.0) & (value <= 1.0),
-        "label": (value == 0.0) | (value == 1.0),
+        "label": (value == 0) | (value == 1),
         "propensity": (value > 0.0) & (value <= 1.0),
         "weight": (value >= 0.0) & (value < float("inf")),
     }
@@ -55,14 +56,14 @@ def require_columns(frame: DataFrame, names: Mapping[str, str]) -> None:
             raise DataError(f"{role} must be numbers, got column {name!r} of type {kinds[name]}. Cast it first.")
 
 
-def column(name: str) -> Column:
-    """A column by its very name, dots and all, as double."""
-    return F.col("`" + name.replace("`", "``") + "`").cast("double")
+def column(name: str, kind: str = "double") -> Column:
+    """A column by its very name, dots and all, as numbers of one kind."""
+    return F.col("`" + name.replace("`", "``") + "`").cast(kind)
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A frame of the columns that matter, each as double under the name of its role."""
+    """A frame of the columns that matter, each as double (labels perhaps as whole numbers) named by its role."""
 
     frame: DataFrame
     roles: tuple[str, ...]
@@ -73,7 +74,12 @@ class Rows:
         """The columns named by role; a role without a name is left out."""
         given = {role: name for role, name in names.items() if name is not None}
         require_columns(frame, given)
-        chosen = frame.select(*(column(name).alias(role) for role, name in given.items()))
+        kinds = dict(frame.dtypes)
+        # Spark compares whole numbers faster than doubles.
+        whole = {role for role, name in given.items() if role == "label" and kinds[name] in WHOLE}
+        chosen = frame.select(
+            *(column(name, "bigint" if role in whole else "double").alias(role) for role, name in given.items())
+        )
         return cls(chosen, tuple(given), given)
 
     @property
@@ -98,7 +104,7 @@ class Rows:
             liked = liked / F.col("propensity")
         if "weight" in self.roles:
             liked = liked * F.col("weight")
-        usable = F.col("label") == 1.0
+        usable = F.col("label") == 1
         if "propensity" in self.roles:
             usable = usable & (F.col("propensity") > 0.0)
         return F.when(usable, liked).otherwise(0.0)

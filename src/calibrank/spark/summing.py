@@ -21,16 +21,16 @@ from calibrank.errors import DataError
 from calibrank.grid import CAPACITY, Grid, Keys
 from calibrank.maps import CalibrationMap
 from calibrank.pooling import Masses, Table
-from calibrank.spark.fetching import fetch, vectorized
-from calibrank.spark.keys import with_places
-from calibrank.spark.rows import Rows, obeys, unsteady
+from calibrank.spark.fetching import fetch, grouping
+from calibrank.spark.keys import units_of, with_places
+from calibrank.spark.rows import Rows, unsteady
 from calibrank.summary import Summary
 
 _DISLIKED, _LIKED, _BROKEN, _UNHEARD, _BEYOND = range(5)
 """The class of a row; it is part of the key, so that sums of likes need no columns and bad rows show by themselves."""
 
 _LOOKED_AT = 2 * CAPACITY
-"""Rows that tell continuous scores from ratings."""
+"""Rows that tell continuous scores from ratings; their scores reach the driver, 1 MB of them."""
 
 _ROOM = 8
 """Octaves by which scores may outgrow those looked at."""
@@ -49,8 +49,8 @@ def summarize(
 ) -> Summary:
     """Pool a Spark frame where it lies; the same summary as `calibrank.frames.summarize` gives of its rows.
 
-    With a propensity column the evidence is `ips`, otherwise `naive`. No Python runs on the executors and no row
-    reaches the driver: only bins, at most 65,536 times two.
+    With a propensity column the evidence is `ips`, otherwise `naive`. No Python runs on the executors. What
+    reaches the driver are bins, tens of thousands of them, and the first 131,072 scores.
 
     >>> from pyspark.sql import SparkSession
     >>> spark = SparkSession.builder.getOrCreate()
@@ -91,10 +91,7 @@ def fit(
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What the first rows show: how many of their scores differ, and from where to where they go.
-
-    It is a task of its own that stops early: a plain limit would shuffle as many rows from every task.
-    """
+    """What the first rows show: how many of their scores differ, and from where to where they go."""
 
     distinct: int
     low: float
@@ -102,12 +99,13 @@ class _Look:
 
     @classmethod
     def of(cls, rows: Rows) -> "_Look":
-        good = rows.good & obeys("score", F.col("score"))
-        heard = good & (F.col("weight") > 0.0) if "weight" in rows.roles else good
-        score = F.when(heard, F.col("score"))
-        first = rows.frame.coalesce(1).limit(_LOOKED_AT)
-        distinct, low, high = first.agg(F.count_distinct(score), F.min(score), F.max(score)).collect()[0]
-        return cls(distinct, low or 0.0, high or 0.0)
+        # One task that stops early: a plain limit would shuffle as many rows from every task.
+        roles = [role for role in ("score", "weight") if role in rows.roles]
+        first = fetch(rows.frame.select(*roles).coalesce(1).limit(_LOOKED_AT))
+        score = first["score"].astype(np.float64)
+        heard = (np.abs(score) <= LARGEST_SCORE) & (first.get("weight", np.ones(1)).astype(np.float64) > 0)
+        scores = np.unique(score[heard])
+        return cls(len(scores), *(scores[[0, -1]].tolist() if len(scores) else (0.0, 0.0)))
 
     @property
     def continuous(self) -> bool:
@@ -167,8 +165,7 @@ def _exact(rows: Rows, ends: _Ends) -> Summary:
 def _pooled(rows: Rows, ends: _Ends) -> Summary:
     """Bins of the grid that spans the scores."""
     table = Table.spanning(ends.low, ends.high)
-    found = _grouped(rows, with_places(_classed(rows, ends), table.grid, ends.low, ends.high), CAPACITY)
-    bins = _Bins.of(found, found["key"] % CAPACITY, found["key"] // CAPACITY)
+    bins = _Bins.grouped(rows, with_places(_classed(rows, ends), table.grid, ends.low, ends.high))
     bins.require(rows, ends)
     if bins.keys.min() < 0 or bins.keys.max() >= len(table.squares):
         raise unsteady()
@@ -179,21 +176,18 @@ def _pooled(rows: Rows, ends: _Ends) -> Summary:
 def _in_one_pass(rows: Rows, look: _Look) -> Summary | None:
     """Bins by the look's grid, merged on the driver into those of the range; nothing where some lie far beyond it."""
     grid = look.grid
-    room = min(math.ldexp(1.0, grid.top + _ROOM), LARGEST_SCORE)
-    size = F.abs(F.col("score"))
-    classed = rows.frame.withColumn(
-        "class", F.when(size <= room, _class(rows)).when(size <= LARGEST_SCORE, _BEYOND).otherwise(_BROKEN)
-    )
-    placed = with_places(_with_score_or(classed, 0.0), grid, -room, room)
-    first, last = grid.keys(np.array([-room, room])).tolist()
-    found = _grouped(rows, placed, last - first + 1)
-    classes, keys = np.divmod(found["key"], last - first + 1)
-    if (classes == _BEYOND).any():
+    room = math.ldexp(1.0, grid.top + _ROOM)
+    # What is missing counts as too large, and NaN is the largest of all to Spark: the other way tells what is wrong.
+    held = f"least(greatest(coalesce(score, {2 * room!r}D), {-2 * room!r}D), {2 * room!r}D)"
+    beyond = F.col("_units") > units_of(grid, room)
+    placed = with_places(rows.frame, grid, -2 * room, 2 * room, held)
+    placed = placed.withColumn("class", F.when(beyond, _BEYOND).otherwise(_class(rows)))
+    bins = _Bins.grouped(rows, placed)
+    if bins.beyond:
         return None
-    bins = _Bins.of(found, keys + first, classes)
     if bins.broken:
         raise rows.complaint()
-    inside, places = np.unique(bins.keys, return_inverse=True)
+    inside, places = np.unique(bins.keys + grid.keys(np.array([-2 * room])), return_inverse=True)
     masses = bins.masses.gather(places, len(inside))
     low, high = _outermost(rows, grid, inside, masses)
     pooled = Summary(masses.moment / masses.total, masses, bins.heard, low, high, rows.kind, grid, inside)
@@ -218,13 +212,6 @@ def _outermost(rows: Rows, grid: Grid, keys: Keys, masses: Masses) -> tuple[floa
     return low + 0.0, high + 0.0
 
 
-def _grouped(rows: Rows, placed: DataFrame, size: int) -> dict[str, npt.NDArray[Any]]:
-    """Sums by bin and class, in one key: one whole number is cheaper to group by than two columns."""
-    key = (F.col("class").cast("bigint") * size + F.col("place")).alias("key")
-    with vectorized(placed):
-        return fetch(placed.groupBy(key).agg(*_sums(rows)))
-
-
 def _few(rows: Rows, ends: _Ends) -> bool:
     """Whether few enough scores differ in the whole table."""
     scores = _classed(rows, ends).where(F.col("class") < _BROKEN).select("score")
@@ -234,7 +221,7 @@ def _few(rows: Rows, ends: _Ends) -> bool:
 def _class(rows: Rows) -> Column:
     """The class of a row whose score is good."""
     label = F.col("label")
-    known = F.when(label == 0.0, _DISLIKED).when(label == 1.0, _LIKED).otherwise(_BROKEN)
+    known = F.when(label == 0, _DISLIKED).when(label == 1, _LIKED).otherwise(_BROKEN)
     if rows.roles == ("score", "label"):
         return known
     heard = F.when(F.col("weight") > 0.0, known).otherwise(_UNHEARD) if "weight" in rows.roles else known
@@ -244,12 +231,9 @@ def _class(rows: Rows) -> Column:
 def _classed(rows: Rows, ends: _Ends) -> DataFrame:
     """The rows with their class; those that weigh nothing get a score within the range."""
     classed = rows.frame.withColumn("class", _class(rows))
-    return _with_score_or(classed, ends.low) if "weight" in rows.roles else classed
-
-
-def _with_score_or(classed: DataFrame, other: float) -> DataFrame:
-    """Rows that count for nothing get another score."""
-    return classed.withColumn("score", F.when(F.col("class") < _BROKEN, F.col("score")).otherwise(other))
+    if "weight" not in rows.roles:
+        return classed
+    return classed.withColumn("score", F.when(F.col("class") < _BROKEN, F.col("score")).otherwise(ends.low))
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +245,19 @@ class _Bins:
     rows: int
     heard: int
     broken: bool
+    beyond: bool
+
+    @classmethod
+    def grouped(cls, rows: Rows, placed: DataFrame) -> "_Bins":
+        """Sums by bin and class, in one key: a whole number is cheaper to group by than two columns.
+
+        Keys next to each other: Spark's fast hash map puts them next to each other too, and none in another's place.
+        """
+        pair = F.shiftleft("place", 1).bitwiseOR(F.col("class").cast("bigint"))
+        key = F.when(F.col("class") < _BROKEN, pair).otherwise(-F.col("class"))
+        with grouping(placed):
+            found = fetch(placed.groupBy(key.alias("key")).agg(*_sums(rows)))
+        return cls.of(found, found["key"] >> 1, np.where(found["key"] < 0, -found["key"], found["key"] & 1))
 
     @classmethod
     def of(
@@ -269,7 +266,9 @@ class _Bins:
         kept = (classes == _LIKED) | (classes == _DISLIKED)
         sums = {name: values[kept].astype(np.float64) for name, values in found.items()}
         rows, heard = int(found["rows"].sum()), int(found["rows"][kept].sum())
-        return cls(keys[kept], _masses(sums, classes[kept] == _LIKED), rows, heard, bool((classes == _BROKEN).any()))
+        masses = _masses(sums, classes[kept] == _LIKED)
+        broken, beyond = (bool((classes == some).any()) for some in (_BROKEN, _BEYOND))
+        return cls(keys[kept], masses, rows, heard, broken, beyond)
 
     def require(self, rows: Rows, ends: _Ends) -> None:
         """No row broke a rule, and none came or went since the first pass."""
