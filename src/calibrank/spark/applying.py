@@ -1,8 +1,10 @@
 """Maps as native Spark columns."""
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -12,6 +14,8 @@ from calibrank.spark.rows import column, obeys, require_columns
 
 _TREE = 64
 """Steps that become conditions: well within what the JVM compiles, beside the rest of a plan."""
+_CELLS = 4096
+"""Cells that a longer search starts from."""
 
 
 class SparkOps:
@@ -78,37 +82,44 @@ def _free_names(frame: DataFrame) -> Iterator[str]:
 
 
 def _steps(frame: DataFrame, score: Column, fitted: StepMap, names: Iterator[str]) -> tuple[DataFrame, Column]:
-    """A binary search: a tree of conditions for few steps; for more, the tree's leaves are searched in an array.
+    """The step a score is on: by a tree of conditions for few steps, else by a search of a constant array.
 
-    Conditions are faster, but some two hundred of them outgrow what the JVM compiles.
+    Conditions are faster, but some two hundred of them outgrow what the JVM compiles. The search starts from the
+    score's cell, of many equally wide: rounding keeps the order, so only edges in the same cell are left to compare.
     """
     present = next(names)
     frame = frame.withColumn(present, F.coalesce(score, F.lit(0.0)))  # what cannot be missing makes shorter code
     if len(fitted.values) <= _TREE:
-        return frame, _tree(F.col(present), fitted.edges, [float(value) for value in fitted.values])
-    levels = len(fitted.edges).bit_length()
-    padded = [*fitted.edges, *[float("inf")] * (2**levels - 1 - len(fitted.edges))]
-    edges, leaf = _array(padded), 2**levels // _TREE
+        return frame, _tree(F.col(present), fitted.edges, fitted.values)
+    edges = np.array(fitted.edges)
+    low, high = fitted.edges[0], fitted.edges[-1]
+    scale = _CELLS / (high - low) if _CELLS / (high - low) < math.inf else 0.0
+    homes = np.floor((edges - low) * scale).astype(np.intp)
+    starts = np.searchsorted(homes, np.arange(homes[-1] + 1))
+    levels = int(np.bincount(homes).max()).bit_length()
+    padded = _array([*fitted.edges, *[math.inf] * 2**levels], "double")
     name = next(names)
-    frame = frame.withColumn(name, _tree(F.col(present), padded[leaf - 1 :: leaf], range(0, 2**levels, leaf)))
+    cell = F.floor((F.least(F.greatest(F.col(present), F.lit(low)), F.lit(high)) - low) * scale).cast("int")
+    frame = frame.withColumn(name, _array(starts.tolist(), "int")[cell])
     place = F.col(name)
-    for level in reversed(range(leaf.bit_length() - 1)):
+    for level in reversed(range(levels)):
         name, stride = next(names), 2**level
-        reached = F.col(present) >= edges[place + (stride - 1)]
+        reached = F.col(present) >= padded[place + (stride - 1)]
         frame = frame.withColumn(name, place + F.when(reached, stride).otherwise(0))
         place = F.col(name)
-    return frame, _array(fitted.values)[place]
+    return frame, _array(fitted.values, "double")[place]
 
 
 def _tree(score: Column, edges: Sequence[float], values: Sequence[float]) -> Column:
     if not edges:
-        return F.lit(values[0])
+        return F.lit(float(values[0]))
     middle = len(edges) // 2
     above = _tree(score, edges[middle + 1 :], values[middle + 1 :])
     return F.when(score >= float(edges[middle]), above).otherwise(_tree(score, edges[:middle], values[: middle + 1]))
 
 
-def _array(values: Sequence[float]) -> Any:
+def _array(values: Sequence[float], kind: str) -> Any:
     """A constant array: parsed from text once, when Spark folds constants, however long it is."""
-    text = ",".join("Infinity" if value == float("inf") else repr(float(value)) for value in values)
-    return F.split(F.lit(text), ",").cast("array<double>")
+    plain = np.asarray(values).tolist()
+    text = ",".join("Infinity" if value == math.inf else repr(value) for value in plain)
+    return F.split(F.lit(text), ",").cast(f"array<{kind}>")
