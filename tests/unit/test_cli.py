@@ -186,8 +186,6 @@ def test_ids_may_be_categories_but_not_missing(call: Any, tmp_path: Path) -> Non
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")
     map_file = tmp_path / "map.json"
     assert call("fit", tmp_path / "t.parquet", "--item", "item", "--method", "isotonic", "-o", map_file)[0] == 0
-    both = ["--item", "item", "--propensity", "w", "--method", "isotonic"]
-    assert call("fit", tmp_path / "t.parquet", *both, "-o", map_file)[0] == 0
     assert call("evaluate", tmp_path / "t.parquet", "--map", map_file)[0] == 0
     code, _, error = call("compare", tmp_path / "t.parquet", "--loss", "naive", "--folds", "50")
     assert (code, "users enough for 50 folds" in error) == (3, True)
@@ -303,7 +301,7 @@ def test_bad_rows_can_be_left_out_but_never_silently(call: Any, tmp_path: Path) 
     [
         (["fit", "nowhere.parquet"], 3, "nowhere.parquet must be a table"),
         (["fit", "log.txt", "--loss", "naive"], 3, "log.txt must end in .parquet"),
-        (["fit", "log.parquet"], 3, "--loss ips must have propensities"),
+        (["fit", "log.parquet"], 2, "--loss ips must have propensities"),
         (["fit", "log.parquet", "--score", "x", "--loss", "naive"], 3, "must have a score column (x), got 'user_id'"),
         (["fit", "log.parquet", "--item", "x"], 3, "must have a item column (x)"),
         (
@@ -419,3 +417,21 @@ def test_lanes_change_nothing_and_the_first_bad_row_is_named(
     columns["score"][[31_005, 12_003]] = np.nan
     pq.write_table(pa.table(columns), path, row_group_size=1_000)
     assert "row 12003: score must be finite" in call("fit", path, "--item", "item", "-o", tmp_path / "x.json")[2]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--item", "item_id", "--propensity", "w"], "--propensity and --item must not both be given"),
+        (["--item", "item_id", "--base-rate", "1.5"], "--base-rate must lie between 0 and 1, got 1.5"),
+        (["--item", "item_id", "--negatives-kept", "0"], "--negatives-kept must lie in (0, 1], got 0.0"),
+        (["--loss", "exposed"], "--loss exposed must have the logging policy's propensities"),
+        ([], "--loss ips must have propensities"),
+    ],
+)
+def test_options_that_do_not_go_together_are_wrong_usage(
+    call: Any, folder: Path, tmp_path: Path, options: list[str], message: str
+) -> None:
+    code, _, error = call("fit", folder / "log.parquet", *options, "-o", tmp_path / "map.json")
+    assert (code, message in error) == (2, True)
+    assert not (tmp_path / "map.json").exists()

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from rich.markup import escape
 
-from calibrank.cli.console import log
+from calibrank.cli.console import UsageError, log
 from calibrank.errors import CalibrankError, DataError, FitError, MissingExtra
 
 COMMANDS = (
@@ -17,7 +17,12 @@ COMMANDS = (
     "compare", "inspect", "report", "export", "reproduce", "demo",
 )  # fmt: skip
 """Each a function in the module of its name."""
-_EXIT_CODES: tuple[tuple[type[CalibrankError], int], ...] = ((DataError, 3), (FitError, 4), (MissingExtra, 5))
+_EXIT_CODES: tuple[tuple[type[CalibrankError], int], ...] = (
+    (UsageError, 2),
+    (DataError, 3),
+    (FitError, 4),
+    (MissingExtra, 5),
+)
 
 
 def make_app(names: Iterable[str] = COMMANDS) -> typer.Typer:

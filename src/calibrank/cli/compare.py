@@ -25,6 +25,7 @@ from calibrank.cli.console import (
     console,
     print_json,
     reading,
+    require_one_source,
     say_skipped,
 )
 from calibrank.errors import DataError, FitError
@@ -53,6 +54,7 @@ def compare(
 
     Example: calibrank compare scores.parquet --user user_id --item item_id
     """
+    require_one_source(propensity, item)
     source, rules = Table.find(table), Rules(skip=on_bad_rows is OnBadRows.skip)
     who = user or source.has("user")
     columns = choose_columns(source, score, label, loss, propensity, item, weight, who)

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from calibrank import maps
 from calibrank.calibrate import EVERY, Calibrator
-from calibrank.errors import DataError
+from calibrank.errors import CalibrankError, DataError
 from calibrank.files.reading import Progress as OnProgress
 from calibrank.files.reading import Rules, Table
 from calibrank.files.summing import Columns
@@ -72,6 +72,19 @@ BadRowsOption = Annotated[OnBadRows, typer.Option(help="Stop at a bad row, or le
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
 
 
+class UsageError(CalibrankError):
+    """Options that are wrong by themselves or do not go together, whatever is in the table."""
+
+
+def require_one_source(propensity: str | None, item: str | None) -> None:
+    """Propensities are read or guessed."""
+    if propensity is not None and item is not None:
+        raise UsageError(
+            "--propensity and --item must not both be given: propensities are read from a column, or guessed from "
+            "popularity. Leave one out."
+        )
+
+
 def choose_columns(
     table: Table,
     score: str | None,
@@ -87,12 +100,12 @@ def choose_columns(
     roles = {"propensity": propensity, "item": item, "weight": weight, "user": user}
     named = {role: table.resolve(role, name) for role, name in roles.items() if name is not None}
     if loss is Loss.exposed and propensity is None:
-        raise DataError(
+        raise UsageError(
             "--loss exposed must have the logging policy's propensities: name their column with --propensity. "
             "If all impressions were equally likely, say --loss naive."
         )
     if loss is not Loss.naive and not {"propensity", "item"} & set(named):
-        raise DataError(
+        raise UsageError(
             f"--loss {loss} must have propensities: name their column with --propensity, or an item column with --item "
             "to guess them from popularity. To take the labels at their word, say --loss naive."
         )

@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from calibrank.cli.console import console, require_output
+from calibrank.cli.console import UsageError, console, require_output
 from calibrank.documents import write_whole
-from calibrank.errors import DataError
 from calibrank.export import to_json, to_onnx, to_sql, to_torch
 from calibrank.maps import load
 
@@ -59,7 +58,7 @@ def export(
     elif to is To.json:
         content = to_json(fitted)
     elif out is None:
-        raise DataError(f"--to {to} must have a file to write, got none. Name one with -o.")
+        raise UsageError(f"--to {to} must have a file to write, got none. Name one with -o.")
     else:
         content = (
             to_onnx(fitted, dtype).SerializeToString() if to is To.onnx else _program(to_torch(fitted, dtype), dtype)
@@ -74,7 +73,7 @@ def export(
 
 def _require(dialect: DialectName | None) -> str:
     if dialect is None:
-        raise DataError(f"--to sql must have a dialect, got none. Name one of: {', '.join(DialectName)}")
+        raise UsageError(f"--to sql must have a dialect, got none. Name one of: {', '.join(DialectName)}")
     return dialect.value
 
 

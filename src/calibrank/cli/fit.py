@@ -22,6 +22,7 @@ from calibrank.cli.console import (
     PropensityOption,
     ScoreOption,
     TableArgument,
+    UsageError,
     WeightOption,
     choose_columns,
     console,
@@ -31,6 +32,7 @@ from calibrank.cli.console import (
     picture,
     print_json,
     reading,
+    require_one_source,
     require_output,
     say_skipped,
 )
@@ -69,12 +71,17 @@ def fit(
     Example: calibrank fit scores.parquet --item item_id --method gaussian -o map.json
     """
     if anchor is not None and base_rate is not None:
-        raise DataError("--anchor and --base-rate must not both be given: labels tell the base rate too.")
+        raise UsageError("--anchor and --base-rate must not both be given: labels tell the base rate too.")
     if loss is Loss.positive_ips and (anchor is not None or base_rate is not None):
-        raise DataError(
+        raise UsageError(
             "--anchor and --base-rate must go with --loss ips, exposed or naive, got positive-ips, which counts a "
             "positive for more than one pair: the table's scores would not be the population's."
         )
+    if base_rate is not None and not 0 < base_rate < 1:
+        raise UsageError(f"--base-rate must lie between 0 and 1, got {base_rate}.")
+    if not 0 < negatives_kept <= 1:
+        raise UsageError(f"--negatives-kept must lie in (0, 1], got {negatives_kept}. It is a share.")
+    require_one_source(propensity, item)
     require_output(out, table, anchor)
     out.parent.mkdir(parents=True, exist_ok=True)
     source, rules = Table.find(table), Rules(skip=on_bad_rows is OnBadRows.skip)

@@ -15,6 +15,7 @@ from calibrank.cli.console import (
     OnBadRows,
     PropensityOption,
     ScoreOption,
+    UsageError,
     UserOption,
     WeightOption,
     choose_columns,
@@ -62,7 +63,7 @@ def report(
     Example: calibrank report test.parquet --map map.json --user user_id --item item_id -o report.html
     """
     if (table is None) == (results is None):
-        raise DataError("a report must be about a TABLE or about --results, got both or neither.")
+        raise UsageError("a report must be about a TABLE or about --results, got both or neither.")
     require_output(out, table, map_file)
     if table is None:
         _save(_of_results(results or Path()), out)
