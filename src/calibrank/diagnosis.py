@@ -162,11 +162,12 @@ def _about_lists(found: Survey, *, named_user: bool) -> Iterator[Finding]:
             "users", Tone.note, "No user column: whether the table holds whole lists or only their top is not checked."
         )
         return
-    sizes = np.array(list(found.per_user.values()))
+    sizes = found.per_user.counts
     longest = int(sizes.max())
     full = float((sizes == longest).mean())
     falling = found.falling / max(found.neighbours, 1)
-    whole = longest == len(found.per_item)
+    items = len(found.per_item.counts)
+    whole = longest == items
     if len(sizes) >= 20 and longest >= 3 and full > 0.8 and not whole:
         sort = "and sorted by score" if falling > 0.95 else "though not sorted by score"
         yield Finding(
@@ -179,8 +180,8 @@ def _about_lists(found: Survey, *, named_user: bool) -> Iterator[Finding]:
         yield Finding(
             "users", Tone.fine, f"{len(sizes):,} users, up to {longest:,} rows each: no sign of lists cut short."
         )
-    name, most = max(found.per_item.items(), key=lambda pair: pair[1], default=(None, 0))
-    if len(found.per_item) > 20 and most > 0.5 * found.rows:
+    name, most = found.per_item.most_frequent()
+    if items > 20 and most > 0.5 * found.rows:
         share = most / found.rows
         yield Finding("items", Tone.warning, f"Item {name!r} holds {share:.0%} of all rows: padding? Drop it if so.")
 

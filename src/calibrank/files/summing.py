@@ -221,7 +221,7 @@ class _Builder:
     def _wait(self, liked: Rows) -> None:
         """Keep positives for later: all where their evidence is still to come, some where it only may be varied."""
         weights = np.ones(len(liked.scores)) if liked.weights is None else liked.weights
-        items = None if liked.items is None or liked.propensity is not None else _wide(liked.items)
+        items = None if liked.items is None or liked.propensity is not None else wide(liked.items)
         self.waiting.append(Rows(liked.scores, liked.labels, liked.propensity, weights, items, None))
         if liked.propensity is not None and sum(len(part.scores) for part in self.waiting) > _KEPT:
             rows = Rows.joined(self.waiting).take(np.arange(0, sum(len(part.scores) for part in self.waiting), 2))
@@ -273,7 +273,7 @@ def _exposure(builders: list[_Builder]) -> dict[object, float]:
     return dict(zip(encoded.dictionary.to_pylist(), (counts / counts.max()).tolist(), strict=True))
 
 
-def _wide(ids: pa.Array) -> pa.Array:
+def wide(ids: pa.Array) -> pa.Array:
     """Ids in the one type that files of a table may write in several ways, and that holds any amount of text."""
     if pa.types.is_integer(ids.type):
         return ids.cast(pa.int64())

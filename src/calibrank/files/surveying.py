@@ -4,15 +4,52 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from calibrank.arrays import LARGEST_SCORE, Floats
 from calibrank.errors import DataError
 from calibrank.files.reading import Batch, Progress, Table, indices_of
-from calibrank.files.summing import Columns
+from calibrank.files.summing import Columns, wide
 from calibrank.summary import Summary, SummaryBuilder
 from calibrank.weighting import naive
 
+_PILE = 1_000_000  # ids counted in pieces before they are merged
 _LOOKED_AT = 1_000_000  # scores whose ties are counted
+
+
+@dataclass(slots=True)
+class Tally:
+    """How often each id occurs; pieces are merged as they pile up."""
+
+    pieces: list[pa.Table] = field(default_factory=list)
+
+    def add(self, ids: pa.Array) -> None:
+        """Count some more rows."""
+        found = wide(ids).value_counts()
+        self.pieces.append(pa.table({"id": found.field(0), "count": found.field(1)}))
+        if sum(len(piece) for piece in self.pieces[1:]) > max(len(self.pieces[0]), _PILE):
+            self._merge()
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """One number an id."""
+        return np.array(self._merge().column("count"))
+
+    def most_frequent(self) -> tuple[object, int]:
+        """The id that occurs most, and how often."""
+        counts = self.counts
+        if not len(counts):
+            return None, 0
+        best = int(counts.argmax())
+        return self.pieces[0].column("id")[best].as_py(), int(counts[best])
+
+    def _merge(self) -> pa.Table:
+        if not self.pieces:
+            return pa.table({"id": pa.nulls(0), "count": pa.array([], pa.int64())})
+        merged = pa.concat_tables(self.pieces).group_by("id").aggregate([("count", "sum")])
+        self.pieces = [merged.rename_columns({"id": "id", "count_sum": "count"})]
+        return self.pieces[0]
 
 
 @dataclass(slots=True)
@@ -26,8 +63,8 @@ class Survey:
     """Naive evidence of all good rows."""
     sample: Floats = field(default_factory=lambda: np.empty(0))
     """The first good scores, at most a million."""
-    per_user: Counter[object] = field(default_factory=Counter)
-    per_item: Counter[object] = field(default_factory=Counter)
+    per_user: Tally = field(default_factory=Tally)
+    per_item: Tally = field(default_factory=Tally)
     neighbours: int = 0
     """Rows that follow one of the same user,"""
     falling: int = 0
@@ -67,10 +104,9 @@ def _good(scores: Floats, labels: Floats, found: Survey) -> np.ndarray[tuple[int
 
 
 def _count_ids(batch: Batch, columns: Columns, found: Survey) -> None:
-    for name, counter in ((columns.user, found.per_user), (columns.item, found.per_item)):
+    for name, tally in ((columns.user, found.per_user), (columns.item, found.per_item)):
         if name is not None:
-            counted = batch.ids(name).value_counts()
-            counter.update(dict(zip(counted.field(0).to_pylist(), counted.field(1).to_pylist(), strict=True)))
+            tally.add(batch.ids(name))
     if columns.user is not None:
         scores = batch.numbers(columns.score)
         users = indices_of(batch.ids(columns.user).dictionary_encode(null_encoding="encode"))
