@@ -66,7 +66,9 @@ class Fields:
         try:
             values = json.loads(text, parse_constant=_reject)
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{where} must be JSON, got damaged text: {error}. Save the map again.") from None
+            raise DataError(
+                f"{where} must be JSON, got damaged text or something else: {error}. Save the map again."
+            ) from None
         return cls(where, _object(where, values))
 
     def only(self, *names: str) -> None:

@@ -303,7 +303,7 @@ def test_bad_rows_can_be_left_out_but_never_silently(call: Any, tmp_path: Path) 
         (["fit", "log.txt", "--loss", "naive"], 3, "log.txt must end in .parquet"),
         (["fit", "log.parquet"], 2, "--loss ips must have propensities"),
         (["fit", "log.parquet", "--score", "x", "--loss", "naive"], 3, "must have a score column (x), got 'user_id'"),
-        (["fit", "log.parquet", "--item", "x"], 3, "must have a item column (x)"),
+        (["fit", "log.parquet", "--item", "x"], 3, "must have an item column (x)"),
         (
             ["apply", "nomap.json", "log.parquet", "-o", "o.parquet"],
             3,

@@ -90,9 +90,12 @@ class Table:
         for name in wanted:
             if name in names:
                 return name
+        article, remedy = "an" if role[0] in "aeiou" else "a", f"Name it with --{role}."
+        if len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
+            remedy = "Save it with commas between columns, or as Parquet."
         raise DataError(
-            f"{self.name} must have a {role} column ({' or '.join(wanted)}), got {', '.join(map(repr, names))}. "
-            f"Name it with --{role}."
+            f"{self.name} must have {article} {role} column ({' or '.join(wanted)}), got "
+            f"{', '.join(map(repr, names))}. {remedy}"
         )
 
     def has(self, role: str) -> str | None:
@@ -349,7 +352,8 @@ _RULES = {
 
 def _format(file: Path) -> str:
     if file.suffix not in _FORMATS:
-        raise DataError(f"{file} must end in {', '.join(_FORMATS)}, got {file.suffix or 'no ending'}.")
+        packed = " Unpack it first." if file.suffix in (".gz", ".zip", ".bz2", ".zst", ".xz") else ""
+        raise DataError(f"{file} must end in {', '.join(_FORMATS)}, got {file.suffix or 'no ending'}.{packed}")
     return _FORMATS[file.suffix]
 
 

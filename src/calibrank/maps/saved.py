@@ -32,7 +32,7 @@ def load(path: str | PathLike[str]) -> CalibrationMap:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} must be JSON in UTF-8: {error}. Save the map again.") from None
+        raise DataError(f"{path} must be JSON in UTF-8: {error}. Is it a table? The map comes first.") from None
     return parse(str(path), text)
 
 
