@@ -50,9 +50,13 @@ class Grid:
 
     @classmethod
     def spanning(cls, low: float, high: float, capacity: int = CAPACITY) -> Self:
-        """The finest grid that covers [low, high] with at most so many bins."""
-        ends = np.array([low, high], dtype=np.float64)
-        top = int(np.frexp(np.abs(ends).max())[1])
+        """The finest grid that covers [low, high] with at most so many bins, and never a finer one for a wider range.
+
+        For that, the larger end counts as that of its octave, and where both signs occur the other end does so too.
+        """
+        top = int(np.frexp(max(abs(low), abs(high)))[1])
+        furthest = float(np.nextafter(np.ldexp(1.0, top), 0))
+        ends = np.array([-furthest if low < 0 else low, furthest if high > 0 else high])
         first, last = cls(top, DOUBLE.mantissa).keys(ends).tolist()
         # Each bit dropped halves both keys, so their distance tells how many must go, or one less.
         bits = DOUBLE.mantissa - max((last - first + 1).bit_length() - capacity.bit_length(), 0)

@@ -22,5 +22,5 @@ def logit(probability: npt.ArrayLike) -> Any:
     >>> logit([0.0, 0.5])
     array([-inf,   0.])
     """
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         return np.log(probability) - np.log1p(-np.asarray(probability))

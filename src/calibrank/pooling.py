@@ -1,7 +1,7 @@
 """Pooling rows into a grid of bins, in cache-sized blocks of numpy or, for millions of rows, in compiled code."""
 
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -67,10 +67,11 @@ class Table:
         self.squares = np.zeros(size)  # total squared
 
     @classmethod
-    def spanning(cls, low: float, high: float, capacity: int = CAPACITY) -> "Table":
-        """Empty bins for scores from low to high."""
+    def spanning(cls, low: float, high: float, capacity: int = CAPACITY, bits: int = 52) -> "Table":
+        """Empty bins for scores from low to high, of no more bits than told."""
         low, high = low or -0.0, high + 0.0  # zeros of both signs may follow, in a bin of their own each
         grid = Grid.spanning(low, high, capacity)
+        grid = replace(grid, bits=min(grid.bits, bits))
         first, last = grid.keys(np.array([low, high])).tolist()
         return cls(grid, first, last - first + 1)
 

@@ -86,7 +86,8 @@ class Summary:
             if len(merged) <= CAPACITY:
                 return self._made(merged, _joined(self, other).gather(bins, len(merged)), rows, kind)
         low, high = min(self.low, other.low), max(self.high, other.high)
-        table = Table.spanning(low, high)
+        bits = min(part.grid.bits for part in (self, other) if part.grid is not None) if self.grid or other.grid else 52
+        table = Table.spanning(low, high, bits=bits)
         for part in (self, other):
             part.pour(table)
         return self.of_table(table, low, high, rows, kind)
@@ -246,14 +247,14 @@ class _Bins:
 
     def __init__(self, summary: Summary) -> None:
         self.low, self.high, self.rows, self.kind = summary.low, summary.high, summary.rows, summary.kind
-        self.table = Table.spanning(self.low, self.high)
+        self.table = Table.spanning(self.low, self.high, bits=52 if summary.grid is None else summary.grid.bits)
         summary.pour(self.table)
 
     def add(self, scores: Floats, evidence: Evidence, low: float, high: float) -> None:
         if low < self.low or high > self.high:
             old = self.summary()
             self.low, self.high = min(low, self.low), max(high, self.high)
-            self.table = Table.spanning(self.low, self.high)
+            self.table = Table.spanning(self.low, self.high, bits=self.table.grid.bits)
             old.pour(self.table)
         self.rows += len(scores)
         self.kind = self.kind if self.kind == evidence.kind else "mixed"

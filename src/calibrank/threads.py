@@ -34,7 +34,8 @@ def in_lanes(function: Callable[[int, Result], None], work: Iterable[Result], la
     """Call function(lane, piece) for every piece of work, lanes side by side, each lane's pieces in order.
 
     Which piece goes to which lane does not depend on speed, so neither does what a lane adds up. The error that is
-    raised is that of the first piece that failed. Work is asked for as lanes come free, not all at once.
+    raised is that of the first piece that failed, or of the work itself. Work is asked for as lanes come free, not all
+    at once.
     """
     with ExitStack() as stack:
         pools = [stack.enter_context(ThreadPoolExecutor(1)) for _ in range(lanes)]

@@ -37,6 +37,21 @@ def test_grid_keeps_order_and_fits(low: float, high: float, inner: list[float]) 
     assert keys[-1] - keys[0] < CAPACITY
 
 
+@given(ends=st.lists(scores | st.floats(-1e-9, 2), min_size=4, max_size=4).map(sorted))
+def test_a_wider_range_never_has_a_finer_grid(ends: list[float]) -> None:
+    lowest, low, high, highest = ends
+    assert Grid.spanning(lowest, highest).bits <= Grid.spanning(low, high).bits
+
+
+def test_one_value_more_changes_no_bin_of_the_others() -> None:
+    some = np.random.default_rng(0).random(300_000)
+    some[10], some[-1] = -1e-12, 1.05
+    whole, halves = cr.Summary.of(some, np.zeros(len(some))), (some[:150_000], some[150_000:])
+    merged = cr.Summary.of(halves[0], np.zeros(150_000)) + cr.Summary.of(halves[1], np.zeros(150_000))
+    assert merged.grid == whole.grid
+    np.testing.assert_array_equal(merged.keys, whole.keys)
+
+
 @given(values=st.lists(scores, min_size=1, max_size=30), wider=st.floats(1, 1e6))
 def test_grids_nest(values: list[float], wider: float) -> None:
     """A bin of a fine grid lies in one bin of a coarser one: its inner edge says which."""

@@ -1,6 +1,7 @@
 """`calibrank diagnose`: each trouble is planted, and must be named; a sound table must not be warned about."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,9 @@ from typer.testing import CliRunner
 
 from calibrank.cli.app import make_app
 from calibrank.data.synthetic import make_world
+from calibrank.files.reading import Rules, Table
+from calibrank.files.summing import Columns, summarize
+from calibrank.files.surveying import Tally
 
 _RUN = CliRunner()
 
@@ -144,3 +148,26 @@ def test_tables_that_cannot_be_fitted_are_still_explained(tmp_path, world, chang
 def test_two_scores_are_too_few_to_plan_with(tmp_path, world):
     diagnosis = _diagnose(tmp_path, _table(world, score=(world.scores > 1).astype(float)), "--item", "item")
     assert "cannot be planned" in _words(diagnosis, "note")
+
+
+def test_ids_are_counted_however_files_write_them() -> None:
+    tally = Tally()
+    for ids in ([1, 2, 2], ["2", "x", None], [None, None], [2.0]):
+        tally.add(pa.array(ids))
+    tally.add(pa.array([2**63], pa.uint64()))
+    assert tally.most_frequent() == ("2", 4)
+    assert sorted(tally.counts.tolist()) == [1, 1, 1, 3, 4]
+    assert Tally().most_frequent() == (None, 0)
+    assert len(Tally().counts) == 0
+    alike = Tally()
+    for ids in (pa.array([1, 1], pa.int32()), pa.array([1, 5], pa.int64())):
+        alike.add(ids)
+    assert alike.most_frequent() == (1, 3)
+
+
+def test_folds_without_users_go_by_row_of_the_whole_table(tmp_path: Path) -> None:
+    for number in range(40):
+        pq.write_table(pa.table({"score": [float(number)], "label": [number % 2]}), tmp_path / f"{number:02d}.parquet")
+    table = Table.find(str(tmp_path))
+    parts = summarize(table, Columns("score", "label", "naive"), Rules(skip=False), parts=5)
+    assert [part.rows for part in parts] == [8] * 5

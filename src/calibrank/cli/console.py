@@ -85,6 +85,12 @@ def require_one_source(propensity: str | None, item: str | None) -> None:
         )
 
 
+def require_share(option: str, value: float) -> None:
+    """A share of something."""
+    if not 0 < value <= 1:
+        raise UsageError(f"{option} must lie in (0, 1], got {value}. It is a share.")
+
+
 def choose_columns(
     table: Table,
     score: str | None,

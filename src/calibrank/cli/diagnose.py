@@ -21,6 +21,7 @@ from calibrank.cli.console import (
     doubt_words,
     print_json,
     reading,
+    require_share,
 )
 from calibrank.diagnosis import Diagnosis, Tone
 from calibrank.diagnosis import diagnose as diagnose_table
@@ -49,6 +50,7 @@ def diagnose(
 
     Example: calibrank diagnose scores.parquet --item item_id
     """
+    require_share("--negatives-kept", negatives_kept)
     source = Table.find(table)
     if loss is None:
         loss = Loss.naive if propensity is None and item is None else Loss.ips

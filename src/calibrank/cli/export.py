@@ -51,14 +51,16 @@ def export(
 
     Example: calibrank export map.json --to sql --dialect duckdb --score prediction
     """
+    if to is To.sql and dialect is None:
+        raise UsageError(f"--to sql must have a dialect, got none. Name one of: {', '.join(DialectName)}")
+    if to in (To.onnx, To.torch) and out is None:
+        raise UsageError(f"--to {to} must have a file to write, got none. Name one with -o.")
     fitted = load(map_file)
     content: str | bytes
-    if to is To.sql:
-        content = to_sql(fitted, _require(dialect), score) + "\n"
+    if dialect is not None and to is To.sql:
+        content = to_sql(fitted, dialect.value, score) + "\n"
     elif to is To.json:
         content = to_json(fitted)
-    elif out is None:
-        raise UsageError(f"--to {to} must have a file to write, got none. Name one with -o.")
     else:
         content = (
             to_onnx(fitted, dtype).SerializeToString() if to is To.onnx else _program(to_torch(fitted, dtype), dtype)
@@ -69,12 +71,6 @@ def export(
     require_output(out, map_file)
     write_whole(out, content)
     console.print(f"[bold]Wrote[/] {out}", highlight=False)
-
-
-def _require(dialect: DialectName | None) -> str:
-    if dialect is None:
-        raise UsageError(f"--to sql must have a dialect, got none. Name one of: {', '.join(DialectName)}")
-    return dialect.value
 
 
 def _program(module: Any, dtype: str) -> bytes:

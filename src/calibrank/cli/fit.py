@@ -34,6 +34,7 @@ from calibrank.cli.console import (
     reading,
     require_one_source,
     require_output,
+    require_share,
     say_skipped,
 )
 from calibrank.errors import DataError
@@ -79,8 +80,7 @@ def fit(
         )
     if base_rate is not None and not 0 < base_rate < 1:
         raise UsageError(f"--base-rate must lie between 0 and 1, got {base_rate}.")
-    if not 0 < negatives_kept <= 1:
-        raise UsageError(f"--negatives-kept must lie in (0, 1], got {negatives_kept}. It is a share.")
+    require_share("--negatives-kept", negatives_kept)
     require_one_source(propensity, item)
     require_output(out, table, anchor)
     out.parent.mkdir(parents=True, exist_ok=True)

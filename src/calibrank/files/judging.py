@@ -28,7 +28,6 @@ from calibrank.metrics import (
     about,
     bootstrap,
     bootstrap_sums,
-    group_sums,
     reliability,
 )
 from calibrank.summary import SummaryBuilder
@@ -81,8 +80,11 @@ class _State:
         evidence = naive(rows.labels, weights=rows.weights)
         groups = buckets_of(rows, self.rows, GROUPS)
         for metric in (*ADDITIVE, ON_CELLS):
-            sums = group_sums(metric, probabilities, evidence, groups, GROUPS)
-            self.sums[metric.name] = self.sums.get(metric.name, 0.0) + sums
+            places = groups * metric.size + metric.cells(probabilities, evidence)
+            terms = metric.terms(probabilities, evidence)
+            sums = self.sums.setdefault(metric.name, np.zeros((len(terms), GROUPS * metric.size)))
+            for line, term in zip(sums, terms, strict=True):
+                np.add.at(line, places, term)
         self.builder.update(probabilities, evidence)
         self.rows += len(probabilities)
         if rows.users is None or self.rows > MOST_ROWS_IN_MEMORY:
@@ -114,5 +116,5 @@ class _State:
         return {metric.name: bootstrap(metric, probabilities, evidence, users) for metric in LISTS}
 
     def _groups(self, metric: Additive) -> Floats:
-        sums = self.sums[metric.name]
+        sums = self.sums[metric.name].reshape(-1, GROUPS, metric.size).transpose(1, 0, 2)
         return sums[sums.any(axis=(1, 2))]

@@ -105,12 +105,14 @@ class Table:
 
     def batches(self, columns: Sequence[str], progress: Progress | None = None) -> Iterator["Batch"]:
         """Row batches of the chosen columns, file by file in row order; `progress` hears bytes done."""
+        before = 0
         for file in self.files:
             _require_columns(file, columns)
             first = 0
             for batch in with_progress(file, record_batches(file, columns), progress):
-                yield Batch(file, first, batch)
+                yield Batch(file, first, batch, before + first)
                 first += batch.num_rows
+            before += first
 
 
 def _require_columns(file: Path, columns: Sequence[str]) -> None:
@@ -229,6 +231,8 @@ class Batch:
     file: Path
     first: int
     rows: pa.RecordBatch
+    before: int = 0
+    """Rows of the whole table before these."""
 
     def numbers(self, name: str) -> npt.NDArray[Any]:
         """A column of numbers, integers as they are; missing ones become NaN."""
@@ -270,7 +274,7 @@ class Rules:
 
     skip: bool
     skipped: dict[str, int] = field(default_factory=dict)
-    counting: Any = field(default_factory=Lock, repr=False)
+    counting: Any = field(default_factory=Lock, repr=False, compare=False)
 
     def good_rows(self, batch: Batch, columns: dict[str, str], ids: Sequence[str] = ()) -> npt.NDArray[np.bool_] | None:
         """Which rows obey every rule (None: all), for columns of numbers given as role: name, and columns of ids."""

@@ -143,7 +143,7 @@ def _read(
 
     def add(lane: int, batch: Batch) -> None:
         rows = _good_rows(batch, columns, rules)
-        homes = None if parts == 1 else buckets_of(rows, batch.first, parts)
+        homes = None if parts == 1 else buckets_of(rows, batch.before, parts)
         for part, builder in enumerate(lanes[lane]):
             share = rows if homes is None else rows.take(homes == part)
             if len(share.scores):
@@ -221,9 +221,9 @@ class _Builder:
     def _wait(self, liked: Rows) -> None:
         """Keep positives for later: all where their evidence is still to come, some where it only may be varied."""
         weights = np.ones(len(liked.scores)) if liked.weights is None else liked.weights
-        items = None if liked.items is None or liked.propensity is not None else wide(liked.items)
+        items = None if liked.items is None or liked.propensity is not None else _wide(liked.items)
         self.waiting.append(Rows(liked.scores, liked.labels, liked.propensity, weights, items, None))
-        if liked.propensity is not None and sum(len(part.scores) for part in self.waiting) > _KEPT:
+        if liked.propensity is not None and sum(len(part.scores) for part in self.waiting) > _KEPT // thread_count():
             rows = Rows.joined(self.waiting).take(np.arange(0, sum(len(part.scores) for part in self.waiting), 2))
             self.waiting = [replace(rows, weights=2 * cast("Floats", rows.weights))]
 
@@ -273,7 +273,7 @@ def _exposure(builders: list[_Builder]) -> dict[object, float]:
     return dict(zip(encoded.dictionary.to_pylist(), (counts / counts.max()).tolist(), strict=True))
 
 
-def wide(ids: pa.Array) -> pa.Array:
+def _wide(ids: pa.Array) -> pa.Array:
     """Ids in the one type that files of a table may write in several ways, and that holds any amount of text."""
     if pa.types.is_integer(ids.type):
         return ids.cast(pa.int64())

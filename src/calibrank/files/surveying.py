@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from calibrank.arrays import LARGEST_SCORE, Floats
 from calibrank.errors import DataError
-from calibrank.files.reading import Batch, Progress, Table, indices_of
-from calibrank.files.summing import Columns, wide
+from calibrank.files.reading import Batch, Progress, Table, indices_of, names_of
+from calibrank.files.summing import Columns
 from calibrank.summary import Summary, SummaryBuilder
 from calibrank.weighting import naive
 
@@ -22,19 +22,22 @@ _LOOKED_AT = 1_000_000  # scores whose ties are counted
 class Tally:
     """How often each id occurs; pieces are merged as they pile up."""
 
-    pieces: list[pa.Table] = field(default_factory=list)
+    ids: list[pa.Array] = field(default_factory=list)
+    pieces: list[npt.NDArray[np.int64]] = field(default_factory=list)
 
     def add(self, ids: pa.Array) -> None:
         """Count some more rows."""
-        found = wide(ids).value_counts()
-        self.pieces.append(pa.table({"id": found.field(0), "count": found.field(1)}))
+        found = _comparable(ids).value_counts()
+        self.ids.append(found.field(0))
+        self.pieces.append(names_of(found.field(1)))
         if sum(len(piece) for piece in self.pieces[1:]) > max(len(self.pieces[0]), _PILE):
             self._merge()
 
     @property
     def counts(self) -> npt.NDArray[np.int64]:
         """One number an id."""
-        return np.array(self._merge().column("count"))
+        self._merge()
+        return self.pieces[0] if self.pieces else np.empty(0, dtype=np.int64)
 
     def most_frequent(self) -> tuple[object, int]:
         """The id that occurs most, and how often."""
@@ -42,14 +45,23 @@ class Tally:
         if not len(counts):
             return None, 0
         best = int(counts.argmax())
-        return self.pieces[0].column("id")[best].as_py(), int(counts[best])
+        return self.ids[0][best].as_py(), int(counts[best])
 
-    def _merge(self) -> pa.Table:
-        if not self.pieces:
-            return pa.table({"id": pa.nulls(0), "count": pa.array([], pa.int64())})
-        merged = pa.concat_tables(self.pieces).group_by("id").aggregate([("count", "sum")])
-        self.pieces = [merged.rename_columns({"id": "id", "count_sum": "count"})]
-        return self.pieces[0]
+    def _merge(self) -> None:
+        if len(self.ids) < 2:
+            return
+        kinds = {ids.type for ids in self.ids}  # files of a table may write ids in several ways
+        one = self.ids[0].type if len(kinds) == 1 else pa.large_string()
+        joined = pa.chunked_array([ids.cast(one) for ids in self.ids]).combine_chunks()
+        encoded = joined.dictionary_encode(null_encoding="encode")
+        counts = np.bincount(indices_of(encoded), np.concatenate(self.pieces)).astype(np.int64)
+        self.ids, self.pieces = [encoded.dictionary], [counts]
+
+
+def _comparable(ids: pa.Array) -> pa.Array:
+    """Whole numbers as they are, all else as text."""
+    small = pa.types.is_integer(ids.type) and not pa.types.is_uint64(ids.type)
+    return ids.cast(pa.int64() if small else pa.large_string())
 
 
 @dataclass(slots=True)

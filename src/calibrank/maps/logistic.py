@@ -152,7 +152,7 @@ class LogisticMap(CalibrationMap):
     def _ends(self, scores: Floats, level: float) -> Interval:
         columns = self.gradient(scores)
         variance = np.einsum("in,ij,jn->n", columns, np.array(self.covariance), columns)
-        reach = NormalDist().inv_cdf((1 + level) / 2) * np.sqrt(np.maximum(variance, 0))
+        reach = -NormalDist().inv_cdf((1 - level) / 2) * np.sqrt(np.maximum(variance, 0))
         middle = self._log_odds(scores)
         return Interval(expit(middle - reach), expit(middle + reach))
 

@@ -80,6 +80,10 @@ class OnCells(Additive):
         return self.metric.name
 
     @property
+    def better(self) -> Better:  # type: ignore[override]  # that of what it stands for
+        return self.metric.better
+
+    @property
     def size(self) -> int:
         return _CELLS
 

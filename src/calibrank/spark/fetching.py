@@ -31,7 +31,8 @@ def grouping(frame: DataFrame) -> Iterator[None]:
     wanted = {"spark.sql.codegen.aggregate.map.vectorized.enable": "true"}
     most = "spark.sql.shuffle.partitions"
     partitions = _cores(frame)
-    if partitions is not None and partitions < int(settings.get(most) or 0):
+    given = str(settings.get(most, None))  # "auto" in places
+    if partitions is not None and given.isdigit() and partitions < int(given):
         wanted[most] = str(partitions)
     before = {name: settings.get(name, None) for name in wanted}
     for name, value in wanted.items():

@@ -26,7 +26,6 @@ function finish() {
   addEventListener("beforeprint", () => {
     for (const details of document.querySelectorAll("details:not([open], .numbers)")) {
       closed.push(details);
-      if (details.fillIn) details.fillIn();
       details.open = true;
     }
   });

@@ -52,6 +52,6 @@ function drawMethods() {
     el("p", { class: "after-table" }, "What the order of the scores is worth, which no strictly increasing map changes:"),
     el("ul", { class: "plainlist" }, ranking),
     el("p", { class: "small" }, "A metric's interval says how far it would move with other users of the same kind; two methods judged on the same users may differ more surely than their intervals suggest."),
-    el("details", { class: "numbers" }, el("summary", null, "What the metrics mean"), el("dl", null, names.flatMap((name, at) => [el("dt", null, titles[name] || name), el("dd", { id: `why-${at}` }, data.explanations[name])]))),
+    el("details", { class: "meanings" }, el("summary", null, "What the metrics mean"), el("dl", null, names.flatMap((name, at) => [el("dt", null, titles[name] || name), el("dd", { id: `why-${at}` }, data.explanations[name])]))),
   );
 }
