@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812  (as all of Spark calls them)
+from pyspark.sql import functions as F
 
 import calibrank as cr
 from calibrank import spark as engine
@@ -63,8 +63,8 @@ def shuffled(spark: Any, work: Callable[[], object]) -> tuple[int, int, int]:
     work()
     time.sleep(1)  # the interface lags behind
     new = [stage for stage in stages(spark) if stage["stageId"] not in before]
-    sums = (sum(stage[name] for stage in new) for name in ("shuffleWriteBytes", "resultSize", "numTasks"))
-    return tuple(sums)  # type: ignore[return-value]  # two of them
+    moved, sent, tasks = (sum(stage[name] for stage in new) for name in ("shuffleWriteBytes", "resultSize", "numTasks"))
+    return moved, sent, tasks
 
 
 def memory() -> float:
@@ -108,7 +108,7 @@ def run(spark: Any, folder: Path, rows: int, repeats: int) -> None:
         GROUPS: lambda: frame.groupBy(F.floor(F.col("score") * 3000.0)).agg(F.count("*"), F.sum("score")).toArrow(),
         "summary": lambda: engine.summarize(frame),
         "apply Gaussian": apply(gaussian),
-        f"apply Isotonic ({len(isotonic.values)} steps)": apply(isotonic),  # type: ignore[attr-defined]  # a step map
+        f"apply Isotonic ({len(isotonic.to_dict()['map']['values'])} steps)": apply(isotonic),
         "evaluate": lambda: engine.evaluate(engine.transform(gaussian, frame)),
     }
     times = measure(jobs, repeats)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from calibrank.arrays import Floats, add_up, on_gpu
 from calibrank.errors import MissingExtra
-from calibrank.grid import CAPACITY, Grid
+from calibrank.grid import CAPACITY, DOUBLE, Grid
 from calibrank.threads import in_threads, shares
 from calibrank.weighting import Evidence
 
@@ -67,7 +67,7 @@ class Table:
         self.squares = np.zeros(size)  # total squared
 
     @classmethod
-    def spanning(cls, low: float, high: float, capacity: int = CAPACITY, bits: int = 52) -> "Table":
+    def spanning(cls, low: float, high: float, capacity: int = CAPACITY, bits: int = DOUBLE.mantissa) -> "Table":
         """Empty bins for scores from low to high, of no more bits than told."""
         low, high = low or -0.0, high + 0.0  # zeros of both signs may follow, in a bin of their own each
         grid = Grid.spanning(low, high, capacity)

@@ -18,7 +18,7 @@ import numpy as np
 from calibrank.arrays import Floats, Numbers, on_gpu, score_column
 from calibrank.documents import write_whole
 from calibrank.errors import DataError
-from calibrank.grid import CAPACITY, Grid, Keys
+from calibrank.grid import CAPACITY, DOUBLE, Grid, Keys
 from calibrank.pooling import STREAMS_FROM, Masses, Table, counts_once, pool_bins, worth_compiling
 from calibrank.weighting import Evidence, Labels, as_evidence
 
@@ -86,8 +86,7 @@ class Summary:
             if len(merged) <= CAPACITY:
                 return self._made(merged, _joined(self, other).gather(bins, len(merged)), rows, kind)
         low, high = min(self.low, other.low), max(self.high, other.high)
-        bits = min(part.grid.bits for part in (self, other) if part.grid is not None) if self.grid or other.grid else 52
-        table = Table.spanning(low, high, bits=bits)
+        table = Table.spanning(low, high, bits=min(self.bits, other.bits))
         for part in (self, other):
             part.pour(table)
         return self.of_table(table, low, high, rows, kind)
@@ -176,6 +175,11 @@ class Summary:
         return np.clip(means, self.low, self.high)
 
     @property
+    def bits(self) -> int:
+        """How many bits of a score's mantissa are told apart: all, where bins are distinct scores."""
+        return DOUBLE.mantissa if self.grid is None else self.grid.bits
+
+    @property
     def exact(self) -> bool:
         """Whether each bin is one distinct score."""
         return self.grid is None
@@ -247,7 +251,7 @@ class _Bins:
 
     def __init__(self, summary: Summary) -> None:
         self.low, self.high, self.rows, self.kind = summary.low, summary.high, summary.rows, summary.kind
-        self.table = Table.spanning(self.low, self.high, bits=52 if summary.grid is None else summary.grid.bits)
+        self.table = Table.spanning(self.low, self.high, bits=summary.bits)
         summary.pour(self.table)
 
     def add(self, scores: Floats, evidence: Evidence, low: float, high: float) -> None:

@@ -193,3 +193,14 @@ def test_zeros_of_both_signs_stay_at_their_end(sign, compiled):
         table.pool(scores, labels, compiled=compiled)
         zeros = np.abs(cr.Summary.of_table(table, float(scores.min()), float(scores.max()), 1, "naive").scores) == 0
         assert table.masses().total[np.flatnonzero(table.every[:, 0])][zeros].sum() == (scores == 0).sum()
+
+
+def test_a_coarser_summary_stays_as_coarse_when_merged() -> None:
+    some = rows(100_000, 0, "normal")
+    table = Table.spanning(some.min(), some.max(), CAPACITY // 2)  # as a GPU makes it
+    table.pool(some, cr.naive(np.zeros(len(some))), compiled=False)
+    coarse = cr.Summary.of_table(table, some.min(), some.max(), len(some), "naive")
+    merged = coarse + cr.Summary.of(some, np.zeros(len(some)))
+    assert merged.bits == coarse.bits < cr.Summary.of(some, np.zeros(len(some))).bits
+    np.testing.assert_array_equal(merged.keys, coarse.keys)
+    np.testing.assert_array_equal(merged.total, 2 * coarse.total)

@@ -18,6 +18,7 @@ from calibrank.metrics import (
     CalibrationInTheLarge,
     Discrimination,
     Estimate,
+    GroupSums,
     LogLoss,
     Metric,
     Miscalibration,
@@ -72,19 +73,17 @@ class _State:
 
     rows: int = 0
     builder: SummaryBuilder = field(default_factory=SummaryBuilder)
-    sums: dict[str, Floats] = field(default_factory=dict)
+    sums: dict[str, GroupSums] = field(
+        default_factory=lambda: {metric.name: GroupSums(metric, GROUPS) for metric in (*ADDITIVE, ON_CELLS)}
+    )
     kept: list[tuple[Floats, Floats, Floats, npt.NDArray[np.intp]]] = field(default_factory=list)
     users: dict[object, int] = field(default_factory=dict)
 
     def add(self, rows: Rows, probabilities: Floats) -> None:
         evidence = naive(rows.labels, weights=rows.weights)
         groups = buckets_of(rows, self.rows, GROUPS)
-        for metric in (*ADDITIVE, ON_CELLS):
-            places = groups * metric.size + metric.cells(probabilities, evidence)
-            terms = metric.terms(probabilities, evidence)
-            sums = self.sums.setdefault(metric.name, np.zeros((len(terms), GROUPS * metric.size)))
-            for line, term in zip(sums, terms, strict=True):
-                np.add.at(line, places, term)
+        for sums in self.sums.values():
+            sums.add(probabilities, evidence, groups)
         self.builder.update(probabilities, evidence)
         self.rows += len(probabilities)
         if rows.users is None or self.rows > MOST_ROWS_IN_MEMORY:
@@ -116,5 +115,5 @@ class _State:
         return {metric.name: bootstrap(metric, probabilities, evidence, users) for metric in LISTS}
 
     def _groups(self, metric: Additive) -> Floats:
-        sums = self.sums[metric.name].reshape(-1, GROUPS, metric.size).transpose(1, 0, 2)
+        sums = self.sums[metric.name].result()
         return sums[sums.any(axis=(1, 2))]

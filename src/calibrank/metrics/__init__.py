@@ -15,7 +15,7 @@ from calibrank.metrics.corp import Decomposition, Discrimination, Miscalibration
 from calibrank.metrics.metric import Additive, Better, Metric
 from calibrank.metrics.proper import Brier, CalibrationInTheLarge, LogLoss
 from calibrank.metrics.ranking import NDCG, Recall, TopN
-from calibrank.metrics.resample import Estimate, about, bootstrap, bootstrap_sums, group_sums
+from calibrank.metrics.resample import Estimate, GroupSums, about, bootstrap, bootstrap_sums, group_sums
 
 __all__ = [
     "ECE",
@@ -31,6 +31,7 @@ __all__ = [
     "EqualMassECE",
     "EqualWidth",
     "Estimate",
+    "GroupSums",
     "LogLoss",
     "Metric",
     "Miscalibration",

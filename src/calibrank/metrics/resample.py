@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from calibrank.arrays import Floats, Ids, IdsLike, Numbers, add_up, ids, probability_column
+from calibrank.arrays import Floats, Ids, IdsLike, Numbers, ids, probability_column
 from calibrank.errors import DataError
 from calibrank.metrics.metric import Additive, Metric
 from calibrank.metrics.ranking import TopN, UserMean
@@ -88,6 +88,27 @@ def about(value: float, estimate: Estimate) -> Estimate:
     return Estimate(value, float(np.minimum(estimate.low, value)), float(np.maximum(estimate.high, value)))
 
 
+class GroupSums:
+    """A metric's sums by group of users, batch after batch, in memory that is taken once."""
+
+    def __init__(self, metric: Additive, size: int) -> None:
+        self.metric, self.size = metric, size
+        self.sums: Floats = np.zeros((0, size * metric.size))
+
+    def add(self, probabilities: Floats, evidence: Evidence, groups: npt.NDArray[np.intp]) -> None:
+        """Add a batch of rows."""
+        places = groups * self.metric.size + self.metric.cells(probabilities, evidence)
+        terms = self.metric.terms(probabilities, evidence)
+        if not len(self.sums):
+            self.sums = np.zeros((len(terms), self.size * self.metric.size))
+        for line, term in zip(self.sums, terms, strict=True):
+            np.add.at(line, places, term)
+
+    def result(self) -> Floats:
+        """The sums so far: groups x terms x cells."""
+        return self.sums.reshape(-1, self.size, self.metric.size).transpose(1, 0, 2)
+
+
 def group_sums(
     metric: Additive, probabilities: Floats, evidence: Evidence, groups: npt.NDArray[np.intp], size: int
 ) -> Floats:
@@ -98,9 +119,9 @@ def group_sums(
     >>> group_sums(Brier(), np.array([0.5, 0.5]), naive([0, 1]), np.array([0, 1]), 2).shape
     (2, 2, 1)
     """
-    places = groups * metric.size + metric.cells(probabilities, evidence)
-    terms = [add_up(places, term, size * metric.size) for term in metric.terms(probabilities, evidence)]
-    return np.array(terms).reshape(len(terms), size, metric.size).transpose(1, 0, 2)
+    sums = GroupSums(metric, size)
+    sums.add(probabilities, evidence, groups)
+    return sums.result()
 
 
 def _reflected(metric: Metric, value: float, replicates: Iterator[float], level: float) -> Estimate:

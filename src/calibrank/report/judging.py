@@ -82,14 +82,14 @@ class Judge:
             rows, evidence = self.shown
             found[TOP.name] = self._estimate(ECE(), probabilities[rows], evidence, ledger.groups[rows])
         pooled = Summary.of(probabilities, ledger.evidence)
+        cells = group_sums(OnCells(POOLED[0]), probabilities, ledger.evidence, ledger.groups, size)  # the same for both
         for metric in POOLED:
-            coarse = self._estimate(OnCells(metric), probabilities, ledger.evidence, ledger.groups)
+            coarse = _resampled(OnCells(metric), cells)
             found[metric.name] = about(metric(np.clip(pooled.scores, 0, 1), pooled.evidence), coarse)
         return found if size > 1 else {name: Estimate(e.value, np.nan, np.nan) for name, e in found.items()}
 
     def _estimate(self, metric: Additive, probabilities: Floats, evidence: Evidence, groups: Codes) -> Estimate:
-        sums = group_sums(metric, probabilities, evidence, groups, self.clusters.size)
-        return bootstrap_sums(metric, sums[sums.any(axis=(1, 2))], resamples=300)
+        return _resampled(metric, group_sums(metric, probabilities, evidence, groups, self.clusters.size))
 
     def ranking(self) -> dict[str, Estimate]:
         """What the order of the scores is worth: the same for every increasing map."""
@@ -138,6 +138,10 @@ class Judge:
         about["curves"] = {name: self.curve(probabilities, binning) for name, binning in BINNINGS.items()}
         about["histogram"] = histograms(probabilities)
         return about
+
+
+def _resampled(metric: Additive, sums: Floats) -> Estimate:
+    return bootstrap_sums(metric, sums[sums.any(axis=(1, 2))], resamples=300)
 
 
 def every_method(ledger: Ledger, given: CalibrationMap | None) -> Iterator[Judged]:
