@@ -50,7 +50,7 @@ def summarize(
     """Pool a Spark frame where it lies; the same summary as `calibrank.frames.summarize` gives of its rows.
 
     With a propensity column the evidence is `ips`, otherwise `naive`. No Python runs on the executors. What
-    reaches the driver are bins, tens of thousands of them, and the first 131,072 scores.
+    reaches the driver are bins, mostly tens of thousands of them, and the first 131,072 scores.
 
     >>> from pyspark.sql import SparkSession
     >>> spark = SparkSession.builder.getOrCreate()
