@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 RUN = $(VENV)/bin
+INSTALLED_FROM = pyproject.toml constraints.txt hatch_build.py src/calibrank/loops.c
 PIP = $(RUN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: demo test lint docs bench clean
@@ -27,11 +28,11 @@ bench: $(VENV)/dev.stamp
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/demo.stamp: $(VENV)/bin/python pyproject.toml constraints.txt
+$(VENV)/demo.stamp: $(VENV)/bin/python $(INSTALLED_FROM)
 	$(PIP) --editable '.[cli]'
 	touch $@
 
-$(VENV)/dev.stamp: $(VENV)/bin/python pyproject.toml constraints.txt
+$(VENV)/dev.stamp: $(VENV)/bin/python $(INSTALLED_FROM)
 	$(PIP) --editable '.[dev]'
 	touch $@ $(VENV)/demo.stamp
 

@@ -1,91 +1,94 @@
-"""Compiled loops for large tables. Needs numba (`pip install 'calibrank[fast]'`); everything works without, slower.
+"""The loops of `loops.c`, built with the package where there is a C compiler; everything works without, slower."""
 
-Compiling takes a second or two, so only tables of millions of rows come here. The machine code is kept on disk.
-"""
-
-import math
-from typing import Any
+import ctypes
+from ctypes import POINTER, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_void_p
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from calibrank.arrays import LARGEST_SCORE, Floats
-from calibrank.errors import MissingExtra
+from calibrank.grid import SINGLE, Grid
 
-try:
-    from numba import njit
-except ImportError as error:
-    raise MissingExtra("numba", "fast") from error
+LIBRARY = Path(__file__).with_name("libcalibrank.so")
+"""Where the build puts it, under one name on every system."""
+
+_LOOPS = 1  # as `calibrank_loops` says in loops.c
+_TYPES = {np.dtype(np.int8): 1, np.dtype(np.bool_): 1, np.dtype(np.float32): 2, np.dtype(np.float64): 3}
+_Doubles: TypeAlias = npt.NDArray[np.float64]
+_FLOATS = POINTER(c_float)
+_DOUBLES = POINTER(c_double)
 
 
-@njit(cache=True, nogil=True)
+def _loaded() -> ctypes.CDLL | None:
+    """The library, if it was built, from the very loops that this file knows."""
+    try:
+        library = ctypes.CDLL(str(LIBRARY))
+        if library.calibrank_loops() != _LOOPS:
+            return None
+    except (OSError, AttributeError):
+        return None
+    for name, score, whole in (("pool_float32", c_float, c_int32), ("pool_float64", c_double, c_int64)):
+        columns = [POINTER(score), c_size_t, c_void_p, c_int, c_void_p, c_int]
+        pool = getattr(library, name)
+        pool.argtypes, pool.restype = [*columns, c_int, whole, whole, whole, c_int, *[_DOUBLES] * 3], None
+    library.sigmoid_of_quadratic.argtypes = [_FLOATS, c_size_t, c_double, c_double, *[c_float] * 6, _FLOATS]
+    return library
+
+
+_library = _loaded()
+READY = _library is not None
+
+
 def pool(
+    grid: Grid,
+    first: int,
     scores: Floats,
-    bits: npt.NDArray[np.signedinteger[Any]],
-    positive: npt.NDArray[Any],
+    positive: npt.NDArray[Any] | None,
     total: Floats | None,
-    layout: tuple[Any, ...],
-    scale: float,
-    every: npt.NDArray[np.float64],
-    liked: npt.NDArray[np.float64],
-    squares: npt.NDArray[np.float64],
+    every: _Doubles,
+    liked: _Doubles,
+    squares: _Doubles,
 ) -> None:
-    """Add rows to the bins of a `Table`; without `total`, every row counts once. `Grid` explains the arithmetic."""
-    unsigned, shift, offset, smallest, first, sign = layout
-    for row in range(scores.size):
-        size = ((bits[row] & unsigned) >> shift) - offset
-        score = np.float64(scores[row])
-        if size < smallest:
-            size = type(size)(abs(score) * scale)
-        place = (size ^ (bits[row] >> sign)) - first
-        if total is None:
-            mass = 1.0
-        else:
-            mass = np.float64(total[row])
-            squares[place] += mass * mass
-        every[place, 0] += mass
-        every[place, 1] += mass * score
-        if positive[row] != 0:
-            argument = np.float64(positive[row])
-            liked[place, 0] += argument
-            liked[place, 1] += argument * score
-            liked[place, 2] += argument * argument
-            liked[place, 3] += argument * mass
+    """Add rows to the bins of a `Table` that starts at bin `first`; without `total`, every row counts once."""
+    layout = grid.layout(scores)
+    scores = _plain(scores.astype(layout.float, copy=False))
+    loop, pointer = ("pool_float32", _FLOATS) if layout is SINGLE else ("pool_float64", _DOUBLES)
+    positive, liking = _column(positive)
+    total, weighing = _column(total)
+    getattr(_library, loop)(
+        scores.ctypes.data_as(pointer), len(scores), _address(positive), liking, _address(total), weighing,
+        layout.mantissa - grid.bits, grid.offset(layout), 1 << grid.bits, first, grid.bits - grid.floor,
+        *(table.ctypes.data_as(_DOUBLES) for table in (every, liked, squares)),
+    )  # fmt: skip
 
 
-_LARGEST = np.float32(LARGEST_SCORE)
-_LOG2_E = np.float32(1 / np.log(2))
-_ROUNDER = np.float32(1.5 * 2**23)  # adding it leaves a float32 without a fraction
-_0, _1 = np.float32(0), np.float32(1)
-_EXP2 = tuple(np.float32(np.log(2) ** power / math.factorial(power)) for power in range(7))
-
-
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
 def sigmoid_of_quadratic(
     scores: npt.NDArray[np.float32],
     low: float,
     scale: float,
-    curve: tuple[np.float32, np.float32, np.float32],
-    slopes: tuple[np.float32, np.float32],
+    curve: tuple[float, float, float],
+    slopes: tuple[float, float],
     result: npt.NDArray[np.float32],
-) -> int:
-    """Write sigmoid(a u^2 + b u + c), u = (score - low) * scale, straight beyond [0, 1]; count scores out of bounds.
+) -> bool:
+    """Write sigmoid(a u^2 + b u + c), u = (score - low) * scale, straight beyond [0, 1]; False if a score is none."""
+    start, written = (array.ctypes.data_as(_FLOATS) for array in (scores, result))
+    numbers = (low, scale, *curve, *slopes, LARGEST_SCORE)
+    return not getattr(_library, "sigmoid_of_quadratic")(start, len(scores), *numbers, written)  # noqa: B009
 
-    Without a branch or a call, so that it runs on several numbers at a time: the exponential is 2^k times the Taylor
-    series of 2^f, with k whole and f within one half.
-    """
-    a, b, c = curve
-    below, above = slopes
-    wrong = 0
-    for row in range(scores.size):
-        unit = np.float32((np.float64(scores[row]) - low) * scale)
-        inside = min(max(unit, _0), _1)
-        z = (a * inside + b) * inside + c + below * min(unit, _0) + above * max(unit - _1, _0)
-        power = min(max(-z * _LOG2_E, np.float32(-125)), np.float32(125))
-        whole = (power + _ROUNDER) - _ROUNDER
-        f = power - whole
-        series = ((((_EXP2[6] * f + _EXP2[5]) * f + _EXP2[4]) * f + _EXP2[3]) * f + _EXP2[2]) * f + _EXP2[1]
-        shift = np.int32((np.int32(whole) + np.int32(127)) << np.int32(23)).view(np.float32)
-        result[row] = _1 / (_1 + (series * f + _1) * shift)
-        wrong += not abs(scores[row]) <= _LARGEST
-    return wrong
+
+def _column(values: npt.NDArray[Any] | None) -> tuple[npt.NDArray[Any] | None, int]:
+    """A column in one of the types that the loops read, and which."""
+    if values is None:
+        return None, 0
+    values = _plain(values if values.dtype in _TYPES else values.astype(np.float64))
+    return values, _TYPES[values.dtype]
+
+
+def _plain(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.require(values, requirements=["C", "ALIGNED"])
+
+
+def _address(values: npt.NDArray[Any] | None) -> int | None:
+    return None if values is None else values.ctypes.data

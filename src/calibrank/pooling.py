@@ -1,30 +1,20 @@
-"""Pooling rows into a grid of bins, in cache-sized blocks of numpy or, for millions of rows, in compiled code."""
+"""Pooling rows into a grid of bins, in C or, where that was not built, in cache-sized blocks of numpy."""
 
-import sys
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from calibrank import compiled
 from calibrank.arrays import Floats, add_up, on_gpu
-from calibrank.errors import MissingExtra
 from calibrank.grid import CAPACITY, DOUBLE, Grid
 from calibrank.threads import in_threads, shares
 from calibrank.weighting import Evidence
 
-_COMPILED_FROM = 3_000_000
-ARRAYS_FROM, STREAMS_FROM = 50_000_000, 200_000_000
-
 _BLOCK = 2**19
-
-
-def worth_compiling(rows: int, cold: int = ARRAYS_FROM) -> bool:
-    """Whether compiled code pays: for millions of rows, or from `cold` on if numba has yet to be loaded.
-
-    Loading takes a second or two. Who has a large array is likely to come again; a stream is mostly read once.
-    """
-    return rows >= (_COMPILED_FROM if "numba" in sys.modules else cold)
+_THREADS_FROM = 3_000_000  # below, adding up the threads' tables would take as long
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,13 +78,17 @@ class Table:
         self.liked[bins] += np.array(liked).T
         self.squares[bins] += masses.total_squared
 
-    def pool(self, scores: Floats, evidence: Evidence, *, compiled: bool) -> None:
-        """Add rows, all within the table's range; in compiled code if asked to and numba is there."""
+    def pool(self, scores: Floats, evidence: Evidence) -> None:
+        """Add rows, all within the table's range."""
         if on_gpu(scores):
             self._pool_tensors(scores, evidence)
-            return
-        if compiled and self._pool_compiled(scores, evidence):
-            return
+        elif compiled.READY:
+            self._pool_compiled(scores, evidence)
+        else:
+            self.pool_blocks(scores, evidence)
+
+    def pool_blocks(self, scores: Floats, evidence: Evidence) -> None:
+        """As `pool`, with nothing but numpy."""
         memory = np.empty(min(_BLOCK, len(scores)), dtype=np.int64)
         for start in range(0, len(scores), _BLOCK):
             rows = slice(start, min(start + _BLOCK, len(scores)))
@@ -122,41 +116,33 @@ class Table:
         self.liked += sums.liked
         self.squares += sums.squares
 
-    def _pool_compiled(self, scores: Floats, evidence: Evidence) -> bool:
-        try:
-            from calibrank import compiled  # noqa: PLC0415  (numba is optional, and slow to load)
-        except MissingExtra:
-            return False
-        grid, layout = self.grid, self.grid.layout(scores)
-        scores = np.ascontiguousarray(scores, dtype=layout.float)
-        shift, scale = layout.mantissa - grid.bits, float(np.ldexp(1.0, grid.bits - grid.floor))
-        numbers = (layout.unsigned, shift, grid.offset(layout), 1 << grid.bits, self.first, layout.sign)
-        typed = tuple(layout.integer(number) for number in numbers)
-        unit = counts_once(evidence.total)
-        weights = None if unit else np.ascontiguousarray(evidence.total)
-        positive = np.ascontiguousarray(evidence.positive)
-        bits = scores.view(layout.integer)
+    def _pool_compiled(self, scores: Floats, evidence: Evidence) -> None:
+        positive = None if nobody_liked(evidence.positive) else evidence.positive
+        total = None if counts_once(evidence.total) else evidence.total
 
-        def part(rows: slice) -> Table:
-            table = Table(grid, self.first, len(self.squares))
-            heavy = None if weights is None else weights[rows]
-            sums = (table.every, table.liked, table.squares)
-            compiled.pool(scores[rows], bits[rows], positive[rows], heavy, typed, scale, *sums)
+        def pool(table: Table, rows: slice) -> Table:
+            liked, heavy = (None if column is None else column[rows] for column in (positive, total))
+            before = table.every[:, 0].copy() if heavy is None else None
+            compiled.pool(self.grid, self.first, scores[rows], liked, heavy, table.every, table.liked, table.squares)
+            if before is not None:
+                table.squares += table.every[:, 0] - before
             return table
 
-        for table in in_threads(part, shares(len(scores))):
+        if len(scores) < _THREADS_FROM:
+            pool(self, slice(None))
+            return
+        empty = partial(Table, self.grid, self.first, len(self.squares))
+        for table in in_threads(lambda rows: pool(empty(), rows), shares(len(scores))):
             self.every += table.every
             self.liked += table.liked
-            self.squares += table.every[:, 0] if unit else table.squares
-        return True
+            self.squares += table.squares
 
 
 def pool_bins(scores: Floats, evidence: Evidence, bins: npt.NDArray[np.integer[Any]], size: int) -> Masses:
     """The sums of rows over bins that are known already."""
     positive, total = evidence.positive, evidence.total
-    nobody = positive.strides == (0,) and positive.size > 0 and positive[0] == 0
     # Few rows are liked, so sums of positive mass cost next to nothing.
-    liked = np.flatnonzero(positive != 0) if not nobody else np.empty(0, dtype=np.intp)
+    liked = np.empty(0, dtype=np.intp) if nobody_liked(positive) else np.flatnonzero(positive != 0)
     liked_bins, liked_mass = bins[liked], positive[liked].astype(np.float64)
     positives = add_up(liked_bins, liked_mass, size)
     positive_moment = add_up(liked_bins, liked_mass * scores[liked], size)
@@ -164,6 +150,7 @@ def pool_bins(scores: Floats, evidence: Evidence, bins: npt.NDArray[np.integer[A
     if counts_once(total):
         count = add_up(bins, None, size)
         return Masses(positives, count, positive_moment, add_up(bins, scores, size), squares, positives, count)
+    total = total.astype(np.float64, copy=False)  # products of float32 would be rounded
     cross = add_up(liked_bins, liked_mass * total[liked], size)
     moment, total_squared = add_up(bins, total * scores, size), add_up(bins, np.square(total), size)
     return Masses(positives, add_up(bins, total, size), positive_moment, moment, squares, cross, total_squared)
@@ -172,3 +159,8 @@ def pool_bins(scores: Floats, evidence: Evidence, bins: npt.NDArray[np.integer[A
 def counts_once(total: Floats) -> bool:
     """Whether every row has total 1 by construction (as `naive` and `ips` make it): one number seen many times."""
     return isinstance(total, np.ndarray) and total.strides == (0,) and total.size > 0 and bool(total[0] == 1)
+
+
+def nobody_liked(positive: Floats) -> bool:
+    """Whether no row is liked by construction: one zero seen many times."""
+    return positive.strides == (0,) and positive.size > 0 and bool(positive[0] == 0)

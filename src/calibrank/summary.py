@@ -19,7 +19,7 @@ from calibrank.arrays import Floats, Numbers, on_gpu, score_column
 from calibrank.documents import write_whole
 from calibrank.errors import DataError
 from calibrank.grid import CAPACITY, DOUBLE, Grid, Keys
-from calibrank.pooling import STREAMS_FROM, Masses, Table, counts_once, pool_bins, worth_compiling
+from calibrank.pooling import Masses, Table, counts_once, pool_bins
 from calibrank.weighting import Evidence, Labels, as_evidence
 
 _BLOCK = 2**20
@@ -52,7 +52,7 @@ class Summary:
             return cls._exact(scores, evidence)
         # What follows on the host takes as long as a GPU takes for a billion rows: it gets half as much to do.
         table = Table.spanning(low, high, CAPACITY // 2 if on_gpu(scores) else CAPACITY)
-        table.pool(scores, evidence, compiled=worth_compiling(len(scores)))
+        table.pool(scores, evidence)
         return cls.of_table(table, low, high, len(scores), evidence.kind)
 
     @classmethod
@@ -262,7 +262,7 @@ class _Bins:
             old.pour(self.table)
         self.rows += len(scores)
         self.kind = self.kind if self.kind == evidence.kind else "mixed"
-        self.table.pool(scores, evidence, compiled=worth_compiling(self.rows, STREAMS_FROM))
+        self.table.pool(scores, evidence)
 
     def summary(self) -> Summary:
         return Summary.of_table(self.table, self.low, self.high, self.rows, self.kind)

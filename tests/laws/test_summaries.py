@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import calibrank as cr
+from calibrank import compiled
 from calibrank.grid import CAPACITY, Grid
 from calibrank.pooling import Masses, Table
 
@@ -126,18 +127,48 @@ def test_a_stream_of_batches_is_one_table(kind: str) -> None:
     same(builder.summary(), cr.Summary.of(array, cr.naive(labels, weights=weights)))
 
 
+in_c = pytest.mark.skipif(not compiled.READY, reason="calibrank was installed without a C compiler")
+
+
+@in_c
+@given(
+    some=st.lists(scores | st.floats(-3, 3) | st.floats(-1e-300, 1e-300), min_size=1, max_size=30),
+    number=st.sampled_from([np.float32, np.float64]),
+    label=st.sampled_from([np.int8, np.bool_, np.int64, np.float32, np.float64]),
+    weighted=st.booleans(),
+    step=st.sampled_from([1, 2, -1]),
+)
+def test_any_row_falls_where_numpy_puts_it(some, number, label, weighted, step) -> None:
+    array = np.array(some, dtype=number)[::step]
+    labels = (np.arange(len(array)) % 3 == 0).astype(label)
+    total = np.linspace(0.5, 2, len(array)).astype(number) if weighted else np.broadcast_to(np.float64(1), len(array))
+    evidence = cr.Evidence.trusted(labels, total, "given")
+    tables = [Table.spanning(float(array.min()), float(array.max())) for _ in range(2)]
+    tables[0].pool_blocks(array, evidence)
+    tables[1].pool(array, evidence)
+    for mine, theirs in zip(tables[0].masses().columns, tables[1].masses().columns, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-12, atol=1e-300)
+
+
+def test_a_library_that_is_older_than_its_python_is_not_used(monkeypatch) -> None:
+    monkeypatch.setattr(compiled, "_LOOPS", -1)
+    assert compiled._loaded() is None
+    monkeypatch.setattr(compiled, "LIBRARY", Path(__file__))
+    assert compiled._loaded() is None
+
+
+@in_c
 @pytest.mark.parametrize("kind", ["normal", "float32", "narrow", "heavy", "lognormal"])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_compiled_pooling_is_numpys(kind: str, weighted: bool) -> None:
-    pytest.importorskip("numba")
     array = rows(100_000, 8, kind)
     rng = np.random.default_rng(9)
     labels, propensity = (rng.random(len(array)) < 0.2).astype(float), rng.uniform(0.1, 1, len(array))
     evidence = cr.ips(labels, propensity, weights=rng.exponential(1, len(array)) if weighted else None)
     tables = [Table.spanning(float(array.min()), float(array.max())) for _ in range(2)]
-    for table, compiled in zip(tables, (False, True), strict=True):
-        table.pool(array, evidence, compiled=compiled)
-        table.pool(array[:1000], evidence.rows(slice(0, 1000)), compiled=compiled)
+    for pool in (tables[0].pool_blocks, tables[1].pool):
+        pool(array, evidence)
+        pool(array[:1000], evidence.rows(slice(0, 1000)))
     for mine, theirs in zip(tables[0].masses().columns, tables[1].masses().columns, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-12, atol=1e-12 * np.abs(theirs).max())
 
@@ -162,8 +193,8 @@ def same(mine: cr.Summary, theirs: cr.Summary) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-12)
 
 
+@in_c
 def test_a_float32_table_of_millions_is_right_to_float32() -> None:
-    pytest.importorskip("numba")
     scores = np.random.default_rng(0).normal(0, 2, 3_100_000).astype(np.float32)
     scores[:2] = [-40, 40]  # beyond the fitted range
     small = slice(0, 20_000)
@@ -178,11 +209,9 @@ def test_a_float32_table_of_millions_is_right_to_float32() -> None:
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-@pytest.mark.parametrize("compiled", [False, True])
-def test_zeros_of_both_signs_stay_at_their_end(sign, compiled):
+@pytest.mark.parametrize("pool", [Table.pool, Table.pool_blocks])
+def test_zeros_of_both_signs_stay_at_their_end(sign, pool):
     """-0.0 and 0.0 have bins of their own: a table that ends at zero must hold both."""
-    if compiled:
-        pytest.importorskip("numba")
     rng = np.random.default_rng(0)
     scores = (sign * rng.random(200_000)).astype(np.float32)
     scores[::3], scores[1::6] = 0.0, -0.0
@@ -190,7 +219,7 @@ def test_zeros_of_both_signs_stay_at_their_end(sign, compiled):
     for first in (0.0, -0.0):
         scores[0] = first
         table = Table.spanning(float(scores.min()), float(scores.max()))
-        table.pool(scores, labels, compiled=compiled)
+        pool(table, scores, labels)
         zeros = np.abs(cr.Summary.of_table(table, float(scores.min()), float(scores.max()), 1, "naive").scores) == 0
         assert table.masses().total[np.flatnonzero(table.every[:, 0])][zeros].sum() == (scores == 0).sum()
 
@@ -198,7 +227,7 @@ def test_zeros_of_both_signs_stay_at_their_end(sign, compiled):
 def test_a_coarser_summary_stays_as_coarse_when_merged() -> None:
     some = rows(100_000, 0, "normal")
     table = Table.spanning(some.min(), some.max(), CAPACITY // 2)  # as a GPU makes it
-    table.pool(some, cr.naive(np.zeros(len(some))), compiled=False)
+    table.pool(some, cr.naive(np.zeros(len(some))))
     coarse = cr.Summary.of_table(table, some.min(), some.max(), len(some), "naive")
     merged = coarse + cr.Summary.of(some, np.zeros(len(some)))
     assert merged.bits == coarse.bits < cr.Summary.of(some, np.zeros(len(some))).bits

@@ -73,7 +73,7 @@ def test_sums_are_those_of_arrays(device, kind, weigh, seed, scale):
     from calibrank import tensors
 
     sums = tensors.pool(table.grid, table.first, len(table.squares), *put, binary=weigh == "labels")
-    table.pool(scores, evidence, compiled=False)
+    table.pool(scores, evidence)
     np.testing.assert_allclose(sums.every[:, 0], table.every[:, 0], rtol=1e-12)
     np.testing.assert_allclose(sums.liked[:, [0, 2, 3]], table.liked[:, [0, 2, 3]], rtol=1e-12)
     np.testing.assert_allclose(sums.squares, table.squares, rtol=1e-12)

@@ -44,9 +44,9 @@ class CalibrationMap(ABC):
         """Probabilities of preference, in the shape and float type of the scores.
 
         A torch tensor gives a tensor on its device, and nothing waits for the result: scores that are none (NaN, or
-        beyond 1e30) give NaN there, where arrays raise an error. Float32 tables of millions of rows (with numba), and
-        of float32 on a GPU, are computed in float32, right to about 2e-6 of each probability (1e-5 where log odds reach
-        hundreds); all else in float64.
+        beyond 1e30) give NaN there, where arrays raise an error. Float32 tables of millions of rows (where the loops in
+        C were built), and of float32 on a GPU, are computed in float32, right to about 2e-6 of each probability (1e-5
+        where log odds reach hundreds); all else in float64.
         """
         return predict_tensor(self, scores) if is_tensor(scores) else blockwise(self._probabilities, scores)
 

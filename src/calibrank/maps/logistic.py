@@ -6,19 +6,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
+from calibrank import compiled
 from calibrank.arrays import Floats, Numbers, floats, is_tensor
 from calibrank.basis import Basis, Linear, Log, LogQuadratic, NumpyOps, Ops, Quadratic, Softplus
 from calibrank.documents import Fields
-from calibrank.errors import DataError, MissingExtra
+from calibrank.errors import DataError
 from calibrank.maps.calibration_map import CalibrationMap, Interval, blockwise, predict_tensor
 from calibrank.maps.expressions import NarwhalsOps, sigmoid
 from calibrank.maps.record import FitRecord
 from calibrank.odds import expit
-from calibrank.pooling import worth_compiling
 from calibrank.threads import in_threads, shares
 
 if TYPE_CHECKING:
     import narwhals as nw
+
+_COMPILED_FROM = 3_000_000  # float32 scores: smaller tables are computed in float64
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,8 @@ class LogisticMap(CalibrationMap):
         if is_tensor(scores):
             return cast("Floats", predict_tensor(self, scores))
         array = floats("scores", scores)
-        if array.dtype == np.float32 and worth_compiling(array.size) and isinstance(self.basis, Linear | Quadratic):
+        large = array.dtype == np.float32 and array.size >= _COMPILED_FROM
+        if large and compiled.READY and isinstance(self.basis, Linear | Quadratic):
             result = self._predict_compiled(array)
             if result is not None:
                 return result
@@ -116,24 +119,19 @@ class LogisticMap(CalibrationMap):
     predict.__doc__ = CalibrationMap.predict.__doc__
 
     def _predict_compiled(self, scores: Floats) -> Floats | None:
-        """Probabilities in float32 at the speed of memory; None without numba, or where a score is not one."""
-        try:
-            from calibrank import compiled  # noqa: PLC0415  (numba is optional, and slow to load)
-        except MissingExtra:
-            return None
+        """Probabilities in float32 at the speed of memory; None where a score is not one."""
         width = self.high - self.low
         curve = self.basis.natural(0.0, 1.0) @ np.array([self.intercept, *self.coefficients])
-        a, b, c = (np.float32(value) for value in (0.0, *curve)[-3:])
-        below, above = (np.float32(slope * width) for slope in self.end_slopes)
+        a, b, c = (float(value) for value in (0.0, *curve)[-3:])
+        below, above = (slope * width for slope in self.end_slopes)
         flat = np.ascontiguousarray(scores).reshape(-1)
         result = np.empty_like(flat)
         low, scale = self.low, 1 / width
 
-        def part(rows: slice) -> int:
+        def part(rows: slice) -> bool:
             return compiled.sigmoid_of_quadratic(flat[rows], low, scale, (a, b, c), (below, above), result[rows])
 
-        wrong = sum(in_threads(part, shares(len(flat))))
-        return None if wrong else result.reshape(scores.shape)
+        return result.reshape(scores.shape) if all(in_threads(part, shares(len(flat)))) else None
 
     def expression(self, score: "nw.Expr") -> "nw.Expr":
         return sigmoid(self.log_odds_on(score, NarwhalsOps()))
