@@ -32,7 +32,7 @@ def _loaded() -> ctypes.CDLL | None:
     for name, score, whole in (("pool_float32", c_float, c_int32), ("pool_float64", c_double, c_int64)):
         columns = [POINTER(score), c_size_t, c_void_p, c_int, c_void_p, c_int]
         pool = getattr(library, name)
-        pool.argtypes, pool.restype = [*columns, c_int, whole, whole, whole, c_int, *[_DOUBLES] * 3], None
+        pool.argtypes = [*columns, c_int, whole, whole, whole, c_int, c_size_t, *[_DOUBLES] * 3]
     library.sigmoid_of_quadratic.argtypes = [_FLOATS, c_size_t, c_double, c_double, *[c_float] * 6, _FLOATS]
     return library
 
@@ -52,16 +52,18 @@ def pool(
     squares: _Doubles,
 ) -> None:
     """Add rows to the bins of a `Table` that starts at bin `first`; without `total`, every row counts once."""
-    layout = grid.layout(scores)
+    layout = grid.layout(single=scores.dtype == np.float32)
     scores = _plain(scores.astype(layout.float, copy=False))
     loop, pointer = ("pool_float32", _FLOATS) if layout is SINGLE else ("pool_float64", _DOUBLES)
     positive, liking = _column(positive)
     total, weighing = _column(total)
-    getattr(_library, loop)(
+    outside = getattr(_library, loop)(
         scores.ctypes.data_as(pointer), len(scores), _address(positive), liking, _address(total), weighing,
-        layout.mantissa - grid.bits, grid.offset(layout), 1 << grid.bits, first, grid.bits - grid.floor,
+        layout.mantissa - grid.bits, grid.offset(layout), 1 << grid.bits, first, grid.bits - grid.floor, len(squares),
         *(table.ctypes.data_as(_DOUBLES) for table in (every, liked, squares)),
     )  # fmt: skip
+    if outside:
+        raise AssertionError("a score fell outside the table")
 
 
 def sigmoid_of_quadratic(

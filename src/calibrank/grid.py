@@ -54,24 +54,35 @@ class Grid:
 
         For that, the larger end counts as that of its octave, and where both signs occur the other end does so too.
         """
+        low, high = low or -0.0, high + 0.0  # zeros of both signs may follow, in a bin of their own each
         top = int(np.frexp(max(abs(low), abs(high)))[1])
-        furthest = float(np.nextafter(np.ldexp(1.0, top), 0))
-        ends = np.array([-furthest if low < 0 else low, furthest if high > 0 else high])
-        first, last = cls(top, DOUBLE.mantissa).keys(ends).tolist()
+        first, last = cls(top, DOUBLE.mantissa).keys(np.array(cls(top, 0).around(low, high))).tolist()
         # Each bit dropped halves both keys, so their distance tells how many must go, or one less.
         bits = DOUBLE.mantissa - max((last - first + 1).bit_length() - capacity.bit_length(), 0)
         while (last >> (DOUBLE.mantissa - bits)) - (first >> (DOUBLE.mantissa - bits)) >= capacity:
             bits -= 1
         return cls(top, bits)
 
+    def around(self, low: float, high: float) -> tuple[float, float]:
+        """The ends of the octaves around a range: up to them the same grid will do."""
+        furthest = float(np.nextafter(np.ldexp(1.0, self.top), 0))
+        return -furthest if low < 0 else low, furthest if high > 0 else high
+
     @property
     def floor(self) -> int:
         """The octave below which bins are equally wide."""
         return max(self.top - _OCTAVES, 2 - DOUBLE.bias)
 
-    def layout(self, scores: Floats) -> "Layout":
-        """How to read the scores' bits: as float32 where they are and that is fine enough."""
-        return SINGLE if scores.dtype == np.float32 and self.bits <= SINGLE.mantissa else DOUBLE
+    def layout(self, *, single: bool) -> "Layout":
+        """How to read scores' bits: as float32 where they are and that will do."""
+        enough = self.bits <= SINGLE.mantissa and self.floor >= 2 - SINGLE.bias  # float32 has its own subnormals
+        return SINGLE if single and enough else DOUBLE
+
+    @property
+    def scales(self) -> tuple[float, float]:
+        """What brings scores below the floor to the number of their bin: the product may be too large for one float."""
+        power = self.bits - self.floor
+        return float(np.ldexp(1.0, power // 2)), float(np.ldexp(1.0, power - power // 2))
 
     def offset(self, layout: "Layout") -> int:
         """What to take off the leading bits of a float so that bins count from 0."""
@@ -90,7 +101,7 @@ class Grid:
             self._write_block(scores[block], first, keys[block])
 
     def _write_block(self, scores: Floats, first: int, keys: Keys) -> None:
-        layout = self.layout(scores)
+        layout = self.layout(single=scores.dtype == np.float32)
         scores = scores.astype(layout.float, copy=False)
         bits = scores.view(layout.integer)
         sizes = bits & layout.integer(layout.unsigned)

@@ -1,5 +1,6 @@
 """Pooling rows into a grid of bins, in C or, where that was not built, in cache-sized blocks of numpy."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
@@ -59,10 +60,9 @@ class Table:
     @classmethod
     def spanning(cls, low: float, high: float, capacity: int = CAPACITY, bits: int = DOUBLE.mantissa) -> "Table":
         """Empty bins for scores from low to high, of no more bits than told."""
-        low, high = low or -0.0, high + 0.0  # zeros of both signs may follow, in a bin of their own each
         grid = Grid.spanning(low, high, capacity)
         grid = replace(grid, bits=min(grid.bits, bits))
-        first, last = grid.keys(np.array([low, high])).tolist()
+        first, last = grid.keys(np.array([low or -0.0, high + 0.0])).tolist()
         return cls(grid, first, last - first + 1)
 
     def masses(self) -> Masses:
@@ -95,6 +95,16 @@ class Table:
             bins = memory[: rows.stop - rows.start]
             self.grid.write_keys(scores[rows], self.first, bins)
             self._add_block(pool_bins(scores[rows], evidence.rows(rows), bins, len(self.squares)))
+
+    def change(self, parts: Iterable[tuple[Floats, Evidence, Evidence]]) -> None:
+        """Replace the evidence of rows: scores, the new evidence, and what was pooled for them."""
+        new, old = (Table(self.grid, self.first, len(self.squares)) for _ in range(2))
+        for scores, evidence, counted in parts:
+            new.pool(scores, evidence)
+            old.pool(scores, counted)
+        self.every += new.every - old.every
+        self.liked += new.liked - old.liked
+        self.squares += new.squares - old.squares
 
     def _add_block(self, masses: Masses) -> None:
         self.every[:, 0] += masses.total

@@ -7,7 +7,7 @@ therefore exact; beyond that, scores sharing the leading bits of a `Grid` are po
 import io
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -224,18 +224,23 @@ class SummaryBuilder:
         """Whether nothing with any weight has come yet."""
         return self._few is None and self._many is None
 
-    def merge(self, summary: Summary) -> None:
-        """Add what another builder, day or machine has summed up."""
-        merged = summary if self.empty else self.summary() + summary
+    def merge(self, other: "SummaryBuilder") -> None:
+        """Add what another builder has summed up."""
+        if other.empty:
+            return
+        theirs = other._many  # noqa: SLF001  (one of us)
+        if self._many is not None and theirs is not None and self._many.takes(theirs):
+            return
+        merged = other.summary() if self.empty else self.summary() + other.summary()
         self._few, self._many = (merged, None) if merged.exact else (None, _Bins(merged))
 
-    def correct(self, scores: Numbers, labels: Labels, counted: Labels) -> None:
-        """Replace the evidence of rows that were added as `counted`, once it is known better."""
-        change = Summary.of(scores, labels).less(Summary.of(scores, counted))
+    def correct(self, parts: Iterable[tuple[Floats, Evidence, Evidence]]) -> None:
+        """Replace the evidence of rows once it is known better: scores, the new evidence, and as what they counted."""
         if self._many is not None:
-            change.pour(self._many.table)
-        elif self._few is not None:
-            self._few = self._few + change
+            self._many.table.change(parts)
+            return
+        for scores, evidence, counted in parts:
+            self._few = self.summary() + Summary.of(scores, evidence).less(Summary.of(scores, counted))
 
     def summary(self) -> Summary:
         """All batches so far."""
@@ -251,18 +256,32 @@ class _Bins:
 
     def __init__(self, summary: Summary) -> None:
         self.low, self.high, self.rows, self.kind = summary.low, summary.high, summary.rows, summary.kind
-        self.table = Table.spanning(self.low, self.high, bits=summary.bits)
+        self._pour(summary)
+
+    def _pour(self, summary: Summary) -> None:
+        """Start a table with what a summary holds, and room for what may come."""
+        self.reach = Grid.spanning(self.low, self.high).around(self.low, self.high)
+        self.table = Table.spanning(*self.reach, bits=summary.bits)
         summary.pour(self.table)
 
     def add(self, scores: Floats, evidence: Evidence, low: float, high: float) -> None:
-        if low < self.low or high > self.high:
-            old = self.summary()
-            self.low, self.high = min(low, self.low), max(high, self.high)
-            self.table = Table.spanning(self.low, self.high, bits=self.table.grid.bits)
-            old.pour(self.table)
+        before = self.summary() if low < self.reach[0] or high > self.reach[1] else None
+        self.low, self.high = min(low, self.low), max(high, self.high)
+        if before is not None:
+            self._pour(before)
         self.rows += len(scores)
         self.kind = self.kind if self.kind == evidence.kind else "mixed"
         self.table.pool(scores, evidence)
+
+    def takes(self, other: "_Bins") -> bool:
+        """Add other bins to these if they are the same ones: if so, True."""
+        same = self.reach == other.reach and self.table.grid == other.table.grid
+        if same:
+            self.table.add(other.table.masses(), slice(None))
+            self.low, self.high = min(self.low, other.low), max(self.high, other.high)
+            self.rows += other.rows
+            self.kind = self.kind if self.kind == other.kind else "mixed"
+        return same
 
     def summary(self) -> Summary:
         return Summary.of_table(self.table, self.low, self.high, self.rows, self.kind)

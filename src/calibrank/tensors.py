@@ -101,9 +101,9 @@ class _Counted(_Weighed):
 
 def _keys(grid: Grid, first: int, scores: "Tensor") -> "Tensor":
     """The bin of each score, counted from `first`, as int32; `Grid` explains the arithmetic."""
-    single = scores.dtype == torch.float32 and grid.bits <= 23
+    layout = grid.layout(single=scores.dtype == torch.float32)
+    single = layout is SINGLE
     scores = scores.contiguous() if single else scores.to(_DOUBLE).contiguous()
-    layout = SINGLE if single else DOUBLE
     if scores.is_cuda:
         code = _code(grid, layout, first)
         return compiled(code)(scores).view(torch.int32 if single else torch.int64).to(torch.int32)
@@ -113,7 +113,8 @@ def _keys(grid: Grid, first: int, scores: "Tensor") -> "Tensor":
 def _keys_by_parts(grid: Grid, layout: Layout, first: int, scores: "Tensor") -> "Tensor":
     bits = scores.view(torch.int32 if layout is SINGLE else torch.int64)
     sizes = ((bits & layout.unsigned) >> (layout.mantissa - grid.bits)) - grid.offset(layout)
-    small = (scores.abs().to(_DOUBLE) * float(np.ldexp(1.0, grid.bits - grid.floor))).to(sizes.dtype)
+    scales = grid.scales
+    small = (scores.abs().to(_DOUBLE) * scales[0] * scales[1]).to(sizes.dtype)
     sizes = torch.where(sizes < 1 << grid.bits, small, sizes)
     return ((sizes ^ (bits >> layout.sign)) - first).to(torch.int32)
 
@@ -125,11 +126,12 @@ def _code(grid: Grid, layout: Layout, first: int) -> str:
         if layout is SINGLE
         else ("long long", "__double_as_longlong", "__longlong_as_double")
     )
-    scale = float(np.ldexp(1.0, grid.bits - grid.floor))
+    scales = grid.scales
     return f"""template <typename T> T bin_of(T score) {{
         {whole} bits = {read}(score);
         {whole} size = ((bits & {layout.unsigned}LL) >> {layout.mantissa - grid.bits}) - {grid.offset(layout)}LL;
-        if (size < {1 << grid.bits}) size = ({whole})((double)(score < 0 ? -score : score) * {scale!r});
+        double far = score < 0 ? -score : score;
+        if (size < {1 << grid.bits}) size = ({whole})(far * {scales[0]!r} * {scales[1]!r});
         return {write}((size ^ (bits >> {layout.sign})) - ({first}LL));
     }}"""
 

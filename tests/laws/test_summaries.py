@@ -132,7 +132,9 @@ in_c = pytest.mark.skipif(not compiled.READY, reason="calibrank was installed wi
 
 @in_c
 @given(
-    some=st.lists(scores | st.floats(-3, 3) | st.floats(-1e-300, 1e-300), min_size=1, max_size=30),
+    some=st.lists(
+        scores | st.floats(-3, 3) | st.floats(-1e-300, 1e-300) | st.floats(-1e-36, 1e-36), min_size=1, max_size=30
+    ),
     number=st.sampled_from([np.float32, np.float64]),
     label=st.sampled_from([np.int8, np.bool_, np.int64, np.float32, np.float64]),
     weighted=st.booleans(),
@@ -148,6 +150,14 @@ def test_any_row_falls_where_numpy_puts_it(some, number, label, weighted, step) 
     tables[1].pool(array, evidence)
     for mine, theirs in zip(tables[0].masses().columns, tables[1].masses().columns, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-12, atol=1e-300)
+
+
+@in_c
+def test_nothing_is_written_beyond_a_table() -> None:
+    table = Table.spanning(0.0, 1.0)
+    with pytest.raises(AssertionError, match="outside the table"):
+        table.pool(np.array([0.5, 2.0]), cr.naive([1, 0]))
+    assert not table.every.any()
 
 
 def test_a_library_that_is_older_than_its_python_is_not_used(monkeypatch) -> None:

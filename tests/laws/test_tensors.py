@@ -55,7 +55,7 @@ def test_a_score_that_is_none_gives_nan(fitted, device):
 @kinds
 @pytest.mark.parametrize("weigh", ["labels", "propensity", "weights"])
 @settings(max_examples=10)
-@given(st.integers(0, 2**32 - 1), st.sampled_from([1e-9, 1.0, 3e7]))
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1e-42, 1e-36, 1e-9, 1.0, 3e7]))
 def test_sums_are_those_of_arrays(device, kind, weigh, seed, scale):
     rng = np.random.default_rng(seed)
     scores = (rng.normal(rng.normal(), 1, 500) * scale).astype(kind)
@@ -78,7 +78,7 @@ def test_sums_are_those_of_arrays(device, kind, weigh, seed, scale):
     np.testing.assert_allclose(sums.liked[:, [0, 2, 3]], table.liked[:, [0, 2, 3]], rtol=1e-12)
     np.testing.assert_allclose(sums.squares, table.squares, rtol=1e-12)
     # Rows that count once are placed in the middle of a sixteenth of their bin.
-    width = np.abs(scores).max() * 2.0 ** -(table.grid.bits + 4)
+    width = float(np.abs(scores).max()) * 2.0 ** -(table.grid.bits + 4)
     for mine, theirs, mass in (
         (sums.every[:, 1], table.every[:, 1], sums.every),
         (sums.liked[:, 1], table.liked[:, 1], sums.liked),

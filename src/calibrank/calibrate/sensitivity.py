@@ -212,12 +212,13 @@ class _Groups:
         where: Floats,
         rate: float | None,
     ) -> Iterator[_Curve]:
-        chosen = self._fit(calibrator, settings[0][1])
-        for name, other in settings:
+        chosen: CalibrationMap | None = None
+        for place, (name, other) in enumerate(settings):
             evidence, squares = self.evidence(other)
+            varied = self._fit(calibrator, evidence)
+            chosen = varied if place == 0 else chosen
             mass = evidence.total / evidence.total.sum()
             mean = min(float(evidence.positive.sum() / evidence.total.sum()), 1.0) if rate is None else rate
-            varied = chosen if other == settings[0][1] else self._fit(calibrator, other)
             if chosen is None or varied is None:  # the fit's own shape, then, at this choice's level
                 own = _within(fitted.log_odds(self.scores))
                 level = shift_for(own, mass, min(mean, 1 - _SURE))
@@ -229,11 +230,11 @@ class _Groups:
             curve = _moved(fitted, chosen, varied, where) + shift
             yield _Curve(Choice(name, mean, top), curve, _most(evidence, squares))
 
-    def _fit(self, calibrator: Calibrator, setting: Setting) -> CalibrationMap | None:
+    def _fit(self, calibrator: Calibrator, evidence: Evidence) -> CalibrationMap | None:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FlatMapWarning)
-                return calibrator.fit(self.scores, self.evidence(setting)[0])
+                return calibrator.fit(self.scores, evidence)
         except CalibrankError:
             return None
 

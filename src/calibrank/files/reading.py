@@ -1,10 +1,11 @@
 """Reading tables of any size: which files, which columns, which rows are bad."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from glob import glob, has_magic
 from pathlib import Path
 from threading import Lock
@@ -42,6 +43,8 @@ ALIASES = {
 """Names by which common schemas call a column; the first one present is taken unless another is named."""
 
 Progress = Callable[[int], None]
+Piece = Callable[[], list["Batch"]]
+_Read = Callable[[], list[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +108,14 @@ class Table:
 
     def batches(self, columns: Sequence[str], progress: Progress | None = None) -> Iterator["Batch"]:
         """Row batches of the chosen columns, file by file in row order; `progress` hears bytes done."""
+        return read_ahead(self.pieces(columns, progress))
+
+    def pieces(self, columns: Sequence[str], progress: Progress | None = None) -> Iterator["Piece"]:
+        """As `batches`, in pieces that are read by who calls them: so threads can share the reading."""
         before = 0
         for file in self.files:
             _require_columns(file, columns)
-            first = 0
-            for batch in with_progress(file, record_batches(file, columns), progress):
-                yield Batch(file, first, batch, before + first)
-                first += batch.num_rows
-            before += first
+            before += yield from pieces_of(file, columns, progress, before)
 
 
 def _require_columns(file: Path, columns: Sequence[str]) -> None:
@@ -124,29 +127,56 @@ def _require_columns(file: Path, columns: Sequence[str]) -> None:
             )
 
 
-def with_progress(file: Path, batches: Iterator[pa.RecordBatch], progress: Progress | None) -> Iterator[pa.RecordBatch]:
-    """The same batches; `progress` hears of the file's bytes as its rows go by (CSV: when it ends)."""
-    size, done = file.stat().st_size, 0
-    rows = pq.read_metadata(file).num_rows if progress is not None and _format(file) == "parquet" else 0
-    for batch in batches:
-        yield batch
-        if progress is not None and rows:
-            share = size * batch.num_rows // rows
-            progress(share)
-            done += share
-    if progress is not None:
-        progress(size - done)
-
-
-def record_batches(file: Path, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-    """Row batches of one file, in order; the next ones are read while this one is used."""
+def pieces_of(
+    file: Path, columns: Sequence[str] | None, progress: Progress | None = None, before: int = 0
+) -> Generator["Piece", None, int]:
+    """One file's rows in pieces, in order; returns how many there are. `progress` hears of bytes as they are read."""
     # pyarrow.dataset would do, but takes longer to load than most tables take to read.
+    size = left = file.stat().st_size
+    first = 0
     with _readable(file):
-        pieces = _parquet(file, columns) if _format(file) == "parquet" else _csv(file)
-        for batch in pieces:
-            whole = _with_path(batch, file, columns)
-            if whole.num_rows:
-                yield whole if columns is None else whole.select(list(columns))
+        known, unread = _parquet(file, columns) if _format(file) == "parquet" else (0, _csv(file))
+        for rows, read in unread:
+            share = size * rows // known if known else 0  # a CSV's rows are known when it ends
+
+            def piece(first: int = first, share: int = share, read: _Read = read) -> list[Batch]:
+                with _readable(file):
+                    batches = _whole(file, columns, first, before, read())
+                if progress is not None:
+                    progress(share)
+                return batches
+
+            yield piece
+            first += rows
+            left -= share
+    if progress is not None:
+        progress(left)
+    return first
+
+
+def read_ahead(pieces: Iterator["Piece"]) -> Iterator["Batch"]:
+    """The pieces' batches in order; the next ones are read while this one is used."""
+    with ThreadPoolExecutor(_READERS) as pool:
+        coming = deque[Future[list[Batch]]]()
+        for piece in pieces:
+            coming.append(pool.submit(piece))
+            if len(coming) > _READERS:
+                yield from coming.popleft().result()
+        while coming:
+            yield from coming.popleft().result()
+
+
+def _whole(
+    file: Path, columns: Sequence[str] | None, first: int, before: int, batches: Iterable[pa.RecordBatch]
+) -> list["Batch"]:
+    """Batches with the columns that were asked for, those that the file's path names among them."""
+    whole = []
+    for batch in batches:
+        if batch.num_rows:
+            rows = _with_path(batch, file, columns)
+            whole.append(Batch(file, first, rows if columns is None else rows.select(list(columns)), before + first))
+            first += batch.num_rows
+    return whole
 
 
 def schema(file: Path) -> pa.Schema:
@@ -167,30 +197,37 @@ def inner_schema(file: Path) -> pa.Schema:
             return opened.schema
 
 
-def _parquet(file: Path, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-    with pq.ParquetFile(file) as opened:
-        groups = [opened.metadata.row_group(group).num_rows for group in range(opened.num_row_groups)]
-        inside = None if columns is None else [name for name in columns if name in opened.schema_arrow.names]
-        if max(groups, default=0) > _LARGEST_GROUP:
-            yield from opened.iter_batches(BATCH, columns=inside)
-            return
+def _parquet(file: Path, columns: Sequence[str] | None) -> tuple[int, Iterator[tuple[int, _Read]]]:
+    """How many rows there are, and what reads them: how many each, and how."""
+    metadata = pq.read_metadata(file)
+    groups = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+    inside = None if columns is None else [name for name in columns if name in metadata.schema.to_arrow_schema().names]
 
-    def read(group: int) -> pa.Table:
-        with pq.ParquetFile(file) as mine:  # one reader a thread
-            return mine.read_row_group(group, columns=inside, use_threads=False)
+    def opened() -> pq.ParquetFile:
+        return pq.ParquetFile(file, metadata=metadata)
 
-    with ThreadPoolExecutor(_READERS) as pool:
-        coming = deque(pool.submit(read, group) for group in range(min(_READERS + 1, len(groups))))
-        for following in range(len(coming), len(groups) + len(coming)):
-            table = coming.popleft().result()
-            if following < len(groups):
-                coming.append(pool.submit(read, following))
-            yield from table.combine_chunks().to_batches(BATCH)
+    def read(group: int) -> list[pa.RecordBatch]:
+        with opened() as mine:  # one reader a thread
+            rows = mine.read_row_group(group, columns=inside, use_threads=False)
+        return rows.combine_chunks().to_batches(BATCH)
+
+    def streamed() -> Iterator[pa.RecordBatch]:
+        with opened() as whole:
+            yield from whole.iter_batches(BATCH, columns=inside)
+
+    if max(groups, default=0) > _LARGEST_GROUP:
+        return metadata.num_rows, _read_already(streamed())
+    return metadata.num_rows, ((rows, partial(read, group)) for group, rows in enumerate(groups))
 
 
-def _csv(file: Path) -> Iterator[pa.RecordBatch]:
+def _csv(file: Path) -> Iterator[tuple[int, _Read]]:
     with _open_csv(file) as opened:
-        yield from opened
+        yield from _read_already(opened)
+
+
+def _read_already(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, _Read]]:
+    for batch in batches:
+        yield batch.num_rows, partial(list, [batch])
 
 
 def _open_csv(file: Path) -> pc.CSVStreamingReader:

@@ -1,18 +1,19 @@
 """From a table on disk to summaries, in one pass and in bounded memory."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import islice, pairwise
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from calibrank.arrays import Floats, add_up
+from calibrank.arrays import Floats
 from calibrank.calibrate import Positives, Setting
 from calibrank.errors import DataError, FitError
-from calibrank.files.reading import Batch, Progress, Rules, Table, arrow, indices_of
+from calibrank.files.reading import Batch, Piece, Progress, Rules, Table, arrow, indices_of
 from calibrank.propensity import Popularity
 from calibrank.summary import Summary, SummaryBuilder
 from calibrank.tables import homes_of
@@ -141,15 +142,16 @@ def _read(
 ) -> list["_Builder"]:
     lanes = [[_Builder(columns, keep=keep) for _ in range(parts)] for _ in range(thread_count())]
 
-    def add(lane: int, batch: Batch) -> None:
-        rows = _good_rows(batch, columns, rules)
-        homes = None if parts == 1 else buckets_of(rows, batch.before, parts)
-        for part, builder in enumerate(lanes[lane]):
-            share = rows if homes is None else rows.take(homes == part)
-            if len(share.scores):
-                builder.add(share)
+    def add(lane: int, piece: Piece) -> None:
+        for batch in piece():
+            rows = _good_rows(batch, columns, rules)
+            homes = None if parts == 1 else buckets_of(rows, batch.before, parts)
+            for part, builder in enumerate(lanes[lane]):
+                share = rows if homes is None else rows.take(homes == part)
+                if len(share.scores):
+                    builder.add(share)
 
-    in_lanes(add, table.batches(columns.read, progress), len(lanes))
+    in_lanes(add, table.pieces(columns.read, progress), len(lanes))
     builders = [reduce(_Builder.merge, same) for same in zip(*lanes, strict=True)]
     seen = sum(builder.rows for builder in builders)
     if not seen:
@@ -162,9 +164,10 @@ def _read(
             "Add pairs without an interaction (negatives)."
         )
     guessed = columns.item is not None and columns.propensity is None and columns.loss != "naive"
-    exposure = _exposure(builders) if guessed else None
+    if guessed:
+        _guess(builders)
     for builder in builders:
-        builder.finish(exposure)
+        builder.finish()
     return builders
 
 
@@ -176,7 +179,7 @@ def buckets_of(rows: Rows, first: int, buckets: int) -> npt.NDArray[np.intp]:
     return homes_of(encoded.dictionary.to_pylist(), buckets)[indices_of(encoded)]
 
 
-_KEPT = 400_000  # positives whose evidence is known already: more of them would tell the same
+_KEPT = 400_000  # positives whose propensities are varied: more of them would tell the same
 
 
 class _Builder:
@@ -211,8 +214,7 @@ class _Builder:
 
     def merge(self, other: "_Builder") -> "_Builder":
         """With all that another builder of the same table has seen."""
-        if not other.builder.empty:
-            self.builder.merge(other.builder.summary())
+        self.builder.merge(other.builder)
         self.waiting += other.waiting
         self.rows += other.rows
         self.only_positives = self.only_positives and other.only_positives
@@ -220,6 +222,8 @@ class _Builder:
 
     def _wait(self, liked: Rows) -> None:
         """Keep positives for later: all where their evidence is still to come, some where it only may be varied."""
+        if not len(liked.scores):
+            return
         weights = np.ones(len(liked.scores)) if liked.weights is None else liked.weights
         items = None if liked.items is None or liked.propensity is not None else _wide(liked.items)
         self.waiting.append(Rows(liked.scores, liked.labels, liked.propensity, weights, items, None))
@@ -227,23 +231,29 @@ class _Builder:
             rows = Rows.joined(self.waiting).take(np.arange(0, sum(len(part.scores) for part in self.waiting), 2))
             self.waiting = [replace(rows, weights=2 * cast("Floats", rows.weights))]
 
-    def finish(self, exposure: dict[object, float] | None) -> None:
-        """With every item's exposure known, weigh the positives that waited for it."""
-        if not any(len(rows.scores) for rows in self.waiting):
-            return
-        rows = Rows.joined(self.waiting)
-        each = rows.propensity
-        if exposure is not None:
-            encoded = pa.chunked_array([part.items for part in self.waiting]).combine_chunks().dictionary_encode()
-            each = np.array([exposure[item] for item in encoded.dictionary.to_pylist()])[indices_of(encoded)]
-            heard = np.flatnonzero(cast("Floats", rows.weights))
-            if len(heard) < len(each):
-                rows, each = rows.take(heard), each[heard]
-            counted = naive(np.zeros_like(each), weights=rows.weights)
+    def guess(self, exposures: Iterable[Floats]) -> None:
+        """With the exposure of each positive that waited for it known, weigh them."""
+        parts = []
+        for rows, each in zip(self.waiting, exposures, strict=True):
+            known, heard = replace(rows, propensity=each, items=None), np.flatnonzero(cast("Floats", rows.weights))
             if len(heard):
-                self.builder.correct(rows.scores, self._evidence(rows, POPULARITY.of_exposure(each)), counted)
-        if self.keep and each is not None and rows.weights is not None:
-            self.positives = Positives(rows.scores, each, rows.weights)
+                parts.append(known if len(heard) == len(each) else known.take(heard))
+        self.waiting = parts
+        self.builder.correct(map(self._corrected, parts))
+
+    def _corrected(self, rows: Rows) -> tuple[Floats, Evidence, Evidence]:
+        evidence = self._evidence(rows, POPULARITY.of_exposure(cast("Floats", rows.propensity)))
+        return rows.scores, evidence, naive(np.zeros(len(rows.scores)), weights=rows.weights)
+
+    def finish(self) -> None:
+        """With all propensities known, keep the positives whose propensities may be varied."""
+        if self.keep and self.waiting:
+            before = np.cumsum([0, *(len(part.scores) for part in self.waiting)])
+            step = -(-int(before[-1]) // _KEPT)
+            every = [np.arange(-start % step, stop - start, step) for start, stop in pairwise(before)]
+            rows = Rows.joined([part.take(some) for part, some in zip(self.waiting, every, strict=True)])
+            if rows.propensity is not None and rows.weights is not None:
+                self.positives = Positives(rows.scores, rows.propensity, step * rows.weights)
 
     def summary(self) -> Summary:
         return self.builder.summary()
@@ -262,15 +272,20 @@ def setting_for(columns: Columns) -> tuple[Setting, bool]:
     return (Setting(power=1, clip=0) if given else Setting(POPULARITY.power, POPULARITY.clip)), given
 
 
-def _exposure(builders: list[_Builder]) -> dict[object, float]:
-    """Each item's share of the highest number of positives, in the whole table."""
-    waiting = [rows for builder in builders for rows in builder.waiting if rows.items is not None]
-    encoded = pa.chunked_array([rows.items for rows in waiting]).combine_chunks().dictionary_encode()
-    weights = np.concatenate([rows.weights for rows in waiting if rows.weights is not None])
-    if not weights.any():
+def _guess(builders: list[_Builder]) -> None:
+    """Tell each builder its positives' exposure: how often the item is liked in the whole table, at most 1."""
+    waiting = [rows for builder in builders for rows in builder.waiting]
+    encoded = pa.chunked_array([rows.items for rows in waiting]).dictionary_encode()  # one dictionary for all
+    numbers = [indices_of(chunk) for chunk in encoded.chunks]
+    counts = np.zeros(max((int(each.max()) + 1 for each in numbers), default=0))
+    for each, rows in zip(numbers, waiting, strict=True):
+        np.add.at(counts, each, cast("Floats", rows.weights))
+    if not counts.any():
         raise DataError("labels must hold a positive that weighs something to tell popularity, got none.")
-    counts = add_up(indices_of(encoded), weights)
-    return dict(zip(encoded.dictionary.to_pylist(), (counts / counts.max()).tolist(), strict=True))
+    share = counts / counts.max()
+    exposures = (share[each] for each in numbers)
+    for builder in builders:
+        builder.guess(islice(exposures, len(builder.waiting)))
 
 
 def _wide(ids: pa.Array) -> pa.Array:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -23,8 +23,8 @@ from calibrank.files.reading import (
     arrow,
     inner_schema,
     names_of,
-    record_batches,
-    with_progress,
+    pieces_of,
+    read_ahead,
 )
 from calibrank.maps import CalibrationMap
 from calibrank.scorers import SavedModel
@@ -116,7 +116,7 @@ def add_column(filler: Filler, table: Table, out: Path, to: str, progress: Progr
             if progress is not None:
                 progress(source.stat().st_size)
         else:
-            batches = with_progress(source, record_batches(source, None), progress)
+            batches = read_ahead(pieces_of(source, None, progress))
             rows += _fill_file(filler, source, batches, target, to, stamp)
     return rows, done
 
@@ -132,9 +132,7 @@ def _targets(table: Table, out: Path) -> list[tuple[Path, Path]]:
     return pairs
 
 
-def _fill_file(
-    filler: Filler, source: Path, batches: Iterator[pa.RecordBatch], target: Path, to: str, stamp: bytes
-) -> int:
+def _fill_file(filler: Filler, source: Path, batches: Iterator[Batch], target: Path, to: str, stamp: bytes) -> int:
     shape = inner_schema(source)
     for name in filler.needs():
         if name not in shape.names:
@@ -142,14 +140,14 @@ def _fill_file(
     if to in shape.names:
         raise DataError(f"{source} must not have a column {to} already. Name another with --to.")
     wider = shape.append(pa.field(to, filler.kind(shape))).with_metadata({**(shape.metadata or {}), _STAMP: stamp})
-    read, written = 0, 0
+    written = 0
     with _writer(target, wider) as write:
-        for rows in batches:
-            good = filler.rows(Batch(source, read, rows))
-            chosen = rows if good is None else rows.take(arrow(np.flatnonzero(good)))
-            values = filler.values(Batch(source, read, chosen))
-            write(pa.RecordBatch.from_arrays([*chosen.columns, arrow(values)], schema=wider))
-            read, written = read + rows.num_rows, written + chosen.num_rows
+        for batch in batches:
+            good = filler.rows(batch)
+            chosen = batch if good is None else replace(batch, rows=batch.rows.take(arrow(np.flatnonzero(good))))
+            values = filler.values(chosen)
+            write(pa.RecordBatch.from_arrays([*chosen.rows.columns, arrow(values)], schema=wider))
+            written += chosen.rows.num_rows
     return written
 
 
