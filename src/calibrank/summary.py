@@ -5,7 +5,6 @@ therefore exact; beyond that, scores sharing the leading bits of a `Grid` are po
 """
 
 import io
-import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from calibrank.arrays import Floats, Numbers, on_gpu, score_column
+from calibrank.arrays import Floats, Numbers, on_gpu, score_column, starts_of
 from calibrank.documents import write_whole
 from calibrank.errors import DataError
 from calibrank.grid import CAPACITY, DOUBLE, Grid, Keys
@@ -103,8 +102,9 @@ class Summary:
     def pour(self, table: Table) -> None:
         """Add all that is here to a table whose grid is at least as coarse."""
         inner = self.scores if self.grid is None else self.grid.inner_edges(self.keys)
-        bins, homes = np.unique(table.grid.keys(inner) - table.first, return_inverse=True)
-        table.add(self.masses.gather(homes, len(bins)), bins)
+        bins = table.grid.keys(inner) - table.first
+        starts = starts_of(bins)
+        table.add(self.masses.gather(np.cumsum(starts) - 1, int(starts.sum())), bins[starts])
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write a checkpoint, whole or not at all: arrays only (NumPy's npz), read back by `Summary.load`."""
@@ -125,13 +125,15 @@ class Summary:
         >>> Summary.load(path) + Summary.of([0.7], [1])
         Summary(3 rows in 3 bins over [0.1, 0.7], positive=2, total=3, kind='naive')
         """
+        from zipfile import BadZipFile  # noqa: PLC0415  (slow to load, and seldom needed)
+
         if not Path(path).is_file():
             raise DataError(f"{path} must be a summary that calibrank saved, got no such file.")
         content = io.BytesIO(Path(path).read_bytes())
         try:
             with np.load(content, allow_pickle=False) as file:
                 return cls._read(file)
-        except (ValueError, TypeError, KeyError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        except (ValueError, TypeError, KeyError, OSError, EOFError, BadZipFile, zlib.error) as error:
             raise DataError(f"{path} must be a summary that calibrank saved: {error}. Make it again.") from None
 
     @classmethod
@@ -309,7 +311,8 @@ def _distinct_at_most(scores: Floats, limit: int) -> bool:
     """Whether few enough scores differ; continuous scores are told apart by a first look at some of them."""
     if len(scores) <= limit:
         return True
-    seen = np.unique(scores[: limit + limit // 8])
+    some = np.sort(scores[: limit + limit // 8])
+    seen = some[starts_of(some)]
     for rows in _blocks(len(scores)):
         if len(seen) > limit:
             return False

@@ -13,7 +13,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from calibrank.arrays import Floats, Numbers, add_up, column, is_binary, is_probability, require, score_column
+from calibrank.arrays import (
+    Floats,
+    Numbers,
+    add_up,
+    column,
+    is_binary,
+    is_probability,
+    require,
+    score_column,
+    starts_of,
+)
 from calibrank.calibrate.calibrator import Calibrator
 from calibrank.calibrate.level import shift_for, top_tenth
 from calibrank.errors import CalibrankError, DataError, FlatMapWarning
@@ -23,7 +33,7 @@ from calibrank.summary import Summary
 from calibrank.weighting import Evidence, ips, is_usable
 
 _GROUPS = 2_000  # of scores: enough for a band
-_POSITIVES = 200_000  # varied at most, evenly chosen
+_POSITIVES = 100_000  # varied at most, evenly chosen
 _BANDS = 20  # in which the highest preference is looked for
 _DOUBT = 2.81  # standard errors that one of 20 bands exceeds once in twenty times
 _LEAST = 1e-3  # the smallest scale of propensities thought of
@@ -131,7 +141,8 @@ def with_sensitivity(
         return fitted  # labels have closed the band; and what learns nothing has none
     rate = fitted.record.base_rate
     groups = _Groups.of(summary, positives.some(), setting, weigh)
-    where = np.unique(np.interp(_SHARES, _shares(groups.total), groups.scores))
+    where = np.interp(_SHARES, _shares(groups.total), groups.scores)
+    where = where[starts_of(where)]
     if len(where) < 2:
         return fitted
     others = tuple(setting.others(scale_known=scale_known))
@@ -183,7 +194,8 @@ class _Groups:
     def of(cls, summary: Summary, positives: Positives, setting: Setting, weigh: Weigh) -> "_Groups":
         total = summary.total.sum()
         group = np.minimum((np.cumsum(summary.total) - summary.total) * _GROUPS // total, _GROUPS - 1)
-        _, first, group = np.unique(group, return_index=True, return_inverse=True)
+        first = starts_of(group)
+        group = np.cumsum(first) - 1
         masses = add_up(group, summary.total)
         scores = add_up(group, summary.total * summary.scores) / masses
         homes = np.maximum(np.searchsorted(summary.scores[first], positives.scores, side="right") - 1, 0)

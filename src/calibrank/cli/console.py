@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from calibrank import maps
 from calibrank.calibrate import EVERY, Calibrator
@@ -140,10 +139,21 @@ def require_output(out: Path, *inputs: str | Path | None) -> None:
 
 
 @contextmanager
-def reading(table: Table, what: str) -> Iterator[OnProgress]:
+def reading(table: Table, what: str) -> Iterator[OnProgress | None]:
     """A progress bar over the bytes of a table's files; nothing where nobody watches."""
+    if not log.is_terminal:
+        yield None
+        return
+    from rich.progress import (  # noqa: PLC0415  (slow to load)
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=log, transient=True, disable=not log.is_terminal) as progress:
+    with Progress(*columns, console=log, transient=True) as progress:
         task = progress.add_task(what, total=table.size)
         yield lambda done: progress.advance(task, done)
 

@@ -261,6 +261,12 @@ def arrow(values: npt.NDArray[Any]) -> pa.Array:
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
 
 
+def _numbers_in(column: pa.Array) -> npt.NDArray[Any]:
+    """As to_numpy would do, but without loading pandas, which takes longer than most tables."""
+    values: npt.NDArray[Any] = np.frombuffer(column.buffers()[1], dtype=column.type.to_pandas_dtype())
+    return values[column.offset : column.offset + len(column)]
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Some rows of a file, from row `first` on."""
@@ -280,9 +286,7 @@ class Batch:
             raise DataError(f"{self.file}, column {name} must hold numbers, got {column.type}.")
         if column.null_count or pa.types.is_float16(column.type):
             column = column.cast(pa.float64()).fill_null(np.nan)
-        # As to_numpy would do, but without loading pandas, which takes longer than most tables.
-        values: npt.NDArray[Any] = np.frombuffer(column.buffers()[1], dtype=column.type.to_pandas_dtype())
-        return values[column.offset : column.offset + len(column)]
+        return _numbers_in(column)
 
     def ids(self, name: str) -> pa.Array:
         """A column of ids."""
@@ -290,11 +294,16 @@ class Batch:
         return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
+def take(ids: pa.Array, rows: npt.NDArray[np.integer[Any]]) -> pa.Array:
+    """Some of the ids; of plain numbers without pyarrow.compute, which takes long to load."""
+    plain = pa.types.is_integer(ids.type) and not ids.null_count
+    return arrow(_numbers_in(ids)[rows]) if plain else ids.take(arrow(rows))
+
+
 def names_of(column: pa.Array) -> Ids:
     """A column of ids as numbers or texts, without loading pandas."""
     if pa.types.is_integer(column.type):
-        values: Ids = np.frombuffer(column.buffers()[1], dtype=column.type.to_pandas_dtype())
-        return values[column.offset : column.offset + len(column)]
+        return _numbers_in(column)
     encoded = column.dictionary_encode()
     return np.array([str(name) for name in encoded.dictionary.to_pylist()], dtype=np.str_)[indices_of(encoded)]
 

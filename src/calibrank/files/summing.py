@@ -13,7 +13,7 @@ import pyarrow as pa
 from calibrank.arrays import Floats
 from calibrank.calibrate import Positives, Setting
 from calibrank.errors import DataError, FitError
-from calibrank.files.reading import Batch, Piece, Progress, Rules, Table, arrow, indices_of
+from calibrank.files.reading import Batch, Piece, Progress, Rules, Table, arrow, indices_of, names_of, take
 from calibrank.propensity import Popularity
 from calibrank.summary import Summary, SummaryBuilder
 from calibrank.tables import homes_of
@@ -85,9 +85,9 @@ class Rows:
             self.labels[chosen],
             None if self.propensity is None else self.propensity[chosen],
             None if self.weights is None else self.weights[chosen],
-            None if self.items is None else self.items.take(arrow(chosen)),
-            None if self.users is None else self.users.take(arrow(chosen)),
-            tuple(column.take(arrow(chosen)) for column in self.others),
+            None if self.items is None else take(self.items, chosen),
+            None if self.users is None else take(self.users, chosen),
+            tuple(take(column, chosen) for column in self.others),
         )
 
     @classmethod
@@ -182,6 +182,10 @@ def buckets_of(rows: Rows, first: int, buckets: int) -> npt.NDArray[np.intp]:
 _KEPT = 400_000  # positives whose propensities are varied: more of them would tell the same
 
 
+_FEW = 2**16  # rows that are not worth a piece of their own
+_NEAR = 10_000_000  # ids that lie within so many are numbers already; to number others takes long to load
+
+
 class _Builder:
     """A summary being built; positives wait where their propensity needs the whole table's popularity."""
 
@@ -226,7 +230,11 @@ class _Builder:
             return
         weights = np.ones(len(liked.scores)) if liked.weights is None else liked.weights
         items = None if liked.items is None or liked.propensity is not None else _wide(liked.items)
-        self.waiting.append(Rows(liked.scores, liked.labels, liked.propensity, weights, items, None))
+        new = Rows(liked.scores, liked.labels, liked.propensity, weights, items, None)
+        if self.waiting and items is not None and len(self.waiting[-1].scores) < _FEW:
+            last = self.waiting.pop()
+            new = replace(Rows.joined([last, new]), items=pa.concat_arrays([last.items, items]))
+        self.waiting.append(new)
         if liked.propensity is not None and sum(len(part.scores) for part in self.waiting) > _KEPT // thread_count():
             rows = Rows.joined(self.waiting).take(np.arange(0, sum(len(part.scores) for part in self.waiting), 2))
             self.waiting = [replace(rows, weights=2 * cast("Floats", rows.weights))]
@@ -275,8 +283,7 @@ def setting_for(columns: Columns) -> tuple[Setting, bool]:
 def _guess(builders: list[_Builder]) -> None:
     """Tell each builder its positives' exposure: how often the item is liked in the whole table, at most 1."""
     waiting = [rows for builder in builders for rows in builder.waiting]
-    encoded = pa.chunked_array([rows.items for rows in waiting]).dictionary_encode()  # one dictionary for all
-    numbers = [indices_of(chunk) for chunk in encoded.chunks]
+    numbers = _numbered([rows.items for rows in waiting])
     counts = np.zeros(max((int(each.max()) + 1 for each in numbers), default=0))
     for each, rows in zip(numbers, waiting, strict=True):
         np.add.at(counts, each, cast("Floats", rows.weights))
@@ -288,10 +295,21 @@ def _guess(builders: list[_Builder]) -> None:
         builder.guess(islice(exposures, len(builder.waiting)))
 
 
+def _numbered(columns: list[pa.Array]) -> list[npt.NDArray[np.integer[Any]]]:
+    """A number from 0 on for each id, the same in all columns."""
+    if all(pa.types.is_integer(ids.type) for ids in columns):
+        plain = [names_of(ids) for ids in columns]
+        low, high = min(int(ids.min()) for ids in plain), max(int(ids.max()) for ids in plain)
+        if high - low < _NEAR:
+            return [ids - low for ids in plain]
+    encoded = pa.chunked_array(columns).dictionary_encode()  # one dictionary for all
+    return [indices_of(chunk) for chunk in encoded.chunks]
+
+
 def _wide(ids: pa.Array) -> pa.Array:
     """Ids in the one type that files of a table may write in several ways, and that holds any amount of text."""
     if pa.types.is_integer(ids.type):
-        return ids.cast(pa.int64())
+        return arrow(names_of(ids).astype(np.int64))
     return ids.cast(pa.large_string()) if pa.types.is_string(ids.type) else ids
 
 
