@@ -209,8 +209,12 @@ class SummaryBuilder:
 
     def update(self, scores: Numbers, labels: Labels) -> None:
         """Add a batch; batches of 100,000 rows or more are handled at full speed. One without weight adds nothing."""
-        if isinstance(labels, Evidence) and len(labels) and not labels.total.any():
+        if isinstance(labels, Evidence) and len(labels) and not (counts_once(labels.total) or labels.total.any()):
             return
+        if self._many is None and self._few is None and not on_gpu(scores):
+            rows, evidence, low, high = _heard(scores, labels)
+            if not _distinct_at_most(rows, CAPACITY):
+                self._many = _Bins(low, high, evidence.kind)
         if self._many is not None:
             self._many.add(*_heard(scores, labels))
             return
@@ -219,7 +223,7 @@ class SummaryBuilder:
         if merged.exact:
             self._few = merged
         else:
-            self._many = _Bins(merged)
+            self._many = _Bins.of(merged)
 
     @property
     def empty(self) -> bool:
@@ -234,7 +238,7 @@ class SummaryBuilder:
         if self._many is not None and theirs is not None and self._many.takes(theirs):
             return
         merged = other.summary() if self.empty else self.summary() + other.summary()
-        self._few, self._many = (merged, None) if merged.exact else (None, _Bins(merged))
+        self._few, self._many = (merged, None) if merged.exact else (None, _Bins.of(merged))
 
     def correct(self, parts: Iterable[tuple[Floats, Evidence, Evidence]]) -> None:
         """Replace the evidence of rows once it is known better: scores, the new evidence, and as what they counted."""
@@ -256,21 +260,26 @@ class SummaryBuilder:
 class _Bins:
     """A table of bins that grows with the range of scores it has seen."""
 
-    def __init__(self, summary: Summary) -> None:
-        self.low, self.high, self.rows, self.kind = summary.low, summary.high, summary.rows, summary.kind
-        self._pour(summary)
+    def __init__(self, low: float, high: float, kind: str, bits: int = DOUBLE.mantissa) -> None:
+        self.low, self.high, self.rows, self.kind = low, high, 0, kind
+        self.reach = Grid.spanning(low, high).around(low, high)  # with room for what may come
+        self.table = Table.spanning(*self.reach, bits=bits)
 
-    def _pour(self, summary: Summary) -> None:
-        """Start a table with what a summary holds, and room for what may come."""
-        self.reach = Grid.spanning(self.low, self.high).around(self.low, self.high)
-        self.table = Table.spanning(*self.reach, bits=summary.bits)
-        summary.pour(self.table)
+    @classmethod
+    def of(cls, summary: Summary) -> Self:
+        """Bins that hold what a summary holds."""
+        bins = cls(summary.low, summary.high, summary.kind, summary.bits)
+        bins.rows = summary.rows
+        summary.pour(bins.table)
+        return bins
 
     def add(self, scores: Floats, evidence: Evidence, low: float, high: float) -> None:
-        before = self.summary() if low < self.reach[0] or high > self.reach[1] else None
+        if low < self.reach[0] or high > self.reach[1]:
+            before = self.summary()
+            wider = _Bins(min(low, self.low), max(high, self.high), self.kind, before.bits)
+            before.pour(wider.table)
+            self.reach, self.table = wider.reach, wider.table
         self.low, self.high = min(low, self.low), max(high, self.high)
-        if before is not None:
-            self._pour(before)
         self.rows += len(scores)
         self.kind = self.kind if self.kind == evidence.kind else "mixed"
         self.table.pool(scores, evidence)

@@ -41,7 +41,7 @@ def in_lanes(function: Callable[[int, Result], None], work: Iterable[Result], la
         pools = [stack.enter_context(ThreadPoolExecutor(1)) for _ in range(lanes)]
         running = deque[Future[None]]()
         for number, piece in enumerate(work):
-            if len(running) == 2 * lanes:
+            if len(running) == 6 * lanes:
                 running.popleft().result()
             running.append(pools[number % lanes].submit(function, number % lanes, piece))
         for one in running:
