@@ -33,7 +33,7 @@ from calibrank.summary import Summary
 from calibrank.weighting import Evidence, ips, is_usable
 
 _GROUPS = 2_000  # of scores: enough for a band
-_POSITIVES = 100_000  # varied at most, evenly chosen
+_POSITIVES = 50_000  # varied at most, evenly chosen
 _BANDS = 20  # in which the highest preference is looked for
 _DOUBT = 2.81  # standard errors that one of 20 bands exceeds once in twenty times
 _LEAST = 1e-3  # the smallest scale of propensities thought of

@@ -182,7 +182,7 @@ def buckets_of(rows: Rows, first: int, buckets: int) -> npt.NDArray[np.intp]:
 _KEPT = 400_000  # positives whose propensities are varied: more of them would tell the same
 
 
-_FEW = 2**16  # rows that are not worth a piece of their own
+_FEW = 2**16  # rows that are not worth a part of their own
 _NEAR = 10_000_000  # ids that lie within so many are numbers already; to number others takes long to load
 
 
@@ -230,24 +230,17 @@ class _Builder:
             return
         weights = np.ones(len(liked.scores)) if liked.weights is None else liked.weights
         items = None if liked.items is None or liked.propensity is not None else _wide(liked.items)
-        new = Rows(liked.scores, liked.labels, liked.propensity, weights, items, None)
-        if self.waiting and items is not None and len(self.waiting[-1].scores) < _FEW:
-            last = self.waiting.pop()
-            new = replace(Rows.joined([last, new]), items=pa.concat_arrays([last.items, items]))
-        self.waiting.append(new)
+        self.waiting.append(Rows(liked.scores, liked.labels, liked.propensity, weights, items, None))
         if liked.propensity is not None and sum(len(part.scores) for part in self.waiting) > _KEPT // thread_count():
             rows = Rows.joined(self.waiting).take(np.arange(0, sum(len(part.scores) for part in self.waiting), 2))
             self.waiting = [replace(rows, weights=2 * cast("Floats", rows.weights))]
 
     def guess(self, exposures: Iterable[Floats]) -> None:
         """With the exposure of each positive that waited for it known, weigh them."""
-        parts = []
-        for rows, each in zip(self.waiting, exposures, strict=True):
-            known, heard = replace(rows, propensity=each, items=None), np.flatnonzero(cast("Floats", rows.weights))
-            if len(heard):
-                parts.append(known if len(heard) == len(each) else known.take(heard))
-        self.waiting = parts
-        self.builder.correct(map(self._corrected, parts))
+        known = (replace(rows, propensity=each) for rows, each in zip(self.waiting, exposures, strict=True))
+        heard = (rows.take(cast("Floats", rows.weights) > 0) for rows in _bunched(known))
+        self.waiting = [rows for rows in heard if len(rows.scores)]
+        self.builder.correct(map(self._corrected, self.waiting))
 
     def _corrected(self, rows: Rows) -> tuple[Floats, Evidence, Evidence]:
         evidence = self._evidence(rows, POPULARITY.of_exposure(cast("Floats", rows.propensity)))
@@ -293,6 +286,18 @@ def _guess(builders: list[_Builder]) -> None:
     exposures = (share[each] for each in numbers)
     for builder in builders:
         builder.guess(islice(exposures, len(builder.waiting)))
+
+
+def _bunched(parts: Iterable[Rows]) -> Iterator[Rows]:
+    """The same rows in fewer parts, where they are small; ids stay behind."""
+    bunch: list[Rows] = []
+    for part in parts:
+        bunch.append(part)
+        if sum(len(each.scores) for each in bunch) >= _FEW:
+            yield Rows.joined(bunch)
+            bunch = []
+    if bunch:
+        yield Rows.joined(bunch)
 
 
 def _numbered(columns: list[pa.Array]) -> list[npt.NDArray[np.integer[Any]]]:
