@@ -153,7 +153,9 @@ def require_scores(scores: Floats) -> tuple[float, float]:
     if len(scores.reshape(-1)) == 0:
         return 0.0, 0.0
     low, high = map(float, cast("Any", scores).aminmax() if on_gpu(scores) else (scores.min(), scores.max()))
-    if low >= -LARGEST_SCORE and high <= LARGEST_SCORE:
+    # The nearest float32 to the bound is a little above it.
+    largest = float(np.float32(LARGEST_SCORE)) if str(scores.dtype).endswith("float32") else LARGEST_SCORE
+    if low >= -largest and high <= largest:
         return low, high
     require(lambda block: abs(block) <= LARGEST_SCORE, "scores", SCORE_RULE, scores, SCORE_REMEDY)
     raise AssertionError("a score outside the bounds was not found")

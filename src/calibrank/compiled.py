@@ -1,6 +1,7 @@
 """The loops of `loops.c`, built with the package where there is a C compiler; everything works without, slower."""
 
 import ctypes
+import zlib
 from ctypes import POINTER, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_void_p
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -14,7 +15,7 @@ from calibrank.grid import SINGLE, Grid
 LIBRARY = Path(__file__).with_name("libcalibrank.so")
 """Where the build puts it, under one name on every system."""
 
-_LOOPS = 1  # as `calibrank_loops` says in loops.c
+SOURCE = Path(__file__).with_name("loops.c")
 _TYPES = {np.dtype(np.int8): 1, np.dtype(np.bool_): 1, np.dtype(np.float32): 2, np.dtype(np.float64): 3}
 _Doubles: TypeAlias = npt.NDArray[np.float64]
 _FLOATS = POINTER(c_float)
@@ -22,10 +23,10 @@ _DOUBLES = POINTER(c_double)
 
 
 def _loaded() -> ctypes.CDLL | None:
-    """The library, if it was built, from the very loops that this file knows."""
+    """The library, if it was built from the very source that lies beside it."""
     try:
         library = ctypes.CDLL(str(LIBRARY))
-        if library.calibrank_loops() != _LOOPS:
+        if library.calibrank_loops() != zlib.crc32(SOURCE.read_bytes()) & 0x7FFFFFFF:
             return None
     except (OSError, AttributeError):
         return None

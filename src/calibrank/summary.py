@@ -211,13 +211,15 @@ class SummaryBuilder:
         """Add a batch; batches of 100,000 rows or more are handled at full speed. One without weight adds nothing."""
         if isinstance(labels, Evidence) and len(labels) and not (counts_once(labels.total) or labels.total.any()):
             return
-        if self._many is None and self._few is None and not on_gpu(scores):
-            rows, evidence, low, high = _heard(scores, labels)
-            if not _distinct_at_most(rows, CAPACITY):
-                self._many = _Bins(low, high, evidence.kind)
         if self._many is not None:
             self._many.add(*_heard(scores, labels))
             return
+        if self._few is None and not on_gpu(scores):
+            heard = _heard(scores, labels)
+            if not _distinct_at_most(heard[0], CAPACITY):
+                self._many = _Bins(heard[2], heard[3], heard[1].kind)
+                self._many.add(*heard)
+                return
         batch = Summary.of(scores, labels)
         merged = batch if self._few is None else self._few + batch
         if merged.exact:
@@ -230,14 +232,16 @@ class SummaryBuilder:
         """Whether nothing with any weight has come yet."""
         return self._few is None and self._many is None
 
-    def merge(self, other: "SummaryBuilder") -> None:
-        """Add what another builder has summed up."""
-        if other.empty:
-            return
-        theirs = other._many  # noqa: SLF001  (one of us)
-        if self._many is not None and theirs is not None and self._many.takes(theirs):
-            return
-        merged = other.summary() if self.empty else self.summary() + other.summary()
+    def merge(self, other: "Summary | SummaryBuilder") -> None:
+        """Add what another builder, day or machine has summed up."""
+        if isinstance(other, SummaryBuilder):
+            if other.empty:
+                return
+            theirs = other._many  # noqa: SLF001  (one of us)
+            if self._many is not None and theirs is not None and self._many.takes(theirs):
+                return
+            other = other.summary()
+        merged = other if self.empty else self.summary() + other
         self._few, self._many = (merged, None) if merged.exact else (None, _Bins.of(merged))
 
     def correct(self, parts: Iterable[tuple[Floats, Evidence, Evidence]]) -> None:

@@ -40,12 +40,17 @@ def in_lanes(function: Callable[[int, Result], None], work: Iterable[Result], la
     with ExitStack() as stack:
         pools = [stack.enter_context(ThreadPoolExecutor(1)) for _ in range(lanes)]
         running = deque[Future[None]]()
-        for number, piece in enumerate(work):
-            if len(running) == 6 * lanes:
-                running.popleft().result()
-            running.append(pools[number % lanes].submit(function, number % lanes, piece))
-        for one in running:
-            one.result()
+        try:
+            for number, piece in enumerate(work):
+                if len(running) == 6 * lanes:
+                    running.popleft().result()
+                running.append(pools[number % lanes].submit(function, number % lanes, piece))
+            for one in running:
+                one.result()
+        except BaseException:
+            for pool in pools:
+                pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def in_threads(function: Callable[[slice], Result], parts: Iterable[slice]) -> list[Result]:

@@ -160,11 +160,28 @@ def test_nothing_is_written_beyond_a_table() -> None:
     assert not table.every.any()
 
 
-def test_a_library_that_is_older_than_its_python_is_not_used(monkeypatch) -> None:
-    monkeypatch.setattr(compiled, "_LOOPS", -1)
-    assert compiled._loaded() is None
-    monkeypatch.setattr(compiled, "LIBRARY", Path(__file__))
-    assert compiled._loaded() is None
+@in_c
+def test_a_library_that_is_not_of_its_source_is_not_used(monkeypatch, tmp_path) -> None:
+    assert compiled._loaded() is not None
+    for name, other in (("SOURCE", tmp_path / "loops.c"), ("LIBRARY", Path(__file__)), ("LIBRARY", tmp_path / "none")):
+        (tmp_path / "loops.c").write_text("newer")
+        with monkeypatch.context() as patch:
+            patch.setattr(compiled, name, other)
+            assert compiled._loaded() is None
+
+
+@pytest.mark.parametrize("kind", ["normal", "float32", "few"])
+def test_builders_merge_with_builders_and_with_checkpoints(kind: str) -> None:
+    array = rows(300_000, 3, kind)
+    labels = (np.random.default_rng(4).random(len(array)) < 0.2).astype(float)
+    parts = [slice(0, 100_000), slice(100_000, 150_000), slice(150_000, None)]
+    builders = [cr.SummaryBuilder() for _ in parts]
+    for builder, part in zip(builders, parts, strict=True):
+        builder.update(array[part], labels[part])
+    builders[0].merge(builders[1])
+    builders[0].merge(cr.SummaryBuilder())
+    builders[0].merge(builders[2].summary())
+    same(builders[0].summary(), cr.Summary.of(array, labels))
 
 
 @in_c

@@ -18,6 +18,8 @@ NAN = float("nan")
 BAD_TABLES = [
     ([0.1, NAN, 0.2, 0.9], LABELS, r"scores must be finite and within \+-1e30, got nan at row 1\. Drop padded"),
     ([0.1, 0.4, np.inf, 0.9], LABELS, "got inf at row 2"),
+    ([0.1, 0.4, np.nextafter(1e30, 2e30), 0.9], LABELS, r"got 1\.0+2e\+30 at row 2"),
+    (np.array([0.1, 0.4, 1.1e30, 0.9], dtype=np.float32), LABELS, r"got 1\.1\d*e\+30 at row 2"),
     ([0.1, 0.4, -np.inf, -np.inf], LABELS, r"got -inf at row 2 \(2 such rows\)"),
     (np.array([-3.4e38, 0.4, 0.2, 0.9], dtype=np.float32), LABELS, r"got -3\.\d+e\+38 at row 0"),
     (np.ones((2, 2)), LABELS, r"scores must have one dimension, got shape \(2, 2\)"),
@@ -270,3 +272,8 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         write_whole(path, "new")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_largest_float32_score_is_a_score() -> None:
+    summary = cr.Summary.of(np.array([0.1, 1e30], dtype=np.float32), [0, 1])
+    assert summary.high == np.float32(1e30) > 1e30

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from calibrank import compiled
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -48,6 +50,7 @@ def test_with_a_compiler_the_wheel_holds_the_loops(tmp_path):
     assert said.stdout.split() == ["True", str(tmp_path / "installed" / "calibrank" / "libcalibrank.so")]
 
 
+@pytest.mark.skipif(not compiled.READY, reason="calibrank was installed without a C compiler")
 def test_numpy_does_the_same_where_the_loops_are_missing(tmp_path):
     code = """if True:
         import numpy as np, calibrank as cr
@@ -65,5 +68,24 @@ def test_numpy_does_the_same_where_the_loops_are_missing(tmp_path):
         environment = {**os.environ, "PYTHONPATH": str(package)}
         said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
         answers.append(said.stdout.split())
-    assert answers[1][0] == "False"
+    assert [answer[0] for answer in answers] == ["True", "False"]
     assert [float(value) for value in answers[0][1:]] == pytest.approx([float(v) for v in answers[1][1:]], rel=1e-9)
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+def test_what_goes_wrong_is_said_and_nothing_is_lost(tmp_path, monkeypatch):
+    pytest.importorskip("hatchling")
+    monkeypatch.syspath_prepend(str(ROOT))
+    import hatch_build
+
+    source, library = tmp_path / "loops.c", tmp_path / "lib.so"
+    shutil.copy(ROOT / "src" / "calibrank" / "loops.c", source)
+    monkeypatch.setenv("CC", "cc -pipe")
+    assert not hatch_build.build(source, library)
+    whole = library.read_bytes()
+    source.write_text("this is not C")
+    assert hatch_build.build(source, library) == "cc failed on loops.c"
+    monkeypatch.setenv("CC", "no-such-compiler")
+    assert hatch_build.build(source, library).startswith("no-such-compiler cannot be run")
+    assert library.read_bytes() == whole
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["lib.so", "loops.c"]

@@ -262,6 +262,69 @@ def test_a_file_of_no_weight_is_nothing_and_weights_reach_the_lists(call: Any, f
         assert both[metric]["value"] == pytest.approx(one[metric]["value"])
 
 
+@pytest.mark.parametrize("ids", [[1, 2, 3], ["a", "b", "c"]])
+@pytest.mark.parametrize("command", ["fit", "diagnose"])
+def test_a_table_without_a_positive_tells_no_popularity(
+    call: Any, tmp_path: Path, command: str, ids: list[Any]
+) -> None:
+    table = pa.table({"score": [0.1, 0.2, 0.3], "label": [0, 0, 0], "item": ids})
+    pq.write_table(table, tmp_path / "t.parquet")
+    out = ["-o", tmp_path / "map.json"] if command == "fit" else []
+    code, _, said = call(command, tmp_path / "t.parquet", "--item", "item", *out)
+    assert code == 3
+    assert "labels must hold a positive that weighs something to tell popularity, got none." in " ".join(said.split())
+
+
+def test_items_are_the_same_however_files_write_them(call: Any, tmp_path: Path) -> None:
+    """Whole numbers near or far apart, beyond 2^63, or as text in some of the files."""
+    rng = np.random.default_rng(0)
+    items, scores = rng.integers(0, 40, 4_000), rng.normal(size=4_000)
+    labels = (rng.random(4_000) < 0.3 * (items + 1) / 40).astype(np.int8)
+    far = items.astype(np.uint64) * np.uint64(10**12)
+    huge = np.where(items == 0, np.uint64(2**64 - 1), items.astype(np.uint64))
+    texts = items.astype(str)
+    answers = set()
+    for kind, (first, second) in enumerate(
+        [(items.astype(np.int32), items), (far, far), (huge, huge), (huge, texts), (items, texts)]
+    ):
+        folder = tmp_path / str(kind)
+        folder.mkdir()
+        for part, column in enumerate((first, second)):
+            rows = slice(part * 2_000, part * 2_000 + 2_000)
+            table = pa.table({"score": scores[rows], "label": labels[rows], "item": pa.array(column[rows])})
+            pq.write_table(table, folder / f"{part}.parquet")
+        code, said, error = call("fit", folder, "--item", "item", "--json", "-o", folder / "map.json")
+        assert code == 0, error
+        if kind != 3:  # there item 0 is called by two names
+            answers.add(json.dumps(json.loads(said)["map"]))
+    assert len(answers) == 1
+
+
+def test_small_whole_weights_do_not_overflow(call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("calibrank.files.summing._KEPT", 100)
+    rng = np.random.default_rng(0)
+    columns = {"score": rng.normal(size=3_000), "label": rng.integers(0, 2, 3_000), "item": rng.integers(0, 9, 3_000)}
+    doubts = []
+    for kind in (np.uint8, np.float64):
+        pq.write_table(pa.table({**columns, "weight": np.full(3_000, 200, dtype=kind)}), tmp_path / "t.parquet")
+        out = tmp_path / "map.json"
+        code, _, error = call("fit", tmp_path / "t.parquet", "--item", "item", "--weight", "weight", "-o", out)
+        assert code == 0, error
+        doubts.append(cr.load(out).record.sensitivity)
+    assert doubts[0] == doubts[1]
+
+
+@pytest.mark.parametrize("command", ["fit", "evaluate"])
+def test_the_first_mistake_is_the_one_that_is_told(call: Any, tmp_path: Path, command: str) -> None:
+    column = "score" if command == "fit" else "probability"
+    pq.write_table(pa.table({column: [np.nan, 0.2], "label": [0, 1]}), tmp_path / "0.parquet")
+    (tmp_path / "1.parquet").write_bytes(b"not a table")
+    more = ["--loss", "naive", "-o", tmp_path / "map.json"] if command == "fit" else []
+    code, _, said = call(command, tmp_path, *more)
+    assert code == 3
+    assert f"row 0: {column} must" in " ".join(said.split())
+
+
 def test_reversed_scores_are_said_in_one_line(call: Any, tmp_path: Path) -> None:
     scores, labels = np.arange(40.0), (np.arange(40) % 7 < 3 * (np.arange(40) < 20)).astype(int)
     pq.write_table(pa.table({"score": scores, "label": labels}), tmp_path / "t.parquet")

@@ -112,6 +112,9 @@ class Table:
 
     def pieces(self, columns: Sequence[str], progress: Progress | None = None) -> Iterator["Piece"]:
         """As `batches`, in pieces that are read by who calls them: so threads can share the reading."""
+        return failing_last(self._pieces(columns, progress))
+
+    def _pieces(self, columns: Sequence[str], progress: Progress | None) -> Iterator["Piece"]:
         before = 0
         for file in self.files:
             _require_columns(file, columns)
@@ -154,11 +157,23 @@ def pieces_of(
     return first
 
 
+def failing_last(pieces: Iterator["Piece"]) -> Iterator["Piece"]:
+    """The same pieces; where no more can be had, the last one says why: after those before it have had their say."""
+    try:
+        yield from pieces
+    except Exception as error:  # noqa: BLE001  (whatever it is, it is raised in its turn)
+        yield partial(_fail, error)
+
+
+def _fail(error: Exception) -> list["Batch"]:
+    raise error
+
+
 def read_ahead(pieces: Iterator["Piece"]) -> Iterator["Batch"]:
     """The pieces' batches in order; the next ones are read while this one is used."""
     with ThreadPoolExecutor(_READERS) as pool:
         coming = deque[Future[list[Batch]]]()
-        for piece in pieces:
+        for piece in failing_last(pieces):
             coming.append(pool.submit(piece))
             if len(coming) > _READERS:
                 yield from coming.popleft().result()

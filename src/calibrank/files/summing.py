@@ -228,7 +228,8 @@ class _Builder:
         """Keep positives for later: all where their evidence is still to come, some where it only may be varied."""
         if not len(liked.scores):
             return
-        weights = np.ones(len(liked.scores)) if liked.weights is None else liked.weights
+        # Small whole numbers would overflow where a row comes to stand for several.
+        weights = np.ones(len(liked.scores)) if liked.weights is None else liked.weights.astype(np.float64)
         items = None if liked.items is None or liked.propensity is not None else _wide(liked.items)
         self.waiting.append(Rows(liked.scores, liked.labels, liked.propensity, weights, items, None))
         if liked.propensity is not None and sum(len(part.scores) for part in self.waiting) > _KEPT // thread_count():
@@ -276,7 +277,7 @@ def setting_for(columns: Columns) -> tuple[Setting, bool]:
 def _guess(builders: list[_Builder]) -> None:
     """Tell each builder its positives' exposure: how often the item is liked in the whole table, at most 1."""
     waiting = [rows for builder in builders for rows in builder.waiting]
-    numbers = _numbered([rows.items for rows in waiting])
+    numbers = _numbered([rows.items for rows in waiting]) if waiting else []
     counts = np.zeros(max((int(each.max()) + 1 for each in numbers), default=0))
     for each, rows in zip(numbers, waiting, strict=True):
         np.add.at(counts, each, cast("Floats", rows.weights))
@@ -305,8 +306,10 @@ def _numbered(columns: list[pa.Array]) -> list[npt.NDArray[np.integer[Any]]]:
     if all(pa.types.is_integer(ids.type) for ids in columns):
         plain = [names_of(ids) for ids in columns]
         low, high = min(int(ids.min()) for ids in plain), max(int(ids.max()) for ids in plain)
-        if high - low < _NEAR:
+        if high - low < min(_NEAR, 100 * sum(map(len, plain))):
             return [ids - low for ids in plain]
+    if len({ids.type for ids in columns}) > 1:  # numbers in one file, texts in another
+        columns = [ids.cast(pa.large_string()) for ids in columns]
     encoded = pa.chunked_array(columns).dictionary_encode()  # one dictionary for all
     return [indices_of(chunk) for chunk in encoded.chunks]
 
@@ -314,7 +317,9 @@ def _numbered(columns: list[pa.Array]) -> list[npt.NDArray[np.integer[Any]]]:
 def _wide(ids: pa.Array) -> pa.Array:
     """Ids in the one type that files of a table may write in several ways, and that holds any amount of text."""
     if pa.types.is_integer(ids.type):
-        return arrow(names_of(ids).astype(np.int64))
+        numbers = names_of(ids)
+        fits = numbers.dtype != np.uint64 or not len(numbers) or int(numbers.max()) < 2**63
+        return arrow(numbers.astype(np.int64)) if fits else ids.cast(pa.large_string())
     return ids.cast(pa.large_string()) if pa.types.is_string(ids.type) else ids
 
 

@@ -124,7 +124,7 @@ class LogisticMap(CalibrationMap):
         curve = self.basis.natural(0.0, 1.0) @ np.array([self.intercept, *self.coefficients])
         a, b, c = (float(value) for value in (0.0, *curve)[-3:])
         below, above = (slope * width for slope in self.end_slopes)
-        flat = np.ascontiguousarray(scores).reshape(-1)
+        flat = np.require(scores, requirements=["C", "ALIGNED"]).reshape(-1)
         result = np.empty_like(flat)
         low, scale = self.low, 1 / width
 
