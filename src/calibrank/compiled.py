@@ -4,7 +4,7 @@ import ctypes
 import zlib
 from ctypes import POINTER, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_void_p
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -78,7 +78,8 @@ def sigmoid_of_quadratic(
     """Write sigmoid(a u^2 + b u + c), u = (score - low) * scale, straight beyond [0, 1]; False if a score is none."""
     start, written = (array.ctypes.data_as(_FLOATS) for array in (scores, result))
     numbers = (low, scale, *curve, *slopes, LARGEST_SCORE)
-    return not getattr(_library, "sigmoid_of_quadratic")(start, len(scores), *numbers, written)  # noqa: B009
+    loop = cast("ctypes.CDLL", _library).sigmoid_of_quadratic
+    return not loop(start, len(scores), *numbers, written)
 
 
 def _column(values: npt.NDArray[Any] | None) -> tuple[npt.NDArray[Any] | None, int]:

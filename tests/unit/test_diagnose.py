@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from calibrank.cli.app import make_app
 from calibrank.data.synthetic import make_world
-from calibrank.files.reading import Rules, Table
+from calibrank.files.reading import Table
+from calibrank.files.rules import Rules
 from calibrank.files.summing import Columns, summarize
 from calibrank.files.surveying import Tally
 

@@ -16,7 +16,8 @@ import pytest
 import calibrank as cr
 from calibrank.calibrate import fit_without_each
 from calibrank.data.synthetic import make_world
-from calibrank.files.reading import Rules, Table
+from calibrank.files.reading import Table
+from calibrank.files.rules import Rules
 from calibrank.files.summing import Columns
 from calibrank.maps import Choice, Sensitivity
 from calibrank.report import report

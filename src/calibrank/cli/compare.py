@@ -29,7 +29,8 @@ from calibrank.cli.console import (
     say_skipped,
 )
 from calibrank.errors import DataError, FitError
-from calibrank.files.reading import Rules, Table
+from calibrank.files.reading import Table
+from calibrank.files.rules import Rules
 from calibrank.files.summing import summarize
 from calibrank.summary import Summary
 from calibrank.weighting import Evidence

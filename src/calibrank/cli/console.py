@@ -15,7 +15,8 @@ from calibrank import maps
 from calibrank.calibrate import EVERY, Calibrator
 from calibrank.errors import CalibrankError, DataError
 from calibrank.files.reading import Progress as OnProgress
-from calibrank.files.reading import Rules, Table
+from calibrank.files.reading import Table
+from calibrank.files.rules import Rules
 from calibrank.files.summing import Columns
 from calibrank.maps import FitRecord
 from calibrank.metrics import ECE, Brier, CalibrationInTheLarge, LogLoss, Metric, ReliabilityCurve

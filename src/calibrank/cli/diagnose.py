@@ -25,7 +25,8 @@ from calibrank.cli.console import (
 )
 from calibrank.diagnosis import Diagnosis, Tone
 from calibrank.diagnosis import diagnose as diagnose_table
-from calibrank.files.reading import Rules, Table
+from calibrank.files.reading import Table
+from calibrank.files.rules import Rules
 from calibrank.files.summing import sum_up
 from calibrank.files.surveying import survey
 

@@ -23,7 +23,8 @@ from calibrank.cli.console import (
     say_skipped,
 )
 from calibrank.files.judging import MOST_ROWS_IN_MEMORY, Verdict, judge
-from calibrank.files.reading import Rules, Table
+from calibrank.files.reading import Table
+from calibrank.files.rules import Rules
 from calibrank.files.summing import Columns
 from calibrank.maps import load
 

@@ -38,7 +38,8 @@ from calibrank.cli.console import (
     say_skipped,
 )
 from calibrank.errors import DataError
-from calibrank.files.reading import Rules, Table
+from calibrank.files.reading import Table
+from calibrank.files.rules import Rules
 from calibrank.files.summing import WEIGHINGS, Columns, Rows, Summed, rows_of, setting_for, sum_up
 from calibrank.maps import CalibrationMap, LogisticMap
 from calibrank.metrics import reliability

@@ -26,7 +26,8 @@ from calibrank.cli.console import (
     say_skipped,
 )
 from calibrank.errors import DataError
-from calibrank.files.reading import Rules, Table
+from calibrank.files.reading import Table
+from calibrank.files.rules import Rules
 from calibrank.files.summing import Columns
 from calibrank.maps import load
 from calibrank.report.from_table import read_ledger

@@ -16,7 +16,8 @@ from calibrank.cli.console import (
     reading,
     say_skipped,
 )
-from calibrank.files.reading import Rules, Table
+from calibrank.files.reading import Table
+from calibrank.files.rules import Rules
 from calibrank.files.writing import Scores, add_column
 from calibrank.scorers import load_model
 

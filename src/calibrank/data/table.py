@@ -12,7 +12,8 @@ import pyarrow as pa
 from calibrank.arrays import Floats, Ids
 from calibrank.data.dataset import Dataset
 from calibrank.errors import DataError
-from calibrank.files.reading import Rules, Table, names_of
+from calibrank.files.reading import Table, names_of
+from calibrank.files.rules import Rules
 from calibrank.tables import Index, Interactions
 
 

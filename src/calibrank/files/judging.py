@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrank.arrays import Floats
-from calibrank.files.reading import Progress, Rules, Table, indices_of
+from calibrank.files.reading import Progress, Table, indices_of
+from calibrank.files.rules import Rules
 from calibrank.files.summing import Columns, Rows, buckets_of, rows_of
 from calibrank.maps import CalibrationMap
 from calibrank.metrics import (

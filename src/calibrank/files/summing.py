@@ -13,7 +13,8 @@ import pyarrow as pa
 from calibrank.arrays import Floats
 from calibrank.calibrate import Positives, Setting
 from calibrank.errors import DataError, FitError
-from calibrank.files.reading import Batch, Piece, Progress, Rules, Table, arrow, indices_of, names_of, take
+from calibrank.files.reading import Batch, Piece, Progress, Table, arrow, indices_of, names_of, take
+from calibrank.files.rules import Rules
 from calibrank.propensity import Popularity
 from calibrank.summary import Summary, SummaryBuilder
 from calibrank.tables import homes_of

@@ -15,17 +15,8 @@ import pyarrow.parquet as pq
 from calibrank.arrays import Floats, floats
 from calibrank.documents import seal, whole_file
 from calibrank.errors import DataError
-from calibrank.files.reading import (
-    Batch,
-    Progress,
-    Rules,
-    Table,
-    arrow,
-    inner_schema,
-    names_of,
-    pieces_of,
-    read_ahead,
-)
+from calibrank.files.reading import Batch, Progress, Table, arrow, inner_schema, names_of, pieces_of, read_ahead
+from calibrank.files.rules import Rules
 from calibrank.maps import CalibrationMap
 from calibrank.scorers import SavedModel
 

@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from calibrank.arrays import Floats
 from calibrank.errors import DataError
-from calibrank.files.reading import Progress, Rules, Table, indices_of
+from calibrank.files.reading import Progress, Table, indices_of
+from calibrank.files.rules import Rules
 from calibrank.files.summing import WEIGHINGS, Columns, Rows, buckets_of, rows_of
 from calibrank.propensity import Popularity
 from calibrank.report.ledger import Coded, Codes, Ledger, segment_column
