@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,9 @@ from calibrank.arrays import Floats, add_up, on_gpu
 from calibrank.grid import CAPACITY, DOUBLE, Grid
 from calibrank.threads import in_threads, shares
 from calibrank.weighting import Evidence
+
+if TYPE_CHECKING:
+    from calibrank.tensors import Sums
 
 _BLOCK = 2**19
 _THREADS_FROM = 3_000_000  # below, adding up the threads' tables would take as long
@@ -78,6 +81,12 @@ class Table:
         self.liked[bins] += np.array(liked).T
         self.squares[bins] += masses.total_squared
 
+    def merge(self, other: "Table | Sums") -> None:
+        """Add the sums of a table of the same bins."""
+        self.every += other.every
+        self.liked += other.liked
+        self.squares += other.squares
+
     def pool(self, scores: Floats, evidence: Evidence) -> None:
         """Add rows, all within the table's range."""
         if on_gpu(scores):
@@ -122,9 +131,7 @@ class Table:
         total = None if counts_once(evidence.total) else evidence.total
         place = self.grid, self.first, len(self.squares)
         sums = tensors.pool(*place, scores, evidence.positive, total, binary=evidence.kind == "naive")
-        self.every += sums.every
-        self.liked += sums.liked
-        self.squares += sums.squares
+        self.merge(sums)
 
     def _pool_compiled(self, scores: Floats, evidence: Evidence) -> None:
         positive = None if nobody_liked(evidence.positive) else evidence.positive
@@ -143,9 +150,7 @@ class Table:
             return
         empty = partial(Table, self.grid, self.first, len(self.squares))
         for table in in_threads(lambda rows: pool(empty(), rows), shares(len(scores))):
-            self.every += table.every
-            self.liked += table.liked
-            self.squares += table.squares
+            self.merge(table)
 
 
 def pool_bins(scores: Floats, evidence: Evidence, bins: npt.NDArray[np.integer[Any]], size: int) -> Masses:

@@ -292,7 +292,7 @@ class _Bins:
         """Add other bins to these if they are the same ones: if so, True."""
         same = self.reach == other.reach and self.table.grid == other.table.grid
         if same:
-            self.table.add(other.table.masses(), slice(None))
+            self.table.merge(other.table)
             self.low, self.high = min(self.low, other.low), max(self.high, other.high)
             self.rows += other.rows
             self.kind = self.kind if self.kind == other.kind else "mixed"

@@ -106,7 +106,7 @@ class Table:
 
     def batches(self, columns: Sequence[str], progress: Progress | None = None) -> Iterator["Batch"]:
         """Row batches of the chosen columns, file by file in row order; `progress` hears bytes done."""
-        return read_ahead(self.pieces(columns, progress))
+        return read_ahead(self._pieces(columns, progress))
 
     def pieces(self, columns: Sequence[str], progress: Progress | None = None) -> Iterator["Piece"]:
         """As `batches`, in pieces that are read by who calls them: so threads can share the reading."""

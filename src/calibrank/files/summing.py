@@ -181,8 +181,6 @@ def buckets_of(rows: Rows, first: int, buckets: int) -> npt.NDArray[np.intp]:
 
 
 _KEPT = 400_000  # positives whose propensities are varied: more of them would tell the same
-
-
 _FEW = 2**16  # rows that are not worth a part of their own
 _NEAR = 10_000_000  # ids that lie within so many are numbers already; to number others takes long to load
 
