@@ -176,7 +176,7 @@ def test_builders_merge_with_builders_and_with_checkpoints(kind: str) -> None:
     if kind != "few":  # the first two span the same octaves: their bins are added one by one
         array[[0, 1, 100_000, 100_001]] = [5, -5, 5, -5]
     labels = (np.random.default_rng(4).random(len(array)) < 0.2).astype(float)
-    parts = [slice(0, 100_000), slice(100_000, 150_000), slice(150_000, None)]
+    parts = [slice(0, 100_000), slice(100_000, 200_000), slice(200_000, None)]
     builders = [cr.SummaryBuilder() for _ in parts]
     for builder, part in zip(builders, parts, strict=True):
         builder.update(array[part], labels[part])
