@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import calibrank as cr
+from calibrank.calibrate.curves import Labels, _Priors, curve
+from calibrank.calibrate.newton import Problem, solve
 from calibrank.data.synthetic import GammaScores, make_world
 from calibrank.maps import LogisticMap
 from tests.members import PARAMETRIC, name
@@ -49,6 +51,67 @@ def test_few_labels_move_little_and_many_decide(world, biased):
     assert many.record.anchoring.level > 0.99
     assert np.abs(many.predict(world.scores) - alone.predict(world.scores)).mean() < 0.002
     assert error(many, world) < 0.003
+
+
+@pytest.mark.parametrize("method", PARAMETRIC, ids=name)
+def test_no_labels_leave_the_biased_fit(world, method):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", cr.FlatMapWarning)
+        fitted = method.fit(world.scores, world.labels)
+    nothing = Labels(world.scores[:1], np.array([1e-9]), np.zeros(1))
+    found = curve(fitted, nothing, np.sort(world.scores))
+    expected = fitted.predict(found.scores)
+    assert found.probabilities.mean() == pytest.approx(expected.mean(), rel=1e-6)
+    assert np.abs(found.probabilities - expected).mean() < 0.3 * expected.mean()  # slopes tried are not all one
+    assert max(found.level, found.slope, found.bend) < 1e-6
+
+
+@given(seed=st.integers(0, 10_000), k=st.integers(1, 300), rate=st.floats(0, 1))
+def test_many_priors_at_once_are_solved_as_one_by_one(seed, k, rate):
+    """Against the certified solver."""
+    rng = np.random.default_rng(seed)
+    design = np.array([np.ones(k), *rng.standard_normal((3, k)) * 2])
+    liked, total = (rng.random(k) < rate) * 1.5, np.full(k, 1.5)
+    centres, widths = rng.standard_normal((5, 4)) * 3, rng.uniform(0.05, 3, (5, 4))
+    solutions, curvatures = _Priors(design, total, liked, centres, widths).solve()
+    for solution, curvature, centre, width in zip(solutions, curvatures, centres, widths, strict=True):
+        precision = np.diag(width**-2.0)
+        problem = Problem(design, total, design @ liked, np.full(4, -np.inf), 1.0, centre, precision)
+        point = solve(problem, centre).point
+        assert solution == pytest.approx(point.solution, abs=1e-6)
+        expected = problem.curvature(point) * total.sum() * width[:, None] * width
+        assert curvature == pytest.approx(expected, rel=1e-5, abs=1e-5)
+
+
+def test_what_levels_off_is_followed_until_there():
+    """Preference rises with the score and then does not: no quadratic that rises throughout can say so."""
+    rng = np.random.default_rng(0)
+    scores = rng.standard_normal(40_000)
+    truth = 1 / (1 + np.exp(1.5 - 2 * np.minimum(scores, 0.3)))
+    labels = (rng.random(len(scores)) < truth).astype(float)
+    biased = cr.Gaussian().fit(scores, (rng.random(len(scores)) < 0.2 * truth).astype(float))
+    anchored = cr.anchor(biased, scores[:3_000], labels[:3_000], population=scores)
+    alone = cr.Gaussian().fit(scores[:3_000], labels[:3_000])
+    off, off_alone = (np.abs(fitted.predict(scores) - truth).mean() for fitted in (anchored, alone))
+    assert off < 0.7 * off_alone
+    assert (np.diff(anchored.log_odds(np.linspace(-9, 9, 500))) > 0).all()
+
+
+def test_few_labels_without_a_like_do_not_mean_never(world, biased):
+    """The mean probability of all that 30 labels leave likely, not the most likely: right on average."""
+    rates, shown = [], np.random.default_rng(7)
+    for seed in range(60):
+        scores, labels = random_labels(world, 30, 5_000 + seed)
+        anchored = cr.anchor(biased, scores, labels, population=world.scores[shown.permutation(2_000)])
+        rates.append(anchored.predict(world.scores).mean())
+    assert np.mean(rates) == pytest.approx(world.base_rate, rel=0.2)
+    assert min(rates) > world.base_rate / 8
+
+
+def test_a_population_of_almost_one_score(biased):
+    population = np.concatenate([np.zeros(10_000), [-1.0, 0.5, 1.0, 2.0]])
+    anchored = cr.anchor(biased, [0.0, 0.0, 1.0], [0, 0, 1], population=population)
+    assert (np.diff(anchored.predict(np.linspace(-3, 3, 50))) > 0).all()
 
 
 @pytest.mark.parametrize("factor", [0.1, 10.0])

@@ -1,38 +1,29 @@
 """Doors to the base rate: a few labels of randomly shown pairs, or a rate that is known.
 
 A biased log tells the shape of P(preferred | score) partly and its level hardly. Labels collected under random exposure
-tell both without bias, but they are few. `anchor` weighs the two: log odds start from the biased fit's and may move in
-level, slope and bend, each with a prior of its own. Which slope to start from and how far the bend may move is not set:
-each on a small grid is tried, around the biased shape and around a straight line, and the answers are averaged by how
-well each foretells the labels (their marginal likelihood, by Laplace's approximation).
+tell both without bias, but they are few. `anchor` weighs the two (`curves`) and takes the map of the fit's own family
+that is nearest to the outcome over the population. A quadratic may stop bending where it likes: what rises and then
+levels off, as preference often does, is a quadratic up to its top and a line from there on.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from calibrank.arrays import Floats, Numbers, column, is_binary, require, score_column
+from calibrank.arrays import Floats, Numbers, column, is_binary, require, score_column, starts_of
 from calibrank.basis import Quadratic
+from calibrank.calibrate.curves import TAIL, Curve, Labels, curve
 from calibrank.calibrate.level import root, shift_for, top_tenth
 from calibrank.calibrate.logistic import SMALLEST_RISE
 from calibrank.calibrate.newton import Problem, solve
 from calibrank.errors import DataError
 from calibrank.maps import Anchoring, CalibrationMap, LogisticMap
-from calibrank.odds import expit
+from calibrank.odds import expit, logit
 from calibrank.summary import Summary
 
-LEVEL = 2.0
-"""Prior standard deviation of the level in log odds: a biased fit wrong by a factor of ten is no surprise."""
-SLOPES = (2.0, 1.0, 0.5, 0.25)
-"""Slopes tried to start from, relative to the biased fit's: logs make scores look more telling than they are."""
-SLOPE = 0.3
-"""Prior standard deviation of the slope about each of them, relative to the biased fit's."""
-BENDS = (0.1, 0.3, 1.0, 3.0)
-"""Prior standard deviations tried for the bend, in log odds over the population."""
-_TAIL = 0.005  # share of the population beyond either end of the range on which a quadratic must rise
 _POPULATION = 20_000
-_FLAT = 0.5  # log odds that spread less than this are no hint that they ought to
+_ENDS = (0.015, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
+"""Shares of the population beyond which a quadratic may go on as a straight line, at either end."""
 
 
 def anchor(
@@ -65,10 +56,14 @@ def anchor(
     else:
         where = score_column(population)[0]
     where = where[:: max(1, len(where) // _POPULATION)].astype(np.float64)
-    start = _on_range(start, where)
-    problem = _Labels.of(start, array.astype(np.float64), labels, weights)
-    trials = [trial for prior in _priors(start, where) for trial in problem.trials(prior)]
-    return _average(start, trials, len(array), float(weights.sum()))
+    where.sort()
+    least = len(start.basis.parameters)
+    if np.count_nonzero(starts_of(where)) < least:
+        raise DataError(f"population must hold {least} scores or more that differ, got fewer. Pass more of them.")
+    found = curve(start, Labels(array.astype(np.float64), weights, weights * labels), where)
+    share = Anchoring(len(array), float(weights.sum()), found.level, found.slope, found.bend)
+    record = replace(start.record, door="random labels", anchoring=share, base_rate=None, sensitivity=None)
+    return replace(_nearest(start, found), record=record)
 
 
 def to_base_rate(
@@ -142,141 +137,40 @@ def _held(start: LogisticMap, where: Floats, z: Floats, masses: list[Floats]) ->
     return change @ np.array(start.covariance) @ change.T
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Prior:
-    """Where coefficients start from, and directions to move in: level, slope, bends; as columns of unit spread."""
-
-    centre: Floats
-    directions: Floats
-    steep: float
-    """The spread of the biased log odds: slopes are relative to it."""
-
-    def precision(self, bend: float) -> Floats:
-        widths = np.array([LEVEL, SLOPE * self.steep, *([bend] * (len(self.centre) - 2))])
-        back = np.linalg.inv(self.directions)
-        return back.T @ np.diag(1 / widths**2) @ back
-
-    def shares(self, covariance: Floats, precision: Floats) -> Floats:
-        """How much of each direction's prior doubt the labels took away."""
-        back = np.linalg.inv(self.directions)
-        now, before = (np.diag(back @ doubt @ back.T) for doubt in (covariance, np.linalg.inv(precision)))
-        return 1 - now / before
+def _nearest(start: LogisticMap, found: Curve) -> LogisticMap:
+    """The map of the same family whose probabilities foretell the curve's best, over the population."""
+    maps = (_on_range(start, found, low, high) for low, high in _ranges(start, found.scores))
+    return min(maps, key=lambda outcome: outcome[0])[1]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Trial:
-    """One prior's answer and how well it foretold the labels."""
-
-    solution: Floats
-    covariance: Floats
-    evidence: float
-    shares: Floats
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Labels:
-    """The labels as a fitting problem."""
-
-    design: Floats
-    weights: Floats
-    pull: Floats
-    floors: Floats
-
-    @classmethod
-    def of(cls, start: LogisticMap, scores: Floats, labels: Floats, weights: Floats) -> "_Labels":
-        design = start.gradient(scores)
-        rises = np.diff(start.gradient(np.array([start.low, start.high])))[1:, 0]
-        floors = np.concatenate([[-np.inf], SMALLEST_RISE / np.maximum(rises, 1e-300)])
-        return cls(design, weights, design @ (weights * labels), floors)
-
-    def trials(self, prior: _Prior) -> Iterator[_Trial]:
-        bends = BENDS if len(prior.centre) > 2 else BENDS[:1]
-        for bend in bends:
-            yield self._solve(prior, prior.precision(bend))
-
-    def _solve(self, prior: _Prior, precision: Floats) -> _Trial:
-        mass = float(self.weights.sum())
-        rate = max(float(self.pull[0]), 0.5) / mass
-        problem = Problem(self.design, self.weights, self.pull, self.floors, rate, prior.centre, precision)
-        point = solve(problem, np.maximum(prior.centre, self.floors)).point
-        curvature = problem.curvature(point) * mass
-        evidence = -point.value * mass + (_log_size(precision) - _log_size(curvature)) / 2
-        covariance = np.linalg.inv(curvature)
-        return _Trial(point.solution, covariance, evidence, prior.shares(covariance, precision))
+def _ranges(start: LogisticMap, scores: Floats) -> list[tuple[float, float]]:
+    """Ranges to bend on: the family's own or, for a quadratic, some that end earlier."""
+    if not isinstance(start.basis, Quadratic):
+        return [(start.low, start.high)]
+    low, high = np.quantile(scores, [TAIL, 1 - TAIL]).tolist()
+    later, earlier = np.quantile(scores, _ENDS).tolist(), np.quantile(scores, 1 - np.array(_ENDS)).tolist()
+    ranges = [(low, high), *((end, high) for end in later), *((low, end) for end in earlier)]
+    return [(first, last) for first, last in ranges if first < last] or [(start.low, start.high)]
 
 
-def _priors(start: LogisticMap, where: Floats) -> Iterator[_Prior]:
-    """Around the biased shape and, for quadratics, around the straight line nearest to it; each at every slope."""
-    own = np.array([start.intercept, *start.coefficients])
-    design = start.gradient(where)
-    shapes = [own]
-    if isinstance(start.basis, Quadratic):
-        slope, level = np.polyfit(where, own @ design, 1)
-        line = np.array([0.0, max(slope, 1e-6 / (start.high - start.low)), level])
-        shapes.append(np.linalg.solve(start.basis.natural(start.low, start.high), line))
-    for shape in shapes:
-        steep = max(float((shape @ design).std()), _FLAT)
-        for slope in SLOPES:
-            level = (1 - slope) * float((shape @ design).mean())
-            yield _prior(slope * shape + level * np.eye(len(shape))[0], design, steep)
-
-
-def _prior(centre: Floats, design: Floats, steep: float) -> _Prior:
-    """Directions that do not overlap over the population: bends are what level and slope leave, in unit spread."""
-    level = np.eye(len(centre))[0]
-    directions = [level]
-    for axis in (centre, *np.eye(len(centre))[1:]):
-        if len(directions) == len(centre):
-            break
-        known = np.array([direction @ design for direction in directions])
-        share = np.linalg.lstsq(known.T, axis @ design, rcond=None)[0]
-        rest = axis - share @ np.array(directions)
-        size = (rest @ design).std()
-        if size > 1e-6 * max((axis @ design).std(), _FLAT):
-            directions.append(rest / size)
-    if len(directions) < len(centre):
-        raise DataError(f"population must hold {len(centre)} scores or more that differ, got fewer. Pass more of them.")
-    return _Prior(centre, np.array(directions).T, steep)
-
-
-def _average(start: LogisticMap, trials: list[_Trial], rows: int, heard: float) -> LogisticMap:
-    evidence = np.array([trial.evidence for trial in trials])
-    weights = np.exp(evidence - evidence.max())
-    weights /= weights.sum()
-    solutions = np.array([trial.solution for trial in trials])
-    mean = weights @ solutions
-    apart = solutions - mean
-    spread = np.einsum("t,tij->ij", weights, np.array([trial.covariance for trial in trials]))
-    covariance = spread + (apart * weights[:, None]).T @ apart
-    level, slope, *bends = (weights @ np.array([trial.shares for trial in trials])).clip(0, 1).tolist()
-    anchoring = Anchoring(rows, heard, level, slope, float(np.mean(bends)) if bends else slope)
-    return replace(
-        start,
-        intercept=float(mean[0]),
-        coefficients=tuple(mean[1:].tolist()),
-        covariance=tuple(tuple(row) for row in covariance.tolist()),
-        record=replace(start.record, door="random labels", anchoring=anchoring, base_rate=None, sensitivity=None),
+def _on_range(start: LogisticMap, found: Curve, low: float, high: float) -> tuple[float, LogisticMap]:
+    """How far the nearest map that bends on this range is from the curve, and that map."""
+    flat = replace(start, low=low, high=high, coefficients=(1.0,) * len(start.coefficients))
+    design, mass = flat.gradient(found.scores), np.ones(len(found.scores))
+    rises = np.diff(flat.gradient(np.array([low, high])))[1:, 0]
+    floors = np.concatenate([[-np.inf], SMALLEST_RISE / np.maximum(rises, 1e-300)])
+    rate = float(found.probabilities.mean())
+    problem = Problem(design, mass, design @ found.probabilities, floors, rate)
+    point = solve(problem, np.concatenate([[logit(rate)], floors[1:]])).point
+    weighed = design * (found.probabilities * (1 - found.probabilities))
+    change = np.linalg.pinv(weighed @ design.T, hermitian=True) @ weighed
+    nearest = replace(
+        flat,
+        intercept=float(point.solution[0]),
+        coefficients=tuple(point.solution[1:].tolist()),
+        covariance=tuple(tuple(row) for row in (change @ found.covariance @ change.T).tolist()),
     )
-
-
-def _on_range(start: LogisticMap, where: Floats) -> LogisticMap:
-    """A quadratic that must rise where the population is, not as far as its furthest score; the same function."""
-    low, high = np.quantile(where, [_TAIL, 1 - _TAIL]).tolist()
-    low, high = max(low, start.low), min(high, start.high)
-    if not isinstance(start.basis, Quadratic) or not low < high:
-        return start
-    natural = start.basis.natural(start.low, start.high) @ np.array([start.intercept, *start.coefficients])
-    change = np.linalg.solve(start.basis.natural(low, high), start.basis.natural(start.low, start.high))
-    intercept, *coefficients = np.linalg.solve(start.basis.natural(low, high), natural).tolist()
-    covariance = change @ np.array(start.covariance) @ change.T
-    return replace(
-        start,
-        low=low,
-        high=high,
-        intercept=intercept,
-        coefficients=tuple(max(value, 1e-12) for value in coefficients),
-        covariance=tuple(tuple(row) for row in covariance.tolist()),
-    )
+    return point.value, nearest
 
 
 def _logistic(fitted: CalibrationMap, what: str) -> LogisticMap:
@@ -318,7 +212,3 @@ def _slope_for(z: Floats, mass: Floats, rate: float, top_rate: float) -> float:
     if not least < top_rate < most:
         raise DataError(f"top_rate must lie between {least:.4f} and {most:.4f} at this base rate, got {top_rate}.")
     return float(np.exp(root(beyond, flattest, steepest)) / z.std())
-
-
-def _log_size(matrix: Floats) -> float:
-    return float(np.linalg.slogdet(matrix)[1])

@@ -45,11 +45,13 @@ class Problem:
         shrunk = np.exp(-np.abs(z))
         softplus = np.maximum(z, 0) + np.log1p(shrunk)
         probabilities = np.where(z >= 0, 1, shrunk) / (1 + shrunk)
-        value = self.total @ softplus - self.pull @ solution
+        given, taken = self.total @ softplus, np.abs(self.pull) @ np.abs(solution)
+        value = given - self.pull @ solution
         if self.centre is not None and self.precision is not None:
             away = solution - self.centre
             value += away @ self.precision @ away / 2
-        return Point(solution, float(value / self.total.sum()), probabilities)
+        mass = self.total.sum()
+        return Point(solution, float(value / mass), probabilities, float((given + taken) / mass))
 
     def gradient(self, point: "Point") -> Floats:
         """Derivative of the mean loss."""
@@ -78,6 +80,8 @@ class Point(NamedTuple):
     solution: Floats
     value: float
     probabilities: Floats
+    size: float
+    """Of the terms that the value is the difference of: rounding is a share of it."""
 
 
 class Solution(NamedTuple):
@@ -168,7 +172,7 @@ def _descend(problem: Problem, point: Point, step: Floats, slope: float) -> Poin
     share = 1.0
     while share > 1e-18:
         trial = problem.at(np.maximum(point.solution + step * share, problem.floors))
-        if trial.value <= point.value + 1e-4 * share * slope + 1e-15 * abs(point.value):
+        if trial.value <= point.value + 1e-4 * share * slope + 1e-15 * point.size:
             return trial
         share /= 2
     return None
