@@ -23,12 +23,12 @@ def answer(fitted: cr.CalibrationMap, target: str, scores: np.ndarray) -> np.nda
     if target == "duckdb":
         with duckdb.connect() as connection:
             table = connection.execute(
-                f"SELECT {to_sql(fitted, 'duckdb')} AS p FROM (SELECT unnest(?) AS score)",  # noqa: S608  (ours)
+                f"SELECT {to_sql(fitted, 'duckdb')} AS p FROM (SELECT unnest(?) AS score)",  # noqa: S608  (the expression under test)
                 [scores.tolist()],
             )
             return table.fetchnumpy()["p"]
     if target == "sqlite":
-        query = f"SELECT {to_sql(fitted, 'sqlite')} FROM (SELECT ? AS score)"  # noqa: S608  (ours)
+        query = f"SELECT {to_sql(fitted, 'sqlite')} FROM (SELECT ? AS score)"  # noqa: S608  (the expression under test)
         connection = sqlite3.connect(":memory:")
         return np.array([connection.execute(query, [score]).fetchone()[0] for score in scores.tolist()])
     kind, dtype = target.split()

@@ -26,8 +26,7 @@ _MANY, _RUN = 4096, 32
 class Problem:
     """Minimise the mean of total * softplus(z) - positive * z over z = solution @ design, solution >= floors.
 
-    The second term is linear in the solution: `pull` is its slope, the sum of positive * design. With a `precision`,
-    a normal prior around `centre` is added.
+    The second term is linear in the solution: `pull` is its slope, the sum of positive * design.
     """
 
     design: Floats
@@ -36,8 +35,6 @@ class Problem:
     floors: Floats
     rate: float
     """Positive mass over total: residuals are judged against it."""
-    centre: Floats | None = None
-    precision: Floats | None = None
 
     def at(self, solution: Floats) -> "Point":
         """The loss and the fitted probabilities at a solution."""
@@ -45,33 +42,26 @@ class Problem:
         shrunk = np.exp(-np.abs(z))
         softplus = np.maximum(z, 0) + np.log1p(shrunk)
         probabilities = np.where(z >= 0, 1, shrunk) / (1 + shrunk)
-        given, taken = self.total @ softplus, np.abs(self.pull) @ np.abs(solution)
-        value = given - self.pull @ solution
-        if self.centre is not None and self.precision is not None:
-            away = solution - self.centre
-            value += away @ self.precision @ away / 2
-        mass = self.total.sum()
-        return Point(solution, float(value / mass), probabilities, float((given + taken) / mass))
+        value = self.total @ softplus - self.pull @ solution
+        return Point(solution, float(value / self.total.sum()), probabilities)
 
     def gradient(self, point: "Point") -> Floats:
         """Derivative of the mean loss."""
         gradient: Floats = self.design @ (self.total * point.probabilities) - self.pull
-        if self.centre is not None and self.precision is not None:
-            gradient = gradient + self.precision @ (point.solution - self.centre)
         return gradient / self.total.sum()
 
     def curvature(self, point: "Point") -> Floats:
         """Second derivative of the mean loss."""
         weights = self.total * point.probabilities * (1 - point.probabilities) / self.total.sum()
         curvature: Floats = (self.design * weights) @ self.design.T
-        return curvature if self.precision is None else curvature + self.precision / self.total.sum()
+        return curvature
 
     def coarser(self) -> "Problem":
         """A cheap likeness: runs of points pooled at their mean."""
         starts = np.arange(0, len(self.total), _RUN)
         total = np.add.reduceat(self.total, starts)
         design = np.add.reduceat(self.design * self.total, starts, axis=1) / total
-        return Problem(design, total, self.pull, self.floors, self.rate, self.centre, self.precision)
+        return Problem(design, total, self.pull, self.floors, self.rate)
 
 
 class Point(NamedTuple):
@@ -80,8 +70,6 @@ class Point(NamedTuple):
     solution: Floats
     value: float
     probabilities: Floats
-    size: float
-    """Of the terms that the value is the difference of: rounding is a share of it."""
 
 
 class Solution(NamedTuple):
@@ -172,7 +160,7 @@ def _descend(problem: Problem, point: Point, step: Floats, slope: float) -> Poin
     share = 1.0
     while share > 1e-18:
         trial = problem.at(np.maximum(point.solution + step * share, problem.floors))
-        if trial.value <= point.value + 1e-4 * share * slope + 1e-15 * point.size:
+        if trial.value <= point.value + 1e-4 * share * slope + 1e-15 * abs(point.value):
             return trial
         share /= 2
     return None
