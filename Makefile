@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 RUN = $(VENV)/bin
-INSTALLED_FROM = pyproject.toml constraints.txt hatch_build.py src/calibrank/loops.c
+INSTALLED_FROM = pyproject.toml constraints.txt hatch_build.py src/calibrank/_native.c
 PIP = $(RUN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: demo test lint docs bench clean

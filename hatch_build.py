@@ -11,7 +11,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from packaging.tags import sys_tags
 
-SOURCE, LIBRARY = "src/calibrank/loops.c", "src/calibrank/libcalibrank.so"
+SOURCE, LIBRARY = "src/calibrank/_native.c", "src/calibrank/libcalibrank.so"
 FLAGS = ["-O3", "-shared", "-fPIC", "-fvisibility=hidden"]
 FLAGS += ["-fno-trapping-math", "-fno-math-errno", "-ffinite-math-only", "-fno-signed-zeros"]  # or little is vectorised
 

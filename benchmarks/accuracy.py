@@ -5,8 +5,8 @@ import sys
 import numpy as np
 
 from calibrank import ECE, Gaussian, Platt, Summary
-from calibrank.data.synthetic import GammaScores, GaussianScores, MixedScores, make_world
-from calibrank.pooling import Masses
+from calibrank.data.score_world import GammaScores, GaussianScores, MixedScores, make_world
+from calibrank.summary.bins import Masses
 
 ROWS = 10_000_000
 

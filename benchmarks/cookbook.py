@@ -9,8 +9,8 @@ from scipy.special import expit
 from calibrank import ECE, Gaussian, Interactions, Isotonic, ips
 from calibrank.adapters import RecBole
 from calibrank.data import Positives, RandomSplit, honest_negatives, with_negatives
-from calibrank.data.simulated import simulate
-from calibrank.data.synthetic import make_world
+from calibrank.data.score_world import make_world
+from calibrank.data.toy_dataset import simulate
 from calibrank.propensity import Known
 
 

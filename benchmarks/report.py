@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from calibrank.files.reading import Table
-from calibrank.files.rules import Rules
-from calibrank.files.summing import Columns
+from calibrank.report.build import report_of
 from calibrank.report.from_table import read_ledger
-from calibrank.report.making import report_of
 from calibrank.report.provenance import fingerprint_files
+from calibrank.tabular.aggregate import Columns
+from calibrank.tabular.read import Table
+from calibrank.tabular.rules import Rules
 
 
 def make_table(path: Path, rows: int, users: int, seed: int = 0) -> None:

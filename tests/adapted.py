@@ -8,7 +8,7 @@ from scipy import sparse
 
 from calibrank import ECE, Gaussian, Interactions, Sigmoid
 from calibrank.adapters import PairModel
-from calibrank.data.simulated import simulate
+from calibrank.data.toy_dataset import simulate
 from calibrank.propensity import Known
 
 LOWEST = float(np.finfo(np.float32).min)

@@ -8,7 +8,7 @@ from hypothesis import reject
 from hypothesis import strategies as st
 
 import calibrank as cr
-from calibrank.calibrate import Calibrator, Parametric
+from calibrank.calibrators import Calibrator, Parametric
 from calibrank.metrics import Metric
 
 CALIBRATORS: tuple[Calibrator, ...] = (

@@ -5,7 +5,8 @@
 >>> probabilities = Gaussian().fit(scores, ips(labels, propensity)).predict([1.5, 3.0])
 """
 
-from calibrank.calibrate import (
+from calibrank.base_rate import Setting, anchor, fit_choices, plan, to_base_rate, undo_undersampling
+from calibrank.calibrators import (
     BBQ,
     Beta,
     Calibrator,
@@ -16,14 +17,8 @@ from calibrank.calibrate import (
     Isotonic,
     MinMax,
     Platt,
-    Setting,
     Sigmoid,
     Temperature,
-    anchor,
-    fit_choices,
-    plan,
-    to_base_rate,
-    undo_undersampling,
 )
 from calibrank.errors import (
     CalibrankError,
@@ -34,6 +29,7 @@ from calibrank.errors import (
     MissingExtra,
     PiledScoresWarning,
 )
+from calibrank.evidence import Evidence, exposed, ips, naive, positive_ips, undersampled
 from calibrank.maps import CalibrationMap, Interval, load
 from calibrank.metrics import (
     ECE,
@@ -57,7 +53,6 @@ from calibrank.metrics import (
 )
 from calibrank.summary import Summary, SummaryBuilder
 from calibrank.tables import Interactions, ScoreTable
-from calibrank.weighting import Evidence, exposed, ips, naive, positive_ips, undersampled
 
 __version__ = "0.1.0"
 

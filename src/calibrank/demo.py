@@ -6,15 +6,15 @@ from pathlib import Path
 
 import numpy as np
 
-from calibrank.arrays import Floats
-from calibrank.calibrate import EVERY, Calibrator, Gaussian
-from calibrank.data.synthetic import World, make_world
+from calibrank._validation import Floats
+from calibrank.calibrators import EVERY, Calibrator, Gaussian
+from calibrank.data.score_world import World, make_world
 from calibrank.errors import FlatMapWarning
+from calibrank.evidence import Evidence, ips, naive
 from calibrank.maps import CalibrationMap, load
 from calibrank.metrics import ECE, MCE, Brier, CalibrationInTheLarge, LogLoss, Metric, ReliabilityCurve, reliability
 from calibrank.plots import fitted_functions, reliability_grid
 from calibrank.propensity import Popularity
-from calibrank.weighting import Evidence, ips, naive
 
 GUESSED = "popularity"
 METRICS: tuple[Metric, ...] = (ECE(), MCE(), LogLoss(), Brier(), CalibrationInTheLarge())

@@ -7,13 +7,14 @@ from enum import StrEnum
 
 import numpy as np
 
-from calibrank.arrays import Floats, add_up
-from calibrank.calibrate import Expected, Gaussian, plan, with_sensitivity
+from calibrank._validation import Floats, add_up
+from calibrank.base_rate import Expected, plan, with_sensitivity
+from calibrank.calibrators import Gaussian
 from calibrank.errors import CalibrankError, FlatMapWarning
-from calibrank.files.summing import WEIGHINGS, Columns, Summed, setting_for
-from calibrank.files.surveying import Survey
 from calibrank.maps import CalibrationMap
 from calibrank.summary import Summary
+from calibrank.tabular.aggregate import WEIGHINGS, Columns, Summed, setting_for
+from calibrank.tabular.profile import Survey
 
 _BANDS = 10
 _FEW = 100  # positives of equal weight: below this, weights have eaten the sample

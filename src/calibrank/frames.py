@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrank.errors import DataError
+from calibrank.evidence import ips, naive
 from calibrank.summary import Summary, SummaryBuilder
-from calibrank.weighting import ips, naive
 
 
 def summarize(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calibrank.arrays import Floats
+from calibrank._validation import Floats
 from calibrank.errors import MissingExtra
 from calibrank.metrics import ReliabilityCurve
 

@@ -5,11 +5,11 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from calibrank.calibrate import Calibrator, Gaussian
+from calibrank._logit import logit
+from calibrank.calibrators import Calibrator, Gaussian
 from calibrank.errors import MissingExtra
+from calibrank.evidence import Evidence, ips, naive
 from calibrank.maps import CalibrationMap
-from calibrank.odds import logit
-from calibrank.weighting import Evidence, ips, naive
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, clone

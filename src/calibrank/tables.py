@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrank.arrays import Floats, Ids, IdsLike, Numbers, column, ids, is_binary, require, require_scores
+from calibrank._validation import Floats, Ids, IdsLike, Numbers, column, ids, is_binary, require, require_scores
 from calibrank.errors import DataError
-from calibrank.weighting import Evidence, ips, naive
+from calibrank.evidence import Evidence, ips, naive
 
 
 @dataclass(frozen=True, slots=True, eq=False)

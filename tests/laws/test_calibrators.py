@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import calibrank as cr
-from calibrank.calibrate import Calibrator, Parametric
-from calibrank.data.synthetic import GaussianScores, make_world
+from calibrank.calibrators import Calibrator, Parametric
+from calibrank.data.score_world import GaussianScores, make_world
 from tests.members import CALIBRATORS, PARAMETRIC, Table, fit, name, probe, tables
 
 every = pytest.mark.parametrize("member", CALIBRATORS, ids=name)

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import calibrank as cr
-from calibrank.calibrate import Calibrator
+from calibrank.calibrators import Calibrator
 from calibrank.export import to_json, to_sql, to_torch
 from calibrank.export.vectors import hard_scores
-from calibrank.maps.target import largest_term
+from calibrank.maps.targets.target import largest_term
 from tests import engines, plain_map
 from tests.members import CALIBRATORS, Table, fit, name, probe, tables
 

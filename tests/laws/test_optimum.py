@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import calibrank as cr
-from calibrank.basis import NumpyOps
-from calibrank.calibrate import Parametric
+from calibrank.calibrators import Parametric
+from calibrank.maps.basis import NumpyOps
 from tests.members import PARAMETRIC, name
 
 

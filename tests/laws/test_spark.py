@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank.calibrate import Calibrator
+from calibrank.calibrators import Calibrator
 from calibrank.metrics import Metric
 from tests.laws.test_summaries import rows as scores_of
 from tests.members import CALIBRATORS, METRICS, name, probe

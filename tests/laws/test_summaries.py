@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import calibrank as cr
-from calibrank import compiled
-from calibrank.grid import CAPACITY, Grid
-from calibrank.pooling import Masses, Table
+from calibrank import _native
+from calibrank.summary.bins import Masses, Table
+from calibrank.summary.grid import CAPACITY, Grid
 
 scores = st.floats(-1e30, 1e30, allow_subnormal=True)
 
@@ -127,7 +127,7 @@ def test_a_stream_of_batches_is_one_table(kind: str) -> None:
     same(builder.summary(), cr.Summary.of(array, cr.naive(labels, weights=weights)))
 
 
-in_c = pytest.mark.skipif(not compiled.READY, reason="calibrank was installed without a C compiler")
+in_c = pytest.mark.skipif(not _native.READY, reason="calibrank was installed without a C compiler")
 
 
 @in_c
@@ -162,12 +162,16 @@ def test_nothing_is_written_beyond_a_table() -> None:
 
 @in_c
 def test_a_library_that_is_not_of_its_source_is_not_used(monkeypatch, tmp_path) -> None:
-    assert compiled._loaded() is not None
-    for name, other in (("SOURCE", tmp_path / "loops.c"), ("LIBRARY", Path(__file__)), ("LIBRARY", tmp_path / "none")):
-        (tmp_path / "loops.c").write_text("newer")
+    assert _native.load_library() is not None
+    for name, other in (
+        ("SOURCE", tmp_path / "_native.c"),
+        ("LIBRARY", Path(__file__)),
+        ("LIBRARY", tmp_path / "none"),
+    ):
+        (tmp_path / "_native.c").write_text("newer")
         with monkeypatch.context() as patch:
-            patch.setattr(compiled, name, other)
-            assert compiled._loaded() is None
+            patch.setattr(_native, name, other)
+            assert _native.load_library() is None
 
 
 @pytest.mark.parametrize("kind", ["normal", "float32", "few"])

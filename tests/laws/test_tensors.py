@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import calibrank as cr
+from calibrank.evidence import Evidence, ips, naive
 from calibrank.maps import LogisticMap
-from calibrank.pooling import Table
-from calibrank.weighting import Evidence, ips, naive
+from calibrank.summary.bins import Table
 from tests.members import CALIBRATORS, fit
 
 torch = pytest.importorskip("torch")
@@ -70,9 +70,9 @@ def test_sums_are_those_of_arrays(device, kind, weigh, seed, scale):
     positive = liked.astype(np.uint8) if seed % 2 and weigh == "labels" else evidence.positive
     total = torch.from_numpy(evidence.total).to(device) if weigh == "weights" else None
     put = torch.from_numpy(scores).to(device), torch.from_numpy(positive).to(device), total
-    from calibrank import tensors
+    from calibrank.summary import _tensors
 
-    sums = tensors.pool(table.grid, table.first, len(table.squares), *put, binary=weigh == "labels")
+    sums = _tensors.pool(table.grid, table.first, len(table.squares), *put, binary=weigh == "labels")
     table.pool(scores, evidence)
     np.testing.assert_allclose(sums.every[:, 0], table.every[:, 0], rtol=1e-12)
     np.testing.assert_allclose(sums.liked[:, [0, 2, 3]], table.liked[:, [0, 2, 3]], rtol=1e-12)

@@ -6,7 +6,7 @@ from scipy.optimize import LinearConstraint, minimize
 from scipy.special import expit, log_expit, logit
 
 import calibrank as cr
-from calibrank.data.synthetic import GammaScores, GaussianScores, MixedScores, Scores, make_world
+from calibrank.data.score_world import GammaScores, GaussianScores, MixedScores, Scores, make_world
 
 
 def sample(rows: int = 3_000, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 
+from calibrank._validation import Floats, Ids, floats
 from calibrank.adapters.history import History
 from calibrank.adapters.lists import Lists, best
 from calibrank.adapters.numbering import Numbering
 from calibrank.adapters.outputs import Margin, Outputs, plain
 from calibrank.adapters.pair_model import PairModel
-from calibrank.arrays import Floats, Ids, floats
 from calibrank.tables import Interactions
 
 _MARGIN = Margin()

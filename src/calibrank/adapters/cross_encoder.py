@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from calibrank._validation import Floats, Numbers, ids
 from calibrank.adapters.lists import Recommendations
 from calibrank.adapters.outputs import Outputs
 from calibrank.adapters.rows import predictor, ranked, scores_of
-from calibrank.adapters.tabulating import tabulate
-from calibrank.arrays import Floats, Numbers, ids
+from calibrank.adapters.score_tables import tabulate
 from calibrank.maps import CalibrationMap
 from calibrank.tables import ScoreTable
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from calibrank._validation import Ids
 from calibrank.adapters.numbering import Numbering
-from calibrank.arrays import Ids
 from calibrank.tables import Interactions
 
 

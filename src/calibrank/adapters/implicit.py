@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from calibrank._validation import Floats, Ids, IdsLike
 from calibrank.adapters.lists import Lists
 from calibrank.adapters.numbering import Numbering
 from calibrank.adapters.outputs import Margin, Outputs
 from calibrank.adapters.pair_model import PairModel
-from calibrank.arrays import Floats, Ids, IdsLike
 from calibrank.errors import DataError
 
 _MARGIN = Margin()

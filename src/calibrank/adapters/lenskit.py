@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from calibrank._validation import Floats, Ids
 from calibrank.adapters.lists import Lists
 from calibrank.adapters.outputs import Margin, Outputs, plain
 from calibrank.adapters.pair_model import PairModel
-from calibrank.arrays import Floats, Ids
 from calibrank.errors import MissingExtra
 
 _MARGIN = Margin()

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from calibrank._validation import Floats, Ids, IdsLike, floats, ids
 from calibrank.adapters.outputs import Margin, Outputs, is_score, plain
-from calibrank.arrays import Floats, Ids, IdsLike, floats, ids
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
 

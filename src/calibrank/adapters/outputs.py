@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrank.arrays import LARGEST_SCORE, Floats, floats, require
-from calibrank.odds import logit
+from calibrank._logit import logit
+from calibrank._validation import LARGEST_SCORE, Floats, floats, require
 
 
 class Outputs(ABC):

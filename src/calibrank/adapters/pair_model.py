@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 import numpy as np
 import numpy.typing as npt
 
+from calibrank._validation import Floats, Ids, IdsLike, ids
 from calibrank.adapters.lists import Lists, Recommendations, calibrated
 from calibrank.adapters.outputs import Outputs
-from calibrank.adapters.tabulating import tabulate
+from calibrank.adapters.score_tables import tabulate
 from calibrank.adapters.unseen import Unseen
-from calibrank.arrays import Floats, Ids, IdsLike, ids
 from calibrank.errors import DataError, LeftOutWarning
 from calibrank.maps import CalibrationMap
 from calibrank.propensity.propensity import FittedPropensity

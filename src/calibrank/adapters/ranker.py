@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
+from calibrank._validation import Floats, Ids, IdsLike, Numbers, ids
 from calibrank.adapters.lists import Recommendations
 from calibrank.adapters.outputs import Margin, Outputs
 from calibrank.adapters.rows import predictor, ranked, scores_of
-from calibrank.adapters.tabulating import tabulate
-from calibrank.arrays import Floats, Ids, IdsLike, Numbers, ids
+from calibrank.adapters.score_tables import tabulate
 from calibrank.maps import CalibrationMap
 from calibrank.tables import ScoreTable
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
+from calibrank._validation import Floats, Ids, IdsLike, floats
 from calibrank.adapters.lists import Lists, best
 from calibrank.adapters.numbering import Numbering
 from calibrank.adapters.outputs import Margin, Outputs, plain
 from calibrank.adapters.pair_model import PairModel
-from calibrank.arrays import Floats, Ids, IdsLike, floats
 from calibrank.errors import DataError
 
 _MARGIN = Margin()

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from calibrank._validation import Floats, Ids, floats
 from calibrank.adapters.lists import Recommendations
 from calibrank.adapters.outputs import Outputs, plain
-from calibrank.arrays import Floats, Ids, floats
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
 

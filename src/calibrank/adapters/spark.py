@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
+from calibrank._validation import Floats, Ids
 from calibrank.adapters.history import History
 from calibrank.adapters.lists import Lists
 from calibrank.adapters.outputs import Margin, Outputs
 from calibrank.adapters.pair_model import PairModel
-from calibrank.arrays import Floats, Ids
 from calibrank.tables import Interactions
 
 _MARGIN = Margin()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrank.arrays import Floats
+from calibrank._validation import Floats
 from calibrank.data.negatives import Positives, draw_negatives
 from calibrank.errors import DataError
 from calibrank.tables import Index, Interactions

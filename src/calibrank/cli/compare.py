@@ -6,7 +6,7 @@ import numpy as np
 import typer
 from rich.table import Table as Grid
 
-from calibrank.calibrate import Calibrator, fit_without_each
+from calibrank.calibrators import Calibrator, fit_without_each
 from calibrank.cli.console import (
     HEADLINE,
     METHODS,
@@ -29,11 +29,11 @@ from calibrank.cli.console import (
     say_skipped,
 )
 from calibrank.errors import DataError, FitError
-from calibrank.files.reading import Table
-from calibrank.files.rules import Rules
-from calibrank.files.summing import summarize
+from calibrank.evidence import Evidence
 from calibrank.summary import Summary
-from calibrank.weighting import Evidence
+from calibrank.tabular.aggregate import summarize
+from calibrank.tabular.read import Table
+from calibrank.tabular.rules import Rules
 
 
 def compare(

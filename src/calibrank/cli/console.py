@@ -12,14 +12,14 @@ import typer
 from rich.console import Console
 
 from calibrank import maps
-from calibrank.calibrate import EVERY, Calibrator
+from calibrank.calibrators import EVERY, Calibrator
 from calibrank.errors import CalibrankError, DataError
-from calibrank.files.reading import Progress as OnProgress
-from calibrank.files.reading import Table
-from calibrank.files.rules import Rules
-from calibrank.files.summing import Columns
 from calibrank.maps import FitRecord
 from calibrank.metrics import ECE, Brier, CalibrationInTheLarge, LogLoss, Metric, ReliabilityCurve
+from calibrank.tabular.aggregate import Columns
+from calibrank.tabular.read import Progress as OnProgress
+from calibrank.tabular.read import Table
+from calibrank.tabular.rules import Rules
 
 console = Console()
 log = Console(stderr=True)

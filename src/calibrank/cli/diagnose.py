@@ -25,10 +25,10 @@ from calibrank.cli.console import (
 )
 from calibrank.diagnosis import Diagnosis, Tone
 from calibrank.diagnosis import diagnose as diagnose_table
-from calibrank.files.reading import Table
-from calibrank.files.rules import Rules
-from calibrank.files.summing import sum_up
-from calibrank.files.surveying import survey
+from calibrank.tabular.aggregate import sum_up
+from calibrank.tabular.profile import survey
+from calibrank.tabular.read import Table
+from calibrank.tabular.rules import Rules
 
 _MARKS = {Tone.fine: "[green]fine[/]    ", Tone.note: "[cyan]note[/]    ", Tone.warning: "[yellow]warning[/] "}
 

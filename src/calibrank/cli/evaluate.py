@@ -22,11 +22,11 @@ from calibrank.cli.console import (
     reading,
     say_skipped,
 )
-from calibrank.files.judging import MOST_ROWS_IN_MEMORY, Verdict, judge
-from calibrank.files.reading import Table
-from calibrank.files.rules import Rules
-from calibrank.files.summing import Columns
 from calibrank.maps import load
+from calibrank.tabular.aggregate import Columns
+from calibrank.tabular.evaluate import MOST_ROWS_IN_MEMORY, Verdict, judge
+from calibrank.tabular.read import Table
+from calibrank.tabular.rules import Rules
 
 
 def evaluate(

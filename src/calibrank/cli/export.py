@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from calibrank._atomic import write_whole
 from calibrank.cli.console import UsageError, console, require_output
-from calibrank.documents import write_whole
 from calibrank.export import to_json, to_onnx, to_sql, to_torch
 from calibrank.maps import load
 

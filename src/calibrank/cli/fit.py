@@ -7,8 +7,9 @@ import numpy as np
 import typer
 from rich.table import Table as Grid
 
-from calibrank.calibrate import Calibrator, to_base_rate, with_sensitivity
-from calibrank.calibrate import anchor as calibrate_anchor
+from calibrank.base_rate import anchor as calibrate_anchor
+from calibrank.base_rate import to_base_rate, with_sensitivity
+from calibrank.calibrators import Calibrator
 from calibrank.cli.console import (
     HEADLINE,
     METHODS,
@@ -38,12 +39,12 @@ from calibrank.cli.console import (
     say_skipped,
 )
 from calibrank.errors import DataError
-from calibrank.files.reading import Table
-from calibrank.files.rules import Rules
-from calibrank.files.summing import WEIGHINGS, Columns, Rows, Summed, rows_of, setting_for, sum_up
 from calibrank.maps import CalibrationMap, LogisticMap
 from calibrank.metrics import reliability
 from calibrank.summary import Summary
+from calibrank.tabular.aggregate import WEIGHINGS, Columns, Rows, Summed, rows_of, setting_for, sum_up
+from calibrank.tabular.read import Table
+from calibrank.tabular.rules import Rules
 
 
 def fit(

@@ -26,13 +26,13 @@ from calibrank.cli.console import (
     say_skipped,
 )
 from calibrank.errors import DataError
-from calibrank.files.reading import Table
-from calibrank.files.rules import Rules
-from calibrank.files.summing import Columns
 from calibrank.maps import load
+from calibrank.report.build import Report, report_of, results_report
 from calibrank.report.from_table import read_ledger
-from calibrank.report.making import Report, report_of, results_report
 from calibrank.report.provenance import fingerprint_files
+from calibrank.tabular.aggregate import Columns
+from calibrank.tabular.read import Table
+from calibrank.tabular.rules import Rules
 
 
 def report(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from calibrank._atomic import write_whole
 from calibrank.cli.console import JsonOption, console, log, print_json
-from calibrank.documents import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,10 +16,10 @@ from calibrank.cli.console import (
     reading,
     say_skipped,
 )
-from calibrank.files.reading import Table
-from calibrank.files.rules import Rules
-from calibrank.files.writing import Scores, add_column
 from calibrank.scorers import load_model
+from calibrank.tabular.read import Table
+from calibrank.tabular.rules import Rules
+from calibrank.tabular.write import Scores, add_column
 
 
 def score(

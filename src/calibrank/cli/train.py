@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from calibrank._atomic import whole_file
 from calibrank.cli.console import ItemOption, JsonOption, LabelOption, UserOption, console, log, print_json
 from calibrank.data import (
     Dataset,
@@ -24,9 +25,8 @@ from calibrank.data import (
     honest_negatives,
     with_negatives,
 )
-from calibrank.data.named import LOADERS, load_named
+from calibrank.data.registry import LOADERS, load_named
 from calibrank.data.table import load_table
-from calibrank.documents import whole_file
 from calibrank.errors import DataError
 from calibrank.propensity import Popularity
 from calibrank.scorers import SavedModel

@@ -2,7 +2,7 @@
 
 from calibrank.data.coat import load_coat
 from calibrank.data.dataset import Dataset
-from calibrank.data.fetching import fetch
+from calibrank.data.download import fetch
 from calibrank.data.negatives import Positives, draw_negatives, honest_negatives, with_negatives
 from calibrank.data.splits import LeaveOneOut, RandomSplit, ReleasedSplit, Split, TimeSplit
 from calibrank.data.yahoo_r3 import load_yahoo_r3

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from calibrank.arrays import Floats
+from calibrank._validation import Floats
 from calibrank.tables import Index, Interactions
 
 

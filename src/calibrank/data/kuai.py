@@ -9,7 +9,7 @@ import numpy.typing as npt
 from calibrank.data.dataset import Dataset
 from calibrank.data.table import Log, Named, dataset_of, read_log
 from calibrank.data.text import find_file
-from calibrank.files.reading import Table
+from calibrank.tabular.read import Table
 
 _KUAIREC = "Get KuaiRec with `calibrank.data.fetch('kuairec')` or from https://kuairec.com."
 _KUAIRAND = "Get KuaiRand-Pure with `calibrank.data.fetch('kuairand')` or from https://kuairand.com."

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from calibrank.arrays import row_numbers
+from calibrank._validation import row_numbers
 from calibrank.errors import DataError
 from calibrank.tables import Interactions
 

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from calibrank.arrays import Floats, Ids
+from calibrank._validation import Floats, Ids
 from calibrank.data.dataset import Dataset
 from calibrank.errors import DataError
-from calibrank.files.reading import Table, names_of
-from calibrank.files.rules import Rules
 from calibrank.tables import Index, Interactions
+from calibrank.tabular.read import Table, names_of
+from calibrank.tabular.rules import Rules
 
 
 @dataclass(frozen=True, slots=True)

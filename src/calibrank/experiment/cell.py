@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from calibrank.arrays import Floats
+from calibrank._validation import Floats
 from calibrank.data import Dataset, Positives, honest_negatives, with_negatives
 from calibrank.errors import DataError, FitError, FlatMapWarning
+from calibrank.evidence import Evidence, ips, naive, positive_ips
 from calibrank.experiment.spec import METHODS, Spec, split_of
 from calibrank.metrics import (
     ECE,
@@ -29,7 +30,6 @@ from calibrank.models import EVERY, Model, Training, train
 from calibrank.propensity import Known, Logistic, NaiveBayes, Popularity, Propensity, Random, Uniform
 from calibrank.scorers import Factors
 from calibrank.tables import Interactions
-from calibrank.weighting import Evidence, ips, naive, positive_ips
 
 MODELS: dict[str, Model] = {model.name: model for model in EVERY}
 JUDGES: tuple[Metric, ...] = (

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from calibrank.arrays import Floats
-from calibrank.documents import whole_file
+from calibrank._atomic import whole_file
+from calibrank._validation import Floats
 from calibrank.errors import FitError, FlatMapWarning
+from calibrank.evidence import ips, naive
 from calibrank.experiment.cell import Scored
 from calibrank.experiment.runner import Grid, read_scored, scores_file
 from calibrank.experiment.spec import METHODS, Spec
@@ -25,7 +26,6 @@ from calibrank.plots import (
     score_distributions,
     top_lists,
 )
-from calibrank.weighting import ips, naive
 
 _BINS = 10
 

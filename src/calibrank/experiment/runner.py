@@ -16,10 +16,11 @@ import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
 import calibrank
+from calibrank._atomic import whole_file, write_whole
+from calibrank._json import seal
 from calibrank.data import Dataset
-from calibrank.data.named import LOADERS, load_named
-from calibrank.data.simulated import simulate
-from calibrank.documents import seal, whole_file, write_whole
+from calibrank.data.registry import LOADERS, load_named
+from calibrank.data.toy_dataset import simulate
 from calibrank.errors import DataError
 from calibrank.experiment.cell import Cell, Measured, Row, Scored, run_cell
 from calibrank.experiment.spec import Spec

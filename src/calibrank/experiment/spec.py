@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import calibrank
-from calibrank.calibrate import EVERY as CALIBRATORS
-from calibrank.calibrate import Calibrator
+from calibrank.calibrators import EVERY as CALIBRATORS
+from calibrank.calibrators import Calibrator
 from calibrank.data import RandomSplit, ReleasedSplit, Split
 from calibrank.errors import DataError
 

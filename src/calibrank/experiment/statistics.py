@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy import stats
 
-from calibrank.arrays import Floats
+from calibrank._validation import Floats
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 No heavy package loads until its exporter is called.
 """
 
-from calibrank.export.onnx import to_onnx
-from calibrank.export.sql import DIALECTS, to_sql
-from calibrank.export.torch import to_torch
 from calibrank.export.vectors import to_json
+from calibrank.maps.targets.onnx import to_onnx
+from calibrank.maps.targets.sql import DIALECTS, to_sql
+from calibrank.maps.targets.torch import to_torch
 
 __all__ = ["DIALECTS", "to_json", "to_onnx", "to_sql", "to_torch"]

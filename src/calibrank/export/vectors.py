@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 
-from calibrank.arrays import LARGEST_SCORE, Floats
-from calibrank.documents import seal
+from calibrank._json import seal
+from calibrank._validation import LARGEST_SCORE, Floats
 from calibrank.maps import CalibrationMap, LogisticMap, RescaleMap, StepMap
 
 _MOST_EDGES = 50

@@ -1,12 +1,12 @@
 """Calibration maps: the few immutable results that every calibrator gives and every exporter takes."""
 
 from calibrank.maps.calibration_map import CalibrationMap, Interval
+from calibrank.maps.describe import door_words, is_level_known
+from calibrank.maps.format import load
 from calibrank.maps.logistic import LogisticMap
 from calibrank.maps.record import Anchoring, Choice, FitRecord, Sensitivity
 from calibrank.maps.rescale import RescaleMap
-from calibrank.maps.saved import load
 from calibrank.maps.step import StepMap
-from calibrank.maps.words import door_words, is_level_known
 
 __all__ = [
     "Anchoring",

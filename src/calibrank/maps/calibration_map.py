@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from calibrank.arrays import Floats, Numbers, floats, is_tensor, require_scores
-from calibrank.documents import seal, write_whole
+from calibrank._atomic import write_whole
+from calibrank._json import seal
+from calibrank._validation import Floats, Numbers, floats, is_tensor, require_scores
 from calibrank.errors import DataError
-from calibrank.maps.card import card
-from calibrank.maps.expressions import transform
+from calibrank.maps._card import card
 from calibrank.maps.record import FitRecord
+from calibrank.maps.targets.narwhals import transform
 
 if TYPE_CHECKING:
     import narwhals as nw
@@ -161,7 +162,7 @@ def _lists(value: Any) -> Any:
 
 def predict_tensor(fitted: CalibrationMap, scores: Any) -> Any:
     """Probabilities of a torch tensor, as one."""
-    from calibrank.maps.tensors import predict  # noqa: PLC0415  (needs torch, and every kind of map)
+    from calibrank.maps.targets.tensors import predict  # noqa: PLC0415  (needs torch, and every kind of map)
 
     return predict(fitted, scores)
 

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
-from calibrank import compiled
-from calibrank.arrays import Floats, Numbers, floats, is_tensor
-from calibrank.basis import Basis, Linear, Log, LogQuadratic, NumpyOps, Ops, Quadratic, Softplus
-from calibrank.documents import Fields
+from calibrank import _native
+from calibrank._json import Fields
+from calibrank._logit import expit
+from calibrank._threads import in_threads, shares
+from calibrank._validation import Floats, Numbers, floats, is_tensor
 from calibrank.errors import DataError
+from calibrank.maps.basis import Basis, Linear, Log, LogQuadratic, NumpyOps, Ops, Quadratic, Softplus
 from calibrank.maps.calibration_map import CalibrationMap, Interval, blockwise, predict_tensor
-from calibrank.maps.expressions import NarwhalsOps, sigmoid
 from calibrank.maps.record import FitRecord
-from calibrank.odds import expit
-from calibrank.threads import in_threads, shares
+from calibrank.maps.targets.narwhals import NarwhalsOps, sigmoid
 
 if TYPE_CHECKING:
     import narwhals as nw
@@ -110,7 +110,7 @@ class LogisticMap(CalibrationMap):
             return cast("Floats", predict_tensor(self, scores))
         array = floats("scores", scores)
         large = array.dtype == np.float32 and array.size >= _COMPILED_FROM
-        if large and compiled.READY and isinstance(self.basis, Linear | Quadratic):
+        if large and _native.READY and isinstance(self.basis, Linear | Quadratic):
             result = self._predict_compiled(array)
             if result is not None:
                 return result
@@ -129,7 +129,7 @@ class LogisticMap(CalibrationMap):
         low, scale = self.low, 1 / width
 
         def part(rows: slice) -> bool:
-            return compiled.sigmoid_of_quadratic(flat[rows], low, scale, (a, b, c), (below, above), result[rows])
+            return _native.sigmoid_of_quadratic(flat[rows], low, scale, (a, b, c), (below, above), result[rows])
 
         return result.reshape(scores.shape) if all(in_threads(part, shares(len(flat)))) else None
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrank.arrays import Floats
-from calibrank.documents import Fields
+from calibrank._json import Fields
+from calibrank._logit import expit
+from calibrank._validation import Floats
 from calibrank.errors import DataError
-from calibrank.odds import expit
 
 DOORS = ("none", "random labels", "base rate")
 """Where a map's base rate comes from."""

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from calibrank.arrays import Floats
-from calibrank.documents import Fields
+from calibrank._json import Fields
+from calibrank._logit import logit
+from calibrank._validation import Floats
 from calibrank.errors import DataError
 from calibrank.maps.calibration_map import CalibrationMap, Interval
-from calibrank.maps.expressions import steps
 from calibrank.maps.record import FitRecord
-from calibrank.odds import logit
+from calibrank.maps.targets.narwhals import steps
 
 if TYPE_CHECKING:
     import narwhals as nw

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from calibrank.arrays import Floats, Numbers, add_up, probability_column
+from calibrank._validation import Floats, Numbers, add_up, probability_column
 from calibrank.errors import DataError
+from calibrank.evidence import Evidence, Labels, heard_evidence
 from calibrank.metrics.metric import Additive
-from calibrank.weighting import Evidence, Labels, heard_evidence
 
 Cells = npt.NDArray[np.intp]
 

@@ -5,13 +5,13 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from calibrank.arrays import Floats, Ids, Numbers, add_up, probability_column
+from calibrank._isotonic import pool_adjacent_violators
+from calibrank._logit import logit
+from calibrank._validation import Floats, Ids, Numbers, add_up, probability_column
+from calibrank.evidence import Evidence, Labels, heard_evidence
 from calibrank.metrics.binned import Cells, mass_and_prediction
 from calibrank.metrics.metric import Additive, Better, Metric
 from calibrank.metrics.proper import Brier
-from calibrank.monotone import pool_adjacent_violators
-from calibrank.odds import logit
-from calibrank.weighting import Evidence, Labels, heard_evidence
 
 _BRIER = Brier()
 _CELLS, _FURTHEST = 1024, 12.0

@@ -7,9 +7,9 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from calibrank.arrays import Floats, Ids, IdsLike, Numbers, add_up, ids, probability_column
+from calibrank._validation import Floats, Ids, IdsLike, Numbers, add_up, ids, probability_column
 from calibrank.errors import DataError
-from calibrank.weighting import Evidence, Labels, heard_evidence
+from calibrank.evidence import Evidence, Labels, heard_evidence
 
 
 class Better(Enum):

@@ -5,10 +5,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from calibrank.arrays import Floats
+from calibrank._validation import Floats
 from calibrank.errors import DataError
+from calibrank.evidence import Evidence
 from calibrank.metrics.metric import Additive, Better
-from calibrank.weighting import Evidence
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from calibrank.arrays import Floats, Ids, Numbers, add_up, score_column
+from calibrank._validation import Floats, Ids, Numbers, add_up, score_column
 from calibrank.errors import DataError
+from calibrank.evidence import Evidence
 from calibrank.metrics.metric import Better, Metric, require_users
-from calibrank.weighting import Evidence
 
 
 class Lists(NamedTuple):

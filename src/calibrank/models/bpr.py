@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from calibrank.arrays import Floats
+from calibrank._validation import Floats
 from calibrank.models.model import Model
 from calibrank.propensity import Popularity, Propensity
 from calibrank.scorers import Factors, InnerProduct

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from calibrank.arrays import Floats
+from calibrank._validation import Floats
 from calibrank.errors import DataError, MissingExtra
 from calibrank.scorers import Factors
 from calibrank.tables import Interactions

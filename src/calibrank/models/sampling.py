@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrank.arrays import Floats
+from calibrank._validation import Floats
 from calibrank.data.negatives import Positives, draw_negatives
 from calibrank.tables import Interactions
 

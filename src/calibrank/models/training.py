@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from calibrank.arrays import row_numbers
+from calibrank._validation import row_numbers
 from calibrank.errors import DataError
 from calibrank.models.checkpoints import Checkpoint, fingerprint
-from calibrank.models.engines import Arrays, Engine, OnGpu, plain_words
+from calibrank.models.engines.base import Arrays, Engine, OnGpu, plain_words
 from calibrank.models.graph import Graph
 from calibrank.models.model import Model
 from calibrank.models.sampling import Epoch, Sampler
@@ -236,7 +236,7 @@ def _engine(model: Model, start: Arrays, graph: Graph | None, training: Training
     if training.device == "cuda":
         with plain_words():
             return OnGpu(model, start, graph, *settings)
-    from calibrank.models.on_cpu import GraphOnCpu, OnCpu  # noqa: PLC0415  (a GPU needs no numba)
+    from calibrank.models.engines.cpu import GraphOnCpu, OnCpu  # noqa: PLC0415  (a GPU needs no numba)
 
     return OnCpu(model, start, None, *settings) if graph is None else GraphOnCpu(model, start, graph, *settings)
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrank.arrays import Floats, Ids, Numbers, floats, is_probability, require, row_numbers
+from calibrank._validation import Floats, Ids, Numbers, floats, is_probability, require, row_numbers
 from calibrank.errors import DataError
 from calibrank.propensity.propensity import FittedPropensity, require_probability
 from calibrank.tables import Interactions

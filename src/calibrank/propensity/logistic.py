@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrank.arrays import Floats, Ids, Numbers, floats, require, row_numbers
+from calibrank._logit import expit, logit
+from calibrank._validation import Floats, Ids, Numbers, floats, require, row_numbers
 from calibrank.errors import DataError
-from calibrank.odds import expit, logit
 from calibrank.propensity.propensity import FittedPropensity, require_probability
 from calibrank.tables import Interactions
 

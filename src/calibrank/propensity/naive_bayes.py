@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrank.arrays import Numbers, column, is_binary, require
+from calibrank._validation import Numbers, column, is_binary, require
 from calibrank.errors import DataError
 from calibrank.propensity.propensity import Constant, require_probability
 from calibrank.tables import Interactions

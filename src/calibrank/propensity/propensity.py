@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from calibrank.arrays import Floats, Ids, IdsLike, ids
+from calibrank._validation import Floats, Ids, IdsLike, ids
 from calibrank.errors import DataError
 from calibrank.tables import Interactions
 

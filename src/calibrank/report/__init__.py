@@ -1,5 +1,5 @@
 """Reports: one self-contained, interactive page on how far a table's probabilities can be trusted."""
 
-from calibrank.report.making import Report, report
+from calibrank.report.build import Report, report
 
 __all__ = ["Report", "report"]

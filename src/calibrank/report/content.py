@@ -4,14 +4,14 @@ from typing import Any
 
 from calibrank.errors import FitError
 from calibrank.maps import CalibrationMap
+from calibrank.report.evaluate import HISTOGRAM, LOGITS, Judge, every_method
 from calibrank.report.explanations import BETTER, EXPLANATIONS
-from calibrank.report.exploring import sample_users
 from calibrank.report.headline import door, sentences, unknowns, verdict
-from calibrank.report.judging import HISTOGRAM, LOGITS, Judge, every_method
 from calibrank.report.ledger import Ledger
 from calibrank.report.segments import segment_tables
 from calibrank.report.shapes import doubt, map_curves, parameters, score_shapes
 from calibrank.report.thresholds import threshold_table
+from calibrank.report.user_sample import sample_users
 
 BEFORE = "MinMax"
 """What scores are before calibration: stretched to [0, 1]."""

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from calibrank.arrays import Floats
+from calibrank._validation import Floats
 from calibrank.errors import DataError
-from calibrank.files.reading import Progress, Table, indices_of
-from calibrank.files.rules import Rules
-from calibrank.files.summing import WEIGHINGS, Columns, Rows, buckets_of, rows_of
+from calibrank.evidence import Evidence, naive
 from calibrank.propensity import Popularity
 from calibrank.report.ledger import Coded, Codes, Ledger, segment_column
-from calibrank.weighting import Evidence, naive
+from calibrank.tabular.aggregate import WEIGHINGS, Columns, Rows, buckets_of, rows_of
+from calibrank.tabular.read import Progress, Table, indices_of
+from calibrank.tabular.rules import Rules
 
 MOST_ROWS = 20_000_000
 """Beyond this many rows, those of a random share of users are kept, and that is said."""

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from calibrank.arrays import Floats
+from calibrank._logit import logit
+from calibrank._validation import Floats
 from calibrank.maps import CalibrationMap, FitRecord, door_words, is_level_known
-from calibrank.odds import logit
 from calibrank.report.ledger import Codes, Ledger
 from calibrank.report.resampling import Clusters
 

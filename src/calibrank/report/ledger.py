@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrank.arrays import Floats, IdsLike, Numbers, column, ids, score_column
+from calibrank._validation import Floats, IdsLike, Numbers, column, ids, score_column
 from calibrank.errors import DataError
+from calibrank.evidence import Evidence, ips, naive
 from calibrank.summary import Summary
 from calibrank.tables import homes_of
-from calibrank.weighting import Evidence, ips, naive
 
 Codes = npt.NDArray[np.intp]
 

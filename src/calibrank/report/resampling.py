@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrank.arrays import Floats, add_up
+from calibrank._validation import Floats, add_up
 from calibrank.report.ledger import Codes
 
 RESAMPLES = 400

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from calibrank.arrays import Floats, add_up
-from calibrank.report.exploring import shortened
+from calibrank._validation import Floats, add_up
 from calibrank.report.ledger import Coded, Codes, Ledger
 from calibrank.report.resampling import Clusters
+from calibrank.report.user_sample import shortened
 
 BANDS = 5
 MOST = 30

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from calibrank.arrays import Floats, add_up
+from calibrank._validation import Floats, add_up
 from calibrank.maps import CalibrationMap
-from calibrank.report.judging import Judged
+from calibrank.report.evaluate import Judged
 from calibrank.report.ledger import Ledger
 from calibrank.report.resampling import Clusters
 

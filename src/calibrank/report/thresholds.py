@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from calibrank.arrays import Floats, add_up
+from calibrank._validation import Floats, add_up
+from calibrank.evidence import Evidence
 from calibrank.report.ledger import Codes
-from calibrank.weighting import Evidence
 
 GRID: Floats = np.round(
     np.concatenate(

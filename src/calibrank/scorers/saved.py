@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrank.arrays import Ids
-from calibrank.documents import Fields, whole_file, write_whole
+from calibrank._atomic import whole_file, write_whole
+from calibrank._json import Fields
+from calibrank._validation import Ids
 from calibrank.errors import DataError, MissingExtra
 from calibrank.scorers.distance import Distance
 from calibrank.scorers.inner_product import InnerProduct

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from calibrank.arrays import Floats, IdsLike, ids, row_numbers
+from calibrank._validation import Floats, IdsLike, ids, row_numbers
 from calibrank.errors import DataError
 
 _CELLS = 2**24  # scores held at a time

@@ -10,11 +10,11 @@ try:
 except ImportError as error:
     raise MissingExtra("pyspark", "spark") from error
 
-from calibrank.spark.applying import transform
-from calibrank.spark.exposure import popularity
-from calibrank.spark.judging import evaluate
+from calibrank.spark.aggregate import fit, summarize
+from calibrank.spark.apply import transform
+from calibrank.spark.evaluate import evaluate
 from calibrank.spark.ml import CalibrationEstimator, CalibrationModel
-from calibrank.spark.summing import fit, summarize
+from calibrank.spark.popularity import popularity
 
 __all__ = [
     "CalibrationEstimator",

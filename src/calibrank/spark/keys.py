@@ -5,7 +5,7 @@ import math
 import numpy as np
 from pyspark.sql import DataFrame
 
-from calibrank.grid import Grid
+from calibrank.summary.grid import Grid
 
 _LARGEST_EXPONENT = 1000
 """What one factor may scale by; a larger power of two takes two factors."""

@@ -11,13 +11,13 @@ from pyspark.ml.param.shared import HasLabelCol, HasOutputCol, HasWeightCol
 from pyspark.ml.util import DefaultParamsReadable, DefaultParamsWritable
 from pyspark.sql import DataFrame
 
-from calibrank.calibrate import EVERY, Calibrator, Gaussian
-from calibrank.documents import Fields, seal
+from calibrank._json import Fields, seal
+from calibrank.calibrators import EVERY, Calibrator, Gaussian
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
-from calibrank.maps.saved import parse
-from calibrank.spark.applying import transform
-from calibrank.spark.summing import fit
+from calibrank.maps.format import parse
+from calibrank.spark.aggregate import fit
+from calibrank.spark.apply import transform
 
 _KINDS: dict[str, type[Calibrator]] = {type(member).__name__: type(member) for member in EVERY}
 

@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from calibrank.arrays import LARGEST_SCORE, SCORE_REMEDY, SCORE_RULE
+from calibrank._validation import LARGEST_SCORE, SCORE_REMEDY, SCORE_RULE
 from calibrank.errors import DataError
 
 WHOLE = ("tinyint", "smallint", "int", "bigint", "boolean")

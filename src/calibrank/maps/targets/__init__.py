@@ -1,0 +1,1 @@
+"""Targets: one module per engine that a map can run on."""

@@ -1,0 +1,1 @@
+"""Engines: the same training step on a CPU and on a GPU."""

@@ -1,0 +1,280 @@
+"""Bad input: each a clear error that names the rule, the value, the row and the remedy."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import calibrank as cr
+from calibrank._atomic import write_whole
+from calibrank._json import seal
+from calibrank.propensity import Known, Logistic, NaiveBayes, Popularity, Random, Uniform
+from tests.members import CALIBRATORS, METRICS, name
+
+SCORES, LABELS = [0.1, 0.4, 0.2, 0.9], [0, 1, 0, 1]
+NAN = float("nan")
+
+BAD_TABLES = [
+    ([0.1, NAN, 0.2, 0.9], LABELS, r"scores must be finite and within \+-1e30, got nan at row 1\. Drop padded"),
+    ([0.1, 0.4, np.inf, 0.9], LABELS, "got inf at row 2"),
+    ([0.1, 0.4, np.nextafter(1e30, 2e30), 0.9], LABELS, r"got 1\.0+2e\+30 at row 2"),
+    (np.array([0.1, 0.4, 1.1e30, 0.9], dtype=np.float32), LABELS, r"got 1\.1\d*e\+30 at row 2"),
+    ([0.1, 0.4, -np.inf, -np.inf], LABELS, r"got -inf at row 2 \(2 such rows\)"),
+    (np.array([-3.4e38, 0.4, 0.2, 0.9], dtype=np.float32), LABELS, r"got -3\.\d+e\+38 at row 0"),
+    (np.ones((2, 2)), LABELS, r"scores must have one dimension, got shape \(2, 2\)"),
+    ([], [], "scores must hold at least one row"),
+    (["a", "b"], [0, 1], "scores must be real numbers, got"),
+    ([0.1, None, 0.2, 0.9], LABELS, "got nan at row 1"),
+    (SCORES, [0, 1, 0], "one value a row, got 3 values for 4 rows"),
+    (SCORES, [0, 1, 0, 3], r"labels must be 0 or 1, got 3\.0 at row 3\. Turn ratings into likes"),
+    (SCORES, [0, NAN, 0, 1], "labels must be 0 or 1, got nan at row 1"),
+]
+
+
+@pytest.mark.parametrize(("scores", "labels", "message"), BAD_TABLES)
+@pytest.mark.parametrize("member", CALIBRATORS, ids=name)
+def test_bad_tables(member: cr.Calibrator, scores: Any, labels: Any, message: str) -> None:
+    with pytest.raises(cr.DataError, match=message):
+        member.fit(scores, labels)
+
+
+@pytest.mark.parametrize("member", [m for m in CALIBRATORS if m.learns], ids=name)
+def test_one_class_and_constant_scores(member: cr.Calibrator) -> None:
+    with pytest.raises(cr.FitError, match="both classes, got no positive in 4 rows"):
+        member.fit(SCORES, [0, 0, 0, 0])
+    with pytest.raises(cr.FitError, match="both classes, got only positives in 4 rows"):
+        member.fit(SCORES, [1, 1, 1, 1])
+    with pytest.raises(cr.DataError, match=r"scores must differ from row to row, got only 0\.5"):
+        member.fit([0.5] * 4, LABELS)
+
+
+def test_separation_says_what_to_do() -> None:
+    with pytest.raises(cr.FitError, match=r"no finite best fit exists.*Raise the propensity clip"):
+        cr.Gaussian().fit([1, 2, 3, 4], [0, 0, 1, 1])
+    with pytest.raises(cr.FitError, match="as if more than every pair were liked"):
+        cr.Platt().fit([1, 2, 3, 4], cr.ips([0, 1, 0, 1], [0.1] * 4))
+
+
+@pytest.mark.parametrize(
+    ("propensity", "message"),
+    [
+        ([0.5, 0.0, 0.5, 0.5], r"propensity must lie in \(0, 1\], got 0\.0 at row 1\. Clip"),
+        ([0.5, 0.5, 1.5, 0.5], r"got 1\.5 at row 2"),
+        ([0.5, 0.5, NAN, 0.5], "got nan at row 2"),
+        ([0.5, 0.5], "one value a row"),
+    ],
+)
+def test_bad_propensities(propensity: list[float], message: str) -> None:
+    for evidence in (cr.ips, cr.positive_ips):
+        with pytest.raises(cr.DataError, match=message):
+            evidence(LABELS, propensity)
+
+
+def test_bad_weights_and_evidence() -> None:
+    with pytest.raises(cr.DataError, match=r"weights must be finite and not negative, got -1\.0 at row 0"):
+        cr.naive(LABELS, weights=[-1, 1, 1, 1])
+    with pytest.raises(cr.DataError, match="weights must not all be zero"):
+        cr.Platt().fit(SCORES, cr.naive(LABELS, weights=[0, 0, 0, 0]))
+    with pytest.raises(cr.DataError, match="total must be above 0 where positive is"):
+        cr.Evidence([1.0], [0.0])
+    with pytest.raises(cr.DataError, match="positive must be finite"):
+        cr.Evidence([-1.0], [1.0])
+
+
+def test_bad_scores_at_prediction() -> None:
+    fitted = cr.Platt().fit(SCORES, [1, 0, 0, 1])
+    with pytest.raises(cr.DataError, match="got nan at row 1"):
+        fitted.predict([0.0, NAN])
+    with pytest.raises(cr.DataError, match="level must lie"):
+        fitted.interval([0.0], level=1.0)
+
+
+def test_reversed_scores_warn() -> None:
+    with pytest.warns(cr.FlatMapWarning, match="if lower is better"):
+        cr.Gaussian().fit(np.arange(40.0), (np.arange(40) % 7 < 3 * (np.arange(40) < 20)).astype(float))
+    with pytest.warns(cr.FlatMapWarning, match="use Platt or Gaussian"):
+        cr.Temperature().fit(np.arange(40.0), (np.arange(40) % 9 == 0).astype(float))
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=name)
+def test_bad_probabilities(metric: cr.Metric) -> None:
+    if isinstance(metric, cr.NDCG | cr.Recall):  # only order counts: raw scores are welcome
+        assert metric([-7.0, 1.5], [0, 1], users=[1, 1]) == 1
+        with pytest.raises(cr.DataError, match=r"scores must be finite and within \+-1e30, got nan at row 1"):
+            metric([0.5, float("nan")], [0, 1], users=[1, 1])
+    else:
+        with pytest.raises(cr.DataError, match=r"probabilities must lie in \[0, 1\], got 1\.5 at row 1"):
+            metric([0.5, 1.5], [0, 1], users=[1, 1])
+    with pytest.raises(cr.DataError, match="one value a row"):
+        metric([0.5, 0.5], [0, 1, 1], users=[1, 1])
+
+
+def test_bad_settings() -> None:
+    makers = [
+        lambda: cr.Gamma(margin=0),
+        lambda: cr.GammaGaussian(margin=-1),
+        lambda: cr.Histogram(bins=0),
+        lambda: cr.BBQ(bins=()),
+        lambda: cr.ECE(bins=0),
+        lambda: cr.NDCG(0),
+        lambda: cr.TopN(cr.ECE(), 0),
+        lambda: cr.LogLoss(clip=0.7),
+        lambda: Popularity(clip=0),
+        lambda: Popularity(power=-1),
+        lambda: Uniform(1.5),
+        lambda: Random(clip=2),
+        lambda: NaiveBayes([0, 0]),
+        lambda: NaiveBayes([0, 2]),
+        lambda: Known([0.5]),
+        lambda: Known([[1.5]]),
+        lambda: Logistic([[1.0]], [[1.0]], ridge=0),
+    ]
+    for make in makers:
+        with pytest.raises(cr.DataError, match=r"must|bins"):
+            make()
+
+
+def test_metrics_over_lists_ask_for_users() -> None:
+    with pytest.raises(cr.DataError, match="users must be given for NDCG@3"):
+        cr.NDCG(3)([0.5, 0.5], [0, 1])
+    with pytest.raises(cr.DataError, match="a positive for some user"):
+        cr.NDCG(3)([0.5, 0.5], [0, 0], users=[1, 2])
+
+
+def test_ids_of_another_kind_are_refused() -> None:
+    fitted = Popularity().fit(cr.Interactions([1, 2, 3], [1, 1, 2]))
+    with pytest.raises(cr.DataError, match="items must be ids as in the log"):
+        fitted.predict([1, 1], ["1", "2"])
+    with pytest.raises(cr.DataError, match="ids of one kind, got both texts and numbers"):
+        cr.Interactions(np.array([1, "a"], dtype=object), [1, 2])
+
+
+def test_odd_calls_are_refused_plainly(tmp_path: Path) -> None:
+    nothing = cr.Evidence([0.0, 0.0], [0.0, 0.0])
+    for call in (
+        lambda: cr.bootstrap(cr.Brier(), [0.1, 0.2], nothing, [1, 2]),
+        lambda: cr.corp([0.1, 0.2], nothing),
+        lambda: cr.reliability([0.1, 0.2], nothing),
+    ):
+        with pytest.raises(cr.DataError, match="must weigh something"):
+            call()
+    with pytest.raises(cr.DataError, match="rows of unlike length"):
+        cr.Platt().fit([[1, 2], [3]], [0, 1])
+    with pytest.raises(cr.DataError, match="at least 2 to tell an interval"):
+        cr.bootstrap(cr.Brier(), [0.1, 0.2], [0, 1], users=[1, 1])
+    with pytest.raises(cr.DataError, match="got no such file"):
+        cr.load(tmp_path / "nowhere.json")
+    np.save(tmp_path / "x.npy", np.ones(3))
+    with pytest.raises(cr.DataError, match="must be a summary that calibrank saved"):
+        cr.Summary.load(tmp_path / "x.npy")
+    with pytest.raises(cr.DataError, match="scores must differ"):
+        cr.Gaussian().fit(np.arange(9.0) * 1e-200, np.arange(9) % 2)
+
+
+def test_bad_interactions() -> None:
+    with pytest.raises(cr.DataError, match="n_users must be at least the 2 ids seen, got 1"):
+        cr.Interactions([1, 2], [1, 1], n_users=1)
+    with pytest.raises(cr.DataError, match="labels must be 0 or 1, got 4"):
+        cr.Interactions([1], [1], [4])
+    with pytest.raises(cr.DataError, match="got None at row 1"):
+        cr.Interactions(["a", None], [1, 1])
+    with pytest.raises(cr.DataError, match="got nan at row 0"):
+        cr.Interactions([NAN, 1.0], [1, 1])
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    path = tmp_path / "map.json"
+    cr.Gaussian().fit([0.1, 0.4, 0.2, 0.9, 0.5], [0, 1, 0, 1, 0]).save(path)
+    return path
+
+
+def change(path: Path, **changes: Any) -> None:
+    document = json.loads(path.read_text())
+    document.update(changes)
+    document.pop("digest")
+    path.write_text(json.dumps({**document, "digest": seal(document)}))
+
+
+def test_truncated_map(saved: Path) -> None:
+    saved.write_text(saved.read_text()[:100])
+    with pytest.raises(cr.DataError, match="must be JSON, got damaged text"):
+        cr.load(saved)
+
+
+def test_tampered_map(saved: Path) -> None:
+    saved.write_text(saved.read_text().replace('"intercept": -', '"intercept": '))
+    with pytest.raises(cr.DataError, match="must match its digest: it was changed after it was saved"):
+        cr.load(saved)
+
+
+def test_future_map(saved: Path) -> None:
+    change(saved, version=99)
+    with pytest.raises(cr.DataError, match=r"must be of version 1 or older, got 99\. Upgrade calibrank"):
+        cr.load(saved)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format": "other"}, "must be a calibrank-map document, got format 'other'"),
+        ({"kind": "spline"}, "kind must be one of logistic, step, rescale, got 'spline'"),
+        ({"surprise": 1}, "must hold only .* got field 'surprise'"),
+        ({"map": []}, "must be a JSON object, got list"),
+        ({"record": {}}, "must hold 'evidence', which is missing"),
+    ],
+)
+def test_malformed_maps(saved: Path, changes: dict[str, Any], message: str) -> None:
+    change(saved, **changes)
+    with pytest.raises(cr.DataError, match=message):
+        cr.load(saved)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("low", 5.0, "low must be below high"),
+        ("low", "0", "low must be a finite number, got '0'"),
+        ("low", True, "low must be a finite number, got True"),
+        ("coefficients", [1.0], "coefficients must be 2 numbers"),
+        ("coefficients", [-1.0, 1.0], "none negative"),
+        ("coefficients", [0.0, 0.0], "must rise at both ends"),
+        ("covariance", [1.0], "covariance must be 3 x 3"),
+        ("basis", {"name": "cubic"}, "name must be one of"),
+        ("basis", {"name": "log", "margin": -1.0}, "margin must be above 0"),
+    ],
+)
+def test_maps_with_impossible_values(saved: Path, field: str, value: Any, message: str) -> None:
+    content = json.loads(saved.read_text())["map"]
+    change(saved, map={**content, field: value})
+    with pytest.raises(cr.DataError, match=message):
+        cr.load(saved)
+
+
+@pytest.mark.parametrize("text", ["[]", "NaN", "{", '{"format": 1e999}', "\x00", '{"format": Infinity}', "[" * 100_000])
+def test_loading_anything_else(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "map.json"
+    path.write_text(text)
+    with pytest.raises(cr.DataError):
+        cr.load(path)
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "map.json"
+    path.write_text("old")
+
+    def fail(_: int) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_whole(path, "new")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_largest_float32_score_is_a_score() -> None:
+    summary = cr.Summary.of(np.array([0.1, 1e30], dtype=np.float32), [0, 1])
+    assert summary.high == float(np.float32(1e30)) > 1e30

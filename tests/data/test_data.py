@@ -1,0 +1,355 @@
+"""Loaders of official layouts, splits and negatives."""
+
+import http.server
+import threading
+import zipfile
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calibrank.data import (
+    LeaveOneOut,
+    Positives,
+    RandomSplit,
+    ReleasedSplit,
+    TimeSplit,
+    draw_negatives,
+    fetch,
+    honest_negatives,
+    load_coat,
+    load_yahoo_r3,
+    with_negatives,
+)
+from calibrank.data.download import SOURCES, Source
+from calibrank.data.kuai import load_kuairand, load_kuairec
+from calibrank.data.registry import load_named
+from calibrank.data.table import load_table
+from calibrank.errors import DataError
+from calibrank.tables import Index, Interactions
+
+# ---- official layouts -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def coat(tmp_path):
+    rng = np.random.default_rng(0)
+    for part, share in (("train", 0.08), ("test", 0.05)):
+        ratings = rng.integers(1, 6, (290, 300)) * (rng.random((290, 300)) < share)
+        np.savetxt(tmp_path / f"{part}.ascii", ratings, fmt="%d")
+    return tmp_path
+
+
+def test_coat(coat):
+    dataset = load_coat(coat)
+    ratings = np.loadtxt(coat / "train.ascii")
+    assert (dataset.train.n_users, dataset.train.n_items) == (290, 300)
+    assert len(dataset.train) == (ratings > 0).sum()
+    assert dataset.train.labels.sum() == (ratings > 3).sum()
+    assert dataset.test is not None
+    assert dataset.propensity is None
+    (coat / "user_item_features").mkdir()
+    np.savetxt(coat / "user_item_features" / "user_features.ascii", np.eye(290)[:, :4], fmt="%d")
+    np.savetxt(coat / "propensities.ascii", np.full((290, 300), 0.25))
+    richer = load_coat(coat)
+    assert richer.user_features.shape == (290, 4)
+    assert richer.propensity.shape == (290, 300)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("1 2 x", r"train\.ascii, line 3 must hold 300 numbers, got 3"),
+        (
+            " ".join(["0"] * 299 + ["x"]),
+            r"train\.ascii, line 3 must hold ratings 1 to 5, or 0 where not rated, got 'x'",
+        ),
+        (" ".join(["0"] * 299 + ["7"]), r"train\.ascii, line 3 must hold ratings 1 to 5, or 0 where not rated"),
+    ],
+)
+def test_a_bad_line_of_coat_is_named(coat, line, words):
+    lines = (coat / "train.ascii").read_text().splitlines()
+    lines[2] = line
+    (coat / "train.ascii").write_text("\n".join(lines))
+    with pytest.raises(DataError, match=words):
+        load_coat(coat)
+
+
+def yahoo_lines(rng, users, each):
+    songs = np.stack([np.sort(rng.choice(1000, each, replace=False)) + 1 for _ in range(users)])
+    ratings = rng.integers(1, 6, songs.shape)
+    return "".join(
+        f"{user + 1}\t{song}\t{rating}\n"
+        for user in range(users)
+        for song, rating in zip(songs[user], ratings[user], strict=True)
+    )
+
+
+def test_yahoo_r3(tmp_path):
+    rng = np.random.default_rng(0)
+    inner = tmp_path / "R3"
+    inner.mkdir()
+    (inner / "ydata-ymusic-rating-study-v1_0-train.txt").write_text(yahoo_lines(rng, 300, 20))
+    (inner / "ydata-ymusic-rating-study-v1_0-test.txt").write_text(yahoo_lines(rng, 100, 10))
+    dataset = load_yahoo_r3(tmp_path)
+    assert (dataset.train.n_users, dataset.train.n_items) == (15_400, 1_000)
+    assert len(dataset.train) == 6_000
+    assert len(dataset.test) == 1_000
+    assert dataset.users.names[0] == 1
+    with (inner / "ydata-ymusic-rating-study-v1_0-train.txt").open("a") as file:
+        file.write("15401\t3\t5\n")
+    with pytest.raises(
+        DataError, match=r"train\.txt, line 6001 must hold a user 1 to 15400, a song 1 to 1000 and a rating"
+    ):
+        load_yahoo_r3(tmp_path)
+    with pytest.raises(DataError, match=r"Yahoo! licenses R3 to those who sign for it: ask at https"):
+        load_yahoo_r3(tmp_path / "nowhere")
+
+
+def test_kuairec(tmp_path):
+    big = pa.table({"user_id": [7, 7, 9, 9], "video_id": [1, 2, 1, 3], "play_duration": [1] * 4, "video_duration": [1] * 4,
+                    "time": ["x"] * 4, "date": [1] * 4, "timestamp": [1.5, 2.5, None, 3.0], "watch_ratio": [2.5, 0.1, 2.0, 9.0]})  # fmt: skip
+    pc.write_csv(big, tmp_path / "big_matrix.csv")
+    pc.write_csv(big.slice(0, 2), tmp_path / "small_matrix.csv")
+    dataset = load_kuairec(tmp_path)
+    assert dataset.train.labels.tolist() == [1, 0, 0, 1]
+    assert dataset.users.names.tolist() == [7, 9]
+    assert dataset.test.n_items == 3
+    with pytest.raises(DataError, match=r"must hold big_matrix\.csv, which is not there\. Get KuaiRec"):
+        load_kuairec(tmp_path / "nowhere")
+
+
+def test_kuairand(tmp_path):
+    log = pa.table(
+        {
+            "user_id": [0, 0, 3],
+            "video_id": [5, 6, 5],
+            "date": [1] * 3,
+            "time_ms": [1, 2, 3],
+            "is_click": [1, 0, 1],
+            "long_view": [0, 0, 1],
+        }
+    )
+    for name in ("log_standard_4_08_to_4_21_pure", "log_standard_4_22_to_5_08_pure", "log_random_4_22_to_5_08_pure"):
+        pc.write_csv(log, tmp_path / f"{name}.csv")
+    dataset = load_kuairand(tmp_path)
+    assert len(dataset.train) == 3  # the same pairs twice
+    assert dataset.train.labels.sum() == 2
+    assert load_kuairand(tmp_path, label="long_view").test.labels.sum() == 1
+    pc.write_csv(log.set_column(4, "is_click", pa.array([1, 2, 0])), tmp_path / "log_random_4_22_to_5_08_pure.csv")
+    with pytest.raises(DataError, match=r"log_random.*csv, row 1: is_click must be 0 or 1, got 2"):
+        load_kuairand(tmp_path)
+
+
+@pytest.mark.parametrize("ids", [[30, 10, 30, 20], ["c", "a", "c", "b"]])
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_any_table(tmp_path, ids, ending):
+    table = pa.table({"userId": ids, "item_id": [1, 2, 1, 9], "label": [0, 1, 1, 0], "timestamp": [4, 3, 2, 1]})
+    path = tmp_path / f"log.{ending}"
+    pq.write_table(table, path) if ending == "parquet" else pc.write_csv(table, path)
+    dataset = load_table(path)
+    assert dataset.users.names.tolist() == sorted(set(ids))
+    assert len(dataset.train) == 3
+    assert dataset.users.names[dataset.train.users].tolist() == [ids[1], ids[0], ids[3]]
+    assert dataset.train.labels.tolist() == [1, 1, 0]  # liked once is liked
+    assert dataset.train.times.tolist() == [3, 2, 1]
+
+
+def test_a_table_without_labels_is_all_positive(tmp_path):
+    pq.write_table(pa.table({"user": [1, 2], "item": ["x", "y"]}), tmp_path / "log.parquet")
+    pq.write_table(pa.table({"user": [2], "item": ["z"], "label": [0]}), tmp_path / "test.parquet")
+    dataset = load_table(tmp_path / "log.parquet", tmp_path / "test.parquet")
+    assert dataset.train.labels.tolist() == [1, 1]
+    assert (dataset.test.n_users, dataset.test.n_items) == (2, 3)
+    pq.write_table(pa.table({"user": [1, None], "item": ["x", "y"]}), tmp_path / "bad.parquet")
+    with pytest.raises(DataError, match=r"bad\.parquet, row 1: user must be an id"):
+        load_table(tmp_path / "bad.parquet")
+
+
+def test_named(coat, tmp_path):
+    assert load_named("coat", coat).name == "coat"
+    with pytest.raises(DataError, match="must be one of coat, yahoo_r3, kuairec, kuairand, got 'netflix'"):
+        load_named("netflix")
+    with pytest.raises(DataError, match="Yahoo! licenses R3"):
+        load_named("yahoo_r3")
+    other = tmp_path / "other"
+    other.mkdir()
+    pq.write_table(pa.table({"user": [1, 2], "item": [1, 1]}), other / "train.parquet")
+    assert (load_named("kuairec", other).name, len(load_named("kuairec", other).train)) == ("kuairec", 2)
+
+
+# ---- downloads --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server(tmp_path):
+    """A web server over a folder of its own."""
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    home = tmp_path / "site"
+    home.mkdir()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(home))) as running:
+        thread = threading.Thread(target=running.serve_forever)
+        thread.start()
+        yield home, f"http://127.0.0.1:{running.server_address[1]}"
+        running.shutdown()
+        thread.join()
+
+
+def test_fetch_checks_the_hash_and_unpacks_once(server, tmp_path, coat):
+    import pooch
+
+    home, address = server
+    with zipfile.ZipFile(home / "coat.zip", "w") as archive:
+        for part in ("train", "test"):
+            archive.write(coat / f"{part}.ascii", f"coat/{part}.ascii")
+    known = pooch.file_hash(home / "coat.zip")
+    source = Source(f"{address}/coat.zip", f"sha256:{known}", "research use")
+    folder = fetch("coat", tmp_path / "cache", source)
+    assert len(load_coat(folder).train)
+    (home / "coat.zip").unlink()
+    assert fetch("coat", tmp_path / "cache", source) == folder  # from the cache
+    (home / "bad.zip").write_bytes(b"not what we know")
+    with pytest.raises(DataError, match=r"bad\.zip must be the archive we know, got another"):
+        fetch("coat", tmp_path / "other", Source(f"{address}/bad.zip", f"sha256:{known}", ""))
+    with pytest.raises(DataError, match="must be one of coat, kuairec, kuairand, got 'yahoo_r3'"):
+        fetch("yahoo_r3")
+
+
+def test_every_source_has_a_hash():
+    for source in SOURCES.values():
+        kind, digest = source.known_hash.split(":")
+        assert len(digest) == {"md5": 32, "sha256": 64}[kind]
+        assert source.url.startswith("https://")
+
+
+# ---- splits -----------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def logs(draw):
+    n_users, n_items = draw(st.integers(1, 6)), draw(st.integers(2, 12))
+    cells = draw(st.lists(st.integers(0, n_users * n_items - 1), min_size=1, max_size=40, unique=True))
+    labels = draw(st.lists(st.integers(0, 1), min_size=len(cells), max_size=len(cells)))
+    times = draw(st.permutations(range(len(cells))))
+    users, items = np.divmod(np.array(cells), n_items)
+    return Interactions(users, items, labels, n_users, n_items, times)
+
+
+SPLITS = [
+    ReleasedSplit(),
+    RandomSplit(seed=1),
+    RandomSplit(fraction=0.5, at_least=2),
+    TimeSplit(fraction=0.3, at_least=3),
+    LeaveOneOut(),
+]
+
+
+@pytest.mark.parametrize("split", SPLITS, ids=repr)
+@given(log=logs())
+def test_a_split_divides_and_holds_out_the_right_number(split, log):
+    kept, held = split.divide(log)
+    rows = sorted(zip(log.users.tolist(), log.items.tolist(), log.labels.tolist(), strict=True))
+    both = [*zip(kept.users.tolist(), kept.items.tolist(), kept.labels.tolist(), strict=True),
+            *zip(held.users.tolist(), held.items.tolist(), held.labels.tolist(), strict=True)]  # fmt: skip
+    assert sorted(both) == rows
+    assert (held.labels == 1).all()
+    for user in range(log.n_users):
+        owned = int(log.labels[log.users == user].sum())
+        expected = (
+            0
+            if owned < split.at_least
+            else 1
+            if isinstance(split, LeaveOneOut)
+            else max(round(owned * split.fraction), 1)
+        )
+        assert (held.users == user).sum() == expected
+
+
+@given(log=logs())
+def test_the_last_are_held_out(log):
+    for split, place in (
+        (ReleasedSplit(fraction=0.4, at_least=2), "items"),
+        (TimeSplit(fraction=0.4, at_least=2), "times"),
+        (LeaveOneOut(), "times"),
+    ):
+        kept, held = split.divide(log)
+        kept = kept.positives()
+        for user in np.unique(held.users):
+            assert getattr(held, place)[held.users == user].min() >= getattr(kept, place)[kept.users == user].max()
+
+
+def test_a_random_split_depends_on_its_seed_alone():
+    log = Interactions(np.repeat(np.arange(50), 20), np.tile(np.arange(20), 50))
+    first, again, other = (RandomSplit(seed=seed).divide(log)[1].items for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any()
+    with pytest.raises(DataError, match="must have times to split by"):
+        TimeSplit().divide(log)
+    with pytest.raises(DataError, match="fraction must lie between 0 and 1, got 1"):
+        RandomSplit(fraction=1)
+    with pytest.raises(DataError, match="at_least must be 2 or more"):
+        RandomSplit(at_least=1)
+
+
+# ---- negatives --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dense", [True, False])
+@given(log=logs())
+def test_negatives_are_never_positives(dense, log):
+    positives = Positives.of(log)
+    if not dense:
+        positives = Positives(positives.n_users, positives.n_items, positives.cells, None)
+    liked = {(u, i) for u, i, y in zip(log.users.tolist(), log.items.tolist(), log.labels.tolist(), strict=True) if y}
+    users, items = (part.ravel() for part in np.meshgrid(np.arange(log.n_users), np.arange(log.n_items), indexing="ij"))
+    assert positives.has(users, items).tolist() == [
+        (u, i) in liked for u, i in zip(users.tolist(), items.tolist(), strict=True)
+    ]
+    open_users = [user for user in range(log.n_users) if sum(u == user for u, _ in liked) < log.n_items]
+    if open_users:
+        drawn = np.repeat(open_users, 30)
+        items = draw_negatives(positives, drawn, np.random.default_rng(0))
+        assert not positives.has(drawn, items).any()
+
+
+def test_negatives_are_uniform_even_when_hard_to_find():
+    log = Interactions(np.zeros(97, dtype=int), np.arange(97), None, 1, 100)
+    items = draw_negatives(Positives.of(log), np.zeros(3_000, dtype=int), np.random.default_rng(0))
+    found, counts = np.unique(items, return_counts=True)
+    assert found.tolist() == [97, 98, 99]
+    assert counts.min() > 900
+    full = Interactions(np.zeros(3, dtype=int), np.arange(3), None, 1, 3)
+    with pytest.raises(DataError, match="user 0 must have an item it does not like"):
+        draw_negatives(Positives.of(full), np.zeros(1, dtype=int), np.random.default_rng(0))
+
+
+def test_calibration_pairs():
+    log = Interactions(np.repeat(np.arange(40), 10), np.tile(np.arange(10), 40), None, 40, 60)
+    kept, held = RandomSplit().divide(log)
+    positives = Positives.of(kept, held)
+    pairs = with_negatives(held, positives, 7, np.random.default_rng(0))
+    assert pairs.labels.sum() == len(held)
+    assert len(pairs) == 8 * len(held)
+    assert not positives.has(pairs.users, pairs.items)[len(held) :].any()
+    assert honest_negatives(positives) == (5, None)
+    assert honest_negatives(positives, most=2) == (2, 2.5)
+    with pytest.raises(DataError, match="at least one negative, got 0"):
+        with_negatives(held, positives, 0, np.random.default_rng(0))
+
+
+def test_an_index_knows_its_names():
+    index = Index.of(["b", "a"])
+    with pytest.raises(DataError, match="users must be known from training, got 'x' at row 1"):
+        index.rows("users", ["a", "x"])
+    with pytest.raises(DataError, match="users must be ids as in training"):
+        index.rows("users", [1, 2])
+    assert Index.of([5, 3, 5]).rows("items", np.array([5, 3])).tolist() == [1, 0]
