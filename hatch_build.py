@@ -45,9 +45,9 @@ def build(source: Path, library: Path) -> str:
         return "there is no C compiler"
     part = library.with_suffix(f".{os.getpid()}.part")
     # The library says which loops it was built from: one that is older than its source is not used.
-    seal = f"-DCALIBRANK_LOOPS={zlib.crc32(source.read_bytes()) & 0x7FFFFFFF}"
+    digest_of = f"-DCALIBRANK_LOOPS={zlib.crc32(source.read_bytes()) & 0x7FFFFFFF}"
     try:
-        command = [*compiler, *FLAGS, seal, "-o", str(part), str(source), "-lm"]
+        command = [*compiler, *FLAGS, digest_of, "-o", str(part), str(source), "-lm"]
         done = subprocess.run(command, check=False)  # noqa: S603  (our own command)
         if done.returncode == 0:
             part.replace(library)

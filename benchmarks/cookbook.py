@@ -8,7 +8,7 @@ from scipy.special import expit
 
 from calibrank import ECE, Gaussian, Interactions, Isotonic, ips
 from calibrank.adapters import RecBole
-from calibrank.data import Positives, RandomSplit, honest_negatives, with_negatives
+from calibrank.data import Positives, RandomSplit, population_negatives, with_negatives
 from calibrank.data.score_world import make_world
 from calibrank.data.toy_dataset import simulate
 from calibrank.propensity import Known
@@ -65,7 +65,7 @@ def _levels(seed: int) -> tuple[float, float, float, float]:
     table = adapter.score_table(held, kept, known)
     outside = Gaussian().fit(table.scores, table.evidence())
     positives = Positives.of(kept, held)
-    pairs = with_negatives(held, positives, honest_negatives(positives)[0], rng)
+    pairs = with_negatives(held, positives, population_negatives(positives)[0], rng)
     seen = known.predict(pairs.users, pairs.items)
     over_all = Gaussian().fit(adapter.score(pairs.users, pairs.items), ips(pairs.labels, seen))
     new = everything.take(~np.isin(_cells(everything), _cells(kept)))

@@ -5,7 +5,14 @@
 >>> probabilities = Gaussian().fit(scores, ips(labels, propensity)).predict([1.5, 3.0])
 """
 
-from calibrank.base_rate import Setting, anchor, fit_choices, plan, to_base_rate, undo_undersampling
+from calibrank.base_rate import (
+    PropensityModel,
+    anchor,
+    fit_with_sensitivity,
+    plan_labels,
+    to_base_rate,
+    undo_undersampling,
+)
 from calibrank.calibrators import (
     BBQ,
     Beta,
@@ -22,14 +29,14 @@ from calibrank.calibrators import (
 )
 from calibrank.errors import (
     CalibrankError,
+    ClippedScoresWarning,
     DataError,
+    DroppedRowsWarning,
     FitError,
     FlatMapWarning,
-    LeftOutWarning,
-    MissingExtra,
-    PiledScoresWarning,
+    MissingExtraError,
 )
-from calibrank.evidence import Evidence, exposed, ips, naive, positive_ips, undersampled
+from calibrank.evidence import Evidence, impressions, ips, naive, positive_ips, undersampling_weights
 from calibrank.maps import CalibrationMap, Interval, load
 from calibrank.metrics import (
     ECE,
@@ -67,8 +74,10 @@ __all__ = [
     "CalibrationInTheLarge",
     "CalibrationMap",
     "Calibrator",
+    "ClippedScoresWarning",
     "DataError",
     "Discrimination",
+    "DroppedRowsWarning",
     "EqualMassECE",
     "Estimate",
     "Evidence",
@@ -81,19 +90,17 @@ __all__ = [
     "Interactions",
     "Interval",
     "Isotonic",
-    "LeftOutWarning",
     "LogLoss",
     "Metric",
     "MinMax",
     "Miscalibration",
-    "MissingExtra",
-    "PiledScoresWarning",
+    "MissingExtraError",
     "Platt",
+    "PropensityModel",
     "Recall",
     "ReleasedECE",
     "ReleasedMCE",
     "ScoreTable",
-    "Setting",
     "Sigmoid",
     "Summary",
     "SummaryBuilder",
@@ -102,15 +109,15 @@ __all__ = [
     "anchor",
     "bootstrap",
     "corp",
-    "exposed",
-    "fit_choices",
+    "fit_with_sensitivity",
+    "impressions",
     "ips",
     "load",
     "naive",
-    "plan",
+    "plan_labels",
     "positive_ips",
     "reliability",
     "to_base_rate",
-    "undersampled",
+    "undersampling_weights",
     "undo_undersampling",
 ]

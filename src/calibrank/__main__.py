@@ -3,7 +3,7 @@
 import gc
 import sys
 
-from calibrank.errors import MissingExtra
+from calibrank.errors import MissingExtraError
 
 
 def main() -> None:
@@ -11,7 +11,7 @@ def main() -> None:
     gc.set_threshold(100_000)  # what is loaded is here to stay: looking through it for garbage would take 0.1 s
     try:
         from calibrank.cli.app import main as run  # noqa: PLC0415  (the extra may be missing)
-    except MissingExtra as error:
+    except MissingExtraError as error:
         print(f"calibrank: {error}", file=sys.stderr)  # noqa: T201  (there is no rich to print with)
         sys.exit(5)
     try:

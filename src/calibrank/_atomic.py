@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 @contextmanager
-def whole_file(target: Path) -> Iterator[Path]:
+def atomic_path(target: Path) -> Iterator[Path]:
     """A path beside the target to write to; it takes the target's place, flushed to disk, only when all went well."""
     target.parent.mkdir(parents=True, exist_ok=True)
     for stale in target.parent.glob(f".{glob.escape(target.name)}.*.partial"):
@@ -25,9 +25,9 @@ def whole_file(target: Path) -> Iterator[Path]:
         raise
 
 
-def write_whole(path: Path, content: str | bytes) -> None:
+def write_atomic(path: Path, content: str | bytes) -> None:
     """Write a file whole or not at all: a reader sees the old one or the new one."""
-    with whole_file(path) as partial:
+    with atomic_path(path) as partial:
         partial.write_bytes(content.encode() if isinstance(content, str) else content)
 
 

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from calibrank.errors import MissingExtra
+from calibrank.errors import MissingExtraError
 
 try:
     import torch
 except ImportError as error:
-    raise MissingExtra("torch", "torch") from error
+    raise MissingExtraError("torch", "torch") from error
 
 _KERNELS: dict[str, Any] = {}
 

@@ -10,7 +10,7 @@ from typing import Any
 from calibrank.errors import DataError
 
 
-def seal(document: Mapping[str, Any]) -> str:
+def digest_of(document: Mapping[str, Any]) -> str:
     """A digest of a document's content, to tell damage from data."""
     canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()

@@ -30,7 +30,7 @@ def shares(rows: int) -> list[slice]:
     return [slice(start, stop) for start, stop in pairwise(edges) if stop > start]
 
 
-def in_lanes(function: Callable[[int, Result], None], work: Iterable[Result], lanes: int) -> None:
+def in_workers(function: Callable[[int, Result], None], work: Iterable[Result], lanes: int) -> None:
     """Call function(lane, piece) for every piece of work, lanes side by side, each lane's pieces in order.
 
     Which piece goes to which lane does not depend on speed, so neither does what a lane adds up. The error that is

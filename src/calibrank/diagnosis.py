@@ -8,13 +8,13 @@ from enum import StrEnum
 import numpy as np
 
 from calibrank._validation import Floats, add_up
-from calibrank.base_rate import Expected, plan, with_sensitivity
+from calibrank.base_rate import ExpectedError, plan_labels, with_sensitivity
 from calibrank.calibrators import Gaussian
 from calibrank.errors import CalibrankError, FlatMapWarning
 from calibrank.maps import CalibrationMap
 from calibrank.summary import Summary
-from calibrank.tabular.aggregate import WEIGHINGS, Columns, Summed, setting_for
-from calibrank.tabular.profile import Survey
+from calibrank.tabular.aggregate import EVIDENCE_BY_LOSS, Aggregate, Columns, propensity_model_for
+from calibrank.tabular.profile import Profile
 
 _BANDS = 10
 _FEW = 100  # positives of equal weight: below this, weights have eaten the sample
@@ -45,13 +45,13 @@ class Diagnosis:
     bands: tuple[tuple[float, float], ...]
     """Mean score and mean evidence of preference (Y/w) in ten bands of equal mass."""
     fitted: CalibrationMap | None
-    planned: tuple[Expected, ...]
+    planned: tuple[ExpectedError, ...]
 
 
 def diagnose(
-    found: Survey, summed: Summed, columns: Columns, skipped: Mapping[str, int], *, named_user: bool
+    found: Profile, summed: Aggregate, columns: Columns, skipped: Mapping[str, int], *, named_user: bool
 ) -> Diagnosis:
-    """Judge a surveyed table and what was made of it; `skipped` are rows left out of that, by what is bad in them."""
+    """Explain a profiled table and its aggregate; `skipped` counts rows left out, by the column that is bad."""
     fitted, problem = _fit(summed, columns)
     findings = [
         *_about_rows(found),
@@ -62,17 +62,17 @@ def diagnose(
         problem or Finding("fit", Tone.fine, "A finite best fit exists: the risk is bounded."),
         *_about_door(fitted, columns),
     ]
-    planned: tuple[Expected, ...] = ()
+    planned: tuple[ExpectedError, ...] = ()
     if fitted is not None and fitted.record.sensitivity is not None:
         try:
-            planned = tuple(plan(fitted, _population(summed.summary)))
+            planned = tuple(plan_labels(fitted, _population(summed.summary)))
             findings.append(_about_plan(planned))
         except CalibrankError as error:
             findings.append(Finding("collect", Tone.note, f"What random labels would buy cannot be planned: {error}"))
     return Diagnosis(tuple(findings), tuple(_bands(summed.summary)), fitted, planned)
 
 
-def _fit(summed: Summed, columns: Columns) -> tuple[CalibrationMap | None, Finding | None]:
+def _fit(summed: Aggregate, columns: Columns) -> tuple[CalibrationMap | None, Finding | None]:
     method = Gaussian()
     try:
         with warnings.catch_warnings():
@@ -82,12 +82,12 @@ def _fit(summed: Summed, columns: Columns) -> tuple[CalibrationMap | None, Findi
         return None, Finding("fit", Tone.warning, str(error))
     if summed.positives is None:
         return fitted, None
-    setting, known = setting_for(columns)
-    weigh = WEIGHINGS[columns.loss]
+    setting, known = propensity_model_for(columns)
+    weigh = EVIDENCE_BY_LOSS[columns.loss]
     return with_sensitivity(fitted, method, summed.summary, summed.positives, setting, weigh, scale_known=known), None
 
 
-def _about_rows(found: Survey) -> Iterator[Finding]:
+def _about_rows(found: Profile) -> Iterator[Finding]:
     liked = float(found.summary.positive.sum()) if found.summary is not None else 0
     yield Finding("rows", Tone.note, f"{found.rows:,} rows, {liked:,.0f} positive ({liked / found.rows:.2%}).")
     for what, count in found.bad_scores.items():
@@ -109,7 +109,7 @@ def _about_skipped(skipped: Mapping[str, int]) -> Iterator[Finding]:
             yield Finding(what, Tone.warning, f"{count:,} rows have a bad {what} and were left out of what follows.")
 
 
-def _about_scores(found: Survey) -> Iterator[Finding]:
+def _about_scores(found: Profile) -> Iterator[Finding]:
     summary = found.summary
     if summary is None:
         return
@@ -157,7 +157,7 @@ def _suspect(values: Floats, most: int) -> str:
     return "ties or padding? Equal scores get equal probabilities."
 
 
-def _about_lists(found: Survey, *, named_user: bool) -> Iterator[Finding]:
+def _about_lists(found: Profile, *, named_user: bool) -> Iterator[Finding]:
     if not named_user:
         yield Finding(
             "users", Tone.note, "No user column: whether the table holds whole lists or only their top is not checked."
@@ -187,10 +187,10 @@ def _about_lists(found: Survey, *, named_user: bool) -> Iterator[Finding]:
         yield Finding("items", Tone.warning, f"Item {name!r} holds {share:.0%} of all rows: padding? Drop it if so.")
 
 
-def _about_weights(summed: Summed, columns: Columns) -> Iterator[Finding]:
+def _about_weights(summed: Aggregate, columns: Columns) -> Iterator[Finding]:
     if summed.positives is None:
         return
-    setting, _ = setting_for(columns)
+    setting, _ = propensity_model_for(columns)
     weights = summed.positives.weights / setting.propensity(summed.positives.exposure)
     worth = float(weights.sum() ** 2 / (weights**2).sum())
     count, largest = len(weights), float(weights.max())
@@ -220,7 +220,7 @@ def _about_door(fitted: CalibrationMap | None, columns: Columns) -> Iterator[Fin
             "identified (door 1). If they come from a recommender's log, name --item or --propensity.",
         )
         return
-    if columns.loss == "exposed":
+    if columns.loss == "impressions":
         yield Finding(
             "door", Tone.fine, "Impressions with the policy's propensities (door 1): the base rate is identified."
         )
@@ -235,7 +235,7 @@ def _about_door(fitted: CalibrationMap | None, columns: Columns) -> Iterator[Fin
     )
 
 
-def _about_plan(planned: tuple[Expected, ...]) -> Finding:
+def _about_plan(planned: tuple[ExpectedError, ...]) -> Finding:
     before = planned[0].error
     after = next(step for step in planned if step.labels == 300)
     cut = f"would cut the expected ECE from about {before:.3f} to about {after.error:.3f}."

@@ -13,7 +13,7 @@ class FitError(CalibrankError, ValueError):
     """The data are well formed but no finite best fit exists; the message says why and what to do."""
 
 
-class MissingExtra(CalibrankError, ImportError):  # noqa: N818  (reads as what it is)
+class MissingExtraError(CalibrankError, ImportError):
     """An optional dependency is not installed; the message is the command that installs it."""
 
     def __init__(self, package: str, extra: str) -> None:
@@ -24,9 +24,9 @@ class FlatMapWarning(UserWarning):
     """The fitted map hardly rises: higher scores do not go with more positives."""
 
 
-class LeftOutWarning(UserWarning):
+class DroppedRowsWarning(UserWarning):
     """Rows were left out because a model gives them no score; the message says how many."""
 
 
-class PiledScoresWarning(UserWarning):
+class ClippedScoresWarning(UserWarning):
     """Many rows share the lowest or the highest score: what was told apart beyond it is lost."""

@@ -93,24 +93,24 @@ def positive_ips(labels: Numbers, propensity: Numbers, *, weights: Numbers | Non
     return _weighted(positive, positive + 1 - binary, weights, "positive_ips")
 
 
-def exposed(labels: Numbers, propensity: Numbers | None = None, *, weights: Numbers | None = None) -> Evidence:
+def impressions(labels: Numbers, propensity: Numbers | None = None, *, weights: Numbers | None = None) -> Evidence:
     """Logged impressions with their non-clicks: each row stands for 1/propensity like it, liked or not.
 
     `propensity` is the logging policy's chance of showing the pair, up to any factor; without it all were shown alike.
     Rates are self-normalised (the sum of Y/w over the sum of 1/w), so here the base rate is identified.
 
-    >>> exposed([1, 0, 0], [0.5, 0.5, 0.25])
-    Evidence(3 rows, positive=2, total=8, kind='exposed')
+    >>> impressions([1, 0, 0], [0.5, 0.5, 0.25])
+    Evidence(3 rows, positive=2, total=8, kind='impressions')
     """
     binary = _labels(labels)
     inverse = _ones(len(binary)) if propensity is None else 1 / _propensity(propensity, len(binary))
-    return _weighted(binary * inverse, inverse, weights, "exposed")
+    return _weighted(binary * inverse, inverse, weights, "impressions")
 
 
-def undersampled(labels: Numbers, kept: float) -> Floats:
+def undersampling_weights(labels: Numbers, kept: float) -> Floats:
     """Weights for a table in which only a share of the rows without a positive was kept, at random.
 
-    >>> ips([1, 0, 0], [0.5, 1, 1], weights=undersampled([1, 0, 0], kept=0.1))
+    >>> ips([1, 0, 0], [0.5, 1, 1], weights=undersampling_weights([1, 0, 0], kept=0.1))
     Evidence(3 rows, positive=2, total=21, kind='ips')
     """
     if not 0 < kept <= 1:
@@ -126,7 +126,7 @@ def as_evidence(labels: Labels, rows: int) -> Evidence:
     return evidence
 
 
-def heard_evidence(labels: Labels, rows: int) -> Evidence:
+def nonzero_evidence(labels: Labels, rows: int) -> Evidence:
     """As `as_evidence`, and it must weigh something."""
     evidence = as_evidence(labels, rows)
     if not evidence.total.any():

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from calibrank._validation import Floats
-from calibrank.errors import MissingExtra
+from calibrank.errors import MissingExtraError
 from calibrank.metrics import ReliabilityCurve
 
 try:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 except ImportError as error:
-    raise MissingExtra("matplotlib", "plots") from error
+    raise MissingExtraError("matplotlib", "plots") from error
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

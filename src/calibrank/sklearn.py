@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from calibrank._logit import logit
 from calibrank.calibrators import Calibrator, Gaussian
-from calibrank.errors import MissingExtra
+from calibrank.errors import MissingExtraError
 from calibrank.evidence import Evidence, ips, naive
 from calibrank.maps import CalibrationMap
 
@@ -17,7 +17,7 @@ try:
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as error:
-    raise MissingExtra("scikit-learn", "sklearn") from error
+    raise MissingExtraError("scikit-learn", "sklearn") from error
 
 Array = npt.NDArray[Any]
 

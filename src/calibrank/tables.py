@@ -171,10 +171,10 @@ class Index:
         return rows, self.names[rows] == wanted
 
 
-def homes_of(names: Iterable[object], shares: int) -> npt.NDArray[np.intp]:
+def hash_partitions(names: Iterable[object], shares: int) -> npt.NDArray[np.intp]:
     """A share for each name, the same in any batch, file or run.
 
-    >>> homes_of(["ann", "bob"], 5)
+    >>> hash_partitions(["ann", "bob"], 5)
     array([2, 4])
     """
     return np.array([zlib.crc32(str(name).encode()) % shares for name in names], dtype=np.intp)

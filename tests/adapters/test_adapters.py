@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibrank import ECE, DataError, Gaussian, Interactions, LeftOutWarning
+from calibrank import ECE, DataError, DroppedRowsWarning, Gaussian, Interactions
 from calibrank.adapters import Implicit, LensKit, Probability, Ranker, from_lists, from_nested
 from calibrank.data import RandomSplit
 from tests.adapted import AS_IS, LOWEST, World, cells, check_to_the_end, make_adapted_world
@@ -80,10 +80,10 @@ def test_implicit_by_names_and_strangers(world: World) -> None:
     named, plain = Implicit(model, world.matrix, users, items), Implicit(model, world.matrix)
     assert named.score(["u7"], ["i30"]) == plain.score([7], [30])
     assert np.isnan(named.score(["u7", "nobody"], ["nothing", "i30"])).all()
-    with pytest.warns(LeftOutWarning, match="1 of 3 rows are left out"):
+    with pytest.warns(DroppedRowsWarning, match="1 of 3 rows are left out"):
         table = named.score_table(Interactions(["u7", "nobody", "u9"], ["i30", "i30", "i4"], [1, 0, 0]))
     assert table.users.tolist() == ["u7", "u9"]
-    with pytest.warns(LeftOutWarning, match="1 of 2 users get no recommendation"):
+    with pytest.warns(DroppedRowsWarning, match="1 of 2 users get no recommendation"):
         lists = named.recommend(AS_IS, ["nobody", "u7"], k=3)
     assert lists.users.tolist() == ["u7"] * 3
     assert lists.items.tolist() == [f"i{row}" for row in plain.recommend(AS_IS, [7], k=3).items]

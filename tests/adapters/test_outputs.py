@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from calibrank import DataError, Gaussian, Interactions, Isotonic, LeftOutWarning, PiledScoresWarning
+from calibrank import ClippedScoresWarning, DataError, DroppedRowsWarning, Gaussian, Interactions, Isotonic
 from calibrank.adapters import Cornac, CrossEncoder, Margin, Probability, Ranker, RecBole, from_lists, from_nested
 from tests.adapted import AS_IS, LOWEST, World, check_to_the_end, make_adapted_world
 
@@ -48,7 +48,7 @@ def test_cross_encoders_say_what_they_give() -> None:
     scores = encoder.score(pairs)
     truth = expit(0.8 * scores - 0.5)
     labels = (rng.random(4000) < truth).astype(float)
-    with pytest.warns(PiledScoresWarning):  # words in common are few: many share the lowest score
+    with pytest.warns(ClippedScoresWarning):  # words in common are few: many share the lowest score
         table = encoder.score_table(pairs, labels)
     fitted = Gaussian().fit(table.scores, table.evidence())
     assert np.abs(fitted.predict(scores) - truth).max() < 0.05
@@ -74,7 +74,7 @@ def test_clipped_ratings_are_said() -> None:
     labels = (rng.random(20_000) < expit(3 * (raw - 4.5))).astype(float)
     queries = np.arange(20_000)
     clipping = Ranker(SimpleNamespace(predict=lambda rows: np.clip(rows[:, 0], 1, 5)))  # as CatBoost's: `predict` alone
-    with pytest.warns(PiledScoresWarning, match=r"of 20,000 rows have the highest score, 5: if the model clips"):
+    with pytest.warns(ClippedScoresWarning, match=r"of 20,000 rows have the highest score, 5: if the model clips"):
         table = clipping.score_table(raw[:, None], labels, queries)
     pile = labels[raw > 5].mean()
     level = {fitter.name: fitter.fit(table.scores, labels).predict([5.0])[0] for fitter in (Gaussian(), Isotonic())}
@@ -95,7 +95,7 @@ def test_recbole_matrix(world: World) -> None:
     check_to_the_end(RecBole(np.arange(n_users), matrix, tokens), world)
     leaky = np.where(np.isneginf(matrix[:, :1]), 99.0, matrix)  # a padding column that someone forgot to mask
     assert -1 not in RecBole(np.arange(n_users), leaky, tokens).recommend(AS_IS, [3], k=5).items
-    with pytest.warns(LeftOutWarning, match="1 of 2 rows"):
+    with pytest.warns(DroppedRowsWarning, match="1 of 2 rows"):
         RecBole([0], matrix[:1]).score_table(
             Interactions([0, 0], [0, 1 + int(np.isfinite(matrix[0, 1:]).argmax())], [0, 1])
         )

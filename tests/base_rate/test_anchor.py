@@ -45,10 +45,10 @@ def error(fitted, world):
 def test_few_labels_move_little_and_many_decide(world, biased):
     one = cr.anchor(biased, *random_labels(world, 1, 1), population=world.scores)
     assert np.abs(one.log_odds(world.scores) - biased.log_odds(world.scores)).mean() < 1.5
-    assert one.record.anchoring.level < 0.6
+    assert one.record.anchoring.intercept < 0.6
     scores, labels = random_labels(world, 50_000, 2)
     many, alone = cr.anchor(biased, scores, labels), cr.Gaussian().fit(scores, labels)
-    assert many.record.anchoring.level > 0.99
+    assert many.record.anchoring.intercept > 0.99
     assert np.abs(many.predict(world.scores) - alone.predict(world.scores)).mean() < 0.002
     assert error(many, world) < 0.003
 
@@ -63,7 +63,7 @@ def test_no_labels_leave_the_biased_fit(world, method):
     expected = fitted.predict(found.scores)
     assert found.probabilities.mean() == pytest.approx(expected.mean(), rel=1e-6)
     assert np.abs(found.probabilities - expected).mean() < 0.3 * expected.mean()  # slopes tried are not all one
-    assert max(found.level, found.slope, found.bend) < 1e-6
+    assert max(found.intercept, found.slope, found.curvature) < 1e-6
 
 
 @given(seed=st.integers(0, 10_000), k=st.integers(1, 300), rate=st.floats(0, 1))
@@ -169,7 +169,7 @@ def test_the_policy_of_exploration_is_undone(world, biased):
     scores, labels, chance = fresh.scores[shown], fresh.preferences[shown], chance[shown]
     informed = cr.anchor(biased, scores, labels, propensity=chance, population=world.scores)
     assert error(informed, world) < 0.01
-    assert informed.record.anchoring.worth < len(scores) / 2
+    assert informed.record.anchoring.effective_labels < len(scores) / 2
 
 
 @given(
@@ -197,7 +197,7 @@ def test_a_known_rate_is_met_exactly(world, method):
     for population in (world.scores, cr.Summary.of(world.scores, world.labels)):
         moved = cr.to_base_rate(fitted, 0.123, population)
         assert moved.predict(world.scores).mean() == pytest.approx(0.123, rel=1e-4)
-        assert moved.record.door == "base rate"
+        assert moved.record.base_rate_source == "known rate"
     top = np.sort(world.scores)[-len(world) // 10 :]
     both = cr.to_base_rate(fitted, 0.123, world.scores, top_rate=0.3)
     assert both.predict(world.scores).mean() == pytest.approx(0.123, rel=1e-6)
@@ -220,7 +220,7 @@ def test_doors_are_saved_and_shown(world, biased, tmp_path):
         text=True,
         check=True,
     ).stdout
-    assert "Anchored on 200 randomly shown pairs (worth 200)" in " ".join(said.split())
+    assert "Anchored on 200 randomly shown pairs (effective number 200)" in " ".join(said.split())
 
 
 def test_the_command_line_takes_both_doors(world, tmp_path):

@@ -44,7 +44,7 @@ def _at_both_rates(world):
 
 def _by_impressions(world):
     shown = world.exposures == 1
-    return cr.Gaussian().fit(world.scores[shown], cr.exposed(world.preferences[shown], world.propensity[shown]))
+    return cr.Gaussian().fit(world.scores[shown], cr.impressions(world.preferences[shown], world.propensity[shown]))
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_known_rate_makes_intervals_narrower_where_it_speaks():
 def test_the_band_covers_the_truth(scores, method):
     for seed in range(5):
         world = make_world(30_000, scores, seed)
-        fitted = cr.fit_choices(method, world.scores, world.labels, _exposure(world))
+        fitted = cr.fit_with_sensitivity(method, world.scores, world.labels, _exposure(world))
         where = np.quantile(world.scores, _SHARES)
         assert _covers(fitted.band(where), world.probability(where)) == 1
         assert fitted.record.sensitivity.low_rate < world.base_rate < fitted.record.sensitivity.high_rate
@@ -77,7 +77,7 @@ def test_the_band_covers_a_world_seen_a_tenth_as_often():
     world = make_world(100_000, seed=2)
     rng = np.random.default_rng(0)
     labels = world.labels * (rng.random(len(world)) < 0.3)
-    fitted = cr.fit_choices(cr.Gaussian(), world.scores, labels, _exposure(world))
+    fitted = cr.fit_with_sensitivity(cr.Gaussian(), world.scores, labels, _exposure(world))
     where = np.quantile(world.scores, _SHARES)
     assert fitted.predict(where).mean() < 0.5 * world.probability(where).mean()
     assert _covers(fitted.band(where), world.probability(where)) > 0.95
@@ -88,7 +88,7 @@ def test_the_band_covers_a_world_seen_a_tenth_as_often():
 def test_every_map_carries_its_band_through_a_file(method, tmp_path):
     world = make_world(3_000, seed=4)
     scores = 1 / (1 + np.exp(-world.scores))
-    fitted = cr.fit_choices(method, scores, world.labels, _exposure(world))
+    fitted = cr.fit_with_sensitivity(method, scores, world.labels, _exposure(world))
     fitted.save(tmp_path / "map.json")
     assert cr.load(tmp_path / "map.json") == fitted
     if not method.learns:
@@ -102,8 +102,10 @@ def test_every_map_carries_its_band_through_a_file(method, tmp_path):
 
 def test_known_propensities_leave_only_negatives_and_clip_open():
     world = make_world(20_000, seed=6)
-    setting = cr.Setting(power=1, clip=0)
-    fitted = cr.fit_choices(cr.Gaussian(), world.scores, world.labels, world.propensity, setting, scale_known=True)
+    setting = cr.PropensityModel(power=1, clip=0)
+    fitted = cr.fit_with_sensitivity(
+        cr.Gaussian(), world.scores, world.labels, world.propensity, setting, scale_known=True
+    )
     names = [choice.name for choice in fitted.record.sensitivity.choices]
     assert names == ["as chosen", "clip 0.05", "clip 0.1", "half the negatives", "twice the negatives"]
     assert fitted.record.sensitivity.high_rate < 0.25
@@ -116,10 +118,10 @@ def test_a_map_without_choices_has_no_band():
 
 def test_anchoring_closes_the_band():
     world = make_world(5_000, seed=7)
-    fitted = cr.fit_choices(cr.Gaussian(), world.scores, world.labels, _exposure(world))
+    fitted = cr.fit_with_sensitivity(cr.Gaussian(), world.scores, world.labels, _exposure(world))
     anchored = cr.anchor(fitted, world.scores[:300], world.preferences[:300])
     assert anchored.record.sensitivity is None
-    assert anchored.record.door == "random labels"
+    assert anchored.record.base_rate_source == "random labels"
 
 
 def test_sampled_negatives_weigh_as_many_as_they_stand_for():
@@ -127,7 +129,7 @@ def test_sampled_negatives_weigh_as_many_as_they_stand_for():
     kept = (world.labels == 1) | (np.random.default_rng(1).random(len(world)) < 0.1)
     where = np.quantile(world.scores, np.linspace(0.2, 0.99, 20))
     labels, propensity = world.labels[kept], world.propensity[kept]
-    weights = cr.undersampled(labels, kept=0.1)
+    weights = cr.undersampling_weights(labels, kept=0.1)
     whole = _biased(world).log_odds(where)
     sampled = cr.Gaussian().fit(world.scores[kept], cr.ips(labels, propensity, weights=weights)).log_odds(where)
     assert np.abs(sampled - whole).max() < 0.15
@@ -143,7 +145,7 @@ def test_sampling_corrections_say_what_they_need():
         cr.undo_undersampling(fitted, 0.1)
     for wrong in (0, 1.5, -1):
         with pytest.raises(cr.DataError, match="kept must lie in"):
-            cr.undersampled([0, 1], wrong)
+            cr.undersampling_weights([0, 1], wrong)
         with pytest.raises(cr.DataError, match="kept must lie in"):
             cr.undo_undersampling(fitted, wrong)
 
@@ -152,10 +154,10 @@ def test_impressions_need_propensities_only_up_to_a_factor():
     world = make_world(20_000, seed=9)
     shown = world.exposures == 1
     scores, labels, propensity = world.scores[shown], world.preferences[shown], world.propensity[shown]
-    one = cr.Gaussian().fit(scores, cr.exposed(labels, propensity))
-    other = cr.Gaussian().fit(scores, cr.exposed(labels, propensity / 10))
+    one = cr.Gaussian().fit(scores, cr.impressions(labels, propensity))
+    other = cr.Gaussian().fit(scores, cr.impressions(labels, propensity / 10))
     assert one.predict(scores) == pytest.approx(other.predict(scores), rel=1e-6)
-    alike = cr.exposed(labels)
+    alike = cr.impressions(labels)
     assert (alike.positive == labels).all()
     assert (alike.total == 1).all()
 
@@ -163,9 +165,9 @@ def test_impressions_need_propensities_only_up_to_a_factor():
 def test_a_plan_needs_a_band_and_falls_with_labels():
     world = make_world(20_000, seed=10)
     with pytest.raises(cr.DataError, match="must know what its log leaves open"):
-        cr.plan(_biased(world), world.scores)
-    fitted = cr.fit_choices(cr.Gaussian(), world.scores, world.labels, _exposure(world))
-    errors = [step.error for step in cr.plan(fitted, world.scores, sizes=(0, 100, 1_000))]
+        cr.plan_labels(_biased(world), world.scores)
+    fitted = cr.fit_with_sensitivity(cr.Gaussian(), world.scores, world.labels, _exposure(world))
+    errors = [step.error for step in cr.plan_labels(fitted, world.scores, sizes=(0, 100, 1_000))]
     assert errors[0] > errors[1] > errors[2]
     rate = world.base_rate
     assert errors[2] > 0.5 * np.sqrt(rate * (1 - rate) / 1_000)
@@ -175,7 +177,7 @@ def test_choices_without_a_fit_still_count_by_their_level():
     rng = np.random.default_rng(0)
     scores, exposure = rng.normal(size=400), rng.uniform(0.02, 1, 400)
     labels = rng.random(400) < 0.8 * exposure**0.5 / (1 + np.exp(-3 * scores))
-    found = cr.fit_choices(cr.Platt(), scores, labels, exposure).record.sensitivity
+    found = cr.fit_with_sensitivity(cr.Platt(), scores, labels, exposure).record.sensitivity
     lost = [choice for choice in found.choices if choice.top_rate is None]
     assert lost
     assert all(choice.rate <= 1 for choice in found.choices)
@@ -188,15 +190,19 @@ def test_exposure_of_items_nobody_liked_may_be_zero():
     counts = np.bincount(world.items, world.labels, world.items.max() + 1)
     exposure = (counts / counts.max())[world.items]
     assert (exposure == 0).any()
-    assert cr.fit_choices(cr.Platt(), world.scores, world.labels, exposure).record.sensitivity is not None
+    assert cr.fit_with_sensitivity(cr.Platt(), world.scores, world.labels, exposure).record.sensitivity is not None
     with pytest.raises(cr.DataError, match="exposure must be above 0 where a pair is liked"):
-        cr.fit_choices(cr.Platt(), [0.0, 1, 2], [0, 1, 1], [0.5, 0.0, 1.0], cr.Setting(power=1, clip=0))
+        cr.fit_with_sensitivity(
+            cr.Platt(), [0.0, 1, 2], [0, 1, 1], [0.5, 0.0, 1.0], cr.PropensityModel(power=1, clip=0)
+        )
 
 
 def test_sampling_is_undone_before_a_door_not_after():
     world = make_world(3_000, seed=3)
     moved = cr.to_base_rate(cr.Platt().fit(world.scores, world.preferences), 0.1, world.scores)
-    with pytest.raises(cr.DataError, match="must come straight from a fit, got one through the door of base rate"):
+    with pytest.raises(
+        cr.DataError, match="must come straight from a fit, got one whose base rate comes from known rate"
+    ):
         cr.undo_undersampling(moved, 0.5)
     with pytest.raises(cr.DataError, match="population must hold scores that differ"):
         cr.to_base_rate(moved, 0.1, np.ones(10), top_rate=0.2)
@@ -204,7 +210,7 @@ def test_sampling_is_undone_before_a_door_not_after():
 
 def test_a_plan_that_makes_no_sense_is_refused():
     world = make_world(3_000, seed=3)
-    fitted = cr.fit_choices(cr.Platt(), world.scores, world.labels, _exposure(world))
+    fitted = cr.fit_with_sensitivity(cr.Platt(), world.scores, world.labels, _exposure(world))
     for wrong in ({"draws": 0}, {"sizes": (-1,)}):
         with pytest.raises(cr.DataError, match="a plan must have one draw or more"):
-            cr.plan(fitted, world.scores, **wrong)
+            cr.plan_labels(fitted, world.scores, **wrong)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank._atomic import write_whole
-from calibrank._json import seal
+from calibrank._atomic import write_atomic
+from calibrank._json import digest_of
 from calibrank.propensity import Known, Logistic, NaiveBayes, Popularity, Random, Uniform
 from tests.members import CALIBRATORS, METRICS, name
 
@@ -195,7 +195,7 @@ def change(path: Path, **changes: Any) -> None:
     document = json.loads(path.read_text())
     document.update(changes)
     document.pop("digest")
-    path.write_text(json.dumps({**document, "digest": seal(document)}))
+    path.write_text(json.dumps({**document, "digest": digest_of(document)}))
 
 
 def test_truncated_map(saved: Path) -> None:
@@ -270,7 +270,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr("os.fsync", fail)
     with pytest.raises(OSError, match="disk full"):
-        write_whole(path, "new")
+        write_atomic(path, "new")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 

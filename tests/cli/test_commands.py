@@ -488,7 +488,7 @@ def test_lanes_change_nothing_and_the_first_bad_row_is_named(
         (["--item", "item_id", "--propensity", "w"], "--propensity and --item must not both be given"),
         (["--item", "item_id", "--base-rate", "1.5"], "--base-rate must lie between 0 and 1, got 1.5"),
         (["--item", "item_id", "--negatives-kept", "0"], "--negatives-kept must lie in (0, 1], got 0.0"),
-        (["--loss", "exposed"], "--loss exposed must have the logging policy's propensities"),
+        (["--loss", "impressions"], "--loss impressions must have the logging policy's propensities"),
         ([], "--loss ips must have propensities"),
     ],
 )

@@ -106,7 +106,7 @@ def test_doors_are_told_apart(tmp_path, world):
     shown = _table(world, label=world.preferences.astype(np.int8), propensity=None)
     assert "identified (door 1)" in _words(_diagnose(tmp_path, shown), "note")
     policy = _table(world, label=world.preferences.astype(np.int8))
-    exposed = _diagnose(tmp_path, policy, "--propensity", "propensity", "--loss", "exposed")
+    exposed = _diagnose(tmp_path, policy, "--propensity", "propensity", "--loss", "impressions")
     assert "the base rate is identified" in _words(exposed, "fine")
 
 

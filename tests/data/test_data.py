@@ -21,9 +21,9 @@ from calibrank.data import (
     TimeSplit,
     draw_negatives,
     fetch,
-    honest_negatives,
     load_coat,
     load_yahoo_r3,
+    population_negatives,
     with_negatives,
 )
 from calibrank.data.download import SOURCES, Source
@@ -340,8 +340,8 @@ def test_calibration_pairs():
     assert pairs.labels.sum() == len(held)
     assert len(pairs) == 8 * len(held)
     assert not positives.has(pairs.users, pairs.items)[len(held) :].any()
-    assert honest_negatives(positives) == (5, None)
-    assert honest_negatives(positives, most=2) == (2, 2.5)
+    assert population_negatives(positives) == (5, None)
+    assert population_negatives(positives, most=2) == (2, 2.5)
     with pytest.raises(DataError, match="at least one negative, got 0"):
         with_negatives(held, positives, 0, np.random.default_rng(0))
 

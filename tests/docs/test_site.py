@@ -49,7 +49,7 @@ def test_every_command_and_option_is_in_the_reference(hooks: ModuleType) -> None
     assert re.findall(r"^## calibrank (\S+)$", words, re.MULTILINE) == names
     assert "| `--out`, `-o` | `map.json` | Where to save the map (JSON). |" in words
     assert "| `TABLE` | required | Parquet or CSV file, folder, or glob in quotes. |" in words
-    assert "One of `naive`, `ips`, `positive-ips`, `exposed`." in words
+    assert "One of `naive`, `ips`, `positive-ips`, `impressions`." in words
 
 
 def test_a_page_that_loads_from_elsewhere_is_told(hooks: ModuleType, caplog: pytest.LogCaptureFixture) -> None:

@@ -99,7 +99,7 @@ def test_pooling_barely_moves_a_fit(kind: str) -> None:
     for method in (cr.Gaussian(), cr.Platt()):
         pooled, rowwise = method.fit_summary(summary), method.fit_summary(exact)
         for name, value in rowwise.parameters.items():
-            assert abs(pooled.parameters[name] - value) < 1e-4 * rowwise.errors[name]
+            assert abs(pooled.parameters[name] - value) < 1e-4 * rowwise.standard_errors[name]
         assert np.abs(pooled.predict(array) - rowwise.predict(array)).max() < 1e-7
 
 

@@ -353,10 +353,11 @@ def test_a_map_shows_itself_in_a_notebook(ledger: Ledger, method: Any) -> None:
     fitted = method.fit(ledger.scores, ledger.evidence)
     shown = fitted._repr_html_()
     assert f"<b>{method.name}</b>" in shown
-    assert fitted.shape in shown
+    assert fitted.description in shown
     assert "taken at their word" in shown
     assert shown.count("<svg") == shown.count("<polyline") == 1
-    for name, (value, error) in fitted.numbers.items():
+    for name, value in fitted.parameters.items():
+        error = fitted.standard_errors[name]
         assert f"<td>{name}</td><td>{value:.6g}</td><td>&plusmn; {error:.2g}</td>" in shown
 
 

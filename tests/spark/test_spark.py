@@ -240,4 +240,4 @@ def test_stages_say_what_is_missing(engine: Any) -> None:
 def test_without_pyspark_the_install_command() -> None:
     code = "import sys; sys.modules['pyspark'] = None\nimport calibrank.spark"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "MissingExtra: pyspark is not installed. Run: pip install 'calibrank[spark]'" in result.stderr
+    assert "MissingExtraError: pyspark is not installed. Run: pip install 'calibrank[spark]'" in result.stderr

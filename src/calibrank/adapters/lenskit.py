@@ -10,7 +10,7 @@ from calibrank._validation import Floats, Ids
 from calibrank.adapters.lists import Lists
 from calibrank.adapters.outputs import Margin, Outputs, plain
 from calibrank.adapters.pair_model import PairModel
-from calibrank.errors import MissingExtra
+from calibrank.errors import MissingExtraError
 
 _MARGIN = Margin()
 
@@ -46,7 +46,7 @@ def _lenskit() -> ModuleType:
     try:
         lenskit = import_module("lenskit")
     except ImportError:
-        raise MissingExtra("lenskit", "lenskit") from None
+        raise MissingExtraError("lenskit", "lenskit") from None
     if not hasattr(lenskit, "score"):  # the pipelines of 2025 brought it
-        raise MissingExtra("lenskit 2025 or newer", "lenskit")
+        raise MissingExtraError("lenskit 2025 or newer", "lenskit")
     return lenskit

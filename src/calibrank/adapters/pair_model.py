@@ -11,7 +11,7 @@ from calibrank.adapters.lists import Lists, Recommendations, calibrated
 from calibrank.adapters.outputs import Outputs
 from calibrank.adapters.score_tables import tabulate
 from calibrank.adapters.unseen import Unseen
-from calibrank.errors import DataError, LeftOutWarning
+from calibrank.errors import DataError, DroppedRowsWarning
 from calibrank.maps import CalibrationMap
 from calibrank.propensity.propensity import FittedPropensity
 from calibrank.tables import Interactions, ScoreTable
@@ -60,7 +60,7 @@ class PairModel(ABC):
             warnings.warn(
                 f"{asked - served:,} of {asked:,} users get no recommendation: the model does not know them or "
                 "has nothing left to show.",
-                LeftOutWarning,
+                DroppedRowsWarning,
                 stacklevel=2,
             )
         return result

@@ -6,7 +6,7 @@ import numpy as np
 
 from calibrank._validation import Floats, IdsLike, Numbers, column, ids
 from calibrank.adapters.outputs import is_score
-from calibrank.errors import DataError, LeftOutWarning, PiledScoresWarning
+from calibrank.errors import ClippedScoresWarning, DataError, DroppedRowsWarning
 from calibrank.tables import ScoreTable
 
 _PILE = 0.05  # a continuous score repeats its extremes in a row or two, not in one of twenty
@@ -31,7 +31,7 @@ def tabulate(
         warnings.warn(
             f"{unscored:,} of {rows:,} rows are left out: the model has no score for them (unknown ids, masked "
             "history). The fit speaks for the rest only.",
-            LeftOutWarning,
+            DroppedRowsWarning,
             stacklevel=3,
         )
     warn_of_piles(scores[heard])
@@ -51,6 +51,6 @@ def warn_of_piles(scores: Floats) -> None:
             warnings.warn(
                 f"{count:,} of {len(scores):,} rows have the {word} score, {end:.6g}: if the model clips (ratings, "
                 "say), ask it for unclipped scores, for what lay beyond is lost. Isotonic() fits such piles best.",
-                PiledScoresWarning,
+                ClippedScoresWarning,
                 stacklevel=4,
             )

@@ -61,8 +61,8 @@ def anchor(
     if np.count_nonzero(starts_of(where)) < least:
         raise DataError(f"population must hold {least} scores or more that differ, got fewer. Pass more of them.")
     found = curve(start, Labels(array.astype(np.float64), weights, weights * labels), where)
-    share = Anchoring(len(array), float(weights.sum()), found.level, found.slope, found.bend)
-    record = replace(start.record, door="random labels", anchoring=share, base_rate=None, sensitivity=None)
+    share = Anchoring(len(array), float(weights.sum()), found.intercept, found.slope, found.curvature)
+    record = replace(start.record, base_rate_source="random labels", anchoring=share, base_rate=None, sensitivity=None)
     return replace(_nearest(start, found), record=record)
 
 
@@ -95,7 +95,7 @@ def to_base_rate(
         intercept=float(solution[0]),
         coefficients=tuple(solution[1:].tolist()),
         covariance=tuple(tuple(row) for row in covariance.tolist()),
-        record=replace(start.record, door="base rate", anchoring=None, base_rate=rate, sensitivity=None),
+        record=replace(start.record, base_rate_source="known rate", anchoring=None, base_rate=rate, sensitivity=None),
     )
 
 
@@ -103,7 +103,7 @@ def undo_undersampling(fitted: CalibrationMap, kept: float) -> LogisticMap:
     """A map fitted on a table that kept only a share of its negatives, moved to where all of them would put it.
 
     The odds of such a table are 1/kept times too high: the log odds move by log(kept), exactly. This is for maps by
-    `naive` evidence; others are fitted with `weights=undersampled(labels, kept)`.
+    `naive` evidence; others are fitted with `weights=undersampling_weights(labels, kept)`.
 
     >>> from calibrank import Platt
     >>> sampled = Platt().fit([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1])
@@ -116,12 +116,12 @@ def undo_undersampling(fitted: CalibrationMap, kept: float) -> LogisticMap:
     if start.record.evidence != "naive":
         raise DataError(
             f"the map to be moved must be fitted by naive evidence, got {start.record.evidence}: positives weigh more "
-            "than one there, and no shift is right. Fit again with weights=undersampled(labels, kept)."
+            "than one there, and no shift is right. Fit again with weights=undersampling_weights(labels, kept)."
         )
-    if start.record.door != "none":
+    if start.record.base_rate_source != "assumed":
         raise DataError(
-            f"the map to be moved must come straight from a fit, got one through the door of {start.record.door}, "
-            "which knows its level already. Undo the sampling first."
+            f"the map to be moved must come straight from a fit, got one whose base rate comes from "
+            f"{start.record.base_rate_source} already. Undo the sampling first."
         )
     return replace(
         start, intercept=start.intercept + float(np.log(kept)), record=replace(start.record, sensitivity=None)

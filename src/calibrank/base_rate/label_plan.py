@@ -16,7 +16,7 @@ _POPULATION = 2_000
 _HIGHEST = 3.0  # log odds of a truth: where the band reaches 1 that is a bound, not a belief
 
 
-class Expected(NamedTuple):
+class ExpectedError(NamedTuple):
     """The error to expect with that many labels of randomly shown pairs."""
 
     labels: int
@@ -24,26 +24,28 @@ class Expected(NamedTuple):
     """Mean distance of predicted from true probabilities: what ECE measures, without bins."""
 
 
-def plan(
+def plan_labels(
     fitted: CalibrationMap, population: Numbers, sizes: Sequence[int] = SIZES, draws: int = 10, seed: int = 0
-) -> list[Expected]:
+) -> list[ExpectedError]:
     """How the expected error falls with the number of random labels, from the data at hand.
 
-    Truths are drawn from the map's sensitivity band, so the fit must carry one (`fit_choices`). `population` are scores
-    of the pairs that probabilities are wanted for.
+    Truths are drawn from the map's sensitivity band, so the fit must carry one (`fit_with_sensitivity`).
+    `population` are scores of the pairs that probabilities are wanted for.
 
-    >>> from calibrank import Platt, fit_choices
+    >>> from calibrank import Platt, fit_with_sensitivity
     >>> rng = np.random.default_rng(0)
     >>> scores, exposure = rng.normal(size=2000), rng.uniform(0.2, 1, 2000)
-    >>> fitted = fit_choices(Platt(), scores, rng.random(2000) < exposure * 0.3 / (1 + np.exp(-scores)), exposure)
-    >>> without, few = plan(fitted, scores, sizes=(0, 300), draws=5)
+    >>> labels = rng.random(2000) < exposure * 0.3 / (1 + np.exp(-scores))
+    >>> fitted = fit_with_sensitivity(Platt(), scores, labels, exposure)
+    >>> without, few = plan_labels(fitted, scores, sizes=(0, 300), draws=5)
     >>> few.error < without.error
     True
     """
     band = fitted.record.sensitivity
     if band is None:
         raise DataError(
-            f"the map to plan for must know what its log leaves open, got a {fitted.method} without. Use fit_choices."
+            f"the map to plan for must carry a sensitivity band, got a {fitted.method} without. "
+            "Use fit_with_sensitivity."
         )
     if draws < 1 or min(sizes, default=0) < 0:
         raise DataError(f"a plan must have one draw or more and no negative size, got {draws} and {tuple(sizes)}.")
@@ -55,7 +57,8 @@ def plan(
     places = (np.arange(draws) + 0.5) / draws
     truths = [expit(low + place * (high - low)) for place in places]
     return [
-        Expected(size, float(np.mean([_error(fitted, scores, truth, size, rng) for truth in truths]))) for size in sizes
+        ExpectedError(size, float(np.mean([_error(fitted, scores, truth, size, rng) for truth in truths])))
+        for size in sizes
     ]
 
 

@@ -57,9 +57,9 @@ class Curve:
     scores: Floats
     probabilities: Floats
     covariance: Floats
-    level: float
+    intercept: float
     slope: float
-    bend: float
+    curvature: float
 
 
 def curve(start: LogisticMap, labels: Labels, population: Floats) -> Curve:

@@ -42,7 +42,7 @@ _SHARES = np.concatenate([[0.0, 0.002], np.linspace(0.01, 0.99, 29), [0.998, 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class PropensityModel:
     """How a relative exposure becomes a propensity, and how many of the unobserved pairs count."""
 
     power: float = 0.5
@@ -57,7 +57,7 @@ class Setting:
         """P(observed) by this setting."""
         return np.maximum(exposure**self.power, self.clip)
 
-    def others(self, *, scale_known: bool) -> Iterator[tuple[str, "Setting"]]:
+    def others(self, *, scale_known: bool) -> Iterator[tuple[str, "PropensityModel"]]:
         """What else might have been chosen, with a name; propensities that are known keep their power."""
         powers = () if scale_known else (0.5, 1.5, 2.0)
         for power in (self.power * factor for factor in powers if self.power):
@@ -86,25 +86,25 @@ class Positives:
 Weigh = Callable[..., Evidence]
 
 
-def fit_choices(
+def fit_with_sensitivity(
     calibrator: Calibrator,
     scores: Numbers,
     labels: Numbers,
     exposure: Numbers,
-    setting: Setting = Setting(),  # noqa: B008  (frozen)
+    setting: PropensityModel = PropensityModel(),  # noqa: B008  (frozen)
     *,
     scale_known: bool = False,
 ) -> CalibrationMap:
     """Fit by `ips`, and attach to the map what the log cannot tell: `record.sensitivity` and `map.band(scores)`.
 
     `exposure` is relative, 1 for what is seen most, such as an item's count over the highest count. If it is
-    P(observed) itself, say so: `Setting(power=1, clip=0)` and `scale_known=True`.
+    P(observed) itself, say so: `PropensityModel(power=1, clip=0)` and `scale_known=True`.
 
     >>> from calibrank import Platt
     >>> rng = np.random.default_rng(0)
     >>> scores, exposure = rng.normal(size=2000), rng.uniform(0.2, 1, 2000)
     >>> labels = rng.random(2000) < exposure * 0.3 / (1 + np.exp(-scores))
-    >>> fitted = fit_choices(Platt(), scores, labels, exposure)
+    >>> fitted = fit_with_sensitivity(Platt(), scores, labels, exposure)
     >>> low, high = fitted.band([0.0])
     >>> bool(low < fitted.predict([0.0]) < high)
     True
@@ -131,13 +131,13 @@ def with_sensitivity(
     calibrator: Calibrator,
     summary: Summary,
     positives: Positives,
-    setting: Setting,
+    setting: PropensityModel,
     weigh: Weigh = ips,
     *,
     scale_known: bool,
 ) -> CalibrationMap:
     """The map with its sensitivity attached; at the door of a known base rate, every choice is moved to it."""
-    if fitted.record.door == "random labels" or not calibrator.learns:
+    if fitted.record.base_rate_source == "random labels" or not calibrator.learns:
         return fitted  # labels have closed the band; and what learns nothing has none
     rate = fitted.record.base_rate
     groups = _Groups.of(summary, positives.some(), setting, weigh)
@@ -191,7 +191,7 @@ class _Groups:
     kind: str
 
     @classmethod
-    def of(cls, summary: Summary, positives: Positives, setting: Setting, weigh: Weigh) -> "_Groups":
+    def of(cls, summary: Summary, positives: Positives, setting: PropensityModel, weigh: Weigh) -> "_Groups":
         total = summary.total.sum()
         group = np.minimum((np.cumsum(summary.total) - summary.total) * _GROUPS // total, _GROUPS - 1)
         first = starts_of(group)
@@ -207,7 +207,7 @@ class _Groups:
     def total(self) -> Floats:
         return self.unobserved + add_up(self.homes, self.positives.weights, len(self.scores))
 
-    def evidence(self, setting: Setting) -> tuple[Evidence, Floats]:
+    def evidence(self, setting: PropensityModel) -> tuple[Evidence, Floats]:
         """The log by a setting, and each group's sum of squared positives."""
         size, positives = len(self.scores), self.positives
         ones = np.ones(len(self.homes))
@@ -220,7 +220,7 @@ class _Groups:
         self,
         fitted: CalibrationMap,
         calibrator: Calibrator,
-        settings: Sequence[tuple[str, Setting]],
+        settings: Sequence[tuple[str, PropensityModel]],
         where: Floats,
         rate: float | None,
     ) -> Iterator[_Curve]:

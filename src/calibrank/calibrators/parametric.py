@@ -219,15 +219,15 @@ def _as_map(
     covariance = to_raw @ _sandwich(summary, problem, solution) @ to_raw.T
     # A floor times a spread, divided by it again, may round below zero's safe side: floors are positive, keep them so.
     coefficients = np.maximum(raw[1:], 0).tolist()
-    at_floor = np.flatnonzero(~solution.free & np.isfinite(problem.floors))
-    if len(at_floor) == np.isfinite(problem.floors).sum():
+    at_bound = np.flatnonzero(~solution.free & np.isfinite(problem.floors))
+    if len(at_bound) == np.isfinite(problem.floors).sum():
         _warn_flat(name)
     record = replace(
         record_of(summary),
         loss=solution.point.value,
         residual=solution.residual,
         iterations=solution.iterations,
-        at_floor=tuple(f"coefficient {index}" for index in np.flatnonzero(raw[1:] <= _floor_of(basis, summary) * 1.01)),
+        at_bound=tuple(f"coefficient {index}" for index in np.flatnonzero(raw[1:] <= _floor_of(basis, summary) * 1.01)),
     )
     rows = tuple(tuple(row) for row in covariance.tolist())
     return LogisticMap(name, basis, summary.low, summary.high, float(raw[0]), tuple(coefficients), rows, record)
@@ -288,7 +288,7 @@ def _no_optimum(summary: Summary, where: str) -> FitError:
     return FitError(
         f"no finite best fit exists, got positive mass {summary.positive.sum():.6g} of {summary.total.sum():.6g} in "
         f"{summary.rows:,} rows, which sits {where}. Raise the propensity clip, calibrate on more rows or more "
-        "negatives; if negatives were sampled, say at what rate (undersampled, or --negatives-kept)."
+        "negatives; if negatives were sampled, say at what rate (undersampling_weights, or --negatives-kept)."
     )
 
 

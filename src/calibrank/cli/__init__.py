@@ -2,8 +2,8 @@
 
 from importlib.util import find_spec
 
-from calibrank.errors import MissingExtra
+from calibrank.errors import MissingExtraError
 
 for _package in ("typer", "rich", "pyarrow", "matplotlib"):
     if find_spec(_package) is None:
-        raise MissingExtra(_package, "cli")
+        raise MissingExtraError(_package, "cli")

@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 from calibrank.cli.console import UsageError, log
-from calibrank.errors import CalibrankError, DataError, FitError, MissingExtra
+from calibrank.errors import CalibrankError, DataError, FitError, MissingExtraError
 
 COMMANDS = (
     "train", "score", "diagnose", "fit", "apply", "evaluate",
@@ -21,7 +21,7 @@ _EXIT_CODES: tuple[tuple[type[CalibrankError], int], ...] = (
     (UsageError, 2),
     (DataError, 3),
     (FitError, 4),
-    (MissingExtra, 5),
+    (MissingExtraError, 5),
 )
 
 

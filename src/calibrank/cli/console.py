@@ -51,7 +51,7 @@ class Loss(StrEnum):
     naive = "naive"
     ips = "ips"
     positive_ips = "positive-ips"
-    exposed = "exposed"
+    impressions = "impressions"
 
 
 class OnBadRows(StrEnum):
@@ -105,9 +105,9 @@ def choose_columns(
     """Names given or known by alias; every named column must be there."""
     roles = {"propensity": propensity, "item": item, "weight": weight, "user": user}
     named = {role: table.resolve(role, name) for role, name in roles.items() if name is not None}
-    if loss is Loss.exposed and propensity is None:
+    if loss is Loss.impressions and propensity is None:
         raise UsageError(
-            "--loss exposed must have the logging policy's propensities: name their column with --propensity. "
+            "--loss impressions must have the logging policy's propensities: name their column with --propensity. "
             "If all impressions were equally likely, say --loss naive."
         )
     if loss is not Loss.naive and not {"propensity", "item"} & set(named):
@@ -170,13 +170,13 @@ def print_json(content: dict[str, Any]) -> None:
     print(json.dumps(_plain(content), indent=1, allow_nan=False))  # noqa: T201  (for machines, not for rich)
 
 
-def door_words(record: FitRecord) -> str:
+def describe_base_rate(record: FitRecord) -> str:
     """Where a map's base rate comes from, in yellow where nothing tells it."""
-    words = maps.door_words(record)
-    return words if maps.is_level_known(record) else f"[yellow]{words}[/]"
+    words = maps.describe_base_rate(record)
+    return words if maps.is_base_rate_known(record) else f"[yellow]{words}[/]"
 
 
-def doubt_words(record: FitRecord) -> str | None:
+def describe_sensitivity(record: FitRecord) -> str | None:
     """What the log leaves open, choice by choice."""
     doubt = record.sensitivity
     if doubt is None:

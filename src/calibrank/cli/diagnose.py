@@ -18,15 +18,15 @@ from calibrank.cli.console import (
     WeightOption,
     choose_columns,
     console,
-    doubt_words,
+    describe_sensitivity,
     print_json,
     reading,
     require_share,
 )
 from calibrank.diagnosis import Diagnosis, Tone
 from calibrank.diagnosis import diagnose as diagnose_table
-from calibrank.tabular.aggregate import sum_up
-from calibrank.tabular.profile import survey
+from calibrank.tabular.aggregate import aggregate
+from calibrank.tabular.profile import profile
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
 
@@ -59,9 +59,9 @@ def diagnose(
     columns = choose_columns(source, score, label, loss, propensity, item, weight, who, negatives_kept)
     rules = Rules(skip=True)
     with reading(source, "Surveying") as progress:
-        found = survey(source, replace(columns, item=columns.item or source.has("item")), progress)
+        found = profile(source, replace(columns, item=columns.item or source.has("item")), progress)
     with reading(source, "Weighing") as progress:
-        summed = sum_up(source, replace(columns, user=None), rules, progress)
+        summed = aggregate(source, replace(columns, user=None), rules, progress)
     diagnosis = diagnose_table(found, summed, columns, rules.skipped, named_user=who is not None)
     if json:
         print_json(_plain(diagnosis))
@@ -87,7 +87,7 @@ def _print(diagnosis: Diagnosis) -> None:
     console.print("\n[bold]   score  mean Y/w by tenths of the table[/]")
     for score, rate in diagnosis.bands:
         console.print(f"{score:8.3g}  {rate:8.4f}  {'█' * round(rate / highest * 40)}", highlight=False)
-    doubt = None if diagnosis.fitted is None else doubt_words(diagnosis.fitted.record)
+    doubt = None if diagnosis.fitted is None else describe_sensitivity(diagnosis.fitted.record)
     if doubt is not None:
         console.print("\n" + doubt, highlight=False)
     if diagnosis.planned:

@@ -24,7 +24,8 @@ from calibrank.cli.console import (
 )
 from calibrank.maps import load
 from calibrank.tabular.aggregate import Columns
-from calibrank.tabular.evaluate import MOST_ROWS_IN_MEMORY, Verdict, judge
+from calibrank.tabular.evaluate import MOST_ROWS_IN_MEMORY, Evaluation
+from calibrank.tabular.evaluate import evaluate as evaluate_table
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
 
@@ -40,7 +41,7 @@ def evaluate(
     on_bad_rows: BadRowsOption = OnBadRows.error,
     json: JsonOption = False,
 ) -> None:
-    """Judge probabilities against labels: all metrics, with intervals over resampled users.
+    """Evaluate probabilities against labels: all metrics, with intervals over resampled users.
 
     Labels are taken at their word, so judge on randomly shown pairs where you can.
 
@@ -54,7 +55,7 @@ def evaluate(
     rule = "probability" if fitted is None else "score"
     columns = Columns(judged, source.resolve("label", label), "naive", weight=heavy, user=who, score_is=rule)
     with reading(source, "Judging") as progress:
-        verdict = judge(source, columns, fitted, rules, progress)
+        verdict = evaluate_table(source, columns, fitted, rules, progress)
     say_skipped(rules)
     if json:
         estimates = {name: dict(estimate._asdict()) for name, estimate in verdict.estimates.items()}
@@ -70,7 +71,7 @@ def evaluate(
         console.print(f"[dim]Left out, {why}: {', '.join(verdict.left_out)}[/]")
 
 
-def _grid(verdict: Verdict, who: str | None) -> Grid:
+def _grid(verdict: Evaluation, who: str | None) -> Grid:
     unit = f"users ({who})" if who else "rows, taken as independent"
     grid = Grid(title=f"{verdict.rows:,} rows; 95 % intervals over {unit}", title_justify="left")
     for heading in ("metric", "value", "95 % interval", ""):

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from calibrank._atomic import write_whole
+from calibrank._atomic import write_atomic
 from calibrank.cli.console import UsageError, console, require_output
 from calibrank.export import to_json, to_onnx, to_sql, to_torch
 from calibrank.maps import load
@@ -69,7 +69,7 @@ def export(
         print(content, end="")  # noqa: T201  (for machines, not for rich)
         return
     require_output(out, map_file)
-    write_whole(out, content)
+    write_atomic(out, content)
     console.print(f"[bold]Wrote[/] {out}", highlight=False)
 
 

@@ -27,8 +27,8 @@ from calibrank.cli.console import (
     WeightOption,
     choose_columns,
     console,
-    door_words,
-    doubt_words,
+    describe_base_rate,
+    describe_sensitivity,
     log,
     picture,
     print_json,
@@ -42,7 +42,15 @@ from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap, LogisticMap
 from calibrank.metrics import reliability
 from calibrank.summary import Summary
-from calibrank.tabular.aggregate import WEIGHINGS, Columns, Rows, Summed, rows_of, setting_for, sum_up
+from calibrank.tabular.aggregate import (
+    EVIDENCE_BY_LOSS,
+    Aggregate,
+    Columns,
+    Rows,
+    aggregate,
+    propensity_model_for,
+    rows_of,
+)
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
 
@@ -77,7 +85,7 @@ def fit(
         raise UsageError("--anchor and --base-rate must not both be given: labels tell the base rate too.")
     if loss is Loss.positive_ips and (anchor is not None or base_rate is not None):
         raise UsageError(
-            "--anchor and --base-rate must go with --loss ips, exposed or naive, got positive-ips, which counts a "
+            "--anchor and --base-rate must go with --loss ips, impressions or naive, got positive-ips, which counts a "
             "positive for more than one pair: the table's scores would not be the population's."
         )
     if base_rate is not None and not 0 < base_rate < 1:
@@ -89,7 +97,7 @@ def fit(
     source, rules = Table.find(table), Rules(skip=on_bad_rows is OnBadRows.skip)
     columns = choose_columns(source, score, label, loss, propensity, item, weight, negatives_kept=negatives_kept)
     with reading(source, "Reading") as progress:
-        summed = sum_up(source, columns, rules, progress)
+        summed = aggregate(source, columns, rules, progress)
     summary = summed.summary
     fitted = METHODS[method.value].fit_summary(summary)
     if anchor is not None:
@@ -107,26 +115,26 @@ def fit(
     console.print(_heading(fitted, summary))
     if isinstance(fitted, LogisticMap):
         console.print(_parameters(fitted))
-    if fitted.record.door == "none":
+    if fitted.record.base_rate_source == "assumed":
         console.print("  ".join(f"{name} [bold]{value:.4f}[/]" for name, value in values.items()))
         console.print(picture(reliability(probabilities, summary.evidence)))
         console.print("[dim]Judged on the rows it was fitted on, by the same evidence. See calibrank evaluate.[/]")
     else:  # by the log's own level the map looks wrong, as it should
         now = float(summary.total @ probabilities / summary.total.sum())
         console.print(f"Mean probability over the table, now that the level is known: [bold]{now:.2%}[/].")
-    console.print(door_words(fitted.record))
-    doubt = doubt_words(fitted.record)
+    console.print(describe_base_rate(fitted.record))
+    doubt = describe_sensitivity(fitted.record)
     if doubt is not None:
         console.print(doubt, highlight=False)
     console.print(f"[bold]Saved:[/] {out}")
 
 
-def _with_doubt(fitted: CalibrationMap, method: Calibrator, summed: Summed, columns: Columns) -> CalibrationMap:
+def _with_doubt(fitted: CalibrationMap, method: Calibrator, summed: Aggregate, columns: Columns) -> CalibrationMap:
     """With what the log leaves open, where its positives were weighed by propensities."""
     if summed.positives is None:
         return fitted
-    setting, known = setting_for(columns)
-    weigh = WEIGHINGS[columns.loss]
+    setting, known = propensity_model_for(columns)
+    weigh = EVIDENCE_BY_LOSS[columns.loss]
     return with_sensitivity(fitted, method, summed.summary, summed.positives, setting, weigh, scale_known=known)
 
 
@@ -157,7 +165,7 @@ def _heading(fitted: CalibrationMap, summary: Summary) -> str:
 
 def _parameters(fitted: LogisticMap) -> Grid:
     grid = Grid("parameter", "value", "standard error")
-    errors: dict[str, Any] = fitted.errors
+    errors: dict[str, Any] = fitted.standard_errors
     for name, value in fitted.parameters.items():
         grid.add_row(name, f"{value:.6g}", f"{errors[name]:.2g}")
     return grid

@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from calibrank.cli.console import JsonOption, console, door_words, doubt_words, print_json
+from calibrank.cli.console import JsonOption, console, describe_base_rate, describe_sensitivity, print_json
 from calibrank.maps import CalibrationMap, load
 
 
@@ -27,17 +27,19 @@ def inspect(
         f"positive mass {record.positive:,.6g} of {record.total:,.6g} ({record.positive / record.total:.2%})."
     )
     console.print("Every distinct score was kept." if record.exact else "Scores were pooled into fine bins first.")
-    console.print(fitted.shape)
-    if fitted.numbers:
-        terms = [f"{name} = {value:.6g} +- {error:.2g}" for name, (value, error) in fitted.numbers.items()]
+    console.print(fitted.description)
+    if fitted.parameters:
+        terms = [
+            f"{name} = {value:.6g} +- {fitted.standard_errors[name]:.2g}" for name, value in fitted.parameters.items()
+        ]
         console.print(f"Parameters: {', '.join(terms)}.")
     if record.residual is not None:
         console.print(f"Mean loss {record.loss:.6f}, optimal to {record.residual:.0e} after {record.iterations} steps.")
-    if record.at_floor:
+    if record.at_bound:
         console.print("[yellow]Held up by the constraint that a higher score never gets a lower probability.[/]")
     console.print(_curve(fitted))
-    console.print(door_words(record))
-    doubt = doubt_words(record)
+    console.print(describe_base_rate(record))
+    doubt = describe_sensitivity(record)
     if doubt is not None:
         console.print(doubt, highlight=False)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from calibrank._atomic import write_whole
+from calibrank._atomic import write_atomic
 from calibrank.cli.console import JsonOption, console, log, print_json
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _tables(grid: "Grid", results: "Results", folder: Path) -> list[Path]:
     from calibrank.experiment.tables import Published, write_tables  # noqa: PLC0415  (torch)
 
     path = grid.out / "tables.md"
-    write_whole(path, write_tables(grid, results, Published.read(folder / "published.csv")))
+    write_atomic(path, write_tables(grid, results, Published.read(folder / "published.csv")))
     return [path]
 
 

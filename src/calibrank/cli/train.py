@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from calibrank._atomic import whole_file
+from calibrank._atomic import atomic_path
 from calibrank.cli.console import ItemOption, JsonOption, LabelOption, UserOption, console, log, print_json
 from calibrank.data import (
     Dataset,
@@ -22,7 +22,7 @@ from calibrank.data import (
     ReleasedSplit,
     Split,
     TimeSplit,
-    honest_negatives,
+    population_negatives,
     with_negatives,
 )
 from calibrank.data.registry import LOADERS, load_named
@@ -138,7 +138,7 @@ def _pairs(
     rng = np.random.default_rng([seed, 2])
     if negatives is not None:
         return with_negatives(held, positives, negatives, rng), None
-    each, weight = honest_negatives(positives)
+    each, weight = population_negatives(positives)
     return with_negatives(held, positives, each, rng), weight
 
 
@@ -153,7 +153,7 @@ def _evidence_columns(pairs: Interactions, kept: Interactions, weight: float | N
 def _write(path: Path, dataset: Dataset, pairs: Interactions, columns: dict[str, pa.Array]) -> None:
     names = {"user": dataset.users.names[pairs.users], "item": dataset.items.names[pairs.items]}
     table = pa.table({**names, "label": pairs.labels.astype(np.int8), **columns})
-    with whole_file(path) as partial:
+    with atomic_path(path) as partial:
         pq.write_table(table, partial)
 
 

@@ -3,7 +3,7 @@
 from calibrank.data.coat import load_coat
 from calibrank.data.dataset import Dataset
 from calibrank.data.download import fetch
-from calibrank.data.negatives import Positives, draw_negatives, honest_negatives, with_negatives
+from calibrank.data.negatives import Positives, draw_negatives, population_negatives, with_negatives
 from calibrank.data.splits import LeaveOneOut, RandomSplit, ReleasedSplit, Split, TimeSplit
 from calibrank.data.yahoo_r3 import load_yahoo_r3
 
@@ -17,8 +17,8 @@ __all__ = [
     "TimeSplit",
     "draw_negatives",
     "fetch",
-    "honest_negatives",
     "load_coat",
     "load_yahoo_r3",
+    "population_negatives",
     "with_negatives",
 ]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calibrank.errors import DataError, MissingExtra
+from calibrank.errors import DataError, MissingExtraError
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def fetch(name: str, folder: str | Path | None = None, source: Source | None = N
     try:
         import pooch  # noqa: PLC0415  (only who downloads needs it)
     except ImportError as error:
-        raise MissingExtra("pooch", "data") from error
+        raise MissingExtraError("pooch", "data") from error
     source = SOURCES.get(name) if source is None else source
     if source is None:
         raise DataError(f"the dataset to fetch must be one of {', '.join(SOURCES)}, got {name!r}.")

@@ -68,7 +68,7 @@ def draw_negatives(positives: Positives, users: Rows, rng: np.random.Generator) 
     return items
 
 
-def honest_negatives(positives: Positives, most: int = 100) -> tuple[int, float | None]:
+def population_negatives(positives: Positives, most: int = 100) -> tuple[int, float | None]:
     """How many negatives to draw a positive, and what each must weigh, to stand for all pairs not known to be liked.
 
     Then held-out positives and their negatives are the same share of what each was drawn from. It is honest about the

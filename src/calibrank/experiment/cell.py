@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from calibrank._validation import Floats
-from calibrank.data import Dataset, Positives, honest_negatives, with_negatives
+from calibrank.data import Dataset, Positives, population_negatives, with_negatives
 from calibrank.errors import DataError, FitError, FlatMapWarning
 from calibrank.evidence import Evidence, ips, naive, positive_ips
 from calibrank.experiment.spec import METHODS, Spec, split_of
@@ -156,7 +156,7 @@ class _Bench:
 
     def _pairs(self, count: int) -> tuple[Interactions, Floats, Floats | None]:
         """Pairs to calibrate on, their scores, and weights where negatives stand for more than one."""
-        each, weight = (count, None) if count else honest_negatives(self.positives)
+        each, weight = (count, None) if count else population_negatives(self.positives)
         pairs = with_negatives(self.held, self.positives, each, np.random.default_rng([self.cell.seed, count, 3]))
         scores = self.scorer.score(pairs.users, pairs.items).astype(np.float64)
         return pairs, scores, None if weight is None else np.where(pairs.labels == 1, 1.0, weight)

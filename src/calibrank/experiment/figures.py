@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from calibrank._atomic import whole_file
+from calibrank._atomic import atomic_path
 from calibrank._validation import Floats
 from calibrank.errors import FitError, FlatMapWarning
 from calibrank.evidence import ips, naive
@@ -46,7 +46,7 @@ class Draw:
         for name, figure in self._all():
             for ending in ("png", "svg"):
                 path = folder / f"{name}.{ending}"
-                with whole_file(path) as partial:
+                with atomic_path(path) as partial:
                     figure.savefig(partial, dpi=150, format=ending)
                 paths.append(path)
         return paths

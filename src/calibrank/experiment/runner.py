@@ -16,8 +16,8 @@ import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
 import calibrank
-from calibrank._atomic import whole_file, write_whole
-from calibrank._json import seal
+from calibrank._atomic import atomic_path, write_atomic
+from calibrank._json import digest_of
 from calibrank.data import Dataset
 from calibrank.data.registry import LOADERS, load_named
 from calibrank.data.toy_dataset import simulate
@@ -79,7 +79,7 @@ class Grid:
         settings = repr((cell.recipe(), self.training))
         content = {"version": calibrank.__version__, "cell": asdict(cell), "specs": specs, "settings": settings}
         content["data"] = _digest(self.dataset, self.data)
-        return seal(json.loads(json.dumps(content, default=dict)))
+        return digest_of(json.loads(json.dumps(content, default=dict)))
 
     def file(self, cell: Cell) -> Path:
         """Where a cell's rows land."""
@@ -110,7 +110,7 @@ def run_grid(grid: Grid, jobs: int, progress: Callable[[Cell, BaseException | No
             grid.failure(cell).unlink(missing_ok=True)
         else:
             failed[cell] = f"{type(error).__name__}: {error}"
-            write_whole(grid.failure(cell), json.dumps({"cell": asdict(cell), "error": failed[cell]}, indent=1))
+            write_atomic(grid.failure(cell), json.dumps({"cell": asdict(cell), "error": failed[cell]}, indent=1))
     return failed
 
 
@@ -153,7 +153,7 @@ def _write(grid: Grid, cell: Cell, measured: Measured) -> None:
     if cell.seed == 0 and measured.scored is not None:
         _write_scored(scores_file(grid.out, cell), measured.scored)
     table = pa.Table.from_pylist(rows, SCHEMA.with_metadata({_SEAL: mark.encode()}))
-    with whole_file(grid.file(cell)) as partial:
+    with atomic_path(grid.file(cell)) as partial:
         pq.write_table(table, partial)
 
 
@@ -163,9 +163,9 @@ def collect(grid: Grid) -> pa.Table:
     if not files:
         raise DataError(f"{grid.out} must hold a finished cell, got none. See {grid.out / 'failed'}.")
     table = pa.concat_tables([pq.read_table(file, schema=SCHEMA) for file in files])
-    with whole_file(grid.out / "rows.parquet") as partial:
+    with atomic_path(grid.out / "rows.parquet") as partial:
         pq.write_table(table, partial)
-    with whole_file(grid.out / "rows.csv") as partial:
+    with atomic_path(grid.out / "rows.csv") as partial:
         pc.write_csv(table, partial)
     return table
 
@@ -183,7 +183,7 @@ def _write_scored(path: Path, scored: Scored) -> None:
     logs = {"test": scored.test, "pair": scored.pairs}
     arrays: dict[str, Any] = {f"{n}_{c}": getattr(log, c) for n, log in logs.items() for c in _COLUMNS}
     arrays |= {name: getattr(scored, name) for name in _NUMBERS}
-    with whole_file(path) as partial, partial.open("wb") as file:
+    with atomic_path(path) as partial, partial.open("wb") as file:
         np.savez_compressed(file, **arrays, sizes=np.array([scored.test.n_users, scored.test.n_items]))
 
 

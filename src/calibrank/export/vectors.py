@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from calibrank._json import seal
+from calibrank._json import digest_of
 from calibrank._validation import LARGEST_SCORE, Floats
 from calibrank.maps import CalibrationMap, LogisticMap, RescaleMap, StepMap
 
@@ -25,7 +25,7 @@ def to_json(fitted: CalibrationMap) -> str:
     scores = hard_scores(fitted)
     pairs = zip(scores.tolist(), fitted.predict(scores).tolist(), strict=True)
     vectors = [{"score": score, "probability": probability} for score, probability in pairs]
-    document = {"format": "calibrank-vectors", "version": 1, "map": {**content, "digest": seal(content)}}
+    document = {"format": "calibrank-vectors", "version": 1, "map": {**content, "digest": digest_of(content)}}
     return json.dumps({**document, "vectors": vectors}, indent=1, allow_nan=False) + "\n"
 
 

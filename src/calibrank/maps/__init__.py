@@ -1,7 +1,7 @@
 """Calibration maps: the few immutable results that every calibrator gives and every exporter takes."""
 
 from calibrank.maps.calibration_map import CalibrationMap, Interval
-from calibrank.maps.describe import door_words, is_level_known
+from calibrank.maps.describe import describe_base_rate, is_base_rate_known
 from calibrank.maps.format import load
 from calibrank.maps.logistic import LogisticMap
 from calibrank.maps.record import Anchoring, Choice, FitRecord, Sensitivity
@@ -18,7 +18,7 @@ __all__ = [
     "RescaleMap",
     "Sensitivity",
     "StepMap",
-    "door_words",
-    "is_level_known",
+    "describe_base_rate",
+    "is_base_rate_known",
     "load",
 ]

@@ -1,39 +1,37 @@
 """What a notebook shows of a map: a small card of HTML without style sheets or scripts."""
 
 import html
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from calibrank._validation import Floats
-from calibrank.maps.describe import door_words
-from calibrank.maps.record import FitRecord
+from calibrank.maps.describe import describe_base_rate
+
+if TYPE_CHECKING:
+    from calibrank.maps.calibration_map import CalibrationMap
 
 _WIDTH, _HEIGHT = 220, 110
 
 
-def card(
-    method: str,
-    shape: str,
-    numbers: Mapping[str, tuple[float, float]],
-    record: FitRecord,
-    scores: Floats,
-    probabilities: Floats,
-) -> str:
+def card(fitted: "CalibrationMap", scores: Floats) -> str:
     """Method, parameters with errors, where the base rate comes from, and the curve; every text is escaped.
 
-    >>> record = FitRecord("naive", rows=10, positive=2.0, total=10.0, exact=True)
-    >>> "&lt;b&gt;" in card("<b>", "A line.", {}, record, [0.0, 1.0], [0.0, 1.0])
+    >>> from dataclasses import replace
+    >>> from calibrank import MinMax
+    >>> "&lt;b&gt;" in card(replace(MinMax().fit([0.0, 1.0], [0, 1]), method="<b>"), [0.0, 1.0])
     True
     """
+    errors, record = fitted.standard_errors, fitted.record
     rows = "".join(
-        f"<tr><td>{html.escape(name)}</td><td>{value:.6g}</td><td>&plusmn; {error:.2g}</td></tr>"
-        for name, (value, error) in numbers.items()
+        f"<tr><td>{html.escape(name)}</td><td>{value:.6g}</td><td>&plusmn; {errors[name]:.2g}</td></tr>"
+        for name, value in fitted.parameters.items()
     )
-    fitted = f"Fitted on {record.rows:,} rows by {record.evidence} evidence, mean preference "
-    words = [shape, f"{fitted}{record.positive / record.total:.2%}.", door_words(record)]
+    fit = f"Fitted on {record.rows:,} rows by {record.evidence} evidence, mean preference "
+    words = [fitted.description, f"{fit}{record.positive / record.total:.2%}.", describe_base_rate(record)]
     lines = "".join(f"<div>{html.escape(line)}</div>" for line in words)
     return (
         f'<div style="display:flex;gap:1.5em;align-items:flex-start"><div style="max-width:32em">'
-        f"<b>{html.escape(method)}</b>{lines}<table>{rows}</table></div>{_curve(scores, probabilities)}</div>"
+        f"<b>{html.escape(fitted.method)}</b>{lines}<table>{rows}</table></div>"
+        f"{_curve(scores, fitted.predict(scores))}</div>"
     )
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from calibrank._atomic import write_whole
-from calibrank._json import seal
+from calibrank._atomic import write_atomic
+from calibrank._json import digest_of
 from calibrank._validation import Floats, Numbers, floats, is_tensor, require_scores
 from calibrank.errors import DataError
 from calibrank.maps._card import card
@@ -72,7 +72,7 @@ class CalibrationMap(ABC):
         if sensitivity is None:
             raise DataError(
                 f"a band must come from choices that were varied, got a {self.method} map without any. "
-                "Fit with fit_choices, or with calibrank fit."
+                "Fit with fit_with_sensitivity, or with calibrank fit."
             )
         # The band is known at a few scores only: between and beyond them it holds the map at least.
         low = blockwise(lambda block: np.minimum(sensitivity.ends(block)[0], self._probabilities(block)), scores)
@@ -108,7 +108,9 @@ class CalibrationMap(ABC):
     def save(self, path: str | PathLike[str]) -> None:
         """Write the map as JSON: whole or not at all."""
         content = self.to_dict()
-        write_whole(Path(path), json.dumps({**content, "digest": seal(content)}, indent=1, allow_nan=False) + "\n")
+        write_atomic(
+            Path(path), json.dumps({**content, "digest": digest_of(content)}, indent=1, allow_nan=False) + "\n"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The map as plain data, as `save` writes it."""
@@ -119,11 +121,16 @@ class CalibrationMap(ABC):
     def _repr_html_(self) -> str:
         """What a notebook shows: method, parameters, where the base rate comes from, and the curve."""
         scores = np.linspace(*self.span, 61)
-        return card(self.method, self.shape, self.numbers, self.record, scores, self.predict(scores))
+        return card(self, scores)
 
     @property
-    def numbers(self) -> dict[str, tuple[float, float]]:
-        """Parameters with their standard errors, where the map has a few."""
+    def parameters(self) -> dict[str, float]:
+        """The map's parameters by name; empty for maps that have too many to name."""
+        return {}
+
+    @property
+    def standard_errors(self) -> dict[str, float]:
+        """Standard errors of `parameters`."""
         return {}
 
     @property
@@ -133,7 +140,7 @@ class CalibrationMap(ABC):
 
     @property
     @abstractmethod
-    def shape(self) -> str:
+    def description(self) -> str:
         """What the map is, in a sentence."""
 
     @abstractmethod
@@ -154,7 +161,7 @@ class CalibrationMap(ABC):
 
 
 def _lists(value: Any) -> Any:
-    """Tuples as lists, all the way down, as JSON reads them back: a seal must not depend on which."""
+    """Tuples as lists, all the way down, as JSON reads them back: a digest must not depend on which."""
     if isinstance(value, dict):
         return {name: _lists(inner) for name, inner in value.items()}
     return [_lists(inner) for inner in value] if isinstance(value, list | tuple) else value

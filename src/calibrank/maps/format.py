@@ -3,7 +3,7 @@
 from os import PathLike
 from pathlib import Path
 
-from calibrank._json import Fields, seal
+from calibrank._json import Fields, digest_of
 from calibrank.errors import DataError
 from calibrank.maps.calibration_map import FORMAT, VERSION, CalibrationMap
 from calibrank.maps.logistic import LogisticMap
@@ -45,7 +45,7 @@ def parse(where: str, text: str) -> CalibrationMap:
         version = fields.count("version")
         raise DataError(f"{where} must be of version {VERSION} or older, got {version}. Upgrade calibrank.")
     content = {name: value for name, value in fields.values.items() if name != "digest"}
-    if fields.text("digest") != seal(content):
+    if fields.text("digest") != digest_of(content):
         raise DataError(f"{where} must match its digest: it was changed after it was saved. Save the map again.")
     fields.only("format", "version", "kind", "method", "map", "record", "digest")
     kind = _KINDS.get(fields.text("kind"))

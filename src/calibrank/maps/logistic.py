@@ -67,23 +67,18 @@ class LogisticMap(CalibrationMap):
         return dict(zip(self.basis.parameters, values.tolist(), strict=True))
 
     @property
-    def errors(self) -> dict[str, float]:
+    def standard_errors(self) -> dict[str, float]:
         """Standard errors of `parameters`, from the sandwich covariance."""
         natural = self.basis.natural(self.low, self.high)
         variances = np.diag(natural @ np.array(self.covariance) @ natural.T)
         return dict(zip(self.basis.parameters, np.sqrt(np.maximum(variances, 0)).tolist(), strict=True))
 
     @property
-    def numbers(self) -> dict[str, tuple[float, float]]:
-        errors = self.errors
-        return {name: (value, errors[name]) for name, value in self.parameters.items()}
-
-    @property
     def span(self) -> tuple[float, float]:
         return self.low, self.high
 
     @property
-    def shape(self) -> str:
+    def description(self) -> str:
         return f"Log odds {self.basis.name} in the score on {self.low:.4g} to {self.high:.4g}, straight lines beyond."
 
     def log_odds_on(self, score: Any, ops: Ops) -> Any:

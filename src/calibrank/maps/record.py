@@ -9,25 +9,26 @@ from calibrank._logit import expit
 from calibrank._validation import Floats
 from calibrank.errors import DataError
 
-DOORS = ("none", "random labels", "base rate")
+BASE_RATE_SOURCES = ("assumed", "random labels", "known rate")
 """Where a map's base rate comes from."""
 
 
 @dataclass(frozen=True, slots=True)
 class Anchoring:
-    """Labels of randomly shown pairs: how many, what they are worth, and their share in level, slope and bend."""
+    """Random labels: how many, their effective number, and how much of each part of the curve they determined."""
 
     labels: int
-    worth: float
-    level: float
+    effective_labels: float
+    intercept: float
+    """Share of the prior variance of the intercept that the labels removed; likewise below."""
     slope: float
-    bend: float
+    curvature: float
 
     @classmethod
     def read(cls, fields: Fields) -> "Anchoring":
         """Rebuild from a saved map."""
         fields.only(*cls.__slots__)
-        shares = (fields.number(name) for name in ("worth", "level", "slope", "bend"))
+        shares = (fields.number(name) for name in ("effective_labels", "intercept", "slope", "curvature"))
         return cls(fields.count("labels"), *shares)
 
 
@@ -91,11 +92,11 @@ class FitRecord:
     loss: float | None = None
     residual: float | None = None
     iterations: int = 0
-    at_floor: tuple[str, ...] = ()
-    door: str = "none"
+    at_bound: tuple[str, ...] = ()
+    base_rate_source: str = "assumed"
     anchoring: Anchoring | None = None
     base_rate: float | None = None
-    """The rate that was given, at the door of that name."""
+    """The rate that was given, where the source is a known rate."""
     sensitivity: Sensitivity | None = None
 
     @classmethod
@@ -111,16 +112,17 @@ class FitRecord:
             loss=fields.optional("loss"),
             residual=fields.optional("residual"),
             iterations=fields.count("iterations"),
-            at_floor=tuple(fields.texts("at_floor")),
-            door=_door(fields),
+            at_bound=tuple(fields.texts("at_bound")),
+            base_rate_source=_base_rate_source(fields),
             anchoring=Anchoring.read(fields.child("anchoring")) if fields.holds("anchoring") else None,
             base_rate=fields.number("base_rate") if fields.holds("base_rate") else None,
             sensitivity=Sensitivity.read(fields.child("sensitivity")) if fields.holds("sensitivity") else None,
         )
 
 
-def _door(fields: Fields) -> str:
-    door = fields.text("door")
-    if door not in DOORS:
-        raise DataError(f"{fields.where}, door must be one of {', '.join(DOORS)}, got {door!r}.")
-    return door
+def _base_rate_source(fields: Fields) -> str:
+    source = fields.text("base_rate_source")
+    if source not in BASE_RATE_SOURCES:
+        known = ", ".join(BASE_RATE_SOURCES)
+        raise DataError(f"{fields.where}, base_rate_source must be one of {known}, got {source!r}.")
+    return source

@@ -36,7 +36,7 @@ class RescaleMap(CalibrationMap):
         return self.low, self.high
 
     @property
-    def shape(self) -> str:
+    def description(self) -> str:
         return f"A straight line from 0 at {self.low:.4g} to 1 at {self.high:.4g}: no calibration."
 
     def expression(self, score: "nw.Expr") -> "nw.Expr":

@@ -53,7 +53,7 @@ class StepMap(CalibrationMap):
         return edges[0] - margin, edges[-1] + margin
 
     @property
-    def shape(self) -> str:
+    def description(self) -> str:
         return f"{len(self.values):,} steps, from {min(self.values):.4f} to {max(self.values):.4f}."
 
     def _steps(self, scores: Floats) -> np.ndarray[tuple[int, ...], np.dtype[np.intp]]:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from calibrank._validation import Floats, Numbers, add_up, probability_column
 from calibrank.errors import DataError
-from calibrank.evidence import Evidence, Labels, heard_evidence
+from calibrank.evidence import Evidence, Labels, nonzero_evidence
 from calibrank.metrics.metric import Additive
 
 Cells = npt.NDArray[np.intp]
@@ -68,7 +68,7 @@ def reliability(probabilities: Numbers, labels: Labels, binning: Binning = Equal
     array([0.5, 1. ])
     """
     probabilities = probability_column(probabilities)
-    evidence = heard_evidence(labels, len(probabilities))
+    evidence = nonzero_evidence(labels, len(probabilities))
     cells = binning.cells(probabilities, evidence)
     positive, total, predicted = (add_up(cells, term) for term in mass_and_prediction(probabilities, evidence))
     filled = total > 0

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from calibrank._validation import Floats, Ids, IdsLike, Numbers, ids, probability_column
 from calibrank.errors import DataError
-from calibrank.evidence import Evidence, Labels, heard_evidence
+from calibrank.evidence import Evidence, Labels, nonzero_evidence
 from calibrank.metrics.metric import Additive, Metric
 from calibrank.metrics.ranking import TopN, UserMean
 
@@ -45,7 +45,7 @@ def bootstrap(
     True
     """
     probabilities = probability_column(probabilities)
-    evidence = heard_evidence(labels, len(probabilities))
+    evidence = nonzero_evidence(labels, len(probabilities))
     known = ids("users", users, len(probabilities))
     if not 0 < level < 1 or resamples < 1:
         raise DataError(f"level must lie in (0, 1) and resamples be positive, got {level} and {resamples}.")

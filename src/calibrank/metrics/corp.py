@@ -8,7 +8,7 @@ import numpy as np
 from calibrank._isotonic import pool_adjacent_violators
 from calibrank._logit import logit
 from calibrank._validation import Floats, Ids, Numbers, add_up, probability_column
-from calibrank.evidence import Evidence, Labels, heard_evidence
+from calibrank.evidence import Evidence, Labels, nonzero_evidence
 from calibrank.metrics.binned import Cells, mass_and_prediction
 from calibrank.metrics.metric import Additive, Better, Metric
 from calibrank.metrics.proper import Brier
@@ -33,7 +33,7 @@ def corp(probabilities: Numbers, labels: Labels, score: Additive = _BRIER) -> De
     0.1875
     """
     probabilities = probability_column(probabilities)
-    return _decompose(probabilities, heard_evidence(labels, len(probabilities)), score)
+    return _decompose(probabilities, nonzero_evidence(labels, len(probabilities)), score)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from calibrank._validation import Floats, Ids, IdsLike, Numbers, add_up, ids, probability_column
 from calibrank.errors import DataError
-from calibrank.evidence import Evidence, Labels, heard_evidence
+from calibrank.evidence import Evidence, Labels, nonzero_evidence
 
 
 class Better(Enum):
@@ -34,7 +34,7 @@ class Metric(ABC):
     def __call__(self, probabilities: Numbers, labels: Labels, users: IdsLike | None = None) -> float:
         """The metric's value on one table."""
         probabilities = self.check(probabilities)
-        evidence = heard_evidence(labels, len(probabilities))
+        evidence = nonzero_evidence(labels, len(probabilities))
         known = None if users is None else ids("users", users, len(probabilities))
         return self.evaluate(probabilities, evidence, known)
 

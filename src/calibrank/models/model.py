@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from calibrank._validation import Floats
-from calibrank.errors import DataError, MissingExtra
+from calibrank.errors import DataError, MissingExtraError
 from calibrank.scorers import Factors
 from calibrank.tables import Interactions
 
@@ -15,7 +15,7 @@ try:
     import torch
     from torch import Tensor
 except ImportError as error:
-    raise MissingExtra("torch", "torch") from error
+    raise MissingExtraError("torch", "torch") from error
 
 
 @dataclass(frozen=True, slots=True)

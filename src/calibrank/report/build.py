@@ -7,7 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from calibrank._atomic import write_whole
+from calibrank._atomic import write_atomic
 from calibrank._validation import IdsLike, Numbers
 from calibrank.evidence import Evidence
 from calibrank.maps import CalibrationMap
@@ -20,7 +20,7 @@ from calibrank.report.rendering import RESULTS, render
 _LOSS_WORDS = {
     "naive": "labels at their word",
     "ips": "labels over propensities (inverse propensity)",
-    "exposed": "impressions over the policy's propensities",
+    "impressions": "impressions over the policy's propensities",
     "positive_ips": "positives reweighted by propensity",
 }
 
@@ -34,7 +34,7 @@ class Report:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the page, whole or not at all."""
-        write_whole(Path(path), self.page)
+        write_atomic(Path(path), self.page)
 
     def _repr_html_(self) -> str:
         """The page in a frame of its own, so that notebook and report cannot disturb each other."""
@@ -54,7 +54,7 @@ def report(
     segments: Mapping[str, IdsLike] | None = None,
     name: str = "arrays in memory",
 ) -> Report:
-    """Judge a map on scores and labels, and make a page of it; without a map, Gaussian is fitted and cross-validated.
+    """Evaluate a map on scores and labels as one page; without a map, Gaussian is fitted and cross-validated.
 
     `labels` are 0 or 1, or evidence such as `ips(labels, propensity)`. Users make intervals honest and lists possible.
 

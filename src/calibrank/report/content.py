@@ -4,7 +4,7 @@ from typing import Any
 
 from calibrank.errors import FitError
 from calibrank.maps import CalibrationMap
-from calibrank.report.evaluate import HISTOGRAM, LOGITS, Judge, every_method
+from calibrank.report.evaluate import HISTOGRAM, LOGITS, Evaluator, every_method
 from calibrank.report.explanations import BETTER, EXPLANATIONS
 from calibrank.report.headline import door, sentences, unknowns, verdict
 from calibrank.report.ledger import Ledger
@@ -19,7 +19,7 @@ BEFORE = "MinMax"
 
 def contents(ledger: Ledger, given: CalibrationMap | None, about: dict[str, Any]) -> dict[str, Any]:
     """Compute everything that the page shows."""
-    judge = Judge.of(ledger)
+    judge = Evaluator.of(ledger)
     judged = list(every_method(ledger, given))
     main = judged[0]
     if main.probabilities is None or main.fitted is None:

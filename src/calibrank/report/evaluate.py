@@ -50,7 +50,7 @@ LOGITS = 7.0
 """Log odds beyond this fall into the histogram's outermost bins."""
 
 
-class Judged(NamedTuple):
+class Evaluated(NamedTuple):
     """One method: what it says of each row it was not fitted on, or why it says nothing; its map of all rows."""
 
     name: str
@@ -60,7 +60,7 @@ class Judged(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Judge:
+class Evaluator:
     """Judges probabilities on one ledger; what all methods share is computed once."""
 
     ledger: Ledger
@@ -69,7 +69,7 @@ class Judge:
     """Each user's five best rows, by score."""
 
     @classmethod
-    def of(cls, ledger: Ledger) -> "Judge":
+    def of(cls, ledger: Ledger) -> "Evaluator":
         users = ledger.users
         shown = None if users is None else TOP.select(ledger.scores, ledger.evidence, users.codes)
         return cls(ledger, Clusters.of(ledger.groups), shown)
@@ -128,7 +128,7 @@ class Judge:
         columns["predicted"] = np.divide(predicted.sum(axis=0), mass, out=np.zeros(size), where=filled)
         return {name: values[filled] for name, values in columns.items()}
 
-    def describe(self, judged: Judged) -> dict[str, Any]:
+    def describe(self, judged: Evaluated) -> dict[str, Any]:
         """All the page needs to know of one method."""
         about: dict[str, Any] = {"name": judged.name, "error": judged.error}
         if judged.probabilities is None:
@@ -144,12 +144,12 @@ def _resampled(metric: Additive, sums: Floats) -> Estimate:
     return bootstrap_sums(metric, sums[sums.any(axis=(1, 2))], resamples=300)
 
 
-def every_method(ledger: Ledger, given: CalibrationMap | None) -> Iterator[Judged]:
+def every_method(ledger: Ledger, given: CalibrationMap | None) -> Iterator[Evaluated]:
     """The map to be judged first (a given one as it is, or Gaussian), then all methods, cross-validated."""
     parts = ledger.parts()
     together = reduce(add, parts)
     if given is not None:
-        yield Judged(f"{given.method} (this map)", given.predict(ledger.scores), given)
+        yield Evaluated(f"{given.method} (this map)", given.predict(ledger.scores), given)
     first = [] if given is not None else [Gaussian()]
     for method in (*first, *(m for m in EVERY if m not in first)):
         try:
@@ -157,9 +157,9 @@ def every_method(ledger: Ledger, given: CalibrationMap | None) -> Iterator[Judge
                 warnings.simplefilter("ignore", FlatMapWarning)  # a flat map shows in its curve
                 maps, whole = fit_without_each(method, parts), method.fit_summary(together)
         except (FitError, DataError) as error:
-            yield Judged(method.name, None, None, str(error))
+            yield Evaluated(method.name, None, None, str(error))
         else:
-            yield Judged(method.name, ledger.held_out(maps), whole)
+            yield Evaluated(method.name, ledger.held_out(maps), whole)
 
 
 def histograms(probabilities: Floats) -> dict[str, Any]:

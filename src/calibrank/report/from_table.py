@@ -11,7 +11,7 @@ from calibrank.errors import DataError
 from calibrank.evidence import Evidence, naive
 from calibrank.propensity import Popularity
 from calibrank.report.ledger import Coded, Codes, Ledger, segment_column
-from calibrank.tabular.aggregate import WEIGHINGS, Columns, Rows, buckets_of, rows_of
+from calibrank.tabular.aggregate import EVIDENCE_BY_LOSS, Columns, Rows, buckets_of, rows_of
 from calibrank.tabular.read import Progress, Table, indices_of
 from calibrank.tabular.rules import Rules
 
@@ -79,7 +79,7 @@ def _evidence(
             raise DataError("propensities must be given, or guessed from items that someone liked, got neither.")
         liked = np.bincount(items.codes[labels == 1], minlength=len(items.names))
         propensity = Popularity().of_counts(liked)[items.codes]
-    return WEIGHINGS[loss](labels, propensity, weights=weights)
+    return EVIDENCE_BY_LOSS[loss](labels, propensity, weights=weights)
 
 
 def _coded(parts: list[Any]) -> Coded:

@@ -6,7 +6,7 @@ import numpy as np
 
 from calibrank._logit import logit
 from calibrank._validation import Floats
-from calibrank.maps import CalibrationMap, FitRecord, door_words, is_level_known
+from calibrank.maps import CalibrationMap, FitRecord, describe_base_rate, is_base_rate_known
 from calibrank.report.ledger import Codes, Ledger
 from calibrank.report.resampling import Clusters
 
@@ -87,13 +87,13 @@ def verdict(main: dict[str, Any], before: dict[str, Any] | None, *, weighted: bo
 def door(fitted: CalibrationMap) -> dict[str, Any]:
     """Where the base rate came from."""
     names = {"none": "No door", "random labels": "Door: randomly shown labels", "base rate": "Door: a known base rate"}
-    name = names.get(fitted.record.door, fitted.record.door)
-    if fitted.record.door == "none" and fitted.record.evidence == "naive":
+    name = names.get(fitted.record.base_rate_source, fitted.record.base_rate_source)
+    if fitted.record.base_rate_source == "assumed" and fitted.record.evidence == "naive":
         name = "No door: labels as they are"
-    words, left = door_words(fitted.record), fitted.record.sensitivity
+    words, left = describe_base_rate(fitted.record), fitted.record.sensitivity
     if left is not None:
         words += f" Base rates this log is compatible with: {left.low_rate:.2%} to {left.high_rate:.2%}."
-    return {"name": name, "words": words, "known": is_level_known(fitted.record)}
+    return {"name": name, "words": words, "known": is_base_rate_known(fitted.record)}
 
 
 def unknowns(ledger: Ledger, fitted: CalibrationMap, *, given: bool) -> list[str]:
@@ -104,7 +104,7 @@ def unknowns(ledger: Ledger, fitted: CalibrationMap, *, given: bool) -> list[str
             "Labels were taken at their word in judging. If the pairs were not shown at random, the share liked among "
             "all pairs is not known, and neither is how well the probabilities fit them."
         )
-    elif ledger.evidence.kind == "exposed":
+    elif ledger.evidence.kind == "impressions":
         found.append(
             "Observed shares are those of impressions weighed by the policy that chose them: right for all pairs that "
             "it could have shown, and unknown for pairs that it never would."

@@ -11,7 +11,7 @@ from calibrank._validation import Floats, IdsLike, Numbers, column, ids, score_c
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, ips, naive
 from calibrank.summary import Summary
-from calibrank.tables import homes_of
+from calibrank.tables import hash_partitions
 
 Codes = npt.NDArray[np.intp]
 
@@ -69,7 +69,7 @@ class Ledger:
     @property
     def weighted(self) -> bool:
         """Whether propensities of unseen pairs set the level of what is observed: it is not identified then."""
-        return self.evidence.kind not in ("naive", "exposed")
+        return self.evidence.kind not in ("naive", "impressions")
 
     def parts(self) -> list[Summary]:
         """A summary of each fold."""
@@ -137,7 +137,7 @@ def _text(value: Any) -> str:
 def _shares(users: Coded | None, rows: int, shares: int) -> Codes:
     """A share for each row, by its user; shares that nobody falls into do not count."""
     if users is not None:
-        homes = homes_of(users.names, shares)
+        homes = hash_partitions(users.names, shares)
         if len(np.unique(homes)) > 1:
             return np.unique(homes, return_inverse=True)[1].astype(np.intp)[users.codes]
     return np.arange(rows, dtype=np.intp) % min(shares, rows)

@@ -6,7 +6,7 @@ import numpy as np
 
 from calibrank._validation import Floats, add_up
 from calibrank.maps import CalibrationMap
-from calibrank.report.evaluate import Judged
+from calibrank.report.evaluate import Evaluated
 from calibrank.report.ledger import Ledger
 from calibrank.report.resampling import Clusters
 
@@ -41,7 +41,7 @@ def score_shapes(ledger: Ledger, main: CalibrationMap, clusters: Clusters) -> di
     }
 
 
-def map_curves(ledger: Ledger, methods: list[Judged]) -> dict[str, Any]:
+def map_curves(ledger: Ledger, methods: list[Evaluated]) -> dict[str, Any]:
     """Every method's map of all rows, with its interval, over the same scores."""
     scores = np.linspace(*_ends(ledger), POINTS)
     curves = {}
@@ -55,14 +55,14 @@ def map_curves(ledger: Ledger, methods: list[Judged]) -> dict[str, Any]:
 def parameters(fitted: CalibrationMap) -> dict[str, Any]:
     """What there is to know of a map: its shape in words, its numbers, what it was fitted on."""
     record = fitted.record
-    held = " Held up by the rule that a higher score never gets a lower probability." if record.at_floor else ""
+    held = " Held up by the rule that a higher score never gets a lower probability." if record.at_bound else ""
     return {
         "method": fitted.method,
         "rows": record.rows,
         "evidence": record.evidence,
         "rate": record.positive / record.total,
-        "shape": fitted.shape + held,
-        "numbers": [[name, value, error] for name, (value, error) in fitted.numbers.items()],
+        "description": fitted.description + held,
+        "parameters": [[name, value, fitted.standard_errors[name]] for name, value in fitted.parameters.items()],
     }
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._atomic import whole_file, write_whole
+from calibrank._atomic import atomic_path, write_atomic
 from calibrank._json import Fields
 from calibrank._validation import Ids
-from calibrank.errors import DataError, MissingExtra
+from calibrank.errors import DataError, MissingExtraError
 from calibrank.scorers.distance import Distance
 from calibrank.scorers.inner_product import InnerProduct
 from calibrank.scorers.neumf import NeuMF
@@ -54,7 +54,7 @@ class SavedModel:
             "about": self.about,
             "weights": _digest(folder / "weights.safetensors"),
         }
-        write_whole(folder / "model.json", json.dumps(document, indent=1))
+        write_atomic(folder / "model.json", json.dumps(document, indent=1))
 
 
 def load_model(folder: str | Path) -> SavedModel:
@@ -80,7 +80,7 @@ def load_model(folder: str | Path) -> SavedModel:
 def write_arrays(path: Path, arrays: dict[str, npt.NDArray[Any]], about: dict[str, str] | None = None) -> None:
     """Arrays as one safetensors file, whole or not at all."""
     save = _safetensors().save_file
-    with whole_file(path) as partial:
+    with atomic_path(path) as partial:
         save({name: np.ascontiguousarray(values) for name, values in arrays.items()}, partial, about)
 
 
@@ -94,7 +94,7 @@ def _safetensors() -> Any:
     try:
         import safetensors.numpy  # noqa: PLC0415  (only saved models need it)
     except ImportError as error:
-        raise MissingExtra("safetensors", "torch") from error
+        raise MissingExtraError("safetensors", "torch") from error
     return safetensors.numpy
 
 

@@ -3,12 +3,12 @@
 Fitting happens on the driver, on a summary of at most some ten thousand bins, with the same code as on one machine.
 """
 
-from calibrank.errors import MissingExtra
+from calibrank.errors import MissingExtraError
 
 try:
     import pyspark as _pyspark  # noqa: F401  (asked for here so that the message names the extra)
 except ImportError as error:
-    raise MissingExtra("pyspark", "spark") from error
+    raise MissingExtraError("pyspark", "spark") from error
 
 from calibrank.spark.aggregate import fit, summarize
 from calibrank.spark.apply import transform

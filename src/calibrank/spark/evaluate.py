@@ -65,7 +65,9 @@ def evaluate(
         raise DataError(f"metrics must have names of their own, got {', '.join(names)}. Ask for one at a time.")
     for metric in metrics:
         if isinstance(metric, NDCG | Recall | TopN):
-            raise DataError(f"metrics must need no users on Spark, got {metric.name}. Judge a sample of users instead.")
+            raise DataError(
+                f"metrics must need no users on Spark, got {metric.name}. Evaluate a sample of users instead."
+            )
     rows = Rows.of(frame, probability=probability, label=label, propensity=propensity, weight=weight)
     summed = [metric for metric in metrics if isinstance(metric, Additive) and type(metric) in _TERMS]
     values = _sum_up(rows, summed)

@@ -11,7 +11,7 @@ from pyspark.ml.param.shared import HasLabelCol, HasOutputCol, HasWeightCol
 from pyspark.ml.util import DefaultParamsReadable, DefaultParamsWritable
 from pyspark.sql import DataFrame
 
-from calibrank._json import Fields, seal
+from calibrank._json import Fields, digest_of
 from calibrank.calibrators import EVERY, Calibrator, Gaussian
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
@@ -50,7 +50,7 @@ def _map_text(value: Any) -> str:
     """A map as the JSON that `map.save` writes, checked against its digest."""
     if isinstance(value, CalibrationMap):
         content = value.to_dict()
-        return json.dumps({**content, "digest": seal(content)}, allow_nan=False)
+        return json.dumps({**content, "digest": digest_of(content)}, allow_nan=False)
     parse("map", str(value))
     return str(value)
 

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrank._cuda import compile_kernel
-from calibrank.errors import MissingExtra
+from calibrank.errors import MissingExtraError
 from calibrank.summary.grid import DOUBLE, SINGLE, Grid, Layout
 
 try:
     import torch
 except ImportError as error:
-    raise MissingExtra("torch", "torch") from error
+    raise MissingExtraError("torch", "torch") from error
 
 if TYPE_CHECKING:
     from torch import Tensor

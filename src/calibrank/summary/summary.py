@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from calibrank._atomic import write_whole
+from calibrank._atomic import write_atomic
 from calibrank._validation import Floats, Numbers, on_gpu, score_column, starts_of
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels, as_evidence
@@ -113,7 +113,7 @@ class Summary:
         arrays |= {"rows": self.rows, "low": self.low, "high": self.high, "grid": grid, "kind": np.array(self.kind)}
         memory = io.BytesIO()
         np.savez(memory, version=np.array(_VERSION), **arrays)
-        write_whole(Path(path), memory.getvalue())
+        write_atomic(Path(path), memory.getvalue())
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:

@@ -10,22 +10,22 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from calibrank._threads import in_lanes, thread_count
+from calibrank._threads import in_workers, thread_count
 from calibrank._validation import Floats
-from calibrank.base_rate import Positives, Setting
+from calibrank.base_rate import Positives, PropensityModel
 from calibrank.errors import DataError, FitError
-from calibrank.evidence import Evidence, exposed, ips, naive, positive_ips, undersampled
+from calibrank.evidence import Evidence, impressions, ips, naive, positive_ips, undersampling_weights
 from calibrank.propensity import Popularity
 from calibrank.summary import Summary, SummaryBuilder
-from calibrank.tables import homes_of
+from calibrank.tables import hash_partitions
 from calibrank.tabular.read import Batch, Piece, Progress, Table, arrow, indices_of, names_of, take
 from calibrank.tabular.rules import Rules
 
-WEIGHINGS: dict[str, Callable[..., Evidence]] = {
+EVIDENCE_BY_LOSS: dict[str, Callable[..., Evidence]] = {
     "naive": naive,
     "ips": ips,
     "positive-ips": positive_ips,
-    "exposed": exposed,
+    "impressions": impressions,
 }
 """Losses by name."""
 
@@ -118,7 +118,7 @@ def _good_rows(batch: Batch, columns: Columns, rules: Rules) -> Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Summed:
+class Aggregate:
     """A whole table's summary, and its positives with their exposure where propensities can be varied."""
 
     summary: Summary
@@ -132,10 +132,10 @@ def summarize(
     return [builder.summary() for builder in _read(table, columns, rules, progress, parts)]
 
 
-def sum_up(table: Table, columns: Columns, rules: Rules, progress: Progress | None = None) -> Summed:
+def aggregate(table: Table, columns: Columns, rules: Rules, progress: Progress | None = None) -> Aggregate:
     """One summary of a table, with the positives behind it."""
     (builder,) = _read(table, columns, rules, progress, 1, keep=True)
-    return Summed(builder.summary(), builder.positives)
+    return Aggregate(builder.summary(), builder.positives)
 
 
 def _read(
@@ -152,7 +152,7 @@ def _read(
                 if len(share.scores):
                     builder.add(share)
 
-    in_lanes(add, table.pieces(columns.read, progress), len(lanes))
+    in_workers(add, table.pieces(columns.read, progress), len(lanes))
     builders = [reduce(_Builder.merge, same) for same in zip(*lanes, strict=True)]
     seen = sum(builder.rows for builder in builders)
     if not seen:
@@ -177,7 +177,7 @@ def buckets_of(rows: Rows, first: int, buckets: int) -> npt.NDArray[np.intp]:
     if rows.users is None:
         return (first + np.arange(len(rows.scores))) % buckets
     encoded = rows.users.dictionary_encode()
-    return homes_of(encoded.dictionary.to_pylist(), buckets)[indices_of(encoded)]
+    return hash_partitions(encoded.dictionary.to_pylist(), buckets)[indices_of(encoded)]
 
 
 _KEPT = 400_000  # positives whose propensities are varied: more of them would tell the same
@@ -206,7 +206,7 @@ class _Builder:
             self.builder.update(rows.scores, Evidence.trusted(positive, total, "naive"))
             return
         guessed = rows.propensity is None
-        if guessed or (self.keep and self.columns.loss != "exposed"):
+        if guessed or (self.keep and self.columns.loss != "impressions"):
             self._wait(rows.take(np.flatnonzero(rows.labels != 0)))
         if guessed:
             total = np.broadcast_to(np.float64(1), len(rows.scores)) if rows.weights is None else rows.weights
@@ -260,17 +260,17 @@ class _Builder:
         return self.builder.summary()
 
     def _evidence(self, rows: Rows, propensity: Floats | None) -> Evidence:
-        return WEIGHINGS[self.columns.loss](rows.labels, propensity, weights=rows.weights)
+        return EVIDENCE_BY_LOSS[self.columns.loss](rows.labels, propensity, weights=rows.weights)
 
 
 POPULARITY = Popularity()
 """How items' exposures become propensities, where no column tells them."""
 
 
-def setting_for(columns: Columns) -> tuple[Setting, bool]:
+def propensity_model_for(columns: Columns) -> tuple[PropensityModel, bool]:
     """How propensities were made, and whether their scale is known: a column is taken at its word."""
     given = columns.propensity is not None
-    return (Setting(power=1, clip=0) if given else Setting(POPULARITY.power, POPULARITY.clip)), given
+    return (PropensityModel(power=1, clip=0) if given else PropensityModel(POPULARITY.power, POPULARITY.clip)), given
 
 
 def _guess(builders: list[_Builder]) -> None:
@@ -339,5 +339,5 @@ def _rows(batch: Batch, columns: Columns) -> Rows:
 
 def _standing_for_all(rows: Rows, kept: float) -> Rows:
     """Rows with the negatives weighing as many as they were drawn from; bad labels are dealt with later."""
-    more = undersampled(rows.labels == 1, kept)
+    more = undersampling_weights(rows.labels == 1, kept)
     return replace(rows, weights=more if rows.weights is None else rows.weights * more)

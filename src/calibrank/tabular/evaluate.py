@@ -48,7 +48,7 @@ LISTS: tuple[Metric, ...] = (TopN(ECE(), 5), NDCG(5), Recall(5))
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Evaluation:
     """A table's metrics, with intervals where they can be had, and its reliability curve."""
 
     rows: int
@@ -58,10 +58,10 @@ class Verdict:
     left_out: tuple[str, ...]
 
 
-def judge(
+def evaluate(
     table: Table, columns: Columns, fitted: CalibrationMap | None, rules: Rules, progress: Progress | None = None
-) -> Verdict:
-    """Judge a score column through a map, or a probability column as it is (then `columns.score` names it)."""
+) -> Evaluation:
+    """Evaluate a score column through a map, or a probability column as it is (then `columns.score` names it)."""
     state = _State()
     for rows in rows_of(table, columns, rules, progress):
         state.add(rows, rows.scores if fitted is None else fitted.predict(rows.scores))
@@ -95,7 +95,7 @@ class _State:
         numbers = np.array(codes, dtype=np.intp)[indices_of(encoded)]
         self.kept.append((probabilities, evidence.positive, evidence.total, numbers))
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Evaluation:
         summary = self.builder.summary()
         pooled = summary.evidence
         estimates = {metric.name: bootstrap_sums(metric, self._groups(metric)) for metric in ADDITIVE}
@@ -106,7 +106,7 @@ class _State:
         estimates.update(lists)
         left_out = tuple(metric.name for metric in LISTS if metric.name not in lists)
         better = {metric.name: metric.better.value for metric in (*ADDITIVE, *POOLED, *LISTS)}
-        return Verdict(self.rows, estimates, better, reliability(summary.scores, pooled), left_out)
+        return Evaluation(self.rows, estimates, better, reliability(summary.scores, pooled), left_out)
 
     def _lists(self) -> dict[str, Estimate]:
         if not self.kept:

@@ -65,7 +65,7 @@ def _comparable(ids: pa.Array) -> pa.Array:
 
 
 @dataclass(slots=True)
-class Survey:
+class Profile:
     """What one pass over a table found."""
 
     rows: int = 0
@@ -83,9 +83,9 @@ class Survey:
     """and how many of them have a score no higher."""
 
 
-def survey(table: Table, columns: Columns, progress: Progress | None = None) -> Survey:
+def profile(table: Table, columns: Columns, progress: Progress | None = None) -> Profile:
     """Read a table once; bad scores and labels are counted, not refused."""
-    found, builder, samples = Survey(), SummaryBuilder(), list[Floats]()
+    found, builder, samples = Profile(), SummaryBuilder(), list[Floats]()
     for batch in table.batches(columns.read, progress):
         scores, labels = batch.numbers(columns.score), batch.numbers(columns.label)
         good = _good(scores, labels, found)
@@ -103,7 +103,7 @@ def survey(table: Table, columns: Columns, progress: Progress | None = None) -> 
     return found
 
 
-def _good(scores: Floats, labels: Floats, found: Survey) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _good(scores: Floats, labels: Floats, found: Profile) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     missing, endless = np.isnan(scores), np.isinf(scores)
     padded = ~missing & ~endless & (np.abs(scores) > LARGEST_SCORE)
     for name, which in (("missing", missing), ("infinite", endless), ("beyond 1e30", padded)):
@@ -115,7 +115,7 @@ def _good(scores: Floats, labels: Floats, found: Survey) -> np.ndarray[tuple[int
     return fine & ~odd
 
 
-def _count_ids(batch: Batch, columns: Columns, found: Survey) -> None:
+def _count_ids(batch: Batch, columns: Columns, found: Profile) -> None:
     for name, tally in ((columns.user, found.per_user), (columns.item, found.per_item)):
         if name is not None:
             tally.add(batch.ids(name))

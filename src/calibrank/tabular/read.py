@@ -14,14 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrank._validation import Ids
-from calibrank.errors import DataError, MissingExtra
+from calibrank.errors import DataError, MissingExtraError
 
 try:
     import pyarrow as pa
     import pyarrow.csv as pc
     import pyarrow.parquet as pq
 except ImportError as error:
-    raise MissingExtra("pyarrow", "cli") from error
+    raise MissingExtraError("pyarrow", "cli") from error
 
 BATCH = 2**20
 _READERS = 2

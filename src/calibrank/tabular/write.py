@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
-from calibrank._atomic import whole_file
-from calibrank._json import seal
+from calibrank._atomic import atomic_path
+from calibrank._json import digest_of
 from calibrank._validation import Floats, floats
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
@@ -39,7 +39,7 @@ class Filler(Protocol):
     def needs(self) -> tuple[str, ...]:
         """Columns that must be there."""
 
-    def seal(self) -> str:
+    def digest_of(self) -> str:
         """A digest of all that the new column depends on, but for the table."""
 
 
@@ -63,8 +63,8 @@ class Probabilities:
     def needs(self) -> tuple[str, ...]:
         return (self.score,)
 
-    def seal(self) -> str:
-        return seal({"map": self.fitted.to_dict(), "score": self.score, "skip": self.rules.skip})
+    def digest_of(self) -> str:
+        return digest_of({"map": self.fitted.to_dict(), "score": self.score, "skip": self.rules.skip})
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,8 @@ class Scores:
     def needs(self) -> tuple[str, ...]:
         return (self.user, self.item)
 
-    def seal(self) -> str:
-        return seal({"weights": self.model.digest, "pairs": [self.user, self.item], "skip": self.rules.skip})
+    def digest_of(self) -> str:
+        return digest_of({"weights": self.model.digest, "pairs": [self.user, self.item], "skip": self.rules.skip})
 
 
 def add_column(filler: Filler, table: Table, out: Path, to: str, progress: Progress | None = None) -> tuple[int, int]:
@@ -162,7 +162,7 @@ def _writer(target: Path, shape: pa.Schema) -> Iterator[_Write]:
     """A writer to a file that appears under its name only when all is on disk."""
     if target.suffix not in (".parquet", ".pq", ".csv"):
         raise DataError(f"{target} must end in .parquet, .pq or .csv, got {target.suffix or 'no ending'}.")
-    with whole_file(target) as partial:
+    with atomic_path(target) as partial:
         write = _Write(partial, target, shape)
         try:
             yield write
@@ -171,10 +171,10 @@ def _writer(target: Path, shape: pa.Schema) -> Iterator[_Write]:
 
 
 def _stamp(filler: Filler, source: Path, to: str) -> bytes:
-    """A seal over all that the output depends on."""
+    """A digest of all that the output depends on."""
     about = source.stat()
-    asked = {"filler": filler.seal(), "to": to, "size": about.st_size, "time": about.st_mtime_ns}
-    return seal(asked).encode()
+    asked = {"filler": filler.digest_of(), "to": to, "size": about.st_size, "time": about.st_mtime_ns}
+    return digest_of(asked).encode()
 
 
 def _is_done(target: Path, stamp: bytes) -> bool:

@@ -190,7 +190,7 @@ def test_bad_arguments(fitted: LogisticMap) -> None:
 def test_a_missing_extra(package: str, call: Any, fitted: LogisticMap, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(
-        cr.MissingExtra, match=rf"{package} is not installed. Run: pip install 'calibrank\[{package}\]'"
+        cr.MissingExtraError, match=rf"{package} is not installed. Run: pip install 'calibrank\[{package}\]'"
     ):
         call(fitted)
 

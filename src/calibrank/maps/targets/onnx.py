@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calibrank.errors import MissingExtra
+from calibrank.errors import MissingExtraError
 from calibrank.maps import CalibrationMap, LogisticMap
 from calibrank.maps.targets.target import Dtype, ceilings, in_two, log_odds_by_place, probability, require_dtype
 
@@ -30,7 +30,7 @@ def to_onnx(
     try:
         from onnx import checker, helper  # noqa: PLC0415  (slow to load, and only this function needs it)
     except ImportError as error:
-        raise MissingExtra("onnx", "onnx") from error
+        raise MissingExtraError("onnx", "onnx") from error
     kind = require_dtype(fitted, dtype)
     target = _Onnx(kind)
     result = probability(fitted, _Value("score", target), target, "onnx")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from calibrank._validation import LARGEST_SCORE
-from calibrank.errors import DataError, MissingExtra
+from calibrank.errors import DataError, MissingExtraError
 from calibrank.maps.calibration_map import CalibrationMap
 from calibrank.maps.logistic import LogisticMap
 from calibrank.maps.rescale import RescaleMap
@@ -14,7 +14,7 @@ from calibrank.maps.targets.target import ceilings, largest_term, log_odds_by_pl
 try:
     import torch
 except ImportError as error:
-    raise MissingExtra("torch", "torch") from error
+    raise MissingExtraError("torch", "torch") from error
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calibrank.errors import MissingExtra
+from calibrank.errors import MissingExtraError
 from calibrank.maps import CalibrationMap, LogisticMap
 from calibrank.maps.targets.target import Dtype, ceilings, in_two, log_odds_by_place, probability, require_dtype
 
@@ -30,7 +30,7 @@ def to_torch(fitted: CalibrationMap, dtype: str = "float32") -> "torch.nn.Module
         import torch  # noqa: PLC0415  (slow to load, and only this function needs it)
         from torch import fx  # noqa: PLC0415
     except ImportError as error:
-        raise MissingExtra("torch", "torch") from error
+        raise MissingExtraError("torch", "torch") from error
     kind = require_dtype(fitted, dtype)
     root, graph = torch.nn.Module(), fx.Graph()
     tracer = fx.proxy.GraphAppendingTracer(graph)

@@ -8,13 +8,13 @@ needs it. The numbers are the same as if all rows had moved each time.
 import numpy as np
 import numpy.typing as npt
 
-from calibrank.errors import MissingExtra
+from calibrank.errors import MissingExtraError
 from calibrank.models.engines.base import BETAS, EPSILON
 
 try:
     from numba import njit
 except ImportError as error:
-    raise MissingExtra("numba", "torch") from error
+    raise MissingExtraError("numba", "torch") from error
 
 Matrix = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]

@@ -83,9 +83,9 @@ function drawScores() {
   };
   const about = data.parameters;
   const facts = [
-    el("p", null, el("b", null, about.method), `, fitted on ${count(about.rows)} rows by ${about.evidence} evidence with a mean preference of ${percent(about.rate)}. `, about.shape),
-    about.numbers.length
-      ? table(["parameter", "value", "standard error"], about.numbers.map(([name, value, error]) => [name, Number(value.toPrecision(6)).toString(), Number(error.toPrecision(2)).toString()]), "Parameters in score units", "short")
+    el("p", null, el("b", null, about.method), `, fitted on ${count(about.rows)} rows by ${about.evidence} evidence with a mean preference of ${percent(about.rate)}. `, about.description),
+    about.parameters.length
+      ? table(["parameter", "value", "standard error"], about.parameters.map(([name, value, error]) => [name, Number(value.toPrecision(6)).toString(), Number(error.toPrecision(2)).toString()]), "Parameters in score units", "short")
       : null,
   ];
   if (data.doubt) {
