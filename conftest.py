@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # matrices are tiny: threads only get in each other's way
+os.environ.setdefault(
+    "OPENBLAS_NUM_THREADS", "1"
+)  # matrices are tiny: threads only get in each other's way
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:

@@ -13,7 +13,12 @@ from packaging.tags import sys_tags
 
 SOURCE, LIBRARY = "src/calibrank/_native.c", "src/calibrank/libcalibrank.so"
 FLAGS = ["-O3", "-shared", "-fPIC", "-fvisibility=hidden"]
-FLAGS += ["-fno-trapping-math", "-fno-math-errno", "-ffinite-math-only", "-fno-signed-zeros"]  # or little is vectorised
+FLAGS += [
+    "-fno-trapping-math",
+    "-fno-math-errno",
+    "-ffinite-math-only",
+    "-fno-signed-zeros",
+]  # or little is vectorised
 
 
 class Loops(BuildHookInterface):
@@ -27,12 +32,16 @@ class Loops(BuildHookInterface):
         wrong = build(root / SOURCE, root / LIBRARY)
         if wrong:
             (root / LIBRARY).unlink(missing_ok=True)
-            self.app.display_warning(f"calibrank: {wrong}, so large tables will be summed by numpy, slower")
+            self.app.display_warning(
+                f"calibrank: {wrong}, so large tables will be summed by numpy, slower"
+            )
             return
         build_data["artifacts"].append(LIBRARY)
         build_data["pure_python"] = False
         plain = (
-            tag.platform for tag in sys_tags() if "manylinux" not in tag.platform and "musllinux" not in tag.platform
+            tag.platform
+            for tag in sys_tags()
+            if "manylinux" not in tag.platform and "musllinux" not in tag.platform
         )
         build_data["tag"] = f"py3-none-{next(plain)}"
 

@@ -18,7 +18,9 @@ JUDGED = 200_000
 METRICS = (cr.LogLoss(), cr.ECE())
 
 
-def rivals(biased: cr.CalibrationMap, scores: np.ndarray, labels: np.ndarray, new: np.ndarray) -> dict[str, np.ndarray]:
+def rivals(
+    biased: cr.CalibrationMap, scores: np.ndarray, labels: np.ndarray, new: np.ndarray
+) -> dict[str, np.ndarray]:
     """What others would do; where a fit does not exist, the labels' own rate."""
     z, z_new = biased.log_odds(scores), biased.log_odds(new)
     fits = {
@@ -40,13 +42,25 @@ def curve(path: Path, draws: int) -> None:
     with np.load(path) as saved:
         arrays = {name: saved[name] for name in saved.files}
     scores, labels = arrays["test_scores"].astype(float), arrays["test_labels"].astype(float)
-    evidence = cr.ips(arrays["pair_labels"].astype(float), arrays["propensity"], weights=arrays["weights"])
+    evidence = cr.ips(
+        arrays["pair_labels"].astype(float), arrays["propensity"], weights=arrays["weights"]
+    )
     biased = cr.Gaussian().fit(arrays["pair_scores"].astype(float), evidence)
     rng, rate = np.random.default_rng(0), labels.mean()
     population = scores[rng.permutation(len(scores))[:4_000]]
     before = [metric(biased.predict(scores), labels) for metric in METRICS]
-    print(f"\n{path.stem}: {rate:.1%} liked; biased fit alone: log loss {before[0]:.4f}, ECE {before[1]:.4f}")
-    columns = ("k", "limit", "Platt", "Gaussian", "slope + intercept", "anchor", "worse by (log loss, ECE)")
+    print(
+        f"\n{path.stem}: {rate:.1%} liked; biased fit alone: log loss {before[0]:.4f}, ECE {before[1]:.4f}"
+    )
+    columns = (
+        "k",
+        "limit",
+        "Platt",
+        "Gaussian",
+        "slope + intercept",
+        "anchor",
+        "worse by (log loss, ECE)",
+    )
     print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
     for size in SIZES:
         if size > 0.7 * len(scores):
@@ -59,7 +73,9 @@ def curve(path: Path, draws: int) -> None:
             anchored = cr.anchor(biased, scores[shown], labels[shown], population=population)
             answers["anchor"] = anchored.predict(scores[rest])
             for name, probabilities in answers.items():
-                values.setdefault(name, []).append([metric(probabilities, labels[rest]) for metric in METRICS])
+                values.setdefault(name, []).append(
+                    [metric(probabilities, labels[rest]) for metric in METRICS]
+                )
         table = {name: np.array(rows) for name, rows in values.items()}
         cells = [f"{rows[:, 0].mean():.4f} / {rows[:, 1].mean():.4f}" for rows in table.values()]
         limit = 0.8 * np.sqrt(rate * (1 - rate) / size)

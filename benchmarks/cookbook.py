@@ -19,7 +19,9 @@ def clipped() -> None:
     fresh, labels = world.redraw(1), ips(world.labels, world.propensity)
     scores, news = np.clip(world.scores, -1, 2), np.clip(fresh.scores, -1, 2)
     top = news == 2
-    print(f"clipped to [-1, 2]: {fresh.preferences[top].mean():.3f} of the pairs at the top end are liked")
+    print(
+        f"clipped to [-1, 2]: {fresh.preferences[top].mean():.3f} of the pairs at the top end are liked"
+    )
     for fitter in (Isotonic(), Gaussian()):
         told = fitter.fit(scores, labels).predict(news)
         print(f"  {fitter.name}: {told[top].mean():.3f}, ECE {ECE()(told, fresh.preferences):.4f}")
@@ -32,11 +34,15 @@ def segments(rng: np.random.Generator) -> None:
     for rows in (2_000, 8_000, 32_000):
         draws = [rng.choice(len(world), rows, replace=False) for _ in range(30)]
         errors = [
-            np.abs(Gaussian().fit(world.scores[some], labels.rows(some)).predict(fresh.scores) - truth).mean()
+            np.abs(
+                Gaussian().fit(world.scores[some], labels.rows(some)).predict(fresh.scores) - truth
+            ).mean()
             for some in draws
         ]
         positives, mean = np.mean([world.labels[some].sum() for some in draws]), truth.mean()
-        print(f"a map from {positives:.0f} positives is off by {np.mean(errors):.4f} where the mean is {mean:.3f}")
+        print(
+            f"a map from {positives:.0f} positives is off by {np.mean(errors):.4f} where the mean is {mean:.3f}"
+        )
 
 
 def chance(rng: np.random.Generator) -> None:
@@ -48,9 +54,18 @@ def chance(rng: np.random.Generator) -> None:
 
 
 def outside_training(seeds: int = 20) -> None:
-    names = ("liked", "promised, for pairs outside training", "promised, for all pairs", "share logged")
-    for name, values in zip(names, np.transpose([_levels(seed) for seed in range(seeds)]), strict=True):
-        print(f"outside training, {name}: {values.mean():.3f} (sd {values.std():.3f} over {seeds} worlds)")
+    names = (
+        "liked",
+        "promised, for pairs outside training",
+        "promised, for all pairs",
+        "share logged",
+    )
+    for name, values in zip(
+        names, np.transpose([_levels(seed) for seed in range(seeds)]), strict=True
+    ):
+        print(
+            f"outside training, {name}: {values.mean():.3f} (sd {values.std():.3f} over {seeds} worlds)"
+        )
 
 
 def _levels(seed: int) -> tuple[float, float, float, float]:

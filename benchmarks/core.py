@@ -42,15 +42,39 @@ def main() -> None:
     memory = tracemalloc.get_traced_memory()[1] / (scores.nbytes + labels.nbytes)
     tracemalloc.stop()
     nothing = import_time("pass")
-    imports = (import_time("import calibrank") - nothing) / (import_time("import numpy, scipy.optimize") - nothing)
+    imports = (import_time("import calibrank") - nothing) / (
+        import_time("import numpy, scipy.optimize") - nothing
+    )
     first_fit = "import numpy as np; s = np.random.default_rng(0).normal(size=10_000)\nimport calibrank as cr\n"
-    first_fit += "cr.Gaussian().fit(s, (s + np.random.default_rng(1).normal(size=10_000) > 1).astype(float))"
+    first_fit += (
+        "cr.Gaussian().fit(s, (s + np.random.default_rng(1).normal(size=10_000) > 1).astype(float))"
+    )
     cold = (import_time(first_fit) - nothing) / (import_time("import scipy.optimize") - nothing)
     rows = [
-        ("first Gaussian fit of a process, 1e4 rows, over import scipy.optimize", cold, cold <= 1.5, "at most 1.5"),
-        ("Gaussian fit, 1e6 rows: times faster than scikit-learn's Platt", speed, speed >= 20, "at least 20"),
-        ("Gaussian fit, 1e6 rows: peak extra memory over the input's", memory, memory <= 3, "at most 3"),
-        ("import calibrank over import numpy, scipy.optimize", imports, imports <= 1.3, "at most 1.3"),
+        (
+            "first Gaussian fit of a process, 1e4 rows, over import scipy.optimize",
+            cold,
+            cold <= 1.5,
+            "at most 1.5",
+        ),
+        (
+            "Gaussian fit, 1e6 rows: times faster than scikit-learn's Platt",
+            speed,
+            speed >= 20,
+            "at least 20",
+        ),
+        (
+            "Gaussian fit, 1e6 rows: peak extra memory over the input's",
+            memory,
+            memory <= 3,
+            "at most 3",
+        ),
+        (
+            "import calibrank over import numpy, scipy.optimize",
+            imports,
+            imports <= 1.3,
+            "at most 1.3",
+        ),
     ]
     print(f"ours {min(ours) * 1e3:.1f} ms, scikit-learn {min(theirs) * 1e3:.1f} ms")
     for what, value, met, goal in rows:

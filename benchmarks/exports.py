@@ -15,7 +15,15 @@ import calibrank as cr
 from calibrank.export import to_onnx, to_sql, to_torch
 from calibrank.export.vectors import hard_scores
 
-METHODS = (cr.Platt(), cr.Beta(), cr.Gaussian(), cr.Gamma(), cr.GammaGaussian(), cr.Isotonic(), cr.MinMax())
+METHODS = (
+    cr.Platt(),
+    cr.Beta(),
+    cr.Gaussian(),
+    cr.Gamma(),
+    cr.GammaGaussian(),
+    cr.Isotonic(),
+    cr.MinMax(),
+)
 TARGETS = ("duckdb", "sqlite", "onnx float64", "torch float64", "onnx float32", "torch float32")
 
 
@@ -30,7 +38,9 @@ def answer(fitted: cr.CalibrationMap, target: str, scores: np.ndarray) -> np.nda
     if target == "sqlite":
         query = f"SELECT {to_sql(fitted, 'sqlite')} FROM (SELECT ? AS score)"  # noqa: S608  (the expression under test)
         connection = sqlite3.connect(":memory:")
-        return np.array([connection.execute(query, [score]).fetchone()[0] for score in scores.tolist()])
+        return np.array(
+            [connection.execute(query, [score]).fetchone()[0] for score in scores.tolist()]
+        )
     kind, dtype = target.split()
     if kind == "torch":
         return to_torch(fitted, dtype)(torch.from_numpy(scores)).numpy()
@@ -61,7 +71,10 @@ def main() -> None:
     print("|---" * (len(TARGETS) + 2) + "|")
     for method in METHODS:
         fitted = method.fit(scores, labels)
-        errors = [error(fitted, target, np.concatenate([asked, hard_scores(fitted)])) for target in TARGETS]
+        errors = [
+            error(fitted, target, np.concatenate([asked, hard_scores(fitted)]))
+            for target in TARGETS
+        ]
         print(f"| {method.name} | {len(to_sql(fitted, 'duckdb')):,} |", " | ".join(errors), "|")
 
 

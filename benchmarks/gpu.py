@@ -29,10 +29,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000_000)
     rows = parser.parse_args().rows
-    scores = torch.empty(rows, device="cuda").normal_(generator=torch.Generator("cuda").manual_seed(0))
+    scores = torch.empty(rows, device="cuda").normal_(
+        generator=torch.Generator("cuda").manual_seed(0)
+    )
     labels = (torch.rand(rows, device="cuda") < torch.sigmoid(scores - 3)).to(torch.uint8)
     copy = seconds(scores.clone)
-    print(f"{torch.cuda.get_device_name()}, {rows:,} float32 scores: a copy takes {copy * 1e3:.2f} ms")
+    print(
+        f"{torch.cuda.get_device_name()}, {rows:,} float32 scores: a copy takes {copy * 1e3:.2f} ms"
+    )
     for method in (cr.Gaussian(), cr.Platt(), cr.Gamma(), cr.Beta()):
         fitted = method.fit(scores, labels)
         ratio = seconds(partial(fitted.predict, scores)) / copy

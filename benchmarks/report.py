@@ -29,7 +29,9 @@ def make_table(path: Path, rows: int, users: int, seed: int = 0) -> None:
     what = (rng.pareto(1.2, rows) * 50).astype(np.int64) % 50_000
     columns = {
         "user_id": pa.array([f"customer-{user:06d}" for user in who.tolist()]),
-        "item_id": pa.array([f"A rather long product name, number {item}" for item in what.tolist()]),
+        "item_id": pa.array(
+            [f"A rather long product name, number {item}" for item in what.tolist()]
+        ),
         "score": scores,
         "label": liked.astype(np.int8),
         "country": pa.array(np.array(["NL", "DE", "FR", "PT"])[rng.integers(0, 4, rows)].tolist()),
@@ -42,7 +44,9 @@ def open_page(path: Path) -> tuple[float, float]:
     from playwright.sync_api import sync_playwright  # noqa: PLC0415  (only where there is a browser)
 
     with sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox", "--headless"])
+        browser = started.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--headless"]
+        )
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         page.goto("about:blank")
         start = time.perf_counter()
@@ -66,11 +70,15 @@ def main() -> None:
         table, out = Path(folder) / "table.parquet", Path(folder) / "report.html"
         make_table(table, wanted.rows, wanted.users)
         start = time.perf_counter()
-        columns = Columns("score", "label", "naive", item="item_id", user="user_id", others=("country",))
+        columns = Columns(
+            "score", "label", "naive", item="item_id", user="user_id", others=("country",)
+        )
         source = Table.find(str(table))
         ledger = read_ledger(source, columns, Rules(skip=False))
         read = time.perf_counter() - start
-        report_of(ledger, None, "table.parquet", fingerprint_files(source.files), "benchmark").save(out)
+        report_of(ledger, None, "table.parquet", fingerprint_files(source.files), "benchmark").save(
+            out
+        )
         made = time.perf_counter() - start
         size = out.stat().st_size / 1e6
         print(

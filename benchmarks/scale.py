@@ -46,7 +46,10 @@ def best(function: Callable[[], object], repeats: int = 4) -> float:
 def report(what: str, value: float, limit: float, *, least: bool = False) -> None:
     met = value >= limit if least else value <= limit
     results.append(met)
-    print(f"{'ok  ' if met else 'MISS'} {what}: {value:.2f} (at {'least' if least else 'most'} {limit:g})", flush=True)
+    print(
+        f"{'ok  ' if met else 'MISS'} {what}: {value:.2f} (at {'least' if least else 'most'} {limit:g})",
+        flush=True,
+    )
 
 
 def make(rows: int) -> tuple[np.ndarray, np.ndarray]:
@@ -65,7 +68,11 @@ def arrays(rows: int) -> None:
     fitted = Gaussian().fit(scores, labels)
     fitted.predict(scores)
     sums = best(lambda: (scores.sum(), labels.sum()))
-    report(f"fit {rows:.0e} rows / summing both arrays", best(lambda: Gaussian().fit(scores, labels)) / sums, 12)
+    report(
+        f"fit {rows:.0e} rows / summing both arrays",
+        best(lambda: Gaussian().fit(scores, labels)) / sums,
+        12,
+    )
     tracemalloc.start()
     Gaussian().fit(scores, labels)
     report("fit: extra memory in MB", tracemalloc.get_traced_memory()[1] / 1e6, 100)
@@ -78,7 +85,11 @@ def arrays(rows: int) -> None:
         40,
         least=True,
     )
-    report(f"predict {rows:.0e} float32 / copying them", best(lambda: fitted.predict(scores)) / best(scores.copy), 3)
+    report(
+        f"predict {rows:.0e} float32 / copying them",
+        best(lambda: fitted.predict(scores)) / best(scores.copy),
+        3,
+    )
 
 
 def write(rows: int, path: Path) -> None:
@@ -89,16 +100,29 @@ def write(rows: int, path: Path) -> None:
         for start in range(0, rows, CHUNK):
             part = slice(start, min(start + CHUNK, rows))
             items = (rng.random(part.stop - part.start) ** 3 * 50_000).astype(np.int32)
-            writer.write_table(pa.table([scores[part], labels[part].astype(np.int8), items], schema=writer.schema))
+            writer.write_table(
+                pa.table([scores[part], labels[part].astype(np.int8), items], schema=writer.schema)
+            )
 
 
 def process(*arguments: object) -> tuple[float, float]:
     """Seconds and peak memory in GB of a Python process, from start to end."""
     start, peak = time.perf_counter(), 0.0
     child = subprocess.Popen([sys.executable, *map(str, arguments)], stdout=subprocess.DEVNULL)  # noqa: S603  (our own command)
-    while child.poll() is None:  # the kernel's own figure after the end would count this process's memory too
+    while (
+        child.poll() is None
+    ):  # the kernel's own figure after the end would count this process's memory too
         status = Path(f"/proc/{child.pid}/status").read_text()
-        peak = max([peak, *(float(line.split()[1]) / 1e6 for line in status.splitlines() if line.startswith("VmHWM"))])
+        peak = max(
+            [
+                peak,
+                *(
+                    float(line.split()[1]) / 1e6
+                    for line in status.splitlines()
+                    if line.startswith("VmHWM")
+                ),
+            ]
+        )
         time.sleep(0.01)
     if child.returncode:
         sys.exit(f"{arguments} failed")
@@ -110,27 +134,48 @@ def command(*arguments: object) -> tuple[float, float]:
 
 
 def copy(source: Path, target: Path) -> None:
-    with pq.ParquetWriter(target, pq.read_schema(source).append(pa.field("p", pa.float32()))) as writer:
+    with pq.ParquetWriter(
+        target, pq.read_schema(source).append(pa.field("p", pa.float32()))
+    ) as writer:
         for batch in ds.dataset(source).to_batches():
             writer.write_batch(
-                pa.RecordBatch.from_arrays([*batch.columns, batch.column("score")], schema=writer.schema)
+                pa.RecordBatch.from_arrays(
+                    [*batch.columns, batch.column("score")], schema=writer.schema
+                )
             )
 
 
 def parquet(rows: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        table, out, fitted = Path(folder) / "table.parquet", Path(folder) / "out.parquet", Path(folder) / "map.json"
+        table, out, fitted = (
+            Path(folder) / "table.parquet",
+            Path(folder) / "out.parquet",
+            Path(folder) / "map.json",
+        )
         write(rows, table)
         fits, scans, inside = [], [], []
         for _ in range(9):  # in turns, so that all meet the same noise, and by their medians
             fits.append(command("fit", table, "--item", "item", "-o", fitted))
             scans.append(process("-c", SCAN, table)[0])
-            inside.append(best(lambda: sum(b.num_rows for b in ds.dataset(table).to_batches(columns=COLUMNS)), 1))
+            inside.append(
+                best(
+                    lambda: sum(b.num_rows for b in ds.dataset(table).to_batches(columns=COLUMNS)),
+                    1,
+                )
+            )
         seconds = [run[0] for run in fits]
-        middle, least = ([f(each) for each in (seconds, scans, inside)] for f in (statistics.median, min))
+        middle, least = (
+            [f(each) for each in (seconds, scans, inside)] for f in (statistics.median, min)
+        )
         words = "fit {:.2f} s, a process that scans {:.2f} s, the scan in it {:.2f} s"
-        print(f"medians: {words.format(*middle)}; at best: {words.format(*least)}, {least[0] / least[2]:.2f} times it")
-        report("calibrank fit (popularity, ips) / a Python process that scans its columns", middle[0] / middle[1], 2.5)
+        print(
+            f"medians: {words.format(*middle)}; at best: {words.format(*least)}, {least[0] / least[2]:.2f} times it"
+        )
+        report(
+            "calibrank fit (popularity, ips) / a Python process that scans its columns",
+            middle[0] / middle[1],
+            2.5,
+        )
         report("calibrank fit, start-up and all / the scan alone", middle[0] / middle[2], 2.5)
         report("calibrank fit: peak memory in GB", max(run[1] for run in fits), 1.5)
         plain = best(lambda: copy(table, out), 2)
@@ -139,16 +184,26 @@ def parquet(rows: int) -> None:
         for _ in range(2):
             runs.append(command("apply", fitted, table, "-o", out))
             out.unlink()
-        report("calibrank apply / reading and writing with pyarrow", min(run[0] for run in runs) / plain, 2.5)
+        report(
+            "calibrank apply / reading and writing with pyarrow",
+            min(run[0] for run in runs) / plain,
+            2.5,
+        )
         report("calibrank apply: peak memory in GB", max(run[1] for run in runs), 1.5)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, default=100_000_000)
-    parser.add_argument("--report-only", action="store_true", help="exit 0 whatever the ratios: small tables miss them")
+    parser.add_argument(
+        "--report-only",
+        action="store_true",
+        help="exit 0 whatever the ratios: small tables miss them",
+    )
     options = parser.parse_args()
-    compileall.compile_dir(str(Path(calibrank.__file__).parent), quiet=1)  # as pip leaves what it installs
+    compileall.compile_dir(
+        str(Path(calibrank.__file__).parent), quiet=1
+    )  # as pip leaves what it installs
     arrays(options.rows)
     parquet(options.rows)
     sys.exit(0 if options.report_only or all(results) else 1)

@@ -37,14 +37,27 @@ def write(rows: int, folder: Path) -> None:
         count = min(CHUNK, rows - start)
         labels = rng.random(count) < 0.01
         items = (rng.random(count) ** 3 * 50_000).astype(np.int32)
-        columns = {"score": rng.standard_normal(count) + 1.5 * labels, "label": labels.astype(np.int8), "item": items}
+        columns = {
+            "score": rng.standard_normal(count) + 1.5 * labels,
+            "label": labels.astype(np.int8),
+            "item": items,
+        }
         pq.write_table(pa.table(columns), folder / f"{part:05d}.parquet", row_group_size=1_000_000)
 
 
 def session() -> Any:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    settings = {"spark.ui.showConsoleProgress": "false", "spark.driver.memory": "4g", "spark.ui.port": "0"}
-    spark = SparkSession.builder.master("local[2]").appName("calibrank benchmark").config(map=settings).getOrCreate()
+    settings = {
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "4g",
+        "spark.ui.port": "0",
+    }
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .appName("calibrank benchmark")
+        .config(map=settings)
+        .getOrCreate()
+    )
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 
@@ -63,7 +76,10 @@ def shuffled(spark: Any, work: Callable[[], object]) -> tuple[int, int, int]:
     work()
     time.sleep(1)  # the interface lags behind
     new = [stage for stage in stages(spark) if stage["stageId"] not in before]
-    moved, sent, tasks = (sum(stage[name] for stage in new) for name in ("shuffleWriteBytes", "resultSize", "numTasks"))
+    moved, sent, tasks = (
+        sum(stage[name] for stage in new)
+        for name in ("shuffleWriteBytes", "resultSize", "numTasks")
+    )
     return moved, sent, tasks
 
 
@@ -91,7 +107,9 @@ def report(what: str, seconds: float, scan: float, rows: int, limit: float | Non
         results.append(met)
     bound = "" if limit is None else f" (at most {limit:g})"
     verdict = "    " if limit is None else "ok  " if met else "MISS"
-    print(f"{verdict} {what}: {seconds:.2f} s, {rows / seconds / 1e6:.1f} million rows/s, {ratio:.2f} scans{bound}")
+    print(
+        f"{verdict} {what}: {seconds:.2f} s, {rows / seconds / 1e6:.1f} million rows/s, {ratio:.2f} scans{bound}"
+    )
 
 
 def run(spark: Any, folder: Path, rows: int, repeats: int) -> None:
@@ -105,7 +123,11 @@ def run(spark: Any, folder: Path, rows: int, repeats: int) -> None:
 
     jobs: dict[str, Callable[[], object]] = {
         "scan": lambda: frame.select(F.avg("score")).collect(),
-        GROUPS: lambda: frame.groupBy(F.floor(F.col("score") * 3000.0)).agg(F.count("*"), F.sum("score")).toArrow(),
+        GROUPS: lambda: (
+            frame.groupBy(F.floor(F.col("score") * 3000.0))
+            .agg(F.count("*"), F.sum("score"))
+            .toArrow()
+        ),
         "summary": lambda: engine.summarize(frame),
         "apply Gaussian": apply(gaussian),
         f"apply Isotonic ({len(isotonic.to_dict()['map']['values'])} steps)": apply(isotonic),
@@ -118,7 +140,9 @@ def run(spark: Any, folder: Path, rows: int, repeats: int) -> None:
     for name, seconds in times.items():
         report(name, seconds, scan, rows, 3 if name.startswith("apply") else None)
     summary_scans = times["summary"] / scan
-    print(f"summary: aim of 3 scans {'met' if summary_scans <= 3 else 'MISSED'}, not gated", end="; ")
+    print(
+        f"summary: aim of 3 scans {'met' if summary_scans <= 3 else 'MISSED'}, not gated", end="; "
+    )
     print(f"{times['summary'] / times[GROUPS]:.2f} of {GROUPS}")
     moved, sent, tasks = shuffled(spark, lambda: engine.summarize(frame))
     print(

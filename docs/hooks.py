@@ -22,7 +22,9 @@ REPRODUCTION = ROOT / "reproduce" / "aaai22"
 COMMANDS = "<!-- commands -->"
 _SHOWN = {".md", ".png", ".toml", ".csv"}
 _LOADS = re.compile(r"<(?:script|img|iframe|link)\b[^>]*?\b(?:src|href)=[\"']?(?:https?:)?//[^>]*>")
-_FAR_SCRIPT = re.compile(r"<script\b(?:[^>]*\bsrc=\"https?://|[^>]*>\s*import [^<]*https?://).*?</script>", re.DOTALL)
+_FAR_SCRIPT = re.compile(
+    r"<script\b(?:[^>]*\bsrc=\"https?://|[^>]*>\s*import [^<]*https?://).*?</script>", re.DOTALL
+)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -86,9 +88,20 @@ def reference() -> Iterator[str]:
 
 def _command(callback: Callable[..., None]) -> Iterator[str]:
     words, example = inspect.getdoc(callback).split("\n\nExample: ")
-    yield from (f"## calibrank {callback.__name__}", "", words, "", "```sh", example.strip(), "```", "")
+    yield from (
+        f"## calibrank {callback.__name__}",
+        "",
+        words,
+        "",
+        "```sh",
+        example.strip(),
+        "```",
+        "",
+    )
     yield from ("| | default | |", "|---|---|---|")
-    yield from (_row(each) for each in inspect.signature(callback, eval_str=True).parameters.values())
+    yield from (
+        _row(each) for each in inspect.signature(callback, eval_str=True).parameters.values()
+    )
     yield ""
 
 
@@ -106,7 +119,10 @@ def _names(name: str, info: ParameterInfo) -> str:
     if isinstance(info, ArgumentInfo):
         names = [info.metavar or name.upper()]
     else:
-        given = (info.default, *(info.param_decls or ()))  # typer keeps the first name where a default would be
+        given = (
+            info.default,
+            *(info.param_decls or ()),
+        )  # typer keeps the first name where a default would be
         names = [each for each in given if isinstance(each, str)] or [f"--{name.replace('_', '-')}"]
     return ", ".join(f"`{each}`" for each in names)
 

@@ -30,14 +30,18 @@ class World(NamedTuple):
     def matrix(self) -> sparse.csr_matrix:
         shape = (self.train.n_users, self.train.n_items)
         return sparse.csr_matrix(
-            (np.ones(len(self.train), dtype=np.float32), (self.train.users, self.train.items)), shape
+            (np.ones(len(self.train), dtype=np.float32), (self.train.users, self.train.items)),
+            shape,
         )
 
 
 @cache
 def make_adapted_world() -> World:
     made = simulate(320, 120, shown=120, seed=4)
-    people, things = np.unique(made.train.users), np.unique(made.train.items)  # whoever logged something
+    people, things = (
+        np.unique(made.train.users),
+        np.unique(made.train.items),
+    )  # whoever logged something
 
     def recoded(log: Interactions) -> Interactions:
         log = log.take(np.isin(log.users, people) & np.isin(log.items, things))
@@ -51,7 +55,9 @@ def make_adapted_world() -> World:
     half = rng.random(len(everything)) < 0.5
     later = everything.take(new & half)
     seen = rng.random(len(later)) < known.predict(later.users, later.items)
-    validation = Interactions(later.users, later.items, later.labels * seen, len(people), len(things))
+    validation = Interactions(
+        later.users, later.items, later.labels * seen, len(people), len(things)
+    )
     features = made.user_features[people], made.item_features[things]
     return World(train, validation, everything.take(new & ~half), known, *features)
 
@@ -65,7 +71,12 @@ def check_to_the_end(adapter: PairModel, world: World, bound: float = 0.02) -> N
     table = adapter.score_table(world.validation, propensity=world.propensity)
     assert len(table) == len(world.validation)
     fitted = Gaussian().fit(table.scores, table.evidence())
-    assert ECE()(fitted.predict(adapter.score(world.truth.users, world.truth.items)), world.truth.labels) < bound
+    assert (
+        ECE()(
+            fitted.predict(adapter.score(world.truth.users, world.truth.items)), world.truth.labels
+        )
+        < bound
+    )
     n_items = world.train.n_items
     lists = adapter.recommend(fitted, np.arange(20), k=n_items)
     history = set(zip(world.train.users.tolist(), world.train.items.tolist(), strict=True))
@@ -73,7 +84,9 @@ def check_to_the_end(adapter: PairModel, world: World, bound: float = 0.02) -> N
     assert len(set(shown)) == len(shown) == 20 * n_items - np.count_nonzero(world.train.users < 20)
     assert not history & set(shown)
     assert np.abs(lists.scores).max() < 1e6
-    np.testing.assert_allclose(lists.scores, adapter.score(lists.users, lists.items), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        lists.scores, adapter.score(lists.users, lists.items), rtol=1e-4, atol=1e-5
+    )
     for user in range(20):
         mine = lists.take(lists.users == user)
         assert (np.diff(mine.probabilities) <= 1e-12).all()

@@ -31,7 +31,9 @@ def cluster() -> Any:
         "spark.executor.memory": "512m",
         "spark.sql.files.maxPartitionBytes": "200k",  # many tasks, so that one is running when its executor dies
     }
-    spark = SparkSession.builder.master("local-cluster[2,1,1024]").config(map=settings).getOrCreate()
+    spark = (
+        SparkSession.builder.master("local-cluster[2,1,1024]").config(map=settings).getOrCreate()
+    )
     spark.sparkContext.setLogLevel("OFF")
     return spark
 
@@ -58,7 +60,10 @@ def kill_one_while(spark: Any, work: Any) -> tuple[Any, int]:
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline and not killed:
             stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            busy = any(stage is not None and stage.numActiveTasks and stage.numCompletedTasks for stage in stages)
+            busy = any(
+                stage is not None and stage.numActiveTasks and stage.numCompletedTasks
+                for stage in stages
+            )
             victims = executors(application)
             if busy and victims:
                 os.kill(victims[0], signal.SIGKILL)
@@ -78,14 +83,20 @@ def main(folder: str) -> None:
     before = set(executors(spark.sparkContext.applicationId))
     fitted = {"skewed": engine.fit(cr.Gaussian(), frame, propensity="w").parameters}
     everything = frame.repartition(1).union(frame.limit(0).repartition(3))
-    fitted["one partition and three empty"] = engine.fit(cr.Gaussian(), everything, propensity="w").parameters
-    again, killed = kill_one_while(spark, lambda: engine.fit(cr.Gaussian(), frame, propensity="w").parameters)
+    fitted["one partition and three empty"] = engine.fit(
+        cr.Gaussian(), everything, propensity="w"
+    ).parameters
+    again, killed = kill_one_while(
+        spark, lambda: engine.fit(cr.Gaussian(), frame, propensity="w").parameters
+    )
     fitted["an executor killed"] = again
     late = set(executors(spark.sparkContext.applicationId))
     processes = {"before": len(before), "killed": killed, "replaced": len(before - late)}
     applied = engine.transform(cr.Gaussian().fit([0.0, 1.0, 2.0, 3.0], [0, 1, 0, 1]), frame)
     total = applied.agg({"probability": "sum"}).collect()[0][0]
-    sys.stdout.write(json.dumps({"fitted": fitted, "processes": processes, "applied": total}) + "\n")
+    sys.stdout.write(
+        json.dumps({"fitted": fitted, "processes": processes, "applied": total}) + "\n"
+    )
     spark.stop()
 
 

@@ -30,10 +30,14 @@ def duckdb(fitted: cr.CalibrationMap, scores: np.ndarray) -> np.ndarray:
     return duckdb_query(to_sql(fitted, "duckdb"), scores.tolist())
 
 
-def duckdb_query(expression: str, scores: Sequence[Any], kind: str = "DOUBLE", column: str = '"score"') -> np.ndarray:
+def duckdb_query(
+    expression: str, scores: Sequence[Any], kind: str = "DOUBLE", column: str = '"score"'
+) -> np.ndarray:
     with pytest.importorskip("duckdb").connect() as connection:
         connection.execute(f"CREATE TABLE t (place INTEGER, {column} {kind})")
-        connection.execute("INSERT INTO t SELECT unnest(?), unnest(?)", [list(range(len(scores))), list(scores)])
+        connection.execute(
+            "INSERT INTO t SELECT unnest(?), unnest(?)", [list(range(len(scores))), list(scores)]
+        )
         rows = connection.execute(f"SELECT {expression} FROM t ORDER BY place").fetchall()  # noqa: S608  (what we test)
         return numbers([row[0] for row in rows])
 
@@ -42,7 +46,9 @@ def sqlite(fitted: cr.CalibrationMap, scores: np.ndarray) -> np.ndarray:
     return sqlite_query(to_sql(fitted, "sqlite"), scores.tolist())
 
 
-def sqlite_query(expression: str, scores: Sequence[Any], kind: str = "REAL", column: str = "`score`") -> np.ndarray:
+def sqlite_query(
+    expression: str, scores: Sequence[Any], kind: str = "REAL", column: str = "`score`"
+) -> np.ndarray:
     connection = sqlite3.connect(":memory:")
     try:
         connection.execute(f"CREATE TABLE t (place INTEGER, {column} {kind})")
@@ -62,12 +68,19 @@ def spark(fitted: cr.CalibrationMap, scores: np.ndarray) -> np.ndarray:
 
 
 def spark_query(
-    expression: str, scores: Sequence[Any], kind: str = "DOUBLE", column: str = "`score`", *, ansi: bool = True
+    expression: str,
+    scores: Sequence[Any],
+    kind: str = "DOUBLE",
+    column: str = "`score`",
+    *,
+    ansi: bool = True,
 ) -> np.ndarray:
     spark = session()
     spark.conf.set("spark.sql.ansi.enabled", str(ansi).lower())
     try:
-        frame = spark.createDataFrame(list(enumerate(scores)), f"place INT, {column} {kind}").coalesce(1)
+        frame = spark.createDataFrame(
+            list(enumerate(scores)), f"place INT, {column} {kind}"
+        ).coalesce(1)
         rows = frame.selectExpr("place", f"{expression} AS probability").collect()
     finally:
         spark.conf.set("spark.sql.ansi.enabled", "true")
@@ -91,7 +104,9 @@ class Server:
             f"SELECT {expression} FROM t ORDER BY place;\n"
         )
         answer = self.run(script)
-        return numbers([float(line) if line else None for line in answer.removesuffix("\n").split("\n")])
+        return numbers(
+            [float(line) if line else None for line in answer.removesuffix("\n").split("\n")]
+        )
 
     def run(self, script: str) -> str:
         command = [
@@ -109,7 +124,11 @@ class Server:
             "postgres",
         ]
         done = subprocess.run(
-            [self.programs / command[0], *command[1:]], input=script, capture_output=True, text=True, check=False
+            [self.programs / command[0], *command[1:]],
+            input=script,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, done.stderr[-2000:]
         return done.stdout
@@ -126,24 +145,42 @@ def short_folder() -> Iterator[Path]:
 @contextmanager
 def postgresql_server(folder: Path) -> Iterator[Server]:
     """Start a server, or skip with the reason."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb")) or [Path(p) for p in [shutil.which("initdb")] if p]
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb")) or [
+        Path(p) for p in [shutil.which("initdb")] if p
+    ]
     if not found:
         pytest.skip("PostgreSQL's server programs (initdb, pg_ctl) are not installed")
     programs, data = found[-1].parent, folder / "data"
     user: list[str] = []
     if os.geteuid() == 0:  # which PostgreSQL refuses
-        if shutil.which("setpriv") is None or "postgres" not in {entry.pw_name for entry in pwd.getpwall()}:
+        if shutil.which("setpriv") is None or "postgres" not in {
+            entry.pw_name for entry in pwd.getpwall()
+        }:
             pytest.skip("PostgreSQL refuses root, and there is no user postgres to be instead")
         user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
         shutil.chown(folder, "postgres", "postgres")
 
     def call(program: str, *arguments: str) -> None:
         command = [*user, str(programs / program), *arguments]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False, cwd=folder)
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False, cwd=folder
+        )
         assert done.returncode == 0, (folder / "log").read_text()[-2000:]
 
     with (folder / "log").open("wb") as log:
-        call("initdb", "-D", str(data), "-U", "calibrank", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C")
+        call(
+            "initdb",
+            "-D",
+            str(data),
+            "-U",
+            "calibrank",
+            "-A",
+            "trust",
+            "--no-sync",
+            "-E",
+            "UTF8",
+            "--locale=C",
+        )
         options = f"-k {folder} -c listen_addresses= -c fsync=off -c shared_buffers=16MB"
         call("pg_ctl", "-D", str(data), "-o", options, "-w", "start")
         try:

@@ -69,7 +69,9 @@ def tables(draw: st.DrawFn, least: int = 12, most: int = 60, spread: float = 5.0
     labels[:2] = [0, 1]
     scale = 10 ** draw(st.floats(-spread, spread)) if spread else 1.0
     offset = draw(st.sampled_from([0.0, 0.0, 3.0, -20.0]))
-    return Table((scores + offset) * scale, labels, rng.uniform(0.3, 1, rows), rng.integers(0, 6, rows))
+    return Table(
+        (scores + offset) * scale, labels, rng.uniform(0.3, 1, rows), rng.integers(0, 6, rows)
+    )
 
 
 def fit(calibrator: Calibrator, scores: np.ndarray, labels: object) -> cr.CalibrationMap:

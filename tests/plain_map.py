@@ -8,7 +8,9 @@ def reader(document):
     """The function from a score to a probability that a saved map stands for."""
     if document["format"] != "calibrank-map" or document["version"] > 1:
         raise ValueError("not a map this reader knows")
-    return {"logistic": logistic, "step": step, "rescale": rescale}[document["kind"]](document["map"])
+    return {"logistic": logistic, "step": step, "rescale": rescale}[document["kind"]](
+        document["map"]
+    )
 
 
 def rescale(fields):
@@ -22,7 +24,9 @@ def step(fields):
 
 def logistic(fields):
     low, high, weights = fields["low"], fields["high"], fields["coefficients"]
-    below, above = (sum(c * s for c, s in zip(weights, slopes, strict=True)) for slopes in end_slopes(fields))
+    below, above = (
+        sum(c * s for c, s in zip(weights, slopes, strict=True)) for slopes in end_slopes(fields)
+    )
 
     def evaluate(score):
         inside = min(max(score, low), high)

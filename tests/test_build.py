@@ -17,12 +17,16 @@ ROOT = Path(__file__).parents[1]
 def wheel(folder: Path, path: str) -> Path:
     """Build in a copy, with only some programs in reach."""
     source = folder / "source"
-    shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    shutil.copytree(
+        ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.so")
+    )
     for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     environment = {**os.environ, "PATH": path, "CC": ""}
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    done = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=source, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     (built,) = folder.glob("*.whl")
     return built
@@ -46,8 +50,13 @@ def test_with_a_compiler_the_wheel_holds_the_loops(tmp_path):
     zipfile.ZipFile(built).extractall(tmp_path / "installed")
     code = "from calibrank import _native; print(_native.READY, _native.LIBRARY)"
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
-    said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert said.stdout.split() == ["True", str(tmp_path / "installed" / "calibrank" / "libcalibrank.so")]
+    said = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert said.stdout.split() == [
+        "True",
+        str(tmp_path / "installed" / "calibrank" / "libcalibrank.so"),
+    ]
 
 
 @pytest.mark.skipif(not _native.READY, reason="calibrank was installed without a C compiler")
@@ -64,12 +73,22 @@ def test_numpy_does_the_same_where_the_loops_are_missing(tmp_path):
         package = ROOT / "src"
         if not ready:
             package = tmp_path
-            shutil.copytree(ROOT / "src", tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.so"))
+            shutil.copytree(
+                ROOT / "src", tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.so")
+            )
         environment = {**os.environ, "PYTHONPATH": str(package)}
-        said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+        said = subprocess.run(
+            [sys.executable, "-c", code],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         answers.append(said.stdout.split())
     assert [answer[0] for answer in answers] == ["True", "False"]
-    assert [float(value) for value in answers[0][1:]] == pytest.approx([float(v) for v in answers[1][1:]], rel=1e-9)
+    assert [float(value) for value in answers[0][1:]] == pytest.approx(
+        [float(v) for v in answers[1][1:]], rel=1e-9
+    )
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")

@@ -27,7 +27,9 @@ HEAVY = (
 
 def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     wide = {**os.environ, "COLUMNS": "120"}
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, cwd=cwd, env=wide)
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, check=False, cwd=cwd, env=wide
+    )
 
 
 def test_import_loads_nothing_heavy() -> None:
@@ -43,7 +45,9 @@ def test_all_is_what_is_exported() -> None:
 def test_demo_runs_and_is_right(tmp_path: Path) -> None:
     pytest.importorskip("typer")
     pytest.importorskip("matplotlib")
-    result = run("-W", "error", "-m", "calibrank", "demo", "--pairs", "20000", "--out", "demo", cwd=tmp_path)
+    result = run(
+        "-W", "error", "-m", "calibrank", "demo", "--pairs", "20000", "--out", "demo", cwd=tmp_path
+    )
     assert result.returncode == 0, result.stderr
     assert "reloaded: the same probabilities" in result.stdout
     for method in ("MinMax", "Isotonic", "Gaussian", "GammaGaussian"):
@@ -65,4 +69,7 @@ def test_a_missing_extra_is_the_install_command() -> None:
     code = "import importlib.util as u; real = u.find_spec; u.find_spec = lambda n: None if n == 'typer' else real(n); from calibrank.__main__ import main; main()"
     result = run("-c", code)
     assert result.returncode == 5
-    assert result.stderr.strip() == "calibrank: typer is not installed. Run: pip install 'calibrank[cli]'"
+    assert (
+        result.stderr.strip()
+        == "calibrank: typer is not installed. Run: pip install 'calibrank[cli]'"
+    )

@@ -18,7 +18,9 @@ from calibrank.data.score_world import make_world
 from calibrank.sklearn import CalibratedRanker
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # scikit-learn reports skipped checks and tiny folds as warnings
+@pytest.mark.filterwarnings(
+    "ignore::UserWarning"
+)  # scikit-learn reports skipped checks and tiny folds as warnings
 def test_scikit_learns_own_checks() -> None:
     check_estimator(
         CalibratedRanker(cr.Isotonic(), LogisticRegression()),
@@ -31,9 +33,13 @@ def test_scikit_learns_own_checks() -> None:
 
 def test_one_column_of_scores_is_the_plain_calibrator() -> None:
     world = make_world(2_000)
-    ranker = CalibratedRanker(cr.Gaussian()).fit(world.scores[:, None], world.labels, propensity=world.propensity)
+    ranker = CalibratedRanker(cr.Gaussian()).fit(
+        world.scores[:, None], world.labels, propensity=world.propensity
+    )
     plain = cr.Gaussian().fit(world.scores, cr.ips(world.labels, world.propensity))
-    np.testing.assert_array_equal(ranker.predict_proba(world.scores[:, None])[:, 1], plain.predict(world.scores))
+    np.testing.assert_array_equal(
+        ranker.predict_proba(world.scores[:, None])[:, 1], plain.predict(world.scores)
+    )
 
 
 def test_works_in_a_pipeline_and_clones() -> None:
@@ -42,7 +48,9 @@ def test_works_in_a_pipeline_and_clones() -> None:
     again = clone(pipeline).fit(world.scores[:, None], world.preferences)
     assert again[-1].calibrator == cr.Platt()
     assert again.predict_proba(world.scores[:, None]).shape == (2_000, 2)
-    held_out = cross_val_predict(pipeline, world.scores[:, None], world.preferences, method="predict_proba")[:, 1]
+    held_out = cross_val_predict(
+        pipeline, world.scores[:, None], world.preferences, method="predict_proba"
+    )[:, 1]
     assert cr.ECE()(held_out, world.preferences) < 0.05
 
 

@@ -36,7 +36,14 @@ from calibrank.errors import (
     FlatMapWarning,
     MissingExtraError,
 )
-from calibrank.evidence import Evidence, impressions, ips, naive, positive_ips, undersampling_weights
+from calibrank.evidence import (
+    Evidence,
+    impressions,
+    ips,
+    naive,
+    positive_ips,
+    undersampling_weights,
+)
 from calibrank.maps import CalibrationMap, Interval, load
 from calibrank.metrics import (
     ECE,

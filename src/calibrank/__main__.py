@@ -8,7 +8,9 @@ from calibrank.errors import MissingExtraError
 
 def main() -> None:
     """Run the command line, or say how to install it."""
-    gc.set_threshold(100_000)  # what is loaded is here to stay: looking through it for garbage would take 0.1 s
+    gc.set_threshold(
+        100_000
+    )  # what is loaded is here to stay: looking through it for garbage would take 0.1 s
     try:
         from calibrank.cli.app import main as run  # noqa: PLC0415  (the extra may be missing)
     except MissingExtraError as error:

@@ -37,14 +37,19 @@ class Fields:
         """Refuse unknown fields: they may change the meaning of known ones."""
         for name in self.values:
             if name not in names:
-                raise DataError(f"{self.where} must hold only {', '.join(names)}, got field {name!r}.")
+                raise DataError(
+                    f"{self.where} must hold only {', '.join(names)}, got field {name!r}."
+                )
 
     def child(self, name: str) -> "Fields":
         return Fields(f"{self.where}, {name}", _object(f"{self.where}, {name}", self._get(name)))
 
     def children(self, name: str) -> list["Fields"]:
         where = f"{self.where}, {name}"
-        return [Fields(where, _object(where, inner)) for inner in self._typed(name, list, "a list of objects")]
+        return [
+            Fields(where, _object(where, inner))
+            for inner in self._typed(name, list, "a list of objects")
+        ]
 
     def holds(self, name: str) -> bool:
         """Whether an optional part is there; maps that were saved before it existed do not name it."""
@@ -92,7 +97,9 @@ class Fields:
 
     def _get(self, name: str) -> Any:
         if name not in self.values:
-            raise DataError(f"{self.where} must hold {name!r}, which is missing. Save the map again.")
+            raise DataError(
+                f"{self.where} must hold {name!r}, which is missing. Save the map again."
+            )
         return self.values[name]
 
     def _wrong(self, name: str, words: str, value: Any) -> DataError:

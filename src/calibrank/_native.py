@@ -27,11 +27,21 @@ def load_library() -> ctypes.CDLL | None:
             return None
     except (OSError, AttributeError):
         return None
-    for name, score, whole in (("pool_float32", c_float, c_int32), ("pool_float64", c_double, c_int64)):
+    for name, score, whole in (
+        ("pool_float32", c_float, c_int32),
+        ("pool_float64", c_double, c_int64),
+    ):
         columns = [POINTER(score), c_size_t, c_void_p, c_int, c_void_p, c_int]
         pool = getattr(loaded, name)
         pool.argtypes = [*columns, c_int, whole, whole, whole, c_int, c_size_t, *[DOUBLES] * 3]
-    loaded.sigmoid_of_quadratic.argtypes = [FLOATS, c_size_t, c_double, c_double, *[c_float] * 6, FLOATS]
+    loaded.sigmoid_of_quadratic.argtypes = [
+        FLOATS,
+        c_size_t,
+        c_double,
+        c_double,
+        *[c_float] * 6,
+        FLOATS,
+    ]
     return loaded
 
 

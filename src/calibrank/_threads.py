@@ -17,7 +17,12 @@ def thread_count() -> int:
     """As many as cores this process may use, at most 8; `CALIBRANK_THREADS` overrides it."""
     given = os.environ.get("CALIBRANK_THREADS")
     if given is None:
-        return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 8)
+        return min(
+            len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else os.cpu_count() or 1,
+            8,
+        )
     if not given.isdigit() or int(given) < 1:
         raise DataError(f"CALIBRANK_THREADS must be a whole number above 0, got {given!r}.")
     return int(given)

@@ -42,16 +42,26 @@ def floats(name: str, values: Numbers) -> Floats:
         values = cast("Any", values).detach()
         if on_gpu(values):
             return cast("Floats", values)
-    if "numpy.ma" in sys.modules and isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
-        raise DataError(f"{name} must be numbers that count, got masked ones. Take them out first: .compressed().")
+    if (
+        "numpy.ma" in sys.modules
+        and isinstance(values, np.ma.MaskedArray)
+        and np.ma.is_masked(values)
+    ):
+        raise DataError(
+            f"{name} must be numbers that count, got masked ones. Take them out first: .compressed()."
+        )
     try:
         array = np.asarray(values)
     except ValueError as error:
-        raise DataError(f"{name} must be one array of numbers, got rows of unlike length: {error}.") from None
+        raise DataError(
+            f"{name} must be one array of numbers, got rows of unlike length: {error}."
+        ) from None
     if array.dtype in (np.float32, np.float64):
         return array
     if array.dtype.kind in "USMmcV":
-        raise DataError(f"{name} must be real numbers, got {array.dtype} values such as {_sample(array)}.")
+        raise DataError(
+            f"{name} must be real numbers, got {array.dtype} values such as {_sample(array)}."
+        )
     try:
         return array.astype(np.float64)
     except (TypeError, ValueError) as error:
@@ -62,9 +72,13 @@ def column(name: str, values: Numbers, rows: int | None = None) -> Floats:
     """One number a row; with `rows`, exactly that many."""
     array = floats(name, values)
     if array.ndim != 1:
-        raise DataError(f"{name} must have one dimension, got shape {array.shape}. Flatten it first.")
+        raise DataError(
+            f"{name} must have one dimension, got shape {array.shape}. Flatten it first."
+        )
     if rows is not None and len(array) != rows:
-        raise DataError(f"{name} must have one value a row, got {len(array)} values for {rows} rows.")
+        raise DataError(
+            f"{name} must have one value a row, got {len(array)} values for {rows} rows."
+        )
     return array
 
 
@@ -72,15 +86,25 @@ def ids(name: str, values: IdsLike, rows: int | None = None) -> Ids:
     """One user or item id a row: integers or strings."""
     array = np.asarray(values)
     if array.ndim != 1:
-        raise DataError(f"{name} must have one dimension, got shape {array.shape}. Flatten it first.")
+        raise DataError(
+            f"{name} must have one dimension, got shape {array.shape}. Flatten it first."
+        )
     if rows is not None and len(array) != rows:
-        raise DataError(f"{name} must have one value a row, got {len(array)} values for {rows} rows.")
+        raise DataError(
+            f"{name} must have one value a row, got {len(array)} values for {rows} rows."
+        )
     if array.dtype.kind == "f":
-        require(np.isfinite, name, "be ids (integers or strings)", array, "Drop rows without an id.")
+        require(
+            np.isfinite, name, "be ids (integers or strings)", array, "Drop rows without an id."
+        )
     elif array.dtype.kind == "O":
-        require(_is_present, name, "be ids (integers or strings)", array, "Drop rows without an id.")
+        require(
+            _is_present, name, "be ids (integers or strings)", array, "Drop rows without an id."
+        )
         if len({isinstance(value, str) for value in array}) > 1:
-            raise DataError(f"{name} must be ids of one kind, got both texts and numbers. Convert them first.")
+            raise DataError(
+                f"{name} must be ids of one kind, got both texts and numbers. Convert them first."
+            )
         array = np.array(array.tolist())
     return array
 
@@ -88,7 +112,9 @@ def ids(name: str, values: IdsLike, rows: int | None = None) -> Ids:
 def row_numbers(name: str, values: Ids, size: int) -> npt.NDArray[np.intp]:
     """Ids that number the rows of a table of that size."""
     if values.dtype.kind not in "iu":
-        raise DataError(f"{name} must be numbers below {size}, got {values.dtype} values. Recode the ids.")
+        raise DataError(
+            f"{name} must be numbers below {size}, got {values.dtype} values. Recode the ids."
+        )
 
     def is_row(rows: Ids) -> npt.NDArray[np.bool_]:
         return (rows >= 0) & (rows < size)
@@ -98,7 +124,11 @@ def row_numbers(name: str, values: Ids, size: int) -> npt.NDArray[np.intp]:
 
 
 def require(
-    rule: Callable[[Any], npt.NDArray[np.bool_]], name: str, words: str, values: npt.NDArray[Any], remedy: str
+    rule: Callable[[Any], npt.NDArray[np.bool_]],
+    name: str,
+    words: str,
+    values: npt.NDArray[Any],
+    remedy: str,
 ) -> None:
     """Raise a `DataError` about the first row that breaks a rule; `words` say the rule."""
     flat = values.reshape(-1)
@@ -152,9 +182,13 @@ def require_scores(scores: Floats) -> tuple[float, float]:
     """The lowest and the highest score; they tell whether all are fine, for a NaN fails both comparisons."""
     if len(scores.reshape(-1)) == 0:
         return 0.0, 0.0
-    low, high = map(float, cast("Any", scores).aminmax() if on_gpu(scores) else (scores.min(), scores.max()))
+    low, high = map(
+        float, cast("Any", scores).aminmax() if on_gpu(scores) else (scores.min(), scores.max())
+    )
     # The nearest float32 to the bound is a little above it.
-    largest = float(np.float32(LARGEST_SCORE)) if str(scores.dtype).endswith("float32") else LARGEST_SCORE
+    largest = (
+        float(np.float32(LARGEST_SCORE)) if str(scores.dtype).endswith("float32") else LARGEST_SCORE
+    )
     if low >= -largest and high <= largest:
         return low, high
     require(lambda block: abs(block) <= LARGEST_SCORE, "scores", SCORE_RULE, scores, SCORE_REMEDY)
@@ -172,7 +206,11 @@ def probability_column(probabilities: Numbers, rows: int | None = None) -> Float
 
 def _is_present(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     def is_missing(value: Any) -> bool:
-        return value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and math.isnan(value))
+        return (
+            value is None
+            or type(value).__name__ == "NAType"
+            or (isinstance(value, float) and math.isnan(value))
+        )
 
     return ~np.array([is_missing(value) for value in values], dtype=bool)
 

@@ -7,14 +7,24 @@ from pathlib import Path
 import numpy as np
 
 from calibrank._validation import Floats
-from calibrank.calibrators import EVERY, Calibrator, Gaussian
+from calibrank.calibrators import Calibrator, Gaussian
 from calibrank.data.score_world import World, make_world
 from calibrank.errors import FlatMapWarning
 from calibrank.evidence import Evidence, ips, naive
 from calibrank.maps import CalibrationMap, load
-from calibrank.metrics import ECE, MCE, Brier, CalibrationInTheLarge, LogLoss, Metric, ReliabilityCurve, reliability
+from calibrank.metrics import (
+    ECE,
+    MCE,
+    Brier,
+    CalibrationInTheLarge,
+    LogLoss,
+    Metric,
+    ReliabilityCurve,
+    reliability,
+)
 from calibrank.plots import fitted_functions, reliability_grid
 from calibrank.propensity import Popularity
+from calibrank.registry import CALIBRATORS
 
 GUESSED = "popularity"
 METRICS: tuple[Metric, ...] = (ECE(), MCE(), LogLoss(), Brier(), CalibrationInTheLarge())
@@ -51,7 +61,7 @@ def run_demo(pairs: int, seed: int) -> Demo:
     guessed = Popularity().fit(world.interactions()).predict(world.users, world.items)
     plain, unbiased = naive(world.labels), ips(world.labels, world.propensity)
     runs = []
-    for method in EVERY:
+    for method in CALIBRATORS.values():
         runs.append(_run(method, "naive" if method.learns else "none", plain, world, test))
         if method.learns:
             runs.append(_run(method, "UERM", unbiased, world, test))
@@ -65,12 +75,20 @@ def save_figures(demo: Demo, folder: Path) -> list[Path]:
     panels: dict[str, dict[str, ReliabilityCurve]] = {}
     for run in demo.runs:
         if run.loss != GUESSED:
-            label = {"none": "not calibrated", "naive": "naive log loss", "UERM": "UERM (inverse propensity)"}[run.loss]
+            label = {
+                "none": "not calibrated",
+                "naive": "naive log loss",
+                "UERM": "UERM (inverse propensity)",
+            }[run.loss]
             panels.setdefault(run.method, {})[label] = run.curve
-    first = reliability_grid(panels, "Is 30 % really 30 %? Predicted against true preference, on the diagonal is right")
+    first = reliability_grid(
+        panels, "Is 30 % really 30 %? Predicted against true preference, on the diagonal is right"
+    )
     low, high = np.quantile(demo.test.scores, [0.001, 0.999]).tolist()
     scores = np.linspace(low, high, 400)
-    second = fitted_functions(scores, _functions(demo, scores), demo.world.probability(scores), "Fitted with UERM")
+    second = fitted_functions(
+        scores, _functions(demo, scores), demo.world.probability(scores), "Fitted with UERM"
+    )
     paths = [folder / "reliability.png", folder / "functions.png"]
     for figure, path in zip((first, second), paths, strict=True):
         figure.savefig(path, dpi=150)
@@ -87,13 +105,18 @@ def save_and_reload(demo: Demo, path: Path) -> bool:
 
 
 def _functions(demo: Demo, scores: Floats) -> dict[str, Floats]:
-    curves = {name: demo.find(name, "UERM").fitted.predict(scores) for name in ("Platt", "Gaussian", "Gamma")}
+    curves = {
+        name: demo.find(name, "UERM").fitted.predict(scores)
+        for name in ("Platt", "Gaussian", "Gamma")
+    }
     return {**curves, "Gaussian, naive": demo.find("Gaussian", "naive").fitted.predict(scores)}
 
 
 def _run(method: Calibrator, loss: str, evidence: Evidence, world: World, test: World) -> Run:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FlatMapWarning)  # Temperature suits no ranking score: the table shows it
+        warnings.simplefilter(
+            "ignore", FlatMapWarning
+        )  # Temperature suits no ranking score: the table shows it
         fitted = method.fit(world.scores, evidence)
     probabilities = fitted.predict(test.scores)
     values = {metric.name: metric(probabilities, test.preferences) for metric in METRICS}

@@ -49,7 +49,12 @@ class Diagnosis:
 
 
 def diagnose(
-    found: Profile, summed: Aggregate, columns: Columns, skipped: Mapping[str, int], *, named_user: bool
+    found: Profile,
+    summed: Aggregate,
+    columns: Columns,
+    skipped: Mapping[str, int],
+    *,
+    named_user: bool,
 ) -> Diagnosis:
     """Explain a profiled table and its aggregate; `skipped` counts rows left out, by the column that is bad."""
     fitted, problem = _fit(summed, columns)
@@ -68,7 +73,11 @@ def diagnose(
             planned = tuple(plan_labels(fitted, _population(summed.summary)))
             findings.append(_about_plan(planned))
         except CalibrankError as error:
-            findings.append(Finding("collect", Tone.note, f"What random labels would buy cannot be planned: {error}"))
+            findings.append(
+                Finding(
+                    "collect", Tone.note, f"What random labels would buy cannot be planned: {error}"
+                )
+            )
     return Diagnosis(tuple(findings), tuple(_bands(summed.summary)), fitted, planned)
 
 
@@ -84,14 +93,22 @@ def _fit(summed: Aggregate, columns: Columns) -> tuple[CalibrationMap | None, Fi
         return fitted, None
     setting, known = propensity_model_for(columns)
     weigh = EVIDENCE_BY_LOSS[columns.loss]
-    return with_sensitivity(fitted, method, summed.summary, summed.positives, setting, weigh, scale_known=known), None
+    return with_sensitivity(
+        fitted, method, summed.summary, summed.positives, setting, weigh, scale_known=known
+    ), None
 
 
 def _about_rows(found: Profile) -> Iterator[Finding]:
     liked = float(found.summary.positive.sum()) if found.summary is not None else 0
-    yield Finding("rows", Tone.note, f"{found.rows:,} rows, {liked:,.0f} positive ({liked / found.rows:.2%}).")
+    yield Finding(
+        "rows", Tone.note, f"{found.rows:,} rows, {liked:,.0f} positive ({liked / found.rows:.2%})."
+    )
     for what, count in found.bad_scores.items():
-        cause = {"missing": "never scored", "infinite": "masked, such as history", "beyond 1e30": "padding"}[what]
+        cause = {
+            "missing": "never scored",
+            "infinite": "masked, such as history",
+            "beyond 1e30": "padding",
+        }[what]
         yield Finding(
             "scores",
             Tone.warning,
@@ -99,14 +116,20 @@ def _about_rows(found: Profile) -> Iterator[Finding]:
         )
     if found.bad_labels:
         yield Finding(
-            "labels", Tone.warning, f"{found.bad_labels:,} labels are neither 0 nor 1. Make likes of ratings."
+            "labels",
+            Tone.warning,
+            f"{found.bad_labels:,} labels are neither 0 nor 1. Make likes of ratings.",
         )
 
 
 def _about_skipped(skipped: Mapping[str, int]) -> Iterator[Finding]:
     for what, count in skipped.items():
         if what not in {"score", "label"}:  # said already, in more words
-            yield Finding(what, Tone.warning, f"{count:,} rows have a bad {what} and were left out of what follows.")
+            yield Finding(
+                what,
+                Tone.warning,
+                f"{count:,} rows have a bad {what} and were left out of what follows.",
+            )
 
 
 def _about_scores(found: Profile) -> Iterator[Finding]:
@@ -140,7 +163,9 @@ def _about_scores(found: Profile) -> Iterator[Finding]:
         )
     elif ranked < 0.5 + 2 * error:
         yield Finding(
-            "scores", Tone.warning, f"Scores hardly tell liked from not (AUC {ranked:.3f}): maps will be flat."
+            "scores",
+            Tone.warning,
+            f"Scores hardly tell liked from not (AUC {ranked:.3f}): maps will be flat.",
         )
     else:
         yield Finding("scores", Tone.fine, f"Higher scores are liked more (AUC {ranked:.3f}).")
@@ -160,7 +185,9 @@ def _suspect(values: Floats, most: int) -> str:
 def _about_lists(found: Profile, *, named_user: bool) -> Iterator[Finding]:
     if not named_user:
         yield Finding(
-            "users", Tone.note, "No user column: whether the table holds whole lists or only their top is not checked."
+            "users",
+            Tone.note,
+            "No user column: whether the table holds whole lists or only their top is not checked.",
         )
         return
     sizes = found.per_user.counts
@@ -179,12 +206,18 @@ def _about_lists(found: Profile, *, named_user: bool) -> Iterator[Finding]:
         )
     else:
         yield Finding(
-            "users", Tone.fine, f"{len(sizes):,} users, up to {longest:,} rows each: no sign of lists cut short."
+            "users",
+            Tone.fine,
+            f"{len(sizes):,} users, up to {longest:,} rows each: no sign of lists cut short.",
         )
     name, most = found.per_item.most_frequent()
     if items > 20 and most > 0.5 * found.rows:
         share = most / found.rows
-        yield Finding("items", Tone.warning, f"Item {name!r} holds {share:.0%} of all rows: padding? Drop it if so.")
+        yield Finding(
+            "items",
+            Tone.warning,
+            f"Item {name!r} holds {share:.0%} of all rows: padding? Drop it if so.",
+        )
 
 
 def _about_weights(summed: Aggregate, columns: Columns) -> Iterator[Finding]:
@@ -222,11 +255,17 @@ def _about_door(fitted: CalibrationMap | None, columns: Columns) -> Iterator[Fin
         return
     if columns.loss == "impressions":
         yield Finding(
-            "door", Tone.fine, "Impressions with the policy's propensities (door 1): the base rate is identified."
+            "door",
+            Tone.fine,
+            "Impressions with the policy's propensities (door 1): the base rate is identified.",
         )
         return
     doubt = None if fitted is None else fitted.record.sensitivity
-    rates = "" if doubt is None else f" Anything from {doubt.low_rate:.2%} to {doubt.high_rate:.2%} fits this log."
+    rates = (
+        ""
+        if doubt is None
+        else f" Anything from {doubt.low_rate:.2%} to {doubt.high_rate:.2%} fits this log."
+    )
     yield Finding(
         "door",
         Tone.warning,
@@ -249,10 +288,17 @@ def _bands(summary: Summary) -> list[tuple[float, float]]:
     share = (np.cumsum(summary.total) - summary.total / 2) / summary.total.sum()
     band = np.minimum((share * _BANDS).astype(np.intp), _BANDS - 1)
     total, positive, moment = (
-        add_up(band, mass, _BANDS) for mass in (summary.total, summary.positive, summary.total * summary.scores)
+        add_up(band, mass, _BANDS)
+        for mass in (summary.total, summary.positive, summary.total * summary.scores)
     )
     heard = total > 0
-    return list(zip((moment[heard] / total[heard]).tolist(), (positive[heard] / total[heard]).tolist(), strict=True))
+    return list(
+        zip(
+            (moment[heard] / total[heard]).tolist(),
+            (positive[heard] / total[heard]).tolist(),
+            strict=True,
+        )
+    )
 
 
 def _auc(summary: Summary) -> tuple[float, float]:
@@ -267,4 +313,6 @@ def _auc(summary: Summary) -> tuple[float, float]:
 def _population(summary: Summary, size: int = 2_000) -> Floats:
     """Scores as often as they occur."""
     share = np.cumsum(summary.total) / summary.total.sum()
-    return summary.scores[np.searchsorted(share, (np.arange(size) + 0.5) / size).clip(max=len(share) - 1)]
+    return summary.scores[
+        np.searchsorted(share, (np.arange(size) + 0.5) / size).clip(max=len(share) - 1)
+    ]

@@ -79,10 +79,14 @@ def ips(labels: Numbers, propensity: Numbers, *, weights: Numbers | None = None)
     Evidence(3 rows, positive=2, total=3, kind='ips')
     """
     positive = _labels(labels)
-    return _weighted(positive / _propensity(propensity, len(positive)), _ones(len(positive)), weights, "ips")
+    return _weighted(
+        positive / _propensity(propensity, len(positive)), _ones(len(positive)), weights, "ips"
+    )
 
 
-def positive_ips(labels: Numbers, propensity: Numbers, *, weights: Numbers | None = None) -> Evidence:
+def positive_ips(
+    labels: Numbers, propensity: Numbers, *, weights: Numbers | None = None
+) -> Evidence:
     """Reweight positives only and leave negatives at one: what the paper's released code does, not its equation.
 
     >>> positive_ips([1, 0, 0], [0.5, 0.5, 0.1])
@@ -93,7 +97,9 @@ def positive_ips(labels: Numbers, propensity: Numbers, *, weights: Numbers | Non
     return _weighted(positive, positive + 1 - binary, weights, "positive_ips")
 
 
-def impressions(labels: Numbers, propensity: Numbers | None = None, *, weights: Numbers | None = None) -> Evidence:
+def impressions(
+    labels: Numbers, propensity: Numbers | None = None, *, weights: Numbers | None = None
+) -> Evidence:
     """Logged impressions with their non-clicks: each row stands for 1/propensity like it, liked or not.
 
     `propensity` is the logging policy's chance of showing the pair, up to any factor; without it all were shown alike.
@@ -114,7 +120,9 @@ def undersampling_weights(labels: Numbers, kept: float) -> Floats:
     Evidence(3 rows, positive=2, total=21, kind='ips')
     """
     if not 0 < kept <= 1:
-        raise DataError(f"kept must lie in (0, 1], got {kept}. It is the share of negatives that was kept.")
+        raise DataError(
+            f"kept must lie in (0, 1], got {kept}. It is the share of negatives that was kept."
+        )
     return np.where(_labels(labels) == 1, 1.0, 1 / kept)
 
 
@@ -122,7 +130,9 @@ def as_evidence(labels: Labels, rows: int) -> Evidence:
     """Labels or evidence as evidence, one a row."""
     evidence = labels if isinstance(labels, Evidence) else naive(labels)
     if len(evidence) != rows:
-        raise DataError(f"labels must have one value a row, got {len(evidence)} values for {rows} rows.")
+        raise DataError(
+            f"labels must have one value a row, got {len(evidence)} values for {rows} rows."
+        )
     return evidence
 
 
@@ -144,7 +154,9 @@ def is_usable(propensity: Floats) -> npt.NDArray[np.bool_]:
 
 
 def _ones(rows: int) -> Floats:
-    return np.broadcast_to(np.float64(1), rows)  # no memory, and recognisable as "every row counts once"
+    return np.broadcast_to(
+        np.float64(1), rows
+    )  # no memory, and recognisable as "every row counts once"
 
 
 def _labels(labels: Numbers) -> Floats:
@@ -167,4 +179,6 @@ def _weighted(positive: Floats, total: Floats, weights: Numbers | None, kind: st
     array = column("weights", weights, len(positive))
     require(is_mass, "weights", "be finite and not negative", array, "Drop the row to ignore it.")
     # Ones are numpy's, and would not meet a GPU's tensor.
-    return Evidence.trusted(positive * array, array if on_gpu(array) and not on_gpu(total) else total * array, kind)
+    return Evidence.trusted(
+        positive * array, array if on_gpu(array) and not on_gpu(total) else total * array, kind
+    )

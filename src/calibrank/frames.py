@@ -74,11 +74,15 @@ def _columns(frame: Any, names: list[str]) -> dict[str, npt.NDArray[Any]]:
     have = frame.collect_schema().names()
     for name in names:
         if name not in have:
-            raise DataError(f"frame must have a column {name!r}, got {', '.join(have)}. Name it, e.g. score='x'.")
+            raise DataError(
+                f"frame must have a column {name!r}, got {', '.join(have)}. Name it, e.g. score='x'."
+            )
     chosen = frame.select(names)
     eager = chosen.collect() if isinstance(chosen, nw.LazyFrame) else chosen
     return {name: np.asarray(eager[name].to_numpy()) for name in names}
 
 
 def _not_a_frame(value: Any) -> DataError:
-    return DataError(f"frames must be dataframes or an iterator of them, got {type(value).__name__}.")
+    return DataError(
+        f"frames must be dataframes or an iterator of them, got {type(value).__name__}."
+    )

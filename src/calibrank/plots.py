@@ -23,11 +23,15 @@ INK = {"fit": "#0072B2", "other": "#D55E00", "truth": "#009E73", "guide": "#9999
 _CYCLE = ("#555555", INK["other"], INK["fit"], INK["truth"], "#CC79A7", "#E69F00")
 
 
-def draw_reliability(axes: "Axes", curve: ReliabilityCurve, colour: str = INK["fit"], label: str | None = None) -> None:
+def draw_reliability(
+    axes: "Axes", curve: ReliabilityCurve, colour: str = INK["fit"], label: str | None = None
+) -> None:
     """One reliability curve: the area of a point is the mass behind it."""
     area = 12 + 240 * curve.total / curve.total.sum()
     axes.plot(curve.predicted, curve.observed, color=colour, linewidth=1.2, alpha=0.8)
-    axes.scatter(curve.predicted, curve.observed, s=area, color=colour, alpha=0.75, linewidths=0, label=label)
+    axes.scatter(
+        curve.predicted, curve.observed, s=area, color=colour, alpha=0.75, linewidths=0, label=label
+    )
 
 
 def reliability_grid(panels: Mapping[str, Mapping[str, ReliabilityCurve]], title: str) -> Figure:
@@ -48,12 +52,16 @@ def reliability_grid(panels: Mapping[str, Mapping[str, ReliabilityCurve]], title
         axes.tick_params(labelbottom=True)
     for axes in grid[::columns]:
         axes.set_ylabel("share really liked", fontsize=9)
-    handles = [Line2D([], [], color=colour, marker="o", label=label) for label, colour in colours.items()]
+    handles = [
+        Line2D([], [], color=colour, marker="o", label=label) for label, colour in colours.items()
+    ]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(labels), frameon=False)
     return figure
 
 
-def fitted_functions(scores: Floats, curves: Mapping[str, Floats], truth: Floats | None, title: str) -> Figure:
+def fitted_functions(
+    scores: Floats, curves: Mapping[str, Floats], truth: Floats | None, title: str
+) -> Figure:
     """Fitted probabilities over the raw score, against the true curve where it is known."""
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")
     axes = figure.subplots()
@@ -105,7 +113,10 @@ def score_distributions(panels: Mapping[str, tuple[Floats, Floats]], title: str)
         np.atleast_1d(figure.subplots(1, len(panels))), panels.items(), strict=True
     ):
         edges = np.histogram_bin_edges(np.concatenate([disliked, liked]), 40)
-        for scores, colour, label in ((disliked, INK["other"], "not liked"), (liked, INK["fit"], "liked")):
+        for scores, colour, label in (
+            (disliked, INK["other"], "not liked"),
+            (liked, INK["fit"], "liked"),
+        ):
             axes.hist(scores, edges, density=True, color=colour, alpha=0.5, label=label)
         axes.set_title(name, fontsize=10)
         axes.set(xlabel="ranking score", yticks=[])
@@ -124,7 +135,13 @@ def top_lists(people: Mapping[str, tuple[Sequence[str], Floats, Floats]], title:
         places = np.arange(len(items))[::-1]
         axes.barh(places, probabilities, color=INK["fit"], alpha=0.75)
         for place, score, probability in zip(places, scores, probabilities, strict=True):
-            axes.text(probability + 0.02, place, f"{probability:.0%}  (s = {score:.2f})", va="center", fontsize=8)
+            axes.text(
+                probability + 0.02,
+                place,
+                f"{probability:.0%}  (s = {score:.2f})",
+                va="center",
+                fontsize=8,
+            )
         axes.set_yticks(places, items, fontsize=8)
         axes.set(xlim=(0, 1.25), xticks=[0, 0.5, 1], title=name, xlabel="probability of preference")
         axes.title.set_fontsize(9)
@@ -133,7 +150,9 @@ def top_lists(people: Mapping[str, tuple[Sequence[str], Floats, Floats]], title:
     return figure
 
 
-def grouped_bars(groups: Mapping[str, Mapping[str, tuple[float, float]]], title: str, ylabel: str) -> Figure:
+def grouped_bars(
+    groups: Mapping[str, Mapping[str, tuple[float, float]]], title: str, ylabel: str
+) -> Figure:
     """Bars with half-widths of intervals, a group a cluster: {group: {bar: (value, half)}}."""
     labels = list(dict.fromkeys(label for bars in groups.values() for label in bars))
     figure = Figure(figsize=(1.6 * len(groups) + 1.5, 3.3), layout="constrained")
@@ -141,7 +160,9 @@ def grouped_bars(groups: Mapping[str, Mapping[str, tuple[float, float]]], title:
     width = 0.84 / len(labels)
     colours = (*_CYCLE, "#56B4E9", "#000000")
     for number, label in enumerate(labels):
-        present = [(place, bars[label]) for place, bars in enumerate(groups.values()) if label in bars]
+        present = [
+            (place, bars[label]) for place, bars in enumerate(groups.values()) if label in bars
+        ]
         places = [place - 0.42 + width * (number + 0.5) for place, _ in present]
         axes.bar(
             places,
@@ -181,10 +202,18 @@ def lines_with_bands(
     return figure
 
 
-def _panel(axes: "Axes", name: str, curves: Mapping[str, ReliabilityCurve], colours: Mapping[str, str]) -> None:
+def _panel(
+    axes: "Axes", name: str, curves: Mapping[str, ReliabilityCurve], colours: Mapping[str, str]
+) -> None:
     axes.plot([0, 1], [0, 1], color=INK["guide"], linestyle="--", linewidth=1)
     for label, curve in curves.items():
         draw_reliability(axes, curve, colours[label], label)
     axes.set_title(name, fontsize=10)
-    axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal", xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
+    axes.set(
+        xlim=(-0.03, 1.03),
+        ylim=(-0.03, 1.03),
+        aspect="equal",
+        xticks=[0, 0.5, 1],
+        yticks=[0, 0.5, 1],
+    )
     axes.spines[["top", "right"]].set_visible(False)

@@ -45,7 +45,9 @@ class CalibratedRanker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
     classes_: Array
     map_: CalibrationMap
 
-    def __init__(self, calibrator: Calibrator | None = None, estimator: Any = None, cv: int = 5) -> None:
+    def __init__(
+        self, calibrator: Calibrator | None = None, estimator: Any = None, cv: int = 5
+    ) -> None:
         self.calibrator = calibrator
         self.estimator = estimator
         self.cv = cv
@@ -116,7 +118,11 @@ def _evidence(labels: Array, propensity: Any, weights: Any) -> Evidence:
     if weights is not None:
         weights = np.asarray(weights, dtype=np.float64)
         weights = np.full(len(labels), weights) if weights.ndim == 0 else weights
-    return naive(labels, weights=weights) if propensity is None else ips(labels, propensity, weights=weights)
+    return (
+        naive(labels, weights=weights)
+        if propensity is None
+        else ips(labels, propensity, weights=weights)
+    )
 
 
 def _score_method(estimator: Any) -> str:

@@ -8,7 +8,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._validation import Floats, Ids, IdsLike, Numbers, column, ids, is_binary, require, require_scores
+from calibrank._validation import (
+    Floats,
+    Ids,
+    IdsLike,
+    Numbers,
+    column,
+    ids,
+    is_binary,
+    require,
+    require_scores,
+)
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, ips, naive
 
@@ -49,7 +59,9 @@ class Interactions:
         object.__setattr__(self, "labels", labels)
         object.__setattr__(self, "n_users", _size("n_users", n_users, users))
         object.__setattr__(self, "n_items", _size("n_items", n_items, items))
-        object.__setattr__(self, "times", None if times is None else column("times", times, len(users)))
+        object.__setattr__(
+            self, "times", None if times is None else column("times", times, len(users))
+        )
 
     def __len__(self) -> int:
         return len(self.users)
@@ -57,7 +69,9 @@ class Interactions:
     def take(self, rows: npt.NDArray[Any]) -> "Interactions":
         """Some of the rows, by mask or number, of the same world."""
         times = None if self.times is None else self.times[rows]
-        return Interactions(self.users[rows], self.items[rows], self.labels[rows], self.n_users, self.n_items, times)
+        return Interactions(
+            self.users[rows], self.items[rows], self.labels[rows], self.n_users, self.n_items, times
+        )
 
     def positives(self) -> "Interactions":
         """Only what was liked."""
@@ -106,8 +120,14 @@ class ScoreTable:
         object.__setattr__(self, "items", ids("items", items, rows))
         object.__setattr__(self, "scores", scores)
         object.__setattr__(self, "labels", labels)
-        object.__setattr__(self, "propensity", None if propensity is None else column("propensity", propensity, rows))
-        object.__setattr__(self, "weights", None if weights is None else column("weights", weights, rows))
+        object.__setattr__(
+            self,
+            "propensity",
+            None if propensity is None else column("propensity", propensity, rows),
+        )
+        object.__setattr__(
+            self, "weights", None if weights is None else column("weights", weights, rows)
+        )
         object.__setattr__(self, "groups", None if groups is None else ids("groups", groups, rows))
 
     def __len__(self) -> int:

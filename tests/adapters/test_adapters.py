@@ -21,7 +21,16 @@ def world() -> World:
 
 
 def test_no_framework_is_loaded_for_nothing() -> None:
-    frameworks = ("implicit", "lenskit", "pyspark", "xgboost", "lightgbm", "torch", "pandas", "pyarrow")
+    frameworks = (
+        "implicit",
+        "lenskit",
+        "pyspark",
+        "xgboost",
+        "lightgbm",
+        "torch",
+        "pandas",
+        "pyarrow",
+    )
     code = f"import sys, calibrank.adapters; print([name for name in {frameworks!r} if name in sys.modules])"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "[]"
@@ -41,8 +50,12 @@ def trained_implicit(world: World, name: str) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # implicit's own advice about BLAS threads
         model = {
-            "bpr": lambda: BayesianPersonalizedRanking(factors=8, iterations=60, random_state=3, num_threads=1),
-            "als": lambda: AlternatingLeastSquares(factors=8, iterations=8, random_state=3, num_threads=1),
+            "bpr": lambda: BayesianPersonalizedRanking(
+                factors=8, iterations=60, random_state=3, num_threads=1
+            ),
+            "als": lambda: AlternatingLeastSquares(
+                factors=8, iterations=8, random_state=3, num_threads=1
+            ),
             "cosine": lambda: CosineRecommender(K=20, num_threads=1),
         }[name]()
         model.fit(world.matrix, show_progress=False)
@@ -81,7 +94,9 @@ def test_implicit_by_names_and_strangers(world: World) -> None:
     assert named.score(["u7"], ["i30"]) == plain.score([7], [30])
     assert np.isnan(named.score(["u7", "nobody"], ["nothing", "i30"])).all()
     with pytest.warns(DroppedRowsWarning, match="1 of 3 rows are left out"):
-        table = named.score_table(Interactions(["u7", "nobody", "u9"], ["i30", "i30", "i4"], [1, 0, 0]))
+        table = named.score_table(
+            Interactions(["u7", "nobody", "u9"], ["i30", "i30", "i4"], [1, 0, 0])
+        )
     assert table.users.tolist() == ["u7", "u9"]
     with pytest.warns(DroppedRowsWarning, match="1 of 2 users get no recommendation"):
         lists = named.recommend(AS_IS, ["nobody", "u7"], k=3)
@@ -101,8 +116,13 @@ def test_positives_alone_speak_for_every_pair_outside_training(world: World) -> 
     assert (logged == (table.labels == 1)).all()
     assert table.weights.sum() == pytest.approx(kept.n_users * kept.n_items - len(kept))
     fitted = Gaussian().fit(table.scores, table.evidence())
-    some = np.random.default_rng(1).random(len(held)) < 0.5  # the truth holds half of the pairs in no log
-    users, items = np.r_[world.truth.users, held.users[some]], np.r_[world.truth.items, held.items[some]]
+    some = (
+        np.random.default_rng(1).random(len(held)) < 0.5
+    )  # the truth holds half of the pairs in no log
+    users, items = (
+        np.r_[world.truth.users, held.users[some]],
+        np.r_[world.truth.items, held.items[some]],
+    )
     likes = np.r_[world.truth.labels, held.labels[some]]
     assert ECE()(fitted.predict(adapter.score(users, items)), likes) < 0.02
 
@@ -121,12 +141,18 @@ def test_positives_alone_by_names(world: World) -> None:
         Interactions(users[held.users], held.items), Interactions(users[train.users], train.items)
     )
     assert (named.scores == again.scores).all()
-    with pytest.raises(DataError, match="validation must hold positives and leave other pairs, got 0"):
-        adapter.score_table(Interactions(["u1"], [1], [0]), Interactions(users[train.users], train.items))
+    with pytest.raises(
+        DataError, match="validation must hold positives and leave other pairs, got 0"
+    ):
+        adapter.score_table(
+            Interactions(["u1"], [1], [0]), Interactions(users[train.users], train.items)
+        )
 
 
 def test_lenskit(world: World) -> None:
-    lenskit = pytest.importorskip("lenskit", reason="lenskit is not installed", exc_type=ImportError)
+    lenskit = pytest.importorskip(
+        "lenskit", reason="lenskit is not installed", exc_type=ImportError
+    )
     if not hasattr(lenskit, "score"):
         pytest.skip(f"lenskit {lenskit.__version__} is older than 2025")
     import pandas as pd
@@ -135,7 +161,11 @@ def test_lenskit(world: World) -> None:
     from lenskit.pipeline import topn_pipeline
 
     pipeline = topn_pipeline(ImplicitMFScorer(embedding_size=8, epochs=8))
-    pipeline.train(from_interactions_df(pd.DataFrame({"user_id": world.train.users, "item_id": world.train.items})))
+    pipeline.train(
+        from_interactions_df(
+            pd.DataFrame({"user_id": world.train.users, "item_id": world.train.items})
+        )
+    )
     check_to_the_end(LensKit(pipeline), world)
     strangers = LensKit(pipeline).score([3, 3, 9999], [5, 9999, 5])
     assert np.isnan(strangers).tolist() == [False, True, True]
@@ -151,7 +181,9 @@ def als(spark, world: World):
     import pyarrow as pa
     from pyspark.ml.recommendation import ALS
 
-    log = pa.table({"who": world.train.users, "what": world.train.items, "liked": np.ones(len(world.train))})
+    log = pa.table(
+        {"who": world.train.users, "what": world.train.items, "liked": np.ones(len(world.train))}
+    )
     settings = ALS(
         rank=6, maxIter=3, implicitPrefs=True, seed=3, userCol="who", itemCol="what", ratingCol="liked",
         coldStartStrategy="drop", numUserBlocks=1, numItemBlocks=1,
@@ -222,14 +254,18 @@ def trained_ranker(package: str, rows: np.ndarray, learn: Interactions) -> Any:
         )
     from xgboost import XGBRanker
 
-    return XGBRanker(n_estimators=40, max_depth=3, n_jobs=1, random_state=1).fit(rows, learn.labels, qid=learn.users)
+    return XGBRanker(n_estimators=40, max_depth=3, n_jobs=1, random_state=1).fit(
+        rows, learn.labels, qid=learn.users
+    )
 
 
 def test_a_logistic_booster_is_declared(world: World) -> None:
     xgboost = pytest.importorskip("xgboost")
     rows = features_of(world, world.truth)
     booster = xgboost.train(
-        {"objective": "binary:logistic", "max_depth": 3, "nthread": 1}, xgboost.DMatrix(rows, world.truth.labels), 20
+        {"objective": "binary:logistic", "max_depth": 3, "nthread": 1},
+        xgboost.DMatrix(rows, world.truth.labels),
+        20,
     )
     sure = Ranker(lambda some: booster.predict(xgboost.DMatrix(some)), Probability())
     margin = booster.predict(xgboost.DMatrix(rows), output_margin=True)

@@ -7,8 +7,24 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from calibrank import ClippedScoresWarning, DataError, DroppedRowsWarning, Gaussian, Interactions, Isotonic
-from calibrank.adapters import Cornac, CrossEncoder, Margin, Probability, Ranker, RecBole, from_lists, from_nested
+from calibrank import (
+    ClippedScoresWarning,
+    DataError,
+    DroppedRowsWarning,
+    Gaussian,
+    Interactions,
+    Isotonic,
+)
+from calibrank.adapters import (
+    Cornac,
+    CrossEncoder,
+    Margin,
+    Probability,
+    Ranker,
+    RecBole,
+    from_lists,
+    from_nested,
+)
 from tests.adapted import AS_IS, LOWEST, World, check_to_the_end, make_adapted_world
 
 
@@ -20,13 +36,21 @@ def world() -> World:
 def test_nested_recommendations_in_pandas_and_broken_ones() -> None:
     pd = pytest.importorskip("pandas")
     pa = pytest.importorskip("pyarrow")
-    lists = [[{"item": 4, "rating": 2.0}, {"item": 2, "rating": 0.5}], None, [{"item": 3, "rating": float("nan")}]]
-    frame = pd.DataFrame(pa.table({"user": ["ann", "bob", "eve"], "recommendations": lists}).to_pandas())
+    lists = [
+        [{"item": 4, "rating": 2.0}, {"item": 2, "rating": 0.5}],
+        None,
+        [{"item": 3, "rating": float("nan")}],
+    ]
+    frame = pd.DataFrame(
+        pa.table({"user": ["ann", "bob", "eve"], "recommendations": lists}).to_pandas()
+    )
     told = from_nested(AS_IS, zip(frame["user"], frame["recommendations"], strict=True))
     assert told.users.tolist() == ["ann", "ann"]
     assert told.items.tolist() == [4, 2]
     assert told.left_out == 1
-    with pytest.raises(DataError, match=r"entries must be an item and a score, got \(4, 2.0, 'x'\)"):
+    with pytest.raises(
+        DataError, match=r"entries must be an item and a score, got \(4, 2.0, 'x'\)"
+    ):
         from_nested(AS_IS, [("ann", [(4, 2.0, "x")])])
 
 
@@ -60,7 +84,9 @@ def test_cross_encoders_say_what_they_give() -> None:
 
 
 def test_declared_probabilities_must_be_some() -> None:
-    with pytest.raises(DataError, match=r"probabilities must lie strictly between 0 and 1, got 1.0 at row 1"):
+    with pytest.raises(
+        DataError, match=r"probabilities must lie strictly between 0 and 1, got 1.0 at row 1"
+    ):
         Probability().scores([0.5, 1.0])
     with pytest.raises(DataError, match=r"got 3.5 at row 0"):
         Probability().scores([3.5])
@@ -73,14 +99,23 @@ def test_clipped_ratings_are_said() -> None:
     raw = 4 + rng.standard_normal(20_000)
     labels = (rng.random(20_000) < expit(3 * (raw - 4.5))).astype(float)
     queries = np.arange(20_000)
-    clipping = Ranker(SimpleNamespace(predict=lambda rows: np.clip(rows[:, 0], 1, 5)))  # as CatBoost's: `predict` alone
-    with pytest.warns(ClippedScoresWarning, match=r"of 20,000 rows have the highest score, 5: if the model clips"):
+    clipping = Ranker(
+        SimpleNamespace(predict=lambda rows: np.clip(rows[:, 0], 1, 5))
+    )  # as CatBoost's: `predict` alone
+    with pytest.warns(
+        ClippedScoresWarning, match=r"of 20,000 rows have the highest score, 5: if the model clips"
+    ):
         table = clipping.score_table(raw[:, None], labels, queries)
     pile = labels[raw > 5].mean()
-    level = {fitter.name: fitter.fit(table.scores, labels).predict([5.0])[0] for fitter in (Gaussian(), Isotonic())}
+    level = {
+        fitter.name: fitter.fit(table.scores, labels).predict([5.0])[0]
+        for fitter in (Gaussian(), Isotonic())
+    }
     assert abs(level["Isotonic"] - pile) < 1e-3
     assert abs(level["Gaussian"] - pile) > 0.01, "the warning's advice has lost its reason"
-    assert len(Ranker(lambda rows: rows[:, 0]).score_table(raw[:, None], labels, queries)) == 20_000, "and no warning"
+    assert (
+        len(Ranker(lambda rows: rows[:, 0]).score_table(raw[:, None], labels, queries)) == 20_000
+    ), "and no warning"
 
 
 def test_recbole_matrix(world: World) -> None:
@@ -93,7 +128,9 @@ def test_recbole_matrix(world: World) -> None:
     matrix[world.train.users, world.train.items + 1] = -np.inf
     tokens = np.r_[-1, np.arange(n_items)]
     check_to_the_end(RecBole(np.arange(n_users), matrix, tokens), world)
-    leaky = np.where(np.isneginf(matrix[:, :1]), 99.0, matrix)  # a padding column that someone forgot to mask
+    leaky = np.where(
+        np.isneginf(matrix[:, :1]), 99.0, matrix
+    )  # a padding column that someone forgot to mask
     assert -1 not in RecBole(np.arange(n_users), leaky, tokens).recommend(AS_IS, [3], k=5).items
     with pytest.warns(DroppedRowsWarning, match="1 of 2 rows"):
         RecBole([0], matrix[:1]).score_table(
@@ -131,7 +168,11 @@ def test_cornac_by_its_interface(world: World) -> None:
         ([[5, 3, 0]], [[1.0, 0.5, -1.7976931348623157e308]], [5, 3]),  # float64's lowest
         ([[5, 3, 0]], [[1.0, -np.inf, -np.inf]], [5]),  # masked
         ([[5, 3, -1]], [[1.0, 0.5, 0.0]], [5, 3]),  # an id that is none
-        ([[5, 0, 3, 0, 0]], [[1.0, 0.5, -0.2, 0.0, 0.0]], [5, 0, 3]),  # id 0 once as an item, then as padding
+        (
+            [[5, 0, 3, 0, 0]],
+            [[1.0, 0.5, -0.2, 0.0, 0.0]],
+            [5, 0, 3],
+        ),  # id 0 once as an item, then as padding
         ([[5, 0, 3]], [[1.0, 0.0, -0.2]], [5, 0, 3]),  # id 0 and score 0 are fine in themselves
         ([[5, 3, 0]], [[np.nan, np.nan, np.nan]], []),
     ],
@@ -146,5 +187,7 @@ def test_lists_are_cut_where_they_stop_being_worth_it() -> None:
     lists = from_lists(AS_IS, [1, 2], [[5, 3], [4, 6]], [[2.0, -1.0], [1.0, 0.5]])
     assert lists.above(0.5).items.tolist() == [5, 4, 6]
     assert list(lists.columns()) == ["user", "item", "score", "probability", "rank"]
-    with pytest.raises(DataError, match=r"scores must have a row for each of 3 users, got shape \(2, 2\)"):
+    with pytest.raises(
+        DataError, match=r"scores must have a row for each of 3 users, got shape \(2, 2\)"
+    ):
         from_lists(AS_IS, [1, 2, 3], np.ones((3, 2), dtype=int), np.ones((2, 2)))

@@ -62,7 +62,9 @@ def test_no_labels_leave_the_biased_fit(world, method):
     found = curve(fitted, nothing, np.sort(world.scores))
     expected = fitted.predict(found.scores)
     assert found.probabilities.mean() == pytest.approx(expected.mean(), rel=1e-6)
-    assert np.abs(found.probabilities - expected).mean() < 0.3 * expected.mean()  # slopes tried are not all one
+    assert (
+        np.abs(found.probabilities - expected).mean() < 0.3 * expected.mean()
+    )  # slopes tried are not all one
     assert max(found.intercept, found.slope, found.curvature) < 1e-6
 
 
@@ -74,7 +76,9 @@ def test_many_priors_at_once_are_solved_as_one_by_one(seed, k, rate):
     liked, total = (rng.random(k) < rate) * 1.5, np.full(k, 1.5)
     centres, widths = rng.standard_normal((5, 4)) * 3, rng.uniform(0.05, 3, (5, 4))
     solutions, curvatures = _Priors(design, total, liked, centres, widths).solve()
-    for solution, curvature, centre, width in zip(solutions, curvatures, centres, widths, strict=True):
+    for solution, curvature, centre, width in zip(
+        solutions, curvatures, centres, widths, strict=True
+    ):
 
         def loss(x, centre=centre, width=width):
             z = x @ design
@@ -110,7 +114,9 @@ def test_few_labels_without_a_like_do_not_mean_never(world, biased):
     rates, shown = [], np.random.default_rng(7)
     for seed in range(60):
         scores, labels = random_labels(world, 30, 5_000 + seed)
-        anchored = cr.anchor(biased, scores, labels, population=world.scores[shown.permutation(2_000)])
+        anchored = cr.anchor(
+            biased, scores, labels, population=world.scores[shown.permutation(2_000)]
+        )
         rates.append(anchored.predict(world.scores).mean())
     assert np.mean(rates) == pytest.approx(world.base_rate, rel=0.2)
     assert min(rates) > world.base_rate / 8
@@ -126,7 +132,9 @@ def test_a_population_of_almost_one_score(biased):
 def test_a_fit_wrong_by_a_factor_of_ten_is_put_right(world, factor):
     right = cr.Gaussian().fit(world.scores, cr.ips(world.labels, world.propensity))
     wrong = replace(right, intercept=right.intercept + np.log(factor))
-    errors = [error(cr.anchor(wrong, *random_labels(world, 300, seed)), world) for seed in range(10)]
+    errors = [
+        error(cr.anchor(wrong, *random_labels(world, 300, seed)), world) for seed in range(10)
+    ]
     limit = 0.8 * np.sqrt(world.base_rate * (1 - world.base_rate) / 300)
     assert np.mean(errors) < 1.6 * limit
     assert error(wrong, world) > 4 * limit
@@ -143,7 +151,11 @@ def test_it_beats_labels_alone_and_slope_and_intercept(world, biased):
             losses["anchor"].append(cr.LogLoss()(anchored.predict(test.scores), test.preferences))
             try:
                 alone = cr.Platt().fit(scores, labels).predict(test.scores)
-                slope = cr.Platt().fit(biased.log_odds(scores), labels).predict(biased.log_odds(test.scores))
+                slope = (
+                    cr.Platt()
+                    .fit(biased.log_odds(scores), labels)
+                    .predict(biased.log_odds(test.scores))
+                )
             except cr.FitError:
                 alone = slope = np.full(len(test), (labels.sum() + 0.5) / (k + 1))
             losses["alone"].append(cr.LogLoss()(alone, test.preferences))
@@ -173,7 +185,10 @@ def test_the_policy_of_exploration_is_undone(world, biased):
 
 
 @given(
-    seed=st.integers(0, 10_000), k=st.integers(2, 60), rate=st.floats(0.01, 0.99), method=st.sampled_from(PARAMETRIC)
+    seed=st.integers(0, 10_000),
+    k=st.integers(2, 60),
+    rate=st.floats(0.01, 0.99),
+    method=st.sampled_from(PARAMETRIC),
 )
 def test_an_anchored_map_always_rises(seed, k, rate, method):
     rng = np.random.default_rng(seed)
@@ -224,7 +239,9 @@ def test_doors_are_saved_and_shown(world, biased, tmp_path):
 
 
 def test_the_command_line_takes_both_doors(world, tmp_path):
-    log = pa.table({"score": world.scores, "label": world.labels.astype("int8"), "w": world.propensity})
+    log = pa.table(
+        {"score": world.scores, "label": world.labels.astype("int8"), "w": world.propensity}
+    )
     scores, labels = random_labels(world, 500, 4)
     pq.write_table(log, tmp_path / "log.parquet")
     pq.write_table(pa.table({"score": scores, "label": labels}), tmp_path / "random.parquet")
@@ -248,7 +265,9 @@ def test_the_command_line_takes_both_doors(world, tmp_path):
     assert "Anchored on 500 randomly shown pairs" in said
     assert error(cr.load(tmp_path / "map.json"), world) < 0.03
     assert "Moved to a base rate" in " ".join(fit("--base-rate", "0.2").stdout.split())
-    assert cr.load(tmp_path / "map.json").predict(world.scores).mean() == pytest.approx(0.2, rel=1e-3)
+    assert cr.load(tmp_path / "map.json").predict(world.scores).mean() == pytest.approx(
+        0.2, rel=1e-3
+    )
     refused = fit("--base-rate", "0.2", "--anchor", "x.parquet", check=False)
     assert refused.returncode == 2
     assert "must not both be given" in refused.stderr

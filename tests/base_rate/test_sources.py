@@ -4,15 +4,17 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank.calibrators import EVERY
 from calibrank.data.score_world import GammaScores, GaussianScores, make_world
 from calibrank.propensity import Popularity
+from calibrank.registry import CALIBRATORS
 
 _SHARES = np.linspace(0.01, 0.99, 40)
 
 
 def _exposure(world):
-    return Popularity(power=1, clip=1e-4).fit(world.interactions()).predict(world.users, world.items)
+    return (
+        Popularity(power=1, clip=1e-4).fit(world.interactions()).predict(world.users, world.items)
+    )
 
 
 def _covers(interval, truth):
@@ -44,11 +46,14 @@ def _at_both_rates(world):
 
 def _by_impressions(world):
     shown = world.exposures == 1
-    return cr.Gaussian().fit(world.scores[shown], cr.impressions(world.preferences[shown], world.propensity[shown]))
+    return cr.Gaussian().fit(
+        world.scores[shown], cr.impressions(world.preferences[shown], world.propensity[shown])
+    )
 
 
 @pytest.mark.parametrize(
-    ("door", "pairs"), [(_biased, 8_000), (_at_its_rate, 8_000), (_at_both_rates, 40_000), (_by_impressions, 8_000)]
+    ("door", "pairs"),
+    [(_biased, 8_000), (_at_its_rate, 8_000), (_at_both_rates, 40_000), (_by_impressions, 8_000)],
 )
 def test_intervals_cover_as_they_claim(door, pairs):
     assert 0.9 < _covered(door, pairs=pairs) < 0.99
@@ -57,19 +62,28 @@ def test_intervals_cover_as_they_claim(door, pairs):
 def test_a_known_rate_makes_intervals_narrower_where_it_speaks():
     world = make_world(8_000, seed=1)
     middle = np.quantile(world.scores, [0.5, 0.9])
-    widths = [np.diff(door(world).interval(middle), axis=0)[0] for door in (_biased, _at_its_rate, _at_both_rates)]
+    widths = [
+        np.diff(door(world).interval(middle), axis=0)[0]
+        for door in (_biased, _at_its_rate, _at_both_rates)
+    ]
     assert (widths[1] < widths[0]).all()
     assert (widths[2] < widths[0]).all()
 
 
-@pytest.mark.parametrize(("scores", "method"), [(GaussianScores(), cr.Gaussian()), (GammaScores(), cr.Gamma())])
+@pytest.mark.parametrize(
+    ("scores", "method"), [(GaussianScores(), cr.Gaussian()), (GammaScores(), cr.Gamma())]
+)
 def test_the_band_covers_the_truth(scores, method):
     for seed in range(5):
         world = make_world(30_000, scores, seed)
         fitted = cr.fit_with_sensitivity(method, world.scores, world.labels, _exposure(world))
         where = np.quantile(world.scores, _SHARES)
         assert _covers(fitted.band(where), world.probability(where)) == 1
-        assert fitted.record.sensitivity.low_rate < world.base_rate < fitted.record.sensitivity.high_rate
+        assert (
+            fitted.record.sensitivity.low_rate
+            < world.base_rate
+            < fitted.record.sensitivity.high_rate
+        )
 
 
 def test_the_band_covers_a_world_seen_a_tenth_as_often():
@@ -83,8 +97,10 @@ def test_the_band_covers_a_world_seen_a_tenth_as_often():
     assert _covers(fitted.band(where), world.probability(where)) > 0.95
 
 
-@pytest.mark.filterwarnings("ignore::calibrank.FlatMapWarning")  # Temperature's even odds do not suit this world
-@pytest.mark.parametrize("method", EVERY, ids=lambda method: method.name)
+@pytest.mark.filterwarnings(
+    "ignore::calibrank.FlatMapWarning"
+)  # Temperature's even odds do not suit this world
+@pytest.mark.parametrize("method", CALIBRATORS.values(), ids=lambda method: method.name)
 def test_every_map_carries_its_band_through_a_file(method, tmp_path):
     world = make_world(3_000, seed=4)
     scores = 1 / (1 + np.exp(-world.scores))
@@ -107,7 +123,13 @@ def test_known_propensities_leave_only_negatives_and_clip_open():
         cr.Gaussian(), world.scores, world.labels, world.propensity, setting, scale_known=True
     )
     names = [choice.name for choice in fitted.record.sensitivity.choices]
-    assert names == ["as chosen", "clip 0.05", "clip 0.1", "half the negatives", "twice the negatives"]
+    assert names == [
+        "as chosen",
+        "clip 0.05",
+        "clip 0.1",
+        "half the negatives",
+        "twice the negatives",
+    ]
     assert fitted.record.sensitivity.high_rate < 0.25
 
 
@@ -131,7 +153,11 @@ def test_sampled_negatives_weigh_as_many_as_they_stand_for():
     labels, propensity = world.labels[kept], world.propensity[kept]
     weights = cr.undersampling_weights(labels, kept=0.1)
     whole = _biased(world).log_odds(where)
-    sampled = cr.Gaussian().fit(world.scores[kept], cr.ips(labels, propensity, weights=weights)).log_odds(where)
+    sampled = (
+        cr.Gaussian()
+        .fit(world.scores[kept], cr.ips(labels, propensity, weights=weights))
+        .log_odds(where)
+    )
     assert np.abs(sampled - whole).max() < 0.15
     plain = cr.Gaussian().fit(world.scores[kept], cr.naive(labels))
     naive = cr.Gaussian().fit(world.scores, cr.naive(world.labels)).log_odds(where)
@@ -153,7 +179,11 @@ def test_sampling_corrections_say_what_they_need():
 def test_impressions_need_propensities_only_up_to_a_factor():
     world = make_world(20_000, seed=9)
     shown = world.exposures == 1
-    scores, labels, propensity = world.scores[shown], world.preferences[shown], world.propensity[shown]
+    scores, labels, propensity = (
+        world.scores[shown],
+        world.preferences[shown],
+        world.propensity[shown],
+    )
     one = cr.Gaussian().fit(scores, cr.impressions(labels, propensity))
     other = cr.Gaussian().fit(scores, cr.impressions(labels, propensity / 10))
     assert one.predict(scores) == pytest.approx(other.predict(scores), rel=1e-6)
@@ -190,7 +220,10 @@ def test_exposure_of_items_nobody_liked_may_be_zero():
     counts = np.bincount(world.items, world.labels, world.items.max() + 1)
     exposure = (counts / counts.max())[world.items]
     assert (exposure == 0).any()
-    assert cr.fit_with_sensitivity(cr.Platt(), world.scores, world.labels, exposure).record.sensitivity is not None
+    assert (
+        cr.fit_with_sensitivity(cr.Platt(), world.scores, world.labels, exposure).record.sensitivity
+        is not None
+    )
     with pytest.raises(cr.DataError, match="exposure must be above 0 where a pair is liked"):
         cr.fit_with_sensitivity(
             cr.Platt(), [0.0, 1, 2], [0, 1, 1], [0.5, 0.0, 1.0], cr.PropensityModel(power=1, clip=0)
@@ -201,7 +234,8 @@ def test_sampling_is_undone_before_a_door_not_after():
     world = make_world(3_000, seed=3)
     moved = cr.to_base_rate(cr.Platt().fit(world.scores, world.preferences), 0.1, world.scores)
     with pytest.raises(
-        cr.DataError, match="must come straight from a fit, got one whose base rate comes from known rate"
+        cr.DataError,
+        match="must come straight from a fit, got one whose base rate comes from known rate",
     ):
         cr.undo_undersampling(moved, 0.5)
     with pytest.raises(cr.DataError, match="population must hold scores that differ"):

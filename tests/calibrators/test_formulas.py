@@ -43,7 +43,9 @@ def test_end_slopes_are_derivatives(member: Parametric) -> None:
 
 
 def test_log_odds_go_on_with_the_slope_of_each_end(fitted: LogisticMap) -> None:
-    below, low, high, above = fitted.log_odds(np.array([fitted.low - 1, fitted.low, fitted.high, fitted.high + 1]))
+    below, low, high, above = fitted.log_odds(
+        np.array([fitted.low - 1, fitted.low, fitted.high, fitted.high + 1])
+    )
     np.testing.assert_allclose([low - below, above - high], fitted.end_slopes)
 
 
@@ -68,7 +70,9 @@ def test_capacity_is_kept_and_used_to_the_last_bin() -> None:
     first, last = Grid.spanning(1.0, 2.0).keys(np.array([1.0, 2.0]))
     assert last - first < CAPACITY
     scores = np.arange(float(CAPACITY))
-    assert (cr.Summary.of(scores[::2], scores[::2] % 2) + cr.Summary.of(scores[1::2], scores[1::2] % 2)).exact
+    assert (
+        cr.Summary.of(scores[::2], scores[::2] % 2) + cr.Summary.of(scores[1::2], scores[1::2] % 2)
+    ).exact
     assert cr.Summary.of(np.tile(scores, 2), np.tile(scores, 2) % 2).exact
 
 
@@ -82,7 +86,9 @@ def test_squared_residuals_are_the_rows(weights: list[float] | None) -> None:
 
 
 def test_a_score_on_an_edge_belongs_to_the_bin_above() -> None:
-    assert cr.Histogram(bins=2).fit([0.0, 1, 1, 2], [0, 1, 0, 1]).predict([1.0]) == pytest.approx(2 / 3)
+    assert cr.Histogram(bins=2).fit([0.0, 1, 1, 2], [0, 1, 0, 1]).predict([1.0]) == pytest.approx(
+        2 / 3
+    )
     assert cr.Isotonic().fit([0.0, 1, 3, 4], [0, 0, 1, 1]).edges == (2.0,)
 
 
@@ -103,7 +109,9 @@ def test_equal_mass_does_not_part_ties() -> None:
 
 def test_effective_rows_are_rows_where_nothing_is_weighted_and_fewer_where_something_is() -> None:
     labels = (np.arange(100) < 30).astype(float)
-    assert cr.BBQ(bins=(1,)).fit(np.arange(100.0), np.arange(100) % 2).effective[0] == pytest.approx(100, rel=0.05)
+    assert cr.BBQ(bins=(1,)).fit(np.arange(100.0), np.arange(100) % 2).effective[
+        0
+    ] == pytest.approx(100, rel=0.05)
     weighted = cr.Histogram(bins=1).fit(np.arange(100.0), cr.ips(labels, np.full(100, 0.5)))
     assert weighted.effective[0] == pytest.approx(0.24 / (84 / 100**2))
 
@@ -125,9 +133,13 @@ def test_a_flat_map_rises_by_a_millionth(member: Parametric) -> None:
 def test_the_certificate_is_relative_to_the_rate() -> None:
     scores = np.linspace(-1, 1, 50)
     design = np.vstack([np.ones(50), scores])
-    problem = Problem(design, np.ones(50), design @ expit(scores - 1), np.array([-np.inf, 0.0]), 1e-6)
+    problem = Problem(
+        design, np.ones(50), design @ expit(scores - 1), np.array([-np.inf, 0.0]), 1e-6
+    )
     solution = _newton(problem, np.zeros(2), 200)
-    assert np.abs(problem.gradient(solution.point)).max() / problem.rate == pytest.approx(solution.residual)
+    assert np.abs(problem.gradient(solution.point)).max() / problem.rate == pytest.approx(
+        solution.residual
+    )
 
 
 def test_metrics_at_their_boundaries() -> None:
@@ -150,10 +162,14 @@ def test_bootstrap_reflects_the_quantiles_and_stops_at_zero() -> None:
     p, users = rng.random(60) ** 2, np.arange(60) // 3
     labels = (rng.random(60) < p).astype(float)
     draws = resample._draws(20, 100, np.random.default_rng(0))
-    low, high = np.quantile(list(resample._replicates(cr.Brier(), p, cr.naive(labels), users, draws)), [0.05, 0.95])
+    low, high = np.quantile(
+        list(resample._replicates(cr.Brier(), p, cr.naive(labels), users, draws)), [0.05, 0.95]
+    )
     value = cr.Brier()(p, labels)
     expected = (value, 2 * value - high, 2 * value - low)
-    assert cr.bootstrap(cr.Brier(), p, labels, users, resamples=100, level=0.9) == pytest.approx(expected)
+    assert cr.bootstrap(cr.Brier(), p, labels, users, resamples=100, level=0.9) == pytest.approx(
+        expected
+    )
     even = (np.arange(60) % 10 < 3).astype(float)
     assert cr.bootstrap(cr.ECE(), np.full(60, 0.3), even, np.arange(60), resamples=50).low == 0
 
@@ -164,18 +180,26 @@ def test_resampling_lists_is_weighing_users(metric: Metric) -> None:
     p, users = rng.random(60), np.arange(60) // 6
     evidence, counts = cr.naive(rng.integers(0, 2, 60).astype(float)), rng.integers(1, 4, 10)
     fast = list(resample._user_mean(metric, p, evidence, users, iter([counts])))
-    assert fast == pytest.approx(list(resample._reweighted(metric, p, evidence, users, iter([counts]))))
+    assert fast == pytest.approx(
+        list(resample._reweighted(metric, p, evidence, users, iter([counts])))
+    )
 
 
 def test_propensities_of_unusual_logs() -> None:
-    assert Random(clip=0.2).fit(cr.Interactions([1], ["a"])).predict([1], ["new"]) == pytest.approx(0.6)
+    assert Random(clip=0.2).fit(cr.Interactions([1], ["a"])).predict([1], ["new"]) == pytest.approx(
+        0.6
+    )
     log = cr.Interactions([1, 2], [1, 1], [1, 0], n_users=4, n_items=5)
     assert NaiveBayes([1, 0, 0, 0, 0]).fit(log).predict([1], [1]) == pytest.approx(0.25)
     log = cr.Interactions([0, 1, 2], [0, 1, 2], n_users=3, n_items=4)
-    assert Logistic(np.zeros((3, 1)), np.zeros((4, 1)), ridge=10.0).fit(log).predict([0], [0]) == pytest.approx(0.25)
+    assert Logistic(np.zeros((3, 1)), np.zeros((4, 1)), ridge=10.0).fit(log).predict(
+        [0], [0]
+    ) == pytest.approx(0.25)
     features, asked = np.random.default_rng(0).normal(size=(5, 1)), np.arange(5)
     once, twice = cr.Interactions([0, 1, 3], [0, 2, 4]), cr.Interactions([0, 0, 1, 3], [0, 0, 2, 4])
-    first, second = (Logistic(features, features).fit(log).predict(asked, asked) for log in (once, twice))
+    first, second = (
+        Logistic(features, features).fit(log).predict(asked, asked) for log in (once, twice)
+    )
     np.testing.assert_allclose(first, second)
 
 
@@ -184,7 +208,9 @@ def test_logistic_propensity_is_sklearns() -> None:
     people, things = rng.normal(size=(8, 2)), rng.normal(size=(6, 1))
     seen = rng.random((8, 6)) < 0.3
     grid = np.hstack([np.repeat(people, 6, axis=0), np.tile(things, (8, 1))])
-    theirs = LogisticRegression(C=1 / 5, tol=1e-10).fit(grid, seen.ravel()).predict_proba(grid)[:, 1]
+    theirs = (
+        LogisticRegression(C=1 / 5, tol=1e-10).fit(grid, seen.ravel()).predict_proba(grid)[:, 1]
+    )
     log = cr.Interactions(*np.nonzero(seen))
     ours = Logistic(people, things, ridge=5.0).fit(log).predict(*np.divmod(np.arange(48), 6))
     np.testing.assert_allclose(ours, theirs, rtol=1e-5)
@@ -206,12 +232,20 @@ def test_a_nearly_separable_table_of_any_size_is_solved(member: Parametric, rows
 
 
 def test_rows_of_no_weight_take_no_place_in_a_top_list() -> None:
-    evidence, p, users = cr.Evidence([0.0, 1, 1, 0], [0.0, 1, 1, 1]), [0.9, 0.2, 0.8, 0.1], [1, 1, 2, 2]
+    evidence, p, users = (
+        cr.Evidence([0.0, 1, 1, 0], [0.0, 1, 1, 1]),
+        [0.9, 0.2, 0.8, 0.1],
+        [1, 1, 2, 2],
+    )
     metric = cr.TopN(cr.Brier(), 1)
     assert metric(p, evidence, users) == pytest.approx((0.64 + 0.04) / 2)
-    assert cr.bootstrap(metric, p, evidence, users, resamples=10).value == pytest.approx((0.64 + 0.04) / 2)
+    assert cr.bootstrap(metric, p, evidence, users, resamples=10).value == pytest.approx(
+        (0.64 + 0.04) / 2
+    )
 
 
 def test_an_interval_stays_within_what_is_possible() -> None:
-    estimate = cr.bootstrap(cr.NDCG(1), [0.9, 0.1] * 3 + [0.1, 0.9], [1, 0] * 4, users=[1, 1, 2, 2, 3, 3, 4, 4])
+    estimate = cr.bootstrap(
+        cr.NDCG(1), [0.9, 0.1] * 3 + [0.1, 0.9], [1, 0] * 4, users=[1, 1, 2, 2, 3, 3, 4, 4]
+    )
     assert (estimate.value, estimate.high) == (0.75, 1.0)

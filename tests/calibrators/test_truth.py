@@ -59,7 +59,10 @@ def test_each_family_recovers_its_own_world(member: Calibrator, shape: Scores) -
 
 def test_gammas_margin_hardly_matters() -> None:
     world = make_world(200_000, GammaScores(), seed=1)
-    fits = [cr.Gamma(margin).fit(world.scores, world.preferences).record.loss for margin in (0.0001, 0.01, 0.03)]
+    fits = [
+        cr.Gamma(margin).fit(world.scores, world.preferences).record.loss
+        for margin in (0.0001, 0.01, 0.03)
+    ]
     assert max(fits) - min(fits) < 2e-4
 
 
@@ -100,7 +103,9 @@ def test_log_loss_of_evidence_is_the_uerm_risk() -> None:
     assert cr.LogLoss()(expit(z), cr.ips(world.labels, world.propensity)) == pytest.approx(risk)
 
 
-@pytest.mark.parametrize("member", [cr.Platt(), cr.Gaussian(), cr.Gamma(), cr.GammaGaussian()], ids=repr)
+@pytest.mark.parametrize(
+    "member", [cr.Platt(), cr.Gaussian(), cr.Gamma(), cr.GammaGaussian()], ids=repr
+)
 def test_intervals_cover_the_truth_under_inverse_propensities(member: Calibrator) -> None:
     shape = GaussianScores(liked=(1.5, 1.0)) if isinstance(member, cr.Platt) else GaussianScores()
     world = make_world(10_000, shape, seed=11)
@@ -142,10 +147,16 @@ def test_clustered_intervals_cover_where_row_intervals_do_not() -> None:
         users = np.repeat(np.arange(60), 40)
         labels = (rng.random(2_400) < expit(moods[users] - 1)).astype(float)
         p = np.full(2_400, 0.3)
-        estimate = cr.bootstrap(cr.CalibrationInTheLarge(), p, labels, users, resamples=100, rng=rng)
-        nobody = cr.bootstrap(cr.CalibrationInTheLarge(), p, labels, np.arange(2_400), resamples=100, rng=rng)
+        estimate = cr.bootstrap(
+            cr.CalibrationInTheLarge(), p, labels, users, resamples=100, rng=rng
+        )
+        nobody = cr.bootstrap(
+            cr.CalibrationInTheLarge(), p, labels, np.arange(2_400), resamples=100, rng=rng
+        )
         expected = 0.3 / np.mean(expit(np.random.default_rng(1).normal(0, 0.8, 100_000) - 1))
-        covered.append((estimate.low <= expected <= estimate.high, nobody.low <= expected <= nobody.high))
+        covered.append(
+            (estimate.low <= expected <= estimate.high, nobody.low <= expected <= nobody.high)
+        )
     users_cover, rows_cover = np.mean(covered, axis=0)
     assert users_cover > 0.88
     assert rows_cover < 0.75

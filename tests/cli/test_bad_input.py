@@ -17,7 +17,11 @@ SCORES, LABELS = [0.1, 0.4, 0.2, 0.9], [0, 1, 0, 1]
 NAN = float("nan")
 
 BAD_TABLES = [
-    ([0.1, NAN, 0.2, 0.9], LABELS, r"scores must be finite and within \+-1e30, got nan at row 1\. Drop padded"),
+    (
+        [0.1, NAN, 0.2, 0.9],
+        LABELS,
+        r"scores must be finite and within \+-1e30, got nan at row 1\. Drop padded",
+    ),
     ([0.1, 0.4, np.inf, 0.9], LABELS, "got inf at row 2"),
     ([0.1, 0.4, np.nextafter(1e30, 2e30), 0.9], LABELS, r"got 1\.0+2e\+30 at row 2"),
     (np.array([0.1, 0.4, 1.1e30, 0.9], dtype=np.float32), LABELS, r"got 1\.1\d*e\+30 at row 2"),
@@ -73,7 +77,9 @@ def test_bad_propensities(propensity: list[float], message: str) -> None:
 
 
 def test_bad_weights_and_evidence() -> None:
-    with pytest.raises(cr.DataError, match=r"weights must be finite and not negative, got -1\.0 at row 0"):
+    with pytest.raises(
+        cr.DataError, match=r"weights must be finite and not negative, got -1\.0 at row 0"
+    ):
         cr.naive(LABELS, weights=[-1, 1, 1, 1])
     with pytest.raises(cr.DataError, match="weights must not all be zero"):
         cr.Platt().fit(SCORES, cr.naive(LABELS, weights=[0, 0, 0, 0]))
@@ -93,7 +99,9 @@ def test_bad_scores_at_prediction() -> None:
 
 def test_reversed_scores_warn() -> None:
     with pytest.warns(cr.FlatMapWarning, match="if lower is better"):
-        cr.Gaussian().fit(np.arange(40.0), (np.arange(40) % 7 < 3 * (np.arange(40) < 20)).astype(float))
+        cr.Gaussian().fit(
+            np.arange(40.0), (np.arange(40) % 7 < 3 * (np.arange(40) < 20)).astype(float)
+        )
     with pytest.warns(cr.FlatMapWarning, match="use Platt or Gaussian"):
         cr.Temperature().fit(np.arange(40.0), (np.arange(40) % 9 == 0).astype(float))
 
@@ -102,10 +110,14 @@ def test_reversed_scores_warn() -> None:
 def test_bad_probabilities(metric: cr.Metric) -> None:
     if isinstance(metric, cr.NDCG | cr.Recall):  # only order counts: raw scores are welcome
         assert metric([-7.0, 1.5], [0, 1], users=[1, 1]) == 1
-        with pytest.raises(cr.DataError, match=r"scores must be finite and within \+-1e30, got nan at row 1"):
+        with pytest.raises(
+            cr.DataError, match=r"scores must be finite and within \+-1e30, got nan at row 1"
+        ):
             metric([0.5, float("nan")], [0, 1], users=[1, 1])
     else:
-        with pytest.raises(cr.DataError, match=r"probabilities must lie in \[0, 1\], got 1\.5 at row 1"):
+        with pytest.raises(
+            cr.DataError, match=r"probabilities must lie in \[0, 1\], got 1\.5 at row 1"
+        ):
             metric([0.5, 1.5], [0, 1], users=[1, 1])
     with pytest.raises(cr.DataError, match="one value a row"):
         metric([0.5, 0.5], [0, 1, 1], users=[1, 1])
@@ -206,13 +218,17 @@ def test_truncated_map(saved: Path) -> None:
 
 def test_tampered_map(saved: Path) -> None:
     saved.write_text(saved.read_text().replace('"intercept": -', '"intercept": '))
-    with pytest.raises(cr.DataError, match="must match its digest: it was changed after it was saved"):
+    with pytest.raises(
+        cr.DataError, match="must match its digest: it was changed after it was saved"
+    ):
         cr.load(saved)
 
 
 def test_future_map(saved: Path) -> None:
     change(saved, version=99)
-    with pytest.raises(cr.DataError, match=r"must be of version 1 or older, got 99\. Upgrade calibrank"):
+    with pytest.raises(
+        cr.DataError, match=r"must be of version 1 or older, got 99\. Upgrade calibrank"
+    ):
         cr.load(saved)
 
 
@@ -253,7 +269,9 @@ def test_maps_with_impossible_values(saved: Path, field: str, value: Any, messag
         cr.load(saved)
 
 
-@pytest.mark.parametrize("text", ["[]", "NaN", "{", '{"format": 1e999}', "\x00", '{"format": Infinity}', "[" * 100_000])
+@pytest.mark.parametrize(
+    "text", ["[]", "NaN", "{", '{"format": 1e999}', "\x00", '{"format": Infinity}', "[" * 100_000]
+)
 def test_loading_anything_else(tmp_path: Path, text: str) -> None:
     path = tmp_path / "map.json"
     path.write_text(text)
@@ -261,7 +279,9 @@ def test_loading_anything_else(tmp_path: Path, text: str) -> None:
         cr.load(path)
 
 
-def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "map.json"
     path.write_text("old")
 

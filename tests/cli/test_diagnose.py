@@ -33,13 +33,17 @@ def _table(world, **changed):
 def _diagnose(folder, columns, *options):
     path = folder / "table.parquet"
     pq.write_table(pa.table(columns), path)
-    result = _RUN.invoke(make_app(), ["diagnose", str(path), "--json", *options], catch_exceptions=False)
+    result = _RUN.invoke(
+        make_app(), ["diagnose", str(path), "--json", *options], catch_exceptions=False
+    )
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 
 
 def _words(diagnosis, tone="warning"):
-    return " ".join(finding["words"] for finding in diagnosis["findings"] if finding["tone"] == tone)
+    return " ".join(
+        finding["words"] for finding in diagnosis["findings"] if finding["tone"] == tone
+    )
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +53,9 @@ def world():
 
 def test_a_sound_table_is_warned_only_of_its_door(tmp_path, world):
     diagnosis = _diagnose(tmp_path, _table(world), "--item", "item")
-    warnings = [finding["about"] for finding in diagnosis["findings"] if finding["tone"] == "warning"]
+    warnings = [
+        finding["about"] for finding in diagnosis["findings"] if finding["tone"] == "warning"
+    ]
     assert warnings == ["door"]
     assert "not identified" in _words(diagnosis)
     assert "random impressions would cut the expected ECE from about" in _words(diagnosis, "note")
@@ -76,11 +82,15 @@ def test_a_sound_table_is_warned_only_of_its_door(tmp_path, world):
     ],
 )
 def test_odd_scores_are_named(tmp_path, world, change, expected):
-    assert expected in _words(_diagnose(tmp_path, _table(world, score=change(world.scores)), "--item", "item"))
+    assert expected in _words(
+        _diagnose(tmp_path, _table(world, score=change(world.scores)), "--item", "item")
+    )
 
 
 def test_scores_like_probabilities_are_noted_not_guessed(tmp_path, world):
-    diagnosis = _diagnose(tmp_path, _table(world, score=1 / (1 + np.exp(-world.scores))), "--item", "item")
+    diagnosis = _diagnose(
+        tmp_path, _table(world, score=1 / (1 + np.exp(-world.scores))), "--item", "item"
+    )
     assert "nothing is guessed" in _words(diagnosis, "note")
 
 
@@ -89,17 +99,23 @@ def test_cut_lists_are_found_and_whole_ones_are_not(tmp_path, world):
     first = np.searchsorted(world.users[order], world.users[order])
     top = order[np.arange(len(order)) - first < 10]
     cut = {name: values[top] for name, values in _table(world).items()}
-    assert "exactly 10 rows, and sorted by score" in _words(_diagnose(tmp_path, cut, "--item", "item"))
+    assert "exactly 10 rows, and sorted by score" in _words(
+        _diagnose(tmp_path, cut, "--item", "item")
+    )
     assert "exactly" not in _words(_diagnose(tmp_path, _table(world), "--item", "item"))
 
 
 def test_exploding_weights_and_padded_items_are_found(tmp_path, world):
     tiny = np.where(world.labels == 1, np.where(np.arange(len(world)) % 50 == 0, 1e-5, 0.5), 0.5)
-    words = _words(_diagnose(tmp_path, _table(world, propensity=tiny), "--propensity", "propensity"))
+    words = _words(
+        _diagnose(tmp_path, _table(world, propensity=tiny), "--propensity", "propensity")
+    )
     assert "few of them decide" in words
     assert "more than all" in words
     padded = np.where(np.arange(len(world)) % 3 > 0, 0, world.items)
-    assert "Item 0 holds" in _words(_diagnose(tmp_path, _table(world, item=padded), "--item", "item"))
+    assert "Item 0 holds" in _words(
+        _diagnose(tmp_path, _table(world, item=padded), "--item", "item")
+    )
 
 
 def test_doors_are_told_apart(tmp_path, world):
@@ -120,16 +136,26 @@ def test_without_a_good_row_it_says_so(tmp_path, world):
 def test_people_get_words_and_bars(tmp_path, world):
     path = tmp_path / "table.parquet"
     pq.write_table(pa.table(_table(world)), path)
-    shown = _RUN.invoke(make_app(), ["diagnose", str(path), "--item", "item"], catch_exceptions=False).stdout
+    shown = _RUN.invoke(
+        make_app(), ["diagnose", str(path), "--item", "item"], catch_exceptions=False
+    ).stdout
     for words in ("mean Y/w by tenths", "half the negatives", "expected ECE", "█"):
         assert words in shown
 
 
-@pytest.mark.parametrize("kind", [pa.large_string(), pa.date32(), pa.dictionary(pa.int32(), pa.string())])
+@pytest.mark.parametrize(
+    "kind", [pa.large_string(), pa.date32(), pa.dictionary(pa.int32(), pa.string())]
+)
 def test_users_of_any_type(tmp_path, world, kind):
     names = pa.array([str(user) for user in world.users])
-    users = pa.array(world.users.astype(np.int32)).cast(kind) if kind == pa.date32() else names.cast(kind)
-    assert "users, up to" in _words(_diagnose(tmp_path, _table(world, user=users), "--item", "item"), "fine")
+    users = (
+        pa.array(world.users.astype(np.int32)).cast(kind)
+        if kind == pa.date32()
+        else names.cast(kind)
+    )
+    assert "users, up to" in _words(
+        _diagnose(tmp_path, _table(world, user=users), "--item", "item"), "fine"
+    )
 
 
 @pytest.mark.parametrize(
@@ -137,7 +163,10 @@ def test_users_of_any_type(tmp_path, world, kind):
     [
         ({"score": np.ones(20_000)}, "scores must differ"),
         ({"label": np.zeros(20_000, dtype=np.int8)}, "labels must hold"),
-        ({"propensity": np.where(np.arange(20_000) % 2, np.nan, 0.5)}, "10,000 rows have a bad propensity"),
+        (
+            {"propensity": np.where(np.arange(20_000) % 2, np.nan, 0.5)},
+            "10,000 rows have a bad propensity",
+        ),
     ],
 )
 def test_tables_that_cannot_be_fitted_are_still_explained(tmp_path, world, change, expected):
@@ -147,7 +176,9 @@ def test_tables_that_cannot_be_fitted_are_still_explained(tmp_path, world, chang
 
 
 def test_two_scores_are_too_few_to_plan_with(tmp_path, world):
-    diagnosis = _diagnose(tmp_path, _table(world, score=(world.scores > 1).astype(float)), "--item", "item")
+    diagnosis = _diagnose(
+        tmp_path, _table(world, score=(world.scores > 1).astype(float)), "--item", "item"
+    )
     assert "cannot be planned" in _words(diagnosis, "note")
 
 
@@ -168,7 +199,10 @@ def test_ids_are_counted_however_files_write_them() -> None:
 
 def test_folds_without_users_go_by_row_of_the_whole_table(tmp_path: Path) -> None:
     for number in range(40):
-        pq.write_table(pa.table({"score": [float(number)], "label": [number % 2]}), tmp_path / f"{number:02d}.parquet")
+        pq.write_table(
+            pa.table({"score": [float(number)], "label": [number % 2]}),
+            tmp_path / f"{number:02d}.parquet",
+        )
     table = Table.find(str(tmp_path))
     parts = summarize(table, Columns("score", "label", "naive"), Rules(skip=False), parts=5)
     assert [part.rows for part in parts] == [8] * 5

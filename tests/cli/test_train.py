@@ -17,7 +17,9 @@ from calibrank.scorers import load_model
 
 def run(*arguments):
     command = [sys.executable, "-W", "error", "-m", "calibrank", *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "150"})
+    result = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "150"}
+    )
     return result.returncode, result.stdout, result.stderr
 
 
@@ -29,7 +31,10 @@ def folder(tmp_path_factory):
     people, things = rng.standard_normal((120, 3)), rng.standard_normal((80, 3))
     liked = people @ things.T + rng.standard_normal((120, 80)) > 2.2
     users, items = np.nonzero(liked)
-    pq.write_table(pa.table({"user_id": [f"u{u}" for u in users], "item_id": items + 1000}), path / "log.parquet")
+    pq.write_table(
+        pa.table({"user_id": [f"u{u}" for u in users], "item_id": items + 1000}),
+        path / "log.parquet",
+    )
     return path
 
 
@@ -37,14 +42,30 @@ QUICK = ("--epochs", 20, "--dim", 8)
 
 
 def test_train_score_fit_apply(folder):
-    code, said, errors = run("train", folder / "log.parquet", "--model", "bpr", "-o", folder / "model", *QUICK)
+    code, said, errors = run(
+        "train", folder / "log.parquet", "--model", "bpr", "-o", folder / "model", *QUICK
+    )
     assert (code, errors) == (0, "")
     assert "calibrank fit scores.parquet --propensity propensity" in said
     pairs = pq.read_table(folder / "model" / "calibration.parquet")
     assert pairs.schema.names[:4] == ["user", "item", "label", "propensity"]
-    assert run("score", folder / "model", folder / "model" / "calibration.parquet", "-o", folder / "s.parquet")[0] == 0
-    assert run("fit", folder / "s.parquet", "--propensity", "propensity", "-o", folder / "map.json")[0] == 0
-    assert run("apply", folder / "map.json", folder / "s.parquet", "-o", folder / "p.parquet")[0] == 0
+    assert (
+        run(
+            "score",
+            folder / "model",
+            folder / "model" / "calibration.parquet",
+            "-o",
+            folder / "s.parquet",
+        )[0]
+        == 0
+    )
+    assert (
+        run("fit", folder / "s.parquet", "--propensity", "propensity", "-o", folder / "map.json")[0]
+        == 0
+    )
+    assert (
+        run("apply", folder / "map.json", folder / "s.parquet", "-o", folder / "p.parquet")[0] == 0
+    )
     done = pq.read_table(folder / "p.parquet")
     model = load_model(folder / "model")
     users, items = (
@@ -59,20 +80,41 @@ def test_train_score_fit_apply(folder):
 
 def test_score_says_which_pair_is_unknown(folder):
     run("train", folder / "log.parquet", "-o", folder / "small", "--epochs", 1, "--dim", 2)
-    pq.write_table(pa.table({"user": ["u1", "u2", "nobody"], "item": [1001, 5, 1002]}), folder / "pairs.parquet")
-    code, _, errors = run("score", folder / "small", folder / "pairs.parquet", "-o", folder / "x.parquet")
+    pq.write_table(
+        pa.table({"user": ["u1", "u2", "nobody"], "item": [1001, 5, 1002]}),
+        folder / "pairs.parquet",
+    )
+    code, _, errors = run(
+        "score", folder / "small", folder / "pairs.parquet", "-o", folder / "x.parquet"
+    )
     assert code == 3
     assert "pairs.parquet, row 2: user must be known to the model, got nobody" in errors
     assert not (folder / "x.parquet").exists()
     code, said, errors = run(
-        "score", folder / "small", folder / "pairs.parquet", "-o", folder / "x.parquet", "--on-bad-rows", "skip"
+        "score",
+        folder / "small",
+        folder / "pairs.parquet",
+        "-o",
+        folder / "x.parquet",
+        "--on-bad-rows",
+        "skip",
     )
     assert code == 0
     assert "left out 1 rows with a bad user" in errors
     assert "left out 1 rows with a bad item" in errors
     assert pq.read_table(folder / "x.parquet").num_rows == 1
-    pq.write_table(pa.table({"user": ["u1", "nobody"], "item": [1001, 1002]}), folder / "one.parquet")
-    run("score", folder / "small", folder / "one.parquet", "-o", folder / "y.parquet", "--on-bad-rows", "skip")
+    pq.write_table(
+        pa.table({"user": ["u1", "nobody"], "item": [1001, 1002]}), folder / "one.parquet"
+    )
+    run(
+        "score",
+        folder / "small",
+        folder / "one.parquet",
+        "-o",
+        folder / "y.parquet",
+        "--on-bad-rows",
+        "skip",
+    )
     assert pq.read_table(folder / "y.parquet")["user"].to_pylist() == ["u1"]
     assert "1 rows" in said
 
@@ -140,8 +182,12 @@ def test_what_cannot_be_done_is_said_in_a_line(folder, tmp_path, arguments, code
 
 
 def test_json_for_machines(folder, tmp_path):
-    code, said, _ = run("train", folder / "log.parquet", "-o", tmp_path / "m", "--negatives", 5, "--json", *QUICK)
+    code, said, _ = run(
+        "train", folder / "log.parquet", "-o", tmp_path / "m", "--negatives", 5, "--json", *QUICK
+    )
     told = json.loads(said)
     assert code == 0
     assert told["negative_weight"] is None
-    assert pq.read_table(tmp_path / "m" / "calibration.parquet").num_rows == told["calibration_rows"]
+    assert (
+        pq.read_table(tmp_path / "m" / "calibration.parquet").num_rows == told["calibration_rows"]
+    )

@@ -28,9 +28,9 @@ from calibrank.data import (
 )
 from calibrank.data.download import SOURCES, Source
 from calibrank.data.kuai import load_kuairand, load_kuairec
-from calibrank.data.registry import load_named
 from calibrank.data.table import load_table
 from calibrank.errors import DataError
+from calibrank.registry import load_dataset
 from calibrank.tables import Index, Interactions
 
 # ---- official layouts -------------------------------------------------------------------------------------------
@@ -69,7 +69,10 @@ def test_coat(coat):
             " ".join(["0"] * 299 + ["x"]),
             r"train\.ascii, line 3 must hold ratings 1 to 5, or 0 where not rated, got 'x'",
         ),
-        (" ".join(["0"] * 299 + ["7"]), r"train\.ascii, line 3 must hold ratings 1 to 5, or 0 where not rated"),
+        (
+            " ".join(["0"] * 299 + ["7"]),
+            r"train\.ascii, line 3 must hold ratings 1 to 5, or 0 where not rated",
+        ),
     ],
 )
 def test_a_bad_line_of_coat_is_named(coat, line, words):
@@ -104,10 +107,13 @@ def test_yahoo_r3(tmp_path):
     with (inner / "ydata-ymusic-rating-study-v1_0-train.txt").open("a") as file:
         file.write("15401\t3\t5\n")
     with pytest.raises(
-        DataError, match=r"train\.txt, line 6001 must hold a user 1 to 15400, a song 1 to 1000 and a rating"
+        DataError,
+        match=r"train\.txt, line 6001 must hold a user 1 to 15400, a song 1 to 1000 and a rating",
     ):
         load_yahoo_r3(tmp_path)
-    with pytest.raises(DataError, match=r"Yahoo! licenses R3 to those who sign for it: ask at https"):
+    with pytest.raises(
+        DataError, match=r"Yahoo! licenses R3 to those who sign for it: ask at https"
+    ):
         load_yahoo_r3(tmp_path / "nowhere")
 
 
@@ -120,7 +126,9 @@ def test_kuairec(tmp_path):
     assert dataset.train.labels.tolist() == [1, 0, 0, 1]
     assert dataset.users.names.tolist() == [7, 9]
     assert dataset.test.n_items == 3
-    with pytest.raises(DataError, match=r"must hold big_matrix\.csv, which is not there\. Get KuaiRec"):
+    with pytest.raises(
+        DataError, match=r"must hold big_matrix\.csv, which is not there\. Get KuaiRec"
+    ):
         load_kuairec(tmp_path / "nowhere")
 
 
@@ -135,13 +143,20 @@ def test_kuairand(tmp_path):
             "long_view": [0, 0, 1],
         }
     )
-    for name in ("log_standard_4_08_to_4_21_pure", "log_standard_4_22_to_5_08_pure", "log_random_4_22_to_5_08_pure"):
+    for name in (
+        "log_standard_4_08_to_4_21_pure",
+        "log_standard_4_22_to_5_08_pure",
+        "log_random_4_22_to_5_08_pure",
+    ):
         pc.write_csv(log, tmp_path / f"{name}.csv")
     dataset = load_kuairand(tmp_path)
     assert len(dataset.train) == 3  # the same pairs twice
     assert dataset.train.labels.sum() == 2
     assert load_kuairand(tmp_path, label="long_view").test.labels.sum() == 1
-    pc.write_csv(log.set_column(4, "is_click", pa.array([1, 2, 0])), tmp_path / "log_random_4_22_to_5_08_pure.csv")
+    pc.write_csv(
+        log.set_column(4, "is_click", pa.array([1, 2, 0])),
+        tmp_path / "log_random_4_22_to_5_08_pure.csv",
+    )
     with pytest.raises(DataError, match=r"log_random.*csv, row 1: is_click must be 0 or 1, got 2"):
         load_kuairand(tmp_path)
 
@@ -149,7 +164,9 @@ def test_kuairand(tmp_path):
 @pytest.mark.parametrize("ids", [[30, 10, 30, 20], ["c", "a", "c", "b"]])
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_any_table(tmp_path, ids, ending):
-    table = pa.table({"userId": ids, "item_id": [1, 2, 1, 9], "label": [0, 1, 1, 0], "timestamp": [4, 3, 2, 1]})
+    table = pa.table(
+        {"userId": ids, "item_id": [1, 2, 1, 9], "label": [0, 1, 1, 0], "timestamp": [4, 3, 2, 1]}
+    )
     path = tmp_path / f"log.{ending}"
     pq.write_table(table, path) if ending == "parquet" else pc.write_csv(table, path)
     dataset = load_table(path)
@@ -172,15 +189,20 @@ def test_a_table_without_labels_is_all_positive(tmp_path):
 
 
 def test_named(coat, tmp_path):
-    assert load_named("coat", coat).name == "coat"
-    with pytest.raises(DataError, match="must be one of coat, yahoo_r3, kuairec, kuairand, got 'netflix'"):
-        load_named("netflix")
+    assert load_dataset("coat", coat).name == "coat"
+    with pytest.raises(
+        DataError, match="must be one of coat, yahoo_r3, kuairec, kuairand, got 'netflix'"
+    ):
+        load_dataset("netflix")
     with pytest.raises(DataError, match="Yahoo! licenses R3"):
-        load_named("yahoo_r3")
+        load_dataset("yahoo_r3")
     other = tmp_path / "other"
     other.mkdir()
     pq.write_table(pa.table({"user": [1, 2], "item": [1, 1]}), other / "train.parquet")
-    assert (load_named("kuairec", other).name, len(load_named("kuairec", other).train)) == ("kuairec", 2)
+    assert (load_dataset("kuairec", other).name, len(load_dataset("kuairec", other).train)) == (
+        "kuairec",
+        2,
+    )
 
 
 # ---- downloads --------------------------------------------------------------------------------------------------
@@ -196,7 +218,9 @@ def server(tmp_path):
 
     home = tmp_path / "site"
     home.mkdir()
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(home))) as running:
+    with http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), partial(Quiet, directory=str(home))
+    ) as running:
         thread = threading.Thread(target=running.serve_forever)
         thread.start()
         yield home, f"http://127.0.0.1:{running.server_address[1]}"
@@ -237,7 +261,9 @@ def test_every_source_has_a_hash():
 @st.composite
 def logs(draw):
     n_users, n_items = draw(st.integers(1, 6)), draw(st.integers(2, 12))
-    cells = draw(st.lists(st.integers(0, n_users * n_items - 1), min_size=1, max_size=40, unique=True))
+    cells = draw(
+        st.lists(st.integers(0, n_users * n_items - 1), min_size=1, max_size=40, unique=True)
+    )
     labels = draw(st.lists(st.integers(0, 1), min_size=len(cells), max_size=len(cells)))
     times = draw(st.permutations(range(len(cells))))
     users, items = np.divmod(np.array(cells), n_items)
@@ -284,7 +310,10 @@ def test_the_last_are_held_out(log):
         kept, held = split.divide(log)
         kept = kept.positives()
         for user in np.unique(held.users):
-            assert getattr(held, place)[held.users == user].min() >= getattr(kept, place)[kept.users == user].max()
+            assert (
+                getattr(held, place)[held.users == user].min()
+                >= getattr(kept, place)[kept.users == user].max()
+            )
 
 
 def test_a_random_split_depends_on_its_seed_alone():
@@ -309,12 +338,21 @@ def test_negatives_are_never_positives(dense, log):
     positives = Positives.of(log)
     if not dense:
         positives = Positives(positives.n_users, positives.n_items, positives.cells, None)
-    liked = {(u, i) for u, i, y in zip(log.users.tolist(), log.items.tolist(), log.labels.tolist(), strict=True) if y}
-    users, items = (part.ravel() for part in np.meshgrid(np.arange(log.n_users), np.arange(log.n_items), indexing="ij"))
+    liked = {
+        (u, i)
+        for u, i, y in zip(log.users.tolist(), log.items.tolist(), log.labels.tolist(), strict=True)
+        if y
+    }
+    users, items = (
+        part.ravel()
+        for part in np.meshgrid(np.arange(log.n_users), np.arange(log.n_items), indexing="ij")
+    )
     assert positives.has(users, items).tolist() == [
         (u, i) in liked for u, i in zip(users.tolist(), items.tolist(), strict=True)
     ]
-    open_users = [user for user in range(log.n_users) if sum(u == user for u, _ in liked) < log.n_items]
+    open_users = [
+        user for user in range(log.n_users) if sum(u == user for u, _ in liked) < log.n_items
+    ]
     if open_users:
         drawn = np.repeat(open_users, 30)
         items = draw_negatives(positives, drawn, np.random.default_rng(0))

@@ -15,7 +15,9 @@ SECONDS = 300  # of a cell on a machine busy with other tests; alone a whole not
 
 def printed(cell) -> str:
     """What a cell printed, or showed as text alone; figures and cards hold more digits than a page should promise."""
-    shown = [output.get("text") or _plain(output.get("data", {})) for output in cell.get("outputs", [])]
+    shown = [
+        output.get("text") or _plain(output.get("data", {})) for output in cell.get("outputs", [])
+    ]
     return "".join(shown)
 
 
@@ -36,9 +38,13 @@ def test_a_notebook_is_committed_whole_and_small(path: Path) -> None:
     assert path.stat().st_size < LARGEST
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")  # Jupyter's own
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::ResourceWarning"
+)  # Jupyter's own
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_prints_what_it_says(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_prints_what_it_says(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("ipykernel", reason="notebooks need nbclient and ipykernel")
     nbclient = pytest.importorskip("nbclient", reason="notebooks need nbclient and ipykernel")
     import nbformat

@@ -48,9 +48,13 @@ RECIPES = [recipe for page in PAGES for recipe in recipes(f"docs/{page}.md")]
         ("docs/report.md", "report.html"),
     ],
 )
-def test_code_on_a_page_runs(page: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_on_a_page_runs(
+    page: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    for block in re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL):
+    for block in re.findall(
+        r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL
+    ):
         exec(block, {})  # noqa: S102  (our own page)
     assert (tmp_path / file).exists()
 
@@ -60,7 +64,9 @@ def test_every_recipe_is_found() -> None:
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
-def test_a_recipe_prints_what_its_page_says(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recipe_prints_what_its_page_says(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if "implicit" in recipe.code:
         pytest.importorskip("implicit")
     monkeypatch.chdir(tmp_path)
@@ -87,7 +93,9 @@ def run_commands(lines: str) -> str:
     return printed
 
 
-def test_the_quickstart_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_quickstart_runs_from_top_to_bottom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its blocks build on one another; where lines are left out the page says `...`."""
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs/quickstart.md").read_text(encoding="utf-8")
@@ -100,5 +108,7 @@ def test_the_quickstart_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pyt
             if language == "python":
                 exec(code, names)  # noqa: S102  (our own page)
         got = printed.getvalue() if language == "python" else run_commands(code)
-        assert not said or OutputChecker().check_output(said, got, ELLIPSIS | NORMALIZE_WHITESPACE), f"{code}\n{got}"
+        assert not said or OutputChecker().check_output(
+            said, got, ELLIPSIS | NORMALIZE_WHITESPACE
+        ), f"{code}\n{got}"
     assert (tmp_path / "report.html").exists()

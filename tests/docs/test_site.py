@@ -8,7 +8,8 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 import calibrank
-from calibrank.calibrators import EVERY, Calibrator
+from calibrank.calibrators import Calibrator
+from calibrank.registry import CALIBRATORS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -28,10 +29,12 @@ def hooks() -> ModuleType:
     return loaded("hooks")
 
 
-@pytest.mark.parametrize("member", EVERY, ids=lambda member: member.name)
+@pytest.mark.parametrize("member", CALIBRATORS.values(), ids=lambda member: member.name)
 def test_the_table_of_methods_is_true(member: Calibrator) -> None:
     page = (DOCS / "methods.md").read_text(encoding="utf-8")
-    rows = re.findall(rf"^\| `{member.name}` \| (yes|no) \| (yes|no) \| (yes|no) \|", page, re.MULTILINE)
+    rows = re.findall(
+        rf"^\| `{member.name}` \| (yes|no) \| (yes|no) \| (yes|no) \|", page, re.MULTILINE
+    )
     assert rows == [tuple("yes" if met else "no" for met in member.meets)]
 
 
@@ -52,7 +55,9 @@ def test_every_command_and_option_is_in_the_reference(hooks: ModuleType) -> None
     assert "One of `naive`, `ips`, `positive-ips`, `impressions`." in words
 
 
-def test_a_page_that_loads_from_elsewhere_is_told(hooks: ModuleType, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_page_that_loads_from_elsewhere_is_told(
+    hooks: ModuleType, caplog: pytest.LogCaptureFixture
+) -> None:
     page = SimpleNamespace(file=SimpleNamespace(src_uri="page.md"))
     near = '<script src="a.js"></script><a href="https://example.org">a link</a>'
     assert hooks.on_post_page(near, page=page) == near
@@ -61,11 +66,15 @@ def test_a_page_that_loads_from_elsewhere_is_told(hooks: ModuleType, caplog: pyt
     assert "page.md loads from elsewhere" in caplog.text
 
 
-def test_what_notebooks_would_load_is_taken_out(hooks: ModuleType, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_notebooks_would_load_is_taken_out(
+    hooks: ModuleType, caplog: pytest.LogCaptureFixture
+) -> None:
     page = SimpleNamespace(file=SimpleNamespace(src_uri="notebook.ipynb"))
     far = '<p>1</p><script src="https://example.org/a.js" async></script><p>2</p><script>near()</script>'
     assert hooks.on_post_page(far, page=page) == "<p>1</p><p>2</p><script>near()</script>"
-    module = '<script type="module">\nimport x from "https://example.org/x.mjs"; x();</script><p>3</p>'
+    module = (
+        '<script type="module">\nimport x from "https://example.org/x.mjs"; x();</script><p>3</p>'
+    )
     assert hooks.on_post_page(module, page=page) == "<p>3</p>"
     assert not caplog.records
 
@@ -79,4 +88,6 @@ def test_figures_of_the_reproduction_are_shown(hooks: ModuleType) -> None:
 def test_examples_become_code() -> None:
     pytest.importorskip("griffe", reason="the site needs mkdocstrings")
     fenced = loaded("doctests").fenced("Words.\n\n>>> 1 + 1\n2\n\nMore words.\n\n>>> f()")
-    assert fenced == "Words.\n\n```pycon\n>>> 1 + 1\n2\n```\n\nMore words.\n\n```pycon\n>>> f()\n```\n"
+    assert (
+        fenced == "Words.\n\n```pycon\n>>> 1 + 1\n2\n```\n\nMore words.\n\n```pycon\n>>> f()\n```\n"
+    )

@@ -63,15 +63,40 @@ def test_a_small_run_leaves_rows_tables_and_figures(done):
     assert said["failed"] == {}
     rows = pq.read_table(out / "rows.parquet")
     assert rows.num_rows == said["rows"]
-    assert {"dataset", "model", "method", "loss", "split", "negatives", "seed", "metric", "value", "provenance"} <= set(
-        rows.schema.names
-    )
+    assert {
+        "dataset",
+        "model",
+        "method",
+        "loss",
+        "split",
+        "negatives",
+        "seed",
+        "metric",
+        "value",
+        "provenance",
+    } <= set(rows.schema.names)
     assert rows["provenance"][0].as_py().startswith("calibrank ")
     words = (out / "tables.md").read_text()
-    for part in ("Table 1", "Table 3", "Table 4", "Table 5", "improvement", "paired test", "by split and loss"):
+    for part in (
+        "Table 1",
+        "Table 3",
+        "Table 4",
+        "Table 5",
+        "improvement",
+        "paired test",
+        "by split and loss",
+    ):
         assert part in words
     figures = {path.name for path in (out / "figures" / "protocol").iterdir()}
-    expected = {"figure1_paper", "figure1_plain", "figure2", "figure3", "figure4", "figure5", "negatives"}
+    expected = {
+        "figure1_paper",
+        "figure1_plain",
+        "figure2",
+        "figure3",
+        "figure4",
+        "figure5",
+        "negatives",
+    }
     assert {f"{name}.{ending}" for name in expected for ending in ("png", "svg")} == figures
 
 
@@ -80,8 +105,18 @@ def test_rows_are_what_a_cell_measures_by_hand(done, specs):
     rows = Results(pq.read_table(out / "rows.parquet")).where(seed=1, split="random", model="BPR")
     cell = Cell("synthetic", "random", "BPR", 1, 0)
     again = run_cell(cell, simulate(), load_specs(specs), Training(2))
-    key = {"method": "Gaussian", "loss": "ips", "propensity": "popularity", "negatives": 10, "metric": "LogLoss"}
-    (value,) = [row["value"] for row in again.rows if all(row[name] == wanted for name, wanted in key.items())]
+    key = {
+        "method": "Gaussian",
+        "loss": "ips",
+        "propensity": "popularity",
+        "negatives": 10,
+        "metric": "LogLoss",
+    }
+    (value,) = [
+        row["value"]
+        for row in again.rows
+        if all(row[name] == wanted for name, wanted in key.items())
+    ]
     # A worker process may add up floats with another number of threads.
     assert rows.values(**key).tolist() == pytest.approx([value], rel=1e-6)
 
@@ -126,7 +161,9 @@ def test_a_killed_run_loses_nothing_that_landed(specs, tmp_path):
         "--out",
         str(tmp_path),
     ]
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    child = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
     cells = tmp_path / "synthetic" / "cells"
     while not list(cells.glob("*.parquet")):
         time.sleep(0.05)
@@ -151,7 +188,9 @@ def test_a_cell_that_fails_is_told_and_the_rest_land(specs, tmp_path, monkeypatc
         return run_cell(cell, *_)
 
     monkeypatch.setattr(runner, "run_cell", broken)
-    grid = runner.Grid("synthetic", None, choose(load_specs(specs), None, None), 1, Training(1), tmp_path)
+    grid = runner.Grid(
+        "synthetic", None, choose(load_specs(specs), None, None), 1, Training(1), tmp_path
+    )
 
     class Here:
         """Runs in this process, where the break is."""
@@ -249,7 +288,9 @@ def test_statistics():
     low, high = stats.t.interval(0.95, 9, values.mean(), stats.sem(values))
     assert (spread.mean - spread.half, spread.mean + spread.half) == pytest.approx((low, high))
     more = [np.mean([Spread.of(rng.normal(size=10)).covers(rng.normal()) for _ in range(2_000)])]
-    assert more[0] == pytest.approx(0.95, abs=0.015)  # one more run falls within reach 19 times in 20
+    assert more[0] == pytest.approx(
+        0.95, abs=0.015
+    )  # one more run falls within reach 19 times in 20
     assert np.isnan(Spread.of(values[:1]).half)
     other = values + rng.normal(0.01, 0.005, 10)
     assert paired_p(values, other) == pytest.approx(stats.ttest_rel(values, other).pvalue)
@@ -266,7 +307,9 @@ def test_the_simulated_dataset_is_what_it_says():
     assert np.corrcoef(seen, dataset.propensity[0])[0, 1] > 0.5
     shown = np.bincount(dataset.test.items, minlength=100)
     assert abs(np.corrcoef(shown, dataset.propensity[0])[0, 1]) < 0.3
-    np.testing.assert_array_equal(simulate(20, 10, 5, seed=3).train.items, simulate(20, 10, 5, seed=3).train.items)
+    np.testing.assert_array_equal(
+        simulate(20, 10, 5, seed=3).train.items, simulate(20, 10, 5, seed=3).train.items
+    )
     with pytest.raises(DataError, match="shown must be 1 to the 10 items"):
         simulate(20, 10, 11)
 
@@ -276,7 +319,9 @@ def test_a_models_settings_may_be_changed_by_a_spec():
     assert cell.recipe().margin == 0.5
     assert cell.key == "coat-released-CML-margin0.5-3"
     assert (
-        next(spec for spec in load_specs(REPRODUCE) if spec.name == "released").settings_for("coat", "CML")
+        next(spec for spec in load_specs(REPRODUCE) if spec.name == "released").settings_for(
+            "coat", "CML"
+        )
         == cell.settings
     )
     with pytest.raises(DataError, match="settings must be those of BPR, got margin"):

@@ -16,8 +16,12 @@ from tests.members import CALIBRATORS, PARAMETRIC, Table, fit, name, probe, tabl
 every = pytest.mark.parametrize("member", CALIBRATORS, ids=name)
 
 
-def same(first: cr.CalibrationMap, second: cr.CalibrationMap, scores: np.ndarray, tolerance: float = 1e-7) -> None:
-    np.testing.assert_allclose(first.predict(scores), second.predict(scores), rtol=0, atol=tolerance)
+def same(
+    first: cr.CalibrationMap, second: cr.CalibrationMap, scores: np.ndarray, tolerance: float = 1e-7
+) -> None:
+    np.testing.assert_allclose(
+        first.predict(scores), second.predict(scores), rtol=0, atol=tolerance
+    )
 
 
 @every
@@ -73,7 +77,9 @@ def test_weight_k_is_k_rows(member: Calibrator, table: Table, copies: int) -> No
     weights = np.where(np.arange(len(table.scores)) % 3 == 0, copies, 1)
     weighted = fit(member, table.scores, cr.ips(table.labels, table.propensity, weights=weights))
     again = np.repeat(np.arange(len(table.scores)), weights)
-    repeated = fit(member, table.scores[again], cr.ips(table.labels[again], table.propensity[again]))
+    repeated = fit(
+        member, table.scores[again], cr.ips(table.labels[again], table.propensity[again])
+    )
     same(weighted, repeated, probe(table.scores))
 
 
@@ -91,7 +97,11 @@ def test_weight_0_is_no_row(member: Calibrator, table: Table) -> None:
 def test_order_of_rows_does_not_matter(member: Calibrator, table: Table) -> None:
     evidence = cr.ips(table.labels, table.propensity)
     backwards = cr.ips(table.labels[::-1], table.propensity[::-1])
-    same(fit(member, table.scores, evidence), fit(member, table.scores[::-1], backwards), probe(table.scores))
+    same(
+        fit(member, table.scores, evidence),
+        fit(member, table.scores[::-1], backwards),
+        probe(table.scores),
+    )
 
 
 @every
@@ -99,7 +109,11 @@ def test_order_of_rows_does_not_matter(member: Calibrator, table: Table) -> None
 def test_full_exposure_is_naive(member: Calibrator, table: Table) -> None:
     full = np.ones_like(table.labels)
     plain = fit(member, table.scores, table.labels)
-    for evidence in (cr.ips(table.labels, full), cr.positive_ips(table.labels, full), cr.naive(table.labels)):
+    for evidence in (
+        cr.ips(table.labels, full),
+        cr.positive_ips(table.labels, full),
+        cr.naive(table.labels),
+    ):
         same(plain, fit(member, table.scores, evidence), probe(table.scores), 1e-12)
 
 
@@ -107,9 +121,15 @@ def test_full_exposure_is_naive(member: Calibrator, table: Table) -> None:
 @given(table=tables(), cuts=st.lists(st.floats(0, 1), min_size=1, max_size=4))
 def test_merged_shards_fit_the_same(member: Calibrator, table: Table, cuts: list[float]) -> None:
     whole = fit(member, table.scores, cr.ips(table.labels, table.propensity))
-    edges = [0, *sorted({round(cut * len(table.scores)) for cut in cuts} - {0, len(table.scores)}), len(table.scores)]
+    edges = [
+        0,
+        *sorted({round(cut * len(table.scores)) for cut in cuts} - {0, len(table.scores)}),
+        len(table.scores),
+    ]
     shards = [slice(*pair) for pair in pairwise(edges)]
-    summaries = [cr.Summary.of(table.scores[s], cr.ips(table.labels[s], table.propensity[s])) for s in shards]
+    summaries = [
+        cr.Summary.of(table.scores[s], cr.ips(table.labels[s], table.propensity[s])) for s in shards
+    ]
     merged = summaries[-1]
     for summary in summaries[:-1]:
         merged = merged + summary
@@ -120,7 +140,9 @@ def test_merged_shards_fit_the_same(member: Calibrator, table: Table, cuts: list
 
 @every
 @given(table=tables())
-def test_interval_holds_the_probability_and_grows_with_the_level(member: Calibrator, table: Table) -> None:
+def test_interval_holds_the_probability_and_grows_with_the_level(
+    member: Calibrator, table: Table
+) -> None:
     fitted = fit(member, table.scores, cr.ips(table.labels, table.propensity))
     asked = probe(table.scores)
     narrow, wide = fitted.interval(asked, 0.5), fitted.interval(asked, 0.99)
@@ -148,16 +170,28 @@ def test_saved_maps_come_back_the_same(
 
 @pytest.mark.parametrize(
     "member",
-    [m for m in CALIBRATORS if m.name not in ("Sigmoid", "Temperature", "Beta", "BBQ", "Histogram")],
+    [
+        m
+        for m in CALIBRATORS
+        if m.name not in ("Sigmoid", "Temperature", "Beta", "BBQ", "Histogram")
+    ],
     ids=name,
 )
-@given(table=tables(spread=0.0), scale=st.sampled_from([1e-3, 7.0, 1e4]), offset=st.sampled_from([0.0, -5.0, 100.0]))
-def test_units_of_the_score_do_not_matter(member: Calibrator, table: Table, scale: float, offset: float) -> None:
+@given(
+    table=tables(spread=0.0),
+    scale=st.sampled_from([1e-3, 7.0, 1e4]),
+    offset=st.sampled_from([0.0, -5.0, 100.0]),
+)
+def test_units_of_the_score_do_not_matter(
+    member: Calibrator, table: Table, scale: float, offset: float
+) -> None:
     asked = probe(table.scores)
     plain = fit(member, table.scores, table.labels)
     moved = fit(member, table.scores * scale + offset, table.labels)
     inside = (asked >= table.scores.min()) & (asked <= table.scores.max())
-    if isinstance(member, cr.Isotonic):  # borders lie halfway between scores, where rounding may tip either way
+    if isinstance(
+        member, cr.Isotonic
+    ):  # borders lie halfway between scores, where rounding may tip either way
         asked, inside = np.unique(table.scores), slice(None)
     difference = np.abs(moved.predict(asked * scale + offset) - plain.predict(asked))[inside]
     assert difference.max() < 1e-6

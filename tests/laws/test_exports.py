@@ -39,14 +39,18 @@ def tables_with_ends(draw: st.DrawFn) -> Table:
 def check(engine: engines.Engine, member: Calibrator, table: Table, more: list[float]) -> None:
     fitted = fit(member, table.scores, table.labels)
     scores = asked(fitted, table, more)
-    np.testing.assert_allclose(engine(fitted, scores), fitted.predict(scores), rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(
+        engine(fitted, scores), fitted.predict(scores), rtol=1e-9, atol=1e-11
+    )
 
 
 @pytest.mark.parametrize("engine", DOUBLE, ids=lambda engine: engine.__name__)
 @every
 @settings(max_examples=10)
 @given(table=tables_with_ends(), more=any_scores)
-def test_every_engine_in_float64(engine: engines.Engine, member: Calibrator, table: Table, more: list[float]) -> None:
+def test_every_engine_in_float64(
+    engine: engines.Engine, member: Calibrator, table: Table, more: list[float]
+) -> None:
     check(engine, member, table, more)
 
 
@@ -66,15 +70,24 @@ def server() -> Iterator[engines.Server]:
 @every
 @settings(max_examples=5)
 @given(table=tables_with_ends(), more=any_scores)
-def test_postgresql(server: engines.Server, member: Calibrator, table: Table, more: list[float]) -> None:
-    check(lambda fitted, scores: server.query(to_sql(fitted, "postgresql"), scores.tolist()), member, table, more)
+def test_postgresql(
+    server: engines.Server, member: Calibrator, table: Table, more: list[float]
+) -> None:
+    check(
+        lambda fitted, scores: server.query(to_sql(fitted, "postgresql"), scores.tolist()),
+        member,
+        table,
+        more,
+    )
 
 
 @pytest.mark.parametrize("engine", SINGLE, ids=lambda engine: engine.__name__)
 @every
 @settings(max_examples=15)
 @given(table=tables_with_ends(), more=any_scores)
-def test_every_engine_in_float32(engine: engines.Engine, member: Calibrator, table: Table, more: list[float]) -> None:
+def test_every_engine_in_float32(
+    engine: engines.Engine, member: Calibrator, table: Table, more: list[float]
+) -> None:
     fitted = fit(member, table.scores, table.labels)
     scores = asked(fitted, table, more).clip(-9.9e29, 9.9e29).astype(np.float32)
     size = largest_term(fitted) if isinstance(fitted, cr.maps.LogisticMap) else 1.0
@@ -94,7 +107,9 @@ def test_every_engine_in_float32(engine: engines.Engine, member: Calibrator, tab
 @settings(max_examples=10)
 @given(table=tables())
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_torch_gradients_are_right_and_finite_at_any_finite_score(dtype: str, member: Calibrator, table: Table) -> None:
+def test_torch_gradients_are_right_and_finite_at_any_finite_score(
+    dtype: str, member: Calibrator, table: Table
+) -> None:
     torch = pytest.importorskip("torch")
     fitted = fit(member, table.scores, table.labels)
     if isinstance(fitted, cr.maps.LogisticMap) and largest_term(fitted) > 300:
@@ -108,13 +123,17 @@ def test_torch_gradients_are_right_and_finite_at_any_finite_score(dtype: str, me
     assert torch.isfinite(scores.grad).all()
     if isinstance(fitted, cr.maps.LogisticMap) and dtype == "float64":
         width = fitted.high - fitted.low
-        middle = np.array([fitted.low, fitted.high, *np.linspace(fitted.low - width, fitted.high + width, 20)])
+        middle = np.array(
+            [fitted.low, fitted.high, *np.linspace(fitted.low - width, fitted.high + width, 20)]
+        )
         scores = torch.tensor(middle, requires_grad=True)
         to_torch(fitted, dtype)(scores).sum().backward()
         step = 1e-6 * width  # the slope turns fast at the ends of a GammaGaussian
         numeric = (fitted.predict(middle + step) - fitted.predict(middle - step)) / (2 * step)
         scale = max(fitted.end_slopes) + 1 / width
-        np.testing.assert_allclose(scores.grad.numpy() / scale, numeric / scale, rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(
+            scores.grad.numpy() / scale, numeric / scale, rtol=1e-3, atol=1e-4
+        )
 
 
 @every

@@ -64,7 +64,9 @@ def test_transform_is_predict(frame: Any, member: Calibrator, table: Table) -> N
     fitted = fit(member, table.scores, table.labels)
     scores = np.random.default_rng(0).permutation(probe(table.scores))
     native, collect = frame(scores)
-    np.testing.assert_allclose(collect(fitted.transform(native, to="p")), fitted.predict(scores), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        collect(fitted.transform(native, to="p")), fitted.predict(scores), rtol=1e-9, atol=1e-12
+    )
 
 
 def test_bad_frames() -> None:
@@ -77,7 +79,9 @@ def test_bad_frames() -> None:
 
 @pytest.mark.parametrize("module", ["pandas", "polars"])
 def test_columns_of_frames_fit(module: str) -> None:
-    frame = importlib.import_module(module).DataFrame({"score": [0.0, 1.0, 2.0, 3.0], "label": [0, 1, 0, 1]})
+    frame = importlib.import_module(module).DataFrame(
+        {"score": [0.0, 1.0, 2.0, 3.0], "label": [0, 1, 0, 1]}
+    )
     fitted = cr.Platt().fit(frame["score"], frame["label"])
     assert fitted == cr.Platt().fit([0.0, 1.0, 2.0, 3.0], [0, 1, 0, 1])
 
@@ -111,7 +115,9 @@ def test_every_frame_and_stream_gives_one_summary() -> None:
 
 
 def test_what_is_not_a_frame_is_refused() -> None:
-    with pytest.raises(cr.DataError, match="frames must be dataframes or an iterator of them, got int"):
+    with pytest.raises(
+        cr.DataError, match="frames must be dataframes or an iterator of them, got int"
+    ):
         summarize(3)
     with pytest.raises(cr.DataError, match="got str"):
         summarize(["score"])

@@ -35,7 +35,9 @@ def test_weight_k_is_k_rows(metric: Metric, table: Table, copies: int) -> None:
     again = np.repeat(np.arange(len(table.scores)), weights)
     p = guesses(table)
     weighted = metric(p, cr.ips(table.labels, table.propensity, weights=weights))
-    assert metric(p[again], cr.ips(table.labels[again], table.propensity[again])) == pytest.approx(weighted, abs=1e-9)
+    assert metric(p[again], cr.ips(table.labels[again], table.propensity[again])) == pytest.approx(
+        weighted, abs=1e-9
+    )
 
 
 @every
@@ -49,7 +51,9 @@ def test_a_user_of_weight_k_is_k_such_users(metric: Metric, table: Table, copies
         more_p.append(p[chosen])
         more_labels.append(table.labels[chosen])
         more_users.append(np.full(chosen.sum(), 100 + copy))
-    repeated = metric(np.concatenate(more_p), np.concatenate(more_labels), np.concatenate(more_users))
+    repeated = metric(
+        np.concatenate(more_p), np.concatenate(more_labels), np.concatenate(more_users)
+    )
     assert repeated == pytest.approx(weighted, abs=1e-9)
 
 
@@ -73,7 +77,9 @@ def test_bootstrap_interval_holds_the_value(metric: Metric, table: Table) -> Non
 
 # Bins of equal mass stay where the full sample puts them, so EqualMassECE is not in it.
 @pytest.mark.parametrize(
-    "metric", [m for m in METRICS if isinstance(m, Additive) and not isinstance(m, cr.EqualMassECE)], ids=name
+    "metric",
+    [m for m in METRICS if isinstance(m, Additive) and not isinstance(m, cr.EqualMassECE)],
+    ids=name,
 )
 @given(table=tables())
 def test_fast_resampling_equals_weighing_rows(metric: Additive, table: Table) -> None:

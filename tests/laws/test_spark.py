@@ -47,9 +47,16 @@ class Machine:
         self.weights[::7] = 0
         self.folder = folder / kind
         self.folder.mkdir()
-        columns = {"score": self.scores, "label": self.labels, "w": self.propensity, "v": self.weights}
+        columns = {
+            "score": self.scores,
+            "label": self.labels,
+            "w": self.propensity,
+            "v": self.weights,
+        }
         table = pa.table(columns)
-        for part, (start, size) in enumerate([(0, 10), (10, 0), (10, count)]):  # skewed, and one without rows
+        for part, (start, size) in enumerate(
+            [(0, 10), (10, 0), (10, count)]
+        ):  # skewed, and one without rows
             pq.write_table(table.slice(start, size), self.folder / f"{part}.parquet")
 
     @property
@@ -71,7 +78,12 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Machine]:
 
 
 def same(mine: cr.Summary, theirs: cr.Summary) -> None:
-    assert (mine.rows, mine.low, mine.high, mine.grid) == (theirs.rows, theirs.low, theirs.high, theirs.grid)
+    assert (mine.rows, mine.low, mine.high, mine.grid) == (
+        theirs.rows,
+        theirs.low,
+        theirs.high,
+        theirs.grid,
+    )
     assert mine.kind == theirs.kind
     np.testing.assert_array_equal(mine.keys, theirs.keys)
     np.testing.assert_allclose(mine.scores, theirs.scores, rtol=1e-10)
@@ -92,7 +104,9 @@ def test_the_summary_is_that_of_one_machine(many: dict[str, Machine], kind: str)
 
 
 @pytest.mark.parametrize("propensity", [None, "w"])
-def test_plain_and_unbiased_evidence_without_weights(many: dict[str, Machine], propensity: str | None) -> None:
+def test_plain_and_unbiased_evidence_without_weights(
+    many: dict[str, Machine], propensity: str | None
+) -> None:
     from calibrank import spark
 
     rows = many["normal"]
@@ -114,10 +128,14 @@ def test_every_calibrator_fits_and_predicts_the_same(small: Machine, member: Cal
     given = session().createDataFrame(pa.table({"row": np.arange(len(asked)), "score": asked}))
     found = spark.transform(theirs, given).orderBy("row").toArrow()
     assert found.column_names == ["row", "score", "probability"]
-    np.testing.assert_allclose(found["probability"].to_numpy(), theirs.predict(asked), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        found["probability"].to_numpy(), theirs.predict(asked), rtol=1e-9, atol=1e-12
+    )
 
 
-USERLESS = [metric for metric in METRICS if metric.name not in ("NDCG@3", "Recall@2", "ECE of top 2")]
+USERLESS = [
+    metric for metric in METRICS if metric.name not in ("NDCG@3", "Recall@2", "ECE of top 2")
+]
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -130,7 +148,9 @@ def test_every_metric_is_that_of_one_machine(small: Machine, weighted: bool) -> 
     weights = small.weights if weighted else None
     columns = {"p": p, "label": small.labels, "w": small.propensity, "v": small.weights}
     frame = session().createDataFrame(pa.table(columns))
-    found = spark.evaluate(frame, USERLESS, probability="p", propensity="w", weight="v" if weighted else None)
+    found = spark.evaluate(
+        frame, USERLESS, probability="p", propensity="w", weight="v" if weighted else None
+    )
     evidence = cr.ips(small.labels, small.propensity, weights=weights)
     expected = {metric.name: metric(p, evidence) for metric in USERLESS}
     assert found == pytest.approx(expected, rel=1e-9, abs=1e-12)

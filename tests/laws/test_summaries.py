@@ -48,7 +48,9 @@ def test_one_value_more_changes_no_bin_of_the_others() -> None:
     some = np.random.default_rng(0).random(300_000)
     some[10], some[-1] = -1e-12, 1.05
     whole, halves = cr.Summary.of(some, np.zeros(len(some))), (some[:150_000], some[150_000:])
-    merged = cr.Summary.of(halves[0], np.zeros(150_000)) + cr.Summary.of(halves[1], np.zeros(150_000))
+    merged = cr.Summary.of(halves[0], np.zeros(150_000)) + cr.Summary.of(
+        halves[1], np.zeros(150_000)
+    )
     assert merged.grid == whole.grid
     np.testing.assert_array_equal(merged.keys, whole.keys)
 
@@ -60,7 +62,9 @@ def test_grids_nest(values: list[float], wider: float) -> None:
     fine = Grid.spanning(array.min(), array.max())
     far = min(np.abs(array).max() * wider, 1e30)
     coarse = Grid.spanning(min(array.min(), -far), max(array.max(), far))
-    np.testing.assert_array_equal(coarse.keys(fine.inner_edges(fine.keys(array))), coarse.keys(array))
+    np.testing.assert_array_equal(
+        coarse.keys(fine.inner_edges(fine.keys(array))), coarse.keys(array)
+    )
     np.testing.assert_array_equal(fine.keys(fine.inner_edges(fine.keys(array))), fine.keys(array))
 
 
@@ -75,7 +79,8 @@ def test_any_split_and_order_gives_the_same_summary(kind: str, shards: int) -> N
     homes = rng.integers(0, shards, len(array))
     parts = [
         cr.Summary.of(
-            array[homes == k], cr.ips(labels[homes == k], propensity[homes == k], weights=weights[homes == k])
+            array[homes == k],
+            cr.ips(labels[homes == k], propensity[homes == k], weights=weights[homes == k]),
         )
         for k in rng.permutation(shards)
     ]
@@ -94,7 +99,14 @@ def test_pooling_barely_moves_a_fit(kind: str) -> None:
     labels = (np.random.default_rng(4).random(len(array)) < truth).astype(float)
     summary = cr.Summary.of(array, labels)
     exact = cr.Summary(
-        array, _rowwise(array, labels), len(array), array[0], array[-1], "naive", None, np.empty(0, dtype=np.int64)
+        array,
+        _rowwise(array, labels),
+        len(array),
+        array[0],
+        array[-1],
+        "naive",
+        None,
+        np.empty(0, dtype=np.int64),
     )
     for method in (cr.Gaussian(), cr.Platt()):
         pooled, rowwise = method.fit_summary(summary), method.fit_summary(exact)
@@ -133,7 +145,9 @@ in_c = pytest.mark.skipif(not _native.READY, reason="calibrank was installed wit
 @in_c
 @given(
     some=st.lists(
-        scores | st.floats(-3, 3) | st.floats(-1e-300, 1e-300) | st.floats(-1e-36, 1e-36), min_size=1, max_size=30
+        scores | st.floats(-3, 3) | st.floats(-1e-300, 1e-300) | st.floats(-1e-36, 1e-36),
+        min_size=1,
+        max_size=30,
     ),
     number=st.sampled_from([np.float32, np.float64]),
     label=st.sampled_from([np.int8, np.bool_, np.int64, np.float32, np.float64]),
@@ -143,7 +157,11 @@ in_c = pytest.mark.skipif(not _native.READY, reason="calibrank was installed wit
 def test_any_row_falls_where_numpy_puts_it(some, number, label, weighted, step) -> None:
     array = np.array(some, dtype=number)[::step]
     labels = (np.arange(len(array)) % 3 == 0).astype(label)
-    total = np.linspace(0.5, 2, len(array)).astype(number) if weighted else np.broadcast_to(np.float64(1), len(array))
+    total = (
+        np.linspace(0.5, 2, len(array)).astype(number)
+        if weighted
+        else np.broadcast_to(np.float64(1), len(array))
+    )
     evidence = cr.Evidence.trusted(labels, total, "given")
     tables = [Table.spanning(float(array.min()), float(array.max())) for _ in range(2)]
     tables[0].pool_blocks(array, evidence)
@@ -196,8 +214,13 @@ def test_builders_merge_with_builders_and_with_checkpoints(kind: str) -> None:
 def test_compiled_pooling_is_numpys(kind: str, weighted: bool) -> None:
     array = rows(100_000, 8, kind)
     rng = np.random.default_rng(9)
-    labels, propensity = (rng.random(len(array)) < 0.2).astype(float), rng.uniform(0.1, 1, len(array))
-    evidence = cr.ips(labels, propensity, weights=rng.exponential(1, len(array)) if weighted else None)
+    labels, propensity = (
+        (rng.random(len(array)) < 0.2).astype(float),
+        rng.uniform(0.1, 1, len(array)),
+    )
+    evidence = cr.ips(
+        labels, propensity, weights=rng.exponential(1, len(array)) if weighted else None
+    )
     tables = [Table.spanning(float(array.min()), float(array.max())) for _ in range(2)]
     for pool in (tables[0].pool_blocks, tables[1].pool):
         pool(array, evidence)
@@ -210,7 +233,9 @@ def test_compiled_pooling_is_numpys(kind: str, weighted: bool) -> None:
 def test_checkpoints_come_back_and_merge(kind: str, tmp_path: Path) -> None:
     array = rows(100_000, 10, kind)
     labels = (np.random.default_rng(0).random(len(array)) < 0.2).astype(float)
-    first, second = (cr.Summary.of(array[part], labels[part]) for part in (slice(0, 60_000), slice(60_000, None)))
+    first, second = (
+        cr.Summary.of(array[part], labels[part]) for part in (slice(0, 60_000), slice(60_000, None))
+    )
     first.save(tmp_path / "first.npz")
     same(cr.Summary.load(tmp_path / "first.npz") + second, cr.Summary.of(array, labels))
     damaged = (tmp_path / "first.npz").read_bytes()[:-200]
@@ -220,7 +245,12 @@ def test_checkpoints_come_back_and_merge(kind: str, tmp_path: Path) -> None:
 
 
 def same(mine: cr.Summary, theirs: cr.Summary) -> None:
-    assert (mine.rows, mine.low, mine.high, mine.grid) == (theirs.rows, theirs.low, theirs.high, theirs.grid)
+    assert (mine.rows, mine.low, mine.high, mine.grid) == (
+        theirs.rows,
+        theirs.low,
+        theirs.high,
+        theirs.grid,
+    )
     np.testing.assert_allclose(mine.scores, theirs.scores, rtol=1e-12, atol=1e-300)
     for one, other in zip(mine.masses.columns, theirs.masses.columns, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12)
@@ -232,10 +262,19 @@ def test_a_float32_table_of_millions_is_right_to_float32() -> None:
     scores[:2] = [-40, 40]  # beyond the fitted range
     small = slice(0, 20_000)
     for method in (cr.Gaussian(), cr.Platt()):
-        fitted = method.fit(np.arange(-5.0, 5.0, 0.01), (np.arange(1000) % 10 < np.arange(1000) / 100).astype(float))
-        assert np.abs(fitted.predict(scores)[small] / fitted.predict(scores[small]) - 1).max() < 3e-6
-    wide = cr.Platt().fit(np.r_[-1e5, scores[:5_000]], np.r_[0, (np.arange(5_000) % 3 == 0)])  # one wild score
-    assert np.abs(wide.predict(scores)[small] / wide.predict(scores[small].astype(float)) - 1).max() < 3e-6
+        fitted = method.fit(
+            np.arange(-5.0, 5.0, 0.01), (np.arange(1000) % 10 < np.arange(1000) / 100).astype(float)
+        )
+        assert (
+            np.abs(fitted.predict(scores)[small] / fitted.predict(scores[small]) - 1).max() < 3e-6
+        )
+    wide = cr.Platt().fit(
+        np.r_[-1e5, scores[:5_000]], np.r_[0, (np.arange(5_000) % 3 == 0)]
+    )  # one wild score
+    assert (
+        np.abs(wide.predict(scores)[small] / wide.predict(scores[small].astype(float)) - 1).max()
+        < 3e-6
+    )
     scores[7] = np.nan
     with pytest.raises(cr.DataError, match="got nan at row 7"):
         fitted.predict(scores)
@@ -253,8 +292,18 @@ def test_zeros_of_both_signs_stay_at_their_end(sign, pool):
         scores[0] = first
         table = Table.spanning(float(scores.min()), float(scores.max()))
         pool(table, scores, labels)
-        zeros = np.abs(cr.Summary.of_table(table, float(scores.min()), float(scores.max()), 1, "naive").scores) == 0
-        assert table.masses().total[np.flatnonzero(table.every[:, 0])][zeros].sum() == (scores == 0).sum()
+        zeros = (
+            np.abs(
+                cr.Summary.of_table(
+                    table, float(scores.min()), float(scores.max()), 1, "naive"
+                ).scores
+            )
+            == 0
+        )
+        assert (
+            table.masses().total[np.flatnonzero(table.every[:, 0])][zeros].sum()
+            == (scores == 0).sum()
+        )
 
 
 def test_a_coarser_summary_stays_as_coarse_when_merged() -> None:

@@ -21,7 +21,18 @@ kinds = pytest.mark.parametrize("kind", [np.float32, np.float64])
 RNG = np.random.default_rng(3)
 SCORES = RNG.normal(size=3_000)
 LABELS = (RNG.random(3_000) < 1 / (1 + np.exp(1 - 2 * SCORES))).astype(float)
-ODD = [0.0, -0.0, 1e-310, -1e-300, 1e30, -1e30, SCORES.min(), SCORES.max(), np.nextafter(SCORES.max(), 9.0), 3e5]
+ODD = [
+    0.0,
+    -0.0,
+    1e-310,
+    -1e-300,
+    1e30,
+    -1e30,
+    SCORES.min(),
+    SCORES.max(),
+    np.nextafter(SCORES.max(), 9.0),
+    3e5,
+]
 
 
 @pytest.fixture(scope="module", params=CALIBRATORS, ids=repr)
@@ -39,15 +50,21 @@ def test_probabilities_are_those_of_arrays(fitted, device, kind, more):
     assert result.device.type == device
     assert result.shape == scores.shape
     near = 1e-6 if kind is np.float32 else 1e-12
-    np.testing.assert_allclose(result.numpy(force=True), fitted.predict(scores), rtol=near, atol=1e-35)
+    np.testing.assert_allclose(
+        result.numpy(force=True), fitted.predict(scores), rtol=near, atol=1e-35
+    )
 
 
 @devices
 def test_a_score_that_is_none_gives_nan(fitted, device):
-    wrong = torch.tensor([np.nan, np.inf, -np.inf, 1e31, -3.4e38], dtype=torch.float32, device=device)
+    wrong = torch.tensor(
+        [np.nan, np.inf, -np.inf, 1e31, -3.4e38], dtype=torch.float32, device=device
+    )
     assert fitted.predict(wrong).isnan().all()
     assert fitted.predict(torch.tensor([1, 0], device=device)).dtype == torch.float64
-    with pytest.raises(cr.DataError, match=r"scores must be real numbers, got a tensor of torch\.complex64"):
+    with pytest.raises(
+        cr.DataError, match=r"scores must be real numbers, got a tensor of torch\.complex64"
+    ):
         fitted.predict(torch.zeros(2, dtype=torch.complex64, device=device))
 
 
@@ -72,7 +89,9 @@ def test_sums_are_those_of_arrays(device, kind, weigh, seed, scale):
     put = torch.from_numpy(scores).to(device), torch.from_numpy(positive).to(device), total
     from calibrank.summary import _tensors
 
-    sums = _tensors.pool(table.grid, table.first, len(table.squares), *put, binary=weigh == "labels")
+    sums = _tensors.pool(
+        table.grid, table.first, len(table.squares), *put, binary=weigh == "labels"
+    )
     table.pool(scores, evidence)
     np.testing.assert_allclose(sums.every[:, 0], table.every[:, 0], rtol=1e-12)
     np.testing.assert_allclose(sums.liked[:, [0, 2, 3]], table.liked[:, [0, 2, 3]], rtol=1e-12)

@@ -33,7 +33,9 @@ def test_released_variants_differ_only_around_one_half() -> None:
     p = rng.random(5_000)
     labels = (rng.random(5_000) < p).astype(float)
     outside = (p < 7 / 15) | (p >= 8 / 15)
-    assert cr.ReleasedECE()(p[outside], labels[outside]) == pytest.approx(cr.ECE()(p[outside], labels[outside]))
+    assert cr.ReleasedECE()(p[outside], labels[outside]) == pytest.approx(
+        cr.ECE()(p[outside], labels[outside])
+    )
     assert cr.ReleasedECE()(p, labels) != pytest.approx(cr.ECE()(p, labels), abs=1e-6)
     # by hand, in the one bin around one half: 0.48 is right when negative, 0.52 when positive
     assert cr.ReleasedECE(bins=15)([0.48, 0.52], [0, 0]) == pytest.approx(abs(1 - 1.04) / 2)
@@ -110,6 +112,8 @@ def test_intervals_of_the_decomposition_hold_the_truth() -> None:
             (Discrimination(), truth.var()),
         ):
             sums = group_sums(OnCells(metric), said, evidence, np.arange(rows), rows)
-            found = about(metric(said, evidence), bootstrap_sums(OnCells(metric), sums, resamples=200))
+            found = about(
+                metric(said, evidence), bootstrap_sums(OnCells(metric), sums, resamples=200)
+            )
             held.append(found.low <= true <= found.high)
     assert sum(held) >= 20

@@ -13,17 +13,18 @@ import torch
 import calibrank as cr
 from calibrank.data import Positives, RandomSplit
 from calibrank.errors import DataError, FitError
-from calibrank.models import BPR, CML, EVERY, NCF, UBPR, LightGCN, Training, train, train_seeds
+from calibrank.models import BPR, CML, NCF, UBPR, LightGCN, Training, train, train_seeds
 from calibrank.models.engines.base import plain_words
 from calibrank.models.graph import Graph
 from calibrank.models.sampling import Sampler
 from calibrank.models.training import _start
 from calibrank.models.validation import Validation
 from calibrank.propensity import Uniform
+from calibrank.registry import models
 from calibrank.scorers import Distance, InnerProduct, NeuMF, SavedModel, load_model
 from calibrank.tables import Index, Interactions
 
-SMALL = tuple(type(model)(dim=6) for model in EVERY)
+SMALL = tuple(type(model)(dim=6) for model in models().values())
 USERS, ITEMS = 17, 11
 SETTINGS = Training(epochs=3, batch=16, learning_rate=0.01, weight_decay=0.01)
 
@@ -47,7 +48,10 @@ def dense_reference(model, log, training, seed):
     sampler = Sampler.of(log, model.importance(log), (seed,), training.batch)
     start = _start(model, USERS + ITEMS, (seed,))
     table = torch.tensor(start.pop("table"), dtype=torch.float64, requires_grad=True)
-    weights = {k.split(".")[1]: torch.tensor(v[0], dtype=torch.float64, requires_grad=True) for k, v in start.items()}
+    weights = {
+        k.split(".")[1]: torch.tensor(v[0], dtype=torch.float64, requires_grad=True)
+        for k, v in start.items()
+    }
     optimizer = torch.optim.Adam(
         [table, *weights.values()], lr=training.learning_rate, weight_decay=training.weight_decay
     )
@@ -57,14 +61,18 @@ def dense_reference(model, log, training, seed):
         links[log.users, log.items + USERS] = links[log.items + USERS, log.users] = 1
         degree = np.maximum(links.sum(1), 1)
         near = torch.tensor(links / np.sqrt(degree[:, None] * degree[None, :]))
-        spread = sum(torch.matrix_power(near, hop) for hop in range(model.layers + 1)) / (model.layers + 1)
+        spread = sum(torch.matrix_power(near, hop) for hop in range(model.layers + 1)) / (
+            model.layers + 1
+        )
     for number in range(training.epochs):
         epoch = sampler.draw(number)
         for rows, worth in zip(epoch.rows, epoch.importance, strict=True):
             vectors = spread @ table
             loss = torch.zeros((), dtype=torch.float64)
             for u, i, j, w in zip(*rows[:, 0], worth[0], strict=True):
-                loss = loss + float(w) * one_loss(model, vectors[u], vectors[i], vectors[j], weights)
+                loss = loss + float(w) * one_loss(
+                    model, vectors[u], vectors[i], vectors[j], weights
+                )
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -79,7 +87,9 @@ def one_loss(model, u, i, j, weights):
     if isinstance(model, CML):
         return torch.clamp(model.margin + torch.dist(u, i) ** 2 - torch.dist(u, j) ** 2, min=0)
     if isinstance(model, NCF):
-        return -torch.log(torch.sigmoid(neumf(u, i, weights))) - torch.log(1 - torch.sigmoid(neumf(u, j, weights)))
+        return -torch.log(torch.sigmoid(neumf(u, i, weights))) - torch.log(
+            1 - torch.sigmoid(neumf(u, j, weights))
+        )
     return -torch.log(torch.sigmoid(torch.dot(u, i) - torch.dot(u, j)))
 
 
@@ -93,12 +103,16 @@ def neumf(u, i, weights):
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
-@pytest.mark.parametrize("model", [*SMALL, LightGCN(dim=6, layers=1), LightGCN(dim=6, layers=3)], ids=repr)
+@pytest.mark.parametrize(
+    "model", [*SMALL, LightGCN(dim=6, layers=1), LightGCN(dim=6, layers=3)], ids=repr
+)
 def test_fast_training_takes_the_steps_of_dense_adam(model, device):
     log = small_log()
     done = train(model, log, training=replace(SETTINGS, device=device), seed=5)
     vectors, weights = dense_reference(model, log, SETTINGS, 5)
-    np.testing.assert_allclose(np.concatenate([done.scorer.users, done.scorer.items]), vectors, rtol=2e-3, atol=2e-5)
+    np.testing.assert_allclose(
+        np.concatenate([done.scorer.users, done.scorer.items]), vectors, rtol=2e-3, atol=2e-5
+    )
     for name, values in weights.items():
         np.testing.assert_allclose(done.scorer.weights[name], values, rtol=2e-3, atol=2e-5)
 
@@ -118,7 +132,9 @@ def test_seeds_together_are_seeds_apart(model):
 @pytest.mark.parametrize("model", SMALL, ids=name_of)
 def test_a_seed_decides_all(model):
     log = small_log()
-    first, again, other = (train(model, log, training=SETTINGS, seed=seed).scorer for seed in (1, 1, 2))
+    first, again, other = (
+        train(model, log, training=SETTINGS, seed=seed).scorer for seed in (1, 1, 2)
+    )
     np.testing.assert_array_equal(first.users, again.users)
     assert not np.array_equal(first.users, other.users)
 
@@ -133,7 +149,9 @@ def test_ubpr_with_propensity_one_is_bpr():
 
 
 def test_cml_stays_in_the_unit_ball():
-    done = train(CML(dim=6), small_log(), training=Training(epochs=30, learning_rate=0.1, batch=8)).scorer
+    done = train(
+        CML(dim=6), small_log(), training=Training(epochs=30, learning_rate=0.1, batch=8)
+    ).scorer
     lengths = np.linalg.norm(np.concatenate([done.users, done.items]), axis=1)
     assert lengths.max() <= 1 + 1e-6
     assert lengths.max() > 0.99  # the ball was felt
@@ -160,12 +178,18 @@ def test_validation_is_ndcg_of_whole_lists():
     scorer = train(BPR(dim=6), kept, training=SETTINGS).scorer
     seen = Positives.of(kept)
     validation = Validation.of(held, seen, 3, BPR(dim=6), "cpu")
-    value = validation.ndcg(BPR(dim=6), torch.from_numpy(scorer.users), torch.from_numpy(scorer.items), {})
-    users, items = (part.ravel() for part in np.meshgrid(np.unique(held.users), np.arange(ITEMS), indexing="ij"))
+    value = validation.ndcg(
+        BPR(dim=6), torch.from_numpy(scorer.users), torch.from_numpy(scorer.items), {}
+    )
+    users, items = (
+        part.ravel() for part in np.meshgrid(np.unique(held.users), np.arange(ITEMS), indexing="ij")
+    )
     fresh = ~seen.has(users, items)
     users, items = users[fresh], items[fresh]
     wanted = Positives.of(held).has(users, items).astype(float)
-    assert value == pytest.approx(cr.NDCG(3)(scorer.score(users, items), wanted, users=users), rel=1e-6)
+    assert value == pytest.approx(
+        cr.NDCG(3)(scorer.score(users, items), wanted, users=users), rel=1e-6
+    )
 
 
 def test_graph_rows_weigh_by_degrees():
@@ -187,7 +211,9 @@ def test_scores_of_pairs_are_cells_of_the_grid(kind):
     weights = NCF(dim=4).first_weights(rng) if kind is NeuMF else {}
     scorer = kind(rng.standard_normal((5, 8)), rng.standard_normal((7, 8)), weights)
     users, items = (part.ravel() for part in np.meshgrid(np.arange(5), np.arange(7), indexing="ij"))
-    np.testing.assert_allclose(scorer.score(users, items).reshape(5, 7), scorer.score_all(np.arange(5)), rtol=1e-10)
+    np.testing.assert_allclose(
+        scorer.score(users, items).reshape(5, 7), scorer.score_all(np.arange(5)), rtol=1e-10
+    )
 
 
 def test_recommendations_are_the_best_that_are_not_hidden():
@@ -209,7 +235,9 @@ def test_recommendations_are_the_best_that_are_not_hidden():
 )
 def test_a_model_comes_back_from_disk(tmp_path, names):
     rng = np.random.default_rng(0)
-    scorer = NeuMF(*(rng.standard_normal((5, 8)).astype("f4") for _ in range(2)), NCF(dim=4).first_weights(rng))
+    scorer = NeuMF(
+        *(rng.standard_normal((5, 8)).astype("f4") for _ in range(2)), NCF(dim=4).first_weights(rng)
+    )
     SavedModel(scorer, names, names, {"model": "NCF"}).save(tmp_path)
     back = load_model(tmp_path)
     np.testing.assert_array_equal(back.scorer.score_all(range(5)), scorer.score_all(range(5)))
@@ -232,7 +260,7 @@ from calibrank.tables import Interactions
 rng = np.random.default_rng(0)
 log = Interactions(*np.nonzero(rng.random((200, 50)) < 0.2), None, 200, 50)
 kept, held = RandomSplit().divide(log)
-model = {m.name: m for m in EVERY}[sys.argv[1]]
+model = models()[sys.argv[1]]
 tell = lambda moment: print(moment.epoch, flush=True)
 done = train(model, kept, held, Training(epochs=14, checkpoint_every=0), checkpoint=sys.argv[2], progress=tell)
 np.savez(sys.argv[3], users=done.scorer.users, items=done.scorer.items, best=done.best_epoch)
@@ -287,7 +315,10 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
         (lambda: Training(learning_rate=0), "learning_rate must be above 0"),
         (lambda: Training(device="tpu"), "device must be cpu or cuda, got 'tpu'"),
         (lambda: train_seeds(BPR(), small_log(), []), "seeds must name at least one"),
-        (lambda: train(BPR(), Interactions([0], [0], [0])), "positives must hold at least one positive"),
+        (
+            lambda: train(BPR(), Interactions([0], [0], [0])),
+            "positives must hold at least one positive",
+        ),
         (lambda: train(BPR(), Interactions(["a"], ["b"])), "users must be numbers below 1"),
     ],
 )
@@ -298,7 +329,9 @@ def test_settings_that_make_no_sense(make, words):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_no_gpu_is_said_plainly():
-    with pytest.raises(DataError, match=r"device cuda must be there, got no GPU that torch can use"):
+    with pytest.raises(
+        DataError, match=r"device cuda must be there, got no GPU that torch can use"
+    ):
         train(BPR(), small_log(), training=Training(device="cuda"))
 
 
@@ -325,7 +358,10 @@ def test_a_gpu_run_resumes(tmp_path):
 def test_a_full_gpu_is_said_plainly(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (2**30, 8 * 2**30))
     with (
-        pytest.raises(FitError, match=r"must fit in the GPU's memory, got 1\.0 of 8\.0 GiB free\. Train fewer seeds"),
+        pytest.raises(
+            FitError,
+            match=r"must fit in the GPU's memory, got 1\.0 of 8\.0 GiB free\. Train fewer seeds",
+        ),
         plain_words(),
     ):
         raise torch.cuda.OutOfMemoryError
@@ -334,4 +370,8 @@ def test_a_full_gpu_is_said_plainly(monkeypatch):
 def test_progress_is_told():
     moments = []
     train(BPR(dim=4), small_log(), training=Training(epochs=3), progress=moments.append)
-    assert [(moment.epoch, moment.epochs, moment.ndcg) for moment in moments] == [(1, 3, ()), (2, 3, ()), (3, 3, ())]
+    assert [(moment.epoch, moment.epochs, moment.ndcg) for moment in moments] == [
+        (1, 3, ()),
+        (2, 3, ()),
+        (3, 3, ()),
+    ]

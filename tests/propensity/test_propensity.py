@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 
 import calibrank as cr
 from calibrank.data.score_world import make_world
-from calibrank.propensity import Known, Logistic, NaiveBayes, Popularity, Propensity, Random, Uniform
+from calibrank.propensity import (
+    Known,
+    Logistic,
+    NaiveBayes,
+    Popularity,
+    Propensity,
+    Random,
+    Uniform,
+)
 
 FEATURES = np.random.default_rng(0).normal(size=(9, 2))
 MEMBERS: list[Propensity] = [
@@ -49,7 +57,9 @@ def test_popularity_counts_positives_only() -> None:
 def test_naive_bayes_sets_the_base_rate() -> None:
     world = make_world(200_000, seed=1)
     shown_at_random = world.redraw(2).preferences[::50]
-    propensity = NaiveBayes(shown_at_random).fit(world.interactions()).predict(world.users, world.items)
+    propensity = (
+        NaiveBayes(shown_at_random).fit(world.interactions()).predict(world.users, world.items)
+    )
     fitted = cr.Gaussian().fit(world.scores, cr.ips(world.labels, propensity))
     ratio = cr.CalibrationInTheLarge()(fitted.predict(world.scores), world.preferences)
     assert ratio == pytest.approx(1, abs=0.1)

@@ -37,8 +37,12 @@ def test_proper_scores_are_sklearns() -> None:
     scores, labels, weights = sample()
     p = expit(scores - 2)
     evidence = cr.naive(labels, weights=weights)
-    assert cr.LogLoss()(p, evidence) == pytest.approx(metrics.log_loss(labels, p, sample_weight=weights))
-    assert cr.Brier()(p, evidence) == pytest.approx(metrics.brier_score_loss(labels, p, sample_weight=weights))
+    assert cr.LogLoss()(p, evidence) == pytest.approx(
+        metrics.log_loss(labels, p, sample_weight=weights)
+    )
+    assert cr.Brier()(p, evidence) == pytest.approx(
+        metrics.brier_score_loss(labels, p, sample_weight=weights)
+    )
 
 
 def test_ndcg_is_sklearns() -> None:
@@ -63,15 +67,25 @@ def test_beta_is_betacal() -> None:
 
 
 def test_ece_and_histogram_are_netcals() -> None:
-    metrics = pytest.importorskip("netcal.metrics", reason="netcal is heavy to install; .ci/run does")
+    metrics = pytest.importorskip(
+        "netcal.metrics", reason="netcal is heavy to install; .ci/run does"
+    )
     scores, labels, _ = sample(5_000)
     p = expit(scores - 2)
-    assert cr.ECE(bins=15)(p, labels) == pytest.approx(metrics.ECE(15).measure(p, labels.astype(int)), abs=1e-9)
-    assert cr.MCE(bins=15)(p, labels) == pytest.approx(metrics.MCE(15).measure(p, labels.astype(int)), abs=1e-9)
+    assert cr.ECE(bins=15)(p, labels) == pytest.approx(
+        metrics.ECE(15).measure(p, labels.astype(int)), abs=1e-9
+    )
+    assert cr.MCE(bins=15)(p, labels) == pytest.approx(
+        metrics.MCE(15).measure(p, labels.astype(int)), abs=1e-9
+    )
 
 
 FAMILIES = {
-    "Gaussian": (cr.Gaussian(), lambda s, _: [s**2, s, np.ones_like(s)], lambda e, _: [2 * e, np.ones(2), np.zeros(2)]),
+    "Gaussian": (
+        cr.Gaussian(),
+        lambda s, _: [s**2, s, np.ones_like(s)],
+        lambda e, _: [2 * e, np.ones(2), np.zeros(2)],
+    ),
     "Gamma": (
         cr.Gamma(),
         lambda s, m: [np.log(s - m), s - m, np.ones_like(s)],
@@ -86,7 +100,9 @@ FAMILIES = {
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("world", [GaussianScores(), GammaScores(), MixedScores(), GaussianScores(liked=(0.5, 0.4))])
+@pytest.mark.parametrize(
+    "world", [GaussianScores(), GammaScores(), MixedScores(), GaussianScores(liked=(0.5, 0.4))]
+)
 def test_constrained_fits_are_scipys_on_the_papers_formulas(family: str, world: Scores) -> None:
     """The paper's own parameters and slope constraints, through scipy's general optimiser."""
     member, columns, slopes = FAMILIES[family]
@@ -99,10 +115,18 @@ def test_constrained_fits_are_scipys_on_the_papers_formulas(family: str, world: 
 
     def loss(theta: np.ndarray) -> float:
         z = design / size @ theta
-        return float(np.sum(-evidence.positive * log_expit(z) - (1 - evidence.positive) * log_expit(-z)) / len(z))
+        return float(
+            np.sum(-evidence.positive * log_expit(z) - (1 - evidence.positive) * log_expit(-z))
+            / len(z)
+        )
 
     def slope(theta: np.ndarray) -> np.ndarray:
-        return design.T / size[:, None] @ (expit(design / size @ theta) - evidence.positive) / len(scores)
+        return (
+            design.T
+            / size[:, None]
+            @ (expit(design / size @ theta) - evidence.positive)
+            / len(scores)
+        )
 
     rows = np.column_stack(slopes(ends, start)) / size
     constraints = [LinearConstraint(rows, 0, np.inf)]
@@ -118,7 +142,9 @@ def test_constrained_fits_are_scipys_on_the_papers_formulas(family: str, world: 
     )
     ours = member.fit(scores, evidence)
     assert ours.record.loss == pytest.approx(theirs.fun, abs=2e-6)
-    assert ours.record.loss <= theirs.fun + 1e-6  # ours is the optimum, save for the tiny rise both ends must have
+    assert (
+        ours.record.loss <= theirs.fun + 1e-6
+    )  # ours is the optimum, save for the tiny rise both ends must have
     np.testing.assert_allclose(ours.predict(scores), expit(design / size @ theirs.x), atol=5e-3)
 
 
@@ -129,7 +155,9 @@ def test_reported_parameters_give_the_same_probabilities(family: str) -> None:
     fitted = member.fit(scores, labels)
     start = scores.min() - getattr(member, "margin", 0) * np.ptp(scores)
     theta = np.array(list(fitted.parameters.values()))
-    np.testing.assert_allclose(fitted.log_odds(scores), np.column_stack(columns(scores, start)) @ theta, atol=1e-8)
+    np.testing.assert_allclose(
+        fitted.log_odds(scores), np.column_stack(columns(scores, start)) @ theta, atol=1e-8
+    )
 
 
 def test_exponential_scores_are_platt_and_gaussian_exponential_is_gaussian() -> None:
@@ -138,7 +166,9 @@ def test_exponential_scores_are_platt_and_gaussian_exponential_is_gaussian() -> 
     rise = 0.7 * scores - 2  # two exponentials with rates 1.5 and 0.8
     fitted = cr.Platt().fit(scores, cr.Evidence(expit(rise), np.ones(500)))
     np.testing.assert_allclose(fitted.log_odds(scores), rise, atol=1e-9)
-    bend = -(scores**2) / (2 * 2.0**2) + (0.5 + 5 / 2.0**2) * scores - 4  # rate 0.5; mean 5, deviation 2
+    bend = (
+        -(scores**2) / (2 * 2.0**2) + (0.5 + 5 / 2.0**2) * scores - 4
+    )  # rate 0.5; mean 5, deviation 2
     fitted = cr.Gaussian().fit(scores, cr.Evidence(expit(bend), np.ones(500)))
     np.testing.assert_allclose(fitted.log_odds(scores), bend, atol=1e-8)
     assert fitted.parameters["a"] == pytest.approx(-1 / 8)

@@ -16,7 +16,9 @@ from calibrank.report.thresholds import GRID
 from tests.report.test_report import HOSTILE, result_rows
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium found to open the page with")
 
 
@@ -25,8 +27,12 @@ class Setting:
 
     def __init__(self, folder: Path) -> None:
         world = make_world(9_000, seed=5)
-        self.users = np.array([HOSTILE[u] if u < len(HOSTILE) else f"user-{u}" for u in world.users])
-        self.items = np.array([HOSTILE[i] if i < len(HOSTILE) else f"item-{i}" for i in world.items])
+        self.users = np.array(
+            [HOSTILE[u] if u < len(HOSTILE) else f"user-{u}" for u in world.users]
+        )
+        self.items = np.array(
+            [HOSTILE[i] if i < len(HOSTILE) else f"item-{i}" for i in world.items]
+        )
         self.scores, self.labels = world.scores, world.preferences
         self.fitted = cr.Gaussian().fit(self.scores, self.labels)
         self.probabilities = self.fitted.predict(self.scores)
@@ -52,7 +58,9 @@ def setting(tmp_path_factory: pytest.TempPathFactory) -> Setting:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with playwright.sync_playwright() as started:
-        launched = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--headless"])
+        launched = started.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--headless"]
+        )
         yield launched
         launched.close()
 
@@ -87,7 +95,9 @@ def opened(browser: Any, setting: Setting) -> Iterator[Opened]:
 def slide(page: Any, at: int, length: str) -> None:
     page.select_option(".slider select", length)
     page.eval_on_selector(
-        "#slider", "(node, at) => { node.value = at; node.dispatchEvent(new Event('input', {bubbles: true})); }", at
+        "#slider",
+        "(node, at) => { node.value = at; node.dispatchEvent(new Event('input', {bubbles: true})); }",
+        at,
     )
 
 
@@ -103,11 +113,15 @@ def test_the_headline_is_pythons(opened: Opened, setting: Setting) -> None:
 
 @pytest.mark.parametrize("length", ["3", "10", "all"])
 @pytest.mark.parametrize("threshold", [0.05, 0.3, 0.6])
-def test_the_slider_shows_what_python_counts(opened: Opened, setting: Setting, threshold: float, length: str) -> None:
+def test_the_slider_shows_what_python_counts(
+    opened: Opened, setting: Setting, threshold: float, length: str
+) -> None:
     slide(opened.page, int(np.flatnonzero(threshold == GRID)[0]), length)
     counts, expected = [], 0.0
     for user in np.unique(setting.users):
-        mine = np.sort(setting.probabilities[setting.users == user])[::-1][: None if length == "all" else int(length)]
+        mine = np.sort(setting.probabilities[setting.users == user])[::-1][
+            : None if length == "all" else int(length)
+        ]
         counts.append((mine >= threshold).sum())
         expected += mine[mine >= threshold].sum()
     shown, people = sum(counts), len(counts)
@@ -118,7 +132,9 @@ def test_the_slider_shows_what_python_counts(opened: Opened, setting: Setting, t
     assert number(opened.text("#slider-value")) == pytest.approx(100 * threshold)
     first = opened.page.locator("#people-figure details")
     first.evaluate("node => { node.open = true; node.fillIn(); }")
-    cells = first.locator("tbody tr").evaluate_all("rows => rows.map(row => [...row.children].map(c => c.textContent))")
+    cells = first.locator("tbody tr").evaluate_all(
+        "rows => rows.map(row => [...row.children].map(c => c.textContent))"
+    )
     assert sum(number(howmany) for _, howmany in cells) == people
     assert number(cells[2][1]) == sum(count == 2 for count in counts)
 
@@ -182,7 +198,10 @@ def test_metrics_explain_themselves_on_focus_and_sort(opened: Opened) -> None:
     page.wait_for_selector("#tip", state="visible")  # the page may have to scroll there first
     assert "squared" in opened.text("#tip")
     page.keyboard.press("Enter")
-    values = [float(text) for text in page.locator("#methods td[data-metric='Brier'] .value").all_text_contents()]
+    values = [
+        float(text)
+        for text in page.locator("#methods td[data-metric='Brier'] .value").all_text_contents()
+    ]
     assert values == sorted(values)
     page.keyboard.press("Escape")
     assert not page.is_visible("#tip")
@@ -226,8 +245,12 @@ def test_nothing_sticks_out(browser: Any, setting: Setting, width: int) -> None:
 
 def barriers(page: Any) -> list[tuple[str, str, str]]:
     """What axe finds serious or critical, with everything opened."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
-    page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; if (d.fillIn) d.fillIn(); })")
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="axe is not installed"
+    )
+    page.evaluate(
+        "document.querySelectorAll('details').forEach(d => { d.open = true; if (d.fillIn) d.fillIn(); })"
+    )
     return [
         (one["id"], one["nodes"][0]["html"], one["nodes"][0]["failureSummary"])
         for one in axe.Axe().run(page).response["violations"]
@@ -237,13 +260,19 @@ def barriers(page: Any) -> list[tuple[str, str, str]]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_serious_barrier(browser: Any, setting: Setting, scheme: str) -> None:
-    fresh = Opened(browser, setting.path, color_scheme=scheme, viewport={"width": 1280, "height": 900})
+    fresh = Opened(
+        browser, setting.path, color_scheme=scheme, viewport={"width": 1280, "height": 900}
+    )
     assert barriers(fresh.page) == []
     fresh.page.close()
 
 
-def test_a_page_without_users_says_what_to_add(browser: Any, setting: Setting, tmp_path: Path) -> None:
-    report(setting.fitted, setting.scores[:2000], setting.labels[:2000]).save(tmp_path / "alone.html")
+def test_a_page_without_users_says_what_to_add(
+    browser: Any, setting: Setting, tmp_path: Path
+) -> None:
+    report(setting.fitted, setting.scores[:2000], setting.labels[:2000]).save(
+        tmp_path / "alone.html"
+    )
     alone = Opened(browser, tmp_path / "alone.html")
     assert "--user" in alone.text("#threshold")
     assert "--user" in alone.text("#explorer")
@@ -257,7 +286,9 @@ def test_results_of_a_reproduction_on_the_same_kind_of_page(browser: Any, tmp_pa
 
     result_rows(tmp_path / "results")
     found = overview(read_rows(tmp_path / "results"), lambda *_: 0.04)
-    results_report(found, HOSTILE[0], "published.csv", "calibrank report").save(tmp_path / "results.html")
+    results_report(found, HOSTILE[0], "published.csv", "calibrank report").save(
+        tmp_path / "results.html"
+    )
     results = Opened(browser, tmp_path / "results.html")
     shown = results.text("#results-table")
     assert "0.1050" in shown

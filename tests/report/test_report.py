@@ -17,6 +17,7 @@ import calibrank as cr
 from calibrank.calibrators import fit_without_each
 from calibrank.data.score_world import make_world
 from calibrank.maps import Choice, Sensitivity
+from calibrank.registry import CALIBRATORS
 from calibrank.report import report
 from calibrank.report.content import contents
 from calibrank.report.from_table import read_ledger
@@ -46,7 +47,9 @@ HOSTILE = (
 def ledger() -> Ledger:
     world = make_world(12_000, seed=4)
     cuts = {"device": np.array(["phone", "web", "TV"])[np.arange(12_000) % 3]}
-    return make_ledger(world.scores, world.preferences, users=world.users, items=world.items, segments=cuts)
+    return make_ledger(
+        world.scores, world.preferences, users=world.users, items=world.items, segments=cuts
+    )
 
 
 @pytest.fixture(scope="module")
@@ -68,10 +71,16 @@ def test_the_slider_is_exact_for_the_whole_table(ledger: Ledger, at: int, length
     shown, liked, truly, sizes = 0, 0.0, 0.0, []
     for user in range(len(ledger.users.names)):
         rows = np.flatnonzero(ledger.users.codes == user)
-        best = rows[np.argsort(-probabilities[rows], kind="stable")][: None if length == "all" else int(length)]
+        best = rows[np.argsort(-probabilities[rows], kind="stable")][
+            : None if length == "all" else int(length)
+        ]
         kept = best[probabilities[best] >= GRID[at]]
         sizes.append(len(kept))
-        shown, liked, truly = shown + len(kept), liked + probabilities[kept].sum(), truly + ledger.labels[kept].sum()
+        shown, liked, truly = (
+            shown + len(kept),
+            liked + probabilities[kept].sum(),
+            truly + ledger.labels[kept].sum(),
+        )
     sums = found["lengths"][length]
     assert sums["shown"][at] == shown
     assert sums["expected"][at] == pytest.approx(liked)
@@ -81,19 +90,31 @@ def test_the_slider_is_exact_for_the_whole_table(ledger: Ledger, at: int, length
             assert found["at_least"][least - 1][at] == sum(size >= least for size in sizes)
 
 
-def test_methods_are_cross_validated_by_user_as_compare_does(ledger: Ledger, content: dict[str, Any]) -> None:
+def test_methods_are_cross_validated_by_user_as_compare_does(
+    ledger: Ledger, content: dict[str, Any]
+) -> None:
     parts = ledger.parts()
-    folds = np.array([ledger.folds[ledger.users.codes == user][0] for user in range(len(ledger.users.names))])
+    folds = np.array(
+        [ledger.folds[ledger.users.codes == user][0] for user in range(len(ledger.users.names))]
+    )
     assert (folds[ledger.users.codes] == ledger.folds).all()
     maps = fit_without_each(cr.Gaussian(), parts)
-    held_out = np.concatenate([fitted.predict(part.scores) for fitted, part in zip(maps, parts, strict=True)])
-    evidence = cr.Evidence(*(np.concatenate([getattr(part, n) for part in parts]) for n in ("positive", "total")))
+    held_out = np.concatenate(
+        [fitted.predict(part.scores) for fitted, part in zip(maps, parts, strict=True)]
+    )
+    evidence = cr.Evidence(
+        *(np.concatenate([getattr(part, n) for part in parts]) for n in ("positive", "total"))
+    )
     assert content["main"] == "Gaussian"
-    assert content["methods"][0]["metrics"]["LogLoss"][0] == pytest.approx(cr.LogLoss()(held_out, evidence), rel=1e-9)
-    assert {method["name"] for method in content["methods"]} == {method.name for method in cr.calibrate.EVERY}
+    assert content["methods"][0]["metrics"]["LogLoss"][0] == pytest.approx(
+        cr.LogLoss()(held_out, evidence), rel=1e-9
+    )
+    assert {method["name"] for method in content["methods"]} == set(CALIBRATORS)
 
 
-def test_ranking_is_the_librarys_with_an_interval_over_users(ledger: Ledger, content: dict[str, Any]) -> None:
+def test_ranking_is_the_librarys_with_an_interval_over_users(
+    ledger: Ledger, content: dict[str, Any]
+) -> None:
     for metric in (cr.NDCG(5), cr.Recall(5)):
         value, low, high = content["ranking"][metric.name]
         assert value == pytest.approx(metric(ledger.scores, ledger.labels, ledger.users.codes))
@@ -102,7 +123,9 @@ def test_ranking_is_the_librarys_with_an_interval_over_users(ledger: Ledger, con
         assert [low, high] == pytest.approx([expected.low, expected.high], abs=0.02)
 
 
-def test_every_metric_of_every_method_has_an_interval(ledger: Ledger, content: dict[str, Any]) -> None:
+def test_every_metric_of_every_method_has_an_interval(
+    ledger: Ledger, content: dict[str, Any]
+) -> None:
     for method in content["methods"]:
         for value, low, high in method["metrics"].values():
             assert low <= value <= high
@@ -110,7 +133,9 @@ def test_every_metric_of_every_method_has_an_interval(ledger: Ledger, content: d
     probabilities = content["methods"][0]["metrics"]
     maps = fit_without_each(cr.Gaussian(), ledger.parts())
     for metric in (cr.metrics.Miscalibration(), cr.metrics.Discrimination()):
-        expected = cr.bootstrap(metric, ledger.held_out(maps), evidence, ledger.users.codes, resamples=200)
+        expected = cr.bootstrap(
+            metric, ledger.held_out(maps), evidence, ledger.users.codes, resamples=200
+        )
         found = probabilities[metric.name]
         width = expected.high - expected.low
         assert found == pytest.approx([*expected], abs=0.25 * width)
@@ -136,20 +161,26 @@ def test_a_wrong_map_is_called_wrong(ledger: Ledger) -> None:
 
 def test_weighted_labels_say_that_the_base_rate_is_not_identified() -> None:
     world = make_world(8_000, seed=1)
-    weighted = make_ledger(world.scores, world.labels, users=world.users, propensity=world.propensity)
+    weighted = make_ledger(
+        world.scores, world.labels, users=world.users, propensity=world.propensity
+    )
     headline = contents(weighted, None, {})["headline"]
     assert not headline["door"]["known"]
     assert any("not identified" in one for one in headline["unknown"])
     assert headline["verdict"]["tone"] != "good"
 
 
-def test_curves_hold_every_row_once_and_their_bands_hold_them(ledger: Ledger, content: dict[str, Any]) -> None:
+def test_curves_hold_every_row_once_and_their_bands_hold_them(
+    ledger: Ledger, content: dict[str, Any]
+) -> None:
     for method in content["methods"]:
         for curve in method["curves"].values():
             assert curve["rows"].sum() == len(ledger)
             assert (curve["low"] <= curve["observed"]).all()
             assert (curve["observed"] <= curve["high"]).all()
-        assert method["histogram"]["linear"].sum() == method["histogram"]["logit"].sum() == len(ledger)
+        assert (
+            method["histogram"]["linear"].sum() == method["histogram"]["logit"].sum() == len(ledger)
+        )
     rate = ledger.evidence.positive.sum() / len(ledger)
     curve = content["methods"][0]["curves"]["mass"]
     assert (curve["observed"] * curve["mass"]).sum() / curve["mass"].sum() == pytest.approx(rate)
@@ -161,13 +192,17 @@ def test_intervals_are_over_users_and_never_certain() -> None:
     widths = []
     for groups in (np.arange(3000) % 1000, np.arange(3000) // 50):
         clusters = Clusters.of(groups.astype(np.intp))
-        found = clusters.ratios(clusters.sums(cells, twins, 1), clusters.sums(cells, np.ones(3000), 1), rows)
+        found = clusters.ratios(
+            clusters.sums(cells, twins, 1), clusters.sums(cells, np.ones(3000), 1), rows
+        )
         widths.append(float(found.high[0] - found.low[0]))
     assert widths[1] > 4 * widths[0]  # 60 users of one mind each know less than 3,000 rows seem to
     liked, every = clusters.sums(cells, twins, 1), clusters.sums(cells, np.ones(3000), 1)
     moved = clusters.ratios(liked, every, rows, 0.2 * every)
     assert [end[0] for end in moved] == pytest.approx([end[0] - 0.2 for end in found])
-    never = clusters.ratios(clusters.sums(cells, twins * 0, 1), clusters.sums(cells, np.ones(3000), 1), rows)
+    never = clusters.ratios(
+        clusters.sums(cells, twins * 0, 1), clusters.sums(cells, np.ones(3000), 1), rows
+    )
     assert never.low[0] == never.value[0] == 0
     assert 0 < never.high[0] < 0.01
 
@@ -175,13 +210,21 @@ def test_intervals_are_over_users_and_never_certain() -> None:
 def test_the_worst_segment_comes_first(ledger: Ledger) -> None:
     probabilities = cr.Gaussian().fit(ledger.scores, ledger.evidence).predict(ledger.scores)
     web = np.array(ledger.segments["device"].names)[ledger.segments["device"].codes] == "web"
-    tables = segment_tables(ledger, np.where(web, probabilities * 0.1, probabilities), Clusters.of(ledger.groups))
+    tables = segment_tables(
+        ledger, np.where(web, probabilities * 0.1, probabilities), Clusters.of(ledger.groups)
+    )
     assert [tables[0]["title"], tables[0]["rows"][0]["name"]] == ["device", "web"]
     first = tables[0]["rows"][0]
     assert first["observed"][0] == pytest.approx(ledger.labels[web].mean())
-    assert first["gap"][0] == pytest.approx(ledger.labels[web].mean() - (probabilities * 0.1)[web].mean())
+    assert first["gap"][0] == pytest.approx(
+        ledger.labels[web].mean() - (probabilities * 0.1)[web].mean()
+    )
     assert first["gap"][1] > 0
-    assert {table["title"] for table in tables} == {"device", "Popularity of the item", "Activity of the user"}
+    assert {table["title"] for table in tables} == {
+        "device",
+        "Popularity of the item",
+        "Activity of the user",
+    }
     assert all(sum(row["rows"] for row in table["rows"]) == len(ledger) for table in tables)
 
 
@@ -204,7 +247,15 @@ def _hostile_report() -> Any:
     scores = rng.normal(size=rows)
     labels = (rng.random(rows) < 1 / (1 + np.exp(1 - scores))).astype(int)
     users, items = (np.array(HOSTILE)[rng.integers(0, len(HOSTILE), rows)] for _ in range(2))
-    return report(None, scores, labels, users=users, items=items, segments={HOSTILE[0]: items}, name=HOSTILE[0])
+    return report(
+        None,
+        scores,
+        labels,
+        users=users,
+        items=items,
+        segments={HOSTILE[0]: items},
+        name=HOSTILE[0],
+    )
 
 
 def test_the_page_may_run_only_itself_and_fetch_nothing() -> None:
@@ -240,7 +291,9 @@ def test_few_users_come_along_when_names_are_long() -> None:
     rows = 40_000
     rng = np.random.default_rng(1)
     items = np.array([f"{'x' * 400} {item}" for item in range(rows)])
-    long = make_ledger(rng.normal(size=rows), np.arange(rows) % 2, users=np.arange(rows) // 20, items=items)
+    long = make_ledger(
+        rng.normal(size=rows), np.arange(rows) % 2, users=np.arange(rows) // 20, items=items
+    )
     kept = sample_users(long, np.linspace(0, 1, rows))
     assert kept is not None
     assert len(json.dumps(kept)) <= 1_400_000
@@ -249,13 +302,23 @@ def test_few_users_come_along_when_names_are_long() -> None:
 
 
 def test_numbers_that_are_none_become_null() -> None:
-    assert plain([float("nan"), float("inf"), np.float32(0.5), np.arange(2)]) == [None, None, 0.5, [0, 1]]
+    assert plain([float("nan"), float("inf"), np.float32(0.5), np.arange(2)]) == [
+        None,
+        None,
+        0.5,
+        [0, 1],
+    ]
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
     world = make_world(6_000, seed=2)
-    columns = {"user_id": world.users, "item_id": world.items, "score": world.scores, "w": world.propensity}
+    columns = {
+        "user_id": world.users,
+        "item_id": world.items,
+        "score": world.scores,
+        "w": world.propensity,
+    }
     age = [None if row % 7 == 0 else float(row % 50) for row in range(len(world))]
     path = tmp_path / "log.parquet"
     pq.write_table(pa.table({**columns, "label": world.labels.astype("int8"), "age": age}), path)
@@ -263,11 +326,15 @@ def table(tmp_path: Path) -> Path:
 
 
 def test_a_table_on_disk_gives_the_same_ledger_as_its_arrays(table: Path) -> None:
-    columns = Columns("score", "label", "ips", propensity="w", item="item_id", user="user_id", others=("age",))
+    columns = Columns(
+        "score", "label", "ips", propensity="w", item="item_id", user="user_id", others=("age",)
+    )
     read = read_ledger(Table.find(str(table)), columns, Rules(skip=False))
     kept = pq.read_table(table).to_pydict()
     arrays = {name: np.array(kept[name]) for name in ("score", "label", "w", "user_id", "item_id")}
-    made = make_ledger(arrays["score"], arrays["label"], users=arrays["user_id"], propensity=arrays["w"])
+    made = make_ledger(
+        arrays["score"], arrays["label"], users=arrays["user_id"], propensity=arrays["w"]
+    )
     assert (read.evidence.positive == made.evidence.positive).all()
     assert [read.users.names[code] for code in read.users.codes] == [
         made.users.names[code] for code in made.users.codes
@@ -278,11 +345,17 @@ def test_a_table_on_disk_gives_the_same_ledger_as_its_arrays(table: Path) -> Non
 
 def test_a_table_too_long_for_memory_keeps_whole_users_and_says_so(table: Path) -> None:
     columns = Columns("score", "label", "naive", user="user_id")
-    whole, some = (read_ledger(Table.find(str(table)), columns, Rules(skip=False), most=most) for most in (10**7, 2000))
+    whole, some = (
+        read_ledger(Table.find(str(table)), columns, Rules(skip=False), most=most)
+        for most in (10**7, 2000)
+    )
     assert len(some) <= 2000
     assert some.rows_in_table == len(whole) == 6000
     full = dict(zip(whole.users.names, whole.users.counts(), strict=True))
-    assert all(full[name] == count for name, count in zip(some.users.names, some.users.counts(), strict=True))
+    assert all(
+        full[name] == count
+        for name, count in zip(some.users.names, some.users.counts(), strict=True)
+    )
     assert any("6,000 rows" in one for one in contents(some, None, {})["headline"]["unknown"])
 
 
@@ -290,7 +363,10 @@ def test_the_command_writes_a_page_that_names_its_origin(table: Path, tmp_path: 
     out = tmp_path / "out" / "report.html"
     command = ["report", str(table), "--propensity", "w", "--segment", "age", "-o", str(out)]
     result = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "calibrank", *command], capture_output=True, text=True, check=False
+        [sys.executable, "-W", "error", "-m", "calibrank", *command],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert result.returncode == 0, result.stderr
     assert "are liked" in result.stdout
@@ -318,7 +394,13 @@ def result_rows(folder: Path) -> None:
         rows.append(("", "", 0, seed, "NDCG@5", 0.6))
     names = ("method", "loss", "negatives", "seed", "metric", "value")
     columns = {name: [row[at] for row in rows] for at, name in enumerate(names)}
-    same = {"dataset": "coat", "spec": "trained", "split": "random", "model": "BPR", "provenance": "calibrank 0.1.0, x"}
+    same = {
+        "dataset": "coat",
+        "spec": "trained",
+        "split": "random",
+        "model": "BPR",
+        "provenance": "calibrank 0.1.0, x",
+    }
     columns |= {name: [value] * len(rows) for name, value in same.items()}
     columns["propensity"] = ["popularity" if method else "" for method in columns["method"]]
     folder.mkdir(parents=True)
@@ -337,7 +419,10 @@ def test_results_are_means_with_intervals_and_published_numbers(tmp_path: Path) 
         return 0.0393 if key == ("ECE", "Gaussian", "ips", "coat", "BPR") else None
 
     found = overview(read_rows(tmp_path / "results"), find)
-    cells = {tuple(cell[:4]): cell[4:] for cell in found["protocols"]["coat, trained, random split"]["cells"]}
+    cells = {
+        tuple(cell[:4]): cell[4:]
+        for cell in found["protocols"]["coat, trained, random split"]["cells"]
+    }
     spread = Spread.of(np.array([0.1, 0.11]))  # without the sweep's 0.9
     assert cells["ECE", "Gaussian", "ips", "BPR"] == [spread.mean, spread.half, 2, 0.0393]
     assert cells["LogLoss", "MinMax", "none", "BPR"][3] is None
@@ -365,7 +450,9 @@ def test_what_a_biased_log_leaves_open_is_shown(ledger: Ledger) -> None:
     fitted = cr.Gaussian().fit(ledger.scores, ledger.evidence)
     ends = tuple(float(fitted.log_odds(score)) for score in (-1.0, 2.0))
     choices = (Choice("power 0.25", 0.07, None), Choice("power 1", 0.2, 0.5))
-    left = Sensitivity(0.07, 0.2, choices, (-1.0, 2.0), tuple(e - 1 for e in ends), tuple(e + 1 for e in ends))
+    left = Sensitivity(
+        0.07, 0.2, choices, (-1.0, 2.0), tuple(e - 1 for e in ends), tuple(e + 1 for e in ends)
+    )
     doubtful = replace(fitted, record=replace(fitted.record, evidence="ips", sensitivity=left))
     found = contents(ledger, doubtful, {})
     assert [found["doubt"]["low_rate"], found["doubt"]["high_rate"]] == [0.07, 0.2]

@@ -40,7 +40,9 @@ def test_a_cluster_of_processes_even_when_one_is_killed(tmp_path: Path) -> None:
     labels = (rng.random(400_000) < 1 / (1 + np.exp(2 - scores))).astype(float)
     table = pa.table({"score": scores, "label": labels, "w": propensity})
     for part, (start, size) in enumerate([(0, 5), (5, 0), (5, 400_000)]):
-        pq.write_table(table.slice(start, size), tmp_path / f"{part}.parquet", row_group_size=10_000)
+        pq.write_table(
+            table.slice(start, size), tmp_path / f"{part}.parquet", row_group_size=10_000
+        )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     result = subprocess.run(
         [sys.executable, "-W", "ignore", str(ROOT / "tests" / "cluster_job.py"), str(tmp_path)],
@@ -62,17 +64,38 @@ def test_a_cluster_of_processes_even_when_one_is_killed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([(1.0, 0.0, 0.5, 1.0), (None, 1.0, 0.5, 1.0)], "score must be finite and within +-1e30, got null in 1 row."),
-        ([(float("nan"), 0.0, 0.5, 1.0)] * 2, "score must be finite and within +-1e30, got NaN in 2 rows. Drop"),
-        ([(-3.4e38, 0.0, 0.5, 1.0)], "score must be finite and within +-1e30, got -3.4E38 in 1 row."),
+        (
+            [(1.0, 0.0, 0.5, 1.0), (None, 1.0, 0.5, 1.0)],
+            "score must be finite and within +-1e30, got null in 1 row.",
+        ),
+        (
+            [(float("nan"), 0.0, 0.5, 1.0)] * 2,
+            "score must be finite and within +-1e30, got NaN in 2 rows. Drop",
+        ),
+        (
+            [(-3.4e38, 0.0, 0.5, 1.0)],
+            "score must be finite and within +-1e30, got -3.4E38 in 1 row.",
+        ),
         ([(1.0, 0.5, 0.5, 1.0)], "label must be 0 or 1, got 0.5 in 1 row. Turn ratings into likes"),
         ([(1.0, None, 0.5, 1.0)], "label must be 0 or 1, got null"),
         ([(1.0, float("nan"), 0.5, 1.0)], "label must be 0 or 1, got NaN"),
-        ([(1.0, 1.0, 0.0, 1.0)], "propensity (column 'w') must lie in (0, 1], got 0.0 in 1 row. Clip it"),
+        (
+            [(1.0, 1.0, 0.0, 1.0)],
+            "propensity (column 'w') must lie in (0, 1], got 0.0 in 1 row. Clip it",
+        ),
         ([(1.0, 0.0, 1.5, 1.0)], "propensity (column 'w') must lie in (0, 1], got 1.5"),
-        ([(1.0, 0.0, 0.5, -1.0)], "weight (column 'v') must be finite and not negative, got -1.0 in 1 row."),
-        ([(1.0, 0.0, 0.5, float("inf"))], "weight (column 'v') must be finite and not negative, got Infinity"),
-        ([(1.0, 0.0, 0.5, 0.0)] * 3, "weights must not all be zero, got 3 rows that count for nothing."),
+        (
+            [(1.0, 0.0, 0.5, -1.0)],
+            "weight (column 'v') must be finite and not negative, got -1.0 in 1 row.",
+        ),
+        (
+            [(1.0, 0.0, 0.5, float("inf"))],
+            "weight (column 'v') must be finite and not negative, got Infinity",
+        ),
+        (
+            [(1.0, 0.0, 0.5, 0.0)] * 3,
+            "weights must not all be zero, got 3 rows that count for nothing.",
+        ),
         ([(1.0, 3.0, 0.5, 0.0)], "label must be 0 or 1, got 3.0"),
         ([], "frame must hold at least one row, got none."),
     ],
@@ -85,9 +108,13 @@ def test_bad_rows_are_named(engine: Any, rows: list[tuple[Any, ...]], message: s
 
 def test_bad_columns_are_named(engine: Any) -> None:
     good = frame([(1.0, "yes")], "score double, label string")
-    with pytest.raises(cr.DataError, match=r"must have a column 'x', got score, label. Name it, e.g. score='x'"):
+    with pytest.raises(
+        cr.DataError, match=r"must have a column 'x', got score, label. Name it, e.g. score='x'"
+    ):
         engine.summarize(good, score="x")
-    with pytest.raises(cr.DataError, match=r"label must be numbers, got column 'label' of type string. Cast it"):
+    with pytest.raises(
+        cr.DataError, match=r"label must be numbers, got column 'label' of type string. Cast it"
+    ):
         engine.summarize(good)
     with pytest.raises(cr.DataError, match="frame must be a Spark DataFrame, got dict"):
         engine.summarize({"score": [1.0]})
@@ -95,7 +122,9 @@ def test_bad_columns_are_named(engine: Any) -> None:
 
 def test_bad_probabilities_are_named(engine: Any) -> None:
     bad = frame([(1.5, 0), (0.5, 1)], "probability double, label int")
-    with pytest.raises(cr.DataError, match=re.escape("probability must lie in [0, 1], got 1.5 in 1 row.")):
+    with pytest.raises(
+        cr.DataError, match=re.escape("probability must lie in [0, 1], got 1.5 in 1 row.")
+    ):
         engine.evaluate(bad)
     with pytest.raises(cr.DataError, match="metrics must have names of their own, got ECE, ECE"):
         engine.evaluate(bad, [cr.ECE(10), cr.ECE(15)])
@@ -108,7 +137,9 @@ def test_what_is_not_a_score_gets_null_and_ansi_does_not_raise(engine: Any) -> N
     scores, labels = [0.0, 1.0, 2.0, 3.0, 5.0], [0, 1, 0, 1, 1]
     for member in (cr.Gaussian(), cr.GammaGaussian(), cr.Beta(), cr.Isotonic(), cr.MinMax()):
         fitted = member.fit(scores, labels)
-        found = [row[1] for row in engine.transform(fitted, given, score="my.score", to="p").collect()]
+        found = [
+            row[1] for row in engine.transform(fitted, given, score="my.score", to="p").collect()
+        ]
         assert found[:4] == [None] * 4
         np.testing.assert_allclose(found[4:], fitted.predict([1e30, -1e30, 0.0]), atol=1e-12)
 
@@ -134,7 +165,9 @@ def test_settings_of_the_session_are_put_back(engine: Any) -> None:
     settings = session().conf
     names = ("spark.sql.shuffle.partitions", "spark.sql.codegen.aggregate.map.vectorized.enable")
     before = [settings.get(name, None) for name in names]
-    good = session().range(200_000).selectExpr("sin(id) * id AS score", "cast(id % 2 AS int) AS label")
+    good = (
+        session().range(200_000).selectExpr("sin(id) * id AS score", "cast(id % 2 AS int) AS label")
+    )
     assert engine.summarize(good).rows == 200_000
     assert [settings.get(name, None) for name in names] == before
     with pytest.raises(cr.DataError, match="label must be 0 or 1, got 2"):
@@ -150,13 +183,20 @@ def test_scores_beyond_what_a_first_look_shows(engine: Any) -> None:
         labels = (rng.random(len(scores)) < 0.2).astype(np.int8)
         given = session().createDataFrame(pa.table({"score": scores, "label": labels})).coalesce(1)
         mine, theirs = engine.summarize(given), cr.Summary.of(scores + 0.0, labels)
-        assert (mine.rows, mine.low, mine.high, mine.grid) == (theirs.rows, theirs.low, theirs.high, theirs.grid)
+        assert (mine.rows, mine.low, mine.high, mine.grid) == (
+            theirs.rows,
+            theirs.low,
+            theirs.high,
+            theirs.grid,
+        )
         np.testing.assert_array_equal(mine.keys, theirs.keys)
         np.testing.assert_array_equal(mine.total, theirs.total)
         np.testing.assert_array_equal(mine.positive, theirs.positive)
     with pytest.raises(cr.DataError, match="score must be finite"):
         engine.summarize(
-            session().createDataFrame(pa.table({"score": [*calm, np.nan], "label": [0, 1] * 70_000 + [0]}))
+            session().createDataFrame(
+                pa.table({"score": [*calm, np.nan], "label": [0, 1] * 70_000 + [0]})
+            )
         )
 
 
@@ -226,18 +266,31 @@ def test_a_changed_model_is_refused(engine: Any, tmp_path: Path) -> None:
 
 
 def test_stages_say_what_is_missing(engine: Any) -> None:
-    with pytest.raises(cr.DataError, match=r"map must be given, got none. Fit a CalibrationEstimator"):
+    with pytest.raises(
+        cr.DataError, match=r"map must be given, got none. Fit a CalibrationEstimator"
+    ):
         engine.CalibrationModel().getMap()
     with pytest.raises(cr.DataError, match=r"calibrator must be one of MinMax, .* got 3"):
         engine.CalibrationEstimator(calibrator=3)
     with pytest.raises(cr.DataError, match="calibrator, settings must be those of Platt"):
         engine.CalibrationEstimator(calibrator='{"name": "Platt", "settings": {"bins": 3}}')
-    stage = engine.CalibrationEstimator().setScoreCol("a").setLabelCol("b").setPropensityCol("c").setWeightCol("d")
+    stage = (
+        engine.CalibrationEstimator()
+        .setScoreCol("a")
+        .setLabelCol("b")
+        .setPropensityCol("c")
+        .setWeightCol("d")
+    )
     assert stage.setOutputCol("e").setCalibrator(cr.Platt()).getCalibrator() == cr.Platt()
     assert stage.copy().getOutputCol() == "e"
 
 
 def test_without_pyspark_the_install_command() -> None:
     code = "import sys; sys.modules['pyspark'] = None\nimport calibrank.spark"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "MissingExtraError: pyspark is not installed. Run: pip install 'calibrank[spark]'" in result.stderr
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert (
+        "MissingExtraError: pyspark is not installed. Run: pip install 'calibrank[spark]'"
+        in result.stderr
+    )

@@ -28,7 +28,9 @@ class Cornac(PairModel):
     array([0.5, 2. , nan])
     """
 
-    def __init__(self, model: Any, history: Interactions | None = None, outputs: Outputs = _MARGIN) -> None:
+    def __init__(
+        self, model: Any, history: Interactions | None = None, outputs: Outputs = _MARGIN
+    ) -> None:
         self.model, self.outputs, self.history = model, outputs, History.of(history)
         self.users = Numbering.of("users", _by_row(model.uid_map))
         self.items = Numbering.of("items", _by_row(model.iid_map))
@@ -39,7 +41,9 @@ class Cornac(PairModel):
         heard = np.flatnonzero(known & sold)
         order = heard[np.argsort(rows[heard], kind="stable")]
         people, starts = np.unique(rows[order], return_index=True)
-        for row, mine in zip(people, np.split(order, starts[1:]), strict=False):  # none heard: one empty part
+        for row, mine in zip(
+            people, np.split(order, starts[1:]), strict=False
+        ):  # none heard: one empty part
             scores[mine] = self._row(row)[columns[mine]]
         return scores
 
@@ -47,8 +51,12 @@ class Cornac(PairModel):
         rows, known = self.users.find(users)
         none = np.full(len(self.items), np.nan)
         grid = [self._row(row) if here else none for row, here in zip(rows, known, strict=True)]
-        columns, scores = best(np.array(grid).reshape(-1, len(self.items)), k + self.history.longest(users))
-        return Lists(self.items.names[columns], scores, scores.shape[1] * int(np.count_nonzero(~known)))
+        columns, scores = best(
+            np.array(grid).reshape(-1, len(self.items)), k + self.history.longest(users)
+        )
+        return Lists(
+            self.items.names[columns], scores, scores.shape[1] * int(np.count_nonzero(~known))
+        )
 
     def _hidden(self, users: Ids, lists: Lists) -> Any:
         return self.history.hidden(users, lists.items)
@@ -56,7 +64,9 @@ class Cornac(PairModel):
     def _row(self, row: Any) -> Floats:
         """Scores of every item; cornac leaves out those that came after training."""
         told = floats("scores", plain(self.model.score(int(row)))).astype(np.float64)
-        return np.concatenate([told, np.full(max(len(self.items) - len(told), 0), np.nan)])[: len(self.items)]
+        return np.concatenate([told, np.full(max(len(self.items) - len(told), 0), np.nan)])[
+            : len(self.items)
+        ]
 
 
 def _by_row(names: Any) -> list[Any]:

@@ -45,7 +45,9 @@ class Implicit(PairModel):
         self.items = Numbering.of("items", np.arange(columns) if items is None else items)
         for names, size in ((self.users, rows), (self.items, columns)):
             if len(names) != size:
-                raise DataError(f"{names.what} must name the {size:,} of the matrix, got {len(names):,} names.")
+                raise DataError(
+                    f"{names.what} must name the {size:,} of the matrix, got {len(names):,} names."
+                )
 
     def _score(self, users: Ids, items: Ids) -> Floats:
         (rows, known), (columns, sold) = self.users.find(users), self.items.find(items)
@@ -56,21 +58,32 @@ class Implicit(PairModel):
 
     def _score_rows(self, rows: npt.NDArray[np.intp], columns: npt.NDArray[np.intp]) -> Floats:
         if hasattr(self.model, "user_factors"):
-            return _products(_array(self.model.user_factors), _array(self.model.item_factors), rows, columns)
+            return _products(
+                _array(self.model.user_factors), _array(self.model.item_factors), rows, columns
+            )
         if hasattr(self.model, "similarity"):
             return _sums(self.user_items, self.model.similarity, rows, columns)
-        raise DataError(f"model must have factors or similarities to score with, got {type(self.model).__name__}.")
+        raise DataError(
+            f"model must have factors or similarities to score with, got {type(self.model).__name__}."
+        )
 
     def _lists(self, users: Ids, k: int) -> Lists:
         rows, known = self.users.find(users)
         asked = min(k, len(self.items))
-        columns, scores = np.zeros((len(users), asked), dtype=np.intp), np.full((len(users), asked), np.nan)
+        columns, scores = (
+            np.zeros((len(users), asked), dtype=np.intp),
+            np.full((len(users), asked), np.nan),
+        )
         if known.any():
             mine = self.user_items[rows[known]]
             columns[known], scores[known] = self.model.recommend(rows[known], mine, N=asked)
         empty = columns < 0
         scores[empty] = np.nan
-        return Lists(self.items.names[np.where(empty, 0, columns)], scores, asked * int(np.count_nonzero(~known)))
+        return Lists(
+            self.items.names[np.where(empty, 0, columns)],
+            scores,
+            asked * int(np.count_nonzero(~known)),
+        )
 
     def _hidden(self, users: Ids, lists: Lists) -> npt.NDArray[np.bool_]:
         rows, known = self.users.find(users)
@@ -81,10 +94,14 @@ class Implicit(PairModel):
 
 
 def _array(factors: Any) -> Floats:
-    return factors.to_numpy() if hasattr(factors, "to_numpy") else factors  # those on a GPU are no arrays
+    return (
+        factors.to_numpy() if hasattr(factors, "to_numpy") else factors
+    )  # those on a GPU are no arrays
 
 
-def _products(users: Floats, items: Floats, rows: npt.NDArray[np.intp], columns: npt.NDArray[np.intp]) -> Floats:
+def _products(
+    users: Floats, items: Floats, rows: npt.NDArray[np.intp], columns: npt.NDArray[np.intp]
+) -> Floats:
     scores = np.empty(len(rows), dtype=users.dtype)
     for start in range(0, len(rows), _PAIRS):
         some = slice(start, start + _PAIRS)
@@ -92,7 +109,9 @@ def _products(users: Floats, items: Floats, rows: npt.NDArray[np.intp], columns:
     return scores
 
 
-def _sums(user_items: Any, similarity: Any, rows: npt.NDArray[np.intp], columns: npt.NDArray[np.intp]) -> Floats:
+def _sums(
+    user_items: Any, similarity: Any, rows: npt.NDArray[np.intp], columns: npt.NDArray[np.intp]
+) -> Floats:
     """What a user's items add up to at an item, a few users at a time."""
     scores = np.empty(len(rows))
     people, which = np.unique(rows, return_inverse=True)

@@ -39,7 +39,9 @@ class LensKit(PairModel):
     def _lists(self, users: Ids, k: int) -> Lists:
         lenskit = _lenskit()
         lists = [lenskit.recommend(self.pipeline, user.item(), k) for user in users]
-        return Lists.of([(found.ids(), np.empty(0) if not len(found) else found.scores()) for found in lists])
+        return Lists.of(
+            [(found.ids(), np.empty(0) if not len(found) else found.scores()) for found in lists]
+        )
 
 
 def _lenskit() -> ModuleType:

@@ -43,7 +43,12 @@ class Recommendations:
         """Some of the rows, by mask or number; ranks stay what they were."""
         scores, probabilities = self.scores[rows], self.probabilities[rows]
         return Recommendations(
-            self.users[rows], self.items[rows], scores, probabilities, self.ranks[rows], self.left_out
+            self.users[rows],
+            self.items[rows],
+            scores,
+            probabilities,
+            self.ranks[rows],
+            self.left_out,
         )
 
     def above(self, threshold: float) -> "Recommendations":
@@ -53,7 +58,13 @@ class Recommendations:
     def columns(self) -> dict[str, npt.NDArray[Any]]:
         """The columns by name, as any dataframe library takes them."""
         names = ("user", "item", "score", "probability", "rank")
-        return dict(zip(names, (self.users, self.items, self.scores, self.probabilities, self.ranks), strict=True))
+        return dict(
+            zip(
+                names,
+                (self.users, self.items, self.scores, self.probabilities, self.ranks),
+                strict=True,
+            )
+        )
 
     def __repr__(self) -> str:
         people = len(np.unique(self.users))
@@ -76,7 +87,11 @@ class Lists(NamedTuple):
         width = max((len(items) for items, _ in parts), default=0)
         kinds = [items for items, _ in parts if len(items)]
         grid = np.zeros((len(parts), width), dtype=np.result_type(*kinds) if kinds else np.intp)
-        values = np.full((len(parts), width), np.nan, dtype=np.result_type(np.float32, *(part[1] for part in parts)))
+        values = np.full(
+            (len(parts), width),
+            np.nan,
+            dtype=np.result_type(np.float32, *(part[1] for part in parts)),
+        )
         for row, (items, scores) in enumerate(parts):
             grid[row, : len(items)], values[row, : len(items)] = items, scores
         return cls(grid, values, values.size - sum(len(items) for items, _ in parts))
@@ -107,12 +122,16 @@ def from_lists(
     lists = Lists(np.asarray(plain(items)), floats("scores", plain(scores)))
     for name, grid in (("items", lists.items), ("scores", lists.scores)):
         if grid.ndim != 2 or grid.shape != (len(people), lists.scores.shape[-1]):
-            raise DataError(f"{name} must have a row for each of {len(people)} users, got shape {grid.shape}.")
+            raise DataError(
+                f"{name} must have a row for each of {len(people)} users, got shape {grid.shape}."
+            )
     return calibrated(fitted, people, lists, outputs)
 
 
 def from_nested(
-    fitted: CalibrationMap, rows: Iterable[tuple[Any, Iterable[Any] | None]], outputs: Outputs = _MARGIN
+    fitted: CalibrationMap,
+    rows: Iterable[tuple[Any, Iterable[Any] | None]],
+    outputs: Outputs = _MARGIN,
 ) -> Recommendations:
     """Recommendations out of nested rows (user, [(item, score), ...]), as Spark's `recommendForAllUsers` collects.
 
@@ -123,9 +142,14 @@ def from_nested(
     >>> from_nested(half, [("ann", [(4, 2.0), (2, 0.5)]), ("bob", [{"item": 3, "rating": 1.0}])])
     Recommendations(3 rows, 2 users)
     """
-    nested = [(user, [] if entries is None else [_entry(entry) for entry in entries]) for user, entries in rows]
+    nested = [
+        (user, [] if entries is None else [_entry(entry) for entry in entries])
+        for user, entries in rows
+    ]
     people = ids("users", [user for user, _ in nested])
-    ragged = [([item for item, _ in entries], [score for _, score in entries]) for _, entries in nested]
+    ragged = [
+        ([item for item, _ in entries], [score for _, score in entries]) for _, entries in nested
+    ]
     return calibrated(fitted, people, Lists.of(ragged), outputs)
 
 
@@ -146,14 +170,20 @@ def calibrated(
     scores = outputs.scores(lists.scores[shown])
     rows = np.nonzero(shown)[0]
     left_out = int(filled.size - np.count_nonzero(filled)) - lists.added
-    return Recommendations(users[rows], lists.items[shown], scores, fitted.predict(scores), ranks[shown], left_out)
+    return Recommendations(
+        users[rows], lists.items[shown], scores, fitted.predict(scores), ranks[shown], left_out
+    )
 
 
 def best(scores: Floats, k: int) -> tuple[npt.NDArray[np.intp], Floats]:
     """The columns of the `k` highest scores of each row and those scores, best first; unscored ones come last."""
     ranked = np.where(is_score(scores), scores, -np.inf)
     k = min(k, scores.shape[1])
-    columns = np.argpartition(-ranked, k - 1, axis=1)[:, :k] if k else np.empty((len(scores), 0), dtype=np.intp)
+    columns = (
+        np.argpartition(-ranked, k - 1, axis=1)[:, :k]
+        if k
+        else np.empty((len(scores), 0), dtype=np.intp)
+    )
     order = np.lexsort((columns, -np.take_along_axis(ranked, columns, axis=1)), axis=1)
     columns = np.take_along_axis(columns, order, axis=1)
     return columns, np.take_along_axis(ranked, columns, axis=1)
@@ -162,7 +192,9 @@ def best(scores: Floats, k: int) -> tuple[npt.NDArray[np.intp], Floats]:
 def _entry(entry: Any) -> tuple[Any, Any]:
     fields = tuple(entry.values() if isinstance(entry, Mapping) else entry)
     if len(fields) != 2:
-        raise DataError(f"entries must be an item and a score, got {fields}. Select these two first.")
+        raise DataError(
+            f"entries must be an item and a score, got {fields}. Select these two first."
+        )
     return fields
 
 

@@ -34,7 +34,9 @@ class Numbering:
         ordered = called[order]
         again = np.flatnonzero(ordered[1:] == ordered[:-1])
         if len(again):
-            raise DataError(f"{what} must be named once each, got {ordered[again[0]].item()!r} twice. Drop repeats.")
+            raise DataError(
+                f"{what} must be named once each, got {ordered[again[0]].item()!r} twice. Drop repeats."
+            )
         return cls(what, called, order)
 
     def __len__(self) -> int:

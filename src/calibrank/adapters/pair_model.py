@@ -40,12 +40,21 @@ class PairModel(ABC):
         outside both logs, weighted so that every pair not in training counts once, and `propensity` is P(observed) in
         the two logs together. Rows the model cannot score are left out with a warning.
         """
-        unseen = None if train is None else Unseen.of(validation, train, rng or np.random.default_rng(0))
+        unseen = (
+            None if train is None else Unseen.of(validation, train, rng or np.random.default_rng(0))
+        )
         pairs, weights = (validation, None) if unseen is None else (unseen.pairs, unseen.weights)
         seen = None if propensity is None else propensity.predict(pairs.users, pairs.items)
         if unseen is not None and seen is not None:
             seen = unseen.propensity(seen)
-        return tabulate(pairs.users, pairs.items, self.score(pairs.users, pairs.items), pairs.labels, seen, weights)
+        return tabulate(
+            pairs.users,
+            pairs.items,
+            self.score(pairs.users, pairs.items),
+            pairs.labels,
+            seen,
+            weights,
+        )
 
     def recommend(self, fitted: CalibrationMap, users: IdsLike, k: int = 10) -> Recommendations:
         """Each user's `k` best items with their probabilities, without padding and history."""

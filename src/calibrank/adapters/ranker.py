@@ -46,11 +46,18 @@ class Ranker:
         return tabulate(queries, _named(items, len(scores)), scores, labels, propensity)
 
     def recommend(
-        self, fitted: CalibrationMap, features: Any, queries: IdsLike, items: IdsLike | None = None, k: int = 10
+        self,
+        fitted: CalibrationMap,
+        features: Any,
+        queries: IdsLike,
+        items: IdsLike | None = None,
+        k: int = 10,
     ) -> Recommendations:
         """Each query's `k` best rows with their probabilities; items not named are called by their row."""
         scores = self.score(features)
-        return ranked(fitted, ids("queries", queries, len(scores)), _named(items, len(scores)), scores, k)
+        return ranked(
+            fitted, ids("queries", queries, len(scores)), _named(items, len(scores)), scores, k
+        )
 
 
 def _named(items: IdsLike | None, rows: int) -> Ids:

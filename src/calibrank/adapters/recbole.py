@@ -25,16 +25,24 @@ class RecBole(PairModel):
     array([ 2., nan, nan])
     """
 
-    def __init__(self, users: IdsLike, scores: Any, items: IdsLike | None = None, outputs: Outputs = _MARGIN) -> None:
+    def __init__(
+        self, users: IdsLike, scores: Any, items: IdsLike | None = None, outputs: Outputs = _MARGIN
+    ) -> None:
         self.scores, self.outputs = floats("scores", plain(scores)).copy(), outputs
         if self.scores.ndim != 2:
-            raise DataError(f"scores must have a row a user, a column an item, got shape {self.scores.shape}.")
+            raise DataError(
+                f"scores must have a row a user, a column an item, got shape {self.scores.shape}."
+            )
         self.scores[:, :1] = np.nan
         self.users = Numbering.of("users", users)
-        self.items = Numbering.of("items", np.arange(self.scores.shape[1]) if items is None else items)
+        self.items = Numbering.of(
+            "items", np.arange(self.scores.shape[1]) if items is None else items
+        )
         if (len(self.users), len(self.items)) != self.scores.shape:
             named = f"{len(self.users)} users and {len(self.items)} items"
-            raise DataError(f"scores must have a row a user, a column an item, got {self.scores.shape} for {named}.")
+            raise DataError(
+                f"scores must have a row a user, a column an item, got {self.scores.shape} for {named}."
+            )
 
     def _score(self, users: Ids, items: Ids) -> Floats:
         (rows, known), (columns, sold) = self.users.find(users), self.items.find(items)
@@ -43,4 +51,6 @@ class RecBole(PairModel):
     def _lists(self, users: Ids, k: int) -> Lists:
         rows, known = self.users.find(users)
         columns, scores = best(np.where(known[:, None], self.scores[rows], np.nan), k)
-        return Lists(self.items.names[columns], scores, scores.shape[1] * int(np.count_nonzero(~known)))
+        return Lists(
+            self.items.names[columns], scores, scores.shape[1] * int(np.count_nonzero(~known))
+        )

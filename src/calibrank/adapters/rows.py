@@ -12,16 +12,24 @@ from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
 
 
-def ranked(fitted: CalibrationMap, users: Ids, items: Ids, scores: Floats, k: int) -> Recommendations:
+def ranked(
+    fitted: CalibrationMap, users: Ids, items: Ids, scores: Floats, k: int
+) -> Recommendations:
     """Scored rows as lists, best first, at most `k` a user; those without a score are left out and counted."""
     heard = np.flatnonzero(~np.isnan(scores))
     order = heard[np.lexsort((heard, -scores[heard], users[heard]))]
-    starts = np.r_[True, users[order][1:] != users[order][:-1]] if len(order) else np.zeros(0, dtype=bool)
+    starts = (
+        np.r_[True, users[order][1:] != users[order][:-1]]
+        if len(order)
+        else np.zeros(0, dtype=bool)
+    )
     places = np.arange(len(order))
     ranks = places - np.maximum.accumulate(np.where(starts, places, 0)) + 1
     probabilities = fitted.predict(scores[order])
     unheard = len(scores) - len(heard)
-    everything = Recommendations(users[order], items[order], scores[order], probabilities, ranks, unheard)
+    everything = Recommendations(
+        users[order], items[order], scores[order], probabilities, ranks, unheard
+    )
     return everything.take(ranks <= k)
 
 
@@ -43,5 +51,7 @@ def scores_of(outputs: Outputs, values: Any) -> Floats:
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1:
-        raise DataError(f"scores must be one a row, got shape {array.shape}. Choose the label that means relevant.")
+        raise DataError(
+            f"scores must be one a row, got shape {array.shape}. Choose the label that means relevant."
+        )
     return outputs.scores(array)

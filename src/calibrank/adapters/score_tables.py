@@ -25,7 +25,9 @@ def tabulate(
     rows = len(scores)
     heard = is_score(scores)
     if not heard.any():
-        raise DataError(f"scores must hold an opinion, got none in {rows:,} rows. Check that the ids are the model's.")
+        raise DataError(
+            f"scores must hold an opinion, got none in {rows:,} rows. Check that the ids are the model's."
+        )
     if not heard.all():
         unscored = rows - np.count_nonzero(heard)
         warnings.warn(
@@ -40,7 +42,9 @@ def tabulate(
         for name, values in (("propensity", propensity), ("weights", weights))
     ]
     people, things = ids("users", users, rows)[heard], ids("items", items, rows)[heard]
-    return ScoreTable(people, things, scores[heard], column("labels", labels, rows)[heard], *optional)
+    return ScoreTable(
+        people, things, scores[heard], column("labels", labels, rows)[heard], *optional
+    )
 
 
 def warn_of_piles(scores: Floats) -> None:

@@ -22,12 +22,16 @@ class SparkALS(PairModel):
     items that ALS never saw have no score, whether its cold start strategy is "nan" or "drop".
     """
 
-    def __init__(self, model: Any, history: Interactions | None = None, outputs: Outputs = _MARGIN) -> None:
+    def __init__(
+        self, model: Any, history: Interactions | None = None, outputs: Outputs = _MARGIN
+    ) -> None:
         self.model, self.outputs, self.history = model, outputs, History.of(history)
 
     def _score(self, users: Ids, items: Ids) -> Floats:
         names = (_ROW, self.model.getUserCol(), self.model.getItemCol())
-        asked = _frame(self.model, dict(zip(names, (np.arange(len(users)), users, items), strict=True)))
+        asked = _frame(
+            self.model, dict(zip(names, (np.arange(len(users)), users, items), strict=True))
+        )
         scores = np.full(len(users), np.nan, dtype=np.float32)
         told = self.model.transform(asked).select(_ROW, self.model.getPredictionCol()).toArrow()
         scores[told[0].to_numpy()] = told[1].to_numpy()
@@ -39,13 +43,17 @@ class SparkALS(PairModel):
         told = dict(self.model.recommendForUserSubset(asked, wide).collect())
         none: list[Any] = []
         lists = [told.get(user.item(), none) for user in users]
-        return Lists.of([([item for item, _ in found], [score for _, score in found]) for found in lists])
+        return Lists.of(
+            [([item for item, _ in found], [score for _, score in found]) for found in lists]
+        )
 
     def _hidden(self, users: Ids, lists: Lists) -> Any:
         return self.history.hidden(users, lists.items)
 
 
-def flatten(nested: Any, *, lists: str = "recommendations", score: str = "score", rank: str = "rank") -> Any:
+def flatten(
+    nested: Any, *, lists: str = "recommendations", score: str = "score", rank: str = "rank"
+) -> Any:
     """Spark's nested recommendations as a Spark table with a row a recommendation: user, item, score, rank from 1.
 
     Nothing is collected, and `score` is a column to calibrate. Rows that were collected go to `from_nested`.
@@ -56,7 +64,10 @@ def flatten(nested: Any, *, lists: str = "recommendations", score: str = "score"
     others = [name for name in nested.columns if name != lists]
     slots = nested.select(*others, f.posexplode(lists).alias(rank, "slot"))
     return slots.select(
-        *others, f.col("slot")[item].alias(item), f.col("slot")[rating].alias(score), (f.col(rank) + 1).alias(rank)
+        *others,
+        f.col("slot")[item].alias(item),
+        f.col("slot")[rating].alias(score),
+        (f.col(rank) + 1).alias(rank),
     )
 
 

@@ -28,9 +28,14 @@ class Unseen:
     """Of all positives, those held out for validation."""
 
     @classmethod
-    def of(cls, validation: Interactions, train: Interactions, rng: np.random.Generator) -> "Unseen":
+    def of(
+        cls, validation: Interactions, train: Interactions, rng: np.random.Generator
+    ) -> "Unseen":
         """The world is the users and items that either log names."""
-        people, things = Index.of(train.users, validation.users), Index.of(train.items, validation.items)
+        people, things = (
+            Index.of(train.users, validation.users),
+            Index.of(train.items, validation.items),
+        )
 
         def recoded(log: Interactions) -> Interactions:
             rows = people.rows("users", log.users), things.rows("items", log.items)
@@ -40,7 +45,9 @@ class Unseen:
         positives = Positives.of(kept, held)
         others = len(people) * len(things) - len(positives.cells)
         if not len(held) or not others:
-            raise DataError(f"validation must hold positives and leave other pairs, got {len(held)} and {others}.")
+            raise DataError(
+                f"validation must hold positives and leave other pairs, got {len(held)} and {others}."
+            )
         users, items = _draw(positives, min(max(_EACH * len(held), _LEAST), others), rng)
         rows = np.concatenate([held.users, users]), np.concatenate([held.items, items])
         labels = np.repeat([1.0, 0.0], [len(held), len(users)])

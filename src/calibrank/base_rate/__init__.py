@@ -2,7 +2,12 @@
 
 from calibrank.base_rate.anchor import anchor, to_base_rate, undo_undersampling
 from calibrank.base_rate.label_plan import ExpectedError, plan_labels
-from calibrank.base_rate.sensitivity import Positives, PropensityModel, fit_with_sensitivity, with_sensitivity
+from calibrank.base_rate.sensitivity import (
+    Positives,
+    PropensityModel,
+    fit_with_sensitivity,
+    with_sensitivity,
+)
 
 __all__ = [
     "ExpectedError",

@@ -11,7 +11,15 @@ from dataclasses import replace
 import numpy as np
 
 from calibrank._logit import expit, logit
-from calibrank._validation import Floats, Numbers, column, is_binary, require, score_column, starts_of
+from calibrank._validation import (
+    Floats,
+    Numbers,
+    column,
+    is_binary,
+    require,
+    score_column,
+    starts_of,
+)
 from calibrank.base_rate.posterior import TAIL, Curve, Labels, curve
 from calibrank.base_rate.shift import root, shift_for, top_tenth
 from calibrank.calibrators.parametric import SMALLEST_RISE
@@ -59,15 +67,28 @@ def anchor(
     where.sort()
     least = len(start.basis.parameters)
     if np.count_nonzero(starts_of(where)) < least:
-        raise DataError(f"population must hold {least} scores or more that differ, got fewer. Pass more of them.")
+        raise DataError(
+            f"population must hold {least} scores or more that differ, got fewer. Pass more of them."
+        )
     found = curve(start, Labels(array.astype(np.float64), weights, weights * labels), where)
-    share = Anchoring(len(array), float(weights.sum()), found.intercept, found.slope, found.curvature)
-    record = replace(start.record, base_rate_source="random labels", anchoring=share, base_rate=None, sensitivity=None)
+    share = Anchoring(
+        len(array), float(weights.sum()), found.intercept, found.slope, found.curvature
+    )
+    record = replace(
+        start.record,
+        base_rate_source="random labels",
+        anchoring=share,
+        base_rate=None,
+        sensitivity=None,
+    )
     return replace(_nearest(start, found), record=record)
 
 
 def to_base_rate(
-    fitted: CalibrationMap, rate: float, population: Numbers | Summary, top_rate: float | None = None
+    fitted: CalibrationMap,
+    rate: float,
+    population: Numbers | Summary,
+    top_rate: float | None = None,
 ) -> LogisticMap:
     """The same shape, moved so that the mean probability over a population of scores is the known rate.
 
@@ -87,7 +108,10 @@ def to_base_rate(
     z = start.log_odds(where)
     slope = 1.0 if top_rate is None else _slope_for(z, mass, rate, top_rate)
     shift = shift_for(slope * z, mass, rate)
-    solution = slope * np.array([start.intercept, *start.coefficients]) + shift * np.eye(len(start.covariance))[0]
+    solution = (
+        slope * np.array([start.intercept, *start.coefficients])
+        + shift * np.eye(len(start.covariance))[0]
+    )
     held = [mass] if top_rate is None else [mass, top_tenth(z, mass)]
     covariance = slope**2 * _held(start, where, slope * z + shift, held)
     return replace(
@@ -95,7 +119,13 @@ def to_base_rate(
         intercept=float(solution[0]),
         coefficients=tuple(solution[1:].tolist()),
         covariance=tuple(tuple(row) for row in covariance.tolist()),
-        record=replace(start.record, base_rate_source="known rate", anchoring=None, base_rate=rate, sensitivity=None),
+        record=replace(
+            start.record,
+            base_rate_source="known rate",
+            anchoring=None,
+            base_rate=rate,
+            sensitivity=None,
+        ),
     )
 
 
@@ -112,7 +142,9 @@ def undo_undersampling(fitted: CalibrationMap, kept: float) -> LogisticMap:
     """
     start = _logistic(fitted, "moved for sampled negatives")
     if not 0 < kept <= 1:
-        raise DataError(f"kept must lie in (0, 1], got {kept}. It is the share of negatives that was kept.")
+        raise DataError(
+            f"kept must lie in (0, 1], got {kept}. It is the share of negatives that was kept."
+        )
     if start.record.evidence != "naive":
         raise DataError(
             f"the map to be moved must be fitted by naive evidence, got {start.record.evidence}: positives weigh more "
@@ -124,7 +156,9 @@ def undo_undersampling(fitted: CalibrationMap, kept: float) -> LogisticMap:
             f"{start.record.base_rate_source} already. Undo the sampling first."
         )
     return replace(
-        start, intercept=start.intercept + float(np.log(kept)), record=replace(start.record, sensitivity=None)
+        start,
+        intercept=start.intercept + float(np.log(kept)),
+        record=replace(start.record, sensitivity=None),
     )
 
 
@@ -148,12 +182,17 @@ def _ranges(start: LogisticMap, scores: Floats) -> list[tuple[float, float]]:
     if not isinstance(start.basis, Quadratic):
         return [(start.low, start.high)]
     low, high = np.quantile(scores, [TAIL, 1 - TAIL]).tolist()
-    later, earlier = np.quantile(scores, _ENDS).tolist(), np.quantile(scores, 1 - np.array(_ENDS)).tolist()
+    later, earlier = (
+        np.quantile(scores, _ENDS).tolist(),
+        np.quantile(scores, 1 - np.array(_ENDS)).tolist(),
+    )
     ranges = [(low, high), *((end, high) for end in later), *((low, end) for end in earlier)]
     return [(first, last) for first, last in ranges if first < last] or [(start.low, start.high)]
 
 
-def _on_range(start: LogisticMap, found: Curve, low: float, high: float) -> tuple[float, LogisticMap]:
+def _on_range(
+    start: LogisticMap, found: Curve, low: float, high: float
+) -> tuple[float, LogisticMap]:
     """How far the nearest map that bends on this range is from the curve, and that map."""
     flat = replace(start, low=low, high=high, coefficients=(1.0,) * len(start.coefficients))
     design, mass = flat.gradient(found.scores), np.ones(len(found.scores))
@@ -185,7 +224,13 @@ def _weights(propensity: Numbers | None, rows: int) -> Floats:
     if propensity is None:
         return np.ones(rows)
     chance = column("propensity", propensity, rows)
-    require(lambda p: (p > 0) & (p <= 1), "propensity", "lie in (0, 1]", chance, "Log the policy's probabilities.")
+    require(
+        lambda p: (p > 0) & (p <= 1),
+        "propensity",
+        "lie in (0, 1]",
+        chance,
+        "Log the policy's probabilities.",
+    )
     inverse = 1 / chance
     return inverse * inverse.sum() / (inverse**2).sum()
 
@@ -210,5 +255,7 @@ def _slope_for(z: Floats, mass: Floats, rate: float, top_rate: float) -> float:
     flattest, steepest = -10.0, 7.0
     least, most = beyond(flattest) + top_rate, beyond(steepest) + top_rate
     if not least < top_rate < most:
-        raise DataError(f"top_rate must lie between {least:.4f} and {most:.4f} at this base rate, got {top_rate}.")
+        raise DataError(
+            f"top_rate must lie between {least:.4f} and {most:.4f} at this base rate, got {top_rate}."
+        )
     return float(np.exp(root(beyond, flattest, steepest)) / z.std())

@@ -25,7 +25,11 @@ class ExpectedError(NamedTuple):
 
 
 def plan_labels(
-    fitted: CalibrationMap, population: Numbers, sizes: Sequence[int] = SIZES, draws: int = 10, seed: int = 0
+    fitted: CalibrationMap,
+    population: Numbers,
+    sizes: Sequence[int] = SIZES,
+    draws: int = 10,
+    seed: int = 0,
 ) -> list[ExpectedError]:
     """How the expected error falls with the number of random labels, from the data at hand.
 
@@ -48,21 +52,29 @@ def plan_labels(
             "Use fit_with_sensitivity."
         )
     if draws < 1 or min(sizes, default=0) < 0:
-        raise DataError(f"a plan must have one draw or more and no negative size, got {draws} and {tuple(sizes)}.")
+        raise DataError(
+            f"a plan must have one draw or more and no negative size, got {draws} and {tuple(sizes)}."
+        )
     rng = np.random.default_rng(seed)
     scores = score_column(population)[0].astype(np.float64)
     scores = scores[:: max(1, len(scores) // _POPULATION)]
-    low, high = (np.interp(scores, band.scores, np.minimum(end, _HIGHEST)) for end in (band.low, band.high))
+    low, high = (
+        np.interp(scores, band.scores, np.minimum(end, _HIGHEST)) for end in (band.low, band.high)
+    )
     # A truth for each draw, the same for all sizes: from the band's lower end to its upper end.
     places = (np.arange(draws) + 0.5) / draws
     truths = [expit(low + place * (high - low)) for place in places]
     return [
-        ExpectedError(size, float(np.mean([_error(fitted, scores, truth, size, rng) for truth in truths])))
+        ExpectedError(
+            size, float(np.mean([_error(fitted, scores, truth, size, rng) for truth in truths]))
+        )
         for size in sizes
     ]
 
 
-def _error(fitted: CalibrationMap, scores: Floats, truth: Floats, size: int, rng: np.random.Generator) -> float:
+def _error(
+    fitted: CalibrationMap, scores: Floats, truth: Floats, size: int, rng: np.random.Generator
+) -> float:
     known = fitted
     if size:
         shown = rng.integers(len(scores), size=size)

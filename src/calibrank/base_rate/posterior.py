@@ -116,7 +116,8 @@ class _Family:
             order = np.argsort(labels.scores)
             starts = np.linspace(0, len(order), _RUNS, endpoint=False).astype(np.intp)
             rows, total, liked = (
-                np.add.reduceat(values[..., order], starts, axis=-1) for values in (rows, total, liked)
+                np.add.reduceat(values[..., order], starts, axis=-1)
+                for values in (rows, total, liked)
             )
         own = shape.columns(grid)
         change = _spread_out(own)
@@ -129,7 +130,9 @@ class _Family:
         starts = [steep * self.lead for steep in SLOPES]
         starts = [start + self._shift(start, np.ones(len(start))) for start in starts]
         for degree in range(least, min(most, len(self.grid) - 1) + 1):
-            bends = np.array(BENDS if degree > 1 else BENDS[:1])[:, None] * 0.5 ** np.arange(degree - 1)
+            bends = np.array(BENDS if degree > 1 else BENDS[:1])[:, None] * 0.5 ** np.arange(
+                degree - 1
+            )
             widths = np.array([[LEVEL, slope, *reach] for reach in bends])
             priors = [(self._centre(start, width), width) for start in starts for width in widths]
             yield from self._trials(*(np.array(part) for part in zip(*priors, strict=True)))
@@ -146,15 +149,21 @@ class _Family:
         """What brings the mean probability of blurred log odds to that of the biased fit."""
         moves = logit(self.rate) * blur - log_odds
         low, high = float(moves.min()) - 1, float(moves.max()) + 1
-        return root(lambda shift: float(expit((log_odds + shift) / blur).mean()) - self.rate, low, high)
+        return root(
+            lambda shift: float(expit((log_odds + shift) / blur).mean()) - self.rate, low, high
+        )
 
     def _trials(self, centres: Floats, widths: Floats) -> Iterator[_Trial]:
         """Answers under priors around these centres, all at once; in units of the priors' doubts."""
         design = self.design[: widths.shape[1]]
         problem = _Priors(design, self.total, self.liked, centres, widths)
         solutions, curvatures = problem.solve()
-        evidence = -problem.loss(solutions) - np.linalg.slogdet(curvatures)[1] / 2 - np.log(len(widths))
-        for solution, curvature, width, value in zip(solutions, curvatures, widths, evidence, strict=True):
+        evidence = (
+            -problem.loss(solutions) - np.linalg.slogdet(curvatures)[1] / 2 - np.log(len(widths))
+        )
+        for solution, curvature, width, value in zip(
+            solutions, curvatures, widths, evidence, strict=True
+        ):
             curves = self.grid[: len(width)] * width[:, None]
             yield _Trial(curves, solution / width, np.linalg.inv(curvature), float(value))
 
@@ -186,7 +195,9 @@ class _Priors:
             p = expit(solutions @ self.design)
             gradient = ((self.total * p - self.liked) @ self.design.T) * self.widths
             gradient += (solutions - self.centres) / self.widths
-            curvatures = ((self.total * p * (1 - p)) @ pairs.T).reshape(-1, size, size) * scales + np.eye(size)
+            curvatures = ((self.total * p * (1 - p)) @ pairs.T).reshape(
+                -1, size, size
+            ) * scales + np.eye(size)
             step = np.linalg.solve(curvatures, gradient[:, :, None])[:, :, 0]
             if np.abs(step).max() < _NEAR:
                 return solutions, curvatures
@@ -266,7 +277,10 @@ def _mean(grid: Floats, trials: list[_Trial]) -> Curve:
     covariance = np.zeros((len(grid), len(grid)))
     for at, (trial, weight) in enumerate(zip(trials, weights, strict=True)):
         spread = trial.covariance @ trial.curves
-        log_odds[at], doubts[at] = trial.solution @ trial.curves, (trial.curves * spread).sum(axis=0)
+        log_odds[at], doubts[at] = (
+            trial.solution @ trial.curves,
+            (trial.curves * spread).sum(axis=0),
+        )
         covariance += weight * (trial.curves.T @ spread)
     apart = log_odds - weights @ log_odds
     covariance += (apart * weights[:, None]).T @ apart

@@ -51,7 +51,9 @@ class PropensityModel:
 
     def __post_init__(self) -> None:
         if not (0 <= self.power < np.inf and 0 <= self.clip <= 1 and 0 < self.negatives < np.inf):
-            raise DataError(f"a setting must have power 0 or more, clip in [0, 1] and some negatives, got {self}.")
+            raise DataError(
+                f"a setting must have power 0 or more, clip in [0, 1] and some negatives, got {self}."
+            )
 
     def propensity(self, exposure: Floats) -> Floats:
         """P(observed) by this setting."""
@@ -80,7 +82,11 @@ class Positives:
     def some(self) -> "Positives":
         """Not too many of them, standing for all."""
         step = -(-len(self.scores) // _POSITIVES)
-        return Positives(self.scores[::step], self.exposure[::step], self.weights[::step] * step) if step > 1 else self
+        return (
+            Positives(self.scores[::step], self.exposure[::step], self.weights[::step] * step)
+            if step > 1
+            else self
+        )
 
 
 Weigh = Callable[..., Evidence]
@@ -116,14 +122,22 @@ def fit_with_sensitivity(
     require(is_probability, "exposure", "lie in [0, 1]", exposure, "Divide by the highest.")
     if setting.clip == 0:
         liked_at = np.where(labels == 1, exposure, 1.0)
-        require(is_usable, "exposure", "be above 0 where a pair is liked", liked_at, "Clip, or mend the propensities.")
+        require(
+            is_usable,
+            "exposure",
+            "be above 0 where a pair is liked",
+            liked_at,
+            "Clip, or mend the propensities.",
+        )
         exposure = np.where(labels == 1, exposure, 1.0)
     weights = np.where(labels == 1, 1.0, setting.negatives)
     summary = Summary.of(array, ips(labels, setting.propensity(exposure), weights=weights))
     liked = labels == 1
     positives = Positives(array[liked], exposure[liked], np.ones(int(liked.sum())))
     fitted = calibrator.fit_summary(summary)
-    return with_sensitivity(fitted, calibrator, summary, positives, setting, scale_known=scale_known)
+    return with_sensitivity(
+        fitted, calibrator, summary, positives, setting, scale_known=scale_known
+    )
 
 
 def with_sensitivity(
@@ -150,7 +164,10 @@ def with_sensitivity(
     levels = [1.0 if scale_known or rate is not None else curve.most for curve in curves]
     below, above = _sampling(fitted, where)
     low = np.min([curve.log_odds for curve in curves], axis=0) - below
-    high = np.max([_raised(curve.log_odds + above, most) for curve, most in zip(curves, levels, strict=True)], axis=0)
+    high = np.max(
+        [_raised(curve.log_odds + above, most) for curve, most in zip(curves, levels, strict=True)],
+        axis=0,
+    )
     rates = [curve.choice.rate for curve in curves]
     sensitivity = Sensitivity(
         low_rate=min(rates),
@@ -191,15 +208,23 @@ class _Groups:
     kind: str
 
     @classmethod
-    def of(cls, summary: Summary, positives: Positives, setting: PropensityModel, weigh: Weigh) -> "_Groups":
+    def of(
+        cls, summary: Summary, positives: Positives, setting: PropensityModel, weigh: Weigh
+    ) -> "_Groups":
         total = summary.total.sum()
-        group = np.minimum((np.cumsum(summary.total) - summary.total) * _GROUPS // total, _GROUPS - 1)
+        group = np.minimum(
+            (np.cumsum(summary.total) - summary.total) * _GROUPS // total, _GROUPS - 1
+        )
         first = starts_of(group)
         group = np.cumsum(first) - 1
         masses = add_up(group, summary.total)
         scores = add_up(group, summary.total * summary.scores) / masses
-        homes = np.maximum(np.searchsorted(summary.scores[first], positives.scores, side="right") - 1, 0)
-        own = weigh(np.ones(len(homes)), setting.propensity(positives.exposure), weights=positives.weights).total
+        homes = np.maximum(
+            np.searchsorted(summary.scores[first], positives.scores, side="right") - 1, 0
+        )
+        own = weigh(
+            np.ones(len(homes)), setting.propensity(positives.exposure), weights=positives.weights
+        ).total
         unobserved = np.maximum(masses - add_up(homes, own, len(masses)), 0) / setting.negatives
         return cls(scores, unobserved, homes, positives, weigh, summary.kind)
 
@@ -214,7 +239,9 @@ class _Groups:
         each = self.weigh(ones, setting.propensity(positives.exposure), weights=positives.weights)
         positive, heard = (add_up(self.homes, mass, size) for mass in (each.positive, each.total))
         total = np.maximum(self.unobserved * setting.negatives + heard, 1e-300)
-        return Evidence.trusted(positive, total, self.kind), add_up(self.homes, each.positive**2, size)
+        return Evidence.trusted(positive, total, self.kind), add_up(
+            self.homes, each.positive**2, size
+        )
 
     def curves(
         self,
@@ -230,8 +257,14 @@ class _Groups:
             varied = self._fit(calibrator, evidence)
             chosen = varied if place == 0 else chosen
             mass = evidence.total / evidence.total.sum()
-            mean = min(float(evidence.positive.sum() / evidence.total.sum()), 1.0) if rate is None else rate
-            if chosen is None or varied is None:  # the fit's own shape, then, at this choice's level
+            mean = (
+                min(float(evidence.positive.sum() / evidence.total.sum()), 1.0)
+                if rate is None
+                else rate
+            )
+            if (
+                chosen is None or varied is None
+            ):  # the fit's own shape, then, at this choice's level
                 own = _within(fitted.log_odds(self.scores))
                 level = shift_for(own, mass, min(mean, 1 - _SURE))
                 yield _Curve(Choice(name, mean, None), _within(fitted.log_odds(where)) + level, 1.0)
@@ -251,7 +284,9 @@ class _Groups:
             return None
 
 
-def _moved(fitted: CalibrationMap, chosen: CalibrationMap, varied: CalibrationMap, scores: Floats) -> Floats:
+def _moved(
+    fitted: CalibrationMap, chosen: CalibrationMap, varied: CalibrationMap, scores: Floats
+) -> Floats:
     """The fit's log odds as another choice moves them: groups are coarse, only the movement is taken from them."""
     now, before, after = (_within(each.log_odds(scores)) for each in (fitted, chosen, varied))
     return _within(now + after - before)
@@ -260,7 +295,9 @@ def _moved(fitted: CalibrationMap, chosen: CalibrationMap, varied: CalibrationMa
 def _most(evidence: Evidence, squares: Floats) -> float:
     """The highest preference of any band of scores, less the doubt of sampling."""
     band = np.minimum((_shares(evidence.total) * _BANDS).astype(np.intp), _BANDS - 1)
-    positive, total, squared = (add_up(band, mass, _BANDS) for mass in (evidence.positive, evidence.total, squares))
+    positive, total, squared = (
+        add_up(band, mass, _BANDS) for mass in (evidence.positive, evidence.total, squares)
+    )
     heard = total > 0
     lower = (positive[heard] - _DOUBT * np.sqrt(squared[heard])) / total[heard]
     overall = (evidence.positive.sum() - _DOUBT * np.sqrt(squares.sum())) / evidence.total.sum()

@@ -13,7 +13,9 @@ _NEAR = 1e-13
 def shift_for(z: Floats, mass: Floats, rate: float) -> float:
     """The shift of log odds z that makes their mean probability the rate."""
     return root(
-        lambda shift: float(mass @ expit(z + shift)) - rate, logit(rate) - z.max() - 1, logit(rate) - z.min() + 1
+        lambda shift: float(mass @ expit(z + shift)) - rate,
+        logit(rate) - z.max() - 1,
+        logit(rate) - z.min() + 1,
     )
 
 
@@ -36,7 +38,11 @@ def root(function: Callable[[float], float], low: float, high: float) -> float:
         raise ValueError(f"no crossing between {low} and {high}")
     last, middle = high, low
     for _ in range(200):
-        middle = (low * at_high - high * at_low) / (at_high - at_low) if at_high > at_low else (low + high) / 2
+        middle = (
+            (low * at_high - high * at_low) / (at_high - at_low)
+            if at_high > at_low
+            else (low + high) / 2
+        )
         value = function(middle)
         if value == 0 or abs(middle - last) <= _NEAR:
             break

@@ -5,26 +5,18 @@ from calibrank.calibrators.binning import BBQ, Histogram
 from calibrank.calibrators.calibrator import Calibrator, Desiderata
 from calibrank.calibrators.cross_validation import fit_without_each
 from calibrank.calibrators.isotonic import Isotonic
-from calibrank.calibrators.parametric import Beta, Gamma, GammaGaussian, Gaussian, Parametric, Platt, Temperature
-
-EVERY: tuple[Calibrator, ...] = (
-    MinMax(),
-    Sigmoid(),
-    Histogram(),
-    Isotonic(),
-    BBQ(),
-    Temperature(),
-    Platt(),
-    Beta(),
-    Gaussian(),
-    Gamma(),
-    GammaGaussian(),
+from calibrank.calibrators.parametric import (
+    Beta,
+    Gamma,
+    GammaGaussian,
+    Gaussian,
+    Parametric,
+    Platt,
+    Temperature,
 )
-"""One of each kind, with its defaults: baselines, then non-parametric, then parametric methods."""
 
 __all__ = [
     "BBQ",
-    "EVERY",
     "Beta",
     "Calibrator",
     "Desiderata",

@@ -35,7 +35,9 @@ def effective_rows(summary: Summary, bins: Bins, values: Floats) -> Floats:
     return np.minimum(rows, heard)
 
 
-def step_map(name: str, summary: Summary, edges: Floats, values: Floats, effective: Floats) -> StepMap:
+def step_map(
+    name: str, summary: Summary, edges: Floats, values: Floats, effective: Floats
+) -> StepMap:
     """A map with one step a value."""
     edges, values, effective = edges.tolist(), values.tolist(), effective.tolist()
     return StepMap(name, tuple(edges), tuple(values), tuple(effective), record_of(summary))

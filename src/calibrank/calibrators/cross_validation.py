@@ -18,7 +18,9 @@ def fit_without_each(method: Calibrator, parts: list[Summary]) -> list[Calibrati
     >>> [fitted.record.rows for fitted in fit_without_each(Platt(), parts)]
     [4, 4]
     """
-    rests = [reduce(add, parts[:held_out] + parts[held_out + 1 :]) for held_out in range(len(parts))]
+    rests = [
+        reduce(add, parts[:held_out] + parts[held_out + 1 :]) for held_out in range(len(parts))
+    ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FlatMapWarning)  # a flat map shows in its log loss
         return [method.fit_summary(rest) for rest in rests]

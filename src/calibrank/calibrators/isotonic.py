@@ -28,4 +28,6 @@ class Isotonic(Calibrator):
         blocks = pool_adjacent_violators(summary.positive, summary.total)
         bins = np.repeat(np.arange(len(blocks.starts)), np.diff([*blocks.starts, len(summary)]))
         edges = halfway_edges(summary.scores, bins)
-        return step_map(self.name, summary, edges, blocks.values, effective_rows(summary, bins, blocks.values))
+        return step_map(
+            self.name, summary, edges, blocks.values, effective_rows(summary, bins, blocks.values)
+        )

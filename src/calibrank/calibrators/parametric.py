@@ -227,10 +227,15 @@ def _as_map(
         loss=solution.point.value,
         residual=solution.residual,
         iterations=solution.iterations,
-        at_bound=tuple(f"coefficient {index}" for index in np.flatnonzero(raw[1:] <= _floor_of(basis, summary) * 1.01)),
+        at_bound=tuple(
+            f"coefficient {index}"
+            for index in np.flatnonzero(raw[1:] <= _floor_of(basis, summary) * 1.01)
+        ),
     )
     rows = tuple(tuple(row) for row in covariance.tolist())
-    return LogisticMap(name, basis, summary.low, summary.high, float(raw[0]), tuple(coefficients), rows, record)
+    return LogisticMap(
+        name, basis, summary.low, summary.high, float(raw[0]), tuple(coefficients), rows, record
+    )
 
 
 def _floor_of(basis: Basis, summary: Summary) -> Floats:
@@ -244,7 +249,9 @@ def _sandwich(summary: Summary, problem: Problem, solution: Solution) -> Floats:
     """Covariance that stays right under inverse-propensity weights; coefficients on their floor count as known."""
     point = solution.point
     free = np.flatnonzero(solution.free)
-    bread = np.linalg.pinv(problem.curvature(point)[np.ix_(free, free)] * summary.total.sum(), hermitian=True)
+    bread = np.linalg.pinv(
+        problem.curvature(point)[np.ix_(free, free)] * summary.total.sum(), hermitian=True
+    )
     columns = problem.design[free]
     meat = (columns * summary.squared_residuals(point.probabilities)) @ columns.T
     covariance = np.zeros((len(point.solution), len(point.solution)))
@@ -281,7 +288,9 @@ def _require_optimum(summary: Summary, generators: Floats) -> None:
     moved = placed - positive
     heights = generators - generators[:, [np.argmax(placed > 0)]]
     if (heights @ moved <= _ROUNDING * (np.abs(heights) @ np.abs(moved))).any():
-        raise _no_optimum(summary, "as high as it could: scores separate it too well for any finite slope")
+        raise _no_optimum(
+            summary, "as high as it could: scores separate it too well for any finite slope"
+        )
 
 
 def _no_optimum(summary: Summary, where: str) -> FitError:
@@ -294,7 +303,9 @@ def _no_optimum(summary: Summary, where: str) -> FitError:
 
 def _require_margin(margin: float) -> None:
     if not 1e-6 <= margin <= 1e6:
-        raise DataError(f"margin must lie in [1e-6, 1e6], got {margin}. It is a fraction of the score range.")
+        raise DataError(
+            f"margin must lie in [1e-6, 1e6], got {margin}. It is a fraction of the score range."
+        )
 
 
 def _warn_flat(name: str) -> None:

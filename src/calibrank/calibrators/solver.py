@@ -97,7 +97,10 @@ def _warm(problem: Problem, start: Floats) -> Floats:
     if len(problem.total) <= _MANY:
         return start
     likeness = _newton(problem.coarser(), start, _FEW_STEPS)
-    better = likeness.residual <= _ENOUGH and problem.at(likeness.point.solution).value < problem.at(start).value
+    better = (
+        likeness.residual <= _ENOUGH
+        and problem.at(likeness.point.solution).value < problem.at(start).value
+    )
     return likeness.point.solution if better else start
 
 
@@ -120,7 +123,9 @@ def _newton(problem: Problem, start: Floats, steps: int) -> Solution:
 
 def _residual(gradient: Floats, slack: Floats) -> float:
     """How far the optimality conditions are from holding: no slope, save upwards at a floor."""
-    return float(np.abs(np.maximum(gradient, 0) * np.minimum(slack, 1) + np.minimum(gradient, 0)).max())
+    return float(
+        np.abs(np.maximum(gradient, 0) * np.minimum(slack, 1) + np.minimum(gradient, 0)).max()
+    )
 
 
 def _bounded_step(gradient: Floats, curvature: Floats, floors: Floats) -> Floats:
@@ -138,7 +143,9 @@ def _bounded_step(gradient: Floats, curvature: Floats, floors: Floats) -> Floats
     return best
 
 
-def _step_with(active: tuple[int, ...], gradient: Floats, curvature: Floats, floors: Floats) -> Floats:
+def _step_with(
+    active: tuple[int, ...], gradient: Floats, curvature: Floats, floors: Floats
+) -> Floats:
     """The minimiser with some bounds held exactly."""
     step = np.zeros(len(gradient))
     step[list(active)] = floors[list(active)]
@@ -146,13 +153,17 @@ def _step_with(active: tuple[int, ...], gradient: Floats, curvature: Floats, flo
     right, left = -(gradient + curvature @ step)[free], curvature[free][:, free]
     try:
         step[free] = np.linalg.solve(left, right)
-    except np.linalg.LinAlgError:  # flat to the last bit in some direction: stay where we are along it
+    except (
+        np.linalg.LinAlgError
+    ):  # flat to the last bit in some direction: stay where we are along it
         step[free] = np.linalg.lstsq(left, right, rcond=1e-15)[0]
     return step
 
 
 def _subsets(indices: npt.NDArray[np.intp]) -> Iterator[tuple[int, ...]]:
-    return chain.from_iterable(combinations(indices.tolist(), size) for size in range(len(indices) + 1))
+    return chain.from_iterable(
+        combinations(indices.tolist(), size) for size in range(len(indices) + 1)
+    )
 
 
 def _descend(problem: Problem, point: Point, step: Floats, slope: float) -> Point | None:

@@ -11,12 +11,8 @@ from rich.markup import escape
 
 from calibrank.cli.console import UsageError, log
 from calibrank.errors import CalibrankError, DataError, FitError, MissingExtraError
+from calibrank.registry import COMMANDS
 
-COMMANDS = (
-    "train", "score", "diagnose", "fit", "apply", "evaluate",
-    "compare", "inspect", "report", "export", "reproduce", "demo",
-)  # fmt: skip
-"""Each a function in the module of its name."""
 _EXIT_CODES: tuple[tuple[type[CalibrankError], int], ...] = (
     (UsageError, 2),
     (DataError, 3),

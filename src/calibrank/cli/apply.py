@@ -25,7 +25,9 @@ from calibrank.tabular.write import Probabilities, add_column
 def apply(
     map_file: Annotated[Path, typer.Argument(metavar="MAP", help="A saved map.")],
     table: TableArgument,
-    out: Annotated[Path, typer.Option("--out", "-o", help="File for a file; folder for a folder or glob.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="File for a file; folder for a folder or glob.")
+    ],
     score: ScoreOption = None,
     to: Annotated[str, typer.Option(help="Name of the new column.")] = "probability",
     on_bad_rows: BadRowsOption = OnBadRows.error,
@@ -43,9 +45,19 @@ def apply(
     say_skipped(rules)
     if json:
         print_json(
-            {"out": str(out), "rows": rows, "files": len(source.files), "already_done": done, "skipped": rules.skipped}
+            {
+                "out": str(out),
+                "rows": rows,
+                "files": len(source.files),
+                "already_done": done,
+                "skipped": rules.skipped,
+            }
         )
         return
     again = f" ({done} of {len(source.files)} files were done already)" if done else ""
-    said = f"[bold]Nothing to do:[/] {out}" if done == len(source.files) else f"[bold]Wrote[/] {out}: {rows:,} rows"
+    said = (
+        f"[bold]Nothing to do:[/] {out}"
+        if done == len(source.files)
+        else f"[bold]Wrote[/] {out}: {rows:,} rows"
+    )
     console.print(said + again)

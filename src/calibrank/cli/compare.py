@@ -9,7 +9,6 @@ from rich.table import Table as Grid
 from calibrank.calibrators import Calibrator, fit_without_each
 from calibrank.cli.console import (
     HEADLINE,
-    METHODS,
     BadRowsOption,
     ItemOption,
     JsonOption,
@@ -30,6 +29,7 @@ from calibrank.cli.console import (
 )
 from calibrank.errors import DataError, FitError
 from calibrank.evidence import Evidence
+from calibrank.registry import CALIBRATORS
 from calibrank.summary import Summary
 from calibrank.tabular.aggregate import summarize
 from calibrank.tabular.read import Table
@@ -44,8 +44,12 @@ def compare(
     propensity: PropensityOption = None,
     item: ItemOption = None,
     weight: WeightOption = None,
-    loss: Annotated[Loss, typer.Option(help="How labels become evidence, in fitting and in judging.")] = Loss.ips,
-    folds: Annotated[int, typer.Option(min=2, help="Shares of users; each is judged by a fit on the others.")] = 5,
+    loss: Annotated[
+        Loss, typer.Option(help="How labels become evidence, in fitting and in judging.")
+    ] = Loss.ips,
+    folds: Annotated[
+        int, typer.Option(min=2, help="Shares of users; each is judged by a fit on the others.")
+    ] = 5,
     on_bad_rows: BadRowsOption = OnBadRows.error,
     json: JsonOption = False,
 ) -> None:
@@ -62,16 +66,26 @@ def compare(
     with reading(source, "Reading") as progress:
         parts = summarize(source, columns, rules, progress, parts=folds)
     say_skipped(rules)
-    results = {name: _cross_validate(method, parts) for name, method in METHODS.items()}
+    results = {name.lower(): _cross_validate(method, parts) for name, method in CALIBRATORS.items()}
     if json:
-        print_json({"loss": loss.value, "folds": folds, "user": who, "methods": results, "skipped": rules.skipped})
+        print_json(
+            {
+                "loss": loss.value,
+                "folds": folds,
+                "user": who,
+                "methods": results,
+                "skipped": rules.skipped,
+            }
+        )
         return
     console.print(_grid(results, columns.loss, who, folds))
     if any(float(values.get("LogLoss", 0)) < 0 for values in results.values()):
         words = "mean Y/w exceeds 1 somewhere, so nothing is marked best. See calibrank diagnose."
         console.print(f"[yellow]A loss below 0 is no loss:[/] {words}")
     if loss is not Loss.naive:
-        console.print("[dim]Judged by the same evidence: shapes are compared, the level is not tested.[/]")
+        console.print(
+            "[dim]Judged by the same evidence: shapes are compared, the level is not tested.[/]"
+        )
 
 
 def _cross_validate(method: Calibrator, parts: list[Summary]) -> dict[str, float | str]:
@@ -81,13 +95,21 @@ def _cross_validate(method: Calibrator, parts: list[Summary]) -> dict[str, float
     except (FitError, DataError) as error:
         return {"error": str(error)}
     probabilities = [each.predict(part.scores) for each, part in zip(fitted, parts, strict=True)]
-    positive, total = (np.concatenate([getattr(part, name) for part in parts]) for name in ("positive", "total"))
+    positive, total = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("positive", "total")
+    )
     evidence = Evidence.trusted(positive, total, parts[0].kind)
     return {metric.name: metric(np.concatenate(probabilities), evidence) for metric in HEADLINE}
 
 
-def _grid(results: dict[str, dict[str, float | str]], loss: str, who: str | None, folds: int) -> Grid:
-    unit = f"by user ({who})" if who else "by row (no user column: rows of one user may be on both sides)"
+def _grid(
+    results: dict[str, dict[str, float | str]], loss: str, who: str | None, folds: int
+) -> Grid:
+    unit = (
+        f"by user ({who})"
+        if who
+        else "by row (no user column: rows of one user may be on both sides)"
+    )
     grid = Grid(title=f"{folds}-fold cross-validated {unit}, {loss} evidence", title_justify="left")
     for heading in ("method", *(metric.name for metric in HEADLINE)):
         grid.add_column(heading, justify="left" if heading == "method" else "right")
@@ -97,7 +119,9 @@ def _grid(results: dict[str, dict[str, float | str]], loss: str, who: str | None
     for name in order:
         cells = [f"{values:.4f}" for values in fitted[name].values()]
         best = sound and name == order[0]
-        grid.add_row(name + (" (best)" if best else ""), *cells, style="bold green" if best else None)
+        grid.add_row(
+            name + (" (best)" if best else ""), *cells, style="bold green" if best else None
+        )
     for name in results:
         if name not in fitted:
             grid.add_row(name, str(results[name]["error"]).split(",")[0], style="dim")

@@ -12,7 +12,6 @@ import typer
 from rich.console import Console
 
 from calibrank import maps
-from calibrank.calibrators import EVERY, Calibrator
 from calibrank.errors import CalibrankError, DataError
 from calibrank.maps import FitRecord
 from calibrank.metrics import ECE, Brier, CalibrationInTheLarge, LogLoss, Metric, ReliabilityCurve
@@ -24,7 +23,6 @@ from calibrank.tabular.rules import Rules
 console = Console()
 log = Console(stderr=True)
 
-METHODS: dict[str, Calibrator] = {method.name.lower(): method for method in EVERY}
 HEADLINE: tuple[Metric, ...] = (LogLoss(), Brier(), ECE(), CalibrationInTheLarge())
 """What is said of every fit: a proper score first."""
 
@@ -61,14 +59,26 @@ class OnBadRows(StrEnum):
     skip = "skip"
 
 
-TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="Parquet or CSV file, folder, or glob in quotes.")]
-ScoreOption = Annotated[str | None, typer.Option(help="Score column; score, prediction or rating unless named.")]
-LabelOption = Annotated[str | None, typer.Option(help="Label column, 0 or 1; label, liked, click ... unless named.")]
-UserOption = Annotated[str | None, typer.Option(help="User column; user, user_id, userID ... unless named.")]
-ItemOption = Annotated[str | None, typer.Option(help="Item column: propensities are guessed from its popularity.")]
+TableArgument = Annotated[
+    str, typer.Argument(metavar="TABLE", help="Parquet or CSV file, folder, or glob in quotes.")
+]
+ScoreOption = Annotated[
+    str | None, typer.Option(help="Score column; score, prediction or rating unless named.")
+]
+LabelOption = Annotated[
+    str | None, typer.Option(help="Label column, 0 or 1; label, liked, click ... unless named.")
+]
+UserOption = Annotated[
+    str | None, typer.Option(help="User column; user, user_id, userID ... unless named.")
+]
+ItemOption = Annotated[
+    str | None, typer.Option(help="Item column: propensities are guessed from its popularity.")
+]
 PropensityOption = Annotated[str | None, typer.Option(help="Column of P(observed), in (0, 1].")]
 WeightOption = Annotated[str | None, typer.Option(help="Column of case weights.")]
-BadRowsOption = Annotated[OnBadRows, typer.Option(help="Stop at a bad row, or leave it out and say how many.")]
+BadRowsOption = Annotated[
+    OnBadRows, typer.Option(help="Stop at a bad row, or leave it out and say how many.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
 
 
@@ -136,7 +146,9 @@ def require_output(out: Path, *inputs: str | Path | None) -> None:
         raise DataError(f"{out} must be in a folder, got {folder}, which is a file.")
     for given in inputs:
         if given is not None and out.exists() and Path(given).exists() and out.samefile(given):
-            raise DataError(f"{out} must not be {given}, which is read: it would be lost. Name another output.")
+            raise DataError(
+                f"{out} must not be {given}, which is read: it would be lost. Name another output."
+            )
 
 
 @contextmanager
@@ -153,7 +165,12 @@ def reading(table: Table, what: str) -> Iterator[OnProgress | None]:
         TimeRemainingColumn,
     )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=log, transient=True) as progress:
         task = progress.add_task(what, total=table.size)
         yield lambda done: progress.advance(task, done)
@@ -199,7 +216,9 @@ def picture(curve: ReliabilityCurve, width: int = 40) -> str:
         cells = ["█" if at < bar else "·" for at in range(width + 1)]
         cells[round(predicted * width)] = "[bold yellow]┃[/]"
         lines.append(f"{predicted:9.4f}  {observed:8.4f}  {''.join(cells)}  {total / mass:6.2%}")
-    return "\n".join([*lines, "[dim]bar: what happened; ┃: what was predicted. They should meet.[/]"])
+    return "\n".join(
+        [*lines, "[dim]bar: what happened; ┃: what was predicted. They should meet.[/]"]
+    )
 
 
 def _plain(value: Any) -> Any:

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 def demo(
     pairs: Annotated[int, typer.Option(help="User-item pairs in the world.")] = 200_000,
     seed: Annotated[int, typer.Option(help="Makes the world; the same seed, the same world.")] = 0,
-    out: Annotated[Path, typer.Option(help="Folder for the figures and the saved map.")] = Path("demo"),
+    out: Annotated[Path, typer.Option(help="Folder for the figures and the saved map.")] = Path(
+        "demo"
+    ),
 ) -> None:
     """Calibrate a synthetic model every way there is, and compare with the known truth.
 
@@ -34,7 +36,9 @@ def demo(
     saved = out / "map.json"
     same = save_and_reload(result, saved)
     console.print("[bold]Figures:[/] " + ", ".join(str(path) for path in paths))
-    console.print(f"[bold]Map:[/] {saved}, reloaded: {'the same probabilities' if same else 'DIFFERENT'}")
+    console.print(
+        f"[bold]Map:[/] {saved}, reloaded: {'the same probabilities' if same else 'DIFFERENT'}"
+    )
     if not same:
         raise typer.Exit(1)
 
@@ -52,11 +56,16 @@ def _summary(result: "Demo") -> str:
 def _table(result: "Demo") -> Table:
     from calibrank.demo import GUESSED, METRICS  # noqa: PLC0415  (matplotlib)
 
-    table = Table(title="Against the true preference (lower is better; pred/obs: nearer 1)", title_justify="left")
+    table = Table(
+        title="Against the true preference (lower is better; pred/obs: nearer 1)",
+        title_justify="left",
+    )
     table.add_column("method")
     table.add_column("loss")
     for metric in METRICS:
-        table.add_column("pred/obs" if metric.name == "CalibrationInTheLarge" else metric.name, justify="right")
+        table.add_column(
+            "pred/obs" if metric.name == "CalibrationInTheLarge" else metric.name, justify="right"
+        )
     learned = [run for run in result.runs if run.loss != GUESSED]
     best = {m.name: min(m.better.loss(run.values[m.name]) for run in learned) for m in METRICS}
     previous = ""
@@ -69,7 +78,9 @@ def _table(result: "Demo") -> Table:
             value = run.values[metric.name]
             top = run in learned and metric.better.loss(value) == best[metric.name]
             cells.append(f"[bold green]{value:.4f}[/]" if top else f"{value:.4f}")
-        table.add_row(run.method if run.method != previous or run.loss == GUESSED else "", run.loss, *cells)
+        table.add_row(
+            run.method if run.method != previous or run.loss == GUESSED else "", run.loss, *cells
+        )
         previous = run.method
     return table
 

@@ -30,7 +30,11 @@ from calibrank.tabular.profile import profile
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
 
-_MARKS = {Tone.fine: "[green]fine[/]    ", Tone.note: "[cyan]note[/]    ", Tone.warning: "[yellow]warning[/] "}
+_MARKS = {
+    Tone.fine: "[green]fine[/]    ",
+    Tone.note: "[cyan]note[/]    ",
+    Tone.warning: "[yellow]warning[/] ",
+}
 
 
 def diagnose(
@@ -42,9 +46,14 @@ def diagnose(
     item: ItemOption = None,
     weight: WeightOption = None,
     loss: Annotated[
-        Loss | None, typer.Option(help="How labels become evidence; ips where propensities are named, else naive.")
+        Loss | None,
+        typer.Option(
+            help="How labels become evidence; ips where propensities are named, else naive."
+        ),
     ] = None,
-    negatives_kept: Annotated[float, typer.Option(help="The share of rows without a positive that TABLE holds.")] = 1.0,
+    negatives_kept: Annotated[
+        float, typer.Option(help="The share of rows without a positive that TABLE holds.")
+    ] = 1.0,
     json: JsonOption = False,
 ) -> None:
     """Say in words what a table can tell and what not, what is wrong with it, and what to collect.
@@ -56,7 +65,9 @@ def diagnose(
     if loss is None:
         loss = Loss.naive if propensity is None and item is None else Loss.ips
     who = source.resolve("user", user) if user else source.has("user")
-    columns = choose_columns(source, score, label, loss, propensity, item, weight, who, negatives_kept)
+    columns = choose_columns(
+        source, score, label, loss, propensity, item, weight, who, negatives_kept
+    )
     rules = Rules(skip=True)
     with reading(source, "Surveying") as progress:
         found = profile(source, replace(columns, item=columns.item or source.has("item")), progress)
@@ -71,7 +82,11 @@ def diagnose(
 
 def _plain(diagnosis: Diagnosis) -> dict[str, object]:
     fitted = diagnosis.fitted
-    doubt = None if fitted is None or fitted.record.sensitivity is None else asdict(fitted.record.sensitivity)
+    doubt = (
+        None
+        if fitted is None or fitted.record.sensitivity is None
+        else asdict(fitted.record.sensitivity)
+    )
     return {
         "findings": [asdict(finding) for finding in diagnosis.findings],
         "bands": [{"score": score, "preference": rate} for score, rate in diagnosis.bands],
@@ -82,11 +97,16 @@ def _plain(diagnosis: Diagnosis) -> dict[str, object]:
 
 def _print(diagnosis: Diagnosis) -> None:
     for finding in diagnosis.findings:
-        console.print(f"{_MARKS[finding.tone]}[bold]{finding.about}[/]: {escape(finding.words)}", highlight=False)
+        console.print(
+            f"{_MARKS[finding.tone]}[bold]{finding.about}[/]: {escape(finding.words)}",
+            highlight=False,
+        )
     highest = max(*(rate for _, rate in diagnosis.bands), 1e-12)
     console.print("\n[bold]   score  mean Y/w by tenths of the table[/]")
     for score, rate in diagnosis.bands:
-        console.print(f"{score:8.3g}  {rate:8.4f}  {'█' * round(rate / highest * 40)}", highlight=False)
+        console.print(
+            f"{score:8.3g}  {rate:8.4f}  {'█' * round(rate / highest * 40)}", highlight=False
+        )
     doubt = None if diagnosis.fitted is None else describe_sensitivity(diagnosis.fitted.record)
     if doubt is not None:
         console.print("\n" + doubt, highlight=False)

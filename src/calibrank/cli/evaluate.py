@@ -32,8 +32,12 @@ from calibrank.tabular.rules import Rules
 
 def evaluate(
     table: TableArgument,
-    map_file: Annotated[Path | None, typer.Option("--map", help="Map to apply to the score column first.")] = None,
-    probability: Annotated[str | None, typer.Option(help="Without a map: the column to judge.")] = None,
+    map_file: Annotated[
+        Path | None, typer.Option("--map", help="Map to apply to the score column first.")
+    ] = None,
+    probability: Annotated[
+        str | None, typer.Option(help="Without a map: the column to judge.")
+    ] = None,
     score: ScoreOption = None,
     label: LabelOption = None,
     user: UserOption = None,
@@ -49,24 +53,39 @@ def evaluate(
     """
     source, rules = Table.find(table), Rules(skip=on_bad_rows is OnBadRows.skip)
     fitted = None if map_file is None else load(map_file)
-    judged = source.resolve("probability", probability) if fitted is None else source.resolve("score", score)
+    judged = (
+        source.resolve("probability", probability)
+        if fitted is None
+        else source.resolve("score", score)
+    )
     who = source.resolve("user", user) if user else source.has("user")
     heavy = source.resolve("weight", weight) if weight else None
     rule = "probability" if fitted is None else "score"
-    columns = Columns(judged, source.resolve("label", label), "naive", weight=heavy, user=who, score_is=rule)
+    columns = Columns(
+        judged, source.resolve("label", label), "naive", weight=heavy, user=who, score_is=rule
+    )
     with reading(source, "Judging") as progress:
         verdict = evaluate_table(source, columns, fitted, rules, progress)
     say_skipped(rules)
     if json:
         estimates = {name: dict(estimate._asdict()) for name, estimate in verdict.estimates.items()}
         curve = {name: column.tolist() for name, column in verdict.curve._asdict().items()}
-        about = {"rows": verdict.rows, "users": who, "left_out": list(verdict.left_out), "skipped": rules.skipped}
+        about = {
+            "rows": verdict.rows,
+            "users": who,
+            "left_out": list(verdict.left_out),
+            "skipped": rules.skipped,
+        }
         print_json({**about, "metrics": estimates, "reliability": curve})
         return
     console.print(_grid(verdict, who))
     console.print(picture(verdict.curve))
     if verdict.left_out:
-        crowded = f"over {MOST_ROWS_IN_MEMORY:,} rows" if verdict.rows > MOST_ROWS_IN_MEMORY else "no positive label"
+        crowded = (
+            f"over {MOST_ROWS_IN_MEMORY:,} rows"
+            if verdict.rows > MOST_ROWS_IN_MEMORY
+            else "no positive label"
+        )
         why = crowded if who else "no user column"
         console.print(f"[dim]Left out, {why}: {', '.join(verdict.left_out)}[/]")
 

@@ -44,15 +44,21 @@ def export(
     to: Annotated[To, typer.Option(help="What to write.")],
     dialect: Annotated[DialectName | None, typer.Option(help="The engine, for sql.")] = None,
     score: Annotated[str, typer.Option(help="The score column, for sql.")] = "score",
-    dtype: Annotated[DtypeName, typer.Option(help="What onnx and torch compute in.")] = DtypeName.float32,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="File; sql and json are printed without.")] = None,
+    dtype: Annotated[
+        DtypeName, typer.Option(help="What onnx and torch compute in.")
+    ] = DtypeName.float32,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="File; sql and json are printed without.")
+    ] = None,
 ) -> None:
     """Turn a map into one SQL expression, an ONNX model, a torch program (.pt2), or JSON with test vectors.
 
     Example: calibrank export map.json --to sql --dialect duckdb --score prediction
     """
     if to is To.sql and dialect is None:
-        raise UsageError(f"--to sql must have a dialect, got none. Name one of: {', '.join(DialectName)}")
+        raise UsageError(
+            f"--to sql must have a dialect, got none. Name one of: {', '.join(DialectName)}"
+        )
     if to in (To.onnx, To.torch) and out is None:
         raise UsageError(f"--to {to} must have a file to write, got none. Name one with -o.")
     fitted = load(map_file)
@@ -63,7 +69,9 @@ def export(
         content = to_json(fitted)
     else:
         content = (
-            to_onnx(fitted, dtype).SerializeToString() if to is To.onnx else _program(to_torch(fitted, dtype), dtype)
+            to_onnx(fitted, dtype).SerializeToString()
+            if to is To.onnx
+            else _program(to_torch(fitted, dtype), dtype)
         )
     if out is None:
         print(content, end="")  # noqa: T201  (for machines, not for rich)
@@ -78,7 +86,9 @@ def _program(module: Any, dtype: str) -> bytes:
     import torch  # noqa: PLC0415  (slow to load; `to_torch` has found it)
 
     example = torch.zeros(2, dtype=getattr(torch, dtype))
-    program = torch.export.export(module, (example,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+    program = torch.export.export(
+        module, (example,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},)
+    )
     buffer = io.BytesIO()
     torch.export.save(program, buffer)
     return buffer.getvalue()

@@ -37,26 +37,39 @@ from calibrank.tabular.rules import Rules
 
 def report(
     table: Annotated[
-        str | None, typer.Argument(metavar="[TABLE]", help="Parquet or CSV file, folder, or glob in quotes.")
+        str | None,
+        typer.Argument(metavar="[TABLE]", help="Parquet or CSV file, folder, or glob in quotes."),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the page (HTML).")] = Path("report.html"),
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Where to write the page (HTML).")
+    ] = Path("report.html"),
     map_file: Annotated[
-        Path | None, typer.Option("--map", help="Map to judge; without one, Gaussian is fitted and cross-validated.")
+        Path | None,
+        typer.Option(
+            "--map", help="Map to judge; without one, Gaussian is fitted and cross-validated."
+        ),
     ] = None,
     score: ScoreOption = None,
     label: LabelOption = None,
     user: UserOption = None,
-    item: Annotated[str | None, typer.Option(help="Item column; item, item_id, itemID ... unless named.")] = None,
+    item: Annotated[
+        str | None, typer.Option(help="Item column; item, item_id, itemID ... unless named.")
+    ] = None,
     propensity: PropensityOption = None,
     weight: WeightOption = None,
-    segment: Annotated[list[str] | None, typer.Option(help="Column to show calibration by; may be repeated.")] = None,
+    segment: Annotated[
+        list[str] | None, typer.Option(help="Column to show calibration by; may be repeated.")
+    ] = None,
     loss: Annotated[
         Loss | None,
-        typer.Option(help="How labels become evidence: ips where propensities are given, else naive, unless named."),
+        typer.Option(
+            help="How labels become evidence: ips where propensities are given, else naive, unless named."
+        ),
     ] = None,
     on_bad_rows: BadRowsOption = OnBadRows.error,
     results: Annotated[
-        Path | None, typer.Option(help="Instead of a table: the folder that calibrank reproduce wrote rows to.")
+        Path | None,
+        typer.Option(help="Instead of a table: the folder that calibrank reproduce wrote rows to."),
     ] = None,
 ) -> None:
     """Write one self-contained, interactive HTML page on how far the probabilities can be trusted.
@@ -89,7 +102,9 @@ def report(
 def _save(made: Report, out: Path) -> None:
     made.save(out)
     console.print(f"{made.headline}.", highlight=False)
-    console.print(f"[bold]Report:[/] {out} ({out.stat().st_size / 1e6:.2f} MB, opens anywhere, loads nothing)")
+    console.print(
+        f"[bold]Report:[/] {out} ({out.stat().st_size / 1e6:.2f} MB, opens anywhere, loads nothing)"
+    )
 
 
 def _of_results(folder: Path) -> Report:
@@ -102,7 +117,9 @@ def _of_results(folder: Path) -> Report:
         file = find_folder("aaai22") / "published.csv"
     except DataError:  # installed without the repository: our numbers stand alone
         return results_report(overview(rows, lambda *_: None), str(folder), "", _command())
-    return results_report(overview(rows, Published.read(file).find), str(folder), "aaai22/published.csv", _command())
+    return results_report(
+        overview(rows, Published.read(file).find), str(folder), "aaai22/published.csv", _command()
+    )
 
 
 def _columns(
@@ -123,7 +140,9 @@ def _columns(
     for name in segment or ():
         if name not in table.columns():
             names = ", ".join(map(repr, table.columns()))
-            raise DataError(f"{table.name} must have the segment column {name!r}, got {names}. Name one of these.")
+            raise DataError(
+                f"{table.name} must have the segment column {name!r}, got {names}. Name one of these."
+            )
     return replace(columns, others=tuple(dict.fromkeys(segment or ())))
 
 

@@ -5,7 +5,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from calibrank._atomic import write_atomic
 from calibrank.cli.console import JsonOption, console, log, print_json
@@ -21,14 +28,26 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A folder of specs, or its name under reproduce/.")],
-    dataset: Annotated[str, typer.Option(help="synthetic, coat, yahoo_r3, kuairec or kuairand.")] = "synthetic",
-    data: Annotated[Path | None, typer.Option(help="Folder of the dataset's files; fetched if allowed.")] = None,
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A folder of specs, or its name under reproduce/.")
+    ],
+    dataset: Annotated[
+        str, typer.Option(help="synthetic, coat, yahoo_r3, kuairec or kuairand.")
+    ] = "synthetic",
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of the dataset's files; fetched if allowed.")
+    ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many times everything is repeated.")] = 10,
-    out: Annotated[Path, typer.Option(help="Folder for rows, tables and figures.")] = Path("results"),
-    jobs: Annotated[int, typer.Option(min=1, help="Cells at a time.")] = min(os.cpu_count() or 1, 8),
+    out: Annotated[Path, typer.Option(help="Folder for rows, tables and figures.")] = Path(
+        "results"
+    ),
+    jobs: Annotated[int, typer.Option(min=1, help="Cells at a time.")] = min(
+        os.cpu_count() or 1, 8
+    ),
     spec: Annotated[list[str] | None, typer.Option(help="Only this spec; may be repeated.")] = None,
-    model: Annotated[list[str] | None, typer.Option(help="Only this model; may be repeated.")] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="Only this model; may be repeated.")
+    ] = None,
     epochs: Annotated[int, typer.Option(min=1, help="Train for so many at most.")] = 200,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     json: JsonOption = False,
@@ -55,20 +74,36 @@ def reproduce(
     if json:
         names = {cell.key: words for cell, words in failed.items()}
         print_json(
-            {"out": str(grid.out), "rows": results.table.num_rows, "failed": names, "fits_without_optimum": unfit}
+            {
+                "out": str(grid.out),
+                "rows": results.table.num_rows,
+                "failed": names,
+                "fits_without_optimum": unfit,
+            }
         )
     else:
-        console.print(f"[bold]Rows:[/] {grid.out / 'rows.parquet'} ({results.table.num_rows:,}), rows.csv")
+        console.print(
+            f"[bold]Rows:[/] {grid.out / 'rows.parquet'} ({results.table.num_rows:,}), rows.csv"
+        )
         if unfit:
-            console.print(f"{unfit:,} fits have no finite optimum: rows with metric 'failed' say why.")
+            console.print(
+                f"{unfit:,} fits have no finite optimum: rows with metric 'failed' say why."
+            )
         console.print("[bold]Tables:[/] " + str(paths[0]))
         console.print(f"[bold]Figures:[/] {grid.out / 'figures'} ({len(paths) - 1} files)")
     if failed:
         raise typer.Exit(4)
 
 
-def _run(grid: "Grid", jobs: int, run_grid: "Callable[[Grid, int, Tell], dict[Cell, str]]") -> dict["Cell", str]:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("cells"))
+def _run(
+    grid: "Grid", jobs: int, run_grid: "Callable[[Grid, int, Tell], dict[Cell, str]]"
+) -> dict["Cell", str]:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("cells"),
+    )
     times = (TimeElapsedColumn(), TimeRemainingColumn())
     cells = grid.cells()
     done = sum(grid.is_done(cell) for cell in cells)
@@ -95,5 +130,7 @@ def _figures(grid: "Grid", results: "Results") -> list[Path]:
     return [
         path
         for spec in grid.specs
-        for path in Draw(grid, results.where(spec=spec.name), spec).save(grid.out / "figures" / spec.name)
+        for path in Draw(grid, results.where(spec=spec.name), spec).save(
+            grid.out / "figures" / spec.name
+        )
     ]

@@ -23,11 +23,17 @@ from calibrank.tabular.write import Scores, add_column
 
 
 def score(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A folder that `calibrank train` wrote.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="A folder that `calibrank train` wrote.")
+    ],
     table: TableArgument,
-    out: Annotated[Path, typer.Option("--out", "-o", help="File for a file; folder for a folder or glob.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="File for a file; folder for a folder or glob.")
+    ],
     user: UserOption = None,
-    item: Annotated[str | None, typer.Option(help="Item column; item, item_id, itemID ... unless named.")] = None,
+    item: Annotated[
+        str | None, typer.Option(help="Item column; item, item_id, itemID ... unless named.")
+    ] = None,
     to: Annotated[str, typer.Option(help="Name of the new column.")] = "score",
     on_bad_rows: BadRowsOption = OnBadRows.error,
     json: JsonOption = False,
@@ -43,6 +49,8 @@ def score(
         rows, done = add_column(filler, source, out, to, progress)
     say_skipped(rules)
     if json:
-        print_json({"out": str(out), "rows": rows, "files": len(source.files), "already_done": done})
+        print_json(
+            {"out": str(out), "rows": rows, "files": len(source.files), "already_done": done}
+        )
         return
     console.print(f"[bold]Wrote[/] {out}: {rows:,} rows")

@@ -13,7 +13,15 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from calibrank._atomic import atomic_path
-from calibrank.cli.console import ItemOption, JsonOption, LabelOption, UserOption, console, log, print_json
+from calibrank.cli.console import (
+    ItemOption,
+    JsonOption,
+    LabelOption,
+    UserOption,
+    console,
+    log,
+    print_json,
+)
 from calibrank.data import (
     Dataset,
     LeaveOneOut,
@@ -25,10 +33,10 @@ from calibrank.data import (
     population_negatives,
     with_negatives,
 )
-from calibrank.data.registry import LOADERS, load_named
 from calibrank.data.table import load_table
 from calibrank.errors import DataError
 from calibrank.propensity import Popularity
+from calibrank.registry import DATASETS, load_dataset
 from calibrank.scorers import SavedModel
 from calibrank.tables import Interactions
 
@@ -63,22 +71,36 @@ class Device(StrEnum):
 
 
 def train(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help=f"A table, or one of {', '.join(LOADERS)}.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the model and the pairs to calibrate on.")],
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help=f"A table, or one of {', '.join(DATASETS)}.")
+    ],
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", help="Folder for the model and the pairs to calibrate on."),
+    ],
     model: Annotated[ModelName, typer.Option(help="Which model.")] = ModelName.bpr,
-    data: Annotated[Path | None, typer.Option(help="Folder of a named dataset's files; fetched if allowed.")] = None,
-    split: Annotated[SplitName, typer.Option(help="Which positives to hold out.")] = SplitName.random,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of a named dataset's files; fetched if allowed.")
+    ] = None,
+    split: Annotated[
+        SplitName, typer.Option(help="Which positives to hold out.")
+    ] = SplitName.random,
     negatives: Annotated[
-        int | None, typer.Option(help="Negatives a held-out positive; unless given, as many as stand for all.")
+        int | None,
+        typer.Option(help="Negatives a held-out positive; unless given, as many as stand for all."),
     ] = None,
     user: UserOption = None,
     item: ItemOption = None,
     label: LabelOption = None,
     time: Annotated[str | None, typer.Option(help="Time column.")] = None,
-    dim: Annotated[int | None, typer.Option(help="Length of vectors; the paper's unless given.")] = None,
+    dim: Annotated[
+        int | None, typer.Option(help="Length of vectors; the paper's unless given.")
+    ] = None,
     epochs: Annotated[int, typer.Option(help="At most so many.")] = 200,
     batch: Annotated[int, typer.Option(help="Positives a step.")] = 512,
-    patience: Annotated[int, typer.Option(help="Epochs without a better NDCG before stopping.")] = 20,
+    patience: Annotated[
+        int, typer.Option(help="Epochs without a better NDCG before stopping.")
+    ] = 20,
     seed: Annotated[int, typer.Option(help="Decides all that is random.")] = 0,
     device: Annotated[Device, typer.Option(help="Where to train.")] = Device.cpu,
     threads: Annotated[int, typer.Option(help="CPU threads; more than one is rarely faster.")] = 1,
@@ -88,21 +110,35 @@ def train(
 
     Example: calibrank train log.parquet --model lightgcn -o model
     """
-    from calibrank import models  # noqa: PLC0415  (torch)
+    from calibrank import models, registry  # noqa: PLC0415  (torch)
 
-    dataset = load_named(source, data) if source in LOADERS else load_table(source, None, user, item, label, time)
+    dataset = (
+        load_dataset(source, data)
+        if source in DATASETS
+        else load_table(source, None, user, item, label, time)
+    )
     kept, held = _split(split, seed).divide(dataset.train.positives())
     if not len(held):
-        raise DataError(f"{source} must have users with 5 positives or more to hold some out, got none.")
-    chosen = next(known for known in models.EVERY if known.name.lower() == model.value)
+        raise DataError(
+            f"{source} must have users with 5 positives or more to hold some out, got none."
+        )
+    chosen = registry.find("model", registry.models(), model.value)
     chosen = chosen if dim is None else type(chosen)(dim=dim)
-    training = models.Training(epochs, batch, patience=patience, device=device.value, threads=threads)
+    training = models.Training(
+        epochs, batch, patience=patience, device=device.value, threads=threads
+    )
     out.mkdir(parents=True, exist_ok=True)
     checkpoint = out / "checkpoint.safetensors"
     with _watching(chosen.name, epochs) as progress:
         done = models.train(chosen, kept, held, training, seed, checkpoint, progress)
     best = max(ndcg for _, ndcg in done.history)
-    about = {"model": repr(chosen), "training": repr(training), "seed": seed, "split": split.value, "source": source}
+    about = {
+        "model": repr(chosen),
+        "training": repr(training),
+        "seed": seed,
+        "split": split.value,
+        "source": source,
+    }
     about |= {"best_epoch": done.best_epoch, "validation_ndcg": best}
     SavedModel(done.scorer, dataset.users, dataset.items, about).save(out)
     pairs, weight = _pairs(kept, held, negatives, seed)
@@ -111,13 +147,22 @@ def train(
         _write(out / "test.parquet", dataset, dataset.test, {})
     checkpoint.unlink(missing_ok=True)
     if json:
-        print_json({"out": str(out), **about, "calibration_rows": len(pairs), "negative_weight": weight})
+        print_json(
+            {"out": str(out), **about, "calibration_rows": len(pairs), "negative_weight": weight}
+        )
         return
-    console.print(f"[bold]{chosen.name}[/] on {kept!r}: best epoch {done.best_epoch}, validation NDCG@5 {best:.4f}")
+    console.print(
+        f"[bold]{chosen.name}[/] on {kept!r}: best epoch {done.best_epoch}, validation NDCG@5 {best:.4f}"
+    )
     console.print(f"[bold]Saved:[/] {out}. Next:")
     heavy = "" if weight is None else " --weight weight"
-    console.print(f"  calibrank score {out} {out}/calibration.parquet -o scores.parquet", highlight=False)
-    console.print(f"  calibrank fit scores.parquet --propensity propensity{heavy} -o map.json", highlight=False)
+    console.print(
+        f"  calibrank score {out} {out}/calibration.parquet -o scores.parquet", highlight=False
+    )
+    console.print(
+        f"  calibrank fit scores.parquet --propensity propensity{heavy} -o map.json",
+        highlight=False,
+    )
 
 
 def _split(name: SplitName, seed: int) -> Split:
@@ -142,7 +187,9 @@ def _pairs(
     return with_negatives(held, positives, each, rng), weight
 
 
-def _evidence_columns(pairs: Interactions, kept: Interactions, weight: float | None) -> dict[str, pa.Array]:
+def _evidence_columns(
+    pairs: Interactions, kept: Interactions, weight: float | None
+) -> dict[str, pa.Array]:
     propensity = Popularity().fit(kept).predict(pairs.users, pairs.items)
     columns = {"propensity": pa.array(propensity)}
     if weight is not None:
@@ -160,9 +207,15 @@ def _write(path: Path, dataset: Dataset, pairs: Interactions, columns: dict[str,
 @contextmanager
 def _watching(name: str, epochs: int) -> Iterator[Callable[["Moment"], None]]:
     """A bar over epochs with what validation says; nothing where nobody watches."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total} epochs"))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total} epochs"),
+    )
     times = (TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, *times, console=log, transient=True, disable=not log.is_terminal) as bar:
+    with Progress(
+        *columns, *times, console=log, transient=True, disable=not log.is_terminal
+    ) as bar:
         task = bar.add_task(name, total=epochs)
 
         def tell(moment: "Moment") -> None:

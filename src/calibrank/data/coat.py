@@ -18,7 +18,9 @@ _WHERE = "Get Coat with `calibrank.data.fetch('coat')` or from https://www.cs.co
 def load_coat(folder: str | Path, liked_above: float = 3) -> Dataset:
     """The official layout: `train.ascii`, `test.ascii`, and features and propensities where they are there too."""
     folder = Path(folder)
-    ratings = [_matrix(find_file(folder, f"{part}.ascii", _WHERE), ITEMS) for part in ("train", "test")]
+    ratings = [
+        _matrix(find_file(folder, f"{part}.ascii", _WHERE), ITEMS) for part in ("train", "test")
+    ]
     people = max(len(matrix) for matrix in ratings)
     train, test = (_interactions(matrix, liked_above, people) for matrix in ratings)
     return Dataset(
@@ -42,7 +44,9 @@ def _matrix(path: Path, columns: int) -> Floats:
 
 def _interactions(ratings: Floats, liked_above: float, people: int) -> Interactions:
     users, items = np.nonzero(ratings)
-    return Interactions(users, items, (ratings[users, items] > liked_above).astype(np.float64), people, ITEMS)
+    return Interactions(
+        users, items, (ratings[users, items] > liked_above).astype(np.float64), people, ITEMS
+    )
 
 
 def _features(folder: Path, name: str) -> Floats | None:

@@ -52,7 +52,9 @@ def fetch(name: str, folder: str | Path | None = None, source: Source | None = N
     unpack: Callable[..., Any] = pooch.Untar if source.url.endswith(".tar.gz") else pooch.Unzip
     try:
         unpacked = unpack(extract_dir="files")
-        pooch.retrieve(source.url, source.known_hash, path=home, processor=unpacked, progressbar=True)
+        pooch.retrieve(
+            source.url, source.known_hash, path=home, processor=unpacked, progressbar=True
+        )
     except ValueError as error:
         raise DataError(f"{source.url} must be the archive we know, got another: {error}") from None
     return home / "files"

@@ -12,7 +12,9 @@ from calibrank.data.text import find_file
 from calibrank.tabular.read import Table
 
 _KUAIREC = "Get KuaiRec with `calibrank.data.fetch('kuairec')` or from https://kuairec.com."
-_KUAIRAND = "Get KuaiRand-Pure with `calibrank.data.fetch('kuairand')` or from https://kuairand.com."
+_KUAIRAND = (
+    "Get KuaiRand-Pure with `calibrank.data.fetch('kuairand')` or from https://kuairand.com."
+)
 
 
 def load_kuairec(folder: str | Path, liked_above: float = 2) -> Dataset:
@@ -26,7 +28,9 @@ def load_kuairec(folder: str | Path, liked_above: float = 2) -> Dataset:
         return ratio > liked_above
 
     logs = [
-        read_log(Table.find(str(find_file(Path(folder), f"{part}_matrix.csv", _KUAIREC))), columns, like)
+        read_log(
+            Table.find(str(find_file(Path(folder), f"{part}_matrix.csv", _KUAIREC))), columns, like
+        )
         for part in ("big", "small")
     ]
     return dataset_of("kuairec", *logs)
@@ -45,5 +49,7 @@ def load_kuairand(folder: str | Path, label: str = "is_click") -> Dataset:
 
 def _joined(logs: list[Log]) -> Log:
     times = [log.times for log in logs if log.times is not None]
-    users, items, labels = (np.concatenate([getattr(log, n) for log in logs]) for n in ("users", "items", "labels"))
+    users, items, labels = (
+        np.concatenate([getattr(log, n) for log in logs]) for n in ("users", "items", "labels")
+    )
     return Log(users, items, labels, np.concatenate(times) if times else None)

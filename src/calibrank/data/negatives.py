@@ -61,9 +61,13 @@ def draw_negatives(positives: Positives, users: Rows, rng: np.random.Generator) 
         items[wrong] = rng.integers(0, positives.n_items, len(wrong))
         wrong = wrong[positives.has(users[wrong], items[wrong])]
     for row in wrong:  # users who like nearly everything: choose from what is left
-        left = np.setdiff1d(np.arange(positives.n_items), positives.of_user(int(users[row])), assume_unique=True)
+        left = np.setdiff1d(
+            np.arange(positives.n_items), positives.of_user(int(users[row])), assume_unique=True
+        )
         if not len(left):
-            raise DataError(f"user {users[row]} must have an item it does not like, got none. Leave that user out.")
+            raise DataError(
+                f"user {users[row]} must have an item it does not like, got none. Leave that user out."
+            )
         items[row] = rng.choice(left)
     return items
 
@@ -80,7 +84,9 @@ def population_negatives(positives: Positives, most: int = 100) -> tuple[int, fl
     return each, None if each == round(ratio) else ratio / each
 
 
-def with_negatives(held_out: Interactions, positives: Positives, each: int, rng: np.random.Generator) -> Interactions:
+def with_negatives(
+    held_out: Interactions, positives: Positives, each: int, rng: np.random.Generator
+) -> Interactions:
     """Held-out positives followed by `each` negatives a positive, of the same users: what calibration is fitted on.
 
     The number of negatives sets the base rate that a fit will believe in: nothing in a biased log does.

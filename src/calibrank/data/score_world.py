@@ -39,7 +39,10 @@ class GaussianScores(Scores):
     liked: tuple[float, float] = (1.5, 0.9)
 
     def draw(self, liked: Floats, rng: np.random.Generator) -> Floats:
-        mean, spread = (np.where(liked == 1, one, zero) for zero, one in zip(self.disliked, self.liked, strict=True))
+        mean, spread = (
+            np.where(liked == 1, one, zero)
+            for zero, one in zip(self.disliked, self.liked, strict=True)
+        )
         return mean + spread * rng.standard_normal(len(liked))
 
     def log_ratio(self, scores: Floats) -> Floats:
@@ -57,12 +60,17 @@ class GammaScores(Scores):
     liked: tuple[float, float] = (4.0, 0.9)
 
     def draw(self, liked: Floats, rng: np.random.Generator) -> Floats:
-        shape, rate = (np.where(liked == 1, one, zero) for zero, one in zip(self.disliked, self.liked, strict=True))
+        shape, rate = (
+            np.where(liked == 1, one, zero)
+            for zero, one in zip(self.disliked, self.liked, strict=True)
+        )
         return rng.standard_gamma(shape) / rate
 
     def log_ratio(self, scores: Floats) -> Floats:
         def log_density(shape: float, rate: float) -> Floats:
-            return (shape - 1) * np.log(scores) - rate * scores + shape * np.log(rate) - gammaln(shape)
+            return (
+                (shape - 1) * np.log(scores) - rate * scores + shape * np.log(rate) - gammaln(shape)
+            )
 
         return log_density(*self.liked) - log_density(*self.disliked)
 
@@ -80,7 +88,8 @@ class MixedScores(Scores):
 
     def log_ratio(self, scores: Floats) -> Floats:
         sorts = [
-            np.log(share) + shift * scores - shift**2 / 2 for share, shift in zip(self.shares, self.shifts, strict=True)
+            np.log(share) + shift * scores - shift**2 / 2
+            for share, shift in zip(self.shares, self.shifts, strict=True)
         ]
         return np.logaddexp(*sorts)
 
@@ -154,7 +163,9 @@ def make_world(pairs: int = 100_000, scores: Scores = GaussianScores(), seed: in
     affinity = expit(-2.4 + mood[users] + quality[items])
     propensity = np.clip(popularity[items] * (0.6 + 2 * affinity), 0.05, 0.95)
     empty = np.zeros(pairs)
-    return World(users, items, empty, empty, empty, empty, propensity, affinity, scores).redraw(seed)
+    return World(users, items, empty, empty, empty, empty, propensity, affinity, scores).redraw(
+        seed
+    )
 
 
 def _popularity(n_items: int, rng: np.random.Generator) -> Floats:

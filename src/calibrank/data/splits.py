@@ -24,7 +24,9 @@ class Split(ABC):
         if not 0 < self.fraction < 1:
             raise DataError(f"fraction must lie between 0 and 1, got {self.fraction}.")
         if self.at_least < 2:
-            raise DataError(f"at_least must be 2 or more, or a user may have nothing left, got {self.at_least}.")
+            raise DataError(
+                f"at_least must be 2 or more, or a user may have nothing left, got {self.at_least}."
+            )
 
     def divide(self, interactions: Interactions) -> tuple[Interactions, Interactions]:
         """What to train on, and the positives held out; rows that are not liked stay with the former."""
@@ -99,4 +101,8 @@ class LeaveOneOut(Split):
         return (owned >= self.at_least).astype(np.intp)
 
     def _place(self, positives: Interactions) -> npt.NDArray[np.floating]:
-        return np.random.default_rng(self.seed).random(len(positives)) if positives.times is None else positives.times
+        return (
+            np.random.default_rng(self.seed).random(len(positives))
+            if positives.times is None
+            else positives.times
+        )

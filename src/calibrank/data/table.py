@@ -45,7 +45,11 @@ def load_table(
     Columns go by their usual names unless named. Without a label column every row is a positive; a pair that
     occurs more than once is liked if it ever was.
     """
-    parts = [_read_table(Table.find(str(path)), user, item, label, time) for path in (train, test) if path is not None]
+    parts = [
+        _read_table(Table.find(str(path)), user, item, label, time)
+        for path in (train, test)
+        if path is not None
+    ]
     return dataset_of(Path(train).stem, parts[0], parts[1] if test is not None else None)
 
 
@@ -68,7 +72,9 @@ def dataset_of(name: str, train: Log, test: Log | None) -> Dataset:
     return Dataset(name, made[0], made[1] if test is not None else None, users, items)
 
 
-def read_log(table: Table, columns: Named, like: Callable[[npt.NDArray[Any]], npt.NDArray[Any]] | None = None) -> Log:
+def read_log(
+    table: Table, columns: Named, like: Callable[[npt.NDArray[Any]], npt.NDArray[Any]] | None = None
+) -> Log:
     """The named columns of a table; `like` turns the label column into 0 and 1 where it is not that already."""
     rules = Rules(skip=False)
     checked = {} if columns.label is None or like is not None else {"label": columns.label}
@@ -84,12 +90,16 @@ def read_log(table: Table, columns: Named, like: Callable[[npt.NDArray[Any]], np
             times.append(batch.numbers(columns.time))
     if not users:
         raise DataError(f"{table.name} must hold at least one row, got none.")
-    people, things = (names_of(pa.chunked_array(parts).combine_chunks()) for parts in (users, items))
+    people, things = (
+        names_of(pa.chunked_array(parts).combine_chunks()) for parts in (users, items)
+    )
     liked = np.concatenate(labels).astype(np.float64) if labels else np.ones(len(people))
     return Log(people, things, liked, np.concatenate(times).astype(np.float64) if times else None)
 
 
-def _read_table(table: Table, user: str | None, item: str | None, label: str | None, time: str | None) -> Log:
+def _read_table(
+    table: Table, user: str | None, item: str | None, label: str | None, time: str | None
+) -> Log:
     named = Named(
         table.resolve("user", user),
         table.resolve("item", item),

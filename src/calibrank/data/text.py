@@ -27,7 +27,12 @@ class Numbers:
             values = np.loadtxt(self.path, delimiter=self.delimiter, ndmin=2, comments=None)
         except ValueError:
             values = None
-        if values is not None and values.size and values.shape[1] == self.columns and self.rule(values).all():
+        if (
+            values is not None
+            and values.size
+            and values.shape[1] == self.columns
+            and self.rule(values).all()
+        ):
             return values
         raise self._trouble()
 
@@ -37,15 +42,27 @@ class Numbers:
         for number, line in enumerate(lines, 1):
             cells = line.split(self.delimiter) if line.strip() else []
             if cells and len(cells) != self.columns:
-                return DataError(f"{self.path}, line {number} must hold {self.columns} numbers, got {len(cells)}.")
+                return DataError(
+                    f"{self.path}, line {number} must hold {self.columns} numbers, got {len(cells)}."
+                )
             for cell in cells:
                 if not self._is_fine(cell):
-                    return DataError(f"{self.path}, line {number} must hold {self.words}, got {cell.strip()!r}.")
+                    return DataError(
+                        f"{self.path}, line {number} must hold {self.words}, got {cell.strip()!r}."
+                    )
         for number, line in enumerate(lines, 1):
-            row = np.array([[float(cell) for cell in line.split(self.delimiter)]]) if line.strip() else None
+            row = (
+                np.array([[float(cell) for cell in line.split(self.delimiter)]])
+                if line.strip()
+                else None
+            )
             if row is not None and not self.rule(row).all():
-                return DataError(f"{self.path}, line {number} must hold {self.words}, got {line.strip()[:80]!r}.")
-        return DataError(f"{self.path} must hold lines of {self.columns} numbers, got {len(lines)} lines.")
+                return DataError(
+                    f"{self.path}, line {number} must hold {self.words}, got {line.strip()[:80]!r}."
+                )
+        return DataError(
+            f"{self.path} must hold lines of {self.columns} numbers, got {len(lines)} lines."
+        )
 
     def _is_fine(self, cell: str) -> bool:
         try:

@@ -22,12 +22,16 @@ def simulate(n_users: int = 300, n_items: int = 200, shown: int = 20, seed: int 
     people, things = rng.standard_normal((n_users, 4)), rng.standard_normal((n_items, 4))
     quality = rng.standard_normal(n_items)
     liked = rng.random((n_users, n_items)) < expit(people @ things.T + 0.7 * quality - 2.5)
-    propensity = np.broadcast_to(expit(1.2 * quality + 0.8 * rng.standard_normal(n_items) - 0.5), liked.shape)
+    propensity = np.broadcast_to(
+        expit(1.2 * quality + 0.8 * rng.standard_normal(n_items) - 0.5), liked.shape
+    )
     seen = rng.random(liked.shape) < propensity
     rows, columns = np.nonzero(seen & liked)
     drawn = np.argsort(rng.random(liked.shape), axis=1)[:, :shown]
     users = np.repeat(np.arange(n_users), shown)
-    test = Interactions(users, drawn.ravel(), liked[users, drawn.ravel()].astype(np.float64), n_users, n_items)
+    test = Interactions(
+        users, drawn.ravel(), liked[users, drawn.ravel()].astype(np.float64), n_users, n_items
+    )
     return Dataset(
         "synthetic",
         Interactions(rows, columns, None, n_users, n_items),

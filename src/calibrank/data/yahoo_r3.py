@@ -22,7 +22,9 @@ def load_yahoo_r3(folder: str | Path, liked_above: float = 3) -> Dataset:
     """The official layout: `ydata-ymusic-rating-study-v1_0-train.txt` and `-test.txt`."""
     folder = Path(folder)
     train, test = (_read(folder, part, liked_above) for part in ("train", "test"))
-    return Dataset("yahoo_r3", train, test, Index(np.arange(1, USERS + 1)), Index(np.arange(1, ITEMS + 1)))
+    return Dataset(
+        "yahoo_r3", train, test, Index(np.arange(1, USERS + 1)), Index(np.arange(1, ITEMS + 1))
+    )
 
 
 def _read(folder: Path, part: str, liked_above: float) -> Interactions:

@@ -12,7 +12,7 @@ from calibrank._validation import Floats
 from calibrank.data import Dataset, Positives, population_negatives, with_negatives
 from calibrank.errors import DataError, FitError, FlatMapWarning
 from calibrank.evidence import Evidence, ips, naive, positive_ips
-from calibrank.experiment.spec import METHODS, Spec, split_of
+from calibrank.experiment.spec import Spec, split_of
 from calibrank.metrics import (
     ECE,
     MCE,
@@ -26,12 +26,20 @@ from calibrank.metrics import (
     ReleasedMCE,
     TopN,
 )
-from calibrank.models import EVERY, Model, Training, train
-from calibrank.propensity import Known, Logistic, NaiveBayes, Popularity, Propensity, Random, Uniform
+from calibrank.models import Model, Training, train
+from calibrank.propensity import (
+    Known,
+    Logistic,
+    NaiveBayes,
+    Popularity,
+    Propensity,
+    Random,
+    Uniform,
+)
+from calibrank.registry import CALIBRATORS, models
 from calibrank.scorers import Factors
 from calibrank.tables import Interactions
 
-MODELS: dict[str, Model] = {model.name: model for model in EVERY}
 JUDGES: tuple[Metric, ...] = (
     ECE(), ReleasedECE(), MCE(), ReleasedMCE(), LogLoss(), Brier(), CalibrationInTheLarge(), TopN(ECE(), 5)
 )  # fmt: skip
@@ -65,10 +73,12 @@ class Cell:
     def recipe(self) -> Model:
         """The model to train."""
         try:
-            return replace(MODELS[self.model], **dict(self.settings))  # type: ignore[arg-type]  # the model checks them
+            return replace(models()[self.model], **dict(self.settings))  # type: ignore[arg-type]  # the model checks them
         except TypeError:
             names = ", ".join(name for name, _ in self.settings)
-            raise DataError(f"settings must be those of {self.model}, got {names}. Mend the spec.") from None
+            raise DataError(
+                f"settings must be those of {self.model}, got {names}. Mend the spec."
+            ) from None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,7 +102,11 @@ class Measured:
 
 
 def run_cell(
-    cell: Cell, dataset: Dataset, specs: list[Spec], training: Training, checkpoint: Path | None = None
+    cell: Cell,
+    dataset: Dataset,
+    specs: list[Spec],
+    training: Training,
+    checkpoint: Path | None = None,
 ) -> Measured:
     """Train, then fit and judge everything that the specs ask of this split."""
     if dataset.test is None:
@@ -106,7 +120,9 @@ def run_cell(
     for spec in specs:
         for metric in RANKING:
             value = metric(scores, dataset.test.labels, users=dataset.test.users)
-            measured.rows.append({**_blank(cell), "spec": spec.name, "metric": metric.name, "value": value})
+            measured.rows.append(
+                {**_blank(cell), "spec": spec.name, "metric": metric.name, "value": value}
+            )
         bench = _Bench(cell, dataset, spec, kept, held, scorer, scores)
         measured.rows.extend(bench.rows())
         measured.scored = bench.scored if measured.scored is None else measured.scored
@@ -115,7 +131,13 @@ def run_cell(
 
 def _blank(cell: Cell) -> Row:
     empty = {"spec": "", "method": "", "loss": "", "propensity": "", "negatives": 0, "note": ""}
-    return {"dataset": cell.dataset, "model": cell.model, "split": cell.split, "seed": cell.seed, **empty}
+    return {
+        "dataset": cell.dataset,
+        "model": cell.model,
+        "split": cell.split,
+        "seed": cell.seed,
+        **empty,
+    }
 
 
 class _Bench:
@@ -145,19 +167,25 @@ class _Bench:
         heavy = np.ones(len(pairs)) if weights is None else weights
         self.scored = Scored(self.test, self.scores, pairs, pair_scores, guessed, heavy)
         for method in self.spec.methods:
-            yield from self._method(method, "popularity", main, pairs, pair_scores, guessed, weights)
+            yield from self._method(
+                method, "popularity", main, pairs, pair_scores, guessed, weights
+            )
         for count in self.spec.sweep:
             more, more_scores, more_weights = self._pairs(count)
             each = self.popularity.predict(more.users, more.items)
             for method in PROBED:
-                yield from self._method(method, "popularity", count, more, more_scores, each, more_weights)
+                yield from self._method(
+                    method, "popularity", count, more, more_scores, each, more_weights
+                )
         for name in self.spec.estimators:
             yield from self._estimator(name, main, pairs, pair_scores, weights)
 
     def _pairs(self, count: int) -> tuple[Interactions, Floats, Floats | None]:
         """Pairs to calibrate on, their scores, and weights where negatives stand for more than one."""
         each, weight = (count, None) if count else population_negatives(self.positives)
-        pairs = with_negatives(self.held, self.positives, each, np.random.default_rng([self.cell.seed, count, 3]))
+        pairs = with_negatives(
+            self.held, self.positives, each, np.random.default_rng([self.cell.seed, count, 3])
+        )
         scores = self.scorer.score(pairs.users, pairs.items).astype(np.float64)
         return pairs, scores, None if weight is None else np.where(pairs.labels == 1, 1.0, weight)
 
@@ -169,7 +197,9 @@ class _Bench:
             return
         propensity = estimator.fit(self.kept).predict(pairs.users, pairs.items)
         for method in PROBED:
-            yield from self._method(method, name, count, pairs, scores, propensity, weights, rows, losses=("ips",))
+            yield from self._method(
+                method, name, count, pairs, scores, propensity, weights, rows, losses=("ips",)
+            )
 
     def _propensity(self, name: str) -> tuple[Propensity | None, Any]:
         """An estimator, and the test rows left to judge by; None where the dataset lacks what it needs."""
@@ -185,7 +215,9 @@ class _Bench:
             if data.user_features is None or data.item_features is None:
                 return None, everything
             return Logistic(data.user_features, data.item_features, clip=self.spec.clip), everything
-        return None if data.propensity is None else Known(data.propensity, clip=self.spec.clip), everything
+        return None if data.propensity is None else Known(
+            data.propensity, clip=self.spec.clip
+        ), everything
 
     def _method(
         self,
@@ -199,7 +231,7 @@ class _Bench:
         judged: Any = slice(None),
         losses: tuple[str, ...] | None = None,
     ) -> Iterator[Row]:
-        asked = (losses or self.spec.losses) if METHODS[method].learns else ("none",)
+        asked = (losses or self.spec.losses) if CALIBRATORS[method].learns else ("none",)
         for loss in asked:
             about = {
                 **_blank(self.cell), "spec": self.spec.name, "method": method, "loss": loss,
@@ -209,7 +241,7 @@ class _Bench:
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", FlatMapWarning)
-                    fitted = METHODS[method].fit(scores, evidence)
+                    fitted = CALIBRATORS[method].fit(scores, evidence)
             except FitError as error:
                 yield {**about, "metric": "failed", "value": 1.0, "note": str(error)}
                 continue
@@ -218,7 +250,11 @@ class _Bench:
     def _judged(self, about: Row, probabilities: Floats, judged: Any) -> Iterator[Row]:
         labels, users = self.test.labels[judged], self.test.users[judged]
         for metric in JUDGES:
-            yield {**about, "metric": metric.name, "value": metric(probabilities, labels, users=users)}
+            yield {
+                **about,
+                "metric": metric.name,
+                "value": metric(probabilities, labels, users=users),
+            }
         yield {**about, "metric": "mean prediction", "value": float(probabilities.mean())}
         yield {**about, "metric": "base rate", "value": float(labels.mean())}
 

@@ -14,7 +14,7 @@ from calibrank.errors import FitError, FlatMapWarning
 from calibrank.evidence import ips, naive
 from calibrank.experiment.cell import Scored
 from calibrank.experiment.runner import Grid, read_scored, scores_file
-from calibrank.experiment.spec import METHODS, Spec
+from calibrank.experiment.spec import Spec
 from calibrank.experiment.statistics import Results
 from calibrank.experiment.tables import ROWS
 from calibrank.maps import CalibrationMap
@@ -26,6 +26,7 @@ from calibrank.plots import (
     score_distributions,
     top_lists,
 )
+from calibrank.registry import CALIBRATORS
 
 _BINS = 10
 
@@ -53,7 +54,11 @@ class Draw:
 
     def _all(self) -> Iterator[tuple[str, Figure]]:
         split = self.spec.splits[0]
-        scored = {model: found for model in self.spec.models if (found := self._scored(split, model)) is not None}
+        scored = {
+            model: found
+            for model in self.spec.models
+            if (found := self._scored(split, model)) is not None
+        }
         if scored:
             shown = self.shown if self.shown in scored else next(iter(scored))
             fits = _fits(scored[shown])
@@ -69,18 +74,29 @@ class Draw:
 
     def _scored(self, split: str, model: str) -> Scored | None:
         for cell in self.grid.cells():
-            if (cell.split, cell.model, cell.seed) == (split, model, 0) and self.spec in self.grid.specs_for(cell):
+            if (cell.split, cell.model, cell.seed) == (
+                split,
+                model,
+                0,
+            ) and self.spec in self.grid.specs_for(cell):
                 path = scores_file(self.grid.out, cell)
                 return read_scored(path) if path.is_file() else None
         return None
 
     def _reliability(
-        self, model: str, scored: Scored, fits: dict[tuple[str, str], CalibrationMap], *, paper: bool
+        self,
+        model: str,
+        scored: Scored,
+        fits: dict[tuple[str, str], CalibrationMap],
+        *,
+        paper: bool,
     ) -> Figure:
         panels = {}
         for (method, loss), fitted in fits.items():
             words = {"none": "", "naive": ", naive", "ips": ", UERM"}[loss]
-            panels[method + words] = _bins(fitted.predict(scored.test_scores), scored.test.labels, paper=paper)
+            panels[method + words] = _bins(
+                fitted.predict(scored.test_scores), scored.test.labels, paper=paper
+            )
         kind = "the paper's convention: below 0.5, how often not liked" if paper else "share liked"
         title = f"Reliability of {model} on {self.grid.dataset}"
         return bars_of_gaps(panels, title, kind)
@@ -92,16 +108,22 @@ class Draw:
             panels[model] = (one.test_scores[~liked], one.test_scores[liked])
         return score_distributions(panels, f"Scores of randomly shown pairs, {self.grid.dataset}")
 
-    def _functions(self, model: str, scored: Scored, fits: dict[tuple[str, str], CalibrationMap]) -> Figure:
+    def _functions(
+        self, model: str, scored: Scored, fits: dict[tuple[str, str], CalibrationMap]
+    ) -> Figure:
         scores = np.linspace(scored.test_scores.min(), scored.test_scores.max(), 400)
         curves = {
             method: fits[method, "ips"].predict(scores)
             for method in ("Platt", "Gaussian", "Gamma")
             if (method, "ips") in fits
         }
-        return fitted_functions(scores, curves, None, f"Fitted functions, {model} on {self.grid.dataset}, UERM")
+        return fitted_functions(
+            scores, curves, None, f"Fitted functions, {model} on {self.grid.dataset}, UERM"
+        )
 
-    def _case(self, model: str, scored: Scored, fits: dict[tuple[str, str], CalibrationMap]) -> Figure:
+    def _case(
+        self, model: str, scored: Scored, fits: dict[tuple[str, str], CalibrationMap]
+    ) -> Figure:
         probabilities = fits["Gaussian", "ips"].predict(scored.test_scores)
         people = {}
         for words, user in _cases(scored, probabilities).items():
@@ -109,7 +131,9 @@ class Draw:
             rows = rows[np.argsort(-scored.test_scores[rows], kind="stable")][:5]
             names = [f"item {item}" for item in scored.test.items[rows]]
             people[f"user {user}: {words}"] = (names, scored.test_scores[rows], probabilities[rows])
-        return top_lists(people, f"Top 5 of three users, {model} on {self.grid.dataset}, Gaussian with UERM")
+        return top_lists(
+            people, f"Top 5 of three users, {model} on {self.grid.dataset}, Gaussian with UERM"
+        )
 
     def _estimators(self, split: str) -> Figure:
         groups = {}
@@ -123,7 +147,9 @@ class Draw:
                 if spread is not None:
                     bars[estimator.replace("_", " ")] = (spread.mean, spread.half)
             groups[model] = bars
-        return grouped_bars(groups, f"ECE by propensity estimator, {self.grid.dataset}, Gaussian with UERM", "ECE")
+        return grouped_bars(
+            groups, f"ECE by propensity estimator, {self.grid.dataset}, Gaussian with UERM", "ECE"
+        )
 
     def _negatives(self, split: str) -> Figure:
         panels: dict[str, dict[str, tuple[Floats, Floats, Floats]]] = {}
@@ -137,9 +163,16 @@ class Draw:
                     )
                     for count in counts
                 ]  # fmt: skip
-                known = [(count, one) for count, one in zip(counts, spreads, strict=True) if one is not None]
+                known = [
+                    (count, one)
+                    for count, one in zip(counts, spreads, strict=True)
+                    if one is not None
+                ]
                 if known:
-                    x, y = np.array([count for count, _ in known], float), np.array([one.mean for _, one in known])
+                    x, y = (
+                        np.array([count for count, _ in known], float),
+                        np.array([one.mean for _, one in known]),
+                    )
                     half = np.nan_to_num(np.array([one.half for _, one in known]))
                     panels.setdefault(metric, {})[model] = (x, y, half)
         title = f"The number of negatives sets the answer ({self.grid.dataset}, {split} split, Gaussian with UERM)"
@@ -152,11 +185,15 @@ def _fits(scored: Scored) -> dict[tuple[str, str], CalibrationMap]:
     for _, method, loss in ROWS:
         labels, weights = scored.pairs.labels, scored.weights
         unbiased = loss == "ips"
-        evidence = ips(labels, scored.propensity, weights=weights) if unbiased else naive(labels, weights=weights)
+        evidence = (
+            ips(labels, scored.propensity, weights=weights)
+            if unbiased
+            else naive(labels, weights=weights)
+        )
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FlatMapWarning)
-                fits[method, loss] = METHODS[method].fit(scored.pair_scores, evidence)
+                fits[method, loss] = CALIBRATORS[method].fit(scored.pair_scores, evidence)
         except FitError:
             continue  # recorded as failed in the rows
     return fits
@@ -167,7 +204,9 @@ def _bins(probabilities: Floats, labels: Floats, *, paper: bool) -> tuple[Floats
     places = np.minimum((probabilities * _BINS).astype(int), _BINS - 1)
     count = np.bincount(places, minlength=_BINS)
     with np.errstate(invalid="ignore", divide="ignore"):
-        happened, promised = (np.bincount(places, values, _BINS) / count for values in (labels, probabilities))
+        happened, promised = (
+            np.bincount(places, values, _BINS) / count for values in (labels, probabilities)
+        )
     if paper:
         low = np.arange(_BINS) < _BINS // 2
         happened, promised = (np.where(low, 1 - values, values) for values in (happened, promised))

@@ -32,7 +32,9 @@ def read_rows(folder: Path) -> pa.Table:
     """The rows that `calibrank reproduce` wrote: of one dataset, or of every one below the folder."""
     files = sorted([*folder.glob("rows.parquet"), *folder.glob("*/rows.parquet")])
     if not files:
-        raise DataError(f"{folder} must hold rows.parquet, got no such file. Write it with calibrank reproduce.")
+        raise DataError(
+            f"{folder} must hold rows.parquet, got no such file. Write it with calibrank reproduce."
+        )
     return pa.concat_tables([pq.read_table(file) for file in files])
 
 
@@ -46,12 +48,23 @@ def overview(rows: pa.Table, find: Find) -> dict[str, Any]:
         title = f"{row['dataset']}, {row['spec']}, {row['split']} split"
         cells = protocols.setdefault(title, {"dataset": row["dataset"], "cells": []})["cells"]
         printed = METRICS[row["metric"]]
-        known = find(printed, row["method"], row["loss"], row["dataset"], row["model"]) if printed else None
+        known = (
+            find(printed, row["method"], row["loss"], row["dataset"], row["model"])
+            if printed
+            else None
+        )
         spread = Spread.of(np.array(row["value_list"]))
         place = (row["metric"], row["method"], row["loss"], row["model"])
         cells.append([*place, spread.mean, spread.half, spread.seeds, known])
-    provenance = sorted({text.split(",")[0] for text in rows["provenance"].unique().to_pylist() if text})
-    return {"protocols": protocols, "rows": rows.num_rows, "failed": _failed(rows), "made_by": provenance}
+    provenance = sorted(
+        {text.split(",")[0] for text in rows["provenance"].unique().to_pylist() if text}
+    )
+    return {
+        "protocols": protocols,
+        "rows": rows.num_rows,
+        "failed": _failed(rows),
+        "made_by": provenance,
+    }
 
 
 def _main_rows(rows: pa.Table) -> pa.Table:

@@ -19,19 +19,22 @@ import calibrank
 from calibrank._atomic import atomic_path, write_atomic
 from calibrank._json import digest_of
 from calibrank.data import Dataset
-from calibrank.data.registry import LOADERS, load_named
 from calibrank.data.toy_dataset import simulate
 from calibrank.errors import DataError
 from calibrank.experiment.cell import Cell, Measured, Row, Scored, run_cell
 from calibrank.experiment.spec import Spec
 from calibrank.models import Training
 from calibrank.models.checkpoints import fingerprint
+from calibrank.registry import DATASETS, load_dataset
 from calibrank.tables import Interactions
 
-DATASETS = ("synthetic", *LOADERS)
+EXPERIMENT_DATASETS = ("synthetic", *DATASETS)
 SCHEMA = pa.schema(
     [
-        *((name, pa.string()) for name in ("dataset", "spec", "split", "model", "method", "loss", "propensity")),
+        *(
+            (name, pa.string())
+            for name in ("dataset", "spec", "split", "model", "method", "loss", "propensity")
+        ),
         *((name, pa.int64()) for name in ("negatives", "seed")),
         ("metric", pa.string()),
         ("value", pa.float64()),
@@ -64,7 +67,14 @@ class Grid:
         }
         order = ("NCF", "LightGCN", "CML", "UBPR", "BPR")
         return sorted(
-            asked, key=lambda cell: (order.index(cell.model), cell.seed, cell.split, cell.epochs, cell.settings)
+            asked,
+            key=lambda cell: (
+                order.index(cell.model),
+                cell.seed,
+                cell.split,
+                cell.epochs,
+                cell.settings,
+            ),
         )
 
     def specs_for(self, cell: Cell) -> list[Spec]:
@@ -77,7 +87,12 @@ class Grid:
         """A digest of all that a cell's rows depend on."""
         specs = [asdict(spec) for spec in self.specs_for(cell)]
         settings = repr((cell.recipe(), self.training))
-        content = {"version": calibrank.__version__, "cell": asdict(cell), "specs": specs, "settings": settings}
+        content = {
+            "version": calibrank.__version__,
+            "cell": asdict(cell),
+            "specs": specs,
+            "settings": settings,
+        }
         content["data"] = _digest(self.dataset, self.data)
         return digest_of(json.loads(json.dumps(content, default=dict)))
 
@@ -92,14 +107,19 @@ class Grid:
     def is_done(self, cell: Cell) -> bool:
         """Whether this very cell has landed."""
         file = self.file(cell)
-        return file.is_file() and (pq.read_schema(file).metadata or {}).get(_SEAL) == self.fingerprint(cell).encode()
+        return (
+            file.is_file()
+            and (pq.read_schema(file).metadata or {}).get(_SEAL) == self.fingerprint(cell).encode()
+        )
 
 
 def _training_of(spec: Spec, dataset: str, model: str) -> tuple[int, tuple[tuple[str, float], ...]]:
     return spec.epochs_for(dataset, model), spec.settings_for(dataset, model)
 
 
-def run_grid(grid: Grid, jobs: int, progress: Callable[[Cell, BaseException | None], None]) -> dict[Cell, str]:
+def run_grid(
+    grid: Grid, jobs: int, progress: Callable[[Cell, BaseException | None], None]
+) -> dict[Cell, str]:
     """Run what is missing, `jobs` cells at a time; cells that failed, and why."""
     _load(grid.dataset, grid.data)  # a missing file is told now, not by every worker
     missing = [cell for cell in grid.cells() if not grid.is_done(cell)]
@@ -110,13 +130,20 @@ def run_grid(grid: Grid, jobs: int, progress: Callable[[Cell, BaseException | No
             grid.failure(cell).unlink(missing_ok=True)
         else:
             failed[cell] = f"{type(error).__name__}: {error}"
-            write_atomic(grid.failure(cell), json.dumps({"cell": asdict(cell), "error": failed[cell]}, indent=1))
+            write_atomic(
+                grid.failure(cell),
+                json.dumps({"cell": asdict(cell), "error": failed[cell]}, indent=1),
+            )
     return failed
 
 
-def _outcomes(grid: Grid, cells: list[Cell], jobs: int) -> Iterator[tuple[Cell, BaseException | None]]:
+def _outcomes(
+    grid: Grid, cells: list[Cell], jobs: int
+) -> Iterator[tuple[Cell, BaseException | None]]:
     """Each cell as it ends, with its error if it had one."""
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # workers share the cores by cells, not by threads
+    os.environ.setdefault(
+        "OMP_NUM_THREADS", "1"
+    )  # workers share the cores by cells, not by threads
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         running: dict[Future[None], Cell] = {pool.submit(_work, grid, cell): cell for cell in cells}
         while running:
@@ -134,9 +161,9 @@ def _work(grid: Grid, cell: Cell) -> None:
 
 @lru_cache(maxsize=1)
 def _load(name: str, data: str | None) -> Dataset:
-    if name not in DATASETS:
-        raise DataError(f"the dataset must be one of {', '.join(DATASETS)}, got {name!r}.")
-    return simulate() if name == "synthetic" else load_named(name, data)
+    if name not in EXPERIMENT_DATASETS:
+        raise DataError(f"the dataset must be one of {", ".join(EXPERIMENT_DATASETS)}, got {name!r}.")
+    return simulate() if name == "synthetic" else load_dataset(name, data)
 
 
 @lru_cache(maxsize=1)
@@ -161,7 +188,9 @@ def collect(grid: Grid) -> pa.Table:
     """The rows of every cell that has landed, also written as one Parquet and one CSV file."""
     files = [grid.file(cell) for cell in grid.cells() if grid.is_done(cell)]
     if not files:
-        raise DataError(f"{grid.out} must hold a finished cell, got none. See {grid.out / 'failed'}.")
+        raise DataError(
+            f"{grid.out} must hold a finished cell, got none. See {grid.out / 'failed'}."
+        )
     table = pa.concat_tables([pq.read_table(file, schema=SCHEMA) for file in files])
     with atomic_path(grid.out / "rows.parquet") as partial:
         pq.write_table(table, partial)
@@ -181,10 +210,14 @@ _NUMBERS = ("test_scores", "pair_scores", "propensity", "weights")
 
 def _write_scored(path: Path, scored: Scored) -> None:
     logs = {"test": scored.test, "pair": scored.pairs}
-    arrays: dict[str, Any] = {f"{n}_{c}": getattr(log, c) for n, log in logs.items() for c in _COLUMNS}
+    arrays: dict[str, Any] = {
+        f"{n}_{c}": getattr(log, c) for n, log in logs.items() for c in _COLUMNS
+    }
     arrays |= {name: getattr(scored, name) for name in _NUMBERS}
     with atomic_path(path) as partial, partial.open("wb") as file:
-        np.savez_compressed(file, **arrays, sizes=np.array([scored.test.n_users, scored.test.n_items]))
+        np.savez_compressed(
+            file, **arrays, sizes=np.array([scored.test.n_users, scored.test.n_items])
+        )
 
 
 def read_scored(path: Path) -> Scored:
@@ -192,6 +225,7 @@ def read_scored(path: Path) -> Scored:
     with np.load(path) as arrays:
         sizes = arrays["sizes"].tolist()
         test, pairs = (
-            Interactions(*(arrays[f"{name}_{column}"] for column in _COLUMNS), *sizes) for name in ("test", "pair")
+            Interactions(*(arrays[f"{name}_{column}"] for column in _COLUMNS), *sizes)
+            for name in ("test", "pair")
         )
         return Scored(test=test, pairs=pairs, **{name: arrays[name] for name in _NUMBERS})

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import calibrank
-from calibrank.calibrators import EVERY as CALIBRATORS
-from calibrank.calibrators import Calibrator
 from calibrank.data import RandomSplit, ReleasedSplit, Split
 from calibrank.errors import DataError
+from calibrank.registry import CALIBRATORS
 
-METHODS: dict[str, Calibrator] = {method.name: method for method in CALIBRATORS}
 LOSSES = ("naive", "positive_ips", "ips")
 SPLITS = ("released", "random")
 ESTIMATORS = ("popularity", "uniform", "random", "naive_bayes", "logistic", "own")
@@ -89,12 +87,14 @@ def read_spec(path: Path) -> Spec:
         if key not in known:
             raise DataError(f"{path} must hold only {', '.join(sorted(known))}, got key {key!r}.")
     try:
-        settings: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
+        settings: dict[str, Any] = {
+            key: tuple(v) if isinstance(v, list) else v for key, v in values.items()
+        }
         spec = Spec(name=path.stem, **settings)
     except TypeError as error:
         raise DataError(f"{path} must be a whole spec: {error}.") from None
     _require(path, "splits", spec.splits, SPLITS)
-    _require(path, "methods", spec.methods, METHODS)
+    _require(path, "methods", spec.methods, CALIBRATORS)
     _require(path, "losses", spec.losses, LOSSES)
     _require(path, "estimators", spec.estimators, ESTIMATORS)
     for key in ("epochs", "settings"):
@@ -105,15 +105,23 @@ def read_spec(path: Path) -> Spec:
     return spec
 
 
-def choose(specs: Sequence[Spec], names: Sequence[str] | None, models: Sequence[str] | None) -> tuple[Spec, ...]:
+def choose(
+    specs: Sequence[Spec], names: Sequence[str] | None, models: Sequence[str] | None
+) -> tuple[Spec, ...]:
     """Only the named specs and models; all where none is named."""
-    for given, known in ((names, [spec.name for spec in specs]), (models, [m for spec in specs for m in spec.models])):
+    for given, known in (
+        (names, [spec.name for spec in specs]),
+        (models, [m for spec in specs for m in spec.models]),
+    ):
         for name in given or ():
             if name not in known:
-                raise DataError(f"the choice must be among {', '.join(dict.fromkeys(known))}, got {name!r}.")
+                raise DataError(
+                    f"the choice must be among {', '.join(dict.fromkeys(known))}, got {name!r}."
+                )
     chosen = [spec for spec in specs if not names or spec.name in names]
     return tuple(
-        replace(spec, models=tuple(model for model in spec.models if not models or model in models)) for spec in chosen
+        replace(spec, models=tuple(model for model in spec.models if not models or model in models))
+        for spec in chosen
     )
 
 

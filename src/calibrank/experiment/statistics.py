@@ -29,7 +29,9 @@ class Spread:
         if count < 2:
             return cls(float(values.mean()), float("nan"), float("nan"), count)
         factor = float(stats.t.ppf(0.975, count - 1)) * float(values.std(ddof=1))
-        return cls(float(values.mean()), factor / count**0.5, factor * (1 + 1 / count) ** 0.5, count)
+        return cls(
+            float(values.mean()), factor / count**0.5, factor * (1 + 1 / count) ** 0.5, count
+        )
 
     def covers(self, value: float) -> bool:
         """Whether one more run could well give this value."""

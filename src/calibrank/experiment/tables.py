@@ -95,9 +95,15 @@ class Writer:
                 spread = self._spread(metric, method, loss, model)
                 theirs = self.published.find(printed, method, loss, self.dataset, model)
                 cells.append(_cell(spread, theirs, bold=lowest[model] == (method, loss)))
-            known = f"{method}, {'UERM' if loss == 'ips' else loss}" if (group, method, loss) in BEYOND else method
+            known = (
+                f"{method}, {'UERM' if loss == 'ips' else loss}"
+                if (group, method, loss) in BEYOND
+                else method
+            )
             lines.append(_line([group, known, *cells]))
-        lines.append(_line(["", "improvement", *(self._improvement(metric, model) for model in models)]))
+        lines.append(
+            _line(["", "improvement", *(self._improvement(metric, model) for model in models)])
+        )
         lines.append(_line(["", "paired test", *(self._test(metric, model) for model in models)]))
         return "\n".join(lines) + "\n"
 
@@ -140,7 +146,9 @@ class Writer:
         )
         p = paired_p(one, two) if len(one) == len(two) else float("nan")
         loss = {"none": "", "naive": ", naive", "ips": ", UERM"}[best.split("|")[1]]
-        return f"{mine.split('|')[0]} against {best.split('|')[0]}{loss}: " + ("-" if p != p else f"p = {p:.2g}")  # noqa: PLR0124
+        return f"{mine.split('|')[0]} against {best.split('|')[0]}{loss}: " + (
+            "-" if p != p else f"p = {p:.2g}"
+        )  # noqa: PLR0124
 
     def ranking(self) -> str:
         """A table like the paper's Table 3."""
@@ -152,7 +160,9 @@ class Writer:
                 spread = self.results.spread(
                     spec=self.spec.name, split=self.split, model=model, metric=metric, method=""
                 )
-                cells.append(_cell(spread, self.published.find(metric, "", "", self.dataset, model)))
+                cells.append(
+                    _cell(spread, self.published.find(metric, "", "", self.dataset, model))
+                )
             lines.append(_line([metric, *cells]))
         return "\n".join(lines) + "\n"
 
@@ -171,8 +181,14 @@ class Writer:
                 total += 1
                 better, inside = spread.mean <= theirs, abs(spread.mean - theirs) <= spread.half
                 met += better or inside
-                near = "**not met**, within one run's range" if spread.covers(theirs) else "**not met**"
-                cells.append("ours is better" if better else "within our interval" if inside else near)
+                near = (
+                    "**not met**, within one run's range"
+                    if spread.covers(theirs)
+                    else "**not met**"
+                )
+                cells.append(
+                    "ours is better" if better else "within our interval" if inside else near
+                )
             lines.append(_line([method, *cells]))
         if not total:
             return ""
@@ -213,7 +229,10 @@ def _three(results: Results, spec: Spec, dataset: str, split: str, loss: str, mo
         "spec": spec.name, "split": split, "model": model, "method": "Gaussian", "loss": loss,
         "propensity": "popularity", "negatives": spec.negatives_for(dataset),
     }  # fmt: skip
-    parts = [results.spread(**key, metric=metric) for metric in ("ECE", "CalibrationInTheLarge", "ECE of top 5")]
+    parts = [
+        results.spread(**key, metric=metric)
+        for metric in ("ECE", "CalibrationInTheLarge", "ECE of top 5")
+    ]
     if any(part is None for part in parts):
         return ""
     ece, large, top = (part.mean for part in parts if part is not None)

@@ -25,7 +25,11 @@ def to_json(fitted: CalibrationMap) -> str:
     scores = hard_scores(fitted)
     pairs = zip(scores.tolist(), fitted.predict(scores).tolist(), strict=True)
     vectors = [{"score": score, "probability": probability} for score, probability in pairs]
-    document = {"format": "calibrank-vectors", "version": 1, "map": {**content, "digest": digest_of(content)}}
+    document = {
+        "format": "calibrank-vectors",
+        "version": 1,
+        "map": {**content, "digest": digest_of(content)},
+    }
     return json.dumps({**document, "vectors": vectors}, indent=1, allow_nan=False) + "\n"
 
 

@@ -26,7 +26,11 @@ def card(fitted: "CalibrationMap", scores: Floats) -> str:
         for name, value in fitted.parameters.items()
     )
     fit = f"Fitted on {record.rows:,} rows by {record.evidence} evidence, mean preference "
-    words = [fitted.description, f"{fit}{record.positive / record.total:.2%}.", describe_base_rate(record)]
+    words = [
+        fitted.description,
+        f"{fit}{record.positive / record.total:.2%}.",
+        describe_base_rate(record),
+    ]
     lines = "".join(f"<div>{html.escape(line)}</div>" for line in words)
     return (
         f'<div style="display:flex;gap:1.5em;align-items:flex-start"><div style="max-width:32em">'
@@ -38,10 +42,11 @@ def card(fitted: "CalibrationMap", scores: Floats) -> str:
 def _curve(scores: Floats, probabilities: Floats) -> str:
     low, high = float(scores[0]), float(scores[-1])
     across = [(float(score) - low) / (high - low or 1) * _WIDTH for score in scores]
-    points = " ".join(f"{x:.1f},{_HEIGHT * (1 - float(p)):.1f}" for x, p in zip(across, probabilities, strict=True))
-    label = (
-        f"Probability from {float(probabilities[0]):.1%} at {low:.4g} to {float(probabilities[-1]):.1%} at {high:.4g}"
+    points = " ".join(
+        f"{x:.1f},{_HEIGHT * (1 - float(p)):.1f}"
+        for x, p in zip(across, probabilities, strict=True)
     )
+    label = f"Probability from {float(probabilities[0]):.1%} at {low:.4g} to {float(probabilities[-1]):.1%} at {high:.4g}"
     size = f'width="{_WIDTH}" height="{_HEIGHT + 16}" viewBox="0 -2 {_WIDTH} {_HEIGHT + 16}"'
     frame = f'<path d="M0 0V{_HEIGHT}H{_WIDTH}" fill="none" stroke="currentColor" opacity="0.4"/>'
     line = f'<polyline points="{points}" fill="none" stroke="#0072B2" stroke-width="2"/>'

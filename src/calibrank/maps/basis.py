@@ -158,7 +158,12 @@ class LogQuadratic(Basis):
         linear = np.array([0, -start, end, start + end]) / width
         logarithm = start * end * np.array([0, 1, -1, -1])
         origin = start * width
-        constant = np.array([1.0, 0, 0, 0]) - np.log(origin) * logarithm - origin * linear - origin**2 * square
+        constant = (
+            np.array([1.0, 0, 0, 0])
+            - np.log(origin) * logarithm
+            - origin * linear
+            - origin**2 * square
+        )
         return np.array([square, linear, logarithm, constant])
 
     def settings(self) -> dict[str, Any]:
@@ -173,7 +178,9 @@ class Softplus(Basis):
     parameters: ClassVar[tuple[str, ...]] = ("a", "b", "c")
 
     def generators(self, score: Any, low: float, high: float, ops: Ops) -> tuple[Any, ...]:
-        return ops.softplus(score * -1.0) * -1.0, ops.softplus(score)  # not every target has a unary minus
+        return ops.softplus(score * -1.0) * -1.0, ops.softplus(
+            score
+        )  # not every target has a unary minus
 
     def end_slopes(self, low: float, high: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
         return (float(expit(-low)), float(expit(low))), (float(expit(-high)), float(expit(high)))

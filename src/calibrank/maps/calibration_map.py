@@ -49,7 +49,11 @@ class CalibrationMap(ABC):
         C were built), and of float32 on a GPU, are computed in float32, right to about 2e-6 of each probability (1e-5
         where log odds reach hundreds); all else in float64.
         """
-        return predict_tensor(self, scores) if is_tensor(scores) else blockwise(self._probabilities, scores)
+        return (
+            predict_tensor(self, scores)
+            if is_tensor(scores)
+            else blockwise(self._probabilities, scores)
+        )
 
     def log_odds(self, scores: Numbers) -> Floats:
         """Log odds as float64: they keep the order where probabilities round to 0 or 1."""
@@ -75,8 +79,12 @@ class CalibrationMap(ABC):
                 "Fit with fit_with_sensitivity, or with calibrank fit."
             )
         # The band is known at a few scores only: between and beyond them it holds the map at least.
-        low = blockwise(lambda block: np.minimum(sensitivity.ends(block)[0], self._probabilities(block)), scores)
-        high = blockwise(lambda block: np.maximum(sensitivity.ends(block)[1], self._probabilities(block)), scores)
+        low = blockwise(
+            lambda block: np.minimum(sensitivity.ends(block)[0], self._probabilities(block)), scores
+        )
+        high = blockwise(
+            lambda block: np.maximum(sensitivity.ends(block)[1], self._probabilities(block)), scores
+        )
         return Interval(low, high)
 
     def transform(self, frame: Any, *, score: str = "score", to: str = "probability") -> Any:
@@ -103,13 +111,16 @@ class CalibrationMap(ABC):
         """
         # Reports stand above maps, which know them by name only, when asked.
         make = import_module("calibrank.report").report
-        return make(self, scores, labels, users=users, items=items, propensity=propensity, segments=segments)
+        return make(
+            self, scores, labels, users=users, items=items, propensity=propensity, segments=segments
+        )
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the map as JSON: whole or not at all."""
         content = self.to_dict()
         write_atomic(
-            Path(path), json.dumps({**content, "digest": digest_of(content)}, indent=1, allow_nan=False) + "\n"
+            Path(path),
+            json.dumps({**content, "digest": digest_of(content)}, indent=1, allow_nan=False) + "\n",
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -175,7 +186,9 @@ def predict_tensor(fitted: CalibrationMap, scores: Any) -> Any:
 
 
 def blockwise(
-    function: Callable[[Floats], Floats], scores: Numbers, dtype: "np.dtype[np.float64] | None" = None
+    function: Callable[[Floats], Floats],
+    scores: Numbers,
+    dtype: "np.dtype[np.float64] | None" = None,
 ) -> Floats:
     """Apply a function to scores of any shape, a block at a time."""
     array = floats("scores", scores)

@@ -12,7 +12,16 @@ from calibrank._logit import expit
 from calibrank._threads import in_threads, shares
 from calibrank._validation import Floats, Numbers, floats, is_tensor
 from calibrank.errors import DataError
-from calibrank.maps.basis import Basis, Linear, Log, LogQuadratic, NumpyOps, Ops, Quadratic, Softplus
+from calibrank.maps.basis import (
+    Basis,
+    Linear,
+    Log,
+    LogQuadratic,
+    NumpyOps,
+    Ops,
+    Quadratic,
+    Softplus,
+)
 from calibrank.maps.calibration_map import CalibrationMap, Interval, blockwise, predict_tensor
 from calibrank.maps.record import FitRecord
 from calibrank.maps.targets.narwhals import NarwhalsOps, sigmoid
@@ -47,7 +56,9 @@ class LogisticMap(CalibrationMap):
         if not self.low < self.high:
             raise DataError(f"low must be below high, got {self.low} and {self.high}.")
         if len(self.coefficients) != size - 1 or min(self.coefficients) < 0:
-            raise DataError(f"coefficients must be {size - 1} numbers, none negative, got {self.coefficients}.")
+            raise DataError(
+                f"coefficients must be {size - 1} numbers, none negative, got {self.coefficients}."
+            )
         if min(self.end_slopes) <= 0:
             raise DataError(f"the map must rise at both ends, got slopes {self.end_slopes}.")
         if len(self.covariance) != size or any(len(row) != size for row in self.covariance):
@@ -57,13 +68,17 @@ class LogisticMap(CalibrationMap):
     def end_slopes(self) -> tuple[float, float]:
         """The slope of the log odds at low and at high, with which they go on beyond."""
         slopes = self.basis.end_slopes(self.low, self.high)
-        low, high = (sum(c * s for c, s in zip(self.coefficients, end, strict=True)) for end in slopes)
+        low, high = (
+            sum(c * s for c, s in zip(self.coefficients, end, strict=True)) for end in slopes
+        )
         return low, high
 
     @property
     def parameters(self) -> dict[str, float]:
         """The paper's parameters in score units, e.g. a, b, c of `a s^2 + b s + c`."""
-        values = self.basis.natural(self.low, self.high) @ np.array([self.intercept, *self.coefficients])
+        values = self.basis.natural(self.low, self.high) @ np.array(
+            [self.intercept, *self.coefficients]
+        )
         return dict(zip(self.basis.parameters, values.tolist(), strict=True))
 
     @property
@@ -71,7 +86,9 @@ class LogisticMap(CalibrationMap):
         """Standard errors of `parameters`, from the sandwich covariance."""
         natural = self.basis.natural(self.low, self.high)
         variances = np.diag(natural @ np.array(self.covariance) @ natural.T)
-        return dict(zip(self.basis.parameters, np.sqrt(np.maximum(variances, 0)).tolist(), strict=True))
+        return dict(
+            zip(self.basis.parameters, np.sqrt(np.maximum(variances, 0)).tolist(), strict=True)
+        )
 
     @property
     def span(self) -> tuple[float, float]:
@@ -124,7 +141,9 @@ class LogisticMap(CalibrationMap):
         low, scale = self.low, 1 / width
 
         def part(rows: slice) -> bool:
-            return _native.sigmoid_of_quadratic(flat[rows], low, scale, (a, b, c), (below, above), result[rows])
+            return _native.sigmoid_of_quadratic(
+                flat[rows], low, scale, (a, b, c), (below, above), result[rows]
+            )
 
         return result.reshape(scores.shape) if all(in_threads(part, shares(len(flat)))) else None
 
@@ -134,7 +153,9 @@ class LogisticMap(CalibrationMap):
     def _log_odds(self, scores: Floats) -> Floats:
         result: Floats
         if scores.size and self.low <= scores.min() and scores.max() <= self.high:
-            result = self._inside(scores, NumpyOps())  # the same numbers, without looking beyond the ends
+            result = self._inside(
+                scores, NumpyOps()
+            )  # the same numbers, without looking beyond the ends
         else:
             result = self.log_odds_on(scores, NumpyOps())
         return result
@@ -155,7 +176,10 @@ class LogisticMap(CalibrationMap):
         generators = self.basis.generators(inside, self.low, self.high, NumpyOps())
         at_low, at_high = self.basis.end_slopes(self.low, self.high)
         below, above = np.minimum(scores - self.low, 0), np.maximum(scores - self.high, 0)
-        rows = [g + low * below + high * above for g, low, high in zip(generators, at_low, at_high, strict=True)]
+        rows = [
+            g + low * below + high * above
+            for g, low, high in zip(generators, at_low, at_high, strict=True)
+        ]
         return np.array([np.ones_like(scores), *rows])
 
     def _content(self) -> dict[str, Any]:
@@ -176,7 +200,11 @@ class LogisticMap(CalibrationMap):
         flat, size = fields.numbers("covariance"), len(basis.parameters)
         rows = tuple(tuple(flat[start : start + size]) for start in range(0, len(flat), size))
         coefficients = tuple(fields.numbers("coefficients"))
-        low, high, intercept = fields.number("low"), fields.number("high"), fields.number("intercept")
+        low, high, intercept = (
+            fields.number("low"),
+            fields.number("high"),
+            fields.number("intercept"),
+        )
         return cls(method, basis, low, high, intercept, coefficients, rows, record)
 
 
@@ -193,4 +221,6 @@ def _basis(fields: Fields) -> Basis:
         if margin <= 0:
             raise DataError(f"{fields.where}, margin must be above 0, got {margin}.")
         return shifted[name](margin)
-    raise DataError(f"{fields.where}, name must be one of {', '.join([*plain, *shifted])}, got {name!r}.")
+    raise DataError(
+        f"{fields.where}, name must be one of {', '.join([*plain, *shifted])}, got {name!r}."
+    )

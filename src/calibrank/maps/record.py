@@ -28,7 +28,9 @@ class Anchoring:
     def read(cls, fields: Fields) -> "Anchoring":
         """Rebuild from a saved map."""
         fields.only(*cls.__slots__)
-        shares = (fields.number(name) for name in ("effective_labels", "intercept", "slope", "curvature"))
+        shares = (
+            fields.number(name) for name in ("effective_labels", "intercept", "slope", "curvature")
+        )
         return cls(fields.count("labels"), *shares)
 
 
@@ -62,9 +64,13 @@ class Sensitivity:
     def __post_init__(self) -> None:
         lengths = {len(self.scores), len(self.low), len(self.high)}
         if len(lengths) > 1 or len(self.scores) < 2:
-            raise DataError(f"a band must have as many ends as scores, two or more, got {sorted(lengths)}.")
+            raise DataError(
+                f"a band must have as many ends as scores, two or more, got {sorted(lengths)}."
+            )
         if not 0 <= self.low_rate <= self.high_rate <= 1:
-            raise DataError(f"a range of rates must rise within [0, 1], got {self.low_rate} to {self.high_rate}.")
+            raise DataError(
+                f"a range of rates must rise within [0, 1], got {self.low_rate} to {self.high_rate}."
+            )
 
     def ends(self, scores: Floats) -> tuple[Floats, Floats]:
         """The band's lower and upper probabilities; beyond its scores it goes on level."""
@@ -114,9 +120,13 @@ class FitRecord:
             iterations=fields.count("iterations"),
             at_bound=tuple(fields.texts("at_bound")),
             base_rate_source=_base_rate_source(fields),
-            anchoring=Anchoring.read(fields.child("anchoring")) if fields.holds("anchoring") else None,
+            anchoring=Anchoring.read(fields.child("anchoring"))
+            if fields.holds("anchoring")
+            else None,
             base_rate=fields.number("base_rate") if fields.holds("base_rate") else None,
-            sensitivity=Sensitivity.read(fields.child("sensitivity")) if fields.holds("sensitivity") else None,
+            sensitivity=Sensitivity.read(fields.child("sensitivity"))
+            if fields.holds("sensitivity")
+            else None,
         )
 
 

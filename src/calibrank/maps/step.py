@@ -38,11 +38,15 @@ class StepMap(CalibrationMap):
         steps = len(self.edges) + 1
         if len(self.values) != steps or len(self.effective) != steps:
             lengths = f"{len(self.values)} and {len(self.effective)}"
-            raise DataError(f"values and effective must be one more than edges ({steps}), got {lengths}.")
+            raise DataError(
+                f"values and effective must be one more than edges ({steps}), got {lengths}."
+            )
         if not all(low < high for low, high in pairwise(self.edges)):
             raise DataError("edges must be strictly increasing.")
         if not all(0 <= value <= 1 for value in self.values):
-            raise DataError(f"values must lie in [0, 1], got {min(self.values)} to {max(self.values)}.")
+            raise DataError(
+                f"values must lie in [0, 1], got {min(self.values)} to {max(self.values)}."
+            )
         if min(self.effective) < 0:
             raise DataError(f"effective must not be negative, got {min(self.effective)}.")
 
@@ -79,11 +83,17 @@ class StepMap(CalibrationMap):
         return Interval(low[steps], high[steps])
 
     def _content(self) -> dict[str, Any]:
-        return {"edges": list(self.edges), "values": list(self.values), "effective": list(self.effective)}
+        return {
+            "edges": list(self.edges),
+            "values": list(self.values),
+            "effective": list(self.effective),
+        }
 
     @classmethod
     def read(cls, method: str, fields: Fields, record: FitRecord) -> "StepMap":
         """Rebuild a saved map."""
         fields.only("edges", "values", "effective")
-        edges, values, effective = (tuple(fields.numbers(name)) for name in ("edges", "values", "effective"))
+        edges, values, effective = (
+            tuple(fields.numbers(name)) for name in ("edges", "values", "effective")
+        )
         return cls(method, edges, values, effective, record)

@@ -11,7 +11,14 @@ from calibrank.metrics.binned import (
     ReliabilityCurve,
     reliability,
 )
-from calibrank.metrics.clustered_bootstrap import Estimate, GroupSums, about, bootstrap, bootstrap_sums, group_sums
+from calibrank.metrics.clustered_bootstrap import (
+    Estimate,
+    GroupSums,
+    about,
+    bootstrap,
+    bootstrap_sums,
+    group_sums,
+)
 from calibrank.metrics.corp import Decomposition, Discrimination, Miscalibration, OnCells, corp
 from calibrank.metrics.metric import Additive, Better, Metric
 from calibrank.metrics.proper import Brier, CalibrationInTheLarge, LogLoss

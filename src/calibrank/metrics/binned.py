@@ -39,7 +39,9 @@ class EqualWidth(Binning):
     """Bins [k / bins, (k + 1) / bins), the last one closed."""
 
     def cells(self, probabilities: Floats, evidence: Evidence) -> Cells:
-        return np.minimum((probabilities.astype(np.float64) * self.bins).astype(np.intp), self.bins - 1)
+        return np.minimum(
+            (probabilities.astype(np.float64) * self.bins).astype(np.intp), self.bins - 1
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,9 @@ class ReliabilityCurve(NamedTuple):
     total: Floats
 
 
-def reliability(probabilities: Numbers, labels: Labels, binning: Binning = EqualWidth()) -> ReliabilityCurve:  # noqa: B008  (frozen)
+def reliability(
+    probabilities: Numbers, labels: Labels, binning: Binning = EqualWidth()
+) -> ReliabilityCurve:  # noqa: B008  (frozen)
     """The curve that a reliability diagram draws.
 
     >>> reliability([0.1, 0.1, 0.9], [0, 1, 1]).observed
@@ -70,9 +74,13 @@ def reliability(probabilities: Numbers, labels: Labels, binning: Binning = Equal
     probabilities = probability_column(probabilities)
     evidence = nonzero_evidence(labels, len(probabilities))
     cells = binning.cells(probabilities, evidence)
-    positive, total, predicted = (add_up(cells, term) for term in mass_and_prediction(probabilities, evidence))
+    positive, total, predicted = (
+        add_up(cells, term) for term in mass_and_prediction(probabilities, evidence)
+    )
     filled = total > 0
-    return ReliabilityCurve(predicted[filled] / total[filled], positive[filled] / total[filled], total[filled])
+    return ReliabilityCurve(
+        predicted[filled] / total[filled], positive[filled] / total[filled], total[filled]
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,9 @@ def bootstrap(
     evidence = nonzero_evidence(labels, len(probabilities))
     known = ids("users", users, len(probabilities))
     if not 0 < level < 1 or resamples < 1:
-        raise DataError(f"level must lie in (0, 1) and resamples be positive, got {level} and {resamples}.")
+        raise DataError(
+            f"level must lie in (0, 1) and resamples be positive, got {level} and {resamples}."
+        )
     heard = evidence.total > 0
     if not heard.all():
         probabilities, known = probabilities[heard], known[heard]
@@ -58,10 +60,14 @@ def bootstrap(
     if people < 2:
         raise DataError("users must be at least 2 to tell an interval, got 1.")
     draws = _draws(people, resamples, np.random.default_rng(rng))
-    return _reflected(metric, value, _replicates(metric, probabilities, evidence, known, draws), level)
+    return _reflected(
+        metric, value, _replicates(metric, probabilities, evidence, known, draws), level
+    )
 
 
-def bootstrap_sums(metric: Additive, sums: Floats, *, resamples: int = 500, level: float = 0.95) -> Estimate:
+def bootstrap_sums(
+    metric: Additive, sums: Floats, *, resamples: int = 500, level: float = 0.95
+) -> Estimate:
     """As `bootstrap`, from sums kept by group of users: groups x terms x cells.
 
     >>> from calibrank.metrics import Brier
@@ -85,7 +91,9 @@ def about(value: float, estimate: Estimate) -> Estimate:
     >>> about(0.25, Estimate(0.5, 0.4, 0.75))
     Estimate(value=0.25, low=0.25, high=0.75)
     """
-    return Estimate(value, float(np.minimum(estimate.low, value)), float(np.maximum(estimate.high, value)))
+    return Estimate(
+        value, float(np.minimum(estimate.low, value)), float(np.maximum(estimate.high, value))
+    )
 
 
 class GroupSums:
@@ -110,7 +118,11 @@ class GroupSums:
 
 
 def group_sums(
-    metric: Additive, probabilities: Floats, evidence: Evidence, groups: npt.NDArray[np.intp], size: int
+    metric: Additive,
+    probabilities: Floats,
+    evidence: Evidence,
+    groups: npt.NDArray[np.intp],
+    size: int,
 ) -> Floats:
     """What `bootstrap_sums` takes: a metric's sums by group of users, groups x terms x cells.
 
@@ -125,9 +137,13 @@ def group_sums(
 
 
 def _reflected(metric: Metric, value: float, replicates: Iterator[float], level: float) -> Estimate:
-    drawn = np.array([replicate for replicate in replicates if not np.isnan(replicate)])  # undefined: nobody liked
+    drawn = np.array(
+        [replicate for replicate in replicates if not np.isnan(replicate)]
+    )  # undefined: nobody liked
     if len(drawn) == 0 or np.isinf(drawn).any():
-        return Estimate(value, float("nan"), float("nan"))  # no interval, rather than one that leaves the worst out
+        return Estimate(
+            value, float("nan"), float("nan")
+        )  # no interval, rather than one that leaves the worst out
     low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
     reflected_low, reflected_high = 2 * value - high, min(2 * value - low, metric.highest)
     if value >= 0:
@@ -162,7 +178,11 @@ def _replicates(
 
 
 def _additive(
-    metric: Additive, probabilities: Floats, evidence: Evidence, codes: npt.NDArray[np.intp], draws: Iterator[Counts]
+    metric: Additive,
+    probabilities: Floats,
+    evidence: Evidence,
+    codes: npt.NDArray[np.intp],
+    draws: Iterator[Counts],
 ) -> Iterator[float]:
     """Sum once by user and cell, then each resample is one small product."""
     from scipy import sparse  # noqa: PLC0415  (slow to load)
@@ -175,7 +195,11 @@ def _additive(
 
 
 def _user_mean(
-    metric: UserMean, probabilities: Floats, evidence: Evidence, codes: npt.NDArray[np.intp], draws: Iterator[Counts]
+    metric: UserMean,
+    probabilities: Floats,
+    evidence: Evidence,
+    codes: npt.NDArray[np.intp],
+    draws: Iterator[Counts],
 ) -> Iterator[float]:
     each = metric.per_user(probabilities, evidence, codes)
     for counts in draws:
@@ -184,7 +208,11 @@ def _user_mean(
 
 
 def _reweighted(
-    metric: Metric, probabilities: Floats, evidence: Evidence, codes: npt.NDArray[np.intp], draws: Iterator[Counts]
+    metric: Metric,
+    probabilities: Floats,
+    evidence: Evidence,
+    codes: npt.NDArray[np.intp],
+    draws: Iterator[Counts],
 ) -> Iterator[float]:
     for counts in draws:
         weight = counts[codes]

@@ -88,7 +88,9 @@ class OnCells(Additive):
         return _CELLS
 
     def cells(self, probabilities: Floats, evidence: Evidence) -> Cells:
-        place = (np.clip(logit(probabilities), -_FURTHEST, _FURTHEST) + _FURTHEST) * (_CELLS / (2 * _FURTHEST))
+        place = (np.clip(logit(probabilities), -_FURTHEST, _FURTHEST) + _FURTHEST) * (
+            _CELLS / (2 * _FURTHEST)
+        )
         return np.minimum(place.astype(np.intp), _CELLS - 1)
 
     def terms(self, probabilities: Floats, evidence: Evidence) -> Floats:
@@ -96,7 +98,9 @@ class OnCells(Additive):
 
     def compute(self, sums: Floats) -> float:
         positive, total, predicted = sums[:, sums[1] > 0]
-        return self.metric.evaluate(np.clip(predicted / total, 0, 1), Evidence.trusted(positive, total, "naive"), None)
+        return self.metric.evaluate(
+            np.clip(predicted / total, 0, 1), Evidence.trusted(positive, total, "naive"), None
+        )
 
 
 def _decompose(probabilities: Floats, evidence: Evidence, score: Additive) -> Decomposition:
@@ -108,5 +112,7 @@ def _decompose(probabilities: Floats, evidence: Evidence, score: Additive) -> De
     blocks = pool_adjacent_violators(positive, total)
     recalibrated = np.repeat(blocks.values, np.diff([*blocks.starts, len(total)]))
     rate = np.full(len(total), np.clip(positive.sum() / total.sum(), 0, 1))
-    as_is, best, constant = (score.evaluate(p, pooled, None) for p in (distinct, recalibrated, rate))
+    as_is, best, constant = (
+        score.evaluate(p, pooled, None) for p in (distinct, recalibrated, rate)
+    )
     return Decomposition(as_is, as_is - best, constant - best, constant)

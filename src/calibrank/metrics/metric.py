@@ -21,7 +21,11 @@ class Better(Enum):
 
     def loss(self, value: float) -> float:
         """A number that is lower for the better value."""
-        return {"LOWER": value, "HIGHER": -value, "NEAR_ONE": abs(float(np.log(max(value, 1e-300))))}[self.name]
+        return {
+            "LOWER": value,
+            "HIGHER": -value,
+            "NEAR_ONE": abs(float(np.log(max(value, 1e-300)))),
+        }[self.name]
 
 
 class Metric(ABC):
@@ -31,7 +35,9 @@ class Metric(ABC):
     highest: ClassVar[float] = float("inf")
     """No value is above it."""
 
-    def __call__(self, probabilities: Numbers, labels: Labels, users: IdsLike | None = None) -> float:
+    def __call__(
+        self, probabilities: Numbers, labels: Labels, users: IdsLike | None = None
+    ) -> float:
         """The metric's value on one table."""
         probabilities = self.check(probabilities)
         evidence = nonzero_evidence(labels, len(probabilities))
@@ -81,5 +87,7 @@ class Additive(Metric):
 def require_users(metric: Metric, users: Ids | None) -> Ids:
     """The users, or an error that says who needs them."""
     if users is None:
-        raise DataError(f"users must be given for {metric.name}, which looks at each user's list. Pass users=...")
+        raise DataError(
+            f"users must be given for {metric.name}, which looks at each user's list. Pass users=..."
+        )
     return users

@@ -49,7 +49,9 @@ class Brier(Additive):
 
     def terms(self, probabilities: Floats, evidence: Evidence) -> Floats:
         held = probabilities.astype(np.float64)
-        return np.array([evidence.positive * (1 - 2 * held) + evidence.total * held**2, evidence.total])
+        return np.array(
+            [evidence.positive * (1 - 2 * held) + evidence.total * held**2, evidence.total]
+        )
 
     def compute(self, sums: Floats) -> float:
         return float(sums[0].sum() / sums[1].sum())

@@ -70,7 +70,9 @@ class UserMean(Metric):
     def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
         each = self.per_user(probabilities, evidence, require_users(self, users))
         if each.weight.sum() == 0:
-            raise DataError(f"labels must hold a positive for some user, got none: {self.name} is undefined.")
+            raise DataError(
+                f"labels must hold a positive for some user, got none: {self.name} is undefined."
+            )
         return float(each.value @ each.weight / each.weight.sum())
 
 
@@ -135,7 +137,9 @@ class TopN(Metric):
         known = None if users is None else users[chosen]
         return self.metric.evaluate(probabilities[chosen], shown, known)
 
-    def select(self, probabilities: Floats, evidence: Evidence, users: Ids) -> tuple[npt.NDArray[np.intp], Evidence]:
+    def select(
+        self, probabilities: Floats, evidence: Evidence, users: Ids
+    ) -> tuple[npt.NDArray[np.intp], Evidence]:
         """The rows shown, and their evidence; rows tied for the last place share it."""
         heard = np.flatnonzero(evidence.total > 0)  # a row of no weight takes no place in a list
         rows = lists(probabilities[heard], users[heard])

@@ -7,9 +7,6 @@ from calibrank.models.model import Model
 from calibrank.models.ncf import NCF
 from calibrank.models.training import Trained, Training, train, train_seeds
 
-EVERY: tuple[Model, ...] = (BPR(), NCF(), CML(), UBPR(), LightGCN())
-"""Every model with the paper's settings."""
-
 __all__ = [
-    "BPR", "CML", "EVERY", "NCF", "UBPR", "LightGCN", "Model", "Trained", "Training", "train", "train_seeds",
+    "BPR", "CML", "NCF", "UBPR", "LightGCN", "Model", "Trained", "Training", "train", "train_seeds",
 ]  # fmt: skip

@@ -22,11 +22,18 @@ class BPR(Model):
     scorer: ClassVar[type[Factors]] = InnerProduct
 
     def loss(
-        self, users: Tensor, liked: Tensor, others: Tensor, importance: Tensor, weights: dict[str, Tensor]
+        self,
+        users: Tensor,
+        liked: Tensor,
+        others: Tensor,
+        importance: Tensor,
+        weights: dict[str, Tensor],
     ) -> Tensor:
         return (importance * softplus(-(users * (liked - others)).sum(-1))).sum()
 
-    def gradients(self, rows: Tensor, importance: Tensor, weights: dict[str, Tensor]) -> list[Tensor]:
+    def gradients(
+        self, rows: Tensor, importance: Tensor, weights: dict[str, Tensor]
+    ) -> list[Tensor]:
         """As `loss` has them, by hand: half the work of differentiating it."""
         users, liked, others = rows.unbind()
         apart = liked - others

@@ -48,7 +48,9 @@ class Checkpoint:
             with safe_open(self.file, "numpy") as opened:
                 about = opened.metadata() or {}
         except SafetensorError as error:
-            raise DataError(f"{self.file} must be a checkpoint, got {error}. Delete it to start anew.") from None
+            raise DataError(
+                f"{self.file} must be a checkpoint, got {error}. Delete it to start anew."
+            ) from None
         if about.get("run") != self.run:
             raise DataError(
                 f"{self.file} must be of the same run, got one of another model, settings, seeds or data. "

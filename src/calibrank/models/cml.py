@@ -30,7 +30,12 @@ class CML(Model):
         return float(self.dim**-0.5)
 
     def loss(
-        self, users: Tensor, liked: Tensor, others: Tensor, importance: Tensor, weights: dict[str, Tensor]
+        self,
+        users: Tensor,
+        liked: Tensor,
+        others: Tensor,
+        importance: Tensor,
+        weights: dict[str, Tensor],
     ) -> Tensor:
         nearer = ((users - liked) ** 2).sum(-1) - ((users - others) ** 2).sum(-1)
         return (importance * relu(self.margin + nearer)).sum()

@@ -18,7 +18,9 @@ class LightGCN(BPR):
     def __post_init__(self) -> None:
         BPR.__post_init__(self)
         if self.layers < 1:
-            raise DataError(f"layers must be 1 or more, got {self.layers}. Without layers it is BPR.")
+            raise DataError(
+                f"layers must be 1 or more, got {self.layers}. Without layers it is BPR."
+            )
 
     @property
     def hops(self) -> int:

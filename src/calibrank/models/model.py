@@ -56,7 +56,9 @@ class Model(ABC):
         """The weight of each positive in the loss."""
         return np.ones(len(positives))
 
-    def gradients(self, rows: Tensor, importance: Tensor, weights: dict[str, Tensor]) -> list[Tensor]:
+    def gradients(
+        self, rows: Tensor, importance: Tensor, weights: dict[str, Tensor]
+    ) -> list[Tensor]:
         """The loss's gradients in the rows of users, liked and other items, then in each weight."""
         users, liked, others = rows.requires_grad_().unbind()
         loss = self.loss(users, liked, others, importance, weights)
@@ -64,7 +66,12 @@ class Model(ABC):
 
     @abstractmethod
     def loss(
-        self, users: Tensor, liked: Tensor, others: Tensor, importance: Tensor, weights: dict[str, Tensor]
+        self,
+        users: Tensor,
+        liked: Tensor,
+        others: Tensor,
+        importance: Tensor,
+        weights: dict[str, Tensor],
     ) -> Tensor:
         """The loss summed over triples of a user, an item it likes and one it is not known to like.
 

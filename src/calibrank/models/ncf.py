@@ -42,7 +42,12 @@ class NCF(Model):
         }
 
     def loss(
-        self, users: Tensor, liked: Tensor, others: Tensor, importance: Tensor, weights: dict[str, Tensor]
+        self,
+        users: Tensor,
+        liked: Tensor,
+        others: Tensor,
+        importance: Tensor,
+        weights: dict[str, Tensor],
     ) -> Tensor:
         good, bad = (NeuMF.pairs(users, items, weights) for items in (liked, others))
         return (importance * (softplus(-good) + softplus(bad))).sum()

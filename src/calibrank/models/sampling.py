@@ -30,7 +30,9 @@ class Sampler:
     liked: Positives
 
     @classmethod
-    def of(cls, positives: Interactions, importance: Floats, seeds: tuple[int, ...], batch: int) -> "Sampler":
+    def of(
+        cls, positives: Interactions, importance: Floats, seeds: tuple[int, ...], batch: int
+    ) -> "Sampler":
         return cls(positives, importance, seeds, batch, Positives.of(positives))
 
     @property

@@ -48,12 +48,22 @@ class Training:
     checkpoint_every: float = 60
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch", "patience", "patience_steps", "check_steps", "k", "threads"):
+        for name in (
+            "epochs",
+            "batch",
+            "patience",
+            "patience_steps",
+            "check_steps",
+            "k",
+            "threads",
+        ):
             if getattr(self, name) < 1:
                 raise DataError(f"{name} must be 1 or more, got {getattr(self, name)}.")
         if not self.learning_rate > 0 or self.weight_decay < 0:
             rates = f"{self.learning_rate} and {self.weight_decay}"
-            raise DataError(f"learning_rate must be above 0 and weight_decay at least 0, got {rates}.")
+            raise DataError(
+                f"learning_rate must be above 0 and weight_decay at least 0, got {rates}."
+            )
         if self.device not in ("cpu", "cuda"):
             raise DataError(f"device must be cpu or cuda, got {self.device!r}.")
 
@@ -139,7 +149,9 @@ class _Run:
         self.about = fingerprint((model, same, seeds), positives, held_out)
         steps = self.sampler.steps
         self.between = _up(training.check_steps, steps)
-        self.patience = max(_up(training.patience, self.between), _up(training.patience_steps, steps * self.between))
+        self.patience = max(
+            _up(training.patience, self.between), _up(training.patience_steps, steps * self.between)
+        )
         self.epoch = 0
         self.looks: list[int] = []
         self.history: list[list[float]] = [[] for _ in seeds]
@@ -158,7 +170,10 @@ class _Run:
             if progress is not None:
                 latest = tuple(history[-1] for history in self.history if history)
                 progress(Moment(self.epoch, self.training.epochs, latest))
-            if checkpoint is not None and time.monotonic() - written >= self.training.checkpoint_every:
+            if (
+                checkpoint is not None
+                and time.monotonic() - written >= self.training.checkpoint_every
+            ):
                 checkpoint.save(*self._state())
                 written = time.monotonic()
         if self.validation is None:
@@ -179,14 +194,18 @@ class _Run:
                 yield epoch
 
     def _is_over(self) -> bool:
-        stopped = self.validation is not None and all(self._has_stopped(history) for history in self.history)
+        stopped = self.validation is not None and all(
+            self._has_stopped(history) for history in self.history
+        )
         return self.epoch >= self.training.epochs or stopped
 
     def _has_stopped(self, history: list[float]) -> bool:
         return len(history) - _best(history) >= self.patience
 
     def _judge(self) -> None:
-        if self.validation is None or (self.epoch % self.between and self.epoch < self.training.epochs):
+        if self.validation is None or (
+            self.epoch % self.between and self.epoch < self.training.epochs
+        ):
             return
         self.looks.append(self.epoch)
         vectors = self.engine.vectors().view(-1, len(self.seeds), self.model.width)
@@ -196,7 +215,11 @@ class _Run:
                 continue
             mine = vectors[:, place]
             weights = {name: values[place].detach() for name, values in self.engine.weights.items()}
-            history.append(self.validation.ndcg(self.model, mine[: self.n_users], mine[self.n_users :], weights))
+            history.append(
+                self.validation.ndcg(
+                    self.model, mine[: self.n_users], mine[self.n_users :], weights
+                )
+            )
             if _best(history) == len(history):
                 self.best[place] = self._arrays(place)
 
@@ -209,7 +232,11 @@ class _Run:
 
     def _trained(self, place: int) -> Trained:
         best, history = self.best[place], self.history[place]
-        weights = {name.removeprefix("weight."): values for name, values in best.items() if name != "vectors"}
+        weights = {
+            name.removeprefix("weight."): values
+            for name, values in best.items()
+            if name != "vectors"
+        }
         users, items = best["vectors"][: self.n_users], best["vectors"][self.n_users :]
         epoch = self.looks[_best(history) - 1] if history else self.epoch
         lived = tuple(zip(self.looks, history, strict=True))[: _best(history) + self.patience]
@@ -220,13 +247,26 @@ class _Run:
         arrays |= {f"moment.{name}": values for name, values in self.engine.moments().items()}
         for place, best in enumerate(self.best):
             arrays |= {f"best.{place}.{name}": values for name, values in best.items()}
-        return arrays, {"epoch": self.epoch, "steps": self.engine.steps, "looks": self.looks, "history": self.history}
+        return arrays, {
+            "epoch": self.epoch,
+            "steps": self.engine.steps,
+            "looks": self.looks,
+            "history": self.history,
+        }
 
     def _restore(self, arrays: Arrays, numbers: dict[str, Any]) -> None:
         def under(prefix: str) -> Arrays:
-            return {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
+            return {
+                name.removeprefix(prefix): values
+                for name, values in arrays.items()
+                if name.startswith(prefix)
+            }
 
-        self.epoch, self.looks, self.history = numbers["epoch"], numbers["looks"], numbers["history"]
+        self.epoch, self.looks, self.history = (
+            numbers["epoch"],
+            numbers["looks"],
+            numbers["history"],
+        )
         self.best = [under(f"best.{place}.") for place in range(len(self.seeds))]
         self.engine.restore(under("parameter."), under("moment."), numbers["steps"])
 
@@ -238,7 +278,11 @@ def _engine(model: Model, start: Arrays, graph: Graph | None, training: Training
             return OnGpu(model, start, graph, *settings)
     from calibrank.models.engines.cpu import GraphOnCpu, OnCpu  # noqa: PLC0415  (a GPU needs no numba)
 
-    return OnCpu(model, start, None, *settings) if graph is None else GraphOnCpu(model, start, graph, *settings)
+    return (
+        OnCpu(model, start, None, *settings)
+        if graph is None
+        else GraphOnCpu(model, start, graph, *settings)
+    )
 
 
 def _best(history: Sequence[float]) -> int:
@@ -263,7 +307,8 @@ def _start(model: Model, nodes: int, seeds: tuple[int, ...]) -> Arrays:
         table /= np.maximum(np.linalg.norm(table, axis=-1, keepdims=True), 1)
     start = {"table": table.reshape(-1, model.width)}
     return start | {
-        f"weight.{name}": np.stack([mine[name] for mine in weights]).astype(np.float32) for name in weights[0]
+        f"weight.{name}": np.stack([mine[name] for mine in weights]).astype(np.float32)
+        for name in weights[0]
     }
 
 
@@ -277,7 +322,9 @@ def _checked(positives: Interactions, name: str) -> Interactions:
 
 def _require_device(device: str) -> None:
     if device == "cuda" and not torch.cuda.is_available():
-        raise DataError("device cuda must be there, got no GPU that torch can use. Train with device cpu.")
+        raise DataError(
+            "device cuda must be there, got no GPU that torch can use. Train with device cpu."
+        )
 
 
 @contextmanager

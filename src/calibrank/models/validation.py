@@ -24,15 +24,23 @@ class Validation:
     k: int
 
     @classmethod
-    def of(cls, held_out: Interactions, trained: Positives, k: int, model: Model, device: str) -> "Validation":
+    def of(
+        cls, held_out: Interactions, trained: Positives, k: int, model: Model, device: str
+    ) -> "Validation":
         users = np.unique(held_out.users)
         step = max(1, _CELLS // (trained.n_items * model.scorer.numbers_per_cell(model.width)))
-        blocks = tuple(_Block.of(users[at : at + step], held_out, trained, device) for at in range(0, len(users), step))
+        blocks = tuple(
+            _Block.of(users[at : at + step], held_out, trained, device)
+            for at in range(0, len(users), step)
+        )
         return cls(blocks, len(users), k)
 
     def ndcg(self, model: Model, users: Tensor, items: Tensor, weights: dict[str, Tensor]) -> float:
         """Of one seed's vectors."""
-        gains = [block.gain(model.scorer.grid(users[block.users], items, weights), self.k) for block in self.blocks]
+        gains = [
+            block.gain(model.scorer.grid(users[block.users], items, weights), self.k)
+            for block in self.blocks
+        ]
         return float(torch.stack(gains).sum()) / self.n_users
 
 
@@ -46,7 +54,9 @@ class _Block:
     count: Tensor
 
     @classmethod
-    def of(cls, users: npt.NDArray[np.intp], held_out: Interactions, trained: Positives, device: str) -> "_Block":
+    def of(
+        cls, users: npt.NDArray[np.intp], held_out: Interactions, trained: Positives, device: str
+    ) -> "_Block":
         mine = np.isin(held_out.users, users)
         rows = np.searchsorted(users, held_out.users[mine])
         spans = [trained.of_user(int(user)) for user in users]

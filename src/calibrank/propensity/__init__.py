@@ -6,4 +6,13 @@ from calibrank.propensity.naive_bayes import NaiveBayes
 from calibrank.propensity.popularity import Popularity, Random, Uniform
 from calibrank.propensity.propensity import FittedPropensity, Propensity
 
-__all__ = ["FittedPropensity", "Known", "Logistic", "NaiveBayes", "Popularity", "Propensity", "Random", "Uniform"]
+__all__ = [
+    "FittedPropensity",
+    "Known",
+    "Logistic",
+    "NaiveBayes",
+    "Popularity",
+    "Propensity",
+    "Random",
+    "Uniform",
+]

@@ -24,8 +24,16 @@ class Known(FittedPropensity):
     def __init__(self, matrix: Numbers, clip: float = 1e-6) -> None:
         array = floats("propensity", matrix)
         if array.ndim != 2:
-            raise DataError(f"propensity must have one row a user, one column an item, got shape {array.shape}.")
-        require(is_probability, "propensity", "lie in [0, 1]", array, "Divide counts by exposures first.")
+            raise DataError(
+                f"propensity must have one row a user, one column an item, got shape {array.shape}."
+            )
+        require(
+            is_probability,
+            "propensity",
+            "lie in [0, 1]",
+            array,
+            "Divide counts by exposures first.",
+        )
         require_probability("clip", clip)
         object.__setattr__(self, "matrix", array)
         object.__setattr__(self, "clip", clip)
@@ -36,5 +44,7 @@ class Known(FittedPropensity):
 
     def _predict(self, users: Ids, items: Ids) -> Floats:
         rows, columns = self.matrix.shape
-        chosen = self.matrix[row_numbers("users", users, rows), row_numbers("items", items, columns)]
+        chosen = self.matrix[
+            row_numbers("users", users, rows), row_numbers("items", items, columns)
+        ]
         return np.maximum(chosen, self.clip)

@@ -42,7 +42,9 @@ class Logistic:
         users, items = _features("user", self.user_features), _features("item", self.item_features)
         if len(users) * len(items) > _LARGEST_GRID:
             size = f"{len(users):,} x {len(items):,}"
-            raise DataError(f"the world must have at most {_LARGEST_GRID:,} pairs, got {size}. Fit on a sample.")
+            raise DataError(
+                f"the world must have at most {_LARGEST_GRID:,} pairs, got {size}. Fit on a sample."
+            )
         pairs = (
             row_numbers("users", interactions.users, len(users)),
             row_numbers("items", interactions.items, len(items)),
@@ -73,7 +75,9 @@ class FeatureLogit(FittedPropensity):
 def _features(what: str, values: Numbers) -> Floats:
     array = floats(f"{what}_features", values).astype(np.float64)
     if array.ndim != 2:
-        raise DataError(f"{what}_features must have one row a {what}, one column a feature, got shape {array.shape}.")
+        raise DataError(
+            f"{what}_features must have one row a {what}, one column a feature, got shape {array.shape}."
+        )
     require(np.isfinite, f"{what}_features", "be finite", array, "Fill in missing features.")
     return array
 
@@ -95,7 +99,9 @@ def _ridge_logit(users: Floats, items: Floats, observed: Floats, ridge: float) -
         weights = weights - step
         if np.abs(step).max() < 1e-9:
             return weights
-    raise DataError("the propensity regression must converge, and did not. Raise ridge or scale the features.")
+    raise DataError(
+        "the propensity regression must converge, and did not. Raise ridge or scale the features."
+    )
 
 
 def _grid(users: Floats, items: Floats, observed: Floats) -> Iterator[tuple[Floats, Floats]]:
@@ -104,4 +110,7 @@ def _grid(users: Floats, items: Floats, observed: Floats) -> Iterator[tuple[Floa
         block = users[start : start + people]
         left = np.repeat(block, len(items), axis=0)
         right = np.tile(items, (len(block), 1))
-        yield np.hstack([np.ones((len(left), 1)), left, right]), observed[start : start + people].ravel()
+        yield (
+            np.hstack([np.ones((len(left), 1)), left, right]),
+            observed[start : start + people].ravel(),
+        )

@@ -30,7 +30,9 @@ class NaiveBayes:
         labels = column("unbiased labels", self.unbiased)
         require(is_binary, "unbiased labels", "be 0 or 1", labels, "Turn ratings into likes first.")
         if not labels.any():
-            raise DataError(f"unbiased labels must hold a positive, got none in {len(labels)}. Collect more.")
+            raise DataError(
+                f"unbiased labels must hold a positive, got none in {len(labels)}. Collect more."
+            )
 
     def fit(self, interactions: Interactions) -> Constant:
         cells = interactions.n_users * interactions.n_items

@@ -41,7 +41,9 @@ class ByItem(FittedPropensity):
         if len(self.items) == 0:
             return np.full(len(items), self.unseen)
         if (self.items.dtype.kind in "iuf") != (items.dtype.kind in "iuf"):
-            raise DataError(f"items must be ids as in the log ({self.items.dtype}), got {items.dtype}. Convert them.")
+            raise DataError(
+                f"items must be ids as in the log ({self.items.dtype}), got {items.dtype}. Convert them."
+            )
         at = np.minimum(np.searchsorted(self.items, items), len(self.items) - 1)
         return np.where(self.items[at] == items, self.values[at], self.unseen)
 

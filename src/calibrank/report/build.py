@@ -67,25 +67,34 @@ def report(
     >>> made.headline.startswith("Of 100 items shown at 30 %")
     True
     """
-    ledger = make_ledger(scores, labels, users=users, items=items, propensity=propensity, segments=segments)
+    ledger = make_ledger(
+        scores, labels, users=users, items=items, propensity=propensity, segments=segments
+    )
     return report_of(ledger, fitted, name, fingerprint_rows(ledger), "calibrank.report.report(...)")
 
 
 def results_report(overview: dict[str, Any], source: str, published: str, command: str) -> Report:
     """The page of a reproduction's results, as `calibrank.experiment.overview` sums them up."""
     about = {"source": source, "published": published, "versions": versions(), "command": command}
-    words = {"ReleasedMCE": EXPLANATIONS["MCE"] + " As released: bins of under 0.01 % of the rows are passed over."}
+    words = {
+        "ReleasedMCE": EXPLANATIONS["MCE"]
+        + " As released: bins of under 0.01 % of the rows are passed over."
+    }
     content = {**overview, **about, "explanations": {**EXPLANATIONS, **words}, "better": BETTER}
     headline = f"{overview['rows']:,} result rows under {len(overview['protocols'])} protocols"
     return Report(headline, render(f"Results: {source}", headline, content, RESULTS))
 
 
-def report_of(ledger: Ledger, fitted: CalibrationMap | None, source: str, fingerprint: str, command: str) -> Report:
+def report_of(
+    ledger: Ledger, fitted: CalibrationMap | None, source: str, fingerprint: str, command: str
+) -> Report:
     """The report of rows that are read already."""
     words = _LOSS_WORDS.get(ledger.evidence.kind, ledger.evidence.kind)
     words += ", propensities guessed from popularity" if ledger.guessed else ""
     about: dict[str, Any] = provenance(ledger, source, fingerprint, command, words)
     content = contents(ledger, fitted, about)
     first = content["headline"]["sentences"][0]["words"]
-    lead = f"{first}. {content['headline']['verdict']['title']} {content['headline']['door']['words']}"
+    lead = (
+        f"{first}. {content['headline']['verdict']['title']} {content['headline']['door']['words']}"
+    )
     return Report(first, render(f"Calibration report: {source}", lead, content))

@@ -49,7 +49,9 @@ def contents(ledger: Ledger, given: CalibrationMap | None, about: dict[str, Any]
         "maps": curves,
         "parameters": parameters(main.fitted),
         "doubt": doubt(main.fitted, curves["scores"]),
-        "threshold": None if users is None else threshold_table(probabilities, ledger.evidence, users),
+        "threshold": None
+        if users is None
+        else threshold_table(probabilities, ledger.evidence, users),
         "explorer": sample_users(ledger, probabilities),
         "segments": segment_tables(ledger, main.probabilities, judge.clusters),
     }

@@ -11,7 +11,7 @@ import numpy as np
 
 from calibrank._logit import logit
 from calibrank._validation import Floats, add_up
-from calibrank.calibrators import EVERY, Gaussian, fit_without_each
+from calibrank.calibrators import Gaussian, fit_without_each
 from calibrank.errors import DataError, FitError, FlatMapWarning
 from calibrank.evidence import Evidence
 from calibrank.maps import CalibrationMap
@@ -36,6 +36,7 @@ from calibrank.metrics import (
     group_sums,
 )
 from calibrank.metrics.binned import Binning
+from calibrank.registry import CALIBRATORS
 from calibrank.report.ledger import Codes, Ledger
 from calibrank.report.resampling import Clusters
 from calibrank.summary import Summary
@@ -77,24 +78,45 @@ class Evaluator:
     def metrics(self, probabilities: Floats) -> dict[str, Estimate]:
         """Each metric by name, with its interval where one can be had."""
         ledger, size = self.ledger, self.clusters.size
-        found = {m.name: self._estimate(m, probabilities, ledger.evidence, ledger.groups) for m in ADDITIVE}
+        found = {
+            m.name: self._estimate(m, probabilities, ledger.evidence, ledger.groups)
+            for m in ADDITIVE
+        }
         if self.shown is not None:
             rows, evidence = self.shown
-            found[TOP.name] = self._estimate(ECE(), probabilities[rows], evidence, ledger.groups[rows])
+            found[TOP.name] = self._estimate(
+                ECE(), probabilities[rows], evidence, ledger.groups[rows]
+            )
         pooled = Summary.of(probabilities, ledger.evidence)
-        cells = group_sums(OnCells(POOLED[0]), probabilities, ledger.evidence, ledger.groups, size)  # the same for both
+        cells = group_sums(
+            OnCells(POOLED[0]), probabilities, ledger.evidence, ledger.groups, size
+        )  # the same for both
         for metric in POOLED:
             coarse = _resampled(OnCells(metric), cells)
-            found[metric.name] = about(metric(np.clip(pooled.scores, 0, 1), pooled.evidence), coarse)
-        return found if size > 1 else {name: Estimate(e.value, np.nan, np.nan) for name, e in found.items()}
+            found[metric.name] = about(
+                metric(np.clip(pooled.scores, 0, 1), pooled.evidence), coarse
+            )
+        return (
+            found
+            if size > 1
+            else {name: Estimate(e.value, np.nan, np.nan) for name, e in found.items()}
+        )
 
-    def _estimate(self, metric: Additive, probabilities: Floats, evidence: Evidence, groups: Codes) -> Estimate:
-        return _resampled(metric, group_sums(metric, probabilities, evidence, groups, self.clusters.size))
+    def _estimate(
+        self, metric: Additive, probabilities: Floats, evidence: Evidence, groups: Codes
+    ) -> Estimate:
+        return _resampled(
+            metric, group_sums(metric, probabilities, evidence, groups, self.clusters.size)
+        )
 
     def ranking(self) -> dict[str, Estimate]:
         """What the order of the scores is worth: the same for every increasing map."""
         ledger = self.ledger
-        if ledger.users is None or not ledger.evidence.positive.any() or len(ledger.users.names) < 2:
+        if (
+            ledger.users is None
+            or not ledger.evidence.positive.any()
+            or len(ledger.users.names) < 2
+        ):
             return {}
         heard = np.flatnonzero(ledger.evidence.total > 0)
         known, users = np.unique(ledger.users.codes[heard], return_inverse=True)
@@ -124,8 +146,16 @@ class Evaluator:
         observed = self.clusters.ratios(positive, total, rows)
         mass = total.sum(axis=0)
         filled = mass > 0
-        columns = {"observed": observed.value, "low": observed.low, "high": observed.high, "rows": rows, "mass": mass}
-        columns["predicted"] = np.divide(predicted.sum(axis=0), mass, out=np.zeros(size), where=filled)
+        columns = {
+            "observed": observed.value,
+            "low": observed.low,
+            "high": observed.high,
+            "rows": rows,
+            "mass": mass,
+        }
+        columns["predicted"] = np.divide(
+            predicted.sum(axis=0), mass, out=np.zeros(size), where=filled
+        )
         return {name: values[filled] for name, values in columns.items()}
 
     def describe(self, judged: Evaluated) -> dict[str, Any]:
@@ -134,8 +164,12 @@ class Evaluator:
         if judged.probabilities is None:
             return about
         probabilities = judged.probabilities
-        about["metrics"] = {name: [*estimate] for name, estimate in self.metrics(probabilities).items()}
-        about["curves"] = {name: self.curve(probabilities, binning) for name, binning in BINNINGS.items()}
+        about["metrics"] = {
+            name: [*estimate] for name, estimate in self.metrics(probabilities).items()
+        }
+        about["curves"] = {
+            name: self.curve(probabilities, binning) for name, binning in BINNINGS.items()
+        }
         about["histogram"] = histograms(probabilities)
         return about
 
@@ -151,7 +185,7 @@ def every_method(ledger: Ledger, given: CalibrationMap | None) -> Iterator[Evalu
     if given is not None:
         yield Evaluated(f"{given.method} (this map)", given.predict(ledger.scores), given)
     first = [] if given is not None else [Gaussian()]
-    for method in (*first, *(m for m in EVERY if m not in first)):
+    for method in (*first, *(m for m in CALIBRATORS.values() if m not in first)):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FlatMapWarning)  # a flat map shows in its curve

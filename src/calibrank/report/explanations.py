@@ -21,5 +21,10 @@ EXPLANATIONS = {
     "Recall@5": "The share of each user's liked items among the five best. Higher is better.",
 }
 """By the metric's name."""
-BETTER = {"CalibrationInTheLarge": "one", "Discrimination": "higher", "NDCG@5": "higher", "Recall@5": "higher"}
+BETTER = {
+    "CalibrationInTheLarge": "one",
+    "Discrimination": "higher",
+    "NDCG@5": "higher",
+    "Recall@5": "higher",
+}
 """Which way a metric improves; lower unless it is here."""

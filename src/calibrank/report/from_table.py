@@ -21,7 +21,11 @@ _BUCKETS = 2**16
 
 
 def read_ledger(
-    table: Table, columns: Columns, rules: Rules, progress: Progress | None = None, most: int = MOST_ROWS
+    table: Table,
+    columns: Columns,
+    rules: Rules,
+    progress: Progress | None = None,
+    most: int = MOST_ROWS,
 ) -> Ledger:
     """Read what a report needs."""
     kept = _Kept(most)
@@ -53,7 +57,9 @@ class _Kept:
     def _keep(self, rows: Rows, buckets: Codes) -> None:
         chosen = buckets < self.limit
         if chosen.any():
-            self.parts.append((rows, buckets) if chosen.all() else (rows.take(chosen), buckets[chosen]))
+            self.parts.append(
+                (rows, buckets) if chosen.all() else (rows.take(chosen), buckets[chosen])
+            )
 
     def ledger(self, columns: Columns) -> Ledger:
         batches = [rows for rows, _ in self.parts]
@@ -64,19 +70,36 @@ class _Kept:
         evidence = _evidence(columns.loss, labels, whole.propensity, items, whole.weights)
         guess = columns.loss != "naive" and columns.propensity is None
         others = zip(*(rows.others for rows in batches), strict=True)
-        segments = {n: _segment(n, list(parts)) for n, parts in zip(columns.others, others, strict=False)}
-        return Ledger(whole.scores.astype(np.float64), labels, evidence, users, items, segments, self.seen, guess)
+        segments = {
+            n: _segment(n, list(parts)) for n, parts in zip(columns.others, others, strict=False)
+        }
+        return Ledger(
+            whole.scores.astype(np.float64),
+            labels,
+            evidence,
+            users,
+            items,
+            segments,
+            self.seen,
+            guess,
+        )
 
 
 def _evidence(
-    loss: str, labels: Floats, propensity: Floats | None, items: Coded | None, weights: Floats | None
+    loss: str,
+    labels: Floats,
+    propensity: Floats | None,
+    items: Coded | None,
+    weights: Floats | None,
 ) -> Evidence:
     """Labels as evidence; without propensities, these are guessed from the popularity of items."""
     if loss == "naive":
         return naive(labels, weights=weights)
     if propensity is None:
         if items is None or not labels.any():
-            raise DataError("propensities must be given, or guessed from items that someone liked, got neither.")
+            raise DataError(
+                "propensities must be given, or guessed from items that someone liked, got neither."
+            )
         liked = np.bincount(items.codes[labels == 1], minlength=len(items.names))
         propensity = Popularity().of_counts(liked)[items.codes]
     return EVIDENCE_BY_LOSS[loss](labels, propensity, weights=weights)
@@ -97,5 +120,8 @@ def _segment(name: str, parts: list[Any]) -> Coded | Floats:
         if len(np.unique(numbers[~np.isnan(numbers)])) > 12:
             return numbers
     encoded = whole.combine_chunks().dictionary_encode(null_encoding="encode")
-    names = np.array(["(missing)" if n is None else str(n) for n in encoded.dictionary.to_pylist()], dtype=np.str_)
+    names = np.array(
+        ["(missing)" if n is None else str(n) for n in encoded.dictionary.to_pylist()],
+        dtype=np.str_,
+    )
     return segment_column(name, names[indices_of(encoded)], len(whole))

@@ -26,22 +26,37 @@ def sentences(ledger: Ledger, probabilities: Floats, clusters: Clusters) -> list
         if len(near) >= _LEAST_ROWS:
             found.append(_sentence(ledger, probabilities, clusters, near, level))
     if not found:
-        middle = float(np.clip(np.average(probabilities, weights=ledger.evidence.total), 1e-4, 1 - 1e-4))
-        found = [_sentence(ledger, probabilities, clusters, np.arange(len(ledger)), float(f"{middle:.2g}"))]
+        middle = float(
+            np.clip(np.average(probabilities, weights=ledger.evidence.total), 1e-4, 1 - 1e-4)
+        )
+        found = [
+            _sentence(
+                ledger, probabilities, clusters, np.arange(len(ledger)), float(f"{middle:.2g}")
+            )
+        ]
     return sorted(found, key=lambda one: abs(logit(one["level"]) - logit(FAVOURITE)))
 
 
-def _sentence(ledger: Ledger, probabilities: Floats, clusters: Clusters, near: Codes, level: float) -> dict[str, Any]:
+def _sentence(
+    ledger: Ledger, probabilities: Floats, clusters: Clusters, near: Codes, level: float
+) -> dict[str, Any]:
     """What happened to rows near a level, moved by how far from it they were predicted on average."""
     evidence, held = ledger.evidence, probabilities[near]
     cells, count = np.zeros(len(near), dtype=np.intp), np.array([float(len(near))])
     positive, total, shift = (
         clusters.sums(cells, mass, 1, near)
-        for mass in (evidence.positive[near], evidence.total[near], evidence.total[near] * (held - level))
+        for mass in (
+            evidence.positive[near],
+            evidence.total[near],
+            evidence.total[near] * (held - level),
+        )
     )
     rate = clusters.ratios(positive, total, count, shift)
     low, high = (float(np.clip(end[0], 0, 1)) for end in (rate.low, rate.high))
-    per = next((n for n in (100, 1000, 10_000) if n * level >= 2 and round(n * low) < round(n * high)), 10_000)
+    per = next(
+        (n for n in (100, 1000, 10_000) if n * level >= 2 and round(n * low) < round(n * high)),
+        10_000,
+    )
     ends = [round(per * end) for end in (low, high)]
     return {
         "level": level,
@@ -55,7 +70,9 @@ def _sentence(ledger: Ledger, probabilities: Floats, clusters: Clusters, near: C
     }
 
 
-def verdict(main: dict[str, Any], before: dict[str, Any] | None, *, weighted: bool) -> dict[str, Any]:
+def verdict(
+    main: dict[str, Any], before: dict[str, Any] | None, *, weighted: bool
+) -> dict[str, Any]:
     """A judgement in a few words, with the numbers it rests on.
 
     Labels weighted by propensity cannot vouch for the level, so with them no verdict is better than fair.
@@ -66,33 +83,50 @@ def verdict(main: dict[str, Any], before: dict[str, Any] | None, *, weighted: bo
     share = float(curve["mass"][inside].sum() / curve["mass"].sum())
     right_level = large[1] <= 1 <= large[2]
     if right_level and share >= 0.85 and weighted:
-        tone, title = "fair", "The probabilities agree with the weighted log, which cannot vouch for their level."
+        tone, title = (
+            "fair",
+            "The probabilities agree with the weighted log, which cannot vouch for their level.",
+        )
     elif right_level and share >= 0.85:
-        tone, title = "good", "The probabilities are right on this table, if its pairs were shown at random."
+        tone, title = (
+            "good",
+            "The probabilities are right on this table, if its pairs were shown at random.",
+        )
     elif right_level:
         tone, title = "fair", "Right on average, but not at every level."
     else:
         word = "high" if large[0] > 1 else "low"
-        tone, title = "bad" if abs(np.log(large[0])) > 0.1 else "fair", f"The probabilities are too {word} on average."
+        tone, title = (
+            "bad" if abs(np.log(large[0])) > 0.1 else "fair",
+            f"The probabilities are too {word} on average.",
+        )
     facts = [
         f"Predicted over observed is {_with_interval(large, 3)}; 1 is right.",
         f"{share:.0%} of the rows lie where the 95 % interval of what happened holds what was predicted.",
         f"Log loss {_with_interval(loss, 4)}, ECE {_with_interval(main['metrics']['ECE'], 4)}.",
     ]
     if before is not None and before.get("metrics"):
-        facts.append(f"Before calibration ({before['name']}), log loss was {before['metrics']['LogLoss'][0]:.4f}.")
+        facts.append(
+            f"Before calibration ({before['name']}), log loss was {before['metrics']['LogLoss'][0]:.4f}."
+        )
     return {"tone": tone, "title": title, "facts": facts}
 
 
 def door(fitted: CalibrationMap) -> dict[str, Any]:
     """Where the base rate came from."""
-    names = {"none": "No door", "random labels": "Door: randomly shown labels", "base rate": "Door: a known base rate"}
+    names = {
+        "none": "No door",
+        "random labels": "Door: randomly shown labels",
+        "base rate": "Door: a known base rate",
+    }
     name = names.get(fitted.record.base_rate_source, fitted.record.base_rate_source)
     if fitted.record.base_rate_source == "assumed" and fitted.record.evidence == "naive":
         name = "No door: labels as they are"
     words, left = describe_base_rate(fitted.record), fitted.record.sensitivity
     if left is not None:
-        words += f" Base rates this log is compatible with: {left.low_rate:.2%} to {left.high_rate:.2%}."
+        words += (
+            f" Base rates this log is compatible with: {left.low_rate:.2%} to {left.high_rate:.2%}."
+        )
     return {"name": name, "words": words, "known": is_base_rate_known(fitted.record)}
 
 
@@ -145,4 +179,6 @@ def _looks_fitted_here(record: FitRecord, ledger: Ledger) -> bool:
     evidence = ledger.evidence
     if (record.rows, record.total) != (ledger.rows_in_table, float(evidence.total.sum())):
         return False
-    return record.evidence == evidence.kind and bool(np.isclose(record.positive, evidence.positive.sum()))
+    return record.evidence == evidence.kind and bool(
+        np.isclose(record.positive, evidence.positive.sum())
+    )

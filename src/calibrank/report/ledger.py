@@ -106,7 +106,9 @@ def make_ledger(
         if propensity is not None:
             raise DataError("propensity must not be given beside evidence, which holds it already.")
         if len(labels) != rows:
-            raise DataError(f"labels must have one value a row, got {len(labels)} values for {rows} rows.")
+            raise DataError(
+                f"labels must have one value a row, got {len(labels)} values for {rows} rows."
+            )
         evidence = labels
         plain: Floats = (labels.positive > 0).astype(np.float64)
     else:
@@ -114,14 +116,19 @@ def make_ledger(
         evidence = naive(plain) if propensity is None else ips(plain, propensity)
     whom = None if users is None else Coded.of("users", users, rows)
     what = None if items is None else Coded.of("items", items, rows)
-    cuts = {name: segment_column(name, np.asarray(values), rows) for name, values in (segments or {}).items()}
+    cuts = {
+        name: segment_column(name, np.asarray(values), rows)
+        for name, values in (segments or {}).items()
+    }
     return Ledger(scores, plain, evidence, whom, what, cuts, rows)
 
 
 def segment_column(name: str, values: npt.NDArray[Any], rows: int) -> Coded | Floats:
     """A column to cut rows by: numbers of many values stay numbers, all else are names."""
     if values.shape != (rows,):
-        raise DataError(f"{name} must have one value a row, got shape {values.shape} for {rows} rows.")
+        raise DataError(
+            f"{name} must have one value a row, got shape {values.shape} for {rows} rows."
+        )
     if values.dtype.kind in "iuf" and len(np.unique(values)) > 12:
         return values.astype(np.float64)
     texts = np.array([_text(value) for value in values.tolist()], dtype=object)

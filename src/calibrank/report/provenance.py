@@ -45,7 +45,9 @@ def versions() -> dict[str, str]:
     return found
 
 
-def provenance(ledger: Ledger, source: str, fingerprint: str, command: str, evidence: str) -> dict[str, Any]:
+def provenance(
+    ledger: Ledger, source: str, fingerprint: str, command: str, evidence: str
+) -> dict[str, Any]:
     """All of it, as the page shows it."""
     return {
         "source": source,

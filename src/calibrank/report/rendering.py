@@ -25,7 +25,13 @@ REPORT = (
 )
 RESULTS = (*_SHARED, "results.js", "results_start.js")
 # Inside a script element these could end it, or begin a comment; in old engines the last two end a line of code.
-_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+_ESCAPES = {
+    "<": "\\u003c",
+    ">": "\\u003e",
+    "&": "\\u0026",
+    "\u2028": "\\u2028",
+    "\u2029": "\\u2029",
+}
 
 
 def render(title: str, lead: str, content: dict[str, Any], scripts: Sequence[str] = REPORT) -> str:
@@ -42,7 +48,9 @@ def render(title: str, lead: str, content: dict[str, Any], scripts: Sequence[str
     }
     page = _text("page.html")
     pieces = page.split("{{")
-    return pieces[0] + "".join(parts[name] + rest for name, rest in (piece.split("}}", 1) for piece in pieces[1:]))
+    return pieces[0] + "".join(
+        parts[name] + rest for name, rest in (piece.split("}}", 1) for piece in pieces[1:])
+    )
 
 
 def embed(content: Any) -> str:
@@ -67,7 +75,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, np.ndarray | list | tuple):
-        return [plain(inner) for inner in (value.tolist() if isinstance(value, np.ndarray) else value)]
+        return [
+            plain(inner) for inner in (value.tolist() if isinstance(value, np.ndarray) else value)
+        ]
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float):
@@ -79,8 +89,15 @@ def plain(value: Any) -> Any:
 
 def _policy(script: str, style: str) -> str:
     """Only this script and this style may run, and nothing may be fetched."""
-    marks = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (script, style)]
-    rules = ("default-src 'none'", f"script-src 'sha256-{marks[0]}'", f"style-src 'sha256-{marks[1]}'")
+    marks = [
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        for text in (script, style)
+    ]
+    rules = (
+        "default-src 'none'",
+        f"script-src 'sha256-{marks[0]}'",
+        f"style-src 'sha256-{marks[1]}'",
+    )
     return html.escape("; ".join((*rules, "base-uri 'none'", "form-action 'none'")))
 
 

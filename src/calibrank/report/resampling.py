@@ -42,7 +42,9 @@ class Clusters:
         groups = self.groups if rows is None else self.groups[rows]
         return add_up(groups * size + cells, mass, self.size * size).reshape(self.size, size)
 
-    def ratios(self, above: Floats, below: Floats, rows: Floats, shift: Floats | None = None) -> Ratios:
+    def ratios(
+        self, above: Floats, below: Floats, rows: Floats, shift: Floats | None = None
+    ) -> Ratios:
         """Sums `above` over sums `below`, less a shift that is a ratio over `below` too.
 
         Where no group differs (nothing liked, or everything), resampling sees no doubt, and where groups are few it
@@ -54,13 +56,20 @@ class Clusters:
         value = np.divide(plain.sum(axis=0), mass, out=np.full(len(mass), np.nan), where=filled)
         drawn_below = self.draws @ below
         drawn = np.divide(
-            self.draws @ plain, drawn_below, out=np.broadcast_to(value, drawn_below.shape).copy(), where=drawn_below > 0
+            self.draws @ plain,
+            drawn_below,
+            out=np.broadcast_to(value, drawn_below.shape).copy(),
+            where=drawn_below > 0,
         )
         low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
-        rate = np.clip(np.divide(above.sum(axis=0), mass, out=np.zeros(len(mass)), where=filled), 0, 1)
+        rate = np.clip(
+            np.divide(above.sum(axis=0), mass, out=np.zeros(len(mass)), where=filled), 0, 1
+        )
         groups = np.count_nonzero(below > 0, axis=0)
         certain = (rate == 0) | (rate == 1)
-        trials = np.where(groups < _FEW, np.maximum(groups, 1), np.where(certain, np.maximum(rows, 1), np.inf))
+        trials = np.where(
+            groups < _FEW, np.maximum(groups, 1), np.where(certain, np.maximum(rows, 1), np.inf)
+        )
         wide = _wilson(rate, trials) - rate + value
         low, high = np.minimum(low, wide[0]), np.maximum(high, wide[1])
         return Ratios(value, np.minimum(low, value), np.maximum(high, value))

@@ -15,14 +15,18 @@ MOST = 30
 """Values of a column shown by name; the rest are one segment."""
 
 
-def segment_tables(ledger: Ledger, probabilities: Floats, clusters: Clusters) -> list[dict[str, Any]]:
+def segment_tables(
+    ledger: Ledger, probabilities: Floats, clusters: Clusters
+) -> list[dict[str, Any]]:
     """One table a column, the one with the worst segment first."""
     tables = []
     for title, note, coded in _cuts(ledger):
         cells = coded.codes
         rows = _judged(ledger, probabilities, clusters, coded)
         if rows:
-            tables.append({"title": title, "note": note, "rows": rows, "values": len(np.unique(cells))})
+            tables.append(
+                {"title": title, "note": note, "rows": rows, "values": len(np.unique(cells))}
+            )
     return sorted(tables, key=lambda table: -table["rows"][0]["miss"])
 
 
@@ -43,14 +47,20 @@ def _cuts(ledger: Ledger) -> Iterator[tuple[str, str, Coded]]:
 def _popularity(ledger: Ledger, items: Coded) -> Floats:
     """Likes of each row's item in the other folds."""
     folds = int(ledger.folds.max()) + 1
-    liked = add_up(items.codes * folds + ledger.folds, ledger.labels, len(items.names) * folds).reshape(-1, folds)
+    liked = add_up(
+        items.codes * folds + ledger.folds, ledger.labels, len(items.names) * folds
+    ).reshape(-1, folds)
     return liked.sum(axis=1)[items.codes] - liked[items.codes, ledger.folds]
 
 
 def _bands(values: Floats, unit: str) -> Coded:
     """About equally many rows a band; equal values are never parted."""
     known = values[~np.isnan(values)]
-    edges = np.unique(np.quantile(known, np.arange(1, BANDS) / BANDS, method="higher")) if len(known) else known
+    edges = (
+        np.unique(np.quantile(known, np.arange(1, BANDS) / BANDS, method="higher"))
+        if len(known)
+        else known
+    )
     codes = np.searchsorted(edges, values, side="right")
     names = []
     for band in range(len(edges) + 1):
@@ -61,7 +71,10 @@ def _bands(values: Floats, unit: str) -> Coded:
 
 
 def _band_name(values: Floats, unit: str) -> str:
-    low, high = (f"{end:,.0f}" if end == round(end) else f"{end:,.4g}" for end in (values.min(), values.max()))
+    low, high = (
+        f"{end:,.0f}" if end == round(end) else f"{end:,.4g}"
+        for end in (values.min(), values.max())
+    )
     words = low if low == high else f"{low} to {high}"
     return f"{words} {unit}".strip()
 
@@ -77,10 +90,13 @@ def _commonest(column: Coded) -> Coded:
     return Coded(places[column.codes].astype(np.intp), [*(column.names[k] for k in kept), rest])
 
 
-def _judged(ledger: Ledger, probabilities: Floats, clusters: Clusters, coded: Coded) -> list[dict[str, Any]]:
+def _judged(
+    ledger: Ledger, probabilities: Floats, clusters: Clusters, coded: Coded
+) -> list[dict[str, Any]]:
     cells, size, evidence = coded.codes, len(coded.names), ledger.evidence
     positive, total, predicted = (
-        clusters.sums(cells, mass, size) for mass in (evidence.positive, evidence.total, evidence.total * probabilities)
+        clusters.sums(cells, mass, size)
+        for mass in (evidence.positive, evidence.total, evidence.total * probabilities)
     )
     rows, mass = add_up(cells, None, size), total.sum(axis=0)
     observed = clusters.ratios(positive, total, rows)

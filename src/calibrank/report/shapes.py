@@ -22,11 +22,15 @@ def score_shapes(ledger: Ledger, main: CalibrationMap, clusters: Clusters) -> di
     edges = np.linspace(low, high, BINS + 1)
     cells = np.clip(((ledger.scores - low) / (high - low) * BINS).astype(np.intp), 0, BINS - 1)
     liked, total = add_up(cells, evidence.positive, BINS), add_up(cells, evidence.total, BINS)
-    rest = np.maximum(total - liked, 0)  # weighted by inverse propensity, a thin bin may fall below nothing
+    rest = np.maximum(
+        total - liked, 0
+    )  # weighted by inverse propensity, a thin bin may fall below nothing
     middles = (edges[1:] + edges[:-1]) / 2
     probability = add_up(cells, evidence.total * main.predict(ledger.scores), BINS)
     width = edges[1] - edges[0]
-    positive, everyone = (clusters.sums(cells, mass, BINS) for mass in (evidence.positive, evidence.total))
+    positive, everyone = (
+        clusters.sums(cells, mass, BINS) for mass in (evidence.positive, evidence.total)
+    )
     rates = clusters.ratios(positive, everyone, add_up(cells, None, BINS))
     return {
         "edges": edges,
@@ -55,14 +59,20 @@ def map_curves(ledger: Ledger, methods: list[Evaluated]) -> dict[str, Any]:
 def parameters(fitted: CalibrationMap) -> dict[str, Any]:
     """What there is to know of a map: its shape in words, its numbers, what it was fitted on."""
     record = fitted.record
-    held = " Held up by the rule that a higher score never gets a lower probability." if record.at_bound else ""
+    held = (
+        " Held up by the rule that a higher score never gets a lower probability."
+        if record.at_bound
+        else ""
+    )
     return {
         "method": fitted.method,
         "rows": record.rows,
         "evidence": record.evidence,
         "rate": record.positive / record.total,
         "description": fitted.description + held,
-        "parameters": [[name, value, fitted.standard_errors[name]] for name, value in fitted.parameters.items()],
+        "parameters": [
+            [name, value, fitted.standard_errors[name]] for name, value in fitted.parameters.items()
+        ],
     }
 
 

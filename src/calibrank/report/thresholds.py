@@ -48,9 +48,12 @@ def threshold_table(probabilities: Floats, evidence: Evidence, users: Codes) -> 
         return counted[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:]
 
     sums = {"shown": table(None), "expected": table(probabilities[order])}
-    sums["positive"], sums["total"] = (table(mass[order]) for mass in (evidence.positive, evidence.total))
+    sums["positive"], sums["total"] = (
+        table(mass[order]) for mass in (evidence.positive, evidence.total)
+    )
     by_length = {
-        str(length): {name: values[:length].sum(axis=0) for name, values in sums.items()} for length in LENGTHS
+        str(length): {name: values[:length].sum(axis=0) for name, values in sums.items()}
+        for length in LENGTHS
     }
     by_length["all"] = {name: values.sum(axis=0) for name, values in sums.items()}
     return {

@@ -36,11 +36,20 @@ def _content(ledger: Ledger, users: Coded, probabilities: Floats, chosen: Any) -
     ends = starts + listed
     rows = [order[starts[user] : min(ends[user], starts[user] + ITEMS)] for user in chosen]
     names: dict[int, int] = {}
-    people = [_person(ledger, users, probabilities, user, top, names) for user, top in zip(chosen, rows, strict=True)]
+    people = [
+        _person(ledger, users, probabilities, user, top, names)
+        for user, top in zip(chosen, rows, strict=True)
+    ]
     for person, user in zip(people, chosen, strict=True):
         person["listed"] = int(listed[user])
     items = [] if ledger.items is None else [shortened(ledger.items.names[code]) for code in names]
-    return {"people": people, "items": items, "users": len(users.names), "most": ITEMS, "deepest": int(place.max()) + 1}
+    return {
+        "people": people,
+        "items": items,
+        "users": len(users.names),
+        "most": ITEMS,
+        "deepest": int(place.max()) + 1,
+    }
 
 
 def _person(

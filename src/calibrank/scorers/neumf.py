@@ -22,7 +22,9 @@ class NeuMF(Factors):
     def pairs(users: Any, items: Any, weights: dict[str, Any]) -> Any:
         half = users.shape[-1] // 2
         first = _relu(
-            users[..., half:] @ weights["from_user"] + items[..., half:] @ weights["from_item"] + weights["first_bias"]
+            users[..., half:] @ weights["from_user"]
+            + items[..., half:] @ weights["from_item"]
+            + weights["first_bias"]
         )
         second = _relu(first @ weights["second"] + weights["second_bias"])
         product = users[..., :half] * items[..., :half]
@@ -34,7 +36,10 @@ class NeuMF(Factors):
         half = users.shape[-1] // 2
         by_user = users[:, None, half:] @ weights["from_user"]
         by_item = items[None, :, half:] @ weights["from_item"]
-        second = _relu(_relu(by_user + by_item + weights["first_bias"]) @ weights["second"] + weights["second_bias"])
+        second = _relu(
+            _relu(by_user + by_item + weights["first_bias"]) @ weights["second"]
+            + weights["second_bias"]
+        )
         product = (users[:, :half] * weights["last_product"][:, 0]) @ items[:, :half].T
         return product + (second @ weights["last_network"])[..., 0] + weights["last_bias"]
 

@@ -19,7 +19,9 @@ from calibrank.scorers.neumf import NeuMF
 from calibrank.scorers.scorer import Factors
 from calibrank.tables import Index
 
-_KINDS: dict[str, type[Factors]] = {scorer.kind: scorer for scorer in (InnerProduct, Distance, NeuMF)}
+_KINDS: dict[str, type[Factors]] = {
+    scorer.kind: scorer for scorer in (InnerProduct, Distance, NeuMF)
+}
 _FORMAT = 1
 
 
@@ -61,27 +63,41 @@ def load_model(folder: str | Path) -> SavedModel:
     """Read a folder that `SavedModel.save` wrote; damage is an error."""
     folder = Path(folder)
     if not (folder / "model.json").is_file():
-        raise DataError(f"{folder} must be a saved model, got no model.json in it. Train with `calibrank train`.")
+        raise DataError(
+            f"{folder} must be a saved model, got no model.json in it. Train with `calibrank train`."
+        )
     fields = Fields.parse(str(folder / "model.json"), (folder / "model.json").read_text())
     fields.only("format", "scorer", "about", "weights")
     kind = fields.text("scorer")
     if fields.count("format") != _FORMAT or kind not in _KINDS:
-        raise DataError(f"{folder} must be a model of format {_FORMAT}, got {kind!r}. Update calibrank.")
+        raise DataError(
+            f"{folder} must be a model of format {_FORMAT}, got {kind!r}. Update calibrank."
+        )
     weights = folder / "weights.safetensors"
     if not weights.is_file() or _digest(weights) != fields.text("weights"):
-        raise DataError(f"{weights} must be the file saved with model.json, got another. Train again.")
+        raise DataError(
+            f"{weights} must be the file saved with model.json, got another. Train again."
+        )
     arrays = read_arrays(weights)
-    own = {name.removeprefix("weight."): values for name, values in arrays.items() if name.startswith("weight.")}
+    own = {
+        name.removeprefix("weight."): values
+        for name, values in arrays.items()
+        if name.startswith("weight.")
+    }
     scorer = _KINDS[kind](arrays["users"], arrays["items"], own)
     users, items = (Index(_unpacked(arrays, name)) for name in ("user_names", "item_names"))
     return SavedModel(scorer, users, items, dict(fields.child("about").values))
 
 
-def write_arrays(path: Path, arrays: dict[str, npt.NDArray[Any]], about: dict[str, str] | None = None) -> None:
+def write_arrays(
+    path: Path, arrays: dict[str, npt.NDArray[Any]], about: dict[str, str] | None = None
+) -> None:
     """Arrays as one safetensors file, whole or not at all."""
     save = _safetensors().save_file
     with atomic_path(path) as partial:
-        save({name: np.ascontiguousarray(values) for name, values in arrays.items()}, partial, about)
+        save(
+            {name: np.ascontiguousarray(values) for name, values in arrays.items()}, partial, about
+        )
 
 
 def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
@@ -103,14 +119,19 @@ def _packed(name: str, names: Ids) -> dict[str, npt.NDArray[Any]]:
     if names.dtype.kind in "iu":
         return {name: names.astype(np.int64)}
     texts = [str(text).encode() for text in names]
-    return {name: np.frombuffer(b"".join(texts), dtype=np.uint8), f"{name}.ends": np.cumsum([len(t) for t in texts])}
+    return {
+        name: np.frombuffer(b"".join(texts), dtype=np.uint8),
+        f"{name}.ends": np.cumsum([len(t) for t in texts]),
+    }
 
 
 def _unpacked(arrays: dict[str, npt.NDArray[Any]], name: str) -> Ids:
     if f"{name}.ends" not in arrays:
         return arrays[name]
     text, ends = arrays[name].tobytes(), arrays[f"{name}.ends"].tolist()
-    return np.array([text[start:end].decode() for start, end in zip([0, *ends], ends, strict=False)])
+    return np.array(
+        [text[start:end].decode() for start, end in zip([0, *ends], ends, strict=False)]
+    )
 
 
 def _digest(path: Path) -> str:

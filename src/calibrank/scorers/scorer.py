@@ -52,7 +52,11 @@ class Factors(ABC):
         people = row_numbers("users", ids("users", users), len(self.users))
         things = row_numbers("items", ids("items", items, len(people)), len(self.items))
         parts = [
-            self.pairs(self.users[people[at : at + _PAIRS]], self.items[things[at : at + _PAIRS]], self.weights)
+            self.pairs(
+                self.users[people[at : at + _PAIRS]],
+                self.items[things[at : at + _PAIRS]],
+                self.weights,
+            )
             for at in range(0, len(people), _PAIRS)
         ]
         return np.concatenate(parts) if parts else np.empty(0, dtype=self.users.dtype)
@@ -60,8 +64,14 @@ class Factors(ABC):
     def score_all(self, users: IdsLike) -> Floats:
         """A row of scores a user, a column an item."""
         people = row_numbers("users", ids("users", users), len(self.users))
-        parts = [self.grid(self.users[some], self.items, self.weights) for some in self._blocks(people)]
-        return np.concatenate(parts) if parts else np.empty((0, len(self.items)), dtype=self.users.dtype)
+        parts = [
+            self.grid(self.users[some], self.items, self.weights) for some in self._blocks(people)
+        ]
+        return (
+            np.concatenate(parts)
+            if parts
+            else np.empty((0, len(self.items)), dtype=self.users.dtype)
+        )
 
     def _blocks(self, people: npt.NDArray[np.intp]) -> list[npt.NDArray[np.intp]]:
         """Users a few at a time: no more than memory likes."""
@@ -84,13 +94,18 @@ class Factors(ABC):
         items, scores = zip(*(parts or [empty]), strict=True)
         return np.concatenate(items), np.concatenate(scores)
 
-    def _best(self, people: npt.NDArray[np.intp], k: int, hidden: "_Hidden") -> tuple[npt.NDArray[np.intp], Floats]:
+    def _best(
+        self, people: npt.NDArray[np.intp], k: int, hidden: "_Hidden"
+    ) -> tuple[npt.NDArray[np.intp], Floats]:
         scores = self.grid(self.users[people], self.items, self.weights)
         scores[hidden.cells(people)] = -np.inf
         best = np.argpartition(-scores, k - 1, axis=1)[:, :k]
         chosen = np.take_along_axis(scores, best, axis=1)
         order = np.lexsort((best, -chosen), axis=1)
-        best, chosen = np.take_along_axis(best, order, axis=1), np.take_along_axis(chosen, order, axis=1)
+        best, chosen = (
+            np.take_along_axis(best, order, axis=1),
+            np.take_along_axis(chosen, order, axis=1),
+        )
         return np.where(np.isneginf(chosen), -1, best), chosen
 
 
@@ -110,7 +125,9 @@ class _Hidden:
         counts = np.bincount(people, minlength=n_users)
         return cls(np.r_[0, np.cumsum(counts)], things[np.argsort(people, kind="stable")])
 
-    def cells(self, people: npt.NDArray[np.intp]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    def cells(
+        self, people: npt.NDArray[np.intp]
+    ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
         """Rows and columns of the scores of these users that are hidden."""
         spans = [self.items[self.starts[person] : self.starts[person + 1]] for person in people]
         rows = np.repeat(np.arange(len(people)), [len(span) for span in spans])

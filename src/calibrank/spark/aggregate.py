@@ -86,7 +86,9 @@ def fit(
     >>> fit(Platt(), frame) == Platt().fit([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1])
     True
     """
-    return calibrator.fit_summary(summarize(frame, score=score, label=label, propensity=propensity, weight=weight))
+    return calibrator.fit_summary(
+        summarize(frame, score=score, label=label, propensity=propensity, weight=weight)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,9 @@ class _Look:
         roles = [role for role in ("score", "weight") if role in rows.roles]
         first = fetch(rows.frame.select(*roles).coalesce(1).limit(_LOOKED_AT))
         score = first["score"].astype(np.float64)
-        heard = (np.abs(score) <= LARGEST_SCORE) & (first.get("weight", np.ones(1)).astype(np.float64) > 0)
+        heard = (np.abs(score) <= LARGEST_SCORE) & (
+            first.get("weight", np.ones(1)).astype(np.float64) > 0
+        )
         scores = np.unique(score[heard])
         return cls(len(scores), *(scores[[0, -1]].tolist() if len(scores) else (0.0, 0.0)))
 
@@ -159,7 +163,16 @@ def _exact(rows: Rows, ends: _Ends) -> Summary:
     bins.require(rows, ends)
     scores, places = np.unique(bins.keys + 0.0, return_inverse=True)
     masses = bins.masses.gather(places, len(scores))
-    return Summary(scores, masses, bins.heard, ends.low, ends.high, rows.kind, None, np.empty(0, dtype=np.int64))
+    return Summary(
+        scores,
+        masses,
+        bins.heard,
+        ends.low,
+        ends.high,
+        rows.kind,
+        None,
+        np.empty(0, dtype=np.int64),
+    )
 
 
 def _pooled(rows: Rows, ends: _Ends) -> Summary:
@@ -190,7 +203,9 @@ def _in_one_pass(rows: Rows, look: _Look) -> Summary | None:
     inside, places = np.unique(bins.keys + grid.keys(np.array([-2 * room])), return_inverse=True)
     masses = bins.masses.gather(places, len(inside))
     low, high = _outermost(rows, grid, inside, masses)
-    pooled = Summary(masses.moment / masses.total, masses, bins.heard, low, high, rows.kind, grid, inside)
+    pooled = Summary(
+        masses.moment / masses.total, masses, bins.heard, low, high, rows.kind, grid, inside
+    )
     table = Table.spanning(low, high)
     pooled.pour(table)
     return Summary.of_table(table, low, high, bins.heard, rows.kind)
@@ -201,7 +216,9 @@ def _outermost(rows: Rows, grid: Grid, keys: Keys, masses: Masses) -> tuple[floa
     if "weight" not in rows.roles and masses.total[0] == masses.total[-1] == 1:
         return float(masses.moment[0]) + 0.0, float(masses.moment[-1]) + 0.0
     # Parquet's statistics spare most of the table this pass.
-    lowest, highest = grid.inner_edges(np.array([keys[0] + (keys[0] >= 0), keys[-1] - (keys[-1] < 0)])).tolist()
+    lowest, highest = grid.inner_edges(
+        np.array([keys[0] + (keys[0] >= 0), keys[-1] - (keys[-1] < 0)])
+    ).tolist()
     score = F.col("score")
     outer = rows.frame.where((score <= lowest) | (score >= highest))
     if "weight" in rows.roles:
@@ -224,7 +241,11 @@ def _class(rows: Rows) -> Column:
     known = F.when(label == 0, _DISLIKED).when(label == 1, _LIKED).otherwise(_BROKEN)
     if rows.roles == ("score", "label"):
         return known
-    heard = F.when(F.col("weight") > 0.0, known).otherwise(_UNHEARD) if "weight" in rows.roles else known
+    heard = (
+        F.when(F.col("weight") > 0.0, known).otherwise(_UNHEARD)
+        if "weight" in rows.roles
+        else known
+    )
     return F.when(rows.good, heard).otherwise(_BROKEN)
 
 
@@ -233,7 +254,9 @@ def _classed(rows: Rows, ends: _Ends) -> DataFrame:
     classed = rows.frame.withColumn("class", _class(rows))
     if "weight" not in rows.roles:
         return classed
-    return classed.withColumn("score", F.when(F.col("class") < _BROKEN, F.col("score")).otherwise(ends.low))
+    return classed.withColumn(
+        "score", F.when(F.col("class") < _BROKEN, F.col("score")).otherwise(ends.low)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,11 +280,16 @@ class _Bins:
         key = F.when(F.col("class") < _BROKEN, pair).otherwise(-F.col("class"))
         with grouping(placed):
             found = fetch(placed.groupBy(key.alias("key")).agg(*_sums(rows)))
-        return cls.of(found, found["key"] >> 1, np.where(found["key"] < 0, -found["key"], found["key"] & 1))
+        return cls.of(
+            found, found["key"] >> 1, np.where(found["key"] < 0, -found["key"], found["key"] & 1)
+        )
 
     @classmethod
     def of(
-        cls, found: Mapping[str, npt.NDArray[Any]], keys: npt.NDArray[Any], classes: npt.NDArray[np.integer[Any]]
+        cls,
+        found: Mapping[str, npt.NDArray[Any]],
+        keys: npt.NDArray[Any],
+        classes: npt.NDArray[np.integer[Any]],
     ) -> "_Bins":
         kept = (classes == _LIKED) | (classes == _DISLIKED)
         sums = {name: values[kept].astype(np.float64) for name, values in found.items()}
@@ -287,7 +315,11 @@ def _sums(rows: Rows) -> list[Column]:
         sums |= {"positive": F.sum(positive), "positive_moment": F.sum(positive * score)}
         sums |= {"positive_squared": F.sum(positive * positive)}
     if weighted:
-        sums |= {"total": F.sum(total), "cross": F.sum(positive * total), "total_squared": F.sum(total * total)}
+        sums |= {
+            "total": F.sum(total),
+            "cross": F.sum(positive * total),
+            "total_squared": F.sum(total * total),
+        }
     return [value.alias(name) for name, value in sums.items()]
 
 

@@ -37,7 +37,9 @@ class SparkOps:
         return F.greatest(x, F.lit(float(bound)))
 
 
-def transform(fitted: CalibrationMap, frame: DataFrame, *, score: str = "score", to: str = "probability") -> DataFrame:
+def transform(
+    fitted: CalibrationMap, frame: DataFrame, *, score: str = "score", to: str = "probability"
+) -> DataFrame:
     """Add a column of probabilities; lazy as all of Spark, in whole-stage generated code, without Python.
 
     What is not a score (null, NaN, beyond +-1e30) gets null: a job on a cluster should not die of one bad row, and
@@ -81,14 +83,18 @@ def _free_names(frame: DataFrame) -> Iterator[str]:
         number += 1
 
 
-def _steps(frame: DataFrame, score: Column, fitted: StepMap, names: Iterator[str]) -> tuple[DataFrame, Column]:
+def _steps(
+    frame: DataFrame, score: Column, fitted: StepMap, names: Iterator[str]
+) -> tuple[DataFrame, Column]:
     """The step a score is on: by a tree of conditions for few steps, else by a search of a constant array.
 
     Conditions are faster, but some two hundred of them outgrow what the JVM compiles. The search starts from the
     score's cell, of many equally wide: rounding keeps the order, so only edges in the same cell are left to compare.
     """
     present = next(names)
-    frame = frame.withColumn(present, F.coalesce(score, F.lit(0.0)))  # what cannot be missing makes shorter code
+    frame = frame.withColumn(
+        present, F.coalesce(score, F.lit(0.0))
+    )  # what cannot be missing makes shorter code
     if len(fitted.values) <= _TREE:
         return frame, _tree(F.col(present), fitted.edges, fitted.values)
     edges = np.array(fitted.edges)
@@ -99,7 +105,9 @@ def _steps(frame: DataFrame, score: Column, fitted: StepMap, names: Iterator[str
     levels = int(np.bincount(homes).max()).bit_length()
     padded = _array([*fitted.edges, *[math.inf] * 2**levels], "double")
     name = next(names)
-    cell = F.floor((F.least(F.greatest(F.col(present), F.lit(low)), F.lit(high)) - low) * scale).cast("int")
+    cell = F.floor(
+        (F.least(F.greatest(F.col(present), F.lit(low)), F.lit(high)) - low) * scale
+    ).cast("int")
     frame = frame.withColumn(name, _array(starts.tolist(), "int")[cell])
     place = F.col(name)
     for level in reversed(range(levels)):
@@ -115,7 +123,9 @@ def _tree(score: Column, edges: Sequence[float], values: Sequence[float]) -> Col
         return F.lit(float(values[0]))
     middle = len(edges) // 2
     above = _tree(score, edges[middle + 1 :], values[middle + 1 :])
-    return F.when(score >= float(edges[middle]), above).otherwise(_tree(score, edges[:middle], values[: middle + 1]))
+    return F.when(score >= float(edges[middle]), above).otherwise(
+        _tree(score, edges[:middle], values[: middle + 1])
+    )
 
 
 def _array(values: Sequence[float], kind: str) -> Any:

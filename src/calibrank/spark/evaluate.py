@@ -62,18 +62,28 @@ def evaluate(
     """
     names = [metric.name for metric in metrics]
     if len(set(names)) < len(names):
-        raise DataError(f"metrics must have names of their own, got {', '.join(names)}. Ask for one at a time.")
+        raise DataError(
+            f"metrics must have names of their own, got {', '.join(names)}. Ask for one at a time."
+        )
     for metric in metrics:
         if isinstance(metric, NDCG | Recall | TopN):
             raise DataError(
                 f"metrics must need no users on Spark, got {metric.name}. Evaluate a sample of users instead."
             )
-    rows = Rows.of(frame, probability=probability, label=label, propensity=propensity, weight=weight)
-    summed = [metric for metric in metrics if isinstance(metric, Additive) and type(metric) in _TERMS]
+    rows = Rows.of(
+        frame, probability=probability, label=label, propensity=propensity, weight=weight
+    )
+    summed = [
+        metric for metric in metrics if isinstance(metric, Additive) and type(metric) in _TERMS
+    ]
     values = _sum_up(rows, summed)
     if len(values) < len(names):
-        summary = summarize(frame, score=probability, label=label, propensity=propensity, weight=weight)
-        values |= {m.name: m(summary.scores, summary.evidence) for m in metrics if m.name not in values}
+        summary = summarize(
+            frame, score=probability, label=label, propensity=propensity, weight=weight
+        )
+        values |= {
+            m.name: m(summary.scores, summary.evidence) for m in metrics if m.name not in values
+        }
     return {name: values[name] for name in names}
 
 

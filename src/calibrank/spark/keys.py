@@ -11,7 +11,9 @@ _LARGEST_EXPONENT = 1000
 """What one factor may scale by; a larger power of two takes two factors."""
 
 
-def with_places(frame: DataFrame, grid: Grid, low: float, high: float, held: str = "coalesce(score, 0D)") -> DataFrame:
+def with_places(
+    frame: DataFrame, grid: Grid, low: float, high: float, held: str = "coalesce(score, 0D)"
+) -> DataFrame:
     """The frame with `place`, the bin of `score` counted from that of `low`, and `_units`, its size in whole numbers.
 
     Scores as `held` must lie in [low, high]. Whole numbers all the way and no conditions: Spark compares doubles
@@ -41,7 +43,9 @@ def _octaves(grid: Grid, low: float, high: float) -> tuple[int, int]:
     """The lowest and highest octave, counted from the grid's floor, that a score in [low, high] can lie in."""
     ends = sorted((abs(low), abs(high)))
     least = 0.0 if low <= 0 <= high else ends[0]
-    base, last = (max(math.frexp(end)[1] - 1 - grid.floor, 0) if end else 0 for end in (least, ends[1]))
+    base, last = (
+        max(math.frexp(end)[1] - 1 - grid.floor, 0) if end else 0 for end in (least, ends[1])
+    )
     return base, last
 
 
@@ -56,7 +60,9 @@ def _octave(units: str, bits: int, span: int) -> list[str]:
     """Steps to `_octave`: how many bits longer than `bits + 1` the units are, at most `span`."""
     steps = [f"shiftright({units}, {bits + 1}) AS _bits_0"]
     step = 1
-    while step < span:  # sets every bit below the highest, so that counting bits tells where that is
+    while (
+        step < span
+    ):  # sets every bit below the highest, so that counting bits tells where that is
         name = f"_bits_{len(steps) - 1}"
         steps.append(f"{name} | shiftright({name}, {step}) AS _bits_{len(steps)}")
         step *= 2

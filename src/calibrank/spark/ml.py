@@ -12,14 +12,15 @@ from pyspark.ml.util import DefaultParamsReadable, DefaultParamsWritable
 from pyspark.sql import DataFrame
 
 from calibrank._json import Fields, digest_of
-from calibrank.calibrators import EVERY, Calibrator, Gaussian
+from calibrank.calibrators import Calibrator, Gaussian
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
 from calibrank.maps.format import parse
+from calibrank.registry import CALIBRATORS
 from calibrank.spark.aggregate import fit
 from calibrank.spark.apply import transform
 
-_KINDS: dict[str, type[Calibrator]] = {type(member).__name__: type(member) for member in EVERY}
+_KINDS: dict[str, type[Calibrator]] = {name: type(member) for name, member in CALIBRATORS.items()}
 
 
 def _calibrator_text(value: Any) -> str:
@@ -37,13 +38,19 @@ def _calibrator(text: str) -> Calibrator:
     fields.only("name", "settings")
     kind = _KINDS.get(fields.text("name"))
     if kind is None:
-        raise DataError(f"calibrator must be one of {', '.join(_KINDS)}, got {fields.text('name')!r}.")
+        raise DataError(
+            f"calibrator must be one of {', '.join(_KINDS)}, got {fields.text('name')!r}."
+        )
     settings = fields.child("settings").values
-    lists = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
+    lists = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()
+    }
     try:
         return kind(**lists)
     except TypeError as error:
-        raise DataError(f"calibrator, settings must be those of {kind.__name__}: {error}.") from None
+        raise DataError(
+            f"calibrator, settings must be those of {kind.__name__}: {error}."
+        ) from None
 
 
 def _map_text(value: Any) -> str:
@@ -85,7 +92,9 @@ class CalibrationModel(Model, _Columns, DefaultParamsReadable[Any], DefaultParam
     map = _param("map", "the fitted map, as JSON", _map_text)
 
     @keyword_only
-    def __init__(self, *, map: Any = None, scoreCol: str = "score", outputCol: str = "probability") -> None:  # noqa: A002, N803
+    def __init__(
+        self, *, map: Any = None, scoreCol: str = "score", outputCol: str = "probability"
+    ) -> None:  # noqa: A002, N803
         super().__init__()
         self._setDefault(scoreCol="score", outputCol="probability")
         self._set(**self._input_kwargs)
@@ -93,7 +102,9 @@ class CalibrationModel(Model, _Columns, DefaultParamsReadable[Any], DefaultParam
     def getMap(self) -> CalibrationMap:  # noqa: N802
         """The map itself."""
         if not self.isSet(self.map):
-            raise DataError("map must be given, got none. Fit a CalibrationEstimator, or pass map=...")
+            raise DataError(
+                "map must be given, got none. Fit a CalibrationEstimator, or pass map=..."
+            )
         return parse("map", self.getOrDefault(self.map))
 
     def _transform(self, dataset: DataFrame) -> DataFrame:
@@ -132,9 +143,14 @@ class CalibrationEstimator(
     ) -> None:
         super().__init__()
         self._setDefault(
-            calibrator=_calibrator_text(Gaussian()), scoreCol="score", labelCol="label", outputCol="probability"
+            calibrator=_calibrator_text(Gaussian()),
+            scoreCol="score",
+            labelCol="label",
+            outputCol="probability",
         )
-        self._set(**{name: value for name, value in self._input_kwargs.items() if value is not None})
+        self._set(
+            **{name: value for name, value in self._input_kwargs.items() if value is not None}
+        )
 
     def getCalibrator(self) -> Calibrator:  # noqa: N802
         """The calibrator itself."""

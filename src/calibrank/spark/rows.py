@@ -51,9 +51,13 @@ def require_columns(frame: DataFrame, names: Mapping[str, str]) -> None:
     for role, name in names.items():
         if name not in kinds:
             have = ", ".join(kinds)
-            raise DataError(f"frame must have a column {name!r}, got {have}. Name it, e.g. {role}='x'.")
+            raise DataError(
+                f"frame must have a column {name!r}, got {have}. Name it, e.g. {role}='x'."
+            )
         if kinds[name] not in NUMBERS and not kinds[name].startswith("decimal"):
-            raise DataError(f"{role} must be numbers, got column {name!r} of type {kinds[name]}. Cast it first.")
+            raise DataError(
+                f"{role} must be numbers, got column {name!r} of type {kinds[name]}. Cast it first."
+            )
 
 
 def column(name: str, kind: str = "double") -> Column:
@@ -78,7 +82,10 @@ class Rows:
         # Spark compares whole numbers faster than doubles.
         whole = {role for role, name in given.items() if role == "label" and kinds[name] in WHOLE}
         chosen = frame.select(
-            *(column(name, "bigint" if role in whole else "double").alias(role) for role, name in given.items())
+            *(
+                column(name, "bigint" if role in whole else "double").alias(role)
+                for role, name in given.items()
+            )
         )
         return cls(chosen, tuple(given), given)
 
@@ -119,7 +126,10 @@ class Rows:
         broken = [~obeys(role, F.col(role)) for role in self.roles]
         sums = [F.count(F.when(rule, 1)).alias(f"n{at}") for at, rule in enumerate(broken)]
         values = [
-            F.first(F.when(rule, F.coalesce(F.col(role).cast("string"), F.lit("null"))), ignorenulls=True)
+            F.first(
+                F.when(rule, F.coalesce(F.col(role).cast("string"), F.lit("null"))),
+                ignorenulls=True,
+            )
             for role, rule in zip(self.roles, broken, strict=True)
         ]
         found = self.frame.agg(*sums, *values).collect()[0]
@@ -128,7 +138,9 @@ class Rows:
                 rows = f" in {found[at]:,} row{'s' if found[at] > 1 else ''}"
                 name, rule = self.names[role], RULES[role]
                 said = role if name == role else f"{role} (column {name!r})"
-                return DataError(f"{said} must {rule.words}, got {found[at + len(self.roles)]}{rows}. {rule.remedy}")
+                return DataError(
+                    f"{said} must {rule.words}, got {found[at + len(self.roles)]}{rows}. {rule.remedy}"
+                )
         return unsteady()
 
 

@@ -10,7 +10,12 @@ from calibrank._native import DOUBLES, FLOATS
 from calibrank._validation import Floats
 from calibrank.summary.grid import SINGLE, Grid
 
-_TYPES = {np.dtype(np.int8): 1, np.dtype(np.bool_): 1, np.dtype(np.float32): 2, np.dtype(np.float64): 3}
+_TYPES = {
+    np.dtype(np.int8): 1,
+    np.dtype(np.bool_): 1,
+    np.dtype(np.float32): 2,
+    np.dtype(np.float64): 3,
+}
 _Doubles: TypeAlias = npt.NDArray[np.float64]
 
 

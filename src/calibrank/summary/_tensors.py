@@ -34,7 +34,9 @@ class Sums(NamedTuple):
     squares: npt.NDArray[np.float64]
 
 
-def pool(grid: Grid, first: int, size: int, scores: Any, positive: Any, total: Any, *, binary: bool) -> Sums:
+def pool(
+    grid: Grid, first: int, size: int, scores: Any, positive: Any, total: Any, *, binary: bool
+) -> Sums:
     """Add up rows in the bins from `first` on; without `total`, every row counts once, and so do `binary` positives."""
     place = grid, first, size, scores.device
     bins = _Counted(*place, binary=binary) if total is None else _Weighed(*place)
@@ -58,9 +60,16 @@ class _Weighed:
             for line, sums in zip(self.every, (total, total * scores, total * total), strict=True):
                 line.index_add_(0, keys, sums)
         which = positive.nonzero().squeeze(1)
-        self.add_liked(keys[which], scores[which], positive[which].to(_DOUBLE), None if total is None else total[which])
+        self.add_liked(
+            keys[which],
+            scores[which],
+            positive[which].to(_DOUBLE),
+            None if total is None else total[which],
+        )
 
-    def add_liked(self, keys: "Tensor", scores: "Tensor", mass: "Tensor", total: "Tensor | None") -> None:
+    def add_liked(
+        self, keys: "Tensor", scores: "Tensor", mass: "Tensor", total: "Tensor | None"
+    ) -> None:
         """Few rows are liked: their sums cost little."""
         heard = mass if total is None else mass * total
         for line, sums in zip(self.liked, (mass, mass * scores, mass * mass, heard), strict=True):
@@ -89,7 +98,12 @@ class _Counted(_Weighed):
         if self.binary:
             self.counts[1].index_add_(0, keys[which], self.one.expand(len(which)))
         else:
-            self.add_liked(keys[which] >> self.more, scores[which].to(_DOUBLE), positive[which].to(_DOUBLE), None)
+            self.add_liked(
+                keys[which] >> self.more,
+                scores[which].to(_DOUBLE),
+                positive[which].to(_DOUBLE),
+                None,
+            )
 
     def sums(self) -> Sums:
         centres = _centres(self.finer, self.start, self.counts.shape[1], self.counts.device)
@@ -107,7 +121,11 @@ def _keys(grid: Grid, first: int, scores: "Tensor") -> "Tensor":
     scores = scores.contiguous() if single else scores.to(_DOUBLE).contiguous()
     if scores.is_cuda:
         code = _code(grid, layout, first)
-        return compile_kernel(code)(scores).view(torch.int32 if single else torch.int64).to(torch.int32)
+        return (
+            compile_kernel(code)(scores)
+            .view(torch.int32 if single else torch.int64)
+            .to(torch.int32)
+        )
     return _keys_by_parts(grid, layout, first, scores)
 
 

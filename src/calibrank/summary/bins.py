@@ -57,12 +57,16 @@ class Table:
 
     def __init__(self, grid: Grid, first: int, size: int) -> None:
         self.grid, self.first = grid, first
-        self.every = np.zeros((size, 2))  # total, moment: apart from the rest, since every row touches them
+        self.every = np.zeros(
+            (size, 2)
+        )  # total, moment: apart from the rest, since every row touches them
         self.liked = np.zeros((size, 4))  # positive, its moment, its square, times total
         self.squares = np.zeros(size)  # total squared
 
     @classmethod
-    def spanning(cls, low: float, high: float, capacity: int = CAPACITY, bits: int = DOUBLE.mantissa) -> "Table":
+    def spanning(
+        cls, low: float, high: float, capacity: int = CAPACITY, bits: int = DOUBLE.mantissa
+    ) -> "Table":
         """Empty bins for scores from low to high, of no more bits than told."""
         grid = Grid.spanning(low, high, capacity)
         grid = replace(grid, bits=min(grid.bits, bits))
@@ -73,7 +77,9 @@ class Table:
         """The sums so far."""
         total, moment = self.every.T.copy()
         positive, positive_moment, positive_squared, cross = self.liked.T.copy()
-        return Masses(positive, total, positive_moment, moment, positive_squared, cross, self.squares.copy())
+        return Masses(
+            positive, total, positive_moment, moment, positive_squared, cross, self.squares.copy()
+        )
 
     def add(self, masses: Masses, bins: npt.NDArray[np.integer[Any]] | slice) -> None:
         """Add sums to bins of the table, each named once."""
@@ -131,7 +137,9 @@ class Table:
 
         total = None if counts_once(evidence.total) else evidence.total
         place = self.grid, self.first, len(self.squares)
-        sums = _tensors.pool(*place, scores, evidence.positive, total, binary=evidence.kind == "naive")
+        sums = _tensors.pool(
+            *place, scores, evidence.positive, total, binary=evidence.kind == "naive"
+        )
         self.merge(sums)
 
     def _pool_compiled(self, scores: Floats, evidence: Evidence) -> None:
@@ -139,10 +147,19 @@ class Table:
         total = None if counts_once(evidence.total) else evidence.total
 
         def pool(table: Table, rows: slice) -> Table:
-            liked, heavy = (None if column is None else column[rows] for column in (positive, total))
+            liked, heavy = (
+                None if column is None else column[rows] for column in (positive, total)
+            )
             before = table.every[:, 0].copy() if heavy is None else None
             _pool_native.pool(
-                self.grid, self.first, scores[rows], liked, heavy, table.every, table.liked, table.squares
+                self.grid,
+                self.first,
+                scores[rows],
+                liked,
+                heavy,
+                table.every,
+                table.liked,
+                table.squares,
             )
             if before is not None:
                 table.squares += table.every[:, 0] - before
@@ -156,7 +173,9 @@ class Table:
             self.merge(table)
 
 
-def pool_bins(scores: Floats, evidence: Evidence, bins: npt.NDArray[np.integer[Any]], size: int) -> Masses:
+def pool_bins(
+    scores: Floats, evidence: Evidence, bins: npt.NDArray[np.integer[Any]], size: int
+) -> Masses:
     """The sums of rows over bins that are known already."""
     positive, total = evidence.positive, evidence.total
     # Few rows are liked, so sums of positive mass cost next to nothing.
@@ -167,16 +186,25 @@ def pool_bins(scores: Floats, evidence: Evidence, bins: npt.NDArray[np.integer[A
     squares = add_up(liked_bins, np.square(liked_mass), size)
     if counts_once(total):
         count = add_up(bins, None, size)
-        return Masses(positives, count, positive_moment, add_up(bins, scores, size), squares, positives, count)
+        return Masses(
+            positives, count, positive_moment, add_up(bins, scores, size), squares, positives, count
+        )
     total = total.astype(np.float64, copy=False)  # products of float32 would be rounded
     cross = add_up(liked_bins, liked_mass * total[liked], size)
     moment, total_squared = add_up(bins, total * scores, size), add_up(bins, np.square(total), size)
-    return Masses(positives, add_up(bins, total, size), positive_moment, moment, squares, cross, total_squared)
+    return Masses(
+        positives, add_up(bins, total, size), positive_moment, moment, squares, cross, total_squared
+    )
 
 
 def counts_once(total: Floats) -> bool:
     """Whether every row has total 1 by construction (as `naive` and `ips` make it): one number seen many times."""
-    return isinstance(total, np.ndarray) and total.strides == (0,) and total.size > 0 and bool(total[0] == 1)
+    return (
+        isinstance(total, np.ndarray)
+        and total.strides == (0,)
+        and total.size > 0
+        and bool(total[0] == 1)
+    )
 
 
 def nobody_liked(positive: Floats) -> bool:

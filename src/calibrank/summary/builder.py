@@ -27,7 +27,11 @@ class SummaryBuilder:
 
     def update(self, scores: Numbers, labels: Labels) -> None:
         """Add a batch; batches of 100,000 rows or more are handled at full speed. One without weight adds nothing."""
-        if isinstance(labels, Evidence) and len(labels) and not (counts_once(labels.total) or labels.total.any()):
+        if (
+            isinstance(labels, Evidence)
+            and len(labels)
+            and not (counts_once(labels.total) or labels.total.any())
+        ):
             return
         if self._many is not None:
             self._many.add(*_heard(scores, labels))
@@ -68,7 +72,9 @@ class SummaryBuilder:
             self._many.table.change(parts)
             return
         for scores, evidence, counted in parts:
-            self._few = self.summary() + Summary.of(scores, evidence).less(Summary.of(scores, counted))
+            self._few = self.summary() + Summary.of(scores, evidence).less(
+                Summary.of(scores, counted)
+            )
 
     def summary(self) -> Summary:
         """All batches so far."""

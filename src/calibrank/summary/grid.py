@@ -54,9 +54,14 @@ class Grid:
 
         For that, the larger end counts as that of its octave, and where both signs occur the other end does so too.
         """
-        low, high = low or -0.0, high + 0.0  # zeros of both signs may follow, in a bin of their own each
+        low, high = (
+            low or -0.0,
+            high + 0.0,
+        )  # zeros of both signs may follow, in a bin of their own each
         top = int(np.frexp(max(abs(low), abs(high)))[1])
-        first, last = cls(top, DOUBLE.mantissa).keys(np.array(cls(top, 0).around(low, high))).tolist()
+        first, last = (
+            cls(top, DOUBLE.mantissa).keys(np.array(cls(top, 0).around(low, high))).tolist()
+        )
         # Each bit dropped halves both keys, so their distance tells how many must go, or one less.
         bits = DOUBLE.mantissa - max((last - first + 1).bit_length() - capacity.bit_length(), 0)
         while (last >> (DOUBLE.mantissa - bits)) - (first >> (DOUBLE.mantissa - bits)) >= capacity:
@@ -75,7 +80,9 @@ class Grid:
 
     def layout(self, *, single: bool) -> "Layout":
         """How to read scores' bits: as float32 where they are and that will do."""
-        enough = self.bits <= SINGLE.mantissa and self.floor >= 2 - SINGLE.bias  # float32 has its own subnormals
+        enough = (
+            self.bits <= SINGLE.mantissa and self.floor >= 2 - SINGLE.bias
+        )  # float32 has its own subnormals
         return SINGLE if single and enough else DOUBLE
 
     @property
@@ -109,7 +116,9 @@ class Grid:
         sizes -= layout.integer(self.offset(layout))
         if sizes.min() < 1 << self.bits:
             small = np.flatnonzero(sizes < 1 << self.bits)
-            sizes[small] = np.ldexp(np.abs(scores[small]).astype(np.float64), self.bits - self.floor)
+            sizes[small] = np.ldexp(
+                np.abs(scores[small]).astype(np.float64), self.bits - self.floor
+            )
         sizes ^= bits >> layout.sign  # ~k mirrors a bin to the negative side
         np.subtract(sizes, first, out=keys)
 
@@ -118,5 +127,7 @@ class Grid:
         sign = keys >> 63
         size = keys ^ sign
         octave = np.maximum((size >> self.bits) - 1, 0)
-        edges = np.ldexp((size - (octave << self.bits)).astype(np.float64), self.floor - self.bits + octave)
+        edges = np.ldexp(
+            (size - (octave << self.bits)).astype(np.float64), self.floor - self.bits + octave
+        )
         return np.where(sign < 0, -np.maximum(edges, np.ldexp(1.0, -1074)), edges)

@@ -81,9 +81,13 @@ class Summary:
         kind = self.kind if self.kind == other.kind else "mixed"
         rows = self.rows + other.rows
         if self.grid is None and other.grid is None:
-            merged, bins = np.unique(np.concatenate([self.scores, other.scores]), return_inverse=True)
+            merged, bins = np.unique(
+                np.concatenate([self.scores, other.scores]), return_inverse=True
+            )
             if len(merged) <= CAPACITY:
-                return self._made(merged, _joined(self, other).gather(bins, len(merged)), rows, kind)
+                return self._made(
+                    merged, _joined(self, other).gather(bins, len(merged)), rows, kind
+                )
         low, high = min(self.low, other.low), max(self.high, other.high)
         table = Table.spanning(low, high, bits=min(self.bits, other.bits))
         for part in (self, other):
@@ -109,8 +113,18 @@ class Summary:
     def save(self, path: str | PathLike[str]) -> None:
         """Write a checkpoint, whole or not at all: arrays only (NumPy's npz), read back by `Summary.load`."""
         grid = [] if self.grid is None else [self.grid.top, self.grid.bits]
-        arrays: dict[str, Any] = {"scores": self.scores, "keys": self.keys, "masses": np.array(self.masses.columns)}
-        arrays |= {"rows": self.rows, "low": self.low, "high": self.high, "grid": grid, "kind": np.array(self.kind)}
+        arrays: dict[str, Any] = {
+            "scores": self.scores,
+            "keys": self.keys,
+            "masses": np.array(self.masses.columns),
+        }
+        arrays |= {
+            "rows": self.rows,
+            "low": self.low,
+            "high": self.high,
+            "grid": grid,
+            "kind": np.array(self.kind),
+        }
         memory = io.BytesIO()
         np.savez(memory, version=np.array(_VERSION), **arrays)
         write_atomic(Path(path), memory.getvalue())
@@ -133,8 +147,18 @@ class Summary:
         try:
             with np.load(content, allow_pickle=False) as file:
                 return cls._read(file)
-        except (ValueError, TypeError, KeyError, OSError, EOFError, BadZipFile, zlib.error) as error:
-            raise DataError(f"{path} must be a summary that calibrank saved: {error}. Make it again.") from None
+        except (
+            ValueError,
+            TypeError,
+            KeyError,
+            OSError,
+            EOFError,
+            BadZipFile,
+            zlib.error,
+        ) as error:
+            raise DataError(
+                f"{path} must be a summary that calibrank saved: {error}. Make it again."
+            ) from None
 
     @classmethod
     def _read(cls, file: Mapping[str, Any]) -> Self:
@@ -173,7 +197,12 @@ class Summary:
         """Mean score of the positive mass of each bin (the bin's mean where it has none)."""
         if self.exact:
             return self.scores
-        means = np.divide(self.masses.positive_moment, self.positive, out=self.scores.copy(), where=self.positive > 0)
+        means = np.divide(
+            self.masses.positive_moment,
+            self.positive,
+            out=self.scores.copy(),
+            where=self.positive > 0,
+        )
         return np.clip(means, self.low, self.high)
 
     @property
@@ -201,7 +230,9 @@ def _heard(scores: Numbers, labels: Labels) -> tuple[Floats, Evidence, float, fl
         return scores, evidence, low, high
     kept = evidence.total > 0
     if not kept.any():
-        raise DataError(f"weights must not all be zero, got {len(scores):,} rows that count for nothing.")
+        raise DataError(
+            f"weights must not all be zero, got {len(scores):,} rows that count for nothing."
+        )
     scores = scores[kept]
     return scores, evidence.rows(kept), float(scores.min()), float(scores.max())
 

@@ -14,7 +14,14 @@ from calibrank._threads import in_workers, thread_count
 from calibrank._validation import Floats
 from calibrank.base_rate import Positives, PropensityModel
 from calibrank.errors import DataError, FitError
-from calibrank.evidence import Evidence, impressions, ips, naive, positive_ips, undersampling_weights
+from calibrank.evidence import (
+    Evidence,
+    impressions,
+    ips,
+    naive,
+    positive_ips,
+    undersampling_weights,
+)
 from calibrank.propensity import Popularity
 from calibrank.summary import Summary, SummaryBuilder
 from calibrank.tables import hash_partitions
@@ -99,11 +106,15 @@ class Rows:
             columns = [getattr(part, name) for part in parts]
             return None if columns[0] is None else np.concatenate(columns)
 
-        scores, labels = (np.concatenate([getattr(part, name) for part in parts]) for name in ("scores", "labels"))
+        scores, labels = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("scores", "labels")
+        )
         return cls(scores, labels, join("propensity"), join("weights"), None, None)
 
 
-def rows_of(table: Table, columns: Columns, rules: Rules, progress: Progress | None) -> Iterator[Rows]:
+def rows_of(
+    table: Table, columns: Columns, rules: Rules, progress: Progress | None
+) -> Iterator[Rows]:
     """Every batch's good rows."""
     for batch in table.batches(columns.read, progress):
         rows = _good_rows(batch, columns, rules)
@@ -132,14 +143,22 @@ def summarize(
     return [builder.summary() for builder in _read(table, columns, rules, progress, parts)]
 
 
-def aggregate(table: Table, columns: Columns, rules: Rules, progress: Progress | None = None) -> Aggregate:
+def aggregate(
+    table: Table, columns: Columns, rules: Rules, progress: Progress | None = None
+) -> Aggregate:
     """One summary of a table, with the positives behind it."""
     (builder,) = _read(table, columns, rules, progress, 1, keep=True)
     return Aggregate(builder.summary(), builder.positives)
 
 
 def _read(
-    table: Table, columns: Columns, rules: Rules, progress: Progress | None, parts: int, *, keep: bool = False
+    table: Table,
+    columns: Columns,
+    rules: Rules,
+    progress: Progress | None,
+    parts: int,
+    *,
+    keep: bool = False,
 ) -> list["_Builder"]:
     lanes = [[_Builder(columns, keep=keep) for _ in range(parts)] for _ in range(thread_count())]
 
@@ -158,7 +177,9 @@ def _read(
     if not seen:
         raise DataError(f"{table.name} must hold at least one good row, got none.")
     if not all(builder.rows for builder in builders):
-        raise DataError(f"{table.name} must have users enough for {parts} folds, got one without any. Ask for fewer.")
+        raise DataError(
+            f"{table.name} must have users enough for {parts} folds, got one without any. Ask for fewer."
+        )
     if columns.loss != "naive" and all(builder.only_positives for builder in builders):
         raise FitError(
             f"labels must hold both classes, got only positives in {seen:,} rows of {table.name}. "
@@ -201,7 +222,11 @@ class _Builder:
         self.rows += len(rows.scores)
         self.only_positives = self.only_positives and bool(rows.labels.all())
         if self.columns.loss == "naive":
-            total = np.broadcast_to(np.float64(1), len(rows.scores)) if rows.weights is None else rows.weights
+            total = (
+                np.broadcast_to(np.float64(1), len(rows.scores))
+                if rows.weights is None
+                else rows.weights
+            )
             positive = rows.labels if rows.weights is None else rows.labels * rows.weights
             self.builder.update(rows.scores, Evidence.trusted(positive, total, "naive"))
             return
@@ -209,9 +234,15 @@ class _Builder:
         if guessed or (self.keep and self.columns.loss != "impressions"):
             self._wait(rows.take(np.flatnonzero(rows.labels != 0)))
         if guessed:
-            total = np.broadcast_to(np.float64(1), len(rows.scores)) if rows.weights is None else rows.weights
+            total = (
+                np.broadcast_to(np.float64(1), len(rows.scores))
+                if rows.weights is None
+                else rows.weights
+            )
             nothing = np.broadcast_to(np.float64(0), len(rows.scores))
-            self.builder.update(rows.scores, Evidence.trusted(nothing, total, self.columns.loss.replace("-", "_")))
+            self.builder.update(
+                rows.scores, Evidence.trusted(nothing, total, self.columns.loss.replace("-", "_"))
+            )
         else:
             self.builder.update(rows.scores, self._evidence(rows, rows.propensity))
 
@@ -228,16 +259,30 @@ class _Builder:
         if not len(liked.scores):
             return
         # Small whole numbers would overflow where a row comes to stand for several.
-        weights = np.ones(len(liked.scores)) if liked.weights is None else liked.weights.astype(np.float64)
+        weights = (
+            np.ones(len(liked.scores))
+            if liked.weights is None
+            else liked.weights.astype(np.float64)
+        )
         items = None if liked.items is None or liked.propensity is not None else _wide(liked.items)
-        self.waiting.append(Rows(liked.scores, liked.labels, liked.propensity, weights, items, None))
-        if liked.propensity is not None and sum(len(part.scores) for part in self.waiting) > _KEPT // thread_count():
-            rows = Rows.joined(self.waiting).take(np.arange(0, sum(len(part.scores) for part in self.waiting), 2))
+        self.waiting.append(
+            Rows(liked.scores, liked.labels, liked.propensity, weights, items, None)
+        )
+        if (
+            liked.propensity is not None
+            and sum(len(part.scores) for part in self.waiting) > _KEPT // thread_count()
+        ):
+            rows = Rows.joined(self.waiting).take(
+                np.arange(0, sum(len(part.scores) for part in self.waiting), 2)
+            )
             self.waiting = [replace(rows, weights=2 * cast("Floats", rows.weights))]
 
     def guess(self, exposures: Iterable[Floats]) -> None:
         """With the exposure of each positive that waited for it known, weigh them."""
-        known = (replace(rows, propensity=each) for rows, each in zip(self.waiting, exposures, strict=True))
+        known = (
+            replace(rows, propensity=each)
+            for rows, each in zip(self.waiting, exposures, strict=True)
+        )
         heard = (rows.take(cast("Floats", rows.weights) > 0) for rows in _bunched(known))
         self.waiting = [rows for rows in heard if len(rows.scores)]
         self.builder.correct(map(self._corrected, self.waiting))
@@ -251,8 +296,12 @@ class _Builder:
         if self.keep and self.waiting:
             before = np.cumsum([0, *(len(part.scores) for part in self.waiting)])
             step = -(-int(before[-1]) // _KEPT)
-            every = [np.arange(-start % step, stop - start, step) for start, stop in pairwise(before)]
-            rows = Rows.joined([part.take(some) for part, some in zip(self.waiting, every, strict=True)])
+            every = [
+                np.arange(-start % step, stop - start, step) for start, stop in pairwise(before)
+            ]
+            rows = Rows.joined(
+                [part.take(some) for part, some in zip(self.waiting, every, strict=True)]
+            )
             if rows.propensity is not None and rows.weights is not None:
                 self.positives = Positives(rows.scores, rows.propensity, step * rows.weights)
 
@@ -270,7 +319,11 @@ POPULARITY = Popularity()
 def propensity_model_for(columns: Columns) -> tuple[PropensityModel, bool]:
     """How propensities were made, and whether their scale is known: a column is taken at its word."""
     given = columns.propensity is not None
-    return (PropensityModel(power=1, clip=0) if given else PropensityModel(POPULARITY.power, POPULARITY.clip)), given
+    return (
+        PropensityModel(power=1, clip=0)
+        if given
+        else PropensityModel(POPULARITY.power, POPULARITY.clip)
+    ), given
 
 
 def _guess(builders: list[_Builder]) -> None:
@@ -281,7 +334,9 @@ def _guess(builders: list[_Builder]) -> None:
     for each, rows in zip(numbers, waiting, strict=True):
         np.add.at(counts, each, cast("Floats", rows.weights))
     if not counts.any():
-        raise DataError("labels must hold a positive that weighs something to tell popularity, got none.")
+        raise DataError(
+            "labels must hold a positive that weighs something to tell popularity, got none."
+        )
     share = counts / counts.max()
     exposures = (share[each] for each in numbers)
     for builder in builders:

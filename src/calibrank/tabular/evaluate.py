@@ -59,7 +59,11 @@ class Evaluation:
 
 
 def evaluate(
-    table: Table, columns: Columns, fitted: CalibrationMap | None, rules: Rules, progress: Progress | None = None
+    table: Table,
+    columns: Columns,
+    fitted: CalibrationMap | None,
+    rules: Rules,
+    progress: Progress | None = None,
 ) -> Evaluation:
     """Evaluate a score column through a map, or a probability column as it is (then `columns.score` names it)."""
     state = _State()
@@ -75,7 +79,9 @@ class _State:
     rows: int = 0
     builder: SummaryBuilder = field(default_factory=SummaryBuilder)
     sums: dict[str, GroupSums] = field(
-        default_factory=lambda: {metric.name: GroupSums(metric, GROUPS) for metric in (*ADDITIVE, ON_CELLS)}
+        default_factory=lambda: {
+            metric.name: GroupSums(metric, GROUPS) for metric in (*ADDITIVE, ON_CELLS)
+        }
     )
     kept: list[tuple[Floats, Floats, Floats, npt.NDArray[np.intp]]] = field(default_factory=list)
     users: dict[object, int] = field(default_factory=dict)
@@ -91,14 +97,18 @@ class _State:
             self.kept.clear()
             return
         encoded = rows.users.dictionary_encode()
-        codes = [self.users.setdefault(user, len(self.users)) for user in encoded.dictionary.to_pylist()]
+        codes = [
+            self.users.setdefault(user, len(self.users)) for user in encoded.dictionary.to_pylist()
+        ]
         numbers = np.array(codes, dtype=np.intp)[indices_of(encoded)]
         self.kept.append((probabilities, evidence.positive, evidence.total, numbers))
 
     def verdict(self) -> Evaluation:
         summary = self.builder.summary()
         pooled = summary.evidence
-        estimates = {metric.name: bootstrap_sums(metric, self._groups(metric)) for metric in ADDITIVE}
+        estimates = {
+            metric.name: bootstrap_sums(metric, self._groups(metric)) for metric in ADDITIVE
+        }
         for metric in POOLED:
             coarse = bootstrap_sums(OnCells(metric), self._groups(ON_CELLS))
             estimates[metric.name] = about(metric(summary.scores, pooled), coarse)
@@ -106,12 +116,16 @@ class _State:
         estimates.update(lists)
         left_out = tuple(metric.name for metric in LISTS if metric.name not in lists)
         better = {metric.name: metric.better.value for metric in (*ADDITIVE, *POOLED, *LISTS)}
-        return Evaluation(self.rows, estimates, better, reliability(summary.scores, pooled), left_out)
+        return Evaluation(
+            self.rows, estimates, better, reliability(summary.scores, pooled), left_out
+        )
 
     def _lists(self) -> dict[str, Estimate]:
         if not self.kept:
             return {}
-        probabilities, positive, total, users = (np.concatenate(column) for column in zip(*self.kept, strict=True))
+        probabilities, positive, total, users = (
+            np.concatenate(column) for column in zip(*self.kept, strict=True)
+        )
         evidence = Evidence.trusted(positive, total, "naive")
         return {metric.name: bootstrap(metric, probabilities, evidence, users) for metric in LISTS}
 

@@ -97,13 +97,17 @@ def profile(table: Table, columns: Columns, progress: Progress | None = None) ->
             samples.append(scores)
         _count_ids(batch, columns, found)
     if found.rows == sum(found.bad_scores.values()) + found.bad_labels or not found.rows:
-        raise DataError(f"{table.name} must hold at least one good row, got none in {found.rows:,}.")
+        raise DataError(
+            f"{table.name} must hold at least one good row, got none in {found.rows:,}."
+        )
     found.summary = builder.summary()
     found.sample = np.concatenate(samples)[:_LOOKED_AT]
     return found
 
 
-def _good(scores: Floats, labels: Floats, found: Profile) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _good(
+    scores: Floats, labels: Floats, found: Profile
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     missing, endless = np.isnan(scores), np.isinf(scores)
     padded = ~missing & ~endless & (np.abs(scores) > LARGEST_SCORE)
     for name, which in (("missing", missing), ("infinite", endless), ("beyond 1e30", padded)):

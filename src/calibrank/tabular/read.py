@@ -61,12 +61,20 @@ class Table:
         elif path.is_dir():
             hidden = (".", "_")
             inside = (inner for inner in path.rglob("*") if inner.suffix in _FORMATS)
-            found = sorted(i for i in inside if not any(part.startswith(hidden) for part in i.relative_to(path).parts))
+            found = sorted(
+                i
+                for i in inside
+                if not any(part.startswith(hidden) for part in i.relative_to(path).parts)
+            )
         else:
             found = [path]
-        files = tuple(file for file in found if file.is_file() and not file.name.startswith((".", "_")))
+        files = tuple(
+            file for file in found if file.is_file() and not file.name.startswith((".", "_"))
+        )
         if not files:
-            raise DataError(f"{name} must be a table (Parquet or CSV file, folder or glob), got no such file.")
+            raise DataError(
+                f"{name} must be a table (Parquet or CSV file, folder or glob), got no such file."
+            )
         return cls(name, files)
 
     @property
@@ -104,7 +112,9 @@ class Table:
         names = self.columns()
         return next((name for name in ALIASES[role] if name in names), None)
 
-    def batches(self, columns: Sequence[str], progress: Progress | None = None) -> Iterator["Batch"]:
+    def batches(
+        self, columns: Sequence[str], progress: Progress | None = None
+    ) -> Iterator["Batch"]:
         """Row batches of the chosen columns, file by file in row order; `progress` hears bytes done."""
         return read_ahead(self._pieces(columns, progress))
 
@@ -180,14 +190,25 @@ def read_ahead(pieces: Iterator["Piece"]) -> Iterator["Batch"]:
 
 
 def _whole(
-    file: Path, columns: Sequence[str] | None, first: int, before: int, batches: Iterable[pa.RecordBatch]
+    file: Path,
+    columns: Sequence[str] | None,
+    first: int,
+    before: int,
+    batches: Iterable[pa.RecordBatch],
 ) -> list["Batch"]:
     """Batches with the columns that were asked for, those that the file's path names among them."""
     whole = []
     for batch in batches:
         if batch.num_rows:
             rows = _with_path(batch, file, columns)
-            whole.append(Batch(file, first, rows if columns is None else rows.select(list(columns)), before + first))
+            whole.append(
+                Batch(
+                    file,
+                    first,
+                    rows if columns is None else rows.select(list(columns)),
+                    before + first,
+                )
+            )
             first += batch.num_rows
     return whole
 
@@ -214,7 +235,11 @@ def _parquet(file: Path, columns: Sequence[str] | None) -> tuple[int, Iterator[t
     """How many rows there are, and what reads them: how many each, and how."""
     metadata = pq.read_metadata(file)
     groups = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-    inside = None if columns is None else [name for name in columns if name in metadata.schema.to_arrow_schema().names]
+    inside = (
+        None
+        if columns is None
+        else [name for name in columns if name in metadata.schema.to_arrow_schema().names]
+    )
 
     def opened() -> pq.ParquetFile:
         return pq.ParquetFile(file, metadata=metadata)
@@ -257,7 +282,10 @@ def _with_path(batch: pa.RecordBatch, file: Path, columns: Sequence[str] | None)
 
 def _in_path(file: Path) -> dict[str, str | int]:
     pairs = (part.split("=", 1) for part in file.parts[:-1] if "=" in part)
-    return {name: int(value) if value.isdigit() and str(int(value)) == value else value for name, value in pairs}
+    return {
+        name: int(value) if value.isdigit() and str(int(value)) == value else value
+        for name, value in pairs
+    }
 
 
 @contextmanager
@@ -271,12 +299,16 @@ def _readable(file: Path) -> Iterator[None]:
 def arrow(values: npt.NDArray[Any]) -> pa.Array:
     """Numbers as an Arrow array without a copy, and without loading pandas as `pa.array` does."""
     values = np.ascontiguousarray(values)
-    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
+    return pa.Array.from_buffers(
+        pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)]
+    )
 
 
 def _numbers_in(column: pa.Array) -> npt.NDArray[Any]:
     """As to_numpy would do, but without loading pandas, which takes longer than most tables."""
-    values: npt.NDArray[Any] = np.frombuffer(column.buffers()[1], dtype=column.type.to_pandas_dtype())
+    values: npt.NDArray[Any] = np.frombuffer(
+        column.buffers()[1], dtype=column.type.to_pandas_dtype()
+    )
     return values[column.offset : column.offset + len(column)]
 
 
@@ -318,19 +350,27 @@ def names_of(column: pa.Array) -> Ids:
     if pa.types.is_integer(column.type):
         return _numbers_in(column)
     encoded = column.dictionary_encode()
-    return np.array([str(name) for name in encoded.dictionary.to_pylist()], dtype=np.str_)[indices_of(encoded)]
+    return np.array([str(name) for name in encoded.dictionary.to_pylist()], dtype=np.str_)[
+        indices_of(encoded)
+    ]
 
 
 def indices_of(encoded: pa.DictionaryArray) -> npt.NDArray[np.int32]:
     """A dictionary array's indices, without loading pandas for it."""
     indices = encoded.indices
-    return np.frombuffer(indices.buffers()[1], dtype=np.int32)[indices.offset : indices.offset + len(indices)]
+    return np.frombuffer(indices.buffers()[1], dtype=np.int32)[
+        indices.offset : indices.offset + len(indices)
+    ]
 
 
 def _format(file: Path) -> str:
     if file.suffix not in _FORMATS:
-        packed = " Unpack it first." if file.suffix in (".gz", ".zip", ".bz2", ".zst", ".xz") else ""
-        raise DataError(f"{file} must end in {', '.join(_FORMATS)}, got {file.suffix or 'no ending'}.{packed}")
+        packed = (
+            " Unpack it first." if file.suffix in (".gz", ".zip", ".bz2", ".zst", ".xz") else ""
+        )
+        raise DataError(
+            f"{file} must end in {', '.join(_FORMATS)}, got {file.suffix or 'no ending'}.{packed}"
+        )
     return _FORMATS[file.suffix]
 
 

@@ -22,7 +22,9 @@ class Rules:
     skipped: dict[str, int] = field(default_factory=dict)
     counting: Any = field(default_factory=Lock, repr=False, compare=False)
 
-    def good_rows(self, batch: Batch, columns: dict[str, str], ids: Sequence[str] = ()) -> npt.NDArray[np.bool_] | None:
+    def good_rows(
+        self, batch: Batch, columns: dict[str, str], ids: Sequence[str] = ()
+    ) -> npt.NDArray[np.bool_] | None:
         """Which rows obey every rule (None: all), for columns of numbers given as role: name, and columns of ids."""
         good: npt.NDArray[np.bool_] | None = None
         for role, name in columns.items():
@@ -57,7 +59,13 @@ class Rules:
         return known
 
     def _report(
-        self, batch: Batch, role: str, name: str, words: str, values: npt.NDArray[Any], fine: npt.NDArray[np.bool_]
+        self,
+        batch: Batch,
+        role: str,
+        name: str,
+        words: str,
+        values: npt.NDArray[Any],
+        fine: npt.NDArray[np.bool_],
     ) -> None:
         if self.skip:
             with self.counting:
@@ -67,7 +75,9 @@ class Rules:
         mend = "Turn ratings into likes first, e.g. rating > 3"
         skip = "Mend the table, or leave such rows out with --on-bad-rows skip"  # ratings of 1 would stay as likes
         remedy = mend if role == "label" and values.dtype.kind in "iu" else skip
-        raise DataError(f"{batch.file}, row {batch.first + row}: {name} must {words}, got {values[row]}. {remedy}.")
+        raise DataError(
+            f"{batch.file}, row {batch.first + row}: {name} must {words}, got {values[row]}. {remedy}."
+        )
 
 
 @dataclass(frozen=True, slots=True)

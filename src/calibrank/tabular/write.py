@@ -18,7 +18,16 @@ from calibrank._validation import Floats, floats
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
 from calibrank.scorers import SavedModel
-from calibrank.tabular.read import Batch, Progress, Table, arrow, inner_schema, names_of, pieces_of, read_ahead
+from calibrank.tabular.read import (
+    Batch,
+    Progress,
+    Table,
+    arrow,
+    inner_schema,
+    names_of,
+    pieces_of,
+    read_ahead,
+)
 from calibrank.tabular.rules import Rules
 
 _STAMP = b"calibrank"
@@ -64,7 +73,9 @@ class Probabilities:
         return (self.score,)
 
     def digest_of(self) -> str:
-        return digest_of({"map": self.fitted.to_dict(), "score": self.score, "skip": self.rules.skip})
+        return digest_of(
+            {"map": self.fitted.to_dict(), "score": self.score, "skip": self.rules.skip}
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +97,9 @@ class Scores:
 
     def values(self, batch: Batch) -> Floats:
         users = self.model.users.rows("users", names_of(batch.ids(self.user)))
-        return self.model.scorer.score(users, self.model.items.rows("items", names_of(batch.ids(self.item))))
+        return self.model.scorer.score(
+            users, self.model.items.rows("items", names_of(batch.ids(self.item)))
+        )
 
     def kind(self, shape: pa.Schema) -> pa.DataType:
         return pa.from_numpy_dtype(self.model.scorer.users.dtype)
@@ -95,10 +108,14 @@ class Scores:
         return (self.user, self.item)
 
     def digest_of(self) -> str:
-        return digest_of({"weights": self.model.digest, "pairs": [self.user, self.item], "skip": self.rules.skip})
+        return digest_of(
+            {"weights": self.model.digest, "pairs": [self.user, self.item], "skip": self.rules.skip}
+        )
 
 
-def add_column(filler: Filler, table: Table, out: Path, to: str, progress: Progress | None = None) -> tuple[int, int]:
+def add_column(
+    filler: Filler, table: Table, out: Path, to: str, progress: Progress | None = None
+) -> tuple[int, int]:
     """Write a table with a column more; rows written, and files left as they were, already done."""
     rows, done = 0, 0
     for source, target in _targets(table, out):
@@ -124,19 +141,29 @@ def _targets(table: Table, out: Path) -> list[tuple[Path, Path]]:
     return pairs
 
 
-def _fill_file(filler: Filler, source: Path, batches: Iterator[Batch], target: Path, to: str, stamp: bytes) -> int:
+def _fill_file(
+    filler: Filler, source: Path, batches: Iterator[Batch], target: Path, to: str, stamp: bytes
+) -> int:
     shape = inner_schema(source)
     for name in filler.needs():
         if name not in shape.names:
-            raise DataError(f"{source} must have a column {name}, got {', '.join(shape.names)}. Name another.")
+            raise DataError(
+                f"{source} must have a column {name}, got {', '.join(shape.names)}. Name another."
+            )
     if to in shape.names:
         raise DataError(f"{source} must not have a column {to} already. Name another with --to.")
-    wider = shape.append(pa.field(to, filler.kind(shape))).with_metadata({**(shape.metadata or {}), _STAMP: stamp})
+    wider = shape.append(pa.field(to, filler.kind(shape))).with_metadata(
+        {**(shape.metadata or {}), _STAMP: stamp}
+    )
     written = 0
     with _writer(target, wider) as write:
         for batch in batches:
             good = filler.rows(batch)
-            chosen = batch if good is None else replace(batch, rows=batch.rows.take(arrow(np.flatnonzero(good))))
+            chosen = (
+                batch
+                if good is None
+                else replace(batch, rows=batch.rows.take(arrow(np.flatnonzero(good))))
+            )
             values = filler.values(chosen)
             write(pa.RecordBatch.from_arrays([*chosen.rows.columns, arrow(values)], schema=wider))
             written += chosen.rows.num_rows
@@ -161,7 +188,9 @@ class _Write:
 def _writer(target: Path, shape: pa.Schema) -> Iterator[_Write]:
     """A writer to a file that appears under its name only when all is on disk."""
     if target.suffix not in (".parquet", ".pq", ".csv"):
-        raise DataError(f"{target} must end in .parquet, .pq or .csv, got {target.suffix or 'no ending'}.")
+        raise DataError(
+            f"{target} must end in .parquet, .pq or .csv, got {target.suffix or 'no ending'}."
+        )
     with atomic_path(target) as partial:
         write = _Write(partial, target, shape)
         try:
@@ -173,7 +202,12 @@ def _writer(target: Path, shape: pa.Schema) -> Iterator[_Write]:
 def _stamp(filler: Filler, source: Path, to: str) -> bytes:
     """A digest of all that the output depends on."""
     about = source.stat()
-    asked = {"filler": filler.digest_of(), "to": to, "size": about.st_size, "time": about.st_mtime_ns}
+    asked = {
+        "filler": filler.digest_of(),
+        "to": to,
+        "size": about.st_size,
+        "time": about.st_mtime_ns,
+    }
     return digest_of(asked).encode()
 
 

@@ -39,7 +39,9 @@ def staircase(steps: int) -> StepMap:
     rng = np.random.default_rng(steps)
     edges = np.sort(rng.normal(size=steps - 1))
     values = np.sort(rng.random(steps))
-    return StepMap("Isotonic", tuple(edges.tolist()), tuple(values.tolist()), (1.0,) * steps, RECORD)
+    return StepMap(
+        "Isotonic", tuple(edges.tolist()), tuple(values.tolist()), (1.0,) * steps, RECORD
+    )
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +63,9 @@ def engine(request: pytest.FixtureRequest) -> tuple[str, Query]:
 def test_what_is_no_score_is_null(engine: tuple[str, Query], fitted: LogisticMap) -> None:
     dialect, query = engine
     for tried in (fitted, staircase(5), cr.MinMax().fit([0.0, 1.0], [0, 1])):
-        answer = query(to_sql(tried, dialect), [None, math.inf, -math.inf, math.nan, 1.1e30, -1.1e30, 0.5])
+        answer = query(
+            to_sql(tried, dialect), [None, math.inf, -math.inf, math.nan, 1.1e30, -1.1e30, 0.5]
+        )
         assert np.isnan(answer[:-1]).all()
         assert answer[-1] == pytest.approx(tried.predict([0.5])[0], rel=1e-12)
 
@@ -75,22 +79,32 @@ def test_columns_of_other_types(engine: tuple[str, Query], fitted: LogisticMap, 
         "spark": {"single": "FLOAT", "integer": "BIGINT", "decimal": "DECIMAL(9, 3)"},
         "postgresql": {"single": "real", "integer": "bigint", "decimal": "numeric"},
     }[dialect]
-    scores: list[Any] = [-4, -1, 0, 1, 2, 7] if kind == "integer" else [-3.5, -0.25, 0.125, 0.5, 1.75, 6.5]
+    scores: list[Any] = (
+        [-4, -1, 0, 1, 2, 7] if kind == "integer" else [-3.5, -0.25, 0.125, 0.5, 1.75, 6.5]
+    )
     given: list[Any] = scores
     if kind == "decimal" and dialect == "spark":
         from decimal import Decimal
 
         given = [Decimal(str(score)) for score in scores]
-    unit = LogisticMap("Gaussian", fitted.basis, 0.0, 1.0, -1.0, (1.0, 2.0), ((0.0,) * 3,) * 3, RECORD)
+    unit = LogisticMap(
+        "Gaussian", fitted.basis, 0.0, 1.0, -1.0, (1.0, 2.0), ((0.0,) * 3,) * 3, RECORD
+    )
     for tried in (fitted, unit, staircase(5), cr.MinMax().fit([0.0, 1.0], [0, 1])):
         answer = query(to_sql(tried, dialect), given, types[kind])
         np.testing.assert_allclose(answer, tried.predict(np.array(scores, dtype=float)), rtol=1e-12)
 
 
-@pytest.mark.parametrize("column", ["a b", 'say "x"', "it`s", "x'; DROP TABLE t; --", "select", "Größe", "{}", "a\\b"])
-def test_any_column_name_is_only_a_name(engine: tuple[str, Query], fitted: LogisticMap, column: str) -> None:
+@pytest.mark.parametrize(
+    "column", ["a b", 'say "x"', "it`s", "x'; DROP TABLE t; --", "select", "Größe", "{}", "a\\b"]
+)
+def test_any_column_name_is_only_a_name(
+    engine: tuple[str, Query], fitted: LogisticMap, column: str
+) -> None:
     dialect, query = engine
-    answer = query(to_sql(fitted, dialect, score=column), [0.5], column=DIALECTS[dialect].name(column))
+    answer = query(
+        to_sql(fitted, dialect, score=column), [0.5], column=DIALECTS[dialect].name(column)
+    )
     np.testing.assert_allclose(answer, fitted.predict([0.5]), rtol=1e-12)
 
 
@@ -102,7 +116,9 @@ def test_many_steps(engine: tuple[str, Query], steps: int) -> None:
     tried = staircase(steps)
     edges = np.array(tried.edges or (0.0,))[:: max(1, steps // 60)]
     scores = np.concatenate([edges, np.nextafter(edges, -np.inf), [-9.0, 9.0]])
-    np.testing.assert_array_equal(query(to_sql(tried, dialect), scores.tolist()), tried.predict(scores))
+    np.testing.assert_array_equal(
+        query(to_sql(tried, dialect), scores.tolist()), tried.predict(scores)
+    )
 
 
 @pytest.mark.parametrize("low", [0.0, -3.0, -1e-200, 1e-310])
@@ -113,11 +129,15 @@ def test_nothing_underflows_at_an_end_at_0(server: engines.Server, low: float) -
     for basis in (Quadratic(), Log(0.01), Softplus()):
         tried = LogisticMap("Gaussian", basis, low, low + 3.0, -1.0, (0.3, 0.7), zeros, RECORD)
         np.testing.assert_allclose(
-            server.query(to_sql(tried, "postgresql"), scores.tolist()), tried.predict(scores), rtol=1e-12
+            server.query(to_sql(tried, "postgresql"), scores.tolist()),
+            tried.predict(scores),
+            rtol=1e-12,
         )
     tried = RescaleMap("MinMax", low, low + 3.0, RECORD)
     np.testing.assert_allclose(
-        server.query(to_sql(tried, "postgresql"), scores.tolist()), tried.predict(scores), atol=1e-99
+        server.query(to_sql(tried, "postgresql"), scores.tolist()),
+        tried.predict(scores),
+        atol=1e-99,
     )
 
 
@@ -166,13 +186,16 @@ def test_a_map_no_target_knows_is_told_which_do() -> None:
 
     for call in (lambda m: to_sql(m, "duckdb"), to_onnx, to_torch):
         with pytest.raises(
-            cr.DataError, match=r"must be one of logistic, step, rescale for .*, got odd\. Targets that take it: json"
+            cr.DataError,
+            match=r"must be one of logistic, step, rescale for .*, got odd\. Targets that take it: json",
         ):
             call(Odd())
 
 
 def test_bad_arguments(fitted: LogisticMap) -> None:
-    with pytest.raises(cr.DataError, match=r"dialect must be one of spark, duckdb, .*, got 'oracle'"):
+    with pytest.raises(
+        cr.DataError, match=r"dialect must be one of spark, duckdb, .*, got 'oracle'"
+    ):
         to_sql(fitted, "oracle")
     with pytest.raises(cr.DataError, match="score must be a column's name, got ''"):
         to_sql(fitted, "duckdb", score="")
@@ -181,16 +204,20 @@ def test_bad_arguments(fitted: LogisticMap) -> None:
             call(fitted, "float16")
         narrow = cr.MinMax().fit([0.0, 1e-35], [0, 1])
         with pytest.raises(
-            cr.DataError, match=r"at least 1e-30 wide for float32, got 1e-35\. Use dtype float64, sql or json"
+            cr.DataError,
+            match=r"at least 1e-30 wide for float32, got 1e-35\. Use dtype float64, sql or json",
         ):
             call(narrow)
 
 
 @pytest.mark.parametrize(("package", "call"), [("onnx", to_onnx), ("torch", to_torch)])
-def test_a_missing_extra(package: str, call: Any, fitted: LogisticMap, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra(
+    package: str, call: Any, fitted: LogisticMap, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(
-        cr.MissingExtraError, match=rf"{package} is not installed. Run: pip install 'calibrank\[{package}\]'"
+        cr.MissingExtraError,
+        match=rf"{package} is not installed. Run: pip install 'calibrank\[{package}\]'",
     ):
         call(fitted)
 
@@ -209,13 +236,17 @@ def test_onnx_takes_any_number_of_scores(dtype: str, fitted: LogisticMap) -> Non
             scores = np.random.default_rng(rows).normal(size=rows).astype(dtype)
             expected = tried.predict(scores)
             tolerance = 1e-12 if dtype == "float64" else 1e-6
-            np.testing.assert_allclose(flat.run(None, {"score": scores})[0], expected, atol=tolerance)
+            np.testing.assert_allclose(
+                flat.run(None, {"score": scores})[0], expected, atol=tolerance
+            )
             wide = table.run(None, {"score": np.stack([scores, scores])})[0]
             np.testing.assert_allclose(wide, np.stack([expected, expected]), atol=tolerance)
         assert np.isnan(flat.run(None, {"score": np.array([np.nan], dtype=dtype)})[0]).all()
 
 
-@pytest.mark.parametrize("engine32", [engines.onnx("float32"), engines.torch("float32")], ids=lambda e: e.__name__)
+@pytest.mark.parametrize(
+    "engine32", [engines.onnx("float32"), engines.torch("float32")], ids=lambda e: e.__name__
+)
 @pytest.mark.parametrize("offset", [0.0, 100.0, 1e6, -1e8])
 def test_float32_keeps_what_the_score_has(engine32: engines.Engine, offset: float) -> None:
     rng = np.random.default_rng(0)
@@ -223,7 +254,14 @@ def test_float32_keeps_what_the_score_has(engine32: engines.Engine, offset: floa
     exact = rng.normal(size=3_000) * spread + offset  # so that neither end is a float32
     labels = rng.random(3_000) < 1 / (1 + np.exp(-2 * (exact - offset) / spread))
     scores = exact.astype(np.float32)
-    for member in (cr.Gaussian(), cr.Gamma(), cr.GammaGaussian(), cr.Platt(), cr.MinMax(), cr.Isotonic()):
+    for member in (
+        cr.Gaussian(),
+        cr.Gamma(),
+        cr.GammaGaussian(),
+        cr.Platt(),
+        cr.MinMax(),
+        cr.Isotonic(),
+    ):
         tried = member.fit(exact, labels)
         error = np.abs(engine32(tried, scores) - tried.predict(scores.astype(np.float64)))
         assert error.max() < 2e-6
@@ -235,7 +273,9 @@ def test_torch_stands_behind_a_head_and_teaches_it(fitted: LogisticMap) -> None:
         head = torch.nn.Linear(3, 1)
         fused = torch.nn.Sequential(head, to_torch(tried))
         rows = torch.randn(8, 3)
-        np.testing.assert_allclose(fused(rows).detach(), tried.predict(head(rows).detach().numpy()), atol=1e-6)
+        np.testing.assert_allclose(
+            fused(rows).detach(), tried.predict(head(rows).detach().numpy()), atol=1e-6
+        )
         fused(rows).sum().backward()
         assert torch.isfinite(head.weight.grad).all()
         assert bool((head.weight.grad != 0).any()) == (tried is fitted)
@@ -255,8 +295,12 @@ def test_torch_takes_scores_of_any_precision_and_keeps_nan(fitted: LogisticMap) 
         to_torch(staircase(50)).half()(scores)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The TorchScript type system:UserWarning")
-@pytest.mark.parametrize("method", [cr.Gaussian(), cr.GammaGaussian(), cr.Beta(), cr.Isotonic(), cr.MinMax()])
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore:The TorchScript type system:UserWarning"
+)
+@pytest.mark.parametrize(
+    "method", [cr.Gaussian(), cr.GammaGaussian(), cr.Beta(), cr.Isotonic(), cr.MinMax()]
+)
 def test_torch_exports_scripts_and_pickles(method: Any) -> None:
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(0)
@@ -265,7 +309,12 @@ def test_torch_exports_scripts_and_pickles(method: Any) -> None:
     dynamic = ({0: torch.export.Dim.DYNAMIC},)
     exported = torch.export.export(module, (torch.zeros(2),), dynamic_shapes=dynamic).module()
     again = pickle.loads(pickle.dumps(module))  # noqa: S301  (our own)
-    for other in (exported, torch.jit.script(module), torch.jit.trace(module, (torch.zeros(2),)), again):
+    for other in (
+        exported,
+        torch.jit.script(module),
+        torch.jit.trace(module, (torch.zeros(2),)),
+        again,
+    ):
         assert torch.equal(other(scores), module(scores))
 
 
@@ -273,7 +322,9 @@ def test_the_pickled_module_needs_no_calibrank(fitted: LogisticMap, tmp_path: Pa
     pytest.importorskip("torch")
     (tmp_path / "module.pickle").write_bytes(pickle.dumps(to_torch(fitted)))
     code = "import pickle, sys, torch; m = pickle.load(open('module.pickle', 'rb')); print(m(torch.tensor([0.5])).item(), 'calibrank' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
     value, loaded = done.stdout.split()
     assert float(value) == pytest.approx(fitted.predict([0.5])[0], abs=1e-6)
     assert loaded == "False"
@@ -283,11 +334,16 @@ def test_the_vectors_of_the_page() -> None:
     documents = json.loads((ROOT / "docs" / "json-vectors.json").read_text(encoding="utf-8"))
     seen = set()
     for document in documents:
-        evaluate, loaded = plain_map.reader(document["map"]), parse("vectors", json.dumps(document["map"]))
+        evaluate, loaded = (
+            plain_map.reader(document["map"]),
+            parse("vectors", json.dumps(document["map"])),
+        )
         scores = np.array([vector["score"] for vector in document["vectors"]])
         expected = [vector["probability"] for vector in document["vectors"]]
         assert len(expected) > 40
-        np.testing.assert_allclose([evaluate(score) for score in scores.tolist()], expected, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(
+            [evaluate(score) for score in scores.tolist()], expected, rtol=1e-9, atol=1e-12
+        )
         np.testing.assert_allclose(loaded.predict(scores), expected, rtol=1e-9, atol=1e-12)
         seen.add(document["map"]["map"].get("basis", {"name": loaded.kind})["name"])
     assert seen == {"linear", "quadratic", "log", "log-quadratic", "softplus", "step", "rescale"}
@@ -309,18 +365,26 @@ def test_the_command(fitted: LogisticMap, tmp_path: Path) -> None:
         "",
     )
     assert run("map.json", "--to", "json", cwd=tmp_path)[1] == to_json(fitted)
-    assert run("map.json", "--to", "sql", "--dialect", "duckdb", "-o", "map.sql", cwd=tmp_path)[0] == 0
+    assert (
+        run("map.json", "--to", "sql", "--dialect", "duckdb", "-o", "map.sql", cwd=tmp_path)[0] == 0
+    )
     assert (tmp_path / "map.sql").read_text() == to_sql(fitted, "duckdb") + "\n"
     for dtype in ("float32", "float64"):
-        code, _, words = run("map.json", "--to", "onnx", "--dtype", dtype, "-o", f"{dtype}.onnx", cwd=tmp_path)
+        code, _, words = run(
+            "map.json", "--to", "onnx", "--dtype", dtype, "-o", f"{dtype}.onnx", cwd=tmp_path
+        )
         assert code == 0, words
-        assert (tmp_path / f"{dtype}.onnx").read_bytes() == to_onnx(fitted, dtype).SerializeToString()
+        assert (tmp_path / f"{dtype}.onnx").read_bytes() == to_onnx(
+            fitted, dtype
+        ).SerializeToString()
     code, said, words = run("map.json", "--to", "torch", "-o", "map.pt2", cwd=tmp_path)
     assert (code, said) == (0, "Wrote map.pt2\n"), words
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.export.load(tmp_path / "map.pt2").module()
-    np.testing.assert_allclose(program(torch.linspace(-2, 2, 9)), fitted.predict(np.linspace(-2, 2, 9)), atol=1e-6)
+    np.testing.assert_allclose(
+        program(torch.linspace(-2, 2, 9)), fitted.predict(np.linspace(-2, 2, 9)), atol=1e-6
+    )
 
 
 def test_the_command_knows_every_dialect() -> None:
@@ -339,7 +403,10 @@ def test_the_command_says_what_is_missing(fitted: LogisticMap, tmp_path: Path) -
         "calibrank: --to sql must have a dialect, got none. Name one of: spark, duckdb, postgresql, sqlite, bigquery\n",
     )
     code, _, words = run("map.json", "--to", "onnx", cwd=tmp_path)
-    assert (code, words) == (2, "calibrank: --to onnx must have a file to write, got none. Name one with -o.\n")
+    assert (code, words) == (
+        2,
+        "calibrank: --to onnx must have a file to write, got none. Name one with -o.\n",
+    )
     code, _, words = run("map.json", "--to", "sql", "--dialect", "oracle", cwd=tmp_path)
     assert code == 2
     assert "oracle" in words

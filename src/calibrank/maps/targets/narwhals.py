@@ -59,12 +59,18 @@ def transform(fitted: "CalibrationMap", frame: Any, score: str, to: str) -> Any:
         wrapped = nw.from_native(frame)
     except TypeError:
         kinds = "pandas, polars, pyarrow, duckdb or another that narwhals knows"
-        raise DataError(f"frame must be a dataframe of {kinds}, got {type(frame).__name__}.") from None
+        raise DataError(
+            f"frame must be a dataframe of {kinds}, got {type(frame).__name__}."
+        ) from None
     names = wrapped.collect_schema().names()
     if score not in names:
-        raise DataError(f"frame must have a column {score!r}, got {', '.join(names)}. Name it with score=...")
+        raise DataError(
+            f"frame must have a column {score!r}, got {', '.join(names)}. Name it with score=..."
+        )
     if isinstance(wrapped, nw.LazyFrame):
-        return wrapped.with_columns(fitted.expression(nw.col(score).cast(nw.Float64)).alias(to)).to_native()
+        return wrapped.with_columns(
+            fitted.expression(nw.col(score).cast(nw.Float64)).alias(to)
+        ).to_native()
     values = fitted.predict(wrapped[score].to_numpy())
     column = nw.new_series(to, values, backend=wrapped.implementation)
     return wrapped.with_columns(column).to_native()

@@ -7,7 +7,14 @@ import numpy as np
 
 from calibrank.errors import MissingExtraError
 from calibrank.maps import CalibrationMap, LogisticMap
-from calibrank.maps.targets.target import Dtype, ceilings, in_two, log_odds_by_place, probability, require_dtype
+from calibrank.maps.targets.target import (
+    Dtype,
+    ceilings,
+    in_two,
+    log_odds_by_place,
+    probability,
+    require_dtype,
+)
 
 if TYPE_CHECKING:
     import onnx
@@ -36,11 +43,15 @@ def to_onnx(
     result = probability(fitted, _Value("score", target), target, "onnx")
     target.add("Identity", result.name, output="probability")
     code = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
-    ends = [helper.make_tensor_value_info(name, code, list(shape)) for name in ("score", "probability")]
+    ends = [
+        helper.make_tensor_value_info(name, code, list(shape)) for name in ("score", "probability")
+    ]
     graph = helper.make_graph(target.nodes, "calibrank", ends[:1], ends[1:], target.constants)
     graph.doc_string = f"{fitted.method} map by calibrank"
     opset = helper.make_opsetid("", _OPSET)
-    model = helper.make_model(graph, producer_name="calibrank", opset_imports=[opset], ir_version=_IR_VERSION)
+    model = helper.make_model(
+        graph, producer_name="calibrank", opset_imports=[opset], ir_version=_IR_VERSION
+    )
     checker.check_model(model, full_check=True)
     return model
 
@@ -90,7 +101,9 @@ class _Onnx:
         from onnx import helper  # noqa: PLC0415  (loaded by `to_onnx`)
 
         name = output or f"{operator.lower()}_{len(self.nodes)}"
-        names = [value.name if isinstance(value, _Value) else self._constant(value) for value in inputs]
+        names = [
+            value.name if isinstance(value, _Value) else self._constant(value) for value in inputs
+        ]
         self.nodes.append(helper.make_node(operator, names, [name], name=f"node_{name}"))
         return _Value(name, self)
 
@@ -121,7 +134,9 @@ class _Onnx:
         small = self.add("Exp", self.add("Neg", self.add("Abs", x)))
         more = small + 1.0
         # log(1 + small), exact where 1 + small rounds: the error of `more` cancels (Kahan).
-        rest = self.add("Where", self.add("Equal", more, 1.0), small, self.log(more) * small / (more - 1.0))
+        rest = self.add(
+            "Where", self.add("Equal", more, 1.0), small, self.log(more) * small / (more - 1.0)
+        )
         return self.maximum(x, 0.0) + rest
 
     def sigmoid(self, x: _Value) -> _Value:
@@ -139,7 +154,9 @@ class _Onnx:
         halvings = len(edges).bit_length()
         table = np.full(2**halvings - 1, np.inf, dtype=self._dtype)
         table[: len(edges)] = ceilings(edges, self._dtype)
-        padded = np.pad(np.array(values, dtype=self._dtype), (0, 2**halvings - len(values)), mode="edge")
+        padded = np.pad(
+            np.array(values, dtype=self._dtype), (0, 2**halvings - len(values)), mode="edge"
+        )
         found: Any = np.array(0, dtype=np.int64)
         for halving in reversed(range(halvings)):
             further = self.add("Add", found, np.array(2**halving, dtype=np.int64))

@@ -124,7 +124,11 @@ class Piece:
         return self._of(text, _SUM).within(self.low + other, self.high + other)
 
     def __radd__(self, other: float) -> "Piece":
-        return self if other == 0 else self._of(f"{self._number(other)} + {self._held(_PRODUCT)}", _SUM)
+        return (
+            self
+            if other == 0
+            else self._of(f"{self._number(other)} + {self._held(_PRODUCT)}", _SUM)
+        )
 
     def __sub__(self, other: "Piece | float") -> "Piece":
         if isinstance(other, Piece):
@@ -146,7 +150,11 @@ class Piece:
     __rmul__ = __mul__
 
     def __truediv__(self, other: float) -> "Piece":
-        return self if other == 1 else self._of(f"{self._held(_PRODUCT)} / {self._number(other)}", _PRODUCT)
+        return (
+            self
+            if other == 1
+            else self._of(f"{self._held(_PRODUCT)} / {self._number(other)}", _PRODUCT)
+        )
 
     def __rtruediv__(self, other: float) -> "Piece":
         return self._of(f"{self._number(other)} / {self._held(_ATOM)}", _PRODUCT)
@@ -174,10 +182,13 @@ class _Sql:
         """A branch each below, within and beyond the range: what is 0 or constant there falls away."""
         low, high = fitted.low, fitted.high
         below, within, above = (
-            fitted.log_odds_on(score.within(*ends), self).text for ends in ((-inf, low), (low, high), (high, inf))
+            fitted.log_odds_on(score.within(*ends), self).text
+            for ends in ((-inf, low), (low, high), (high, inf))
         )
         first, second = (f"{score.text} < {self.dialect.double(end)}" for end in (low, high))
-        return self._atom(f"CASE WHEN {first} THEN {below} WHEN {second} THEN {within} ELSE {above} END")
+        return self._atom(
+            f"CASE WHEN {first} THEN {below} WHEN {second} THEN {within} ELSE {above} END"
+        )
 
     def log(self, x: Piece | float) -> Piece | float:
         return self._call("LN", x) if isinstance(x, Piece) else float(NumpyOps().log(np.array(x)))
@@ -187,7 +198,9 @@ class _Sql:
             return float(NumpyOps().softplus(np.array(x)))
         # log(1 + e) is 2 atanh(e / (2 + e)), which keeps every digit of a small e; few engines have log1p.
         grown = self._call("EXP", self._call(self.dialect.least, self._call("ABS", x), 700.0))
-        return self._call(self.dialect.greatest, x, 0.0) + 2.0 * self._call("ATANH", 1.0 / (2.0 * grown + 1.0))
+        return self._call(self.dialect.greatest, x, 0.0) + 2.0 * self._call(
+            "ATANH", 1.0 / (2.0 * grown + 1.0)
+        )
 
     def sigmoid(self, x: Piece) -> Piece:
         # Some engines refuse an exponential that overflows, PostgreSQL one that underflows.
@@ -216,7 +229,9 @@ class _Sql:
         below = self.steps(score, edges[:middle], values[: middle + 1])
         above = self.steps(score, edges[middle + 1 :], values[middle + 1 :])
         edge = self.dialect.double(edges[middle])
-        return self._atom(f"CASE WHEN {score.text} < {edge} THEN {below.text} ELSE {above.text} END")
+        return self._atom(
+            f"CASE WHEN {score.text} < {edge} THEN {below.text} ELSE {above.text} END"
+        )
 
     def _call(self, function: str, *arguments: Piece | float) -> Piece:
         texts = (x.text if isinstance(x, Piece) else self.dialect.double(x) for x in arguments)

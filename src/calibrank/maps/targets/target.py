@@ -67,7 +67,9 @@ def ceilings(edges: Sequence[float], dtype: Dtype) -> "np.ndarray[Any, np.dtype[
     """Edges in a dtype, rounded up: a score of that dtype reaches the rounded edge just when it reaches the edge."""
     exact = np.array(edges, dtype=np.float64)
     rounded = exact.astype(dtype)
-    return np.where(rounded < exact, np.nextafter(rounded, np.inf, dtype=dtype), rounded).astype(dtype)
+    return np.where(rounded < exact, np.nextafter(rounded, np.inf, dtype=dtype), rounded).astype(
+        dtype
+    )
 
 
 def require_dtype(fitted: CalibrationMap, dtype: str) -> Dtype:
@@ -79,10 +81,14 @@ def require_dtype(fitted: CalibrationMap, dtype: str) -> Dtype:
     remedy = "Use dtype float64, sql or json."
     if isinstance(fitted, LogisticMap | RescaleMap) and fitted.high - fitted.low < _NARROWEST:
         width = fitted.high - fitted.low
-        raise DataError(f"the map's range must be at least {_NARROWEST} wide for float32, got {width}. {remedy}")
+        raise DataError(
+            f"the map's range must be at least {_NARROWEST} wide for float32, got {width}. {remedy}"
+        )
     if isinstance(fitted, LogisticMap) and largest_term(fitted) > _LARGEST_TERM:
         words = f"the terms of a map's log odds must stay within {_LARGEST_TERM} for float32"
-        raise DataError(f"{words}, got {largest_term(fitted):.3g}: their sum would be mostly rounding. {remedy}")
+        raise DataError(
+            f"{words}, got {largest_term(fitted):.3g}: their sum would be mostly rounding. {remedy}"
+        )
     return "float32"
 
 
@@ -97,4 +103,6 @@ def largest_term(fitted: LogisticMap) -> float:
 def unsupported(fitted: CalibrationMap, name: str) -> DataError:
     """Say which maps a target takes, and which targets take this one."""
     kinds = ", ".join(kind.kind for kind in (LogisticMap, StepMap, RescaleMap))
-    return DataError(f"map must be one of {kinds} for {name}, got {fitted.kind}. Targets that take it: json.")
+    return DataError(
+        f"map must be one of {kinds} for {name}, got {fitted.kind}. Targets that take it: json."
+    )

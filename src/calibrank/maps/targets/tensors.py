@@ -29,7 +29,9 @@ def predict(fitted: CalibrationMap, scores: "Tensor") -> "Tensor":
     if scores.is_complex():
         raise DataError(f"scores must be real numbers, got a tensor of {scores.dtype}.")
     if scores.layout != torch.strided:
-        raise DataError(f"scores must be a dense tensor, got layout {scores.layout}. Use its values.")
+        raise DataError(
+            f"scores must be a dense tensor, got layout {scores.layout}. Use its values."
+        )
     scores = scores.detach()  # `export.to_torch` keeps gradients
     scores = scores if scores.is_floating_point() else scores.to(torch.float64)
     if scores.is_cuda and scores.numel() >= _FUSED_FROM and _can_fuse(fitted, scores):
@@ -82,9 +84,15 @@ class _Eager:
 
 def _can_fuse(fitted: CalibrationMap, scores: "Tensor") -> bool:
     """Whether a kernel can say it, in the scores' own precision."""
-    if scores.dtype not in {torch.float32, torch.float64} or not isinstance(fitted, LogisticMap | RescaleMap):
+    if scores.dtype not in {torch.float32, torch.float64} or not isinstance(
+        fitted, LogisticMap | RescaleMap
+    ):
         return False
-    return scores.dtype == torch.float64 or not isinstance(fitted, LogisticMap) or largest_term(fitted) < _KEEPS
+    return (
+        scores.dtype == torch.float64
+        or not isinstance(fitted, LogisticMap)
+        or largest_term(fitted) < _KEEPS
+    )
 
 
 def _code(fitted: CalibrationMap, *, single: bool) -> str:
@@ -119,7 +127,9 @@ class _Term:
         return _Term(f"({_write(other)} * {self.code})")
 
     def __truediv__(self, other: float) -> "_Term":
-        return _Term(f"({self.code} * {_write(1 / other)})")  # on a GPU a division costs as much as all the rest
+        return _Term(
+            f"({self.code} * {_write(1 / other)})"
+        )  # on a GPU a division costs as much as all the rest
 
 
 def _write(value: "_Term | float") -> str:

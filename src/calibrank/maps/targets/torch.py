@@ -7,7 +7,14 @@ import numpy as np
 
 from calibrank.errors import MissingExtraError
 from calibrank.maps import CalibrationMap, LogisticMap
-from calibrank.maps.targets.target import Dtype, ceilings, in_two, log_odds_by_place, probability, require_dtype
+from calibrank.maps.targets.target import (
+    Dtype,
+    ceilings,
+    in_two,
+    log_odds_by_place,
+    probability,
+    require_dtype,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -69,7 +76,9 @@ class _Torch:
         return x.sigmoid()
 
     def minimum(self, x: Any, bound: float) -> Any:
-        return x.minimum(x.new_full((), bound))  # a tie shares the gradient: at a range's end its two pieces add up
+        return x.minimum(
+            x.new_full((), bound)
+        )  # a tie shares the gradient: at a range's end its two pieces add up
 
     def maximum(self, x: Any, bound: float) -> Any:
         return x.maximum(x.new_full((), bound))
@@ -77,7 +86,9 @@ class _Torch:
     def steps(self, score: Any, edges: Sequence[float], values: Sequence[float]) -> Any:
         import torch  # noqa: PLC0415  (loaded by `to_torch`)
 
-        found = torch.bucketize(score, self._table("edges", ceilings(edges, self._dtype)), right=True)
+        found = torch.bucketize(
+            score, self._table("edges", ceilings(edges, self._dtype)), right=True
+        )
         heights = self._table("heights", np.array(values, dtype=self._dtype))
         return heights[found] + score * 0.0  # a gradient of 0 instead of none, and NaN stays NaN
 

@@ -142,7 +142,12 @@ def _add_neighbours(starts, columns, values, row, table, target):  # type: ignor
 
 @njit(cache=True, nogil=True)
 def add_product(
-    base: Matrix | None, starts: Ints, columns: Places, values: Matrix, table: Matrix, result: Matrix
+    base: Matrix | None,
+    starts: Ints,
+    columns: Places,
+    values: Matrix,
+    table: Matrix,
+    result: Matrix,
 ) -> None:
     """Write base (or nothing) plus the product of a sparse matrix and a table."""
     for row in range(len(table)):
@@ -156,7 +161,13 @@ def add_product(
 
 @njit(cache=True, nogil=True)
 def add_product_of_some(
-    base: Matrix, starts: Ints, columns: Places, values: Matrix, rows: Ints, table: Matrix, share: np.float32
+    base: Matrix,
+    starts: Ints,
+    columns: Places,
+    values: Matrix,
+    rows: Ints,
+    table: Matrix,
+    share: np.float32,
 ) -> Matrix:
     """For the named rows only: (base + product) * share."""
     result = np.empty((rows.size, table.shape[1]), dtype=np.float32)
@@ -169,7 +180,9 @@ def add_product_of_some(
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def send(starts: Ints, columns: Places, values: Matrix, rows: Ints, some: Matrix, result: Matrix) -> None:
+def send(
+    starts: Ints, columns: Places, values: Matrix, rows: Ints, some: Matrix, result: Matrix
+) -> None:
     """`add_product` of a table with itself, where all but the named rows (each once, given as `some`) is zero.
 
     The matrix is symmetric, so each named row is sent to its neighbours.

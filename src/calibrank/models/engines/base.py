@@ -25,7 +25,13 @@ class Engine(ABC):
     """Parameters under training. The table's rows belong to nodes of seeds, as `Sampler` says."""
 
     def __init__(
-        self, model: Model, start: Arrays, graph: Graph | None, learning_rate: float, decay: float, device: str
+        self,
+        model: Model,
+        start: Arrays,
+        graph: Graph | None,
+        learning_rate: float,
+        decay: float,
+        device: str,
     ) -> None:
         self.model, self.graph, self.steps = model, graph, 0
         self.learning_rate, self.decay = learning_rate, decay
@@ -85,7 +91,13 @@ class OnGpu(Engine):
     """One step is captured as a graph of GPU work and replayed; all rows move at each."""
 
     def __init__(
-        self, model: Model, start: Arrays, graph: Graph | None, learning_rate: float, decay: float, device: str
+        self,
+        model: Model,
+        start: Arrays,
+        graph: Graph | None,
+        learning_rate: float,
+        decay: float,
+        device: str,
     ) -> None:
         super().__init__(model, start, graph, learning_rate, decay, device)
         self.table.requires_grad_()
@@ -109,7 +121,10 @@ class OnGpu(Engine):
     def _capture(self, rows: Tensor, importance: Tensor) -> None:
         """Record a step; the trial runs that torch asks for first leave no trace."""
         self.rows, self.worth = rows.clone(), importance.clone()
-        before, moments = {name: part.detach().clone() for name, part in self.parts.items()}, self.moments()
+        before, moments = (
+            {name: part.detach().clone() for name, part in self.parts.items()},
+            self.moments(),
+        )
         beside = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch has no types for it
         beside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(beside):
@@ -150,7 +165,13 @@ def adam(parts: list[Tensor], learning_rate: float, decay: float) -> torch.optim
     """Adam over whole tensors, in one pass, fit to be captured on a GPU."""
     on_gpu = any(part.is_cuda for part in parts)
     return torch.optim.Adam(
-        parts or [torch.zeros(1)], learning_rate, BETAS, EPSILON, decay, fused=True, capturable=on_gpu
+        parts or [torch.zeros(1)],
+        learning_rate,
+        BETAS,
+        EPSILON,
+        decay,
+        fused=True,
+        capturable=on_gpu,
     )
 
 
@@ -165,12 +186,16 @@ def memory(optimizer: torch.optim.Optimizer, parts: dict[str, Tensor]) -> Arrays
     saved: Arrays = {}
     for name, part in parts.items():
         for moment, key in _MOMENTS.items():
-            values = optimizer.state[part].get(key) if optimizer.state[part] else torch.zeros_like(part)
+            values = (
+                optimizer.state[part].get(key) if optimizer.state[part] else torch.zeros_like(part)
+            )
             saved[f"{moment}.{name}".rstrip(".")] = _copied(values)
     return saved
 
 
-def recall(optimizer: torch.optim.Optimizer, parts: dict[str, Tensor], saved: Arrays, steps: int) -> None:
+def recall(
+    optimizer: torch.optim.Optimizer, parts: dict[str, Tensor], saved: Arrays, steps: int
+) -> None:
     """Put moments back, into the very tensors that a captured step uses if there are any."""
     for name, part in parts.items():
         state = optimizer.state[part]

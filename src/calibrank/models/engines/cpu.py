@@ -17,7 +17,13 @@ class OnCpu(Engine):
     """Rows move when a batch needs them (see `kernels`)."""
 
     def __init__(
-        self, model: Model, start: Arrays, graph: Graph | None, learning_rate: float, decay: float, device: str
+        self,
+        model: Model,
+        start: Arrays,
+        graph: Graph | None,
+        learning_rate: float,
+        decay: float,
+        device: str,
     ) -> None:
         super().__init__(model, start, graph, learning_rate, decay, device)
         self.first, self.second = (np.zeros(tuple(self.table.shape), np.float32) for _ in range(2))
@@ -53,7 +59,9 @@ class OnCpu(Engine):
 
     def _catch_up(self, rows: npt.NDArray[np.int64], now: int) -> None:
         table, settings = self.table.numpy(), (np.float32(self.decay), self.model.in_ball)
-        kernels.catch_up(table, self.first, self.second, self.done, rows, now, self.sizes, *settings)
+        kernels.catch_up(
+            table, self.first, self.second, self.done, rows, now, self.sizes, *settings
+        )
 
     def moments(self) -> Arrays:
         self.settle()
@@ -71,7 +79,13 @@ class GraphOnCpu(OnCpu):
     """With a graph every row has a gradient; but only a batch's rows are scored, and only they send one back."""
 
     def __init__(
-        self, model: Model, start: Arrays, graph: Graph, learning_rate: float, decay: float, device: str
+        self,
+        model: Model,
+        start: Arrays,
+        graph: Graph,
+        learning_rate: float,
+        decay: float,
+        device: str,
     ) -> None:
         super().__init__(model, start, graph, learning_rate, decay, device)
         self.nodes, self.hops, self.share = graph.matrix.shape[0], graph.hops, graph.share
@@ -88,7 +102,9 @@ class GraphOnCpu(OnCpu):
         scored = torch.from_numpy(seen).view(-1, self.table.shape[1])
         among = torch.from_numpy(places.reshape(rows.shape) * seeds + rows % seeds)
         slope, *weights = self._gradients(scored, among, importance)
-        slopes = torch.zeros_like(scored).index_add_(0, among.reshape(-1), slope.reshape(-1, scored.shape[1]))
+        slopes = torch.zeros_like(scored).index_add_(
+            0, among.reshape(-1), slope.reshape(-1, scored.shape[1])
+        )
         self._descend(nodes, slopes.view(len(nodes), -1).numpy())
         return weights
 

@@ -1,0 +1,192 @@
+"""Every member of calibrank by name: the one place where a string becomes an object.
+
+A new calibrator, metric, propensity, split, dataset, exporter, model or command is one file plus
+one line here; `tests/test_registry.py` fails if a member is missing or escapes the laws.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from calibrank.calibrators import (
+    BBQ,
+    Beta,
+    Calibrator,
+    Gamma,
+    GammaGaussian,
+    Gaussian,
+    Histogram,
+    Isotonic,
+    MinMax,
+    Platt,
+    Sigmoid,
+    Temperature,
+)
+from calibrank.data.coat import load_coat
+from calibrank.data.dataset import Dataset
+from calibrank.data.download import SOURCES, fetch
+from calibrank.data.kuai import load_kuairand, load_kuairec
+from calibrank.data.splits import LeaveOneOut, RandomSplit, ReleasedSplit, TimeSplit
+from calibrank.data.table import load_table
+from calibrank.data.yahoo_r3 import load_yahoo_r3
+from calibrank.errors import DataError
+from calibrank.evidence import Evidence, impressions, ips, naive, positive_ips
+from calibrank.export import to_json, to_onnx, to_sql, to_torch
+from calibrank.metrics import (
+    ECE,
+    MCE,
+    NDCG,
+    Brier,
+    CalibrationInTheLarge,
+    Discrimination,
+    EqualMassECE,
+    LogLoss,
+    Metric,
+    Miscalibration,
+    Recall,
+    ReleasedECE,
+    ReleasedMCE,
+    TopN,
+)
+from calibrank.propensity import Known, Logistic, NaiveBayes, Popularity, Random, Uniform
+
+if TYPE_CHECKING:
+    from calibrank.models import Model
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+Member = TypeVar("Member")
+NamedMember = TypeVar("NamedMember", bound=_Named)
+
+
+def _by_name(*members: NamedMember) -> dict[str, NamedMember]:
+    return {member.name: member for member in members}
+
+
+CALIBRATORS: dict[str, Calibrator] = _by_name(
+    MinMax(),
+    Sigmoid(),
+    Histogram(),
+    Isotonic(),
+    BBQ(),
+    Temperature(),
+    Platt(),
+    Beta(),
+    Gaussian(),
+    Gamma(),
+    GammaGaussian(),
+)
+"""One of each with its defaults: baselines, then non-parametric, then parametric methods."""
+
+METRICS: dict[str, Metric] = _by_name(
+    LogLoss(),
+    Brier(),
+    ECE(),
+    EqualMassECE(),
+    MCE(),
+    ReleasedECE(),
+    ReleasedMCE(),
+    CalibrationInTheLarge(),
+    Miscalibration(),
+    Discrimination(),
+    NDCG(5),
+    Recall(5),
+    TopN(ECE(), 5),
+)
+
+EVIDENCE: dict[str, Callable[..., Evidence]] = {
+    function.__name__: function for function in (naive, ips, positive_ips, impressions)
+}
+"""How labels become evidence."""
+
+PROPENSITIES: dict[str, type] = {
+    kind.__name__: kind for kind in (Popularity, Uniform, Random, NaiveBayes, Logistic, Known)
+}
+
+SPLITS: dict[str, type] = {
+    "random": RandomSplit,
+    "released": ReleasedSplit,
+    "time": TimeSplit,
+    "leave_one_out": LeaveOneOut,
+}
+
+DATASETS: dict[str, Callable[[Path], Dataset]] = {
+    "coat": load_coat,
+    "yahoo_r3": load_yahoo_r3,
+    "kuairec": load_kuairec,
+    "kuairand": load_kuairand,
+}
+"""Loaders of the official layouts."""
+
+EXPORTERS: dict[str, Callable[..., Any]] = {
+    "sql": to_sql,
+    "onnx": to_onnx,
+    "torch": to_torch,
+    "json": to_json,
+}
+
+MODEL_NAMES = ("BPR", "NCF", "CML", "UBPR", "LightGCN")
+
+COMMANDS = (
+    "train",
+    "score",
+    "diagnose",
+    "fit",
+    "apply",
+    "evaluate",
+    "compare",
+    "inspect",
+    "report",
+    "export",
+    "reproduce",
+    "demo",
+)
+"""Each a function in the module of its name under `calibrank.cli`."""
+
+
+def models() -> dict[str, "Model"]:
+    """The base models with the paper's settings; needs torch."""
+    from calibrank.models import BPR, CML, NCF, UBPR, LightGCN  # noqa: PLC0415  (loads torch)
+
+    return _by_name(BPR(), NCF(), CML(), UBPR(), LightGCN())
+
+
+def find(what: str, members: Mapping[str, Member], name: str) -> Member:
+    """The member of that name, whatever its case and whether words are joined by - or _.
+
+    >>> find("method", CALIBRATORS, "gammagaussian")
+    GammaGaussian(margin=0.01)
+    """
+    wanted = _plain(name)
+    for known, member in members.items():
+        if _plain(known) == wanted:
+            return member
+    raise DataError(f"the {what} must be one of {', '.join(members)}, got {name!r}.")
+
+
+def load_dataset(name: str, folder: str | Path | None = None) -> Dataset:
+    """A dataset by name from the folder of its official files; without a folder, downloaded where its licence allows.
+
+    A folder that holds `train.parquet` and `test.parquet` instead is read as tables of user, item and label.
+    """
+    loader = find("dataset", DATASETS, name)
+    if folder is None and name in SOURCES:
+        folder = fetch(name)
+    if folder is None:
+        return loader(Path(name))  # whose message says where to get it
+    folder = Path(folder)
+    if (folder / "train.parquet").is_file():
+        test = folder / "test.parquet"
+        return replace(
+            load_table(folder / "train.parquet", test if test.is_file() else None), name=name
+        )
+    return loader(folder)
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "_")
