@@ -1,4 +1,7 @@
-"""Builds the loops in C where there is a compiler; without one the package does the same with numpy, slower."""
+"""Build hook: compile the C loops if there is a C compiler.
+
+Without a compiler the wheel is pure Python: calibrank then runs the same loops in NumPy, slower.
+"""
 
 import os
 import shlex
@@ -11,57 +14,77 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from packaging.tags import sys_tags
 
-SOURCE, LIBRARY = "src/calibrank/_native.c", "src/calibrank/libcalibrank.so"
-FLAGS = ["-O3", "-shared", "-fPIC", "-fvisibility=hidden"]
-FLAGS += [
+SOURCE = "src/calibrank/_native.c"
+LIBRARY = "src/calibrank/libcalibrank.so"
+FLAGS = [
+    "-O3",
+    "-shared",
+    "-fPIC",
+    "-fvisibility=hidden",
+    # Comparisons and minima of floats only vectorise with these assumptions. The loops do not
+    # rely on what they give up: NaN and infinity are detected by their bits.
     "-fno-trapping-math",
     "-fno-math-errno",
     "-ffinite-math-only",
     "-fno-signed-zeros",
-]  # or little is vectorised
+]
 
 
-class Loops(BuildHookInterface):
-    """A wheel with the library in it: for one kind of machine, and any Python."""
+class NativeLibraryHook(BuildHookInterface):
+    """Put the compiled library into the wheel, which then fits one platform and any Python."""
 
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Called before a wheel is put together, an editable one too."""
+        """Run before a wheel, editable or not, is assembled."""
         root = Path(self.root)
-        wrong = build(root / SOURCE, root / LIBRARY)
-        if wrong:
+        problem = build(root / SOURCE, root / LIBRARY)
+        if problem:
             (root / LIBRARY).unlink(missing_ok=True)
             self.app.display_warning(
-                f"calibrank: {wrong}, so large tables will be summed by numpy, slower"
+                f"calibrank: {problem}, so large tables will be pooled by NumPy, which is slower"
             )
             return
         build_data["artifacts"].append(LIBRARY)
         build_data["pure_python"] = False
-        plain = (
-            tag.platform
-            for tag in sys_tags()
-            if "manylinux" not in tag.platform and "musllinux" not in tag.platform
-        )
-        build_data["tag"] = f"py3-none-{next(plain)}"
+        build_data["tag"] = f"py3-none-{_platform()}"
 
 
 def build(source: Path, library: Path) -> str:
-    """Put the library in its place, whole or not at all; what went wrong, if anything."""
-    named = shlex.split(os.environ.get("CC", ""))
-    compiler = named or next(([name] for name in ("cc", "gcc", "clang") if shutil.which(name)), [])
+    """Compile the library and move it into place atomically; return what went wrong, or ""."""
+    compiler = _compiler()
     if not compiler:
         return "there is no C compiler"
-    part = library.with_suffix(f".{os.getpid()}.part")
-    # The library says which loops it was built from: one that is older than its source is not used.
-    digest_of = f"-DCALIBRANK_LOOPS={zlib.crc32(source.read_bytes()) & 0x7FFFFFFF}"
+    partial = library.with_suffix(f".{os.getpid()}.part")
+    # The loader compares this checksum with the source, so that a stale library is never used.
+    checksum = zlib.crc32(source.read_bytes()) & 0x7FFFFFFF
+    define = f"-DCALIBRANK_SOURCE_CHECKSUM={checksum}"
+    command = [*compiler, *FLAGS, define, "-o", str(partial), str(source), "-lm"]
     try:
-        command = [*compiler, *FLAGS, digest_of, "-o", str(part), str(source), "-lm"]
-        done = subprocess.run(command, check=False)  # noqa: S603  (our own command)
-        if done.returncode == 0:
-            part.replace(library)
+        result = subprocess.run(command, check=False)  # noqa: S603  (our own command)
+        if result.returncode == 0:
+            partial.replace(library)
     except OSError as error:
         return f"{compiler[0]} cannot be run ({error})"
     finally:
-        part.unlink(missing_ok=True)
-    return "" if done.returncode == 0 else f"{compiler[0]} failed on {source.name}"
+        partial.unlink(missing_ok=True)
+    return "" if result.returncode == 0 else f"{compiler[0]} failed on {source.name}"
+
+
+def _compiler() -> list[str]:
+    """The command in CC, else the first compiler on the path, else nothing."""
+    configured = shlex.split(os.environ.get("CC", ""))
+    if configured:
+        return configured
+    for name in ("cc", "gcc", "clang"):
+        if shutil.which(name):
+            return [name]
+    return []
+
+
+def _platform() -> str:
+    """The tag of this very platform; manylinux and musllinux tags promise more than we check."""
+    for tag in sys_tags():
+        if "manylinux" not in tag.platform and "musllinux" not in tag.platform:
+            return tag.platform
+    raise RuntimeError("packaging knows no tag of this platform")

@@ -1,4 +1,4 @@
-"""Every engine an exported map must run on, real ones: each takes a map and scores and gives probabilities."""
+"""The real engines on which exported maps are tested: each evaluates a map at given scores."""
 
 import os
 import pwd
@@ -33,13 +33,12 @@ def duckdb(fitted: cr.CalibrationMap, scores: np.ndarray) -> np.ndarray:
 def duckdb_query(
     expression: str, scores: Sequence[Any], kind: str = "DOUBLE", column: str = '"score"'
 ) -> np.ndarray:
+    query = f"SELECT {expression} FROM t ORDER BY position"  # noqa: S608  (what we test)
     with pytest.importorskip("duckdb").connect() as connection:
-        connection.execute(f"CREATE TABLE t (place INTEGER, {column} {kind})")
-        connection.execute(
-            "INSERT INTO t SELECT unnest(?), unnest(?)", [list(range(len(scores))), list(scores)]
-        )
-        rows = connection.execute(f"SELECT {expression} FROM t ORDER BY place").fetchall()  # noqa: S608  (what we test)
-        return numbers([row[0] for row in rows])
+        connection.execute(f"CREATE TABLE t (position INTEGER, {column} {kind})")
+        positions = list(range(len(scores)))
+        connection.execute("INSERT INTO t SELECT unnest(?), unnest(?)", [positions, list(scores)])
+        return numbers([row[0] for row in connection.execute(query).fetchall()])
 
 
 def sqlite(fitted: cr.CalibrationMap, scores: np.ndarray) -> np.ndarray:
@@ -49,12 +48,12 @@ def sqlite(fitted: cr.CalibrationMap, scores: np.ndarray) -> np.ndarray:
 def sqlite_query(
     expression: str, scores: Sequence[Any], kind: str = "REAL", column: str = "`score`"
 ) -> np.ndarray:
+    query = f"SELECT {expression} FROM t ORDER BY position"  # noqa: S608  (what we test)
     connection = sqlite3.connect(":memory:")
     try:
-        connection.execute(f"CREATE TABLE t (place INTEGER, {column} {kind})")
+        connection.execute(f"CREATE TABLE t (position INTEGER, {column} {kind})")
         connection.executemany("INSERT INTO t VALUES (?, ?)", list(enumerate(scores)))
-        rows = connection.execute(f"SELECT {expression} FROM t ORDER BY place")  # noqa: S608  (what we test)
-        return numbers([row[0] for row in rows])
+        return numbers([row[0] for row in connection.execute(query)])
     except sqlite3.OperationalError as error:
         if "no such function" in str(error):
             pytest.skip(f"this SQLite has no mathematical functions: {error}")
@@ -78,10 +77,9 @@ def spark_query(
     spark = session()
     spark.conf.set("spark.sql.ansi.enabled", str(ansi).lower())
     try:
-        frame = spark.createDataFrame(
-            list(enumerate(scores)), f"place INT, {column} {kind}"
-        ).coalesce(1)
-        rows = frame.selectExpr("place", f"{expression} AS probability").collect()
+        schema = f"position INT, {column} {kind}"
+        frame = spark.createDataFrame(list(enumerate(scores)), schema).coalesce(1)
+        rows = frame.selectExpr("position", f"{expression} AS probability").collect()
     finally:
         spark.conf.set("spark.sql.ansi.enabled", "true")
     return numbers([row["probability"] for row in sorted(rows)])
@@ -97,46 +95,33 @@ class Server:
     def query(
         self, expression: str, scores: Sequence[Any], kind: str = "float8", column: str = '"score"'
     ) -> np.ndarray:
-        texts = ("\\N" if score is None else repr(score) for score in scores)
-        lines = "".join(f"{at}\t{text}\n" for at, text in enumerate(texts))
-        script = (
-            f"CREATE TEMP TABLE t (place integer, {column} {kind});\nCOPY t FROM STDIN;\n{lines}\\.\n"
-            f"SELECT {expression} FROM t ORDER BY place;\n"
+        texts = ["\\N" if score is None else repr(score) for score in scores]
+        lines = "".join(f"{position}\t{text}\n" for position, text in enumerate(texts))
+        answer = self.run(
+            f"CREATE TEMP TABLE t (position integer, {column} {kind});\n"
+            f"COPY t FROM STDIN;\n{lines}\\.\n"
+            f"SELECT {expression} FROM t ORDER BY position;\n"
         )
-        answer = self.run(script)
-        return numbers(
-            [float(line) if line else None for line in answer.removesuffix("\n").split("\n")]
-        )
+        answers = answer.removesuffix("\n").split("\n")
+        return numbers([float(line) if line else None for line in answers])
 
     def run(self, script: str) -> str:
-        command = [
-            "psql",
-            "-X",
-            "-q",
-            "-A",
-            "-t",
-            "-v",
-            "ON_ERROR_STOP=1",
-            "-h",
-            str(self.folder),
-            "-U",
-            "calibrank",
-            "postgres",
-        ]
-        done = subprocess.run(
-            [self.programs / command[0], *command[1:]],
+        quiet = ["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1"]
+        server = ["-h", str(self.folder), "-U", "calibrank", "postgres"]
+        result = subprocess.run(
+            [self.programs / "psql", *quiet, *server],
             input=script,
             capture_output=True,
             text=True,
             check=False,
         )
-        assert done.returncode == 0, done.stderr[-2000:]
-        return done.stdout
+        assert result.returncode == 0, result.stderr[-2000:]
+        return result.stdout
 
 
 @contextmanager
 def short_folder() -> Iterator[Path]:
-    """A folder whose name is short enough for a socket's (pytest's are not)."""
+    """A folder whose path is short enough for a socket (the path of tmp_path is too long)."""
     with tempfile.TemporaryDirectory(prefix="pg") as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
@@ -144,49 +129,53 @@ def short_folder() -> Iterator[Path]:
 
 @contextmanager
 def postgresql_server(folder: Path) -> Iterator[Server]:
-    """Start a server, or skip with the reason."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb")) or [
-        Path(p) for p in [shutil.which("initdb")] if p
-    ]
-    if not found:
-        pytest.skip("PostgreSQL's server programs (initdb, pg_ctl) are not installed")
-    programs, data = found[-1].parent, folder / "data"
-    user: list[str] = []
-    if os.geteuid() == 0:  # which PostgreSQL refuses
-        if shutil.which("setpriv") is None or "postgres" not in {
-            entry.pw_name for entry in pwd.getpwall()
-        }:
-            pytest.skip("PostgreSQL refuses root, and there is no user postgres to be instead")
-        user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
-        shutil.chown(folder, "postgres", "postgres")
+    """Start a PostgreSQL server, or skip the test with the reason."""
+    programs = _postgresql_programs()
+    prefix = _command_prefix(folder)
+    data = folder / "data"
 
     def call(program: str, *arguments: str) -> None:
-        command = [*user, str(programs / program), *arguments]
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False, cwd=folder
+        result = subprocess.run(
+            [*prefix, str(programs / program), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            check=False,
+            cwd=folder,
         )
-        assert done.returncode == 0, (folder / "log").read_text()[-2000:]
+        assert result.returncode == 0, (folder / "log").read_text()[-2000:]
 
     with (folder / "log").open("wb") as log:
-        call(
-            "initdb",
-            "-D",
-            str(data),
-            "-U",
-            "calibrank",
-            "-A",
-            "trust",
-            "--no-sync",
-            "-E",
-            "UTF8",
-            "--locale=C",
-        )
+        access = ["-U", "calibrank", "-A", "trust"]
+        call("initdb", "-D", str(data), *access, "--no-sync", "-E", "UTF8", "--locale=C")
         options = f"-k {folder} -c listen_addresses= -c fsync=off -c shared_buffers=16MB"
         call("pg_ctl", "-D", str(data), "-o", options, "-w", "start")
         try:
             yield Server(programs, folder)
         finally:
             call("pg_ctl", "-D", str(data), "-m", "immediate", "-w", "stop")
+
+
+def _postgresql_programs() -> Path:
+    """The folder of the newest PostgreSQL."""
+    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if installed:
+        return installed[-1].parent
+    on_path = shutil.which("initdb")
+    if on_path is None:
+        pytest.skip("PostgreSQL's server programs (initdb, pg_ctl) are not installed")
+    return Path(on_path).parent
+
+
+def _command_prefix(folder: Path) -> list[str]:
+    """PostgreSQL refuses to run as root: what to put before a command to run as its own user."""
+    if os.geteuid() != 0:
+        return []
+    users = {entry.pw_name for entry in pwd.getpwall()}
+    if shutil.which("setpriv") is None or "postgres" not in users:
+        pytest.skip("PostgreSQL refuses root, and there is no user postgres to run it as")
+    shutil.chown(folder, "postgres", "postgres")
+    return ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
 
 
 def onnx(dtype: str) -> Engine:

@@ -1,4 +1,4 @@
-"""Every member that a law must hold for, and tables to hold it on."""
+"""The members that every law is tested on, and random tables to test it with."""
 
 import warnings
 from typing import NamedTuple
@@ -59,23 +59,47 @@ class Table(NamedTuple):
 
 @st.composite
 def tables(draw: st.DrawFn, least: int = 12, most: int = 60, spread: float = 5.0) -> Table:
-    """Rows with both classes, some ties, scores of any scale and offset."""
+    """Tables with both classes, sometimes ties, and scores of any scale and offset.
+
+    `spread` bounds the decimal exponent of the scale; 0 leaves scores at scale 1.
+    """
     rows = draw(st.integers(least, most))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     scores = rng.normal(0, 1, rows)
     if draw(st.booleans()):
         scores = np.round(scores, 1)
-    labels = (rng.random(rows) < 1 / (1 + np.exp(-scores * draw(st.floats(-0.5, 2))))).astype(float)
+    slope = draw(st.floats(-0.5, 2))
+    labels = (rng.random(rows) < 1 / (1 + np.exp(-scores * slope))).astype(float)
     labels[:2] = [0, 1]
     scale = 10 ** draw(st.floats(-spread, spread)) if spread else 1.0
     offset = draw(st.sampled_from([0.0, 0.0, 3.0, -20.0]))
-    return Table(
-        (scores + offset) * scale, labels, rng.uniform(0.3, 1, rows), rng.integers(0, 6, rows)
-    )
+    propensity = rng.uniform(0.3, 1, rows)
+    users = rng.integers(0, 6, rows)
+    return Table((scores + offset) * scale, labels, propensity, users)
+
+
+SCORE_KINDS = ("normal", "float32", "narrow", "heavy", "lognormal", "few")
+
+
+def sample_scores(rows: int, seed: int, kind: str) -> np.ndarray:
+    """Scores of one of the `SCORE_KINDS`; "few" has only five distinct values."""
+    rng = np.random.default_rng(seed)
+    samples = {
+        "normal": lambda: rng.normal(0, 1, rows),
+        "float32": lambda: rng.normal(0, 1, rows).astype(np.float32),
+        "narrow": lambda: 100 + rng.random(rows),
+        "heavy": lambda: rng.standard_cauchy(rows),
+        "lognormal": lambda: np.exp(rng.normal(0, 4, rows)),
+        "few": lambda: rng.integers(1, 6, rows).astype(float),
+    }
+    return samples[kind]()
 
 
 def fit(calibrator: Calibrator, scores: np.ndarray, labels: object) -> cr.CalibrationMap:
-    """Fit, or give the example up where no optimum exists; a flat map is fine here."""
+    """Fit a calibrator, and reject the Hypothesis example if no optimum exists.
+
+    A flat map is a valid result here, so its warning is ignored.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", cr.FlatMapWarning)
         try:
@@ -85,7 +109,7 @@ def fit(calibrator: Calibrator, scores: np.ndarray, labels: object) -> cr.Calibr
 
 
 def probe(scores: np.ndarray) -> np.ndarray:
-    """Scores to ask a map about: within its range, at its ends and far outside, in order."""
+    """Scores to evaluate a map at, in order: inside its range, at the ends and far outside."""
     low, high = scores.min(), scores.max()
     width = high - low
     return np.concatenate(

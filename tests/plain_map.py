@@ -1,16 +1,18 @@
-"""A map as `docs/json-format.md` describes it, written from that page alone: nothing of calibrank, nothing of numpy."""
+"""An independent reader of saved maps, written from `docs/json-format.md` alone.
+
+It uses neither calibrank nor NumPy, so that it tests the format's documentation.
+"""
 
 import math
 from bisect import bisect_right
 
 
 def reader(document):
-    """The function from a score to a probability that a saved map stands for."""
+    """The function from score to probability that a saved map describes."""
     if document["format"] != "calibrank-map" or document["version"] > 1:
-        raise ValueError("not a map this reader knows")
-    return {"logistic": logistic, "step": step, "rescale": rescale}[document["kind"]](
-        document["map"]
-    )
+        raise ValueError("not a map that this reader knows")
+    kinds = {"logistic": logistic, "step": step, "rescale": rescale}
+    return kinds[document["kind"]](document["map"])
 
 
 def rescale(fields):
@@ -23,17 +25,19 @@ def step(fields):
 
 
 def logistic(fields):
-    low, high, weights = fields["low"], fields["high"], fields["coefficients"]
-    below, above = (
-        sum(c * s for c, s in zip(weights, slopes, strict=True)) for slopes in end_slopes(fields)
-    )
+    low, high = fields["low"], fields["high"]
+    coefficients = fields["coefficients"]
+    slopes_at_low, slopes_at_high = end_slopes(fields)
+    below = dot(coefficients, slopes_at_low)
+    above = dot(coefficients, slopes_at_high)
 
     def evaluate(score):
         inside = min(max(score, low), high)
         terms = generators(fields["basis"], inside, low, high)
-        z = fields["intercept"] + sum(c * g for c, g in zip(weights, terms, strict=True))
-        z += below * min(score - low, 0.0) + above * max(score - high, 0.0)
-        return sigmoid(z)
+        log_odds = fields["intercept"] + dot(coefficients, terms)
+        log_odds += below * min(score - low, 0.0)
+        log_odds += above * max(score - high, 0.0)
+        return sigmoid(log_odds)
 
     return evaluate
 
@@ -55,6 +59,7 @@ def generators(basis, s, low, high):
 
 
 def end_slopes(fields):
+    """Slopes of the generators at both ends of the range."""
     low, high, name = fields["low"], fields["high"], fields["basis"]["name"]
     if name == "softplus":
         return [[sigmoid(-end), sigmoid(end)] for end in (low, high)]
@@ -62,6 +67,10 @@ def end_slopes(fields):
         return [[1 / (high - low)], [1 / (high - low)]]
     flat = [0.0] if name == "log-quadratic" else []
     return [[1 / (high - low), 0.0, *flat], [0.0, 1 / (high - low), *flat]]
+
+
+def dot(left, right):
+    return sum(a * b for a, b in zip(left, right, strict=True))
 
 
 def softplus(x):

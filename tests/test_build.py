@@ -1,4 +1,4 @@
-"""Building the package: with a C compiler the loops come along, without one everything else does."""
+"""Building the package, with and without a C compiler."""
 
 import os
 import shutil
@@ -13,54 +13,69 @@ from calibrank import _native
 
 ROOT = Path(__file__).parents[1]
 
+needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+needs_library = pytest.mark.skipif(
+    not _native.READY, reason="calibrank was installed without a C compiler"
+)
 
-def wheel(folder: Path, path: str) -> Path:
-    """Build in a copy, with only some programs in reach."""
+
+def build_wheel(folder: Path, path: str) -> Path:
+    """Build a wheel from a copy of the source, with only the programs on `path` available."""
     source = folder / "source"
-    shutil.copytree(
-        ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.so")
-    )
+    ignored = shutil.ignore_patterns("__pycache__", "*.so")
+    shutil.copytree(ROOT / "src", source / "src", ignore=ignored)
     for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    environment = {**os.environ, "PATH": path, "CC": ""}
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    done = subprocess.run(
-        command, cwd=source, env=environment, capture_output=True, text=True, check=False
+    result = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
+        cwd=source,
+        env={**os.environ, "PATH": path, "CC": ""},
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    assert done.returncode == 0, done.stderr
-    (built,) = folder.glob("*.whl")
-    return built
+    assert result.returncode == 0, result.stderr
+    (wheel,) = folder.glob("*.whl")
+    return wheel
 
 
-def test_without_a_compiler_the_wheel_is_for_any_machine(tmp_path):
+def run_with(package: Path, code: str) -> list[str]:
+    """Run code with calibrank from a folder; return the words that it prints."""
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(package)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return result.stdout.split()
+
+
+def test_without_a_compiler_the_wheel_is_pure_python(tmp_path):
     pytest.importorskip("hatchling")
-    built = wheel(tmp_path, str(tmp_path))
-    assert built.name.endswith("py3-none-any.whl")
-    names = zipfile.ZipFile(built).namelist()
-    assert "calibrank/compiled.py" in names
+    wheel = build_wheel(tmp_path, str(tmp_path))
+    assert wheel.name.endswith("py3-none-any.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "calibrank/_native.py" in names
+    assert "calibrank/_native.c" in names
     assert not [name for name in names if name.endswith(".so")]
 
 
-@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
-def test_with_a_compiler_the_wheel_holds_the_loops(tmp_path):
+@needs_compiler
+def test_with_a_compiler_the_wheel_contains_the_library(tmp_path):
     pytest.importorskip("hatchling")
-    built = wheel(tmp_path, os.environ["PATH"])
-    assert built.name.startswith("calibrank-")
-    assert "-py3-none-any" not in built.name
-    zipfile.ZipFile(built).extractall(tmp_path / "installed")
+    wheel = build_wheel(tmp_path, os.environ["PATH"])
+    assert wheel.name.startswith("calibrank-")
+    assert "-py3-none-any" not in wheel.name
+    installed = tmp_path / "installed"
+    zipfile.ZipFile(wheel).extractall(installed)
     code = "from calibrank import _native; print(_native.READY, _native.LIBRARY)"
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
-    said = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
-    assert said.stdout.split() == [
-        "True",
-        str(tmp_path / "installed" / "calibrank" / "libcalibrank.so"),
-    ]
+    library = installed / "calibrank" / "libcalibrank.so"
+    assert run_with(installed, code) == ["True", str(library)]
 
 
-@pytest.mark.skipif(not _native.READY, reason="calibrank was installed without a C compiler")
-def test_numpy_does_the_same_where_the_loops_are_missing(tmp_path):
+@needs_library
+def test_numpy_gives_the_same_fit_without_the_library(tmp_path):
     code = """if True:
         import numpy as np, calibrank as cr
         from calibrank import _native
@@ -68,31 +83,17 @@ def test_numpy_does_the_same_where_the_loops_are_missing(tmp_path):
         scores = rng.normal(size=200_000).astype(np.float32)
         fitted = cr.Gaussian().fit(scores, rng.random(200_000) < 0.2)
         print(_native.READY, *fitted.parameters.values())"""
-    answers = []
-    for ready in (True, False):
-        package = ROOT / "src"
-        if not ready:
-            package = tmp_path
-            shutil.copytree(
-                ROOT / "src", tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.so")
-            )
-        environment = {**os.environ, "PYTHONPATH": str(package)}
-        said = subprocess.run(
-            [sys.executable, "-c", code],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        answers.append(said.stdout.split())
-    assert [answer[0] for answer in answers] == ["True", "False"]
-    assert [float(value) for value in answers[0][1:]] == pytest.approx(
-        [float(v) for v in answers[1][1:]], rel=1e-9
-    )
+    ignored = shutil.ignore_patterns("*.so")
+    shutil.copytree(ROOT / "src", tmp_path, dirs_exist_ok=True, ignore=ignored)
+    compiled_ready, *compiled = run_with(ROOT / "src", code)
+    numpy_ready, *plain = run_with(tmp_path, code)
+    assert (compiled_ready, numpy_ready) == ("True", "False")
+    expected = [float(value) for value in compiled]
+    assert [float(value) for value in plain] == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
-def test_what_goes_wrong_is_said_and_nothing_is_lost(tmp_path, monkeypatch):
+@needs_compiler
+def test_a_failed_build_is_reported_and_keeps_the_old_library(tmp_path, monkeypatch):
     pytest.importorskip("hatchling")
     monkeypatch.syspath_prepend(str(ROOT))
     import hatch_build
@@ -101,10 +102,10 @@ def test_what_goes_wrong_is_said_and_nothing_is_lost(tmp_path, monkeypatch):
     shutil.copy(ROOT / "src" / "calibrank" / "_native.c", source)
     monkeypatch.setenv("CC", "cc -pipe")
     assert not hatch_build.build(source, library)
-    whole = library.read_bytes()
+    content = library.read_bytes()
     source.write_text("this is not C")
     assert hatch_build.build(source, library) == "cc failed on _native.c"
     monkeypatch.setenv("CC", "no-such-compiler")
     assert hatch_build.build(source, library).startswith("no-such-compiler cannot be run")
-    assert library.read_bytes() == whole
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["lib.so", "_native.c"]
+    assert library.read_bytes() == content
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["_native.c", "lib.so"]

@@ -80,5 +80,5 @@ def test_a_classifier_without_decision_function_gives_log_odds() -> None:
     forest = RandomForestClassifier(20, max_depth=4, random_state=0)
     ranker = CalibratedRanker(cr.Platt(), forest, cv=3).fit(features, liked)
     assert len(np.unique(ranker.predict_proba(features)[:, 1])) > 50
-    with pytest.raises(cr.DataError, match="weights must have one value a row"):
+    with pytest.raises(cr.DataError, match="weights must have one value per row"):
         ranker.fit(features, liked, sample_weight=[1.0, 2.0])

@@ -1,8 +1,11 @@
 """Turn any ranking model's scores into preference probabilities you can trust.
 
 >>> from calibrank import Gaussian, ips
->>> scores, labels, propensity = [0.2, 1.0, 2.1, 3.5, 2.8], [0, 1, 0, 1, 0], [0.5, 0.5, 1.0, 0.8, 0.9]
->>> probabilities = Gaussian().fit(scores, ips(labels, propensity)).predict([1.5, 3.0])
+>>> scores = [0.2, 1.0, 2.1, 3.5, 2.8]
+>>> labels = [0, 1, 0, 1, 0]
+>>> propensity = [0.5, 0.5, 1.0, 0.8, 0.9]
+>>> fitted = Gaussian().fit(scores, ips(labels, propensity))
+>>> probabilities = fitted.predict([1.5, 3.0])
 """
 
 from calibrank.base_rate import (
@@ -29,6 +32,7 @@ from calibrank.calibrators import (
 )
 from calibrank.errors import (
     CalibrankError,
+    CalibrankWarning,
     ClippedScoresWarning,
     DataError,
     DroppedRowsWarning,
@@ -78,6 +82,7 @@ __all__ = [
     "Beta",
     "Brier",
     "CalibrankError",
+    "CalibrankWarning",
     "CalibrationInTheLarge",
     "CalibrationMap",
     "Calibrator",

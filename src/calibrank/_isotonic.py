@@ -1,22 +1,25 @@
-"""Monotone regression on pooled evidence: shared by isotonic calibration and the CORP decomposition."""
+"""Isotonic regression on pooled evidence, for isotonic calibration and the CORP decomposition."""
 
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from calibrank._validation import Floats
+from calibrank._validation import Floats, Indices
 
 
 class Blocks(NamedTuple):
-    """The best non-decreasing fit, within [0, 1], of positive / total: where each block starts, and its value."""
+    """A nondecreasing step function: the first point of each block, and the block's value."""
 
-    starts: npt.NDArray[np.intp]
+    starts: Indices
     values: Floats
 
 
 def pool_adjacent_violators(positive: Floats, total: Floats) -> Blocks:
-    """Exact for log loss and Brier alike; targets above 1 are clipped afterwards, which is optimal too."""
+    """The best nondecreasing fit of positive / total within [0, 1], weighted by total.
+
+    The same fit is optimal for log loss and Brier score. Inverse-propensity targets may exceed 1;
+    clipping the unbounded fit to [0, 1] gives the optimum of the bounded problem.
+    """
     # scipy.optimize doubles the import time of the package and only this function needs it.
     from scipy.optimize import isotonic_regression  # noqa: PLC0415
 

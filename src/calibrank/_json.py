@@ -1,8 +1,8 @@
-"""JSON read as data and checked field by field, with a digest to tell damage from data."""
+"""Read JSON as plain data, checking every field, and detect changed files by a digest."""
 
 import hashlib
 import json
-import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,27 +11,32 @@ from calibrank.errors import DataError
 
 
 def digest_of(document: Mapping[str, Any]) -> str:
-    """A digest of a document's content, to tell damage from data."""
+    """The SHA-256 digest of a JSON document; it does not depend on whitespace or key order."""
     canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """One JSON object being read: every field must be there, of its type, and nothing else."""
+    """The fields of one JSON object; reading a missing or mistyped field raises a `DataError`.
+
+    `where` names the object in error messages, for example "map.json, record".
+    """
 
     where: str
     values: Mapping[str, Any]
 
     @classmethod
     def parse(cls, where: str, text: str) -> "Fields":
+        """Parse JSON text that holds one object."""
         try:
-            values = json.loads(text, parse_constant=_reject)
+            values = json.loads(text, parse_constant=_reject_constant)
         except (ValueError, RecursionError) as error:
             raise DataError(
-                f"{where} must be JSON, got damaged text or something else: {error}. Save the map again."
+                f"{where} must be JSON, got damaged text or another format: {error}. "
+                "Save the map again."
             ) from None
-        return cls(where, _object(where, values))
+        return cls(where, _require_object(where, values))
 
     def only(self, *names: str) -> None:
         """Refuse unknown fields: they may change the meaning of known ones."""
@@ -41,29 +46,36 @@ class Fields:
                     f"{self.where} must hold only {', '.join(names)}, got field {name!r}."
                 )
 
-    def child(self, name: str) -> "Fields":
-        return Fields(f"{self.where}, {name}", _object(f"{self.where}, {name}", self._get(name)))
-
-    def children(self, name: str) -> list["Fields"]:
-        where = f"{self.where}, {name}"
-        return [
-            Fields(where, _object(where, inner))
-            for inner in self._typed(name, list, "a list of objects")
-        ]
-
     def holds(self, name: str) -> bool:
-        """Whether an optional part is there; maps that were saved before it existed do not name it."""
+        """Whether an optional field is present; files of older versions lack the newer ones."""
         return self.values.get(name) is not None
 
+    def child(self, name: str) -> "Fields":
+        """A field that is an object itself."""
+        where = f"{self.where}, {name}"
+        return Fields(where, _require_object(where, self._get(name)))
+
+    def children(self, name: str) -> list["Fields"]:
+        """A field that is a list of objects."""
+        where = f"{self.where}, {name}"
+        objects = self._typed(name, list, "a list of objects")
+        return [Fields(where, _require_object(where, each)) for each in objects]
+
     def text(self, name: str) -> str:
-        return str(self._typed(name, str, "text"))
+        return str(self._typed(name, str, "a string"))
+
+    def texts(self, name: str) -> list[str]:
+        values = self._typed(name, list, "a list of strings")
+        if not all(isinstance(value, str) for value in values):
+            raise self._wrong(name, "a list of strings", values)
+        return list(values)
 
     def flag(self, name: str) -> bool:
         return bool(self._typed(name, bool, "true or false"))
 
     def count(self, name: str) -> int:
         value = self._typed(name, int, "a whole number")
-        if isinstance(value, bool) or value < 0:
+        if isinstance(value, bool) or value < 0:  # Python's booleans are integers
             raise self._wrong(name, "a whole number, 0 or more", value)
         return int(value)
 
@@ -74,7 +86,10 @@ class Fields:
         return float(value)
 
     def optional(self, name: str) -> float | None:
-        return None if self._get(name) is None else self.number(name)
+        """A field that is a finite number or null."""
+        if self._get(name) is None:
+            return None
+        return self.number(name)
 
     def numbers(self, name: str) -> list[float]:
         values = self._typed(name, list, "a list of numbers")
@@ -83,18 +98,6 @@ class Fields:
                 raise self._wrong(name, "a list of finite numbers", value)
         return [float(value) for value in values]
 
-    def texts(self, name: str) -> list[str]:
-        values = self._typed(name, list, "a list of texts")
-        if not all(isinstance(value, str) for value in values):
-            raise self._wrong(name, "a list of texts", values)
-        return list(values)
-
-    def _typed(self, name: str, kind: type, words: str) -> Any:
-        value = self._get(name)
-        if not isinstance(value, kind):
-            raise self._wrong(name, words, value)
-        return value
-
     def _get(self, name: str) -> Any:
         if name not in self.values:
             raise DataError(
@@ -102,19 +105,29 @@ class Fields:
             )
         return self.values[name]
 
-    def _wrong(self, name: str, words: str, value: Any) -> DataError:
-        return DataError(f"{self.where}, {name} must be {words}, got {value!r}.")
+    def _typed(self, name: str, kind: type, description: str) -> Any:
+        value = self._get(name)
+        if not isinstance(value, kind):
+            raise self._wrong(name, description, value)
+        return value
+
+    def _wrong(self, name: str, description: str, value: Any) -> DataError:
+        return DataError(f"{self.where}, {name} must be {description}, got {value!r}.")
 
 
-def _object(where: str, value: Any) -> Mapping[str, Any]:
+def _require_object(where: str, value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise DataError(f"{where} must be a JSON object, got {type(value).__name__}.")
     return value
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    # NaN, infinity and integers that no float can hold all fail this comparison.
+    return abs(value) <= sys.float_info.max
 
 
-def _reject(constant: str) -> float:
+def _reject_constant(constant: str) -> float:
+    # Python's parser accepts NaN and Infinity, which JSON does not have.
     raise ValueError(f"{constant} is not a JSON number")

@@ -1,4 +1,8 @@
-"""Probabilities and log odds. As in scipy.special, which takes longer to load than most fits take."""
+"""Conversion between probabilities and log odds.
+
+The functions match `expit` and `logit` of scipy.special, which takes longer to import than most
+fits take.
+"""
 
 from typing import Any
 
@@ -7,11 +11,12 @@ import numpy.typing as npt
 
 
 def expit(log_odds: npt.ArrayLike) -> Any:
-    """The probability of log odds.
+    """The probability of the given log odds.
 
     >>> expit([-800.0, 0.0, 800.0])
     array([0. , 0.5, 1. ])
     """
+    # exp overflows to infinity where the probability is 0, which is the right limit.
     with np.errstate(over="ignore"):
         return 1 / (1 + np.exp(-np.asarray(log_odds)))
 
@@ -22,5 +27,6 @@ def logit(probability: npt.ArrayLike) -> Any:
     >>> logit([0.0, 0.5])
     array([-inf,   0.])
     """
+    # log1p keeps the precision of log(1 - p) for small p.
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.log(probability) - np.log1p(-np.asarray(probability))

@@ -1,4 +1,5 @@
-/* Loops over the rows of large tables. `compiled.py` loads them, `grid.py` explains the arithmetic of bins. */
+/* Loops over the rows of large tables. `_native.py` loads them; `summary/grid.py` explains how a
+   score's bin follows from its bits. */
 
 #include <math.h>
 #include <stddef.h>
@@ -11,123 +12,153 @@
 #define EXPORT __attribute__((visibility("default")))
 #endif
 
-/* One build runs on any x86-64 and is as fast as the newer ones can. */
+/* Compile each loop twice, for AVX2 and for any x86-64; the loader picks one when the library is
+   loaded. One build then runs everywhere and is fast on newer CPUs. */
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
-#define FOR_NEWER_CPUS_TOO __attribute__((target_clones("avx2", "default")))
+#define WITH_AVX2_VARIANT __attribute__((target_clones("avx2", "default")))
 #else
-#define FOR_NEWER_CPUS_TOO
+#define WITH_AVX2_VARIANT
 #endif
 
-/* A seal of this file, given by the build: a library that is older than its source is not used. */
-EXPORT int calibrank_loops(void) { return CALIBRANK_LOOPS; }
+/* Checksum of this file, defined by the build. `_native.py` compares it with the source and ignores
+   a library that was built from another version. */
+EXPORT int calibrank_source_checksum(void) { return CALIBRANK_SOURCE_CHECKSUM; }
 
-enum { NOTHING = 0, INT8 = 1, FLOAT32 = 2, FLOAT64 = 3 };
+/* Types of a column; ABSENT stands for a constant column (see POOL). */
+enum { ABSENT = 0, INT8 = 1, FLOAT32 = 2, FLOAT64 = 3 };
 
+/* Rows handled at a time: their bin numbers stay in the first-level cache. */
 #define BLOCK ((size_t)1024)
 
-static inline double number(const void *column, int type, size_t row) {
+static inline double value_at(const void *column, int type, size_t row) {
     if (type == FLOAT64) return ((const double *)column)[row];
     if (type == FLOAT32) return ((const float *)column)[row];
     return ((const int8_t *)column)[row];
 }
 
-/* Add rows to the bins of a table, all within its range. Without `total`, every row counts once (and the table's
-   squares are left to the caller); without `positive`, none is liked. Bins first, for several rows at a time; if one is
-   beyond the table, which would be a mistake in the code that calls, nothing more is written and 1 returned. */
-#define POOL(NAME, FLOAT, INTEGER, UNSIGNED, SIGN)                                                                   \
-    FOR_NEWER_CPUS_TOO EXPORT int NAME(                                                                              \
-        const FLOAT *scores, size_t rows, const void *positive, int positive_type, const void *total, int total_type,\
-        int shift, INTEGER offset, INTEGER smallest, INTEGER first, int exponent, size_t size,                       \
-        double *restrict every, double *restrict liked, double *restrict squares) {                                  \
-        const INTEGER unsigned_bits = (INTEGER)(((uint64_t)1 << SIGN) - 1);                                          \
-        INTEGER bins[BLOCK];                                                                                         \
-        for (size_t start = 0; start < rows; start += BLOCK) {                                                       \
-            const size_t count = rows - start < BLOCK ? rows - start : BLOCK;                                        \
-            const FLOAT *block = scores + start;                                                                     \
-            int near_zero = 0;                                                                                       \
-            for (size_t row = 0; row < count; row++) {                                                               \
-                INTEGER bits;                                                                                        \
-                memcpy(&bits, block + row, sizeof bits);                                                             \
-                const INTEGER far = ((bits & unsigned_bits) >> shift) - offset;                                      \
-                near_zero |= far < smallest;                                                                         \
-                bins[row] = (far ^ (bits >> SIGN)) - first;                                                          \
-            }                                                                                                        \
-            for (size_t row = 0; near_zero && row < count; row++) {                                                  \
-                INTEGER bits;                                                                                        \
-                memcpy(&bits, block + row, sizeof bits);                                                             \
-                if (((bits & unsigned_bits) >> shift) - offset < smallest)                                           \
-                    bins[row] = ((INTEGER)ldexp(fabs((double)block[row]), exponent) ^ (bits >> SIGN)) - first;       \
-            }                                                                                                        \
-            int outside = 0;                                                                                         \
-            for (size_t row = 0; row < count; row++) outside |= (UNSIGNED)bins[row] >= (UNSIGNED)size;               \
-            if (outside) return 1;                                                                                   \
-            if (total_type == NOTHING) {                                                                             \
-                for (size_t row = 0; row < count; row++) {                                                           \
-                    double *sums = every + 2 * (size_t)bins[row];                                                    \
-                    sums[0] += 1;                                                                                    \
-                    sums[1] += block[row];                                                                           \
-                }                                                                                                    \
-            } else {                                                                                                 \
-                for (size_t row = 0; row < count; row++) {                                                           \
-                    const double mass = number(total, total_type, start + row);                                      \
-                    double *sums = every + 2 * (size_t)bins[row];                                                    \
-                    sums[0] += mass;                                                                                 \
-                    sums[1] += mass * block[row];                                                                    \
-                    squares[bins[row]] += mass * mass;                                                               \
-                }                                                                                                    \
-            }                                                                                                        \
-            for (size_t row = 0; positive_type != NOTHING && row < count; row++) {                                   \
-                const double argument = number(positive, positive_type, start + row);                                \
-                if (argument != 0) {                                                                                 \
-                    double *sums = liked + 4 * (size_t)bins[row];                                                    \
-                    sums[0] += argument;                                                                             \
-                    sums[1] += argument * block[row];                                                                \
-                    sums[2] += argument * argument;                                                                  \
-                    sums[3] += argument * (total_type == NOTHING ? 1 : number(total, total_type, start + row));      \
-                }                                                                                                    \
-            }                                                                                                        \
-        }                                                                                                            \
-        return 0;                                                                                                    \
+/* Add rows to the bins of a table; every score must lie within the table's range.
+
+   Sums per bin, as in `summary/bins.py`:
+     totals     total, total * score
+     positives  positive, positive * score, positive^2, positive * total
+     squares    total^2
+   An ABSENT total means unit weights (the caller fills `squares` in), an ABSENT positive means that
+   no row is positive. The bins of a block are computed first, in a loop that vectorises. If one
+   lies beyond the table, which only a bug in the caller can cause, nothing of the block is added
+   and 1 is returned. */
+#define POOL(NAME, FLOAT, INTEGER, UNSIGNED, SIGN_BIT)                                             \
+    WITH_AVX2_VARIANT EXPORT int NAME(                                                             \
+        const FLOAT *scores, size_t rows,                                                          \
+        const void *positive, int positive_type, const void *total, int total_type,                \
+        int shift, INTEGER offset, INTEGER smallest, INTEGER first, int exponent, size_t size,     \
+        double *restrict totals, double *restrict positives, double *restrict squares) {           \
+        const INTEGER unsigned_bits = (INTEGER)(((uint64_t)1 << SIGN_BIT) - 1);                    \
+        INTEGER bins[BLOCK];                                                                       \
+        for (size_t start = 0; start < rows; start += BLOCK) {                                     \
+            const size_t count = rows - start < BLOCK ? rows - start : BLOCK;                      \
+            const FLOAT *block = scores + start;                                                   \
+                                                                                                   \
+            /* Leading bits of the score; a negative score's bin is the complement. */             \
+            int near_zero = 0;                                                                     \
+            for (size_t row = 0; row < count; row++) {                                             \
+                INTEGER bits;                                                                      \
+                memcpy(&bits, block + row, sizeof bits);                                           \
+                const INTEGER magnitude = ((bits & unsigned_bits) >> shift) - offset;              \
+                near_zero |= magnitude < smallest;                                                 \
+                bins[row] = (magnitude ^ (bits >> SIGN_BIT)) - first;                              \
+            }                                                                                      \
+            /* Below the grid's floor bins are equally wide; such scores are rare. */              \
+            for (size_t row = 0; near_zero && row < count; row++) {                                \
+                INTEGER bits;                                                                      \
+                memcpy(&bits, block + row, sizeof bits);                                           \
+                if (((bits & unsigned_bits) >> shift) - offset < smallest) {                       \
+                    const double scaled = ldexp(fabs((double)block[row]), exponent);               \
+                    bins[row] = ((INTEGER)scaled ^ (bits >> SIGN_BIT)) - first;                    \
+                }                                                                                  \
+            }                                                                                      \
+            /* As unsigned numbers, negative bins are too large as well. */                        \
+            int outside = 0;                                                                       \
+            for (size_t row = 0; row < count; row++)                                               \
+                outside |= (UNSIGNED)bins[row] >= (UNSIGNED)size;                                  \
+            if (outside) return 1;                                                                 \
+                                                                                                   \
+            if (total_type == ABSENT) {                                                            \
+                for (size_t row = 0; row < count; row++) {                                         \
+                    double *sums = totals + 2 * (size_t)bins[row];                                 \
+                    sums[0] += 1;                                                                  \
+                    sums[1] += block[row];                                                         \
+                }                                                                                  \
+            } else {                                                                               \
+                for (size_t row = 0; row < count; row++) {                                         \
+                    const double mass = value_at(total, total_type, start + row);                  \
+                    double *sums = totals + 2 * (size_t)bins[row];                                 \
+                    sums[0] += mass;                                                               \
+                    sums[1] += mass * block[row];                                                  \
+                    squares[bins[row]] += mass * mass;                                             \
+                }                                                                                  \
+            }                                                                                      \
+            for (size_t row = 0; positive_type != ABSENT && row < count; row++) {                  \
+                const double mass = value_at(positive, positive_type, start + row);                \
+                if (mass != 0) {                                                                   \
+                    const double weight =                                                          \
+                        total_type == ABSENT ? 1 : value_at(total, total_type, start + row);       \
+                    double *sums = positives + 4 * (size_t)bins[row];                              \
+                    sums[0] += mass;                                                               \
+                    sums[1] += mass * block[row];                                                  \
+                    sums[2] += mass * mass;                                                        \
+                    sums[3] += mass * weight;                                                      \
+                }                                                                                  \
+            }                                                                                      \
+        }                                                                                          \
+        return 0;                                                                                  \
     }
 
 POOL(pool_float32, float, int32_t, uint32_t, 31)
 POOL(pool_float64, double, int64_t, uint64_t, 63)
 
-/* Write sigmoid(a u^2 + b u + c), u = (score - low) * scale, straight beyond [0, 1]; whether a score was out of bounds.
+/* Write sigmoid(a u^2 + b u + c) for u = (score - low) * scale; where u leaves [0, 1], the log odds
+   continue linearly with slopes `below` and `above`. Returns 1 if a score was not finite or beyond
+   +-`largest`.
 
-   Without a branch or a call, so that it runs on several numbers at a time: the exponential is 2^k times the Taylor
-   series of 2^f, with k whole and f within one half. */
-FOR_NEWER_CPUS_TOO EXPORT int sigmoid_of_quadratic(const float *restrict scores, size_t rows, double low, double scale,
-                                                   float a, float b, float c, float below, float above, float largest,
-                                                   float *restrict result) {
+   There is no branch and no call, so that the loop vectorises. The exponential is computed as
+   e^-z = 2^k 2^f with k = round(-z log2(e)) and |f| <= 1/2: 2^k goes straight into the exponent
+   bits, 2^f is its Taylor series of degree 6, accurate to float32. */
+WITH_AVX2_VARIANT EXPORT int sigmoid_of_quadratic(
+    const float *restrict scores, size_t rows, double low, double scale,
+    float a, float b, float c, float below, float above, float largest, float *restrict result) {
     int32_t largest_bits;
     memcpy(&largest_bits, &largest, sizeof largest_bits);
     const float log2_e = 1.44269504f;
-    const float rounder = 12582912.0f; /* 1.5 * 2^23: adding it leaves a float without a fraction */
-    int wrong = 0;
+    const float rounder = 12582912.0f; /* 1.5 * 2^23: adding it rounds a float to an integer */
+    int invalid = 0;
     for (size_t row = 0; row < rows; row++) {
         const float unit = (float)((scores[row] - low) * scale);
-        const float past = unit - 1;
-        const float over = past > 0 ? past : 0;
+        const float excess = unit - 1;
+        const float over = excess > 0 ? excess : 0;
         const float under = unit < 0 ? unit : 0;
-        const float floored = unit > 0 ? unit : 0;
-        const float inside = floored < 1 ? floored : 1;
+        const float nonnegative = unit > 0 ? unit : 0;
+        const float inside = nonnegative < 1 ? nonnegative : 1;
         const float z = (a * inside + b) * inside + c + below * under + above * over;
+        /* Beyond 2^+-125 the exponent bits would overflow; the sigmoid is 0 or 1 by then. */
         float power = -z * log2_e;
         power = power > -125 ? power : -125;
         power = power < 125 ? power : 125;
-        const float whole = (power + rounder) - rounder;
-        const float f = power - whole;
+        const float k = (power + rounder) - rounder;
+        const float f = power - k;
+        /* (2^f - 1) / f, whose coefficients are ln(2)^n / n!. */
         const float series =
-            ((((1.54035304e-4f * f + 1.33335581e-3f) * f + 9.61812911e-3f) * f + 5.55041087e-2f) * f + 0.240226507f) * f +
-            0.693147181f;
-        const int32_t bits = ((int32_t)whole + 127) * (1 << 23);
-        float shift;
-        memcpy(&shift, &bits, sizeof shift);
-        result[row] = 1 / (1 + (series * f + 1) * shift);
-        int32_t score_bits; /* larger numbers have larger bits, and so have infinity and NaN */
+            ((((1.54035304e-4f * f + 1.33335581e-3f) * f + 9.61812911e-3f) * f + 5.55041087e-2f) * f
+             + 0.240226507f) * f
+            + 0.693147181f;
+        const int32_t power_bits = ((int32_t)k + 127) * (1 << 23);
+        float two_to_k;
+        memcpy(&two_to_k, &power_bits, sizeof two_to_k);
+        result[row] = 1 / (1 + (series * f + 1) * two_to_k);
+        /* Without the sign, larger floats have larger bits, and infinity and NaN the largest. The
+           build assumes finite floats, so the comparison has to be one of integers. */
+        int32_t score_bits;
         memcpy(&score_bits, scores + row, sizeof score_bits);
-        wrong |= (score_bits & 0x7fffffff) > largest_bits;
+        invalid |= (score_bits & 0x7fffffff) > largest_bits;
     }
-    return wrong;
+    return invalid;
 }

@@ -1,4 +1,4 @@
-"""Threads for compiled loops, which run without Python's lock."""
+"""Threads for compiled loops, which run without Python's global interpreter lock."""
 
 import os
 from collections import deque
@@ -10,58 +10,69 @@ from typing import TypeVar
 
 from calibrank.errors import DataError
 
+Task = TypeVar("Task")
 Result = TypeVar("Result")
+
+# More threads than this gain little: the loops are bound by memory bandwidth.
+_MOST_THREADS = 8
+
+# Tasks in flight per worker: enough that no worker waits for the reader of the next task, few
+# enough that the batches they hold stay small in memory.
+_QUEUED_TASKS = 6
 
 
 def thread_count() -> int:
-    """As many as cores this process may use, at most 8; `CALIBRANK_THREADS` overrides it."""
-    given = os.environ.get("CALIBRANK_THREADS")
-    if given is None:
-        return min(
-            len(os.sched_getaffinity(0))
-            if hasattr(os, "sched_getaffinity")
-            else os.cpu_count() or 1,
-            8,
-        )
-    if not given.isdigit() or int(given) < 1:
-        raise DataError(f"CALIBRANK_THREADS must be a whole number above 0, got {given!r}.")
-    return int(given)
+    """The number of cores this process may use, at most 8; `CALIBRANK_THREADS` overrides it."""
+    setting = os.environ.get("CALIBRANK_THREADS")
+    if setting is None:
+        return min(_available_cores(), _MOST_THREADS)
+    if not setting.isdigit() or int(setting) < 1:
+        raise DataError(f"CALIBRANK_THREADS must be a whole number above 0, got {setting!r}.")
+    return int(setting)
 
 
-def shares(rows: int) -> list[slice]:
-    """Rows cut into one share a thread."""
+def _available_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def row_slices(rows: int) -> list[slice]:
+    """Split rows into one contiguous slice per thread."""
     count = thread_count()
-    edges = [rows * part // count for part in range(count + 1)]
+    edges = [rows * number // count for number in range(count + 1)]
     return [slice(start, stop) for start, stop in pairwise(edges) if stop > start]
 
 
-def in_workers(function: Callable[[int, Result], None], work: Iterable[Result], lanes: int) -> None:
-    """Call function(lane, piece) for every piece of work, lanes side by side, each lane's pieces in order.
+def in_workers(function: Callable[[int, Task], None], tasks: Iterable[Task], workers: int) -> None:
+    """Call function(worker, task) for every task; each worker runs its tasks in order.
 
-    Which piece goes to which lane does not depend on speed, so neither does what a lane adds up. The error that is
-    raised is that of the first piece that failed, or of the work itself. Work is asked for as lanes come free, not all
-    at once.
+    Tasks are assigned in turn, independent of speed, so each worker's sums are reproducible. Tasks
+    are requested as workers become free, not all at once. The error raised is that of the first
+    task that failed, or of the iterable itself.
     """
     with ExitStack() as stack:
-        pools = [stack.enter_context(ThreadPoolExecutor(1)) for _ in range(lanes)]
+        # One single-thread pool per worker keeps the order of its tasks.
+        pools = [stack.enter_context(ThreadPoolExecutor(1)) for _ in range(workers)]
         running = deque[Future[None]]()
         try:
-            for number, piece in enumerate(work):
-                if len(running) == 6 * lanes:
+            for number, task in enumerate(tasks):
+                if len(running) == _QUEUED_TASKS * workers:
                     running.popleft().result()
-                running.append(pools[number % lanes].submit(function, number % lanes, piece))
-            for one in running:
-                one.result()
+                worker = number % workers
+                running.append(pools[worker].submit(function, worker, task))
+            for future in running:
+                future.result()
         except BaseException:
             for pool in pools:
                 pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
-def in_threads(function: Callable[[slice], Result], parts: Iterable[slice]) -> list[Result]:
-    """The function's result for each part, in order."""
-    parts = list(parts)
-    if len(parts) == 1:
-        return [function(parts[0])]
-    with ThreadPoolExecutor(len(parts)) as pool:
-        return list(pool.map(function, parts))
+def in_threads(function: Callable[[slice], Result], slices: Iterable[slice]) -> list[Result]:
+    """Call the function on each slice, one thread per slice; return the results in order."""
+    slices = list(slices)
+    if len(slices) == 1:
+        return [function(slices[0])]
+    with ThreadPoolExecutor(len(slices)) as pool:
+        return list(pool.map(function, slices))

@@ -1,4 +1,4 @@
-"""Arrays at the edge: what a user hands in is checked here, once, so the inside can trust it."""
+"""Check and convert user input once, at public functions, so that internal code can trust it."""
 
 import math
 import sys
@@ -8,115 +8,153 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
+from calibrank._rules import COLUMN_RULES
+from calibrank._rules import LARGEST_SCORE as LARGEST_SCORE  # noqa: PLC0414  (re-exported)
 from calibrank.errors import DataError
 
-Floats: TypeAlias = npt.NDArray[np.floating[Any]]
 Numbers: TypeAlias = npt.ArrayLike
-Ids: TypeAlias = npt.NDArray[Any]
+"""Anything that NumPy converts to an array of numbers: a list, an array, a column, a tensor."""
+
+Floats: TypeAlias = npt.NDArray[np.floating[Any]]
+"""A NumPy array of float32 or float64."""
+
 IdsLike: TypeAlias = npt.NDArray[Any] | Sequence[Any]
+"""User or item ids as a caller gives them: a sequence of integers or of strings."""
 
-LARGEST_SCORE = 1e30
-"""Beyond this a score is padding (float32's -3.4e38, float64's -1.8e308), not an opinion."""
+Ids: TypeAlias = npt.NDArray[Any]
+"""A checked NumPy array of integer or string ids."""
 
-_BLOCK = 2**15  # rows checked at a time: temporaries stay in cache
+Integers: TypeAlias = npt.NDArray[np.integer[Any]]
+"""A NumPy array of integers, such as the bin of each row."""
 
+Indices: TypeAlias = npt.NDArray[np.intp]
+"""Row numbers, to index an array with."""
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+"""One boolean per row."""
+
+# Rows checked at a time. On a CPU the temporary arrays of a block stay in the cache; on a GPU a
+# block is large enough to keep the device busy and small enough to spare its memory.
+_BLOCK = 2**15
 _GPU_BLOCK = 2**26
 
-SCORE_RULE = "be finite and within +-1e30"
-SCORE_REMEDY = "Drop padded, masked or missing rows before calibrating: they are not scores."
+# Predicates of the rule table, for callers that phrase the error for their own column.
+is_binary = COLUMN_RULES["label"].holds
+is_probability = COLUMN_RULES["probability"].holds
+
+SCORE_RULE = COLUMN_RULES["score"].statement
+SCORE_REMEDY = COLUMN_RULES["score"].remedy
 
 
 def is_tensor(values: Any) -> bool:
-    """Whether it is a tensor of torch's, which nothing here needs to load to tell."""
+    """Whether `values` is a torch tensor; finding out does not import torch."""
     return type(values).__module__.partition(".")[0] == "torch" and hasattr(values, "is_cuda")
 
 
 def on_gpu(values: Any) -> bool:
-    """Whether it is a tensor that numpy cannot see: it is worked on where it is."""
+    """Whether `values` is a tensor in GPU memory, which NumPy cannot read."""
     return is_tensor(values) and bool(values.is_cuda)
 
 
 def floats(name: str, values: Numbers) -> Floats:
-    """Numbers of any shape as float32 or float64 (other number types become float64); a GPU's tensor as it is."""
+    """Convert numbers of any shape to float32 or float64 (other types become float64).
+
+    A tensor on a GPU is returned as it is.
+    """
     if is_tensor(values):
         values = cast("Any", values).detach()
         if on_gpu(values):
             return cast("Floats", values)
-    if (
-        "numpy.ma" in sys.modules
-        and isinstance(values, np.ma.MaskedArray)
-        and np.ma.is_masked(values)
-    ):
-        raise DataError(
-            f"{name} must be numbers that count, got masked ones. Take them out first: .compressed()."
-        )
+    _require_unmasked(name, values)
     try:
         array = np.asarray(values)
     except ValueError as error:
         raise DataError(
-            f"{name} must be one array of numbers, got rows of unlike length: {error}."
+            f"{name} must be one array of numbers, got rows of different lengths: {error}."
         ) from None
     if array.dtype in (np.float32, np.float64):
         return array
-    if array.dtype.kind in "USMmcV":
+    if array.dtype.kind in "USMmcV":  # strings, dates, complex numbers, records
         raise DataError(
-            f"{name} must be real numbers, got {array.dtype} values such as {_sample(array)}."
+            f"{name} must be real numbers, got {array.dtype} values such as {_first(array)}."
         )
     try:
         return array.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise DataError(f"{name} must be real numbers, got {_sample(array)}: {error}.") from None
+        raise DataError(f"{name} must be real numbers, got {_first(array)}: {error}.") from None
+
+
+def _require_unmasked(name: str, values: Any) -> None:
+    # Importing numpy.ma takes long; if nobody has done it, there are no masked arrays.
+    if "numpy.ma" not in sys.modules:
+        return
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise DataError(
+            f"{name} must be without masked values, got some. Drop them first: .compressed()."
+        )
+
+
+def _first(array: npt.NDArray[Any]) -> str:
+    return repr(array.ravel()[0]) if array.size else "nothing"
 
 
 def column(name: str, values: Numbers, rows: int | None = None) -> Floats:
-    """One number a row; with `rows`, exactly that many."""
+    """Convert one number per row to floats; with `rows`, require exactly that many."""
     array = floats(name, values)
-    if array.ndim != 1:
-        raise DataError(
-            f"{name} must have one dimension, got shape {array.shape}. Flatten it first."
-        )
-    if rows is not None and len(array) != rows:
-        raise DataError(
-            f"{name} must have one value a row, got {len(array)} values for {rows} rows."
-        )
+    _require_shape(name, array, rows)
     return array
 
 
-def ids(name: str, values: IdsLike, rows: int | None = None) -> Ids:
-    """One user or item id a row: integers or strings."""
-    array = np.asarray(values)
+def _require_shape(name: str, array: npt.NDArray[Any], rows: int | None) -> None:
     if array.ndim != 1:
         raise DataError(
             f"{name} must have one dimension, got shape {array.shape}. Flatten it first."
         )
     if rows is not None and len(array) != rows:
         raise DataError(
-            f"{name} must have one value a row, got {len(array)} values for {rows} rows."
+            f"{name} must have one value per row, got {len(array)} values for {rows} rows."
         )
+
+
+def ids(name: str, values: IdsLike, rows: int | None = None) -> Ids:
+    """Convert one user or item id per row to an array of integers or strings."""
+    array = np.asarray(values)
+    _require_shape(name, array, rows)
     if array.dtype.kind == "f":
-        require(
-            np.isfinite, name, "be ids (integers or strings)", array, "Drop rows without an id."
-        )
+        _require_ids(np.isfinite, name, array)
     elif array.dtype.kind == "O":
-        require(
-            _is_present, name, "be ids (integers or strings)", array, "Drop rows without an id."
-        )
+        _require_ids(_is_present, name, array)
         if len({isinstance(value, str) for value in array}) > 1:
             raise DataError(
-                f"{name} must be ids of one kind, got both texts and numbers. Convert them first."
+                f"{name} must be ids of one kind, got both strings and numbers. Convert them first."
             )
         array = np.array(array.tolist())
     return array
 
 
-def row_numbers(name: str, values: Ids, size: int) -> npt.NDArray[np.intp]:
-    """Ids that number the rows of a table of that size."""
+def _require_ids(is_id: Callable[[Any], Mask], name: str, array: Ids) -> None:
+    require(is_id, name, "be ids (integers or strings)", array, "Drop rows without an id.")
+
+
+def _is_present(values: Ids) -> Mask:
+    return np.array([not _is_missing(value) for value in values], dtype=bool)
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether a value is None, NaN or the missing value of pandas."""
+    if value is None or type(value).__name__ == "NAType":
+        return True
+    return isinstance(value, float) and math.isnan(value)
+
+
+def row_numbers(name: str, values: Ids, size: int) -> Indices:
+    """Require ids that are row numbers of a table with `size` rows."""
     if values.dtype.kind not in "iu":
         raise DataError(
             f"{name} must be numbers below {size}, got {values.dtype} values. Recode the ids."
         )
 
-    def is_row(rows: Ids) -> npt.NDArray[np.bool_]:
+    def is_row(rows: Ids) -> Mask:
         return (rows >= 0) & (rows < size)
 
     require(is_row, name, f"be numbers below {size}", values, "Recode the ids.")
@@ -124,54 +162,37 @@ def row_numbers(name: str, values: Ids, size: int) -> npt.NDArray[np.intp]:
 
 
 def require(
-    rule: Callable[[Any], npt.NDArray[np.bool_]],
+    rule: Callable[[Any], Mask],
     name: str,
-    words: str,
+    statement: str,
     values: npt.NDArray[Any],
     remedy: str,
 ) -> None:
-    """Raise a `DataError` about the first row that breaks a rule; `words` say the rule."""
+    """Raise a `DataError` about the first row where `rule` is false.
+
+    `statement` words the rule: it completes the sentence "<name> must ...".
+    """
     flat = values.reshape(-1)
     block = _GPU_BLOCK if on_gpu(flat) else _BLOCK
     if all(rule(flat[start : start + block]).all() for start in range(0, len(flat), block)):
         return
-    good = np.asarray(cast("Any", rule(flat)).cpu()) if on_gpu(flat) else rule(flat)
-    row = int(np.argmin(good))
-    bad = int(good.size - np.count_nonzero(good))
-    more = f" ({bad:,} such rows)" if bad > 1 else ""
-    raise DataError(f"{name} must {words}, got {flat[row]} at row {row}{more}. {remedy}")
+    valid: Any = rule(flat)
+    if on_gpu(flat):
+        valid = np.asarray(valid.cpu())
+    row = int(np.argmin(valid))
+    invalid = int(valid.size - np.count_nonzero(valid))
+    count = f" ({invalid:,} such rows)" if invalid > 1 else ""
+    raise DataError(f"{name} must {statement}, got {flat[row]} at row {row}{count}. {remedy}")
 
 
-def is_binary(values: Floats) -> npt.NDArray[np.bool_]:
-    """0 or 1: the only numbers that are their own square."""
-    return values * values == values
-
-
-def is_mass(values: Floats) -> npt.NDArray[np.bool_]:
-    """Finite and not negative."""
-    return (values >= 0) & (values < np.inf)
-
-
-def is_probability(values: Floats) -> npt.NDArray[np.bool_]:
-    """Within [0, 1]."""
-    return (values >= 0) & (values <= 1)
-
-
-def add_up(bins: npt.NDArray[np.integer[Any]], masses: Floats | None, size: int = 0) -> Floats:
-    """The sum of masses in each bin, from bin 0 on; without masses, the number of rows."""
-    sums: npt.NDArray[np.float64] = np.bincount(bins, masses, size).astype(np.float64, copy=False)
-    return sums
-
-
-def starts_of(ordered: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Where a new value starts among values in order (`np.unique` takes longer to load than most fits take)."""
-    starts = np.ones(len(ordered), dtype=bool)
-    np.not_equal(ordered[1:], ordered[:-1], out=starts[1:])
-    return starts
+def require_role(role: str, name: str, values: Floats) -> None:
+    """Raise a `DataError` about the first row that breaks the column rule of `role`."""
+    rule = COLUMN_RULES[role]
+    require(rule.holds, name, rule.statement, values, rule.remedy)
 
 
 def score_column(scores: Numbers) -> tuple[Floats, float, float]:
-    """Scores to fit on, with the lowest and the highest: one dimension, not empty, finite, no padding sentinels."""
+    """Check a nonempty column of scores; return it with its lowest and highest value."""
     array = column("scores", scores)
     if len(array) == 0:
         raise DataError("scores must hold at least one row, got none.")
@@ -179,41 +200,48 @@ def score_column(scores: Numbers) -> tuple[Floats, float, float]:
 
 
 def require_scores(scores: Floats) -> tuple[float, float]:
-    """The lowest and the highest score; they tell whether all are fine, for a NaN fails both comparisons."""
+    """Check scores of any shape; return the lowest and the highest (0 and 0 if there are none)."""
     if len(scores.reshape(-1)) == 0:
         return 0.0, 0.0
-    low, high = map(
-        float, cast("Any", scores).aminmax() if on_gpu(scores) else (scores.min(), scores.max())
-    )
-    # The nearest float32 to the bound is a little above it.
-    largest = (
-        float(np.float32(LARGEST_SCORE)) if str(scores.dtype).endswith("float32") else LARGEST_SCORE
-    )
+    low, high = _extremes(scores)
+    # A float32 array compares with the float32 nearest to the bound, which is a little above it.
+    is_float32 = str(scores.dtype).endswith("float32")
+    largest = float(np.float32(LARGEST_SCORE)) if is_float32 else LARGEST_SCORE
+    # One pass instead of a comparison per row: a NaN makes both extremes NaN and fails as well.
     if low >= -largest and high <= largest:
         return low, high
-    require(lambda block: abs(block) <= LARGEST_SCORE, "scores", SCORE_RULE, scores, SCORE_REMEDY)
+    require_role("score", "scores", scores)
     raise AssertionError("a score outside the bounds was not found")
 
 
+def _extremes(scores: Floats) -> tuple[float, float]:
+    if on_gpu(scores):
+        low, high = cast("Any", scores).aminmax()
+        return float(low), float(high)
+    return float(scores.min()), float(scores.max())
+
+
 def probability_column(probabilities: Numbers, rows: int | None = None) -> Floats:
-    """Probabilities to judge: one dimension, within [0, 1]."""
+    """Check probabilities to evaluate: one dimension, not empty, within [0, 1]."""
     array = column("probabilities", probabilities, rows)
     if array.size == 0:
         raise DataError("probabilities must hold at least one row, got none.")
-    require(is_probability, "probabilities", "lie in [0, 1]", array, "Calibrate scores first.")
+    require_role("probability", "probabilities", array)
     return array
 
 
-def _is_present(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    def is_missing(value: Any) -> bool:
-        return (
-            value is None
-            or type(value).__name__ == "NAType"
-            or (isinstance(value, float) and math.isnan(value))
-        )
-
-    return ~np.array([is_missing(value) for value in values], dtype=bool)
+def add_up(bins: Integers, masses: Floats | None, size: int = 0) -> Floats:
+    """Sum the masses in each bin, from bin 0 on; without masses, count the rows."""
+    sums: npt.NDArray[np.float64] = np.bincount(bins, masses, size).astype(np.float64, copy=False)
+    return sums
 
 
-def _sample(array: npt.NDArray[Any]) -> str:
-    return repr(array.ravel()[0]) if array.size else "nothing"
+def starts_of(ordered: npt.NDArray[Any]) -> Mask:
+    """Mark where each new value starts in a sorted array.
+
+    It replaces `np.unique` where only this is needed: importing what that needs takes longer than
+    most fits.
+    """
+    starts = np.ones(len(ordered), dtype=bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=starts[1:])
+    return starts

@@ -1,16 +1,16 @@
-"""The three ways calibrank says no: bad data, no fit, a missing extra."""
+"""Errors and warnings that calibrank raises on purpose."""
 
 
 class CalibrankError(Exception):
-    """Every error raised on purpose by calibrank; catch this one to catch them all."""
+    """Base class of all calibrank errors: catch it to catch every one of them."""
 
 
 class DataError(CalibrankError, ValueError):
-    """What came in breaks a rule; the message names the rule, the value, its row and the remedy."""
+    """Input breaks a rule; the message states the rule, the value, its row and the remedy."""
 
 
 class FitError(CalibrankError, ValueError):
-    """The data are well formed but no finite best fit exists; the message says why and what to do."""
+    """The data are valid but no finite best fit exists; the message says why and what to do."""
 
 
 class MissingExtraError(CalibrankError, ImportError):
@@ -20,13 +20,17 @@ class MissingExtraError(CalibrankError, ImportError):
         super().__init__(f"{package} is not installed. Run: pip install 'calibrank[{extra}]'")
 
 
-class FlatMapWarning(UserWarning):
-    """The fitted map hardly rises: higher scores do not go with more positives."""
+class CalibrankWarning(UserWarning):
+    """Base class of all calibrank warnings: filter it to filter every one of them."""
 
 
-class DroppedRowsWarning(UserWarning):
-    """Rows were left out because a model gives them no score; the message says how many."""
+class FlatMapWarning(CalibrankWarning):
+    """The fitted map hardly rises: higher scores do not come with more positives."""
 
 
-class ClippedScoresWarning(UserWarning):
-    """Many rows share the lowest or the highest score: what was told apart beyond it is lost."""
+class DroppedRowsWarning(CalibrankWarning):
+    """Rows were dropped because the model gives them no score; the message says how many."""
+
+
+class ClippedScoresWarning(CalibrankWarning):
+    """Many rows share the lowest or highest score: the order of the clipped scores is lost."""

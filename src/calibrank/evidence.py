@@ -1,4 +1,6 @@
-"""Evidence: all that is left of labels, propensities and weights once they reach the mathematics."""
+"""Evidence: labels, propensities and weights reduced to a positive and a total mass per row."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
@@ -6,16 +8,17 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._validation import Floats, Numbers, column, is_binary, is_mass, on_gpu, require
+from calibrank._rules import COLUMN_RULES
+from calibrank._validation import Floats, Numbers, column, on_gpu, require, require_role
 from calibrank.errors import DataError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evidence:
-    """How much each row argues for preference, and how much it was heard at all.
+    """The weighted label mass of each row: how much of it is positive, and how much there is.
 
-    Every loss and metric is linear in the pair, so `positive` may exceed `total`: an
-    inverse-propensity positive does. `kind` names where it came from and travels into saved maps.
+    Every loss and metric is linear in the pair, so `positive` may exceed `total`, as it does for
+    an inverse-propensity positive. `kind` names the constructor and is stored in saved maps.
 
     >>> Evidence([1.0, 0.0], [1.0, 1.0])
     Evidence(2 rows, positive=1, total=2, kind='given')
@@ -23,19 +26,62 @@ class Evidence:
 
     positive: Floats
     total: Floats
-    kind: str = "given"
+    kind: str
+    unit_weights: bool
+    """True if every total is known to be 1, so that sums over rows are counts."""
+    no_positives: bool
+    """True if every positive mass is known to be 0, so that no sum of them is needed."""
 
     def __init__(self, positive: Numbers, total: Numbers, kind: str = "given") -> None:
         positive = column("positive", positive)
         total = column("total", total, len(positive))
-        remedy = "Evidence is a mass: drop the row or mend its weight."
-        require(is_mass, "positive", "be finite and not negative", positive, remedy)
-        require(is_mass, "total", "be finite and not negative", total, remedy)
-        heard = np.where(positive > 0, total, 1)
-        require(_is_above_0, "total", "be above 0 where positive is", heard, remedy)
+        is_mass = COLUMN_RULES["weight"]
+        remedy = "Drop the row or correct its weight."
+        require(is_mass.holds, "positive", is_mass.statement, positive, remedy)
+        require(is_mass.holds, "total", is_mass.statement, total, remedy)
+        total_of_positives = np.where(positive > 0, total, 1)
+        require(
+            lambda values: values > 0,
+            "total",
+            "be above 0 where positive is",
+            total_of_positives,
+            remedy,
+        )
+        self._set(positive, total, kind, unit_weights=False, no_positives=False)
+
+    @classmethod
+    def trusted(
+        cls,
+        positive: Floats,
+        total: Floats,
+        kind: str,
+        *,
+        unit_weights: bool = False,
+        no_positives: bool = False,
+    ) -> Self:
+        """Skip the checks: for code that has already made sure of them.
+
+        The two flags enable faster sums and must be true where they are set; unset, they only
+        mean that nothing is known.
+        """
+        evidence = object.__new__(cls)
+        evidence._set(positive, total, kind, unit_weights=unit_weights, no_positives=no_positives)
+        return evidence
+
+    def _set(
+        self,
+        positive: Floats,
+        total: Floats,
+        kind: str,
+        *,
+        unit_weights: bool,
+        no_positives: bool,
+    ) -> None:
         object.__setattr__(self, "positive", positive)
         object.__setattr__(self, "total", total)
         object.__setattr__(self, "kind", kind)
+        object.__setattr__(self, "unit_weights", unit_weights)
+        object.__setattr__(self, "no_positives", no_positives)
 
     def __len__(self) -> int:
         return len(self.positive)
@@ -44,141 +90,138 @@ class Evidence:
         masses = f"positive={self.positive.sum():.6g}, total={self.total.sum():.6g}"
         return f"Evidence({len(self):,} rows, {masses}, kind={self.kind!r})"
 
-    def rows(self, chosen: slice | npt.NDArray[Any]) -> "Evidence":
-        """The evidence of some rows."""
-        return Evidence.trusted(self.positive[chosen], self.total[chosen], self.kind)
-
-    @classmethod
-    def trusted(cls, positive: Floats, total: Floats, kind: str) -> Self:
-        """Skip the checks: for code that has made sure of them already."""
-        evidence = object.__new__(cls)
-        object.__setattr__(evidence, "positive", positive)
-        object.__setattr__(evidence, "total", total)
-        object.__setattr__(evidence, "kind", kind)
-        return evidence
+    def rows(self, selected: slice | npt.NDArray[Any]) -> Evidence:
+        """The evidence of some rows, selected by slice, mask or number."""
+        return Evidence.trusted(
+            self.positive[selected],
+            self.total[selected],
+            self.kind,
+            unit_weights=self.unit_weights,
+            no_positives=self.no_positives,
+        )
 
 
 Labels: TypeAlias = Numbers | Evidence
-"""What every `fit` and metric takes: 0/1 labels, or evidence made from them."""
+"""What every `fit` and metric accepts: 0/1 labels, or evidence made from them."""
 
 
 def naive(labels: Numbers, *, weights: Numbers | None = None) -> Evidence:
-    """Take labels at their word: an unobserved pair counts as disliked (Eq. 13).
+    """Use labels as they are: an unobserved pair counts as a negative (Eq. 13).
 
     >>> naive([1, 0, 0])
     Evidence(3 rows, positive=1, total=3, kind='naive')
     """
-    positive = _labels(labels)
-    return _weighted(positive, _ones(len(positive)), weights, "naive")
+    return _evidence(_labels(labels), None, weights, "naive")
 
 
 def ips(labels: Numbers, propensity: Numbers, *, weights: Numbers | None = None) -> Evidence:
-    """Inverse-propensity evidence: unbiased when a positive is seen with probability `propensity` (Eq. 16).
+    """Inverse-propensity evidence: divide the positive mass by the propensity (Eq. 16).
+
+    The loss is unbiased when a positive is observed with probability `propensity`.
 
     >>> ips([1, 0, 0], [0.5, 0.5, 0.1])
     Evidence(3 rows, positive=2, total=3, kind='ips')
     """
-    positive = _labels(labels)
-    return _weighted(
-        positive / _propensity(propensity, len(positive)), _ones(len(positive)), weights, "ips"
-    )
+    binary = _labels(labels)
+    positive = binary / _propensity(propensity, len(binary))
+    return _evidence(positive, None, weights, "ips")
 
 
 def positive_ips(
     labels: Numbers, propensity: Numbers, *, weights: Numbers | None = None
 ) -> Evidence:
-    """Reweight positives only and leave negatives at one: what the paper's released code does, not its equation.
+    """Weight positives by 1/propensity and leave negatives at weight 1.
+
+    This is what the paper's released code computes, not what its equation says.
 
     >>> positive_ips([1, 0, 0], [0.5, 0.5, 0.1])
     Evidence(3 rows, positive=2, total=4, kind='positive_ips')
     """
     binary = _labels(labels)
     positive = binary / _propensity(propensity, len(binary))
-    return _weighted(positive, positive + 1 - binary, weights, "positive_ips")
+    return _evidence(positive, positive + 1 - binary, weights, "positive_ips")
 
 
 def impressions(
     labels: Numbers, propensity: Numbers | None = None, *, weights: Numbers | None = None
 ) -> Evidence:
-    """Logged impressions with their non-clicks: each row stands for 1/propensity like it, liked or not.
+    """Logged impressions with their non-clicks: each row stands for 1/propensity rows like it.
 
-    `propensity` is the logging policy's chance of showing the pair, up to any factor; without it all were shown alike.
-    Rates are self-normalised (the sum of Y/w over the sum of 1/w), so here the base rate is identified.
+    `propensity` is the probability with which the logging policy showed the pair, up to a constant
+    factor; without it, all pairs were equally likely. Rates are self-normalised (the sum of Y/w
+    over the sum of 1/w), so the base rate is identified.
 
     >>> impressions([1, 0, 0], [0.5, 0.5, 0.25])
     Evidence(3 rows, positive=2, total=8, kind='impressions')
     """
     binary = _labels(labels)
-    inverse = _ones(len(binary)) if propensity is None else 1 / _propensity(propensity, len(binary))
-    return _weighted(binary * inverse, inverse, weights, "impressions")
+    if propensity is None:
+        return _evidence(_as_float64(binary), None, weights, "impressions")
+    inverse = 1 / _propensity(propensity, len(binary))
+    return _evidence(binary * inverse, inverse, weights, "impressions")
 
 
 def undersampling_weights(labels: Numbers, kept: float) -> Floats:
-    """Weights for a table in which only a share of the rows without a positive was kept, at random.
+    """Weights for a table in which only a random fraction `kept` of the negatives was kept.
 
     >>> ips([1, 0, 0], [0.5, 1, 1], weights=undersampling_weights([1, 0, 0], kept=0.1))
     Evidence(3 rows, positive=2, total=21, kind='ips')
     """
     if not 0 < kept <= 1:
         raise DataError(
-            f"kept must lie in (0, 1], got {kept}. It is the share of negatives that was kept."
+            f"kept must lie in (0, 1], got {kept}. It is the fraction of negatives that was kept."
         )
     return np.where(_labels(labels) == 1, 1.0, 1 / kept)
 
 
 def as_evidence(labels: Labels, rows: int) -> Evidence:
-    """Labels or evidence as evidence, one a row."""
+    """Convert labels to evidence (labels are used as they are), one value per row."""
     evidence = labels if isinstance(labels, Evidence) else naive(labels)
     if len(evidence) != rows:
         raise DataError(
-            f"labels must have one value a row, got {len(evidence)} values for {rows} rows."
+            f"labels must have one value per row, got {len(evidence)} values for {rows} rows."
         )
     return evidence
 
 
 def nonzero_evidence(labels: Labels, rows: int) -> Evidence:
-    """As `as_evidence`, and it must weigh something."""
+    """Convert labels to evidence as `as_evidence` does, and require a nonzero total."""
     evidence = as_evidence(labels, rows)
     if not evidence.total.any():
-        raise DataError("evidence must weigh something, got a total of 0.")
+        raise DataError("evidence must have a total weight above 0, got 0.")
     return evidence
 
 
-def _is_above_0(values: Floats) -> npt.NDArray[np.bool_]:
-    return values > 0
-
-
-def is_usable(propensity: Floats) -> npt.NDArray[np.bool_]:
-    """Within (0, 1]."""
-    return (propensity > 0) & (propensity <= 1)
-
-
-def _ones(rows: int) -> Floats:
-    return np.broadcast_to(
-        np.float64(1), rows
-    )  # no memory, and recognisable as "every row counts once"
+is_usable = COLUMN_RULES["propensity"].holds
 
 
 def _labels(labels: Numbers) -> Floats:
     array = column("labels", labels)
-    remedy = "Turn ratings into likes first, e.g. labels = ratings > 3."
-    require(is_binary, "labels", "be 0 or 1", array, remedy)
+    require_role("label", "labels", array)
     return array
 
 
 def _propensity(propensity: Numbers, rows: int) -> Floats:
     array = column("propensity", propensity, rows)
-    remedy = "Clip in the estimator that made it, e.g. Popularity(clip=0.1)."
-    require(is_usable, "propensity", "lie in (0, 1]", array, remedy)
+    require_role("propensity", "propensity", array)
     return array
 
 
-def _weighted(positive: Floats, total: Floats, weights: Numbers | None, kind: str) -> Evidence:
+def _evidence(
+    positive: Floats, total: Floats | None, weights: Numbers | None, kind: str
+) -> Evidence:
+    """Multiply the masses of each row by its weight; a missing total is 1 in every row."""
     if weights is None:
+        if total is None:
+            ones = np.broadcast_to(np.float64(1), len(positive))  # takes no memory
+            return Evidence.trusted(positive, ones, kind, unit_weights=True)
         return Evidence.trusted(positive, total, kind)
-    array = column("weights", weights, len(positive))
-    require(is_mass, "weights", "be finite and not negative", array, "Drop the row to ignore it.")
-    # Ones are numpy's, and would not meet a GPU's tensor.
-    return Evidence.trusted(
-        positive * array, array if on_gpu(array) and not on_gpu(total) else total * array, kind
-    )
+    weight = column("weights", weights, len(positive))
+    require_role("weight", "weights", weight)
+    weighted_total = _as_float64(weight) if total is None else total * weight
+    return Evidence.trusted(positive * weight, weighted_total, kind)
+
+
+def _as_float64(values: Floats) -> Floats:
+    """A float64 copy, so that sums are not rounded to float32; a GPU tensor stays as it is."""
+    return values if on_gpu(values) else values.astype(np.float64)

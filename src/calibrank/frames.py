@@ -1,4 +1,6 @@
-"""Summaries of dataframes: pandas, polars (lazy too), pyarrow, duckdb, and any iterator of such batches."""
+"""Summarize dataframes: pandas, polars (also lazy), pyarrow, DuckDB, and iterators of batches."""
+
+from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -20,19 +22,19 @@ def summarize(
     propensity: str | None = None,
     weight: str | None = None,
 ) -> Summary:
-    """Pool a dataframe, or an iterator of dataframes or Arrow batches, a batch at a time.
+    """Pool a dataframe, or an iterator of dataframes or Arrow batches, one batch at a time.
 
-    With a propensity column the evidence is `ips`, otherwise `naive`. Only the named columns are read; a lazy frame
-    is collected with these alone.
+    With a propensity column the evidence is `ips`, otherwise `naive`. Only the named columns are
+    read; a lazy frame is collected with these columns alone.
 
     >>> import pyarrow as pa
-    >>> batches = pa.table({"score": [0.1, 0.5, 0.5, 0.9], "label": [0, 0, 1, 1]}).to_batches(max_chunksize=2)
-    >>> summarize(batches)
+    >>> table = pa.table({"score": [0.1, 0.5, 0.5, 0.9], "label": [0, 0, 1, 1]})
+    >>> summarize(table.to_batches(max_chunksize=2))
     Summary(4 rows in 3 bins over [0.1, 0.9], positive=2, total=4, kind='naive')
     """
     builder = SummaryBuilder()
     names = [name for name in (score, label, propensity, weight) if name is not None]
-    for frame in _each(frames):
+    for frame in _wrapped_frames(frames):
         columns = _columns(frame, names)
         weights = None if weight is None else columns[weight]
         if propensity is None:
@@ -44,24 +46,26 @@ def summarize(
     return builder.summary()
 
 
-def _each(frames: Any) -> Iterator[Any]:
+def _wrapped_frames(frames: Any) -> Iterator[Any]:
+    """Wrap one frame, or each frame of an iterable, with narwhals."""
     wrapped = _wrap(frames)
     if wrapped is not None:
         yield wrapped
-    elif isinstance(frames, Iterable):
-        for frame in frames:
-            wrapped = _wrap(frame)
-            if wrapped is None:
-                raise _not_a_frame(frame)
-            yield wrapped
-    else:
+        return
+    if not isinstance(frames, Iterable):
         raise _not_a_frame(frames)
+    for frame in frames:
+        wrapped = _wrap(frame)
+        if wrapped is None:
+            raise _not_a_frame(frame)
+        yield wrapped
 
 
 def _wrap(frame: Any) -> Any:
-    """The frame as narwhals sees it, or None if it is not one."""
+    """Wrap a frame with narwhals; None if it is not a frame."""
     if type(frame).__name__ == "RecordBatch":
-        import pyarrow as pa  # noqa: PLC0415  (whoever has a batch has it loaded)
+        # Whoever has a batch has already imported pyarrow.
+        import pyarrow as pa  # noqa: PLC0415
 
         frame = pa.Table.from_batches([frame])
     try:
@@ -71,18 +75,18 @@ def _wrap(frame: Any) -> Any:
 
 
 def _columns(frame: Any, names: list[str]) -> dict[str, npt.NDArray[Any]]:
-    have = frame.collect_schema().names()
+    available = frame.collect_schema().names()
     for name in names:
-        if name not in have:
+        if name not in available:
             raise DataError(
-                f"frame must have a column {name!r}, got {', '.join(have)}. Name it, e.g. score='x'."
+                f"frame must have a column {name!r}, got {', '.join(available)}. "
+                "Name it, e.g. score='x'."
             )
-    chosen = frame.select(names)
-    eager = chosen.collect() if isinstance(chosen, nw.LazyFrame) else chosen
+    selected = frame.select(names)
+    eager = selected.collect() if isinstance(selected, nw.LazyFrame) else selected
     return {name: np.asarray(eager[name].to_numpy()) for name in names}
 
 
 def _not_a_frame(value: Any) -> DataError:
-    return DataError(
-        f"frames must be dataframes or an iterator of them, got {type(value).__name__}."
-    )
+    kind = type(value).__name__
+    return DataError(f"frames must be dataframes or an iterator of them, got {kind}.")

@@ -1,4 +1,6 @@
-"""Tables: the columns that datasets, propensities and models exchange."""
+"""Tables of interactions and scores, exchanged by datasets, propensities and models."""
+
+from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
@@ -12,11 +14,12 @@ from calibrank._validation import (
     Floats,
     Ids,
     IdsLike,
+    Indices,
+    Mask,
     Numbers,
     column,
     ids,
-    is_binary,
-    require,
+    require_role,
     require_scores,
 )
 from calibrank.errors import DataError
@@ -25,10 +28,11 @@ from calibrank.evidence import Evidence, ips, naive
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Interactions:
-    """Who met what, and whether they liked it (label 1).
+    """Which users met which items, and whether they liked them (label 1).
 
-    Unlisted pairs are unobserved. `n_users` and `n_items` are the sizes of the world the log was drawn from; by
-    default, the users and items seen. `times` are any numbers that grow.
+    Pairs that are not listed are unobserved. `n_users` and `n_items` are the sizes of the
+    population that the log was drawn from (default: the distinct users and items in the log).
+    `times` may be any numbers that increase with time.
 
     >>> Interactions(users=["ann", "bob"], items=[7, 9], labels=[1, 0])
     Interactions(2 rows, 1 positive, 2 users, 2 items)
@@ -51,30 +55,33 @@ class Interactions:
         times: Numbers | None = None,
     ) -> None:
         users = ids("users", users)
-        items = ids("items", items, len(users))
-        labels = np.ones(len(users)) if labels is None else column("labels", labels, len(users))
-        require(is_binary, "labels", "be 0 or 1", labels, "Turn ratings into likes first.")
+        rows = len(users)
+        items = ids("items", items, rows)
+        labels = np.ones(rows) if labels is None else column("labels", labels, rows)
+        require_role("label", "labels", labels)
         object.__setattr__(self, "users", users)
         object.__setattr__(self, "items", items)
         object.__setattr__(self, "labels", labels)
         object.__setattr__(self, "n_users", _size("n_users", n_users, users))
         object.__setattr__(self, "n_items", _size("n_items", n_items, items))
-        object.__setattr__(
-            self, "times", None if times is None else column("times", times, len(users))
-        )
+        object.__setattr__(self, "times", _optional_column("times", times, rows))
 
     def __len__(self) -> int:
         return len(self.users)
 
-    def take(self, rows: npt.NDArray[Any]) -> "Interactions":
-        """Some of the rows, by mask or number, of the same world."""
-        times = None if self.times is None else self.times[rows]
+    def take(self, rows: npt.NDArray[Any]) -> Interactions:
+        """Some of the rows, by mask or number; the population sizes stay the same."""
         return Interactions(
-            self.users[rows], self.items[rows], self.labels[rows], self.n_users, self.n_items, times
+            self.users[rows],
+            self.items[rows],
+            self.labels[rows],
+            self.n_users,
+            self.n_items,
+            times=None if self.times is None else self.times[rows],
         )
 
-    def positives(self) -> "Interactions":
-        """Only what was liked."""
+    def positives(self) -> Interactions:
+        """Only the rows with label 1."""
         return self.take(self.labels == 1)
 
     def __repr__(self) -> str:
@@ -84,12 +91,16 @@ class Interactions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoreTable:
-    """A model's scores of pairs beside what became of them: all that calibration is fitted on.
+    """A model's scores of user-item pairs with their labels: the input of calibration.
 
-    `propensity` is each pair's P(observed), `weights` how many pairs a row stands for (sampled negatives stand for
-    many), `groups` the segment it belongs to. Those left out are None.
+    `propensity` is each pair's P(observed), `weights` how many pairs a row stands for (a sampled
+    negative stands for many), `groups` the segment of each row. Columns that are not given are
+    None.
 
-    >>> ScoreTable(["ann", "bob"], [7, 9], scores=[2.5, -0.3], labels=[1, 0], propensity=[0.5, 0.1]).evidence()
+    >>> table = ScoreTable(
+    ...     ["ann", "bob"], [7, 9], scores=[2.5, -0.3], labels=[1, 0], propensity=[0.5, 0.1]
+    ... )
+    >>> table.evidence()
     Evidence(2 rows, positive=2, total=2, kind='ips')
     """
 
@@ -113,46 +124,50 @@ class ScoreTable:
     ) -> None:
         users = ids("users", users)
         rows = len(users)
-        scores, labels = column("scores", scores, rows), column("labels", labels, rows)
+        scores = column("scores", scores, rows)
+        labels = column("labels", labels, rows)
         require_scores(scores)
-        require(is_binary, "labels", "be 0 or 1", labels, "Turn ratings into likes first.")
+        require_role("label", "labels", labels)
+        groups = None if groups is None else ids("groups", groups, rows)
         object.__setattr__(self, "users", users)
         object.__setattr__(self, "items", ids("items", items, rows))
         object.__setattr__(self, "scores", scores)
         object.__setattr__(self, "labels", labels)
-        object.__setattr__(
-            self,
-            "propensity",
-            None if propensity is None else column("propensity", propensity, rows),
-        )
-        object.__setattr__(
-            self, "weights", None if weights is None else column("weights", weights, rows)
-        )
-        object.__setattr__(self, "groups", None if groups is None else ids("groups", groups, rows))
+        object.__setattr__(self, "propensity", _optional_column("propensity", propensity, rows))
+        object.__setattr__(self, "weights", _optional_column("weights", weights, rows))
+        object.__setattr__(self, "groups", groups)
 
     def __len__(self) -> int:
         return len(self.users)
 
     def evidence(self) -> Evidence:
-        """What the labels argue for: `ips` where propensities are known, otherwise `naive`."""
+        """The evidence of the labels: `ips` with propensities, otherwise `naive`."""
         if self.propensity is None:
             return naive(self.labels, weights=self.weights)
         return ips(self.labels, self.propensity, weights=self.weights)
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """The columns by name, as any dataframe library takes them; those left out are absent."""
-        names = {"user": self.users, "item": self.items, "score": self.scores, "label": self.labels}
-        more = {"propensity": self.propensity, "weight": self.weights, "group": self.groups}
-        return names | {name: values for name, values in more.items() if values is not None}
+        """The columns that were given, by name, as dataframe constructors accept them."""
+        columns = {
+            "user": self.users,
+            "item": self.items,
+            "score": self.scores,
+            "label": self.labels,
+            "propensity": self.propensity,
+            "weight": self.weights,
+            "group": self.groups,
+        }
+        return {name: values for name, values in columns.items() if values is not None}
 
     def __repr__(self) -> str:
-        ends = f" over [{self.scores.min():.6g}, {self.scores.max():.6g}]" if len(self) else ""
-        return f"ScoreTable({len(self):,} rows, {int(self.labels.sum()):,} positive, scores{ends})"
+        rows = f"{len(self):,} rows, {int(self.labels.sum()):,} positive"
+        extent = f" over [{self.scores.min():.6g}, {self.scores.max():.6g}]" if len(self) else ""
+        return f"ScoreTable({rows}, scores{extent})"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Index:
-    """The names of a table's rows: models count users and items from 0, people call them otherwise.
+    """The ids behind row numbers: models number users and items from 0.
 
     >>> index = Index.of(["bob", "ann", "bob"])
     >>> index.names, index.rows("users", ["bob"])
@@ -160,48 +175,63 @@ class Index:
     """
 
     names: Ids
-    """Sorted, each once."""
+    """Distinct ids in sorted order."""
 
     @classmethod
-    def of(cls, *names: IdsLike) -> "Index":
-        """Every name that occurs."""
+    def of(cls, *names: IdsLike) -> Index:
+        """Index every id that occurs."""
         return cls(np.unique(np.concatenate([ids("ids", some) for some in names])))
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def rows(self, what: str, names: IdsLike) -> npt.NDArray[np.intp]:
-        """The row number of each name; one that is unknown is an error."""
+    def rows(self, what: str, names: IdsLike) -> Indices:
+        """The row number of each id; unknown ids raise an error that calls the column `what`."""
         wanted = ids(what, names)
         rows, known = self.find(what, wanted)
         if not known.all():
             row = int(np.argmin(known))
+            unknown = wanted[row].item()
             raise DataError(
-                f"{what} must be known from training, got {wanted[row].item()!r} at row {row}. Drop such rows."
+                f"{what} must be known from training, got {unknown!r} at row {row}. Drop such rows."
             )
         return rows
 
-    def find(self, what: str, names: IdsLike) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
-        """The row number of each name, and whether it is known at all."""
+    def find(self, what: str, names: IdsLike) -> tuple[Indices, Mask]:
+        """The row number of each id, and whether the id is known; unknown ones get any number."""
         wanted = ids(what, names)
-        if len(wanted) and (self.names.dtype.kind in "US") != (wanted.dtype.kind in "US"):
+        if len(wanted) and _is_text(self.names) != _is_text(wanted):
             kinds = f"({self.names.dtype}), got {wanted.dtype}"
             raise DataError(f"{what} must be ids as in training {kinds}. Convert them.")
-        rows = np.minimum(np.searchsorted(self.names, wanted), max(len(self.names) - 1, 0))
+        rows = np.searchsorted(self.names, wanted)
+        # An id after the last one would be found at a row that does not exist.
+        rows = np.minimum(rows, max(len(self.names) - 1, 0))
         return rows, self.names[rows] == wanted
 
 
-def hash_partitions(names: Iterable[object], shares: int) -> npt.NDArray[np.intp]:
-    """A share for each name, the same in any batch, file or run.
+def hash_partitions(names: Iterable[object], partitions: int) -> Indices:
+    """Assign each name to a partition by its hash: the same in every batch, file and run.
 
     >>> hash_partitions(["ann", "bob"], 5)
     array([2, 4])
     """
-    return np.array([zlib.crc32(str(name).encode()) % shares for name in names], dtype=np.intp)
+    # Python's own hash of a string changes from run to run.
+    hashes = [zlib.crc32(str(name).encode()) for name in names]
+    return np.array([value % partitions for value in hashes], dtype=np.intp)
+
+
+def _is_text(names: Ids) -> bool:
+    return names.dtype.kind in "US"
+
+
+def _optional_column(name: str, values: Numbers | None, rows: int) -> Floats | None:
+    return None if values is None else column(name, values, rows)
 
 
 def _size(name: str, given: int | None, seen: Ids) -> int:
     distinct = len(np.unique(seen))
-    if given is not None and given < distinct:
+    if given is None:
+        return distinct
+    if given < distinct:
         raise DataError(f"{name} must be at least the {distinct:,} ids seen, got {given:,}.")
-    return distinct if given is None else given
+    return given

@@ -31,7 +31,7 @@ BAD_TABLES = [
     ([], [], "scores must hold at least one row"),
     (["a", "b"], [0, 1], "scores must be real numbers, got"),
     ([0.1, None, 0.2, 0.9], LABELS, "got nan at row 1"),
-    (SCORES, [0, 1, 0], "one value a row, got 3 values for 4 rows"),
+    (SCORES, [0, 1, 0], "one value per row, got 3 values for 4 rows"),
     (SCORES, [0, 1, 0, 3], r"labels must be 0 or 1, got 3\.0 at row 3\. Turn ratings into likes"),
     (SCORES, [0, NAN, 0, 1], "labels must be 0 or 1, got nan at row 1"),
 ]
@@ -67,7 +67,7 @@ def test_separation_says_what_to_do() -> None:
         ([0.5, 0.0, 0.5, 0.5], r"propensity must lie in \(0, 1\], got 0\.0 at row 1\. Clip"),
         ([0.5, 0.5, 1.5, 0.5], r"got 1\.5 at row 2"),
         ([0.5, 0.5, NAN, 0.5], "got nan at row 2"),
-        ([0.5, 0.5], "one value a row"),
+        ([0.5, 0.5], "one value per row"),
     ],
 )
 def test_bad_propensities(propensity: list[float], message: str) -> None:
@@ -119,7 +119,7 @@ def test_bad_probabilities(metric: cr.Metric) -> None:
             cr.DataError, match=r"probabilities must lie in \[0, 1\], got 1\.5 at row 1"
         ):
             metric([0.5, 1.5], [0, 1], users=[1, 1])
-    with pytest.raises(cr.DataError, match="one value a row"):
+    with pytest.raises(cr.DataError, match="one value per row"):
         metric([0.5, 0.5], [0, 1, 1], users=[1, 1])
 
 
@@ -159,7 +159,7 @@ def test_ids_of_another_kind_are_refused() -> None:
     fitted = Popularity().fit(cr.Interactions([1, 2, 3], [1, 1, 2]))
     with pytest.raises(cr.DataError, match="items must be ids as in the log"):
         fitted.predict([1, 1], ["1", "2"])
-    with pytest.raises(cr.DataError, match="ids of one kind, got both texts and numbers"):
+    with pytest.raises(cr.DataError, match="ids of one kind, got both strings and numbers"):
         cr.Interactions(np.array([1, "a"], dtype=object), [1, 2])
 
 
@@ -170,9 +170,9 @@ def test_odd_calls_are_refused_plainly(tmp_path: Path) -> None:
         lambda: cr.corp([0.1, 0.2], nothing),
         lambda: cr.reliability([0.1, 0.2], nothing),
     ):
-        with pytest.raises(cr.DataError, match="must weigh something"):
+        with pytest.raises(cr.DataError, match="must have a total weight above 0"):
             call()
-    with pytest.raises(cr.DataError, match="rows of unlike length"):
+    with pytest.raises(cr.DataError, match="rows of different lengths"):
         cr.Platt().fit([[1, 2], [3]], [0, 1])
     with pytest.raises(cr.DataError, match="at least 2 to tell an interval"):
         cr.bootstrap(cr.Brier(), [0.1, 0.2], [0, 1], users=[1, 1])

@@ -1,6 +1,5 @@
-"""Every map on every dataframe library gives what `predict` gives, and lazy frames stay lazy."""
+"""Every map and every summary is the same for all dataframe libraries; lazy frames stay lazy."""
 
-import importlib
 from typing import Any
 
 import numpy as np
@@ -12,43 +11,45 @@ from calibrank.calibrators import Calibrator
 from calibrank.frames import summarize
 from tests.members import CALIBRATORS, Table, fit, name, probe, tables
 
-
-def library(module: str) -> Any:
-    return pytest.importorskip(module)
+# Each function below makes a frame of one library, and a function that reads its column "p".
 
 
 def pandas(scores: np.ndarray) -> tuple[Any, Any]:
-    return library("pandas").DataFrame({"score": scores}), lambda frame: frame["p"].to_numpy()
+    frame = pytest.importorskip("pandas").DataFrame({"score": scores})
+    return frame, lambda result: result["p"].to_numpy()
 
 
 def polars(scores: np.ndarray) -> tuple[Any, Any]:
-    return library("polars").DataFrame({"score": scores}), lambda frame: frame["p"].to_numpy()
+    frame = pytest.importorskip("polars").DataFrame({"score": scores})
+    return frame, lambda result: result["p"].to_numpy()
 
 
 def polars_lazy(scores: np.ndarray) -> tuple[Any, Any]:
-    pl = library("polars")
+    pl = pytest.importorskip("polars")
 
-    def collect(frame: Any) -> np.ndarray:
-        assert isinstance(frame, pl.LazyFrame)
-        return frame.collect()["p"].to_numpy()
+    def collect(result: Any) -> np.ndarray:
+        assert isinstance(result, pl.LazyFrame)
+        return result.collect()["p"].to_numpy()
 
     return pl.LazyFrame({"score": scores}), collect
 
 
 def pyarrow(scores: np.ndarray) -> tuple[Any, Any]:
-    return library("pyarrow").table({"score": scores}), lambda frame: frame["p"].to_numpy()
+    frame = pytest.importorskip("pyarrow").table({"score": scores})
+    return frame, lambda result: result["p"].to_numpy()
 
 
 def duckdb(scores: np.ndarray) -> tuple[Any, Any]:
-    db = library("duckdb")
-    table = library("pyarrow").table({"row": np.arange(len(scores)), "score": scores})
-    connection = db.connect()
+    database = pytest.importorskip("duckdb")
+    columns = {"row": np.arange(len(scores)), "score": scores}
+    table = pytest.importorskip("pyarrow").table(columns)
+    connection = database.connect()
 
-    def collect(frame: Any) -> np.ndarray:
-        assert isinstance(frame, db.DuckDBPyRelation)
-        result = frame.order("row").fetchnumpy()["p"]
+    def collect(result: Any) -> np.ndarray:
+        assert isinstance(result, database.DuckDBPyRelation)
+        probabilities = result.order("row").fetchnumpy()["p"]
         connection.close()
-        return result
+        return probabilities
 
     return connection.from_arrow(table), collect
 
@@ -56,46 +57,52 @@ def duckdb(scores: np.ndarray) -> tuple[Any, Any]:
 FRAMES = [pandas, polars, polars_lazy, pyarrow, duckdb]
 
 
-@pytest.mark.parametrize("frame", FRAMES, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("frame", FRAMES, ids=lambda function: function.__name__)
 @pytest.mark.parametrize("member", CALIBRATORS, ids=name)
 @settings(max_examples=5)
 @given(table=tables(spread=1.0))
-def test_transform_is_predict(frame: Any, member: Calibrator, table: Table) -> None:
+def test_transform_gives_the_probabilities_of_predict(
+    frame: Any, member: Calibrator, table: Table
+) -> None:
     fitted = fit(member, table.scores, table.labels)
     scores = np.random.default_rng(0).permutation(probe(table.scores))
     native, collect = frame(scores)
-    np.testing.assert_allclose(
-        collect(fitted.transform(native, to="p")), fitted.predict(scores), rtol=1e-9, atol=1e-12
-    )
+    probabilities = collect(fitted.transform(native, to="p"))
+    np.testing.assert_allclose(probabilities, fitted.predict(scores), rtol=1e-9, atol=1e-12)
 
 
-def test_bad_frames() -> None:
+def test_transform_refuses_frames_without_scores() -> None:
     fitted = cr.Platt().fit([0.0, 1.0, 2.0, 3.0], [0, 1, 0, 1])
+    frame = pytest.importorskip("pandas").DataFrame({"prediction": [1.0]})
     with pytest.raises(cr.DataError, match="must have a column 'score', got prediction"):
-        fitted.transform(library("pandas").DataFrame({"prediction": [1.0]}))
+        fitted.transform(frame)
     with pytest.raises(cr.DataError, match="frame must be a dataframe of"):
         fitted.transform([1.0, 2.0])
 
 
-@pytest.mark.parametrize("module", ["pandas", "polars"])
-def test_columns_of_frames_fit(module: str) -> None:
-    frame = importlib.import_module(module).DataFrame(
-        {"score": [0.0, 1.0, 2.0, 3.0], "label": [0, 1, 0, 1]}
-    )
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_columns_of_frames_fit_like_lists(library: str) -> None:
+    columns = {"score": [0.0, 1.0, 2.0, 3.0], "label": [0, 1, 0, 1]}
+    frame = pytest.importorskip(library).DataFrame(columns)
     fitted = cr.Platt().fit(frame["score"], frame["label"])
-    assert fitted == cr.Platt().fit([0.0, 1.0, 2.0, 3.0], [0, 1, 0, 1])
+    assert fitted == cr.Platt().fit(columns["score"], columns["label"])
 
 
-def test_every_frame_and_stream_gives_one_summary() -> None:
+def test_every_frame_and_iterator_of_frames_gives_the_same_summary() -> None:
     rng = np.random.default_rng(0)
-    scores, weights = rng.normal(size=3_000), rng.exponential(size=3_000)
-    labels, propensity = (rng.random(3_000) < 0.3).astype(float), rng.uniform(0.2, 1, 3_000)
-    columns = {"s": scores, "y": labels, "w": propensity, "v": weights}
-    expected = cr.Gaussian().fit(scores, cr.ips(labels, propensity, weights=weights))
-    pl, arrow, db = library("polars"), library("pyarrow").table(columns), library("duckdb")
-    with db.connect() as connection:
+    columns = {
+        "s": rng.normal(size=3_000),
+        "y": (rng.random(3_000) < 0.3).astype(float),
+        "w": rng.uniform(0.2, 1, 3_000),
+        "v": rng.exponential(size=3_000),
+    }
+    evidence = cr.ips(columns["y"], columns["w"], weights=columns["v"])
+    expected = cr.Summary.of(columns["s"], evidence)
+    pl = pytest.importorskip("polars")
+    arrow = pytest.importorskip("pyarrow").table(columns)
+    with pytest.importorskip("duckdb").connect() as connection:
         frames = [
-            library("pandas").DataFrame(columns),
+            pytest.importorskip("pandas").DataFrame(columns),
             pl.DataFrame(columns),
             pl.LazyFrame(columns),
             arrow,
@@ -106,20 +113,35 @@ def test_every_frame_and_stream_gives_one_summary() -> None:
         ]
         for frame in frames:
             summary = summarize(frame, score="s", label="y", propensity="w", weight="v")
-            assert summary.rows == 3_000
-            fitted = cr.Gaussian().fit_summary(summary)
-            np.testing.assert_allclose(fitted.predict(scores), expected.predict(scores), rtol=1e-9)
-    assert cr.LogLoss()(expected.predict(summary.scores), summary.evidence) == pytest.approx(
-        cr.LogLoss()(expected.predict(scores), cr.ips(labels, propensity, weights=weights))
-    )
+            assert (summary.rows, summary.kind) == (3_000, "ips")
+            np.testing.assert_array_equal(summary.scores, expected.scores)
+            for mine, theirs in zip(summary.masses.columns, expected.masses.columns, strict=True):
+                np.testing.assert_allclose(mine, theirs, rtol=1e-12)
 
 
-def test_what_is_not_a_frame_is_refused() -> None:
-    with pytest.raises(
-        cr.DataError, match="frames must be dataframes or an iterator of them, got int"
-    ):
+def test_a_metric_of_a_summary_is_that_of_its_rows() -> None:
+    rng = np.random.default_rng(1)
+    scores = rng.normal(size=3_000)
+    labels = rng.random(3_000) < 1 / (1 + np.exp(-scores))
+    evidence = cr.naive(labels, weights=rng.exponential(size=3_000))
+    fitted = cr.Gaussian().fit(scores, evidence)
+    summary = cr.Summary.of(scores, evidence)
+    of_summary = cr.LogLoss()(fitted.predict(summary.scores), summary.evidence)
+    assert of_summary == pytest.approx(cr.LogLoss()(fitted.predict(scores), evidence))
+
+
+def test_empty_batches_add_nothing() -> None:
+    arrow = pytest.importorskip("pyarrow").table({"score": [0.1, 0.9], "label": [0, 1]})
+    summary = summarize([arrow.slice(0, 0), arrow, arrow.slice(2, 0)])
+    assert summary.rows == 2
+
+
+def test_summarize_refuses_what_is_not_a_frame() -> None:
+    expected = "frames must be dataframes or an iterator of them, got int"
+    with pytest.raises(cr.DataError, match=expected):
         summarize(3)
     with pytest.raises(cr.DataError, match="got str"):
         summarize(["score"])
+    frame = pytest.importorskip("pandas").DataFrame({"score": [1.0]})
     with pytest.raises(cr.DataError, match="must have a column 'label', got score"):
-        summarize(library("pandas").DataFrame({"score": [1.0]}))
+        summarize(frame)

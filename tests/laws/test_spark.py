@@ -10,8 +10,7 @@ import pytest
 import calibrank as cr
 from calibrank.calibrators import Calibrator
 from calibrank.metrics import Metric
-from tests.laws.test_summaries import rows as scores_of
-from tests.members import CALIBRATORS, METRICS, name, probe
+from tests.members import CALIBRATORS, METRICS, name, probe, sample_scores
 from tests.spark_session import session
 
 pytest.importorskip("pyspark")
@@ -32,7 +31,7 @@ def adversarial(kind: str, count: int) -> np.ndarray:
         return 1 + (rng.integers(-(2**19), 2**19, count)) * 2.0**-53
     if kind == "tiny":
         return rng.normal(size=count) * 1e-300
-    return scores_of(count, 1, kind)
+    return sample_scores(count, 1, kind)
 
 
 class Machine:

@@ -1,4 +1,4 @@
-"""Tensors are one more engine: the same probabilities and the same sums as arrays, on a GPU too where there is one."""
+"""Tensors give the probabilities and sums of arrays, also on a GPU where there is one."""
 
 import numpy as np
 import pytest
@@ -16,12 +16,12 @@ torch = pytest.importorskip("torch")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use")
 devices = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
 members = pytest.mark.parametrize("member", CALIBRATORS, ids=repr)
-kinds = pytest.mark.parametrize("kind", [np.float32, np.float64])
+types = pytest.mark.parametrize("score_type", [np.float32, np.float64])
 
 RNG = np.random.default_rng(3)
 SCORES = RNG.normal(size=3_000)
 LABELS = (RNG.random(3_000) < 1 / (1 + np.exp(1 - 2 * SCORES))).astype(float)
-ODD = [
+EXTREME_SCORES = [
     0.0,
     -0.0,
     1e-310,
@@ -41,89 +41,109 @@ def fitted(request):
 
 
 @devices
-@kinds
+@types
 @given(more=st.lists(st.floats(-1e30, 1e30), max_size=20))
-def test_probabilities_are_those_of_arrays(fitted, device, kind, more):
-    scores = np.array([*ODD, *more], dtype=kind).clip(-1e30, 1e30).reshape(-1, 1)
+def test_probabilities_of_tensors_are_those_of_arrays(fitted, device, score_type, more):
+    scores = np.array([*EXTREME_SCORES, *more], dtype=score_type).clip(-1e30, 1e30)
+    # The float32 nearest to 1e30 lies above it.
     scores = scores[np.abs(scores.astype(np.float64)) <= 1e30].reshape(-1, 1)
     result = fitted.predict(torch.from_numpy(scores).to(device))
     assert result.device.type == device
     assert result.shape == scores.shape
-    near = 1e-6 if kind is np.float32 else 1e-12
-    np.testing.assert_allclose(
-        result.numpy(force=True), fitted.predict(scores), rtol=near, atol=1e-35
-    )
+    rtol = 1e-6 if score_type is np.float32 else 1e-12
+    actual = result.numpy(force=True)
+    np.testing.assert_allclose(actual, fitted.predict(scores), rtol=rtol, atol=1e-35)
 
 
 @devices
-def test_a_score_that_is_none_gives_nan(fitted, device):
-    wrong = torch.tensor(
-        [np.nan, np.inf, -np.inf, 1e31, -3.4e38], dtype=torch.float32, device=device
-    )
-    assert fitted.predict(wrong).isnan().all()
+def test_an_invalid_score_in_a_tensor_gives_nan(fitted, device):
+    invalid = [np.nan, np.inf, -np.inf, 1e31, -3.4e38]
+    scores = torch.tensor(invalid, dtype=torch.float32, device=device)
+    assert fitted.predict(scores).isnan().all()
+
+
+@devices
+def test_integers_become_float64_and_complex_numbers_are_refused(fitted, device):
     assert fitted.predict(torch.tensor([1, 0], device=device)).dtype == torch.float64
-    with pytest.raises(
-        cr.DataError, match=r"scores must be real numbers, got a tensor of torch\.complex64"
-    ):
+    expected = r"scores must be real numbers, got a tensor of torch\.complex64"
+    with pytest.raises(cr.DataError, match=expected):
         fitted.predict(torch.zeros(2, dtype=torch.complex64, device=device))
 
 
 @devices
-@kinds
-@pytest.mark.parametrize("weigh", ["labels", "propensity", "weights"])
+@types
+@pytest.mark.parametrize("kind", ["labels", "propensity", "weights"])
 @settings(max_examples=10)
-@given(st.integers(0, 2**32 - 1), st.sampled_from([1e-42, 1e-36, 1e-9, 1.0, 3e7]))
-def test_sums_are_those_of_arrays(device, kind, weigh, seed, scale):
-    rng = np.random.default_rng(seed)
-    scores = (rng.normal(rng.normal(), 1, 500) * scale).astype(kind)
-    scores[:3] = 0, scale * 1e-12, -scale * 1e-12
-    liked = (rng.random(500) < 0.2).astype(float)
-    evidence = {
-        "labels": naive(liked),
-        "propensity": ips(liked, rng.uniform(0.1, 1, 500)),
-        "weights": naive(liked, weights=rng.uniform(0, 2, 500)),
-    }[weigh]
-    table = Table.spanning(float(scores.min()), float(scores.max()))
-    positive = liked.astype(np.uint8) if seed % 2 and weigh == "labels" else evidence.positive
-    total = torch.from_numpy(evidence.total).to(device) if weigh == "weights" else None
-    put = torch.from_numpy(scores).to(device), torch.from_numpy(positive).to(device), total
+@given(seed=st.integers(0, 2**32 - 1), scale=st.sampled_from([1e-42, 1e-36, 1e-9, 1.0, 3e7]))
+def test_sums_of_tensors_are_those_of_arrays(device, score_type, kind, seed, scale):
     from calibrank.summary import _tensors
 
+    rng = np.random.default_rng(seed)
+    scores = (rng.normal(rng.normal(), 1, 500) * scale).astype(score_type)
+    scores[:3] = 0, scale * 1e-12, -scale * 1e-12
+    labels = (rng.random(500) < 0.2).astype(float)
+    if kind == "labels":
+        evidence = naive(labels)
+    elif kind == "propensity":
+        evidence = ips(labels, rng.uniform(0.1, 1, 500))
+    else:
+        evidence = naive(labels, weights=rng.uniform(0, 2, 500))
+    positive = evidence.positive
+    if kind == "labels" and seed % 2:
+        positive = labels.astype(np.uint8)
+    total = None if evidence.unit_weights else torch.from_numpy(evidence.total).to(device)
+    table = Table.spanning(float(scores.min()), float(scores.max()))
     sums = _tensors.pool(
-        table.grid, table.first, len(table.squares), *put, binary=weigh == "labels"
+        table.grid,
+        table.first,
+        len(table),
+        torch.from_numpy(scores).to(device),
+        torch.from_numpy(positive).to(device),
+        total,
+        binary=kind == "labels",
     )
     table.pool(scores, evidence)
-    np.testing.assert_allclose(sums.every[:, 0], table.every[:, 0], rtol=1e-12)
-    np.testing.assert_allclose(sums.liked[:, [0, 2, 3]], table.liked[:, [0, 2, 3]], rtol=1e-12)
+    positives = [0, 2, 3]  # all columns but the moment
+    np.testing.assert_allclose(sums.totals[:, 0], table.totals[:, 0], rtol=1e-12)
+    np.testing.assert_allclose(
+        sums.positives[:, positives], table.positives[:, positives], rtol=1e-12
+    )
     np.testing.assert_allclose(sums.squares, table.squares, rtol=1e-12)
-    # Rows that count once are placed in the middle of a sixteenth of their bin.
+    # Rows with unit weights are placed at the centre of a sixteenth of their bin.
     width = float(np.abs(scores).max()) * 2.0 ** -(table.grid.bits + 4)
-    for mine, theirs, mass in (
-        (sums.every[:, 1], table.every[:, 1], sums.every),
-        (sums.liked[:, 1], table.liked[:, 1], sums.liked),
-    ):
-        assert (np.abs(mine - theirs) <= mass[:, 0] * width + 1e-12 * np.abs(theirs)).all()
+    for mine, theirs in ((sums.totals, table.totals), (sums.positives, table.positives)):
+        tolerance = mine[:, 0] * width + 1e-12 * np.abs(theirs[:, 1])
+        assert (np.abs(mine[:, 1] - theirs[:, 1]) <= tolerance).all()
 
 
 @needs_gpu
 @members
-def test_fits_on_a_gpu_are_those_on_arrays(member):
+def test_fits_on_a_gpu_are_those_of_arrays(member):
     rng = np.random.default_rng(5)
     scores = rng.uniform(0.01, 0.99, 400_000).astype(np.float32)
-    liked = (rng.random(len(scores)) < scores / 2).astype(np.uint8)
+    labels = (rng.random(len(scores)) < scores / 2).astype(np.uint8)
     propensity = rng.uniform(0.5, 1, len(scores)).astype(np.float32)
-    on = [torch.from_numpy(column).cuda() for column in (scores, liked, propensity)]
-    for there, here in ((on[1], liked), (cr.ips(on[1], on[2]), cr.ips(liked, propensity))):
-        one, other = fit(member, on[0], there), fit(member, scores, here)
-        assert one.record.rows == len(scores)
-        apart = np.abs(one.predict(scores[:1_000]) - other.predict(scores[:1_000]))
-        # The GPU's bins are twice as wide: a step may begin a bin earlier.
-        assert np.median(apart) < (1e-6 if isinstance(one, LogisticMap) else 3e-4)
+    gpu_scores = torch.from_numpy(scores).cuda()
+    gpu_labels = torch.from_numpy(labels).cuda()
+    gpu_propensity = torch.from_numpy(propensity).cuda()
+    pairs = [
+        (gpu_labels, labels),
+        (cr.ips(gpu_labels, gpu_propensity), cr.ips(labels, propensity)),
+        (cr.impressions(gpu_labels), cr.impressions(labels)),
+    ]
+    for gpu_evidence, evidence in pairs:
+        on_gpu = fit(member, gpu_scores, gpu_evidence)
+        on_cpu = fit(member, scores, evidence)
+        assert on_gpu.record.rows == len(scores)
+        difference = np.abs(on_gpu.predict(scores[:1_000]) - on_cpu.predict(scores[:1_000]))
+        # Bins are twice as wide on a GPU, so a step may start one bin earlier.
+        assert np.median(difference) < (1e-6 if isinstance(on_gpu, LogisticMap) else 3e-4)
 
 
 @needs_gpu
-def test_bad_rows_on_a_gpu_are_named():
-    scores, labels = torch.tensor([0.1, float("nan"), 0.3]).cuda(), torch.tensor([0, 1, 1]).cuda()
+def test_invalid_rows_on_a_gpu_are_reported():
+    scores = torch.tensor([0.1, float("nan"), 0.3]).cuda()
+    labels = torch.tensor([0, 1, 1]).cuda()
     with pytest.raises(cr.DataError, match=r"scores must be finite and within .* got nan at row 1"):
         cr.Platt().fit(scores, labels)
     with pytest.raises(cr.DataError, match=r"labels must be 0 or 1, got 3\.0 at row 2"):
@@ -134,5 +154,5 @@ def test_evidence_of_cpu_tensors_is_that_of_arrays():
     labels = torch.tensor([1.0, 0.0], requires_grad=True)
     evidence = cr.ips(labels, torch.tensor([0.5, 0.5]))
     assert isinstance(evidence, Evidence)
-    assert evidence.positive.tolist() == [2.0, 0.0]
     assert isinstance(evidence.positive, np.ndarray)
+    assert evidence.positive.tolist() == [2.0, 0.0]

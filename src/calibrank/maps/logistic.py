@@ -9,7 +9,7 @@ import numpy as np
 from calibrank import _native
 from calibrank._json import Fields
 from calibrank._logit import expit
-from calibrank._threads import in_threads, shares
+from calibrank._threads import in_threads, row_slices
 from calibrank._validation import Floats, Numbers, floats, is_tensor
 from calibrank.errors import DataError
 from calibrank.maps.basis import (
@@ -145,7 +145,7 @@ class LogisticMap(CalibrationMap):
                 flat[rows], low, scale, (a, b, c), (below, above), result[rows]
             )
 
-        return result.reshape(scores.shape) if all(in_threads(part, shares(len(flat)))) else None
+        return result.reshape(scores.shape) if all(in_threads(part, row_slices(len(flat)))) else None
 
     def expression(self, score: "nw.Expr") -> "nw.Expr":
         return sigmoid(self.log_odds_on(score, NarwhalsOps()))

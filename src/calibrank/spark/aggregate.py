@@ -207,7 +207,7 @@ def _in_one_pass(rows: Rows, look: _Look) -> Summary | None:
         masses.moment / masses.total, masses, bins.heard, low, high, rows.kind, grid, inside
     )
     table = Table.spanning(low, high)
-    pooled.pour(table)
+    pooled.add_to(table)
     return Summary.of_table(table, low, high, bins.heard, rows.kind)
 
 

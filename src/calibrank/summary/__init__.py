@@ -1,4 +1,4 @@
-"""Summaries: evidence pooled by score, mergeable, from which every calibrator fits."""
+"""Summaries: evidence pooled by score, which can be merged and which every calibrator fits."""
 
 from calibrank.summary.builder import SummaryBuilder
 from calibrank.summary.summary import Summary

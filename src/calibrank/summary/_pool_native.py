@@ -1,59 +1,78 @@
-"""Pool rows into bins by the loops of `_native.c`."""
+"""Pool rows into bins with the C loops of `_native.c`."""
 
-from typing import Any, TypeAlias
+import ctypes
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from calibrank import _native
-from calibrank._native import DOUBLES, FLOATS
+from calibrank._native import DOUBLE_POINTER, FLOAT_POINTER
 from calibrank._validation import Floats
+from calibrank.evidence import Evidence
+from calibrank.summary._sums import Sums
 from calibrank.summary.grid import SINGLE, Grid
 
+# The column types that the loops read, numbered as in `_native.c`.
+_ABSENT = 0
 _TYPES = {
     np.dtype(np.int8): 1,
     np.dtype(np.bool_): 1,
     np.dtype(np.float32): 2,
     np.dtype(np.float64): 3,
 }
-_Doubles: TypeAlias = npt.NDArray[np.float64]
 
 
-def pool(
-    grid: Grid,
-    first: int,
-    scores: Floats,
-    positive: npt.NDArray[Any] | None,
-    total: Floats | None,
-    every: _Doubles,
-    liked: _Doubles,
-    squares: _Doubles,
-) -> None:
-    """Add rows to the bins of a `Table` that starts at bin `first`; without `total`, every row counts once."""
+def pool(grid: Grid, first: int, sums: Sums, scores: Floats, evidence: Evidence) -> None:
+    """Add rows to sums over the bins of a grid, from bin `first` on."""
+    if not evidence.unit_weights:
+        _run_loop(grid, first, sums, scores, evidence)
+        return
+    # With unit weights the loop leaves the squared totals out: they grow by the row counts.
+    counts = sums.totals[:, 0].copy()
+    _run_loop(grid, first, sums, scores, evidence)
+    sums.squares[:] += sums.totals[:, 0] - counts
+
+
+def _run_loop(grid: Grid, first: int, sums: Sums, scores: Floats, evidence: Evidence) -> None:
     layout = grid.layout(single=scores.dtype == np.float32)
-    scores = _plain(scores.astype(layout.float, copy=False))
-    loop, pointer = ("pool_float32", FLOATS) if layout is SINGLE else ("pool_float64", DOUBLES)
-    positive, liking = _column(positive)
-    total, weighing = _column(total)
-    outside = getattr(_native.library, loop)(
-        scores.ctypes.data_as(pointer), len(scores), _address(positive), liking, _address(total), weighing,
-        layout.mantissa - grid.bits, grid.offset(layout), 1 << grid.bits, first, grid.bits - grid.floor, len(squares),
-        *(table.ctypes.data_as(DOUBLES) for table in (every, liked, squares)),
-    )  # fmt: skip
+    scores = _contiguous(scores.astype(layout.float, copy=False))
+    positive = None if evidence.no_positives else _readable(evidence.positive)
+    total = None if evidence.unit_weights else _readable(evidence.total)
+    library = cast("ctypes.CDLL", _native.library)
+    loop = library.pool_float32 if layout is SINGLE else library.pool_float64
+    outside = loop(
+        scores.ctypes.data_as(FLOAT_POINTER if layout is SINGLE else DOUBLE_POINTER),
+        len(scores),
+        _address(positive),
+        _type(positive),
+        _address(total),
+        _type(total),
+        layout.mantissa - grid.bits,
+        grid.offset(layout),
+        1 << grid.bits,
+        first,
+        grid.bits - grid.floor,
+        len(sums.squares),
+        sums.totals.ctypes.data_as(DOUBLE_POINTER),
+        sums.positives.ctypes.data_as(DOUBLE_POINTER),
+        sums.squares.ctypes.data_as(DOUBLE_POINTER),
+    )
     if outside:
         raise AssertionError("a score fell outside the table")
 
 
-def _column(values: npt.NDArray[Any] | None) -> tuple[npt.NDArray[Any] | None, int]:
-    """A column in one of the types that the loops read, and which."""
-    if values is None:
-        return None, 0
-    values = _plain(values if values.dtype in _TYPES else values.astype(np.float64))
-    return values, _TYPES[values.dtype]
+def _readable(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A column in one of the types that the loops read."""
+    return _contiguous(values if values.dtype in _TYPES else values.astype(np.float64))
 
 
-def _plain(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _contiguous(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.require(values, requirements=["C", "ALIGNED"])
+
+
+def _type(values: npt.NDArray[Any] | None) -> int:
+    return _ABSENT if values is None else _TYPES[values.dtype]
 
 
 def _address(values: npt.NDArray[Any] | None) -> int | None:

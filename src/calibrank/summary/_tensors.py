@@ -1,170 +1,199 @@
-"""Pooling torch tensors into bins where they are, on a GPU: only the bins come to the host.
+"""Pool torch tensors into bins on their own device; only the sums are copied to the host.
 
-Two sums a row (mass and mass times score) are one too many for a GPU's atomic additions, so rows that count once are
-only counted, in bins sixteen times as fine as asked for; a fine bin's middle then stands for its scores.
+Two atomic additions per row (mass and mass times score) take a GPU too long. With unit weights,
+rows are therefore only counted, in bins 16 times as fine as requested, and the centre of a fine
+bin stands for its scores.
 """
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
+from typing import Any
 
 from calibrank._cuda import compile_kernel
 from calibrank.errors import MissingExtraError
+from calibrank.summary._sums import Sums
 from calibrank.summary.grid import DOUBLE, SINGLE, Grid, Layout
 
 try:
     import torch
+    from torch import Tensor
 except ImportError as error:
     raise MissingExtraError("torch", "torch") from error
 
-if TYPE_CHECKING:
-    from torch import Tensor
+# Bits by which the counted bins are finer: the error of a centre is below a 32nd of a bin.
+_EXTRA_BITS = 4
 
-_FINER = 4  # bits
+# Rows pooled at a time: their temporary tensors take a few GB at most.
 _CHUNK = 2**26
-_DOUBLE = torch.float64
-
-
-class Sums(NamedTuple):
-    """What a `Table` holds: total and moment; positive, its moment, its square, times total; total squared."""
-
-    every: npt.NDArray[np.float64]
-    liked: npt.NDArray[np.float64]
-    squares: npt.NDArray[np.float64]
 
 
 def pool(
-    grid: Grid, first: int, size: int, scores: Any, positive: Any, total: Any, *, binary: bool
+    grid: Grid,
+    first: int,
+    size: int,
+    scores: Any,
+    positive: Any,
+    total: Any,
+    *,
+    binary: bool,
 ) -> Sums:
-    """Add up rows in the bins from `first` on; without `total`, every row counts once, and so do `binary` positives."""
-    place = grid, first, size, scores.device
-    bins = _Counted(*place, binary=binary) if total is None else _Weighed(*place)
-    for begin in range(0, len(scores), _CHUNK):
-        rows = slice(begin, begin + _CHUNK)
-        bins.add(scores[rows], positive[rows], None if total is None else total[rows].to(_DOUBLE))
+    """Sum rows over `size` bins of a grid, from bin `first` on.
+
+    Without `total` the rows have unit weights; `binary` then says that `positive` is 0 or 1.
+    """
+    bins: _WeightedBins
+    if total is None:
+        bins = _CountedBins(grid, first, size, scores.device, binary=binary)
+    else:
+        bins = _WeightedBins(grid, first, size, scores.device)
+    for start in range(0, len(scores), _CHUNK):
+        rows = slice(start, start + _CHUNK)
+        weights = None if total is None else total[rows].to(torch.float64)
+        bins.add(scores[rows], positive[rows], weights)
     return bins.sums()
 
 
-class _Weighed:
-    """Bins whose rows weigh unlike much."""
+class _WeightedBins:
+    """Sums over rows of different weights."""
 
     def __init__(self, grid: Grid, first: int, size: int, device: Any) -> None:
-        self.grid, self.first, self.size = grid, first, size
-        self.every = torch.zeros((3, size), dtype=_DOUBLE, device=device)
-        self.liked = torch.zeros((4, size), dtype=_DOUBLE, device=device)
+        self.grid = grid
+        self.first = first
+        self.size = size
+        # Rows: total, its moment, its square.
+        self.totals = torch.zeros((3, size), dtype=torch.float64, device=device)
+        # Rows: positive, its moment, its square, its product with total.
+        self.positives = torch.zeros((4, size), dtype=torch.float64, device=device)
 
-    def add(self, scores: "Tensor", positive: "Tensor", total: "Tensor | None") -> None:
+    def add(self, scores: Tensor, positive: Tensor, total: Tensor | None) -> None:
         keys = _keys(self.grid, self.first, scores)
         if total is not None:
-            for line, sums in zip(self.every, (total, total * scores, total * total), strict=True):
-                line.index_add_(0, keys, sums)
-        which = positive.nonzero().squeeze(1)
-        self.add_liked(
-            keys[which],
-            scores[which],
-            positive[which].to(_DOUBLE),
-            None if total is None else total[which],
+            self.totals[0].index_add_(0, keys, total)
+            self.totals[1].index_add_(0, keys, total * scores)
+            self.totals[2].index_add_(0, keys, total * total)
+        rows = positive.nonzero().squeeze(1)
+        self.add_positives(
+            keys[rows],
+            scores[rows],
+            positive[rows].to(torch.float64),
+            None if total is None else total[rows],
         )
 
-    def add_liked(
-        self, keys: "Tensor", scores: "Tensor", mass: "Tensor", total: "Tensor | None"
+    def add_positives(
+        self, keys: Tensor, scores: Tensor, mass: Tensor, total: Tensor | None
     ) -> None:
-        """Few rows are liked: their sums cost little."""
-        heard = mass if total is None else mass * total
-        for line, sums in zip(self.liked, (mass, mass * scores, mass * mass, heard), strict=True):
-            line.index_add_(0, keys, sums)
+        """Add the positive rows: there are few of them, so four sums cost little."""
+        self.positives[0].index_add_(0, keys, mass)
+        self.positives[1].index_add_(0, keys, mass * scores)
+        self.positives[2].index_add_(0, keys, mass * mass)
+        self.positives[3].index_add_(0, keys, mass if total is None else mass * total)
 
     def sums(self) -> Sums:
-        every, liked = (lines.T.contiguous().cpu().numpy() for lines in (self.every, self.liked))
-        return Sums(every[:, :2], liked, every[:, 2])
+        totals = self.totals.T.contiguous().cpu().numpy()
+        positives = self.positives.T.contiguous().cpu().numpy()
+        return Sums(totals[:, :2], positives, totals[:, 2])
 
 
-class _Counted(_Weighed):
-    """Bins whose rows count once each: fine bins are counted, and so are their positives if these are 0 or 1."""
+class _CountedBins(_WeightedBins):
+    """Counts of rows with unit weights in finer bins, also of positives if these are 0 or 1."""
 
     def __init__(self, grid: Grid, first: int, size: int, device: Any, *, binary: bool) -> None:
         super().__init__(grid, first, size, device)
         self.binary = binary
-        self.more = min(_FINER, DOUBLE.mantissa - grid.bits)
-        self.finer, self.start = Grid(grid.top, grid.bits + self.more), first << self.more
-        self.counts = torch.zeros((2, size << self.more), dtype=torch.int32, device=device)
+        self.extra_bits = min(_EXTRA_BITS, DOUBLE.mantissa - grid.bits)
+        self.fine_grid = Grid(grid.top, grid.bits + self.extra_bits)
+        self.fine_first = first << self.extra_bits
+        fine_size = size << self.extra_bits
+        # Rows: all rows, positive rows.
+        self.counts = torch.zeros((2, fine_size), dtype=torch.int32, device=device)
         self.one = torch.ones((), dtype=torch.int32, device=device)
 
-    def add(self, scores: "Tensor", positive: "Tensor", total: "Tensor | None") -> None:
-        keys = _keys(self.finer, self.start, scores)
+    def add(self, scores: Tensor, positive: Tensor, total: Tensor | None) -> None:
+        keys = _keys(self.fine_grid, self.fine_first, scores)
         self.counts[0].index_add_(0, keys, self.one.expand(len(keys)))
-        which = positive.nonzero().squeeze(1)
+        rows = positive.nonzero().squeeze(1)
         if self.binary:
-            self.counts[1].index_add_(0, keys[which], self.one.expand(len(which)))
+            self.counts[1].index_add_(0, keys[rows], self.one.expand(len(rows)))
         else:
-            self.add_liked(
-                keys[which] >> self.more,
-                scores[which].to(_DOUBLE),
-                positive[which].to(_DOUBLE),
-                None,
-            )
+            mass = positive[rows].to(torch.float64)
+            coarse_keys = keys[rows] >> self.extra_bits
+            self.add_positives(coarse_keys, scores[rows].to(torch.float64), mass, None)
 
     def sums(self) -> Sums:
-        centres = _centres(self.finer, self.start, self.counts.shape[1], self.counts.device)
-        every, liked = (many.to(_DOUBLE) for many in self.counts)
-        for lines, many in ((self.every, every), (self.liked, liked)):
-            mass, moment = (sums.view(self.size, -1).sum(1) for sums in (many, many * centres))
-            lines += torch.stack([mass, moment, *[mass] * (len(lines) - 2)])
+        fine_size = self.counts.shape[1]
+        centres = _centres(self.fine_grid, self.fine_first, fine_size, self.counts.device)
+        self._add_counts(self.totals, self.counts[0], centres)
+        self._add_counts(self.positives, self.counts[1], centres)
         return super().sums()
 
+    def _add_counts(self, sums: Tensor, counts: Tensor, centres: Tensor) -> None:
+        fine = counts.to(torch.float64)
+        mass = fine.view(self.size, -1).sum(1)
+        moment = (fine * centres).view(self.size, -1).sum(1)
+        # Masses are 0 or 1 here, so that all sums but the moment are counts.
+        sums += torch.stack([mass, moment, *[mass] * (len(sums) - 2)])
 
-def _keys(grid: Grid, first: int, scores: "Tensor") -> "Tensor":
+
+def _keys(grid: Grid, first: int, scores: Tensor) -> Tensor:
     """The bin of each score, counted from `first`, as int32; `Grid` explains the arithmetic."""
     layout = grid.layout(single=scores.dtype == torch.float32)
-    single = layout is SINGLE
-    scores = scores.contiguous() if single else scores.to(_DOUBLE).contiguous()
+    if layout is DOUBLE:
+        scores = scores.to(torch.float64)
+    scores = scores.contiguous()
     if scores.is_cuda:
-        code = _code(grid, layout, first)
-        return (
-            compile_kernel(code)(scores)
-            .view(torch.int32 if single else torch.int64)
-            .to(torch.int32)
-        )
-    return _keys_by_parts(grid, layout, first, scores)
+        kernel = compile_kernel(_kernel_source(grid, layout, first))
+        return kernel(scores).view(_integer_type(layout)).to(torch.int32)
+    return _keys_without_kernel(grid, layout, first, scores)
 
 
-def _keys_by_parts(grid: Grid, layout: Layout, first: int, scores: "Tensor") -> "Tensor":
-    bits = scores.view(torch.int32 if layout is SINGLE else torch.int64)
-    sizes = ((bits & layout.unsigned) >> (layout.mantissa - grid.bits)) - grid.offset(layout)
+def _integer_type(layout: Layout) -> torch.dtype:
+    """The integer type as wide as a float of this layout."""
+    return torch.int32 if layout is SINGLE else torch.int64
+
+
+def _keys_without_kernel(grid: Grid, layout: Layout, first: int, scores: Tensor) -> Tensor:
+    bits = scores.view(_integer_type(layout))
+    leading = (bits & layout.unsigned) >> (layout.mantissa - grid.bits)
+    magnitudes = leading - grid.offset(layout)
     scales = grid.scales
-    small = (scores.abs().to(_DOUBLE) * scales[0] * scales[1]).to(sizes.dtype)
-    sizes = torch.where(sizes < 1 << grid.bits, small, sizes)
-    return ((sizes ^ (bits >> layout.sign)) - first).to(torch.int32)
+    below_floor = (scores.abs().to(torch.float64) * scales[0] * scales[1]).to(magnitudes.dtype)
+    magnitudes = torch.where(magnitudes < 1 << grid.bits, below_floor, magnitudes)
+    return ((magnitudes ^ (bits >> layout.sign)) - first).to(torch.int32)
 
 
-def _code(grid: Grid, layout: Layout, first: int) -> str:
-    """The same as `_keys_by_parts` in one pass over memory: a float's bits in, a bin's number in a float's bits out."""
-    whole, read, write = (
-        ("int", "__float_as_int", "__int_as_float")
-        if layout is SINGLE
-        else ("long long", "__double_as_longlong", "__longlong_as_double")
-    )
+def _kernel_source(grid: Grid, layout: Layout, first: int) -> str:
+    """CUDA source of `_keys_without_kernel` as one pass over memory.
+
+    A kernel must return the type it takes, so the bin number is returned in the bits of a float.
+    """
+    if layout is SINGLE:
+        integer, read, write = "int", "__float_as_int", "__int_as_float"
+    else:
+        integer, read, write = "long long", "__double_as_longlong", "__longlong_as_double"
+    shift = layout.mantissa - grid.bits
     scales = grid.scales
     return f"""template <typename T> T bin_of(T score) {{
-        {whole} bits = {read}(score);
-        {whole} size = ((bits & {layout.unsigned}LL) >> {layout.mantissa - grid.bits}) - {grid.offset(layout)}LL;
-        double far = score < 0 ? -score : score;
-        if (size < {1 << grid.bits}) size = ({whole})(far * {scales[0]!r} * {scales[1]!r});
-        return {write}((size ^ (bits >> {layout.sign})) - ({first}LL));
+        {integer} bits = {read}(score);
+        {integer} magnitude = ((bits & {layout.unsigned}LL) >> {shift}) - {grid.offset(layout)}LL;
+        double distance = score < 0 ? -score : score;
+        if (magnitude < {1 << grid.bits})
+            magnitude = ({integer})(distance * {scales[0]!r} * {scales[1]!r});
+        return {write}((magnitude ^ (bits >> {layout.sign})) - ({first}LL));
     }}"""
 
 
-def _centres(grid: Grid, first: int, size: int, device: Any) -> "Tensor":
-    """The middle of each bin: between its score nearest zero and the next bin's."""
+def _centres(grid: Grid, first: int, size: int, device: Any) -> Tensor:
+    """The centre of each bin: halfway between its score nearest zero and that of the next bin."""
     keys = torch.arange(first, first + size, dtype=torch.int64, device=device)
     sign = keys >> 63
-    steps = keys ^ sign
-    ends = [_edge(grid, steps), _edge(grid, steps + 1)]
-    return torch.where(sign < 0, -1.0, 1.0) * (ends[0] + ends[1]) / 2
+    magnitude = keys ^ sign
+    centre = (_edge(grid, magnitude) + _edge(grid, magnitude + 1)) / 2
+    return torch.where(sign < 0, -1.0, 1.0) * centre
 
 
-def _edge(grid: Grid, size: "Tensor") -> "Tensor":
-    octave = ((size >> grid.bits) - 1).clamp(min=0)
-    exponent = (grid.floor - grid.bits + octave).to(_DOUBLE)
-    return (size - (octave << grid.bits)).to(_DOUBLE) * torch.exp2(exponent)
+def _edge(grid: Grid, magnitude: Tensor) -> Tensor:
+    """The score nearest zero of a positive bin, as `Grid.inner_edges` computes it."""
+    octave = ((magnitude >> grid.bits) - 1).clamp(min=0)
+    steps = (magnitude - (octave << grid.bits)).to(torch.float64)
+    exponent = (grid.floor - grid.bits + octave).to(torch.float64)
+    return steps * torch.exp2(exponent)

@@ -1,18 +1,20 @@
-"""Build a summary batch by batch, in memory that does not grow with the rows."""
+"""Build a summary batch by batch, in memory that does not grow with the number of rows."""
+
+from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Self
 
 from calibrank._validation import Floats, Numbers, on_gpu
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels
-from calibrank.summary.bins import Table, counts_once
+from calibrank.summary._batch import Batch, has_few_distinct
+from calibrank.summary.bins import Table
 from calibrank.summary.grid import CAPACITY, DOUBLE, Grid
-from calibrank.summary.summary import Summary, _distinct_at_most, _heard
+from calibrank.summary.summary import Summary
 
 
 class SummaryBuilder:
-    """Adds up batches of rows into one summary, in memory that does not grow with them.
+    """Adds up batches of rows into one summary, in constant memory.
 
     >>> builder = SummaryBuilder()
     >>> for scores, labels in ([0.1, 0.5], [0, 1]), ([0.5, 0.9], [0, 1]):
@@ -21,106 +23,131 @@ class SummaryBuilder:
     Summary(4 rows in 3 bins over [0.1, 0.9], positive=2, total=4, kind='naive')
     """
 
+    # At most one of the two is set: a summary of distinct scores as long as there are few, and a
+    # table of bins, which takes batches faster, from then on.
+
     def __init__(self) -> None:
-        self._few: Summary | None = None
-        self._many: _Bins | None = None
+        self._exact: Summary | None = None
+        self._bins: _GrowingTable | None = None
 
     def update(self, scores: Numbers, labels: Labels) -> None:
-        """Add a batch; batches of 100,000 rows or more are handled at full speed. One without weight adds nothing."""
-        if (
-            isinstance(labels, Evidence)
-            and len(labels)
-            and not (counts_once(labels.total) or labels.total.any())
-        ):
+        """Add a batch; a batch whose weights are all zero adds nothing.
+
+        Batches of 100,000 rows or more are processed at full speed.
+        """
+        if _is_weightless(labels):
             return
-        if self._many is not None:
-            self._many.add(*_heard(scores, labels))
+        if self._bins is not None:
+            self._bins.add(Batch.of(scores, labels))
             return
-        if self._few is None and not on_gpu(scores):
-            heard = _heard(scores, labels)
-            if not _distinct_at_most(heard[0], CAPACITY):
-                self._many = _Bins(heard[2], heard[3], heard[1].kind)
-                self._many.add(*heard)
+        if self._exact is None and not on_gpu(scores):
+            batch = Batch.of(scores, labels)
+            if not has_few_distinct(batch.scores, CAPACITY):
+                self._bins = _GrowingTable(batch.low, batch.high, batch.evidence.kind)
+                self._bins.add(batch)
                 return
-        batch = Summary.of(scores, labels)
-        merged = batch if self._few is None else self._few + batch
-        if merged.exact:
-            self._few = merged
-        else:
-            self._many = _Bins.of(merged)
+        summary = Summary.of(scores, labels)
+        self._set(summary if self._exact is None else self._exact + summary)
 
     @property
     def empty(self) -> bool:
-        """Whether nothing with any weight has come yet."""
-        return self._few is None and self._many is None
+        """Whether no row with nonzero weight has been added."""
+        return self._exact is None and self._bins is None
 
-    def merge(self, other: "Summary | SummaryBuilder") -> None:
-        """Add what another builder, day or machine has summed up."""
+    def merge(self, other: Summary | SummaryBuilder) -> None:
+        """Add the rows of another summary or builder, for example of another day or machine."""
         if isinstance(other, SummaryBuilder):
             if other.empty:
                 return
-            theirs = other._many  # noqa: SLF001  (one of us)
-            if self._many is not None and theirs is not None and self._many.takes(theirs):
+            theirs = other._bins  # noqa: SLF001  (of the same class)
+            if self._bins is not None and theirs is not None and self._bins.try_merge(theirs):
                 return
             other = other.summary()
-        merged = other if self.empty else self.summary() + other
-        self._few, self._many = (merged, None) if merged.exact else (None, _Bins.of(merged))
+        self._set(other if self.empty else self.summary() + other)
 
-    def correct(self, parts: Iterable[tuple[Floats, Evidence, Evidence]]) -> None:
-        """Replace the evidence of rows once it is known better: scores, the new evidence, and as what they counted."""
-        if self._many is not None:
-            self._many.table.change(parts)
+    def correct(self, batches: Iterable[tuple[Floats, Evidence, Evidence]]) -> None:
+        """Replace the evidence of rows that were added before.
+
+        Each batch holds the scores, the new evidence, and the evidence they were added with.
+        """
+        if self._bins is not None:
+            self._bins.table.replace_evidence(batches)
             return
-        for scores, evidence, counted in parts:
-            self._few = self.summary() + Summary.of(scores, evidence).less(
-                Summary.of(scores, counted)
-            )
+        for scores, evidence, added in batches:
+            change = Summary.of(scores, evidence).minus(Summary.of(scores, added))
+            self._exact = self.summary() + change
 
     def summary(self) -> Summary:
-        """All batches so far."""
-        if self._many is not None:
-            return self._many.summary()
-        if self._few is None:
+        """The summary of all batches so far."""
+        if self._bins is not None:
+            return self._bins.summary()
+        if self._exact is None:
             raise DataError("a summary must hold at least one row, got no batch.")
-        return self._few
+        return self._exact
+
+    def _set(self, summary: Summary) -> None:
+        if summary.exact:
+            self._exact, self._bins = summary, None
+        else:
+            self._exact, self._bins = None, _GrowingTable.of(summary)
 
 
-class _Bins:
-    """A table of bins that grows with the range of scores it has seen."""
+def _is_weightless(labels: Labels) -> bool:
+    """Whether labels are evidence of at least one row, and all its weights are zero."""
+    if not isinstance(labels, Evidence) or not len(labels):
+        return False
+    return not labels.unit_weights and not labels.total.any()
+
+
+class _GrowingTable:
+    """A table of bins that grows with the range of the scores added to it."""
 
     def __init__(self, low: float, high: float, kind: str, bits: int = DOUBLE.mantissa) -> None:
-        self.low, self.high, self.rows, self.kind = low, high, 0, kind
-        self.reach = Grid.spanning(low, high).around(low, high)  # with room for what may come
+        self.low = low
+        self.high = high
+        self.rows = 0
+        self.kind = kind
+        # Up to the ends of the octaves the grid stays the same: later batches mostly fit in.
+        self.reach = Grid.spanning(low, high).around(low, high)
         self.table = Table.spanning(*self.reach, bits=bits)
 
     @classmethod
-    def of(cls, summary: Summary) -> Self:
-        """Bins that hold what a summary holds."""
+    def of(cls, summary: Summary) -> _GrowingTable:
+        """A table with the rows of a summary."""
         bins = cls(summary.low, summary.high, summary.kind, summary.bits)
         bins.rows = summary.rows
-        summary.pour(bins.table)
+        summary.add_to(bins.table)
         return bins
 
-    def add(self, scores: Floats, evidence: Evidence, low: float, high: float) -> None:
-        if low < self.reach[0] or high > self.reach[1]:
-            before = self.summary()
-            wider = _Bins(min(low, self.low), max(high, self.high), self.kind, before.bits)
-            before.pour(wider.table)
-            self.reach, self.table = wider.reach, wider.table
-        self.low, self.high = min(low, self.low), max(high, self.high)
-        self.rows += len(scores)
-        self.kind = self.kind if self.kind == evidence.kind else "mixed"
-        self.table.pool(scores, evidence)
+    def add(self, batch: Batch) -> None:
+        self._reach_to(batch.low, batch.high)
+        self._count(batch.low, batch.high, len(batch.scores), batch.evidence.kind)
+        self.table.pool(batch.scores, batch.evidence)
 
-    def takes(self, other: "_Bins") -> bool:
-        """Add other bins to these if they are the same ones: if so, True."""
-        same = self.reach == other.reach and self.table.grid == other.table.grid
-        if same:
-            self.table.merge(other.table)
-            self.low, self.high = min(self.low, other.low), max(self.high, other.high)
-            self.rows += other.rows
-            self.kind = self.kind if self.kind == other.kind else "mixed"
-        return same
+    def try_merge(self, other: _GrowingTable) -> bool:
+        """Add another table if it has the same bins; return whether it has."""
+        if self.reach != other.reach or self.table.grid != other.table.grid:
+            return False
+        self.table.merge(other.table.sums)
+        self._count(other.low, other.high, other.rows, other.kind)
+        return True
 
     def summary(self) -> Summary:
         return Summary.of_table(self.table, self.low, self.high, self.rows, self.kind)
+
+    def _reach_to(self, low: float, high: float) -> None:
+        """Move to a table that covers more scores, if these lie outside."""
+        if low >= self.reach[0] and high <= self.reach[1]:
+            return
+        pooled = self.summary()
+        wider = _GrowingTable(min(low, self.low), max(high, self.high), self.kind, pooled.bits)
+        pooled.add_to(wider.table)
+        self.reach = wider.reach
+        self.table = wider.table
+
+    def _count(self, low: float, high: float, rows: int, kind: str) -> None:
+        self.low = min(low, self.low)
+        self.high = max(high, self.high)
+        self.rows += rows
+        if kind != self.kind:
+            self.kind = "mixed"

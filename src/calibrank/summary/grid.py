@@ -1,9 +1,13 @@
-"""A grid of score bins that needs no agreed range: the leading bits of a float, with a floor near zero.
+"""A grid of score bins that needs no range agreed in advance.
 
-Bins keep `bits` bits of the mantissa over the 31 octaves below the largest score, and are equally wide below
-that (as subnormal floats are). Dropping a bit, or an octave, merges whole bins: grids nest, so pooled data from
-anywhere can be brought to one grid without touching the rows again.
+The bin of a score is given by the leading bits of the float: the sign, the exponent and the first
+`bits` bits of the mantissa. This holds over the 31 octaves (factors of two) below the largest
+score; closer to zero, bins are equally wide, like subnormal floats. Dropping a bit of the mantissa,
+or an octave, merges whole bins. Grids therefore nest: pooled data from anywhere can be brought to
+one grid without reading the rows again.
 """
+
+from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
@@ -14,16 +18,20 @@ import numpy.typing as npt
 from calibrank._validation import Floats
 
 Keys = npt.NDArray[np.int64]
+"""Bin numbers: increasing with the score, negative for negative scores."""
 
 CAPACITY = 2**16
-"""Bins a summary may hold. Scores spread over 31 octaves of both signs still get 10 bits each."""
+"""The most bins of a summary. Scores of both signs over 31 octaves still get 10 bits each."""
 
+# 2 signs * 32 intervals * 2**10 bins = CAPACITY: 31 octaves and one interval around zero.
 _OCTAVES = 31
-_BLOCK = 2**15  # temporaries stay in cache
+
+# Scores converted at a time: the temporary arrays stay in the cache.
+_BLOCK = 2**15
 
 
 class Layout(NamedTuple):
-    """Where a float keeps its sign, exponent and mantissa."""
+    """Where a float type keeps its sign, exponent and mantissa."""
 
     float: type[np.floating[Any]]
     integer: type[np.signedinteger[Any]]
@@ -33,66 +41,71 @@ class Layout(NamedTuple):
 
     @property
     def unsigned(self) -> int:
-        """The bits without the sign."""
+        """A mask of all bits but the sign."""
         return (1 << self.sign) - 1
 
 
-SINGLE = Layout(np.float32, np.int32, 23, 127, 31)
-DOUBLE = Layout(np.float64, np.int64, 52, 1023, 63)
+SINGLE = Layout(np.float32, np.int32, mantissa=23, bias=127, sign=31)
+DOUBLE = Layout(np.float64, np.int64, mantissa=52, bias=1023, sign=63)
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Bins for scores up to 2**top in size, `bits` mantissa bits each."""
+    """Bins for scores of magnitude below 2**top that keep `bits` bits of the mantissa."""
 
     top: int
     bits: int
 
     @classmethod
     def spanning(cls, low: float, high: float, capacity: int = CAPACITY) -> Self:
-        """The finest grid that covers [low, high] with at most so many bins, and never a finer one for a wider range.
+        """The finest grid that covers [low, high] with at most `capacity` bins.
 
-        For that, the larger end counts as that of its octave, and where both signs occur the other end does so too.
+        A wider range never gets a finer grid, so that merging never has to split a bin. To ensure
+        it, the end of larger magnitude is moved to the end of its octave, and so is the other end
+        if both signs occur.
         """
-        low, high = (
-            low or -0.0,
-            high + 0.0,
-        )  # zeros of both signs may follow, in a bin of their own each
+        low, high = with_both_zeros(low, high)
         top = int(np.frexp(max(abs(low), abs(high)))[1])
-        first, last = (
-            cls(top, DOUBLE.mantissa).keys(np.array(cls(top, 0).around(low, high))).tolist()
-        )
-        # Each bit dropped halves both keys, so their distance tells how many must go, or one less.
-        bits = DOUBLE.mantissa - max((last - first + 1).bit_length() - capacity.bit_length(), 0)
-        while (last >> (DOUBLE.mantissa - bits)) - (first >> (DOUBLE.mantissa - bits)) >= capacity:
-            bits -= 1
-        return cls(top, bits)
+        outer = np.array(cls(top, 0).around(low, high))
+        first, last = cls(top, DOUBLE.mantissa).keys(outer).tolist()
+        # Each bit dropped halves both keys, so the bit length of their distance tells how many
+        # bits must go, or one fewer.
+        excess = (last - first + 1).bit_length() - capacity.bit_length()
+        dropped = max(excess, 0)
+        while (last >> dropped) - (first >> dropped) >= capacity:
+            dropped += 1
+        return cls(top, DOUBLE.mantissa - dropped)
 
     def around(self, low: float, high: float) -> tuple[float, float]:
-        """The ends of the octaves around a range: up to them the same grid will do."""
-        furthest = float(np.nextafter(np.ldexp(1.0, self.top), 0))
-        return -furthest if low < 0 else low, furthest if high > 0 else high
+        """The ends of the octaves around a range: scores up to them keep the same grid."""
+        largest = float(np.nextafter(np.ldexp(1.0, self.top), 0))
+        outer_low = -largest if low < 0 else low
+        outer_high = largest if high > 0 else high
+        return outer_low, outer_high
 
     @property
     def floor(self) -> int:
-        """The octave below which bins are equally wide."""
+        """The exponent of two below which bins are equally wide."""
         return max(self.top - _OCTAVES, 2 - DOUBLE.bias)
 
-    def layout(self, *, single: bool) -> "Layout":
-        """How to read scores' bits: as float32 where they are and that will do."""
-        enough = (
-            self.bits <= SINGLE.mantissa and self.floor >= 2 - SINGLE.bias
-        )  # float32 has its own subnormals
+    def layout(self, *, single: bool) -> Layout:
+        """The type whose bits to read: float32 if scores have it and it is precise enough."""
+        # Below 2 - bias float32 has subnormal numbers of its own.
+        enough = self.bits <= SINGLE.mantissa and self.floor >= 2 - SINGLE.bias
         return SINGLE if single and enough else DOUBLE
 
     @property
     def scales(self) -> tuple[float, float]:
-        """What brings scores below the floor to the number of their bin: the product may be too large for one float."""
-        power = self.bits - self.floor
-        return float(np.ldexp(1.0, power // 2)), float(np.ldexp(1.0, power - power // 2))
+        """Two factors that turn the magnitude of a score below the floor into its bin number.
 
-    def offset(self, layout: "Layout") -> int:
-        """What to take off the leading bits of a float so that bins count from 0."""
+        Their product, 2**(bits - floor), may be too large for one float.
+        """
+        power = self.bits - self.floor
+        half = power // 2
+        return float(np.ldexp(1.0, half)), float(np.ldexp(1.0, power - half))
+
+    def offset(self, layout: Layout) -> int:
+        """What to subtract from the leading bits of a float so that bins count from 0."""
         return (self.floor + layout.bias - 1) << self.bits
 
     def keys(self, scores: Floats) -> Keys:
@@ -102,7 +115,7 @@ class Grid:
         return keys
 
     def write_keys(self, scores: Floats, first: int, keys: Keys) -> None:
-        """Write each score's bin, counted from `first`, into memory that is there already."""
+        """Write the bin of each score, counted from `first`, into an existing array."""
         for start in range(0, len(scores), _BLOCK):
             block = slice(start, start + _BLOCK)
             self._write_block(scores[block], first, keys[block])
@@ -111,23 +124,35 @@ class Grid:
         layout = self.layout(single=scores.dtype == np.float32)
         scores = scores.astype(layout.float, copy=False)
         bits = scores.view(layout.integer)
-        sizes = bits & layout.integer(layout.unsigned)
-        sizes >>= layout.mantissa - self.bits
-        sizes -= layout.integer(self.offset(layout))
-        if sizes.min() < 1 << self.bits:
-            small = np.flatnonzero(sizes < 1 << self.bits)
-            sizes[small] = np.ldexp(
-                np.abs(scores[small]).astype(np.float64), self.bits - self.floor
-            )
-        sizes ^= bits >> layout.sign  # ~k mirrors a bin to the negative side
-        np.subtract(sizes, first, out=keys)
+        # The exponent and the leading bits of the mantissa, as one integer.
+        magnitudes = bits & layout.integer(layout.unsigned)
+        magnitudes >>= layout.mantissa - self.bits
+        magnitudes -= layout.integer(self.offset(layout))
+        if magnitudes.min() < 1 << self.bits:
+            below_floor = np.flatnonzero(magnitudes < 1 << self.bits)
+            small = np.abs(scores[below_floor]).astype(np.float64)
+            magnitudes[below_floor] = np.ldexp(small, self.bits - self.floor)
+        # The sign bit, shifted through, is 0 or -1; k ^ -1 = ~k mirrors a bin to the negatives.
+        magnitudes ^= bits >> layout.sign
+        np.subtract(magnitudes, first, out=keys)
 
     def inner_edges(self, keys: Keys) -> Floats:
-        """The score nearest zero in each bin: it lies in the same bin of every coarser grid too."""
+        """The score nearest zero in each bin: it lies in the same bin of every coarser grid."""
         sign = keys >> 63
-        size = keys ^ sign
-        octave = np.maximum((size >> self.bits) - 1, 0)
-        edges = np.ldexp(
-            (size - (octave << self.bits)).astype(np.float64), self.floor - self.bits + octave
-        )
-        return np.where(sign < 0, -np.maximum(edges, np.ldexp(1.0, -1074)), edges)
+        magnitude = keys ^ sign
+        # Bin numbers from 2**bits on come in octaves of 2**bits bins, each twice as wide.
+        octave = np.maximum((magnitude >> self.bits) - 1, 0)
+        steps = (magnitude - (octave << self.bits)).astype(np.float64)
+        edges = np.ldexp(steps, self.floor - self.bits + octave)
+        # The negative bin next to zero gets the smallest negative float: -0.0 is in it too, but
+        # equals the 0.0 of the bin above.
+        negative = -np.maximum(edges, np.ldexp(1.0, -1074))
+        return np.where(sign < 0, negative, edges)
+
+
+def with_both_zeros(low: float, high: float) -> tuple[float, float]:
+    """The range with a low end of 0 as -0.0 and a high end of 0 as +0.0.
+
+    The two zeros lie in different bins, and either may occur in scores whose range ends at zero.
+    """
+    return low or -0.0, high + 0.0

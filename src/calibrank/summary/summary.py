@@ -1,12 +1,14 @@
-"""Summaries: evidence pooled over score bins, small and mergeable, from which everything can be fitted.
+"""Summaries: evidence pooled over score bins, small and mergeable.
 
-Rows with equal scores can be summed without changing any answer. Up to `CAPACITY` distinct scores a summary is
-therefore exact; beyond that, scores sharing the leading bits of a `Grid` are pooled at their mean score.
+Rows with equal scores can be summed without changing any result, so a summary is exact for up to
+`CAPACITY` distinct scores. Beyond that, scores in one bin of a `Grid` are pooled at their mean.
 """
+
+from __future__ import annotations
 
 import io
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -15,19 +17,22 @@ from typing import Any, Self
 import numpy as np
 
 from calibrank._atomic import write_atomic
-from calibrank._validation import Floats, Numbers, on_gpu, score_column, starts_of
+from calibrank._validation import Floats, Numbers, on_gpu, starts_of
 from calibrank.errors import DataError
-from calibrank.evidence import Evidence, Labels, as_evidence
-from calibrank.summary.bins import Masses, Table, counts_once, pool_bins
+from calibrank.evidence import Evidence, Labels
+from calibrank.summary._batch import Batch, has_few_distinct
+from calibrank.summary.bins import Masses, Table, pool_bins
 from calibrank.summary.grid import CAPACITY, DOUBLE, Grid, Keys
 
+# Rows whose scores are sorted at a time: sorting a block and merging is faster than sorting all.
 _BLOCK = 2**20
-_VERSION = 1
+
+_FILE_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Summary:
-    """Evidence pooled by score; `+` merges two, in any order, to the same answer.
+    """Evidence pooled by score; `+` merges two summaries, in any order, to the same result.
 
     >>> first = Summary.of([0.1, 0.5, 0.5], [0, 0, 1])
     >>> first + Summary.of([0.5, 0.9], [1, 1])
@@ -35,90 +40,110 @@ class Summary:
     """
 
     scores: Floats
+    """Mean score of each bin, in increasing order."""
     masses: Masses
     rows: int
+    """Rows with nonzero weight."""
     low: float
     high: float
     kind: str
+    """Kind of the evidence, or "mixed"."""
     grid: Grid | None
+    """None if each bin is one distinct score."""
     keys: Keys
+    """Bin numbers in the grid; empty without a grid."""
 
     @classmethod
     def of(cls, scores: Numbers, labels: Labels) -> Self:
-        """Pool one table; rows of no weight are left out."""
-        scores, evidence, low, high = _heard(scores, labels)
-        if not on_gpu(scores) and _distinct_at_most(scores, CAPACITY):
-            return cls._exact(scores, evidence)
-        # What follows on the host takes as long as a GPU takes for a billion rows: it gets half as much to do.
-        table = Table.spanning(low, high, CAPACITY // 2 if on_gpu(scores) else CAPACITY)
-        table.pool(scores, evidence)
-        return cls.of_table(table, low, high, len(scores), evidence.kind)
+        """Pool one table; rows of weight zero are left out."""
+        batch = Batch.of(scores, labels)
+        gpu = on_gpu(batch.scores)
+        if not gpu and has_few_distinct(batch.scores, CAPACITY):
+            return cls._exact(batch.scores, batch.evidence)
+        # On a GPU pooling is so fast that the work on the host counts; half the bins halve it.
+        capacity = CAPACITY // 2 if gpu else CAPACITY
+        table = Table.spanning(batch.low, batch.high, capacity)
+        table.pool(batch.scores, batch.evidence)
+        rows = len(batch.scores)
+        return cls.of_table(table, batch.low, batch.high, rows, batch.evidence.kind)
 
     @classmethod
     def _exact(cls, scores: Floats, evidence: Evidence) -> Self:
+        """Pool rows by distinct score."""
         if len(scores) > _BLOCK:
-            halves = slice(0, len(scores) // 2), slice(len(scores) // 2, None)
-            first, second = (cls._exact(scores[half], evidence.rows(half)) for half in halves)
-            return first + second
+            first = slice(0, len(scores) // 2)
+            second = slice(len(scores) // 2, None)
+            return cls._exact(scores[first], evidence.rows(first)) + cls._exact(
+                scores[second], evidence.rows(second)
+            )
+        # Adding 0.0 turns -0.0 into 0.0, which is the same score.
         distinct, bins = np.unique(scores.astype(np.float64) + 0.0, return_inverse=True)
         masses = pool_bins(distinct[bins], evidence, bins, len(distinct))
-        return cls._made(distinct, masses, len(scores), evidence.kind)
+        return cls._of_distinct(distinct, masses, len(scores), evidence.kind)
+
+    @classmethod
+    def _of_distinct(cls, scores: Floats, masses: Masses, rows: int, kind: str) -> Self:
+        low = float(scores[0]) if len(scores) else np.nan
+        high = float(scores[-1]) if len(scores) else np.nan
+        return cls(scores, masses, rows, low, high, kind, None, np.empty(0, dtype=np.int64))
 
     @classmethod
     def of_table(cls, table: Table, low: float, high: float, rows: int, kind: str) -> Self:
-        """The filled bins of a table."""
-        occupied = np.flatnonzero(table.every[:, 0] > 0)
+        """Summarize the bins of a table that hold any mass."""
+        occupied = np.flatnonzero(table.totals[:, 0] > 0)
         masses = table.masses().take(occupied)
+        # Rounding may move the mean of an outermost bin beyond the range.
         means = np.clip(masses.moment / masses.total, low, high)
         return cls(means, masses, rows, low, high, kind, table.grid, occupied + table.first)
-
-    @classmethod
-    def _made(cls, scores: Floats, masses: Masses, rows: int, kind: str) -> Self:
-        low, high = (float(scores[0]), float(scores[-1])) if len(scores) else (np.nan, np.nan)
-        return cls(scores, masses, rows, low, high, kind, None, np.empty(0, dtype=np.int64))
 
     def __add__(self, other: Self) -> Self:
         kind = self.kind if self.kind == other.kind else "mixed"
         rows = self.rows + other.rows
-        if self.grid is None and other.grid is None:
-            merged, bins = np.unique(
-                np.concatenate([self.scores, other.scores]), return_inverse=True
-            )
-            if len(merged) <= CAPACITY:
-                return self._made(
-                    merged, _joined(self, other).gather(bins, len(merged)), rows, kind
-                )
-        low, high = min(self.low, other.low), max(self.high, other.high)
+        if self.exact and other.exact:
+            scores = np.concatenate([self.scores, other.scores])
+            distinct, bins = np.unique(scores, return_inverse=True)
+            if len(distinct) <= CAPACITY:
+                masses = self.masses.followed_by(other.masses).gather(bins, len(distinct))
+                return self._of_distinct(distinct, masses, rows, kind)
+        low = min(self.low, other.low)
+        high = max(self.high, other.high)
         table = Table.spanning(low, high, bits=min(self.bits, other.bits))
-        for part in (self, other):
-            part.pour(table)
+        self.add_to(table)
+        other.add_to(table)
         return self.of_table(table, low, high, rows, kind)
 
     def update(self, scores: Numbers, labels: Labels) -> Self:
-        """The summary with one more batch of rows; for many batches, `SummaryBuilder` is faster."""
+        """The summary with one more batch of rows; `SummaryBuilder` is faster for many batches."""
         return self + self.of(scores, labels)
 
-    def less(self, other: Self) -> Self:
-        """The difference of two summaries of the same scores: not a summary itself, only something to add to one."""
-        pairs = zip(self.masses.columns, other.masses.columns, strict=True)
-        return replace(self, masses=Masses(*(mine - theirs for mine, theirs in pairs)), rows=0)
+    def minus(self, other: Self) -> Self:
+        """The difference of two summaries of the same scores.
 
-    def pour(self, table: Table) -> None:
-        """Add all that is here to a table whose grid is at least as coarse."""
-        inner = self.scores if self.grid is None else self.grid.inner_edges(self.keys)
-        bins = table.grid.keys(inner) - table.first
+        Its masses may be negative: it is not a valid summary, only a correction to add to one.
+        """
+        return replace(self, masses=self.masses.minus(other.masses), rows=0)
+
+    def add_to(self, table: Table) -> None:
+        """Add the bins to a table whose grid is the same or coarser."""
+        # A bin of a finer grid lies in one bin of the coarser grid; any score in it tells which.
+        inside = self.scores if self.grid is None else self.grid.inner_edges(self.keys)
+        bins = table.grid.keys(inside) - table.first
+        # Several bins may fall into one: they are neighbours, since bins are in score order.
         starts = starts_of(bins)
-        table.add(self.masses.gather(np.cumsum(starts) - 1, int(starts.sum())), bins[starts])
+        merged = self.masses.gather(np.cumsum(starts) - 1, int(starts.sum()))
+        table.add(merged, bins[starts])
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write a checkpoint, whole or not at all: arrays only (NumPy's npz), read back by `Summary.load`."""
+        """Write the summary to a file, atomically, for `Summary.load`.
+
+        The file holds arrays only, in NumPy's npz format.
+        """
         grid = [] if self.grid is None else [self.grid.top, self.grid.bits]
         arrays: dict[str, Any] = {
+            "version": np.array(_FILE_VERSION),
             "scores": self.scores,
             "keys": self.keys,
             "masses": np.array(self.masses.columns),
-        }
-        arrays |= {
             "rows": self.rows,
             "low": self.low,
             "high": self.high,
@@ -126,12 +151,12 @@ class Summary:
             "kind": np.array(self.kind),
         }
         memory = io.BytesIO()
-        np.savez(memory, version=np.array(_VERSION), **arrays)
+        np.savez(memory, **arrays)
         write_atomic(Path(path), memory.getvalue())
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
-        """Read a checkpoint, to go on from or to merge with others.
+        """Read a summary that `save` wrote, to update it or to merge it with others.
 
         >>> import tempfile, pathlib
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "monday.npz"
@@ -139,35 +164,40 @@ class Summary:
         >>> Summary.load(path) + Summary.of([0.7], [1])
         Summary(3 rows in 3 bins over [0.1, 0.7], positive=2, total=3, kind='naive')
         """
-        from zipfile import BadZipFile  # noqa: PLC0415  (slow to load, and seldom needed)
+        from zipfile import BadZipFile  # noqa: PLC0415  (slow to import, seldom needed)
 
         if not Path(path).is_file():
             raise DataError(f"{path} must be a summary that calibrank saved, got no such file.")
         content = io.BytesIO(Path(path).read_bytes())
+        # What NumPy and zipfile raise on damaged or foreign files.
+        unreadable = (ValueError, TypeError, KeyError, OSError, EOFError, BadZipFile, zlib.error)
         try:
             with np.load(content, allow_pickle=False) as file:
                 return cls._read(file)
-        except (
-            ValueError,
-            TypeError,
-            KeyError,
-            OSError,
-            EOFError,
-            BadZipFile,
-            zlib.error,
-        ) as error:
+        except unreadable as error:
             raise DataError(
-                f"{path} must be a summary that calibrank saved: {error}. Make it again."
+                f"{path} must be a summary that calibrank saved: {error}. Create it again."
             ) from None
 
     @classmethod
     def _read(cls, file: Mapping[str, Any]) -> Self:
-        if int(file["version"]) > _VERSION:
-            raise ValueError(f"its version is {int(file['version'])}, upgrade calibrank")
-        grid = Grid(*file["grid"].astype(int).tolist()) if len(file["grid"]) else None
-        masses = Masses(*file["masses"])
-        numbers = int(file["rows"]), float(file["low"]), float(file["high"])
-        return cls(file["scores"], masses, *numbers, str(file["kind"]), grid, file["keys"])
+        version = int(file["version"])
+        if version > _FILE_VERSION:
+            raise ValueError(f"its version is {version}, upgrade calibrank")
+        grid = None
+        if len(file["grid"]):
+            top, bits = file["grid"].astype(int).tolist()
+            grid = Grid(top, bits)
+        return cls(
+            scores=file["scores"],
+            masses=Masses(*file["masses"]),
+            rows=int(file["rows"]),
+            low=float(file["low"]),
+            high=float(file["high"]),
+            kind=str(file["kind"]),
+            grid=grid,
+            keys=file["keys"],
+        )
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -189,12 +219,12 @@ class Summary:
 
     @property
     def evidence(self) -> Evidence:
-        """What the bins hold, as evidence: any metric over `map.predict(summary.scores)` is that of all rows."""
+        """The bins as evidence: a metric of `map.predict(summary.scores)` is that of all rows."""
         return Evidence.trusted(self.positive, self.total, self.kind)
 
     @property
     def positive_scores(self) -> Floats:
-        """Mean score of the positive mass of each bin (the bin's mean where it has none)."""
+        """Mean score of the positive mass of each bin (the bin's mean where there is none)."""
         if self.exact:
             return self.scores
         means = np.divide(
@@ -207,7 +237,7 @@ class Summary:
 
     @property
     def bits(self) -> int:
-        """How many bits of a score's mantissa are told apart: all, where bins are distinct scores."""
+        """Bits of the mantissa that bins distinguish: all of them if bins are distinct scores."""
         return DOUBLE.mantissa if self.grid is None else self.grid.bits
 
     @property
@@ -216,44 +246,11 @@ class Summary:
         return self.grid is None
 
     def squared_residuals(self, probabilities: Floats) -> Floats:
-        """Each bin's sum over rows of (positive - total * probability)^2, the meat of a sandwich."""
+        """Sum over the rows of each bin of (positive - total * probability)^2.
+
+        They weight the middle matrix of a sandwich (robust) covariance.
+        """
         masses = self.masses
         squares = masses.positive_squared - 2 * probabilities * masses.cross
+        # Rounding may leave a small negative number.
         return np.maximum(squares + probabilities**2 * masses.total_squared, 0)
-
-
-def _heard(scores: Numbers, labels: Labels) -> tuple[Floats, Evidence, float, float]:
-    """Checked scores and evidence, without rows of no weight, and the lowest and the highest score."""
-    scores, low, high = score_column(scores)
-    evidence = as_evidence(labels, len(scores))
-    if counts_once(evidence.total) or evidence.total.all():
-        return scores, evidence, low, high
-    kept = evidence.total > 0
-    if not kept.any():
-        raise DataError(
-            f"weights must not all be zero, got {len(scores):,} rows that count for nothing."
-        )
-    scores = scores[kept]
-    return scores, evidence.rows(kept), float(scores.min()), float(scores.max())
-
-
-def _joined(first: Summary, second: Summary) -> Masses:
-    pairs = zip(first.masses.columns, second.masses.columns, strict=True)
-    return Masses(*(np.concatenate(pair) for pair in pairs))
-
-
-def _distinct_at_most(scores: Floats, limit: int) -> bool:
-    """Whether few enough scores differ; continuous scores are told apart by a first look at some of them."""
-    if len(scores) <= limit:
-        return True
-    some = np.sort(scores[: limit + limit // 8])
-    seen = some[starts_of(some)]
-    for rows in _blocks(len(scores)):
-        if len(seen) > limit:
-            return False
-        seen = np.union1d(seen, scores[rows])
-    return len(seen) <= limit
-
-
-def _blocks(rows: int, size: int = _BLOCK) -> Iterator[slice]:
-    return (slice(start, min(start + size, rows)) for start in range(0, rows, size))

@@ -228,7 +228,9 @@ class _Builder:
                 else rows.weights
             )
             positive = rows.labels if rows.weights is None else rows.labels * rows.weights
-            self.builder.update(rows.scores, Evidence.trusted(positive, total, "naive"))
+            unit = rows.weights is None
+            evidence = Evidence.trusted(positive, total, "naive", unit_weights=unit)
+            self.builder.update(rows.scores, evidence)
             return
         guessed = rows.propensity is None
         if guessed or (self.keep and self.columns.loss != "impressions"):
@@ -240,9 +242,12 @@ class _Builder:
                 else rows.weights
             )
             nothing = np.broadcast_to(np.float64(0), len(rows.scores))
-            self.builder.update(
-                rows.scores, Evidence.trusted(nothing, total, self.columns.loss.replace("-", "_"))
+            kind = self.columns.loss.replace("-", "_")
+            unit = rows.weights is None
+            evidence = Evidence.trusted(
+                nothing, total, kind, unit_weights=unit, no_positives=True
             )
+            self.builder.update(rows.scores, evidence)
         else:
             self.builder.update(rows.scores, self._evidence(rows, rows.propensity))
 

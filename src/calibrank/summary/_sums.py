@@ -1,0 +1,28 @@
+"""The arrays in which rows are summed, as the C, CUDA and NumPy loops share them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Sums(NamedTuple):
+    """Sums per bin, one array row per bin.
+
+    Every row of a table changes `totals`, only its positives change `positives`, and without
+    weights `squares` need no loop at all. Apart, the array that is used most stays in the cache.
+    """
+
+    totals: npt.NDArray[np.float64]
+    """Total, total * score."""
+    positives: npt.NDArray[np.float64]
+    """Positive, positive * score, positive^2, positive * total."""
+    squares: npt.NDArray[np.float64]
+    """Total^2 (one dimension)."""
+
+    @classmethod
+    def zeros(cls, size: int) -> Sums:
+        """Sums over no rows."""
+        return cls(np.zeros((size, 2)), np.zeros((size, 4)), np.zeros(size))

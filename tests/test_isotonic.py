@@ -1,0 +1,42 @@
+"""Isotonic regression on pooled evidence."""
+
+import numpy as np
+import pytest
+from scipy.optimize import LinearConstraint, minimize
+
+from calibrank._isotonic import pool_adjacent_violators
+
+
+def values_at(positive: np.ndarray, total: np.ndarray) -> np.ndarray:
+    blocks = pool_adjacent_violators(positive, total)
+    lengths = np.diff([*blocks.starts, len(total)])
+    return np.repeat(blocks.values, lengths)
+
+
+def test_blocks_start_where_the_fit_rises() -> None:
+    blocks = pool_adjacent_violators(np.array([1.0, 0.0, 2.0, 2.0]), np.array([2.0, 2.0, 4.0, 2.0]))
+    assert blocks.starts.tolist() == [0, 2, 3]
+    assert blocks.values.tolist() == [0.25, 0.5, 1.0]
+
+
+def test_rates_above_one_are_clipped() -> None:
+    assert values_at(np.array([0.0, 3.0]), np.array([1.0, 1.0])).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_fit_is_the_best_nondecreasing_one_within_0_and_1(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    total = rng.uniform(0.5, 2, 8)
+    rate = np.linspace(-0.2, 1.4, 8) + rng.normal(0, 0.4, 8)
+    positive = np.maximum(rate, 0) * total
+    rises = LinearConstraint(np.diff(np.eye(8), axis=0), lb=0)
+    best = minimize(
+        lambda p: (total * p**2 - 2 * positive * p).sum(),
+        x0=np.linspace(0.1, 0.9, 8),
+        jac=lambda p: 2 * (total * p - positive),
+        bounds=[(0, 1)] * 8,
+        constraints=rises,
+        method="SLSQP",
+        options={"ftol": 1e-14, "maxiter": 1000},
+    )
+    np.testing.assert_allclose(values_at(positive, total), best.x, atol=1e-6)

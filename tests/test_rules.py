@@ -1,0 +1,55 @@
+"""The table of column rules."""
+
+import numpy as np
+import pytest
+
+from calibrank._rules import COLUMN_RULES, LARGEST_SCORE
+
+NAN, INF = np.nan, np.inf
+
+VALID = {
+    "score": [-LARGEST_SCORE, -1.5, 0.0, LARGEST_SCORE],
+    "label": [0.0, 1.0, -0.0],
+    "propensity": [5e-324, 0.5, 1.0],
+    "probability": [0.0, 0.5, 1.0],
+    "weight": [0.0, 0.5, 1.7976931348623157e308],
+}
+INVALID = {
+    "score": [NAN, INF, -INF, 1.1e30, -3.4e38],
+    "label": [NAN, INF, -INF, 0.5, 2.0, -1.0],
+    "propensity": [NAN, INF, 0.0, -0.5, 1.5],
+    "probability": [NAN, INF, -0.1, 1.5],
+    "weight": [NAN, INF, -1.0],
+}
+
+
+@pytest.mark.parametrize("role", COLUMN_RULES)
+def test_a_rule_holds_for_valid_values_only(role: str) -> None:
+    rule = COLUMN_RULES[role]
+    assert rule.holds(np.array(VALID[role])).all()
+    assert not rule.holds(np.array(INVALID[role])).any()
+
+
+@pytest.mark.parametrize("role", COLUMN_RULES)
+def test_a_rule_holds_for_float32_arrays_as_well(role: str) -> None:
+    """NumPy compares a float32 array with bounds rounded to float32."""
+    rule = COLUMN_RULES[role]
+    valid = [value for value in VALID[role] if 1e-30 < abs(value) <= 1e30 or value == 0]
+    assert rule.holds(np.array(valid, dtype=np.float32)).all()
+    assert not rule.holds(np.array(INVALID[role], dtype=np.float32)).any()
+
+
+@pytest.mark.parametrize("role", COLUMN_RULES)
+def test_a_rule_holds_for_tensors_as_well(role: str) -> None:
+    torch = pytest.importorskip("torch")
+    rule = COLUMN_RULES[role]
+    for dtype in (torch.float32, torch.float64):
+        assert not rule.holds(torch.tensor(INVALID[role], dtype=dtype)).any()
+    assert rule.holds(torch.tensor(VALID[role], dtype=torch.float64)).all()
+
+
+@pytest.mark.parametrize("role", COLUMN_RULES)
+def test_the_range_is_that_of_the_valid_values(role: str) -> None:
+    rule = COLUMN_RULES[role]
+    assert rule.low == min(VALID[role])
+    assert rule.high == max(VALID[role])
