@@ -72,5 +72,5 @@ def test_an_invalid_score_among_millions_is_reported(scores: np.ndarray, invalid
     fitted = cr.Platt().fit([0.0, 1.0, 2.0, 3.0], [0, 1, 0, 1])
     damaged = scores.copy()
     damaged[7] = invalid
-    with pytest.raises(cr.DataError, match="got .* at row 7"):
+    with pytest.raises(cr.DataError, match=r"got .* at row 7"):
         fitted.predict(damaged)

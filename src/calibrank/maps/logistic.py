@@ -145,7 +145,8 @@ class LogisticMap(CalibrationMap):
                 flat[rows], low, scale, (a, b, c), (below, above), result[rows]
             )
 
-        return result.reshape(scores.shape) if all(in_threads(part, row_slices(len(flat)))) else None
+        valid = all(in_threads(part, row_slices(len(flat))))
+        return result.reshape(scores.shape) if valid else None
 
     def expression(self, score: "nw.Expr") -> "nw.Expr":
         return sigmoid(self.log_odds_on(score, NarwhalsOps()))
