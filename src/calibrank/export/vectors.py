@@ -15,9 +15,10 @@ _MOST_BREAKPOINTS = 50
 
 
 def to_json(fitted: CalibrationMap) -> str:
-    """The saved map together with scores and their probabilities, numerically difficult cases included.
+    """The saved map with test vectors: scores, difficult ones included, and their probabilities.
 
-    `docs/json-format.md` describes every field, in enough detail to implement the map in another language.
+    `docs/json-format.md` describes every field, in enough detail to implement the map in another
+    language.
 
     >>> from calibrank import MinMax
     >>> document = json.loads(to_json(MinMax().fit([1.0, 2.0, 5.0], [0, 0, 1])))
@@ -40,7 +41,7 @@ def to_json(fitted: CalibrationMap) -> str:
 
 
 def hard_scores(fitted: CalibrationMap) -> Floats:
-    """Scores at which an implementation is likely to be inaccurate, distinct and in increasing order."""
+    """Scores at which an implementation is likely to be inaccurate, in increasing order."""
     points = _breakpoints(fitted)
     width = points[-1] - points[0] or 1.0
     # The range with half of its width on both sides, and far beyond.

@@ -1,4 +1,4 @@
-"""Calibration maps: the few immutable results that every calibrator returns and every target runs."""
+"""Calibration maps: the immutable results that calibrators return and targets run."""
 
 from calibrank.maps.calibration_map import CalibrationMap, Interval
 from calibrank.maps.describe import describe_base_rate, is_base_rate_known

@@ -18,7 +18,7 @@ _TEXT_HEIGHT = 16
 
 
 def card(fitted: CalibrationMap, scores: Floats) -> str:
-    """Method, parameters with standard errors, the source of the base rate, and the curve; all text is escaped.
+    """Method, parameters, source of the base rate, and curve as HTML; all text is escaped.
 
     >>> from dataclasses import replace
     >>> from calibrank import MinMax
@@ -26,12 +26,11 @@ def card(fitted: CalibrationMap, scores: Floats) -> str:
     True
     """
     record = fitted.record
-    sentences = [
-        fitted.description,
+    fit = (
         f"Fitted on {record.rows:,} rows by {record.evidence} evidence, "
-        f"mean preference {record.positive / record.total:.2%}.",
-        describe_base_rate(record),
-    ]
+        f"mean preference {record.positive / record.total:.2%}."
+    )
+    sentences = [fitted.description, fit, describe_base_rate(record)]
     lines = "".join(f"<div>{html.escape(sentence)}</div>" for sentence in sentences)
     return (
         '<div style="display:flex;gap:1.5em;align-items:flex-start"><div style="max-width:32em">'

@@ -1,9 +1,10 @@
 """Bases: the functions of the score whose weighted sum is a logistic map's log odds.
 
-A family of the paper is usually written with parameters `a, b, c` and a constraint that keeps it increasing. Here each
-family is written with the *generators* of that constraint's cone: functions that increase over the fitted range, so that
-"increasing" means "no negative coefficient". The formulas use only the operations of `Target`, so the same lines run on
-numpy arrays, tensors, dataframe expressions or SQL text.
+A family of the paper is usually written with parameters `a, b, c` and a constraint that keeps it
+increasing. Here each family is written with the *generators* of that constraint's cone: functions
+that increase over the fitted range, so that "increasing" means "no negative coefficient". The
+formulas use only the operations of `Target`, so the same lines run on numpy arrays, tensors,
+dataframe expressions or SQL text.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ NumpyOps = NumpyTarget
 Slopes: TypeAlias = tuple[float, ...]
 """One derivative per generator."""
 
+Terms: TypeAlias = tuple[Any, ...]
+"""One expression per generator."""
+
 
 @dataclass(frozen=True, slots=True)
 class Basis(ABC):
@@ -40,7 +44,7 @@ class Basis(ABC):
     """Whether the log odds are a polynomial of degree 2 or less."""
 
     @abstractmethod
-    def generators(self, score: Any, low: float, high: float, target: Target) -> tuple[Any, ...]:
+    def generators(self, score: Any, low: float, high: float, target: Target) -> Terms:
         """The value of each generator; `score` lies within [low, high]."""
 
     @abstractmethod
@@ -70,7 +74,7 @@ class Linear(Basis):
     parameters: ClassVar[tuple[str, ...]] = ("b", "c")
     is_polynomial: ClassVar[bool] = True
 
-    def generators(self, score: Any, low: float, high: float, target: Target) -> tuple[Any, ...]:
+    def generators(self, score: Any, low: float, high: float, target: Target) -> Terms:
         return ((score - low) / (high - low),)
 
     def end_slopes(self, low: float, high: float) -> tuple[Slopes, Slopes]:
@@ -89,9 +93,10 @@ class Quadratic(Basis):
     parameters: ClassVar[tuple[str, ...]] = ("a", "b", "c")
     is_polynomial: ClassVar[bool] = True
 
-    def generators(self, score: Any, low: float, high: float, target: Target) -> tuple[Any, ...]:
+    def generators(self, score: Any, low: float, high: float, target: Target) -> Terms:
         # The slope of an increasing parabola is a straight line that is not negative on the range:
-        # a weighted sum of 1 - u and u, with u = (s - low) / (high - low). These are their integrals.
+        # a weighted sum of 1 - u and u, where u = (s - low) / (high - low). These are the integrals
+        # of 1 - u and of u, up to the width of the range.
         from_low = (score - low) / (high - low)
         from_high = (high - score) / (high - low)
         return (1 - from_high * from_high) / 2, from_low * from_low / 2
@@ -109,7 +114,7 @@ class Quadratic(Basis):
 
 @dataclass(frozen=True, slots=True)
 class _Shifted(Basis):
-    """Bases with a logarithm, whose scores are measured from `margin` widths of the range below its low end."""
+    """Bases with log s, where s starts `margin` times the width of the range below its low end."""
 
     margin: float
 
@@ -132,7 +137,7 @@ class Log(_Shifted):
     name: ClassVar[str] = "log"
     parameters: ClassVar[tuple[str, ...]] = ("a", "b", "c")
 
-    def generators(self, score: Any, low: float, high: float, target: Target) -> tuple[Any, ...]:
+    def generators(self, score: Any, low: float, high: float, target: Target) -> Terms:
         # With x = u + margin, the slope a / x + b is not negative on [start, end] if it is not
         # negative at both ends: each generator has a slope of 0 at one end and 1 at the other.
         position = (score - low) / (high - low)
@@ -161,7 +166,7 @@ class LogQuadratic(_Shifted):
     name: ClassVar[str] = "log-quadratic"
     parameters: ClassVar[tuple[str, ...]] = ("a", "b", "b'", "c")
 
-    def generators(self, score: Any, low: float, high: float, target: Target) -> tuple[Any, ...]:
+    def generators(self, score: Any, low: float, high: float, target: Target) -> Terms:
         # The slope times x is a concave quadratic, so it is not negative on the range if it is not
         # negative at both ends. The third generator has a slope of 0 at both ends.
         position = (score - low) / (high - low)
@@ -206,7 +211,7 @@ class Softplus(Basis):
     parameters: ClassVar[tuple[str, ...]] = ("a", "b", "c")
     scale_free: ClassVar[bool] = False
 
-    def generators(self, score: Any, low: float, high: float, target: Target) -> tuple[Any, ...]:
+    def generators(self, score: Any, low: float, high: float, target: Target) -> Terms:
         # log p = -softplus(-s) and -log(1 - p) = softplus(s). Not every target has a unary minus.
         return target.softplus(score * -1.0) * -1.0, target.softplus(score)
 

@@ -1,4 +1,4 @@
-"""The interface of every fitted map: predictions, intervals, saving, and the formula that targets run."""
+"""The interface of every fitted map: predictions, intervals, saving, and a formula for targets."""
 
 from __future__ import annotations
 
@@ -60,12 +60,15 @@ class CalibrationMap(ABC):
     def predict(self, scores: Numbers) -> Floats: ...
 
     def predict(self, scores: Numbers) -> Floats | float:
-        """Probabilities of preference, in the shape and float type of the scores; a float for a single score.
+        """Probabilities of preference, in the shape and float type of the scores.
 
-        A torch tensor gives a tensor on its device, and nothing waits for the result: invalid scores (NaN, or beyond
-        1e30) give NaN there, where arrays raise an error. Float32 arrays of millions of rows (where the C library was
-        built) and float32 tensors on a GPU are computed in float32, with a relative error of about 2e-6 (1e-5 where
-        log odds reach hundreds); everything else is computed in float64.
+        A single score gives a float.
+
+        A torch tensor gives a tensor on its device, and nothing waits for the result: invalid
+        scores (NaN, or beyond 1e30) give NaN there, where arrays raise an error. Float32 arrays of
+        millions of rows (where the C library was built) and float32 tensors on a GPU are computed
+        in float32, with a relative error of about 2e-6 (1e-5 where log odds reach hundreds);
+        everything else is computed in float64.
         """
         if is_tensor(scores):
             return self._predict_tensor(scores)
@@ -78,7 +81,7 @@ class CalibrationMap(ABC):
     def log_odds(self, scores: Numbers) -> Floats: ...
 
     def log_odds(self, scores: Numbers) -> Floats | float:
-        """Log odds in float64: they keep the order of scores where probabilities round to 0 or 1."""
+        """Log odds in float64, which stay distinct where probabilities round to 0 or 1."""
         array = floats("scores", scores)
         return _unwrapped(_in_blocks(self._log_odds, array, np.dtype(np.float64)))
 
@@ -105,15 +108,17 @@ class CalibrationMap(ABC):
     def band(self, scores: Numbers) -> Interval[Floats]: ...
 
     def band(self, scores: Numbers) -> Interval[Floats] | Interval[float]:
-        """Sensitivity band: where the probability may lie under the alternative propensity models of the fit.
+        """Sensitivity band: the probability under the alternative propensity models of the fit.
 
-        Unlike `interval`, this is not sampling error: more rows of the same log would not make it narrower.
+        Unlike `interval`, this is not sampling error: more rows of the same log would not make it
+        narrower.
         """
         sensitivity = self.record.sensitivity
         if sensitivity is None:
             raise DataError(
-                f"a sensitivity band must come from alternative propensity models, got a {self.method} map "
-                "that was fitted with one. Fit with fit_with_sensitivity, or with calibrank fit."
+                "a sensitivity band must come from alternative propensity models, "
+                f"got a {self.method} map that was fitted with one. "
+                "Fit with fit_with_sensitivity, or with calibrank fit."
             )
 
         def ends(block: Floats) -> Ends:
@@ -127,15 +132,17 @@ class CalibrationMap(ABC):
     def transform(self, frame: Any, *, score: str = "score", to: str = "probability") -> Any:
         """Add a column of probabilities to a dataframe of any kind; a lazy one stays lazy.
 
-        A lazy frame (polars' LazyFrame, duckdb) gets an expression: nothing is computed or checked here, and a null
-        score gives a null probability. Eager frames (pandas, polars, pyarrow) are checked as by `predict`.
+        A lazy frame (polars' LazyFrame, duckdb) gets an expression: nothing is computed or checked
+        here, and a null score gives a null probability. Eager frames (pandas, polars, pyarrow) are
+        checked as by `predict`.
         """
-        from calibrank.maps.targets.narwhals import transform  # noqa: PLC0415  (only dataframes need narwhals)
+        # Only dataframes need narwhals.
+        from calibrank.maps.targets.narwhals import transform  # noqa: PLC0415
 
         return transform(self, frame, score, to)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the map as JSON, atomically: an interrupted write leaves no file behind, or the old one."""
+        """Write the map as JSON, atomically: an interrupted write changes no existing file."""
         content = self.to_dict()
         document = {**content, "digest": digest_of(content)}
         write_atomic(Path(path), json.dumps(document, indent=1, allow_nan=False) + "\n")
@@ -143,7 +150,8 @@ class CalibrationMap(ABC):
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
         """Read a map that `save` wrote; called on one kind of map, it must be of that kind."""
-        from calibrank.maps.format import load  # noqa: PLC0415  (the kinds of maps, which build on this class)
+        # Knows the kinds of maps, which build on this class.
+        from calibrank.maps.format import load  # noqa: PLC0415
 
         fitted = load(path)
         if not isinstance(fitted, cls):
@@ -166,13 +174,13 @@ class CalibrationMap(ABC):
     def __repr__(self) -> str:
         parts = [self.method, f"{self.record.rows:,} rows", f"{self.record.evidence} evidence"]
         points = self.breakpoints
-        if points:
+        if len(points) > 1:
             parts.append(f"scores {points[0]:.4g} to {points[-1]:.4g}")
         parts.append(summarize_base_rate(self.record))
         return f"{type(self).__name__}({', '.join(parts)})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: method, parameters, where the base rate comes from, and the curve."""
+        """What a notebook shows: method, parameters, source of the base rate, and curve."""
         return card(self, np.linspace(*self.span, _CARD_POINTS))
 
     @property
@@ -202,11 +210,11 @@ class CalibrationMap(ABC):
 
     @property
     def largest_term(self) -> float:
-        """The largest magnitude among the terms that the formula adds up: rounding errors are relative to it."""
+        """The largest magnitude among the terms of the formula, to which rounding is relative."""
         return 1.0
 
     def float32_problem(self) -> str | None:
-        """Why the formula would be inaccurate in float32, as the start of an error message; None if it is not."""
+        """Why the formula would be inaccurate in float32, as a sentence; None if it would not."""
         return None
 
     @abstractmethod
@@ -238,13 +246,14 @@ class CalibrationMap(ABC):
         return _in_blocks(self._probabilities, scores, scores.dtype)
 
     def _predict_tensor(self, scores: Any) -> Any:
-        from calibrank.maps.targets.tensors import predict  # noqa: PLC0415  (only tensors need torch)
+        # Only tensors need torch.
+        from calibrank.maps.targets.tensors import predict  # noqa: PLC0415
 
         return predict(self, scores)
 
 
 def _with_lists(value: Any) -> Any:
-    """Tuples as lists, at every depth, as JSON reads them back: the digest is of the same data either way."""
+    """Tuples as lists, at every depth, as JSON reads them back: the digest depends on neither."""
     if isinstance(value, dict):
         return {name: _with_lists(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Sentences about where the base rate of a map comes from: random labels, a known rate, or an assumption."""
+"""Sentences about the source of a base rate: random labels, a known rate, or an assumption."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def describe_base_rate(record: FitRecord) -> str:
     """Where the base rate comes from, and when it can be trusted.
 
     >>> describe_base_rate(FitRecord("naive", rows=10, positive=2.0, total=10.0, exact=True))
-    'The labels were treated as unbiased: the base rate is right only if pairs were shown at random.'
+    'The labels were treated as unbiased: this is right only if pairs were shown at random.'
     """
     if record.base_rate_source == "random labels":
         return _describe_random_labels(record)
@@ -56,9 +56,10 @@ def _describe_random_labels(record: FitRecord) -> str:
         return "The base rate comes from labels of randomly shown pairs."
     return (
         f"Anchored on {anchoring.labels:,} randomly shown pairs "
-        f"(effective number {anchoring.effective_labels:,.0f}): the base rate comes from these random labels. "
-        f"They determined {anchoring.intercept:.0%} of the intercept, {anchoring.slope:.0%} of the slope "
-        f"and {anchoring.curvature:.0%} of the curvature."
+        f"(effective number {anchoring.effective_labels:,.0f}): "
+        "the base rate comes from these random labels. "
+        f"They determined {anchoring.intercept:.0%} of the intercept, "
+        f"{anchoring.slope:.0%} of the slope and {anchoring.curvature:.0%} of the curvature."
     )
 
 
@@ -70,13 +71,13 @@ def _describe_assumption(evidence: str) -> str:
         )
     if evidence == "naive":
         return (
-            "The labels were treated as unbiased: "
-            "the base rate is right only if pairs were shown at random."
+            "The labels were treated as unbiased: this is right only if pairs were shown at random."
         )
     return (
         "The base rate is assumed: propensities give the relative exposure of items, "
         "and the number of negatives sets the base rate. "
-        "Labels of a few hundred randomly shown pairs (--anchor) or a known rate (--base-rate) would determine it."
+        "Labels of a few hundred randomly shown pairs (--anchor) or a known rate (--base-rate) "
+        "would determine it."
     )
 
 

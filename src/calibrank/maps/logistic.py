@@ -28,8 +28,8 @@ _COMPILED_FROM = 3_000_000
 class LogisticMap(CalibrationMap):
     """Log odds `intercept + sum of coefficient * generator` on [low, high], straight lines beyond.
 
-    No coefficient is negative and the slopes at both ends are positive, so the map is strictly increasing everywhere.
-    `covariance` is that of (intercept, *coefficients).
+    No coefficient is negative and the slopes at both ends are positive, so the map is strictly
+    increasing everywhere. `covariance` is that of (intercept, *coefficients).
     """
 
     kind: ClassVar[str] = "logistic"
@@ -89,7 +89,7 @@ class LogisticMap(CalibrationMap):
 
     @property
     def largest_term(self) -> float:
-        """The largest of the intercept and the terms at both ends, where increasing functions are largest."""
+        """The largest of the intercept and of the terms at both ends of the range."""
         ends = np.array([self.low, self.high])
         generators = self.basis.generators(ends, self.low, self.high, NumpyTarget())
         largest = abs(self.intercept)
@@ -191,7 +191,7 @@ class LogisticMap(CalibrationMap):
         return expit(log_odds - margin), expit(log_odds + margin)
 
     def gradient(self, scores: Floats) -> Floats:
-        """Derivatives of the log odds by (intercept, *coefficients): one row each, one column per score."""
+        """Derivatives of the log odds by (intercept, *coefficients), one column per score."""
         inside = np.clip(scores, self.low, self.high)
         below = np.minimum(scores - self.low, 0)
         above = np.maximum(scores - self.high, 0)

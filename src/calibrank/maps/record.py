@@ -1,4 +1,4 @@
-"""The record of a map: the data it was fitted on, how well it was solved, and the source of its base rate."""
+"""The record of a map: its data, how well the fit was solved, and the source of its base rate."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ BASE_RATE_SOURCES = ("assumed", "random labels", "known rate")
 
 @dataclass(frozen=True, slots=True)
 class Anchoring:
-    """The random labels of an anchored map, and how much of each part of its curve they determined."""
+    """The random labels of an anchored map, and how much of its curve they determined."""
 
     labels: int
     effective_labels: float
     """Effective sample size of the labels."""
     intercept: float
-    """Fraction of the prior variance of the intercept that the labels removed; `slope` and `curvature` likewise."""
+    """Fraction of the prior variance of the intercept that the labels removed; so below."""
     slope: float
     curvature: float
 
@@ -42,13 +42,13 @@ class Anchoring:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """One propensity model of a sensitivity analysis, and the mean preference that the log has under it."""
+    """One propensity model of a sensitivity analysis, and the mean preference under it."""
 
     name: str
     rate: float
     """Mean preference over all rows."""
     top_rate: float | None
-    """Mean preference over the tenth of the rows with the highest scores; None where no finite fit exists."""
+    """Mean preference over the tenth with the highest scores; None without a finite fit."""
 
     @classmethod
     def read(cls, fields: Fields) -> Alternative:
@@ -59,7 +59,7 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """What a biased log does not determine: its compatible base rates, and a band of log odds over the scores."""
+    """What a biased log leaves undetermined: a range of base rates and a band of log odds."""
 
     low_rate: float
     high_rate: float
@@ -74,8 +74,8 @@ class Sensitivity:
         lengths = {len(self.scores), len(self.low), len(self.high)}
         if len(lengths) > 1 or len(self.scores) < 2:
             raise DataError(
-                f"a sensitivity band must have one lower and one upper end per score, for two or more scores, "
-                f"got lengths {sorted(lengths)}."
+                "a sensitivity band must have one lower and one upper end per score, "
+                f"for two or more scores, got lengths {sorted(lengths)}."
             )
         if not 0 <= self.low_rate <= self.high_rate <= 1:
             raise DataError(

@@ -15,7 +15,10 @@ from calibrank.maps.targets.target import Target, narrow_range_problem
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RescaleMap(CalibrationMap):
-    """0 at low, 1 at high, a straight line between. It estimates nothing, so its intervals have no width."""
+    """0 at low, 1 at high, a straight line between.
+
+    It estimates nothing, so its intervals have no width.
+    """
 
     kind: ClassVar[str] = "rescale"
 

@@ -18,10 +18,12 @@ from calibrank.maps.targets.target import Target
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StepMap(CalibrationMap):
-    """`values[k]` from `edges[k - 1]` up to `edges[k]`; `effective_rows[k]` is the effective sample size of the step.
+    """Probability `values[k]` from `edges[k - 1]` up to `edges[k]`.
 
-    Intervals are Jeffreys intervals for that many rows. Steps chosen by the data (Isotonic, BBQ) are more uncertain
-    than that: their intervals are lower bounds of the true width.
+    `effective_rows[k]` is the effective sample size of step k.
+
+    Intervals are Jeffreys intervals for that many rows. Steps chosen by the data (Isotonic, BBQ)
+    are more uncertain than that: their intervals are lower bounds of the true width.
     """
 
     kind: ClassVar[str] = "step"
@@ -67,8 +69,9 @@ class StepMap(CalibrationMap):
         return target.steps(score, self.edges, self.values)
 
     def _interval_ends(self, scores: Floats, level: float) -> Ends:
-        """Jeffreys intervals: quantiles of the beta posterior with half a row added to each class."""
-        from scipy.special import betaincinv  # noqa: PLC0415  (slow to load, and only intervals need it)
+        """Jeffreys intervals: quantiles of the posterior under a Beta(1/2, 1/2) prior."""
+        # Slow to load, and only intervals need it.
+        from scipy.special import betaincinv  # noqa: PLC0415
 
         values = np.array(self.values)
         effective_rows = np.array(self.effective_rows)

@@ -15,8 +15,8 @@ def transform(
 ) -> DataFrame:
     """Add a column of probabilities: lazily, in whole-stage generated code, without Python workers.
 
-    Invalid scores (null, NaN, beyond +-1e30) get null, so that one bad row does not fail a job on a cluster;
-    `count_if(probability is null)` counts them.
+    Invalid scores (null, NaN, beyond +-1e30) get null, so that one bad row does not fail a job on a
+    cluster; `count_if(probability is null)` counts them.
 
     >>> from calibrank import Platt
     >>> from pyspark.sql import SparkSession

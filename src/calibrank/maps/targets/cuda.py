@@ -16,43 +16,44 @@ def kernel_source(fitted: CalibrationMap, *, single: bool) -> str:
 
     With `single`, T is float and the fast exponential of the hardware is used.
     """
-    probability = fitted.on(CudaTarget(single=single), CudaExpression("score"))
+    probability = fitted.on(CudaTarget(single=single), Code("score"))
+    is_valid = f"(score < 0 ? -score : score) <= T({LARGEST_SCORE!r})"
     return f"""template <typename T> T probability(T score) {{
-        return (score < 0 ? -score : score) <= T({LARGEST_SCORE!r}) ? T({probability.code}) : T(NAN);
+        return {is_valid} ? T({probability.code}) : T(NAN);
     }}"""
 
 
 @dataclass(frozen=True, slots=True)
-class CudaExpression:
+class Code:
     """A C++ expression of type T, with arithmetic that writes longer expressions."""
 
     code: str
 
-    def __add__(self, other: CudaExpression | float) -> CudaExpression:
-        return CudaExpression(f"({self.code} + {_operand(other)})")
+    def __add__(self, other: Code | float) -> Code:
+        return Code(f"({self.code} + {_operand(other)})")
 
-    def __radd__(self, other: float) -> CudaExpression:
-        return CudaExpression(f"({_operand(other)} + {self.code})")
+    def __radd__(self, other: float) -> Code:
+        return Code(f"({_operand(other)} + {self.code})")
 
-    def __sub__(self, other: CudaExpression | float) -> CudaExpression:
-        return CudaExpression(f"({self.code} - {_operand(other)})")
+    def __sub__(self, other: Code | float) -> Code:
+        return Code(f"({self.code} - {_operand(other)})")
 
-    def __rsub__(self, other: float) -> CudaExpression:
-        return CudaExpression(f"({_operand(other)} - {self.code})")
+    def __rsub__(self, other: float) -> Code:
+        return Code(f"({_operand(other)} - {self.code})")
 
-    def __mul__(self, other: CudaExpression | float) -> CudaExpression:
-        return CudaExpression(f"({self.code} * {_operand(other)})")
+    def __mul__(self, other: Code | float) -> Code:
+        return Code(f"({self.code} * {_operand(other)})")
 
-    def __rmul__(self, other: float) -> CudaExpression:
-        return CudaExpression(f"({_operand(other)} * {self.code})")
+    def __rmul__(self, other: float) -> Code:
+        return Code(f"({_operand(other)} * {self.code})")
 
-    def __truediv__(self, other: float) -> CudaExpression:
+    def __truediv__(self, other: float) -> Code:
         # On a GPU a division costs as much as all the rest of the formula.
-        return CudaExpression(f"({self.code} * {_operand(1 / other)})")
+        return Code(f"({self.code} * {_operand(1 / other)})")
 
 
-def _operand(value: CudaExpression | float) -> str:
-    return value.code if isinstance(value, CudaExpression) else f"T({float(value)!r})"
+def _operand(value: Code | float) -> str:
+    return value.code if isinstance(value, Code) else f"T({float(value)!r})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,28 +64,26 @@ class CudaTarget(Target):
 
     single: bool
 
-    def place(self, score: CudaExpression, low: float, width: float) -> CudaExpression:
+    def place(self, score: Code, low: float, width: float) -> Code:
         # The difference is taken in double: float32 would lose it where scores are many times
         # larger than their range.
-        return CudaExpression(f"T((double({score.code}) - {low!r}) * {1 / width!r})")
+        return Code(f"T((double({score.code}) - {low!r}) * {1 / width!r})")
 
-    def log(self, x: CudaExpression) -> CudaExpression:
-        return CudaExpression(f"log({x.code})")
+    def log(self, x: Code) -> Code:
+        return Code(f"log({x.code})")
 
-    def softplus(self, x: CudaExpression) -> CudaExpression:
-        return CudaExpression(f"(fmax({x.code}, T(0)) + log1p(exp(-fabs({x.code}))))")
+    def softplus(self, x: Code) -> Code:
+        return Code(f"(fmax({x.code}, T(0)) + log1p(exp(-fabs({x.code}))))")
 
-    def sigmoid(self, x: CudaExpression) -> CudaExpression:
+    def sigmoid(self, x: Code) -> Code:
         exponential = "__expf" if self.single else "exp"
-        return CudaExpression(f"(T(1) / (T(1) + {exponential}(-{x.code})))")
+        return Code(f"(T(1) / (T(1) + {exponential}(-{x.code})))")
 
-    def minimum(self, x: CudaExpression, bound: float) -> CudaExpression:
-        return CudaExpression(f"fmin({x.code}, {_operand(bound)})")
+    def minimum(self, x: Code, bound: float) -> Code:
+        return Code(f"fmin({x.code}, {_operand(bound)})")
 
-    def maximum(self, x: CudaExpression, bound: float) -> CudaExpression:
-        return CudaExpression(f"fmax({x.code}, {_operand(bound)})")
+    def maximum(self, x: Code, bound: float) -> Code:
+        return Code(f"fmax({x.code}, {_operand(bound)})")
 
-    def steps(
-        self, score: CudaExpression, edges: Sequence[float], values: Sequence[float]
-    ) -> CudaExpression:
+    def steps(self, score: Code, edges: Sequence[float], values: Sequence[float]) -> Code:
         raise UnsupportedOperationError("a kernel has no table to search for steps")

@@ -1,4 +1,4 @@
-"""Maps on dataframes, through narwhals: eager frames by numpy, lazy ones as an expression that stays lazy."""
+"""Maps on dataframes of any library, through narwhals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from calibrank.maps.targets.target import Target
 if TYPE_CHECKING:
     from calibrank.maps.calibration_map import CalibrationMap
 
-# exp(700) is about 1e304, just within float64; sigmoid(-700) is 0 to 300 digits.
+# exp(700) is about 1e304, just within float64; beyond, the sigmoid is 0 or 1 to 300 digits.
 _LARGEST_EXPONENT = 700.0
 
 
@@ -26,7 +26,8 @@ class NarwhalsTarget(Target):
     def softplus(self, x: nw.Expr) -> nw.Expr:
         small = (x.abs() * -1).exp()
         rounded = small + 1.0
-        # log(1 + small) without log1p: the rounding error of 1 + small cancels in the quotient (Kahan).
+        # log(1 + small) without log1p: the rounding error of 1 + small cancels in the quotient
+        # (Kahan).
         exact = rounded.log() * small / (rounded - 1.0)
         log1p = nw.when(rounded == 1.0).then(small).otherwise(exact)
         return x.clip(lower_bound=0.0) + log1p
@@ -52,7 +53,7 @@ class NarwhalsTarget(Target):
 
 
 def transform(fitted: CalibrationMap, frame: Any, score: str, to: str) -> Any:
-    """The frame with an additional column of probabilities."""
+    """The frame with a column of probabilities, which stays an expression if the frame is lazy."""
     try:
         wrapped = nw.from_native(frame)
     except TypeError:

@@ -23,9 +23,10 @@ _IR_VERSION = 8
 def to_onnx(
     fitted: CalibrationMap, dtype: str = "float32", shape: Sequence[str | int] = ("rows",)
 ) -> onnx.ModelProto:
-    """A model from `score` to `probability`, both of the given dtype and shape; named dimensions are dynamic.
+    """A model from `score` to `probability`, both of the given dtype and shape.
 
-    A NaN score gives NaN. After a layer that returns a column, use shape=("rows", 1).
+    Named dimensions are dynamic. A NaN score gives NaN. After a layer that returns a column, use
+    shape=("rows", 1).
 
     >>> from calibrank import Platt
     >>> model = to_onnx(Platt().fit([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1]))
@@ -35,7 +36,7 @@ def to_onnx(
     package = _load_onnx()
     checked = require_dtype(fitted, dtype)
     target = OnnxTarget(package, checked)
-    probability = fitted.on(target, OnnxValue("score", target))
+    probability = fitted.on(target, Value("score", target))
     target.add("Identity", probability.name, output="probability")
     element_type = package.helper.np_dtype_to_tensor_dtype(np.dtype(checked))
     score_info = package.helper.make_tensor_value_info("score", element_type, list(shape))
@@ -62,35 +63,35 @@ def _load_onnx() -> ModuleType:
     return onnx
 
 
-class OnnxValue:
+class Value:
     """The name of a value in the graph, with arithmetic that adds nodes."""
 
     def __init__(self, name: str, graph: OnnxTarget) -> None:
         self.name = name
         self._graph = graph
 
-    def __add__(self, other: Any) -> OnnxValue:
+    def __add__(self, other: Any) -> Value:
         return self._graph.add("Add", self, other)
 
-    def __radd__(self, other: Any) -> OnnxValue:
+    def __radd__(self, other: Any) -> Value:
         return self._graph.add("Add", other, self)
 
-    def __sub__(self, other: Any) -> OnnxValue:
+    def __sub__(self, other: Any) -> Value:
         return self._graph.add("Sub", self, other)
 
-    def __rsub__(self, other: Any) -> OnnxValue:
+    def __rsub__(self, other: Any) -> Value:
         return self._graph.add("Sub", other, self)
 
-    def __mul__(self, other: Any) -> OnnxValue:
+    def __mul__(self, other: Any) -> Value:
         return self._graph.add("Mul", self, other)
 
-    def __rmul__(self, other: Any) -> OnnxValue:
+    def __rmul__(self, other: Any) -> Value:
         return self._graph.add("Mul", other, self)
 
-    def __truediv__(self, other: Any) -> OnnxValue:
+    def __truediv__(self, other: Any) -> Value:
         return self._graph.add("Div", self, other)
 
-    def __rtruediv__(self, other: Any) -> OnnxValue:
+    def __rtruediv__(self, other: Any) -> Value:
         return self._graph.add("Div", other, self)
 
 
@@ -105,16 +106,16 @@ class OnnxTarget(Target):
         self._onnx = package
         self._dtype = dtype
 
-    def add(self, operator: str, *inputs: Any, output: str = "") -> OnnxValue:
+    def add(self, operator: str, *inputs: Any, output: str = "") -> Value:
         """Add a node; numbers among its inputs become constants."""
         name = output or f"{operator.lower()}_{len(self.nodes)}"
         names = [self._input(value) for value in inputs]
         node = self._onnx.helper.make_node(operator, names, [name], name=f"node_{name}")
         self.nodes.append(node)
-        return OnnxValue(name, self)
+        return Value(name, self)
 
     def _input(self, value: Any) -> str:
-        if isinstance(value, OnnxValue):
+        if isinstance(value, Value):
             return value.name
         if isinstance(value, str):
             return value
@@ -123,34 +124,35 @@ class OnnxTarget(Target):
         self.constants.append(self._onnx.numpy_helper.from_array(array, name))
         return name
 
-    def place(self, score: OnnxValue, low: float, width: float) -> OnnxValue:
-        placed: OnnxValue = place_in_dtype(score, low, width, self._dtype)
+    def place(self, score: Value, low: float, width: float) -> Value:
+        placed: Value = place_in_dtype(score, low, width, self._dtype)
         return placed
 
-    def log(self, x: OnnxValue) -> OnnxValue:
+    def log(self, x: Value) -> Value:
         return self.add("Log", x)
 
-    def softplus(self, x: OnnxValue) -> OnnxValue:
+    def softplus(self, x: Value) -> Value:
         small = self.add("Exp", self.add("Neg", self.add("Abs", x)))
         rounded = small + 1.0
-        # log(1 + small) without log1p: the rounding error of 1 + small cancels in the quotient (Kahan).
+        # log(1 + small) without log1p: the rounding error of 1 + small cancels in the quotient
+        # (Kahan).
         is_lost = self.add("Equal", rounded, 1.0)
         exact = self.log(rounded) * small / (rounded - 1.0)
         return self.maximum(x, 0.0) + self.add("Where", is_lost, small, exact)
 
-    def sigmoid(self, x: OnnxValue) -> OnnxValue:
+    def sigmoid(self, x: Value) -> Value:
         # Some engines approximate the operator Sigmoid and return nothing below 1e-8.
         # Exp may overflow to infinity here, which gives the right probability of 0.
         return 1.0 / (self.add("Exp", self.add("Neg", x)) + 1.0)
 
-    def minimum(self, x: OnnxValue, bound: float) -> OnnxValue:
+    def minimum(self, x: Value, bound: float) -> Value:
         return self.add("Min", x, bound)
 
-    def maximum(self, x: OnnxValue, bound: float) -> OnnxValue:
+    def maximum(self, x: Value, bound: float) -> Value:
         return self.add("Max", x, bound)
 
-    def steps(self, score: OnnxValue, edges: Sequence[float], values: Sequence[float]) -> OnnxValue:
-        """A binary search with one Gather per halving: a few numbers per score, however many steps there are."""
+    def steps(self, score: Value, edges: Sequence[float], values: Sequence[float]) -> Value:
+        """A binary search with one Gather per halving, which needs little memory per score."""
         halvings = len(edges).bit_length()
         # Both tables are padded to a full binary tree: with edges that no score reaches.
         padded_edges = np.full(2**halvings - 1, np.inf, dtype=self._dtype)

@@ -22,10 +22,11 @@ _CELLS = 4096
 class SparkTarget(Target):
     """Float64 Spark columns.
 
-    Intermediate results that are used more than once are staged: `staged` lists columns, by name, to add to the frame
-    in this order before the result is computed. A null score does not stay null here (`F.least` skips nulls): the
-    caller makes the result null once, at the end. Conditions would not do, because Spark's optimizer pushes arithmetic
-    into their branches, which repeats it many times.
+    Intermediate results that are used more than once are staged: `staged` lists columns, by name,
+    to add to the frame in this order before the result is computed. A null score does not stay null
+    here (`F.least` skips nulls): the caller makes the result null once, at the end. Conditions
+    would not do, because Spark's optimizer pushes arithmetic into their branches, which repeats it
+    many times.
     """
 
     def __init__(self, existing: Sequence[str]) -> None:
@@ -54,7 +55,7 @@ class SparkTarget(Target):
         return F.greatest(x, F.lit(float(bound)))
 
     def steps(self, score: Column, edges: Sequence[float], values: Sequence[float]) -> Column:
-        """Nested conditions for a few steps, which are faster, and a search in a constant array for many."""
+        """Nested conditions for a few steps, which is faster, and an array search for many."""
         # Spark generates shorter code for a column that cannot be null.
         not_null = self.stage(F.coalesce(score, F.lit(0.0)))
         if len(values) <= _LARGEST_TREE:
@@ -64,8 +65,8 @@ class SparkTarget(Target):
     def _search(self, score: Column, edges: Sequence[float], values: Sequence[float]) -> Column:
         """A binary search among the edges that share the score's cell, of many equally wide cells.
 
-        Computing a cell rounds, but it never changes the order of scores: all edges in lower cells are below the
-        score, and all edges in higher cells are above it.
+        Computing a cell rounds, but it never changes the order of scores: all edges in lower cells
+        are below the score, and all edges in higher cells are above it.
         """
         low = edges[0]
         high = edges[-1]
@@ -108,8 +109,10 @@ def _tree(score: Column, edges: Sequence[float], values: Sequence[float]) -> Col
 
 
 def _constant_array(values: Sequence[float], kind: str) -> Any:
-    """A constant array, parsed from text once when Spark folds constants; literals would be slow to plan."""
-    texts = []
-    for value in np.asarray(values).tolist():
-        texts.append("Infinity" if value == math.inf else repr(value))
+    """A constant array, parsed from text once, when Spark folds constants.
+
+    An array of literals would make planning slow.
+    """
+    plain = np.asarray(values).tolist()
+    texts = ["Infinity" if value == math.inf else repr(value) for value in plain]
     return F.split(F.lit(",".join(texts)), ",").cast(f"array<{kind}>")

@@ -20,11 +20,16 @@ _LARGEST_EXPONENT = 700.0
 
 
 class Precedence(IntEnum):
-    """How tightly an expression's outermost operator binds."""
+    """How tightly the outermost operator of an expression binds."""
 
     SUM = 0
     PRODUCT = 1
     ATOM = 2
+
+
+_SUM = Precedence.SUM
+_PRODUCT = Precedence.PRODUCT
+_ATOM = Precedence.ATOM
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,8 @@ class _BigQuery(Dialect):
 
 
 def _with_exponent(number: float) -> str:
-    """Every digit and an exponent: without one DuckDB reads a decimal, and SQLite may read an integer."""
+    """Every digit and an exponent."""
+    # Without an exponent DuckDB reads a decimal, and SQLite may read an integer.
     text = repr(number).removesuffix(".0")
     return text if "e" in text else f"{text}e0"
 
@@ -75,9 +81,10 @@ DIALECTS: dict[str, Dialect] = {
 
 
 def to_sql(fitted: CalibrationMap, dialect: str, score: str = "score") -> str:
-    """The probability as one SQL expression of a column; NULL where the score is NULL, NaN or beyond +-1e30.
+    """The probability as one SQL expression of a column.
 
-    Dialects are spark, duckdb, postgresql, sqlite and bigquery. The name of the column is always quoted.
+    It is NULL where the score is NULL, NaN or beyond +-1e30. Dialects are spark, duckdb,
+    postgresql, sqlite and bigquery. The name of the column is always quoted.
 
     >>> from calibrank import MinMax
     >>> to_sql(MinMax().fit([1.0, 2.0, 5.0], [0, 0, 1]), "sqlite", score="s")
@@ -95,7 +102,7 @@ def to_sql(fitted: CalibrationMap, dialect: str, score: str = "score") -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class SqlExpression:
+class Sql:
     """SQL text with arithmetic that writes longer text, and the bounds that are known of its value.
 
     Operations that change nothing (plus 0, times 1) are left out.
@@ -107,67 +114,67 @@ class SqlExpression:
     low: float = -inf
     high: float = inf
 
-    def within(self, low: float, high: float) -> SqlExpression:
+    def within(self, low: float, high: float) -> Sql:
         """The same expression where its value is known to lie in [low, high]."""
         return replace(self, low=low, high=high)
 
-    def rounded_to(self, unit: float) -> SqlExpression:
-        """Plus and minus the same number, which rounds small values to multiples of its last digit."""
+    def rounded_to(self, unit: float) -> Sql:
+        """Plus and minus a unit, which rounds small values to multiples of its last digit."""
         number = self._number(unit)
         return self._sum(f"{self.text} + {number} - {number}")
 
-    def __add__(self, other: SqlExpression | float) -> SqlExpression:
-        if isinstance(other, SqlExpression):
-            return self._sum(f"{self.text} + {other._operand(Precedence.PRODUCT)}")
+    def __add__(self, other: Sql | float) -> Sql:
+        if isinstance(other, Sql):
+            return self._sum(f"{self.text} + {other._operand(_PRODUCT)}")
         if other == 0:
             return self
         sign = "-" if other < 0 else "+"
         result = self._sum(f"{self.text} {sign} {self._number(abs(other))}")
         return result.within(self.low + other, self.high + other)
 
-    def __radd__(self, other: float) -> SqlExpression:
+    def __radd__(self, other: float) -> Sql:
         if other == 0:
             return self
-        return self._sum(f"{self._number(other)} + {self._operand(Precedence.PRODUCT)}")
+        return self._sum(f"{self._number(other)} + {self._operand(_PRODUCT)}")
 
-    def __sub__(self, other: SqlExpression | float) -> SqlExpression:
-        if isinstance(other, SqlExpression):
-            return self._sum(f"{self.text} - {other._operand(Precedence.PRODUCT)}")
+    def __sub__(self, other: Sql | float) -> Sql:
+        if isinstance(other, Sql):
+            return self._sum(f"{self.text} - {other._operand(_PRODUCT)}")
         return self + -other
 
-    def __rsub__(self, other: float) -> SqlExpression:
-        return self._sum(f"{self._number(other)} - {self._operand(Precedence.PRODUCT)}")
+    def __rsub__(self, other: float) -> Sql:
+        return self._sum(f"{self._number(other)} - {self._operand(_PRODUCT)}")
 
-    def __mul__(self, other: SqlExpression | float) -> SqlExpression:
+    def __mul__(self, other: Sql | float) -> Sql:
         if other is self:
-            return self._new(f"POWER({self.text}, {self._number(2)})", Precedence.ATOM)
-        if isinstance(other, SqlExpression):
-            left = self._operand(Precedence.PRODUCT)
-            return self._product(f"{left} * {other._operand(Precedence.ATOM)}")
+            return self._new(f"POWER({self.text}, {self._number(2)})", _ATOM)
+        if isinstance(other, Sql):
+            left = self._operand(_PRODUCT)
+            return self._product(f"{left} * {other._operand(_ATOM)}")
         if other == 1:
             return self
         if other == -1:
-            return self._product(f"-{self._operand(Precedence.ATOM)}")
-        return self._product(f"{self._number(other)} * {self._operand(Precedence.ATOM)}")
+            return self._product(f"-{self._operand(_ATOM)}")
+        return self._product(f"{self._number(other)} * {self._operand(_ATOM)}")
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: float) -> SqlExpression:
+    def __truediv__(self, other: float) -> Sql:
         if other == 1:
             return self
-        return self._product(f"{self._operand(Precedence.PRODUCT)} / {self._number(other)}")
+        return self._product(f"{self._operand(_PRODUCT)} / {self._number(other)}")
 
-    def __rtruediv__(self, other: float) -> SqlExpression:
-        return self._product(f"{self._number(other)} / {self._operand(Precedence.ATOM)}")
+    def __rtruediv__(self, other: float) -> Sql:
+        return self._product(f"{self._number(other)} / {self._operand(_ATOM)}")
 
-    def _new(self, text: str, precedence: Precedence) -> SqlExpression:
-        return SqlExpression(text, precedence, self.dialect)
+    def _new(self, text: str, precedence: Precedence) -> Sql:
+        return Sql(text, precedence, self.dialect)
 
-    def _sum(self, text: str) -> SqlExpression:
-        return self._new(text, Precedence.SUM)
+    def _sum(self, text: str) -> Sql:
+        return self._new(text, _SUM)
 
-    def _product(self, text: str) -> SqlExpression:
-        return self._new(text, Precedence.PRODUCT)
+    def _product(self, text: str) -> Sql:
+        return self._new(text, _PRODUCT)
 
     def _operand(self, precedence: Precedence) -> str:
         """The text, in parentheses if it binds less tightly than this."""
@@ -179,26 +186,26 @@ class SqlExpression:
 
 @dataclass(frozen=True, slots=True)
 class SqlTarget(Target):
-    """SQL text. Where the value of an expression is known, so is the value of what is computed from it."""
+    """SQL text; an expression whose value is known is a number, and is computed as one."""
 
     dialect: Dialect
 
-    def column(self, name: str) -> SqlExpression:
+    def column(self, name: str) -> Sql:
         """A column of any numeric type, as float64."""
         return self._atom(self.dialect.as_double.replace("{}", self.dialect.name(name)))
 
-    def text(self, value: SqlExpression | float) -> str:
+    def text(self, value: Sql | float) -> str:
         """The SQL of an expression or a number."""
-        return value.text if isinstance(value, SqlExpression) else self.dialect.number(float(value))
+        return value.text if isinstance(value, Sql) else self.dialect.number(float(value))
 
-    def place(self, score: SqlExpression, low: float, width: float) -> SqlExpression:
+    def place(self, score: Sql, low: float, width: float) -> Sql:
         score, low, _ = self._without_underflow(score, low, low + width)
         return (score - low) / width
 
     def over_range(
-        self, score: SqlExpression, low: float, high: float, formula: Formula, *, scale_free: bool
-    ) -> SqlExpression:
-        """One branch each below, within and above the range: terms that are 0 or constant there disappear."""
+        self, score: Sql, low: float, high: float, formula: Formula, *, scale_free: bool
+    ) -> Sql:
+        """One branch each below, within and above the range, without terms that are 0 there."""
         score, low, high = self._without_underflow(score, low, high)
         below = self.text(formula(score.within(-inf, low), low, high))
         within = self.text(formula(score.within(low, high), low, high))
@@ -209,13 +216,13 @@ class SqlTarget(Target):
             f"CASE WHEN {is_below} THEN {below} WHEN {is_within} THEN {within} ELSE {above} END"
         )
 
-    def log(self, x: SqlExpression | float) -> SqlExpression | float:
-        if not isinstance(x, SqlExpression):
+    def log(self, x: Sql | float) -> Sql | float:
+        if not isinstance(x, Sql):
             return float(NumpyTarget().log(np.array(x)))
         return self._call("LN", x)
 
-    def softplus(self, x: SqlExpression | float) -> SqlExpression | float:
-        if not isinstance(x, SqlExpression):
+    def softplus(self, x: Sql | float) -> Sql | float:
+        if not isinstance(x, Sql):
             return float(NumpyTarget().softplus(np.array(x)))
         # log(1 + e) = 2 atanh(e / (2 + e)) keeps every digit of a small e; few engines have log1p.
         # With e = exp(-|x|), e / (2 + e) = 1 / (2 exp(|x|) + 1).
@@ -223,29 +230,28 @@ class SqlTarget(Target):
         log1p = 2.0 * self._call("ATANH", 1.0 / (2.0 * self._call("EXP", magnitude) + 1.0))
         return self._call(self.dialect.greatest, x, 0.0) + log1p
 
-    def sigmoid(self, x: SqlExpression) -> SqlExpression:
-        # Some engines raise an error where an exponential overflows, PostgreSQL where it underflows.
+    def sigmoid(self, x: Sql) -> Sql:
+        # Some engines raise an error where an exponential overflows, PostgreSQL also where it
+        # underflows.
         below = self._call(self.dialect.least, x, _LARGEST_EXPONENT)
         bounded = self._call(self.dialect.greatest, below, -_LARGEST_EXPONENT)
         return 1.0 / (1.0 + self._call("EXP", bounded * -1.0))
 
-    def minimum(self, x: SqlExpression | float, bound: float) -> SqlExpression | float:
-        if not isinstance(x, SqlExpression):
+    def minimum(self, x: Sql | float, bound: float) -> Sql | float:
+        if not isinstance(x, Sql):
             return min(x, bound)
         if x.high <= bound:
             return x
         return bound if x.low >= bound else self._call(self.dialect.least, x, bound)
 
-    def maximum(self, x: SqlExpression | float, bound: float) -> SqlExpression | float:
-        if not isinstance(x, SqlExpression):
+    def maximum(self, x: Sql | float, bound: float) -> Sql | float:
+        if not isinstance(x, Sql):
             return max(x, bound)
         if x.low >= bound:
             return x
         return bound if x.high <= bound else self._call(self.dialect.greatest, x, bound)
 
-    def steps(
-        self, score: SqlExpression, edges: Sequence[float], values: Sequence[float]
-    ) -> SqlExpression:
+    def steps(self, score: Sql, edges: Sequence[float], values: Sequence[float]) -> Sql:
         """A balanced tree of CASE: thousands of steps are a dozen levels deep."""
         if not edges:
             return self._atom(self.text(values[0]))
@@ -255,20 +261,19 @@ class SqlTarget(Target):
         is_below = f"{score.text} < {self.text(edges[middle])}"
         return self._atom(f"CASE WHEN {is_below} THEN {below.text} ELSE {above.text} END")
 
-    def _call(self, function: str, *arguments: SqlExpression | float) -> SqlExpression:
+    def _call(self, function: str, *arguments: Sql | float) -> Sql:
         texts = [self.text(argument) for argument in arguments]
         return self._atom(f"{function}({', '.join(texts)})")
 
-    def _atom(self, text: str) -> SqlExpression:
-        return SqlExpression(text, Precedence.ATOM, self.dialect)
+    def _atom(self, text: str) -> Sql:
+        return Sql(text, _ATOM, self.dialect)
 
-    def _without_underflow(
-        self, score: SqlExpression, low: float, high: float
-    ) -> tuple[SqlExpression, float, float]:
-        """A score and range whose differences are 0, or so large that their products do not underflow.
+    def _without_underflow(self, score: Sql, low: float, high: float) -> tuple[Sql, float, float]:
+        """A score and range whose differences are 0, or too large for products to underflow.
 
-        Only near an end at 0 can a difference be too small. Adding and subtracting a unit of 1e-100 of the range
-        rounds scores there to multiples of 1e-116 of the range, and leaves larger scores as they are.
+        Only near an end at 0 can a difference be too small. Adding and subtracting a unit of 1e-100
+        of the range rounds scores there to multiples of 1e-116 of the range, and leaves larger
+        scores as they are.
         """
         if not self.dialect.raises_on_underflow:
             return score, low, high

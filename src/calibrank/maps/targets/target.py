@@ -1,7 +1,7 @@
 """The interface between maps and engines: each map states its formula once, each target runs it.
 
-A map builds its probability from a few operations (`CalibrationMap.on(target, score)`), and a target implements these
-operations for one engine. Neither knows the members on the other side.
+A map builds its probability from a few operations (`CalibrationMap.on(target, score)`), and a
+target implements these operations for one engine. Neither knows the members on the other side.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ Formula: TypeAlias = Callable[[Any, float, float], Any]
 """An expression of (score, low, high)."""
 
 NARROWEST_FLOAT32_RANGE = 1e-30
-"""Ranges of scores may be this narrow in float32: a score of 1 is then at position 1e30, below its largest 3e38."""
+"""The narrowest range in float32: a score of 1 is then placed at 1e30; float32 ends at 3e38."""
 
 LARGEST_FLOAT32_TERM = 300.0
-"""Terms of the log odds may be this large in float32, which rounds them by up to 3e-5."""
+"""The largest term of log odds in float32, which rounds it by up to 3e-5."""
 
 
 class UnsupportedOperationError(Exception):
-    """A target cannot express an operation that a map needs; the caller has another way to compute the map."""
+    """A target cannot express an operation; its caller computes the map in another way."""
 
 
 class Target(Protocol):
     """The operations of one engine from which every map builds its formula.
 
-    An expression is whatever the engine computes with: an array, a tensor, a column, a piece of SQL. Expressions
-    support `+`, `-` and `*` with each other and with numbers, and division by a number.
+    An expression is whatever the engine computes with: an array, a tensor, a column, a piece of
+    SQL. Expressions support `+`, `-` and `*` with each other and with numbers, and division by a
+    number.
     """
 
     normalizes: ClassVar[bool] = False
@@ -67,7 +68,7 @@ class Target(Protocol):
         """`values[k]`, where k is the number of edges that are at most the score."""
 
     def place(self, score: Any, low: float, width: float) -> Any:
-        """Position of a score relative to a range: (score - low) / width, at the score's own precision."""
+        """Position of a score in a range, (score - low) / width, with little rounding error."""
         return (score - low) / width
 
     def over_range(
@@ -75,8 +76,9 @@ class Target(Protocol):
     ) -> Any:
         """`formula(score, low, high)` for a formula that changes its form at low and at high.
 
-        With `scale_free`, the formula depends on the position of the score in the range alone. A target may then
-        evaluate it over [0, 1]: float32 loses the difference of scores that are many times larger than their range.
+        With `scale_free`, the formula depends on the position of the score in the range alone. A
+        target may then evaluate it over [0, 1]: float32 loses the difference of scores that are
+        many times larger than their range.
         """
         if self.normalizes and scale_free:
             return formula(self.place(score, low, high - low), 0.0, 1.0)
@@ -84,10 +86,10 @@ class Target(Protocol):
 
 
 def place_in_dtype(score: Any, low: float, width: float, dtype: Dtype) -> Any:
-    """(score - low) / width for float32 or float64 expressions, without operations that change nothing.
+    """(score - low) / width in float32 or float64, without operations that change nothing.
 
-    `low` is rarely a float32. Subtracting the nearest float32 is exact near `low` (Sterbenz), and what remains of
-    `low` is then subtracted from a small number, where float32 has digits for it.
+    `low` is rarely a float32. Subtracting the nearest float32 is exact near `low` (Sterbenz), and
+    what remains of `low` is then subtracted from a small number, where float32 has digits for it.
     """
     nearest, rest = low, 0.0
     if dtype == "float32":
@@ -101,7 +103,7 @@ def place_in_dtype(score: Any, low: float, width: float, dtype: Dtype) -> Any:
 
 
 def ceilings(edges: Sequence[float], dtype: Dtype) -> np.ndarray[Any, np.dtype[np.floating[Any]]]:
-    """Edges rounded up to a dtype: a score of that dtype is at least the rounded edge iff it is at least the edge."""
+    """Edges rounded up to a dtype: its numbers compare with them as with the exact edges."""
     exact = np.array(edges, dtype=np.float64)
     rounded = exact.astype(dtype)
     above = np.nextafter(rounded, np.inf, dtype=dtype)

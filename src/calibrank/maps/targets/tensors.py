@@ -29,7 +29,7 @@ _LARGEST_KERNEL_TERM = 100.0
 
 
 def predict(fitted: CalibrationMap, scores: Tensor) -> Tensor:
-    """Probabilities on the device of the scores and in their float type; NaN where a score is invalid."""
+    """Probabilities on the device and in the float type of the scores; NaN for invalid scores."""
     if scores.is_complex():
         raise DataError(f"scores must be real numbers, got a tensor of {scores.dtype}.")
     if scores.layout != torch.strided:

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 def to_torch(fitted: CalibrationMap, dtype: str = "float32") -> torch.nn.Module:
     """A module from scores of any shape to probabilities, computed and returned in `dtype`.
 
-    The module has no parameters and does not need calibrank: `torch.export`, `torch.jit.script` and `pickle` accept
-    it. Gradients reach the scores and are finite at every finite score; those of a step map are 0. Set a model's
-    precision before appending the map: after `.half()` a step map raises an error, because its edges were rounded.
+    The module has no parameters and does not need calibrank: `torch.export`, `torch.jit.script` and
+    `pickle` accept it. Gradients reach the scores and are finite at every finite score; those of a
+    step map are 0. Set a model's precision before appending the map: after `.half()` a step map
+    raises an error, because its edges were rounded.
 
     >>> import torch
     >>> from calibrank import Sigmoid
