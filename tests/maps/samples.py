@@ -20,9 +20,11 @@ def gaussian_map() -> LogisticMap:
 
 
 def logistic_map(basis: Basis, low: float, high: float) -> LogisticMap:
-    """A map with two coefficients and no uncertainty."""
-    covariance = ((0.0,) * 3,) * 3
-    return LogisticMap("Gaussian", basis, low, high, -1.0, (0.3, 0.7), covariance, RECORD)
+    """A map of any basis, without uncertainty."""
+    size = len(basis.parameters)
+    coefficients = (0.3, 0.7, 0.2)[: size - 1]
+    covariance = ((0.0,) * size,) * size
+    return LogisticMap("Sample", basis, low, high, -1.0, coefficients, covariance, RECORD)
 
 
 def step_map(steps: int) -> StepMap:

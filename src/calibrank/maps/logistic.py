@@ -143,7 +143,7 @@ class LogisticMap(CalibrationMap):
     def _log_odds(self, scores: Floats) -> Floats:
         result: Floats
         if scores.size and self.low <= scores.min() and scores.max() <= self.high:
-            # The straight lines add exactly 0 here, so leaving them out changes nothing but the time.
+            # The straight lines add exactly 0 here: leaving them out saves time.
             result = self._inside(NumpyTarget(), scores, self.low, self.high)
         else:
             result = self.log_odds_on(NumpyTarget(), scores)

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -104,8 +105,7 @@ def test_no_product_underflows_near_an_end_at_0(server: engines.Server, low: flo
 
 
 def test_sums_keep_the_order_in_which_they_are_written() -> None:
-    covariance = ((0.0, 0.0),) * 2
-    tested = LogisticMap("Platt", Linear(), 1e6, 1e6 + 1, 0.1, (1.0,), covariance, RECORD)
+    tested = replace(logistic_map(Linear(), 1e6, 1e6 + 1), intercept=0.1, coefficients=(1.0,))
     scores = np.array([1e6 + 1.37, 1e6 - 0.37])
     np.testing.assert_allclose(engines.duckdb(tested, scores), tested.predict(scores), rtol=1e-14)
 
