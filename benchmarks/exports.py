@@ -1,4 +1,4 @@
-"""How far exported maps are from `predict`: the largest difference of a probability, ends and extreme scores included.
+"""Accuracy of exported maps: the largest difference from `predict`, at extreme scores too.
 
 python benchmarks/exports.py [--offset 1e6]
 """
@@ -15,6 +15,7 @@ import calibrank as cr
 from calibrank.export import to_onnx, to_sql, to_torch
 from calibrank.export.vectors import hard_scores
 
+ROWS = 20_000
 METHODS = (
     cr.Platt(),
     cr.Beta(),
@@ -27,55 +28,68 @@ METHODS = (
 TARGETS = ("duckdb", "sqlite", "onnx float64", "torch float64", "onnx float32", "torch float32")
 
 
-def answer(fitted: cr.CalibrationMap, target: str, scores: np.ndarray) -> np.ndarray:
-    if target == "duckdb":
-        with duckdb.connect() as connection:
-            table = connection.execute(
-                f"SELECT {to_sql(fitted, 'duckdb')} AS p FROM (SELECT unnest(?) AS score)",  # noqa: S608  (the expression under test)
-                [scores.tolist()],
-            )
-            return table.fetchnumpy()["p"]
-    if target == "sqlite":
-        query = f"SELECT {to_sql(fitted, 'sqlite')} FROM (SELECT ? AS score)"  # noqa: S608  (the expression under test)
-        connection = sqlite3.connect(":memory:")
-        return np.array(
-            [connection.execute(query, [score]).fetchone()[0] for score in scores.tolist()]
-        )
-    kind, dtype = target.split()
-    if kind == "torch":
-        return to_torch(fitted, dtype)(torch.from_numpy(scores)).numpy()
-    model = to_onnx(fitted, dtype).SerializeToString()
+def predict_duckdb(fitted: cr.CalibrationMap, scores: np.ndarray) -> np.ndarray:
+    expression = to_sql(fitted, "duckdb")
+    query = f"SELECT {expression} AS p FROM (SELECT unnest(?) AS score)"  # noqa: S608  (the expression under test)
+    with duckdb.connect() as connection:
+        return connection.execute(query, [scores.tolist()]).fetchnumpy()["p"]
+
+
+def predict_sqlite(fitted: cr.CalibrationMap, scores: np.ndarray) -> np.ndarray:
+    expression = to_sql(fitted, "sqlite")
+    query = f"SELECT {expression} FROM (SELECT ? AS score)"  # noqa: S608  (the expression under test)
+    connection = sqlite3.connect(":memory:")
+    rows = [connection.execute(query, [score]).fetchone() for score in scores.tolist()]
+    return np.array([row[0] for row in rows])
+
+
+def predict_onnx(fitted: cr.CalibrationMap, scores: np.ndarray) -> np.ndarray:
+    model = to_onnx(fitted, str(scores.dtype)).SerializeToString()
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     return session.run(None, {"score": scores})[0]
 
 
-def error(fitted: cr.CalibrationMap, target: str, scores: np.ndarray) -> str:
-    given = np.clip(scores, -9e29, 9e29).astype(target.split()[1] if " " in target else "float64")
+def predict_torch(fitted: cr.CalibrationMap, scores: np.ndarray) -> np.ndarray:
+    return to_torch(fitted, str(scores.dtype))(torch.from_numpy(scores)).numpy()
+
+
+ENGINES = {
+    "duckdb": predict_duckdb,
+    "sqlite": predict_sqlite,
+    "onnx": predict_onnx,
+    "torch": predict_torch,
+}
+
+
+def largest_error(fitted: cr.CalibrationMap, target: str, scores: np.ndarray) -> str:
+    engine, _, dtype = target.partition(" ")
+    # The bound of 1e30 rounds up in float32, so scores stay below it.
+    given = np.clip(scores, -9e29, 9e29).astype(dtype or "float64")
     try:
-        difference = answer(fitted, target, given) - fitted.predict(given.astype(np.float64))
+        probabilities = ENGINES[engine](fitted, given)
     except cr.DataError:
         return "refused"
+    difference = probabilities - fitted.predict(given.astype(np.float64))
     return f"{np.abs(difference).max():.0e}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--offset", type=float, default=0.0)
+    parser.add_argument("--offset", type=float, default=0.0, help="added to every score")
     offset = parser.parse_args().offset
     rng = np.random.default_rng(0)
-    centred = rng.normal(size=20_000)
-    labels = rng.random(20_000) < 1 / (1 + np.exp(1 - 2 * centred))
-    scores = (centred + offset).astype(np.float32).astype(np.float64)
-    asked = np.linspace(scores.min() - 1, scores.max() + 1, 2_000)
+    centered = rng.normal(size=ROWS)
+    labels = rng.random(ROWS) < 1 / (1 + np.exp(1 - 2 * centered))
+    scores = (centered + offset).astype(np.float32).astype(np.float64)
+    ordinary = np.linspace(scores.min() - 1, scores.max() + 1, 2_000)
     print("| map | SQL characters |", " | ".join(TARGETS), "|")
     print("|---" * (len(TARGETS) + 2) + "|")
     for method in METHODS:
         fitted = method.fit(scores, labels)
-        errors = [
-            error(fitted, target, np.concatenate([asked, hard_scores(fitted)]))
-            for target in TARGETS
-        ]
-        print(f"| {method.name} | {len(to_sql(fitted, 'duckdb')):,} |", " | ".join(errors), "|")
+        tested = np.concatenate([ordinary, hard_scores(fitted)])
+        errors = [largest_error(fitted, target, tested) for target in TARGETS]
+        characters = len(to_sql(fitted, "duckdb"))
+        print(f"| {method.name} | {characters:,} |", " | ".join(errors), "|")
 
 
 if __name__ == "__main__":

@@ -122,7 +122,7 @@ def test_known_propensities_leave_only_negatives_and_clip_open():
     fitted = cr.fit_with_sensitivity(
         cr.Gaussian(), world.scores, world.labels, world.propensity, setting, scale_known=True
     )
-    names = [choice.name for choice in fitted.record.sensitivity.choices]
+    names = [choice.name for choice in fitted.record.sensitivity.alternatives]
     assert names == [
         "as chosen",
         "clip 0.05",
@@ -134,7 +134,7 @@ def test_known_propensities_leave_only_negatives_and_clip_open():
 
 
 def test_a_map_without_choices_has_no_band():
-    with pytest.raises(cr.DataError, match="a band must come from choices that were varied"):
+    with pytest.raises(cr.DataError, match="a sensitivity band must come from alternative propensity models"):
         cr.Platt().fit([0.0, 1, 2, 3], [0, 1, 0, 1]).band([0.5])
 
 
@@ -208,9 +208,9 @@ def test_choices_without_a_fit_still_count_by_their_level():
     scores, exposure = rng.normal(size=400), rng.uniform(0.02, 1, 400)
     labels = rng.random(400) < 0.8 * exposure**0.5 / (1 + np.exp(-3 * scores))
     found = cr.fit_with_sensitivity(cr.Platt(), scores, labels, exposure).record.sensitivity
-    lost = [choice for choice in found.choices if choice.top_rate is None]
+    lost = [choice for choice in found.alternatives if choice.top_rate is None]
     assert lost
-    assert all(choice.rate <= 1 for choice in found.choices)
+    assert all(choice.rate <= 1 for choice in found.alternatives)
     assert found.low_rate <= found.high_rate <= 1
     assert found.high_rate >= max(choice.rate for choice in lost)
 

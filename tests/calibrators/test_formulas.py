@@ -109,11 +109,11 @@ def test_equal_mass_does_not_part_ties() -> None:
 
 def test_effective_rows_are_rows_where_nothing_is_weighted_and_fewer_where_something_is() -> None:
     labels = (np.arange(100) < 30).astype(float)
-    assert cr.BBQ(bins=(1,)).fit(np.arange(100.0), np.arange(100) % 2).effective[
+    assert cr.BBQ(bins=(1,)).fit(np.arange(100.0), np.arange(100) % 2).effective_rows[
         0
     ] == pytest.approx(100, rel=0.05)
     weighted = cr.Histogram(bins=1).fit(np.arange(100.0), cr.ips(labels, np.full(100, 0.5)))
-    assert weighted.effective[0] == pytest.approx(0.24 / (84 / 100**2))
+    assert weighted.effective_rows[0] == pytest.approx(0.24 / (84 / 100**2))
 
 
 def test_step_intervals_are_jeffreys() -> None:

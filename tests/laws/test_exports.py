@@ -1,4 +1,4 @@
-"""Every map in every engine it is exported to gives what `predict` gives, at any score."""
+"""Every map in every engine it is exported to agrees with `predict`, at every score."""
 
 import json
 from collections.abc import Iterator
@@ -13,24 +13,29 @@ import calibrank as cr
 from calibrank.calibrators import Calibrator
 from calibrank.export import to_json, to_sql, to_torch
 from calibrank.export.vectors import hard_scores
-from calibrank.maps.targets.target import largest_term
+from calibrank.maps.targets.target import LARGEST_FLOAT32_TERM
 from tests import engines, plain_map
 from tests.members import CALIBRATORS, Table, fit, name, probe, tables
 
-every = pytest.mark.parametrize("member", CALIBRATORS, ids=name)
+every_calibrator = pytest.mark.parametrize("member", CALIBRATORS, ids=name)
 any_scores = st.lists(st.floats(-1e30, 1e30), min_size=1, max_size=20)
-DOUBLE = [engines.duckdb, engines.sqlite, engines.onnx("float64"), engines.torch("float64")]
-SINGLE = [engines.onnx("float32"), engines.torch("float32")]
+FLOAT64_ENGINES = [
+    engines.duckdb,
+    engines.sqlite,
+    engines.onnx("float64"),
+    engines.torch("float64"),
+]
+FLOAT32_ENGINES = [engines.onnx("float32"), engines.torch("float32")]
 
 
-def asked(fitted: cr.CalibrationMap, table: Table, more: list[float]) -> np.ndarray:
-    """Ordinary scores, the hard ones of this map, those it was fitted on (ties) and any that Hypothesis thinks of."""
+def scores_to_test(fitted: cr.CalibrationMap, table: Table, more: list[float]) -> np.ndarray:
+    """Ordinary scores, difficult ones for this map, those of the fit (ties), and random ones."""
     return np.concatenate([probe(table.scores), hard_scores(fitted), table.scores, more])
 
 
 @st.composite
-def tables_with_ends(draw: st.DrawFn) -> Table:
-    """Tables of any place; many real ones start or end at exactly 0, where differences of scores become tiny."""
+def tables_with_an_end_at_0(draw: st.DrawFn) -> Table:
+    """Tables with any offset; many start or end at exactly 0, where differences become tiny."""
     table = draw(tables())
     zero = draw(st.sampled_from([0.0, table.scores.min(), table.scores.max()]))
     return table._replace(scores=table.scores - zero)
@@ -38,26 +43,25 @@ def tables_with_ends(draw: st.DrawFn) -> Table:
 
 def check(engine: engines.Engine, member: Calibrator, table: Table, more: list[float]) -> None:
     fitted = fit(member, table.scores, table.labels)
-    scores = asked(fitted, table, more)
-    np.testing.assert_allclose(
-        engine(fitted, scores), fitted.predict(scores), rtol=1e-9, atol=1e-11
-    )
+    scores = scores_to_test(fitted, table, more)
+    expected = fitted.predict(scores)
+    np.testing.assert_allclose(engine(fitted, scores), expected, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("engine", DOUBLE, ids=lambda engine: engine.__name__)
-@every
+@pytest.mark.parametrize("engine", FLOAT64_ENGINES, ids=lambda engine: engine.__name__)
+@every_calibrator
 @settings(max_examples=10)
-@given(table=tables_with_ends(), more=any_scores)
-def test_every_engine_in_float64(
+@given(table=tables_with_an_end_at_0(), more=any_scores)
+def test_float64_engines_agree_with_predict(
     engine: engines.Engine, member: Calibrator, table: Table, more: list[float]
 ) -> None:
     check(engine, member, table, more)
 
 
-@every
+@every_calibrator
 @settings(max_examples=2)
-@given(table=tables_with_ends(), more=any_scores)
-def test_spark(member: Calibrator, table: Table, more: list[float]) -> None:
+@given(table=tables_with_an_end_at_0(), more=any_scores)
+def test_spark_sql_agrees_with_predict(member: Calibrator, table: Table, more: list[float]) -> None:
     check(engines.spark, member, table, more)
 
 
@@ -67,87 +71,93 @@ def server() -> Iterator[engines.Server]:
         yield started
 
 
-@every
+@every_calibrator
 @settings(max_examples=5)
-@given(table=tables_with_ends(), more=any_scores)
-def test_postgresql(
+@given(table=tables_with_an_end_at_0(), more=any_scores)
+def test_postgresql_agrees_with_predict(
     server: engines.Server, member: Calibrator, table: Table, more: list[float]
 ) -> None:
-    check(
-        lambda fitted, scores: server.query(to_sql(fitted, "postgresql"), scores.tolist()),
-        member,
-        table,
-        more,
-    )
+    def engine(fitted: cr.CalibrationMap, scores: np.ndarray) -> np.ndarray:
+        return server.query(to_sql(fitted, "postgresql"), scores.tolist())
+
+    check(engine, member, table, more)
 
 
-@pytest.mark.parametrize("engine", SINGLE, ids=lambda engine: engine.__name__)
-@every
+@pytest.mark.parametrize("engine", FLOAT32_ENGINES, ids=lambda engine: engine.__name__)
+@every_calibrator
 @settings(max_examples=15)
-@given(table=tables_with_ends(), more=any_scores)
-def test_every_engine_in_float32(
+@given(table=tables_with_an_end_at_0(), more=any_scores)
+def test_float32_engines_agree_with_predict_or_refuse(
     engine: engines.Engine, member: Calibrator, table: Table, more: list[float]
 ) -> None:
     fitted = fit(member, table.scores, table.labels)
-    scores = asked(fitted, table, more).clip(-9.9e29, 9.9e29).astype(np.float32)
-    size = largest_term(fitted) if isinstance(fitted, cr.maps.LogisticMap) else 1.0
-    if size > 300:
+    scores = scores_to_test(fitted, table, more).clip(-9.9e29, 9.9e29).astype(np.float32)
+    if fitted.largest_term > LARGEST_FLOAT32_TERM:
         with pytest.raises(cr.DataError, match="must stay within 300"):
             engine(fitted, scores)
         return
     expected = fitted.predict(scores.astype(np.float64))
-    given = engine(fitted, scores)
-    assert given.dtype == np.float32
-    np.testing.assert_allclose(given, expected, rtol=0, atol=2e-6 + 1e-7 * size)
+    probabilities = engine(fitted, scores)
+    assert probabilities.dtype == np.float32
+    tolerance = 2e-6 + 1e-7 * fitted.largest_term
+    np.testing.assert_allclose(probabilities, expected, rtol=0, atol=tolerance)
     if isinstance(fitted, cr.maps.StepMap):
-        np.testing.assert_array_equal(given, expected.astype(np.float32))
+        np.testing.assert_array_equal(probabilities, expected.astype(np.float32))
 
 
-@every
+@every_calibrator
 @settings(max_examples=10)
 @given(table=tables())
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_torch_gradients_are_right_and_finite_at_any_finite_score(
+def test_torch_gradients_are_finite_at_every_finite_score(
     dtype: str, member: Calibrator, table: Table
 ) -> None:
     torch = pytest.importorskip("torch")
     fitted = fit(member, table.scores, table.labels)
-    if isinstance(fitted, cr.maps.LogisticMap) and largest_term(fitted) > 300:
+    if fitted.largest_term > LARGEST_FLOAT32_TERM:
         dtype = "float64"
     largest = float(np.finfo(dtype).max)
-    hard = np.concatenate([hard_scores(fitted), [largest, -largest]]).astype(dtype)
-    scores = torch.tensor(hard, requires_grad=True)
-    given = to_torch(fitted, dtype)(scores)
-    given.sum().backward()
-    assert torch.isfinite(given).all()
+    extreme = np.concatenate([hard_scores(fitted), [largest, -largest]]).astype(dtype)
+    scores = torch.tensor(extreme, requires_grad=True)
+    probabilities = to_torch(fitted, dtype)(scores)
+    probabilities.sum().backward()
+    assert torch.isfinite(probabilities).all()
     assert torch.isfinite(scores.grad).all()
-    if isinstance(fitted, cr.maps.LogisticMap) and dtype == "float64":
-        width = fitted.high - fitted.low
-        middle = np.array(
-            [fitted.low, fitted.high, *np.linspace(fitted.low - width, fitted.high + width, 20)]
-        )
-        scores = torch.tensor(middle, requires_grad=True)
-        to_torch(fitted, dtype)(scores).sum().backward()
-        step = 1e-6 * width  # the slope turns fast at the ends of a GammaGaussian
-        numeric = (fitted.predict(middle + step) - fitted.predict(middle - step)) / (2 * step)
-        scale = max(fitted.end_slopes) + 1 / width
-        np.testing.assert_allclose(
-            scores.grad.numpy() / scale, numeric / scale, rtol=1e-3, atol=1e-4
-        )
 
 
-@every
+@every_calibrator
 @settings(max_examples=10)
 @given(table=tables())
-def test_json_can_be_implemented_from_its_page(member: Calibrator, table: Table) -> None:
+def test_torch_gradients_agree_with_numeric_derivatives(member: Calibrator, table: Table) -> None:
+    torch = pytest.importorskip("torch")
+    fitted = fit(member, table.scores, table.labels)
+    if not isinstance(fitted, cr.maps.LogisticMap):
+        return
+    low, high = fitted.low, fitted.high
+    width = high - low
+    tested = np.concatenate([[low, high], np.linspace(low - width, high + width, 20)])
+    scores = torch.tensor(tested, requires_grad=True)
+    to_torch(fitted, "float64")(scores).sum().backward()
+    # A larger step would be inaccurate at the ends of a GammaGaussian map, where the slope
+    # changes fast.
+    step = 1e-6 * width
+    numeric = (fitted.predict(tested + step) - fitted.predict(tested - step)) / (2 * step)
+    scale = max(fitted.end_slopes) + 1 / width
+    np.testing.assert_allclose(scores.grad.numpy() / scale, numeric / scale, rtol=1e-3, atol=1e-4)
+
+
+@every_calibrator
+@settings(max_examples=10)
+@given(table=tables())
+def test_a_reader_written_from_the_json_page_agrees(member: Calibrator, table: Table) -> None:
     document = json.loads(to_json(fit(member, table.scores, table.labels)))
     evaluate = plain_map.reader(document["map"])
-    given = [evaluate(vector["score"]) for vector in document["vectors"]]
+    evaluated = [evaluate(vector["score"]) for vector in document["vectors"]]
     expected = [vector["probability"] for vector in document["vectors"]]
-    np.testing.assert_allclose(given, expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(evaluated, expected, rtol=1e-9, atol=1e-12)
 
 
-def test_the_plain_reader_needs_nothing() -> None:
+def test_that_reader_imports_only_the_standard_library() -> None:
     text = Path(plain_map.__file__).read_text(encoding="utf-8")
     assert [line for line in text.splitlines() if "import" in line] == [
         "import math",

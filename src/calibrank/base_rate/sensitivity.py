@@ -29,7 +29,7 @@ from calibrank.base_rate.shift import shift_for, top_tenth
 from calibrank.calibrators.calibrator import Calibrator
 from calibrank.errors import CalibrankError, DataError, FlatMapWarning
 from calibrank.evidence import Evidence, ips, is_usable
-from calibrank.maps import CalibrationMap, Choice, Sensitivity
+from calibrank.maps import Alternative, CalibrationMap, Sensitivity
 from calibrank.summary import Summary
 
 _GROUPS = 2_000  # of scores: enough for a band
@@ -172,7 +172,7 @@ def with_sensitivity(
     sensitivity = Sensitivity(
         low_rate=min(rates),
         high_rate=max(min(each / most, 1.0) for each, most in zip(rates, levels, strict=True)),
-        choices=tuple(curve.choice for curve in curves),
+        alternatives=tuple(curve.choice for curve in curves),
         scores=tuple(where.tolist()),
         low=tuple(_within(low).tolist()),
         high=tuple(_within(high).tolist()),
@@ -190,7 +190,7 @@ def _sampling(fitted: CalibrationMap, where: Floats) -> tuple[Floats, Floats]:
 class _Curve:
     """One choice's answer over the band's scores."""
 
-    choice: Choice
+    choice: Alternative
     log_odds: Floats
     most: float
     """The highest preference of any band of scores, at least: how small the scale of propensities can be."""
@@ -267,13 +267,13 @@ class _Groups:
             ):  # the fit's own shape, then, at this choice's level
                 own = _within(fitted.log_odds(self.scores))
                 level = shift_for(own, mass, min(mean, 1 - _SURE))
-                yield _Curve(Choice(name, mean, None), _within(fitted.log_odds(where)) + level, 1.0)
+                yield _Curve(Alternative(name, mean, None), _within(fitted.log_odds(where)) + level, 1.0)
                 continue
             moved = _moved(fitted, chosen, varied, self.scores)
             shift = 0.0 if rate is None else shift_for(moved, mass, rate)
             top = float(top_tenth(self.scores, mass) @ expit(moved + shift))
             curve = _moved(fitted, chosen, varied, where) + shift
-            yield _Curve(Choice(name, mean, top), curve, _most(evidence, squares))
+            yield _Curve(Alternative(name, mean, top), curve, _most(evidence, squares))
 
     def _fit(self, calibrator: Calibrator, evidence: Evidence) -> CalibrationMap | None:
         try:

@@ -201,7 +201,7 @@ def describe_sensitivity(record: FitRecord) -> str | None:
     rates = f"Base rates this log is compatible with: [bold]{doubt.low_rate:.2%} to {doubt.high_rate:.2%}[/]. "
     known = doubt.low_rate == doubt.high_rate
     lines = [("" if known else rates) + "How the answer moves with what was chosen:"]
-    for choice in doubt.choices:
+    for choice in doubt.alternatives:
         top = "no finite fit" if choice.top_rate is None else f"top tenth {choice.top_rate:.2%}"
         lines.append(f"  {choice.name:20} mean {choice.rate:7.2%}  {top}")
     return "\n".join(lines)

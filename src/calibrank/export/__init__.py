@@ -1,6 +1,6 @@
 """Maps for other engines: SQL text, an ONNX graph, a torch module, JSON with test vectors.
 
-No heavy package loads until its exporter is called.
+No engine's package loads until its exporter is called.
 """
 
 from calibrank.export.vectors import to_json

@@ -1,4 +1,6 @@
-"""Maps as JSON with test vectors: what a reimplementation in another language needs."""
+"""Maps as JSON with test vectors: what an implementation in another language needs."""
+
+from __future__ import annotations
 
 import json
 
@@ -6,15 +8,17 @@ import numpy as np
 
 from calibrank._json import digest_of
 from calibrank._validation import LARGEST_SCORE, Floats
-from calibrank.maps import CalibrationMap, LogisticMap, RescaleMap, StepMap
+from calibrank.maps import CalibrationMap
 
-_MOST_EDGES = 50
+# Breakpoints that are tested at most: a step map can have thousands.
+_MOST_BREAKPOINTS = 50
 
 
 def to_json(fitted: CalibrationMap) -> str:
-    """The saved map beside scores and the probabilities it gives them, hard cases included.
+    """The saved map with test vectors: scores, difficult ones included, and their probabilities.
 
-    `docs/json-format.md` says what each field means, well enough to write the map again in another language.
+    `docs/json-format.md` describes every field, in enough detail to implement the map in another
+    language.
 
     >>> from calibrank import MinMax
     >>> document = json.loads(to_json(MinMax().fit([1.0, 2.0, 5.0], [0, 0, 1])))
@@ -23,35 +27,39 @@ def to_json(fitted: CalibrationMap) -> str:
     """
     content = fitted.to_dict()
     scores = hard_scores(fitted)
-    pairs = zip(scores.tolist(), fitted.predict(scores).tolist(), strict=True)
-    vectors = [{"score": score, "probability": probability} for score, probability in pairs]
+    probabilities = fitted.predict(scores)
+    vectors = []
+    for score, probability in zip(scores.tolist(), probabilities.tolist(), strict=True):
+        vectors.append({"score": score, "probability": probability})
     document = {
         "format": "calibrank-vectors",
         "version": 1,
         "map": {**content, "digest": digest_of(content)},
+        "vectors": vectors,
     }
-    return json.dumps({**document, "vectors": vectors}, indent=1, allow_nan=False) + "\n"
+    return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
 
 def hard_scores(fitted: CalibrationMap) -> Floats:
-    """Scores at which an implementation is likely to go wrong, in order, none twice."""
-    marks = _marks(fitted)
-    width = marks[-1] - marks[0] or 1.0
-    between = np.linspace(marks[0] - width / 2, marks[-1] + width / 2, 41)
-    far = marks[[0, -1]] + width * np.array([[-1000.0, -30.0, -3.0], [3.0, 30.0, 1000.0]]).T
+    """Scores at which an implementation is likely to be inaccurate, in increasing order."""
+    points = _breakpoints(fitted)
+    width = points[-1] - points[0] or 1.0
+    # The range with half of its width on both sides, and far beyond.
+    inside = np.linspace(points[0] - width / 2, points[-1] + width / 2, 41)
+    distances = width * np.array([3.0, 30.0, 1000.0])
+    far = np.concatenate([points[0] - distances, points[-1] + distances])
+    # Neighbors of breakpoints find comparisons that are strict on the wrong side.
+    neighbors = np.concatenate([np.nextafter(points, -np.inf), np.nextafter(points, np.inf)])
+    # Subnormal numbers and products that underflow; exponentials that overflow.
     tiny = np.array([0.0, 5e-324, 1e-310, 1e-160, 1e-30, 1e-8])
     huge = np.array([40.0, 800.0, 1e10, LARGEST_SCORE])
-    around = (marks, np.nextafter(marks, -np.inf), np.nextafter(marks, np.inf))
-    every = np.concatenate([*around, between, far.ravel(), tiny, -tiny[1:], huge, -huge])
-    return np.unique(every[np.abs(every) <= LARGEST_SCORE])
+    scores = np.concatenate([points, neighbors, inside, far, tiny, -tiny[1:], huge, -huge])
+    return np.unique(scores[np.abs(scores) <= LARGEST_SCORE])
 
 
-def _marks(fitted: CalibrationMap) -> Floats:
-    """Where a map changes its formula."""
-    if isinstance(fitted, StepMap):
-        edges = fitted.edges or (0.0,)
-        chosen = np.unique(np.linspace(0, len(edges) - 1, min(len(edges), _MOST_EDGES)).astype(int))
-        return np.array(edges)[chosen]
-    if isinstance(fitted, LogisticMap | RescaleMap):
-        return np.array([fitted.low, fitted.high])
-    return np.array([-1.0, 0.0, 1.0])
+def _breakpoints(fitted: CalibrationMap) -> Floats:
+    """Some of the breakpoints, evenly chosen, the first and the last included."""
+    points = np.array(fitted.breakpoints or (0.0,))
+    count = min(len(points), _MOST_BREAKPOINTS)
+    chosen = np.unique(np.linspace(0, len(points) - 1, count).astype(int))
+    return points[chosen]

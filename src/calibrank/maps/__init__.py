@@ -1,17 +1,17 @@
-"""Calibration maps: the few immutable results that every calibrator gives and every exporter takes."""
+"""Calibration maps: the immutable results that calibrators return and targets run."""
 
 from calibrank.maps.calibration_map import CalibrationMap, Interval
 from calibrank.maps.describe import describe_base_rate, is_base_rate_known
 from calibrank.maps.format import load
 from calibrank.maps.logistic import LogisticMap
-from calibrank.maps.record import Anchoring, Choice, FitRecord, Sensitivity
+from calibrank.maps.record import Alternative, Anchoring, FitRecord, Sensitivity
 from calibrank.maps.rescale import RescaleMap
 from calibrank.maps.step import StepMap
 
 __all__ = [
+    "Alternative",
     "Anchoring",
     "CalibrationMap",
-    "Choice",
     "FitRecord",
     "Interval",
     "LogisticMap",

@@ -1,44 +1,35 @@
-"""Bases: the shapes a logistic map's log odds may take, each a sum of increasing pieces.
+"""Bases: the functions of the score whose weighted sum is a logistic map's log odds.
 
-A family of the paper is usually written in `a, b, c` with a constraint that keeps it increasing. Here each family is
-written in the *generators* of that constraint's cone: functions that rise over the fitted range, so that "increasing"
-is simply "no negative coefficient". The formulas use only `Ops`, so the same lines run on numpy arrays, tensors,
+A family of the paper is usually written with parameters `a, b, c` and a constraint that keeps it
+increasing. Here each family is written with the *generators* of that constraint's cone: functions
+that increase over the fitted range, so that "increasing" means "no negative coefficient". The
+formulas use only the operations of `Target`, so the same lines run on numpy arrays, tensors,
 dataframe expressions or SQL text.
 """
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
+from calibrank._json import Fields
 from calibrank._logit import expit
 from calibrank._validation import Floats
+from calibrank.errors import DataError
+from calibrank.maps.targets.numpy import NumpyTarget
+from calibrank.maps.targets.target import Target
 
+NumpyOps = NumpyTarget
+"""The former name of `NumpyTarget`."""
 
-class Ops(Protocol):
-    """What a target must offer besides + - * / for a map to run on it."""
+Slopes: TypeAlias = tuple[float, ...]
+"""One derivative per generator."""
 
-    def log(self, x: Any) -> Any: ...
-    def softplus(self, x: Any) -> Any: ...
-    def minimum(self, x: Any, bound: float) -> Any: ...
-    def maximum(self, x: Any, bound: float) -> Any: ...
-
-
-class NumpyOps:
-    """`Ops` for numpy arrays."""
-
-    def log(self, x: Floats) -> Floats:
-        return np.log(x)
-
-    def softplus(self, x: Floats) -> Floats:
-        return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))  # as np.logaddexp(0, x), and faster
-
-    def minimum(self, x: Floats, bound: float) -> Floats:
-        return np.minimum(x, bound)
-
-    def maximum(self, x: Floats, bound: float) -> Floats:
-        return np.maximum(x, bound)
+Terms: TypeAlias = tuple[Any, ...]
+"""One expression per generator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +38,32 @@ class Basis(ABC):
 
     name: ClassVar[str]
     parameters: ClassVar[tuple[str, ...]]
+    scale_free: ClassVar[bool] = True
+    """Whether the generators depend on the position of the score in the range alone."""
+    is_polynomial: ClassVar[bool] = False
+    """Whether the log odds are a polynomial of degree 2 or less."""
 
     @abstractmethod
-    def generators(self, score: Any, low: float, high: float, ops: Ops) -> tuple[Any, ...]:
-        """Each generator's value; `score` lies within [low, high]."""
+    def generators(self, score: Any, low: float, high: float, target: Target) -> Terms:
+        """The value of each generator; `score` lies within [low, high]."""
 
     @abstractmethod
-    def end_slopes(self, low: float, high: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Each generator's derivative at low, and at high."""
+    def end_slopes(self, low: float, high: float) -> tuple[Slopes, Slopes]:
+        """The derivative of each generator at low, and at high."""
 
     @abstractmethod
     def natural(self, low: float, high: float) -> Floats:
         """The matrix that turns (intercept, coefficients) into the paper's `parameters`."""
 
     def settings(self) -> dict[str, Any]:
-        """What a saved map must hold to rebuild this basis."""
+        """What a saved map must contain to rebuild this basis."""
         return {"name": self.name}
+
+    @classmethod
+    def read(cls, fields: Fields) -> Basis:
+        """Rebuild the basis from `settings`."""
+        fields.only("name")
+        return cls()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,93 +72,125 @@ class Linear(Basis):
 
     name: ClassVar[str] = "linear"
     parameters: ClassVar[tuple[str, ...]] = ("b", "c")
+    is_polynomial: ClassVar[bool] = True
 
-    def generators(self, score: Any, low: float, high: float, ops: Ops) -> tuple[Any, ...]:
+    def generators(self, score: Any, low: float, high: float, target: Target) -> Terms:
         return ((score - low) / (high - low),)
 
-    def end_slopes(self, low: float, high: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def end_slopes(self, low: float, high: float) -> tuple[Slopes, Slopes]:
         return (1 / (high - low),), (1 / (high - low),)
 
     def natural(self, low: float, high: float) -> Floats:
-        return np.array([[0, 1 / (high - low)], [1, -low / (high - low)]])
+        width = high - low
+        return np.array([[0, 1 / width], [1, -low / width]])
 
 
 @dataclass(frozen=True, slots=True)
 class Quadratic(Basis):
-    """Gaussian scores in each class: `a s^2 + b s + c` (Eq. 9); one generator is flat at each end."""
+    """Gaussian scores in each class: `a s^2 + b s + c` (Eq. 9)."""
 
     name: ClassVar[str] = "quadratic"
     parameters: ClassVar[tuple[str, ...]] = ("a", "b", "c")
+    is_polynomial: ClassVar[bool] = True
 
-    def generators(self, score: Any, low: float, high: float, ops: Ops) -> tuple[Any, ...]:
-        up, down = (score - low) / (high - low), (high - score) / (high - low)
-        return (1 - down * down) / 2, up * up / 2
+    def generators(self, score: Any, low: float, high: float, target: Target) -> Terms:
+        # The slope of an increasing parabola is a straight line that is not negative on the range:
+        # a weighted sum of 1 - u and u, where u = (s - low) / (high - low). These are the integrals
+        # of 1 - u and of u, up to the width of the range.
+        from_low = (score - low) / (high - low)
+        from_high = (high - score) / (high - low)
+        return (1 - from_high * from_high) / 2, from_low * from_low / 2
 
-    def end_slopes(self, low: float, high: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def end_slopes(self, low: float, high: float) -> tuple[Slopes, Slopes]:
         return (1 / (high - low), 0.0), (0.0, 1 / (high - low))
 
     def natural(self, low: float, high: float) -> Floats:
         width = high - low
         square = np.array([0, -0.5, 0.5]) / width**2
         linear = np.array([0, 1, 0]) / width - 2 * low * square
-        return np.array([square, linear, np.array([1, 0, 0]) - low * linear - low**2 * square])
+        constant = np.array([1, 0, 0]) - low * linear - low**2 * square
+        return np.array([square, linear, constant])
 
 
 @dataclass(frozen=True, slots=True)
-class Log(Basis):
-    """Gamma scores in each class: `a log s + b s + c` (Eq. 12), s measured from `margin` ranges below the lowest."""
+class _Shifted(Basis):
+    """Bases with log s, where s starts `margin` times the width of the range below its low end."""
+
+    margin: float
+
+    def settings(self) -> dict[str, Any]:
+        return {"name": self.name, "margin": self.margin}
+
+    @classmethod
+    def read(cls, fields: Fields) -> Basis:
+        fields.only("name", "margin")
+        margin = fields.number("margin")
+        if margin <= 0:
+            raise DataError(f"{fields.where}, margin must be above 0, got {margin}.")
+        return cls(margin)
+
+
+@dataclass(frozen=True, slots=True)
+class Log(_Shifted):
+    """Gamma scores in each class: `a log s + b s + c` (Eq. 12)."""
 
     name: ClassVar[str] = "log"
     parameters: ClassVar[tuple[str, ...]] = ("a", "b", "c")
-    margin: float
 
-    def generators(self, score: Any, low: float, high: float, ops: Ops) -> tuple[Any, ...]:
-        up = (score - low) / (high - low)
-        start, end = self.margin, 1 + self.margin
-        logarithm = ops.log(up / start + 1)
-        return start * (end * logarithm - up), end * (up - start * logarithm)
+    def generators(self, score: Any, low: float, high: float, target: Target) -> Terms:
+        # With x = u + margin, the slope a / x + b is not negative on [start, end] if it is not
+        # negative at both ends: each generator has a slope of 0 at one end and 1 at the other.
+        position = (score - low) / (high - low)
+        start = self.margin
+        end = 1 + self.margin
+        logarithm = target.log(position / start + 1)
+        return start * (end * logarithm - position), end * (position - start * logarithm)
 
-    def end_slopes(self, low: float, high: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def end_slopes(self, low: float, high: float) -> tuple[Slopes, Slopes]:
         return (1 / (high - low), 0.0), (0.0, 1 / (high - low))
 
     def natural(self, low: float, high: float) -> Floats:
-        start, end, width = self.margin, 1 + self.margin, high - low
+        start = self.margin
+        end = 1 + self.margin
+        width = high - low
         logarithm = start * end * np.array([0, 1, -1])
         linear = np.array([0, -start, end]) / width
         constant = np.array([1, 0, 0]) - np.log(start * width) * logarithm - start * width * linear
         return np.array([logarithm, linear, constant])
 
-    def settings(self) -> dict[str, Any]:
-        return {"name": self.name, "margin": self.margin}
-
 
 @dataclass(frozen=True, slots=True)
-class LogQuadratic(Basis):
-    """Gamma negatives, Gaussian positives: `a s^2 + b s + b' log s + c` (Eq. 22) with a <= 0.
-
-    The slope times s is a concave quadratic, so it is positive on the range exactly when it is at both ends.
-    """
+class LogQuadratic(_Shifted):
+    """Gamma negatives, Gaussian positives: `a s^2 + b s + b' log s + c` (Eq. 22) with a <= 0."""
 
     name: ClassVar[str] = "log-quadratic"
     parameters: ClassVar[tuple[str, ...]] = ("a", "b", "b'", "c")
-    margin: float
 
-    def generators(self, score: Any, low: float, high: float, ops: Ops) -> tuple[Any, ...]:
-        up = (score - low) / (high - low)
-        start, end = self.margin, 1 + self.margin
-        logarithm = ops.log(up / start + 1)
-        bend = (start + end) * up - (up + 2 * start) * up / 2 - start * end * logarithm
-        return start * (end * logarithm - up), end * (up - start * logarithm), bend
+    def generators(self, score: Any, low: float, high: float, target: Target) -> Terms:
+        # The slope times x is a concave quadratic, so it is not negative on the range if it is not
+        # negative at both ends. The third generator has a slope of 0 at both ends.
+        position = (score - low) / (high - low)
+        start = self.margin
+        end = 1 + self.margin
+        logarithm = target.log(position / start + 1)
+        linear = (start + end) * position
+        square = (position + 2 * start) * position / 2
+        curvature = linear - square - start * end * logarithm
+        concave = start * (end * logarithm - position)
+        convex = end * (position - start * logarithm)
+        return concave, convex, curvature
 
-    def end_slopes(self, low: float, high: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def end_slopes(self, low: float, high: float) -> tuple[Slopes, Slopes]:
         return (1 / (high - low), 0.0, 0.0), (0.0, 1 / (high - low), 0.0)
 
     def natural(self, low: float, high: float) -> Floats:
-        start, end, width = self.margin, 1 + self.margin, high - low
+        start = self.margin
+        end = 1 + self.margin
+        width = high - low
+        origin = start * width
         square = np.array([0, 0, 0, -0.5]) / width**2
         linear = np.array([0, -start, end, start + end]) / width
         logarithm = start * end * np.array([0, 1, -1, -1])
-        origin = start * width
         constant = (
             np.array([1.0, 0, 0, 0])
             - np.log(origin) * logarithm
@@ -166,24 +199,40 @@ class LogQuadratic(Basis):
         )
         return np.array([square, linear, logarithm, constant])
 
-    def settings(self) -> dict[str, Any]:
-        return {"name": self.name, "margin": self.margin}
-
 
 @dataclass(frozen=True, slots=True)
 class Softplus(Basis):
-    """Beta scores after a sigmoid: `a log p - b log(1 - p) + c` with p = sigmoid(s), free of its saturation."""
+    """Beta scores after a sigmoid: `a log p - b log(1 - p) + c` with p = sigmoid(s).
+
+    Written in the score itself, which does not saturate where p rounds to 0 or 1.
+    """
 
     name: ClassVar[str] = "softplus"
     parameters: ClassVar[tuple[str, ...]] = ("a", "b", "c")
+    scale_free: ClassVar[bool] = False
 
-    def generators(self, score: Any, low: float, high: float, ops: Ops) -> tuple[Any, ...]:
-        return ops.softplus(score * -1.0) * -1.0, ops.softplus(
-            score
-        )  # not every target has a unary minus
+    def generators(self, score: Any, low: float, high: float, target: Target) -> Terms:
+        # log p = -softplus(-s) and -log(1 - p) = softplus(s). Not every target has a unary minus.
+        return target.softplus(score * -1.0) * -1.0, target.softplus(score)
 
-    def end_slopes(self, low: float, high: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        return (float(expit(-low)), float(expit(low))), (float(expit(-high)), float(expit(high)))
+    def end_slopes(self, low: float, high: float) -> tuple[Slopes, Slopes]:
+        at_low = (float(expit(-low)), float(expit(low)))
+        at_high = (float(expit(-high)), float(expit(high)))
+        return at_low, at_high
 
     def natural(self, low: float, high: float) -> Floats:
         return np.array([[0, 1, 0], [0, 0, 1], [1, 0, 0]], dtype=np.float64)
+
+
+_BASES: dict[str, type[Basis]] = {
+    basis.name: basis for basis in (Linear, Quadratic, Softplus, Log, LogQuadratic)
+}
+
+
+def read_basis(fields: Fields) -> Basis:
+    """Rebuild a basis from a saved map."""
+    name = fields.text("name")
+    if name not in _BASES:
+        known = ", ".join(_BASES)
+        raise DataError(f"{fields.where}, name must be one of {known}, got {name!r}.")
+    return _BASES[name].read(fields)

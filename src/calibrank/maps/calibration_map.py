@@ -1,142 +1,191 @@
-"""What every fitted map can do, whatever its shape."""
+"""The interface of every fitted map: predictions, intervals, saving, and a formula for targets."""
+
+from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from importlib import import_module
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeAlias, TypeVar, overload
 
 import numpy as np
 
 from calibrank._atomic import write_atomic
-from calibrank._json import digest_of
+from calibrank._json import Fields, digest_of
+from calibrank._logit import logit
 from calibrank._validation import Floats, Numbers, floats, is_tensor, require_scores
 from calibrank.errors import DataError
 from calibrank.maps._card import card
+from calibrank.maps.describe import summarize_base_rate
 from calibrank.maps.record import FitRecord
-from calibrank.maps.targets.narwhals import transform
-
-if TYPE_CHECKING:
-    import narwhals as nw
+from calibrank.maps.targets.numpy import NumpyTarget
+from calibrank.maps.targets.target import Target
 
 FORMAT = "calibrank-map"
 VERSION = 1
-_BLOCK = 2**15  # rows at a time: temporaries stay in cache, whatever the table's size
+
+# Scores computed at a time: temporary arrays of this size stay in the processor's cache.
+_BLOCK = 2**15
+
+# Points of the curve that a notebook shows.
+_CARD_POINTS = 61
+
+Values = TypeVar("Values")
+Ends: TypeAlias = tuple[Floats, Floats]
 
 
-class Interval(NamedTuple):
-    """Lower and upper ends, one a score."""
+class Interval(NamedTuple, Generic[Values]):
+    """Lower and upper ends, one of each per score: arrays, or floats for a single score."""
 
-    low: Floats
-    high: Floats
+    low: Values
+    high: Values
 
 
 class CalibrationMap(ABC):
-    """A fitted, immutable function from scores to probabilities."""
+    """A fitted, immutable function from scores to probabilities.
+
+    A kind of map states its formula once, in `on`; every engine computes it from there.
+    """
 
     kind: ClassVar[str]
     method: str
     record: FitRecord
 
-    def predict(self, scores: Numbers) -> Floats:
+    @overload
+    def predict(self, scores: float) -> float: ...
+
+    @overload
+    def predict(self, scores: Numbers) -> Floats: ...
+
+    def predict(self, scores: Numbers) -> Floats | float:
         """Probabilities of preference, in the shape and float type of the scores.
 
-        A torch tensor gives a tensor on its device, and nothing waits for the result: scores that are none (NaN, or
-        beyond 1e30) give NaN there, where arrays raise an error. Float32 tables of millions of rows (where the loops in
-        C were built), and of float32 on a GPU, are computed in float32, right to about 2e-6 of each probability (1e-5
-        where log odds reach hundreds); all else in float64.
+        A single score gives a float.
+
+        A torch tensor gives a tensor on its device, and nothing waits for the result: invalid
+        scores (NaN, or beyond 1e30) give NaN there, where arrays raise an error. Float32 arrays of
+        millions of rows (where the C library was built) and float32 tensors on a GPU are computed
+        in float32, with a relative error of about 2e-6 (1e-5 where log odds reach hundreds);
+        everything else is computed in float64.
         """
-        return (
-            predict_tensor(self, scores)
-            if is_tensor(scores)
-            else blockwise(self._probabilities, scores)
-        )
+        if is_tensor(scores):
+            return self._predict_tensor(scores)
+        return _unwrapped(self._predict_array(floats("scores", scores)))
 
-    def log_odds(self, scores: Numbers) -> Floats:
-        """Log odds as float64: they keep the order where probabilities round to 0 or 1."""
-        return blockwise(self._log_odds, scores, np.dtype(np.float64))
+    @overload
+    def log_odds(self, scores: float) -> float: ...
 
-    def interval(self, scores: Numbers, level: float = 0.95) -> Interval:
-        """Where the probability lies with confidence `level`, sampling error of the fit alone considered."""
+    @overload
+    def log_odds(self, scores: Numbers) -> Floats: ...
+
+    def log_odds(self, scores: Numbers) -> Floats | float:
+        """Log odds in float64, which stay distinct where probabilities round to 0 or 1."""
+        array = floats("scores", scores)
+        return _unwrapped(_in_blocks(self._log_odds, array, np.dtype(np.float64)))
+
+    @overload
+    def interval(self, scores: float, level: float = 0.95) -> Interval[float]: ...
+
+    @overload
+    def interval(self, scores: Numbers, level: float = 0.95) -> Interval[Floats]: ...
+
+    def interval(self, scores: Numbers, level: float = 0.95) -> Interval[Floats] | Interval[float]:
+        """Confidence interval of the probability, for the sampling error of the fit alone."""
         if not 0 < level < 1:
             raise DataError(f"level must lie in (0, 1), got {level}. Use e.g. 0.95.")
-        low = blockwise(lambda block: self._ends(block, level)[0], scores)
-        high = blockwise(lambda block: self._ends(block, level)[1], scores)
-        return Interval(low, high)
 
-    def band(self, scores: Numbers) -> Interval:
-        """Where the probability may lie for all the log can tell: needs a fit that varied its choices.
+        def ends(block: Floats) -> Ends:
+            return self._interval_ends(block, level)
 
-        Unlike `interval`, this is not about sampling: no amount of the same log would make it narrower.
+        return _interval_in_blocks(ends, floats("scores", scores))
+
+    @overload
+    def band(self, scores: float) -> Interval[float]: ...
+
+    @overload
+    def band(self, scores: Numbers) -> Interval[Floats]: ...
+
+    def band(self, scores: Numbers) -> Interval[Floats] | Interval[float]:
+        """Sensitivity band: the probability under the alternative propensity models of the fit.
+
+        Unlike `interval`, this is not sampling error: more rows of the same log would not make it
+        narrower.
         """
         sensitivity = self.record.sensitivity
         if sensitivity is None:
             raise DataError(
-                f"a band must come from choices that were varied, got a {self.method} map without any. "
+                "a sensitivity band must come from alternative propensity models, "
+                f"got a {self.method} map that was fitted with one. "
                 "Fit with fit_with_sensitivity, or with calibrank fit."
             )
-        # The band is known at a few scores only: between and beyond them it holds the map at least.
-        low = blockwise(
-            lambda block: np.minimum(sensitivity.ends(block)[0], self._probabilities(block)), scores
-        )
-        high = blockwise(
-            lambda block: np.maximum(sensitivity.ends(block)[1], self._probabilities(block)), scores
-        )
-        return Interval(low, high)
+
+        def ends(block: Floats) -> Ends:
+            # The band is known at a few scores only: elsewhere it contains at least the map itself.
+            probabilities = self._probabilities(block)
+            low, high = sensitivity.ends(block)
+            return np.minimum(low, probabilities), np.maximum(high, probabilities)
+
+        return _interval_in_blocks(ends, floats("scores", scores))
 
     def transform(self, frame: Any, *, score: str = "score", to: str = "probability") -> Any:
         """Add a column of probabilities to a dataframe of any kind; a lazy one stays lazy.
 
-        Lazy frames (polars' LazyFrame, duckdb) are given an expression: nothing is computed or checked here, and a
-        missing score gives a missing probability. Eager ones (pandas, polars, pyarrow) are checked as by `predict`.
+        A lazy frame (polars' LazyFrame, duckdb) gets an expression: nothing is computed or checked
+        here, and a null score gives a null probability. Eager frames (pandas, polars, pyarrow) are
+        checked as by `predict`.
         """
+        # Only dataframes need narwhals.
+        from calibrank.maps.targets.narwhals import transform  # noqa: PLC0415
+
         return transform(self, frame, score, to)
 
-    def report(
-        self,
-        scores: Numbers,
-        labels: Any,
-        *,
-        users: Any = None,
-        items: Any = None,
-        propensity: Numbers | None = None,
-        segments: Any = None,
-    ) -> Any:
-        """A page on how far to trust the map, judged on scores and labels: see `calibrank.report.report`.
-
-        In a notebook it shows itself; `.save("report.html")` writes it.
-        """
-        # Reports stand above maps, which know them by name only, when asked.
-        make = import_module("calibrank.report").report
-        return make(
-            self, scores, labels, users=users, items=items, propensity=propensity, segments=segments
-        )
-
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the map as JSON: whole or not at all."""
+        """Write the map as JSON, atomically: an interrupted write changes no existing file."""
         content = self.to_dict()
-        write_atomic(
-            Path(path),
-            json.dumps({**content, "digest": digest_of(content)}, indent=1, allow_nan=False) + "\n",
-        )
+        document = {**content, "digest": digest_of(content)}
+        write_atomic(Path(path), json.dumps(document, indent=1, allow_nan=False) + "\n")
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """Read a map that `save` wrote; called on one kind of map, it must be of that kind."""
+        # Knows the kinds of maps, which build on this class.
+        from calibrank.maps.format import load  # noqa: PLC0415
+
+        fitted = load(path)
+        if not isinstance(fitted, cls):
+            raise DataError(
+                f"{path} must be a {cls.kind} map, got {fitted.kind}. Use CalibrationMap.load."
+            )
+        return fitted
 
     def to_dict(self) -> dict[str, Any]:
         """The map as plain data, as `save` writes it."""
-        record = _lists(asdict(self.record))
-        head = {"format": FORMAT, "version": VERSION, "kind": self.kind, "method": self.method}
-        return {**head, "map": self._content(), "record": record}
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "kind": self.kind,
+            "method": self.method,
+            "map": self._content(),
+            "record": _with_lists(asdict(self.record)),
+        }
+
+    def __repr__(self) -> str:
+        parts = [self.method, f"{self.record.rows:,} rows", f"{self.record.evidence} evidence"]
+        points = self.breakpoints
+        if len(points) > 1:
+            parts.append(f"scores {points[0]:.4g} to {points[-1]:.4g}")
+        parts.append(summarize_base_rate(self.record))
+        return f"{type(self).__name__}({', '.join(parts)})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: method, parameters, where the base rate comes from, and the curve."""
-        scores = np.linspace(*self.span, 61)
-        return card(self, scores)
+        """What a notebook shows: method, parameters, source of the base rate, and curve."""
+        return card(self, np.linspace(*self.span, _CARD_POINTS))
 
     @property
     def parameters(self) -> dict[str, float]:
-        """The map's parameters by name; empty for maps that have too many to name."""
+        """The parameters of the map by name; empty for kinds that have none with a name."""
         return {}
 
     @property
@@ -146,56 +195,104 @@ class CalibrationMap(ABC):
 
     @property
     @abstractmethod
-    def span(self) -> tuple[float, float]:
-        """Scores between which the map does its work."""
+    def description(self) -> str:
+        """The form of the map in one sentence."""
 
     @property
     @abstractmethod
-    def description(self) -> str:
-        """What the map is, in a sentence."""
+    def breakpoints(self) -> tuple[float, ...]:
+        """Scores at which the formula changes its form, in increasing order; there may be none."""
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """The range of scores over which a plot shows the map."""
+        return self.breakpoints[0], self.breakpoints[-1]
+
+    @property
+    def largest_term(self) -> float:
+        """The largest magnitude among the terms of the formula, to which rounding is relative."""
+        return 1.0
+
+    def float32_problem(self) -> str | None:
+        """Why the formula would be inaccurate in float32, as a sentence; None if it would not."""
+        return None
 
     @abstractmethod
-    def expression(self, score: "nw.Expr") -> "nw.Expr":
-        """The probability as an expression of a float64 score column."""
+    def on(self, target: Target, score: Any) -> Any:
+        """The probability as an expression of the target; `score` is one as well."""
 
     @abstractmethod
-    def _log_odds(self, scores: Floats) -> Floats: ...
+    def _interval_ends(self, scores: Floats, level: float) -> Ends:
+        """Ends of the confidence interval at each score."""
 
     @abstractmethod
-    def _probabilities(self, scores: Floats) -> Floats: ...
+    def _content(self) -> dict[str, Any]:
+        """The numbers of the formula, as JSON."""
 
+    @classmethod
     @abstractmethod
-    def _ends(self, scores: Floats, level: float) -> Interval: ...
+    def read(cls, method: str, fields: Fields, record: FitRecord) -> Self:
+        """Rebuild a saved map from what `_content` gave."""
 
-    @abstractmethod
-    def _content(self) -> dict[str, Any]: ...
+    def _probabilities(self, scores: Floats) -> Floats:
+        probabilities: Floats = self.on(NumpyTarget(), scores)
+        return probabilities
+
+    def _log_odds(self, scores: Floats) -> Floats:
+        log_odds: Floats = logit(self._probabilities(scores))
+        return log_odds
+
+    def _predict_array(self, scores: Floats) -> Floats:
+        return _in_blocks(self._probabilities, scores, scores.dtype)
+
+    def _predict_tensor(self, scores: Any) -> Any:
+        # Only tensors need torch.
+        from calibrank.maps.targets.tensors import predict  # noqa: PLC0415
+
+        return predict(self, scores)
 
 
-def _lists(value: Any) -> Any:
-    """Tuples as lists, all the way down, as JSON reads them back: a digest must not depend on which."""
+def _with_lists(value: Any) -> Any:
+    """Tuples as lists, at every depth, as JSON reads them back: the digest depends on neither."""
     if isinstance(value, dict):
-        return {name: _lists(inner) for name, inner in value.items()}
-    return [_lists(inner) for inner in value] if isinstance(value, list | tuple) else value
+        return {name: _with_lists(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_lists(inner) for inner in value]
+    return value
 
 
-def predict_tensor(fitted: CalibrationMap, scores: Any) -> Any:
-    """Probabilities of a torch tensor, as one."""
-    from calibrank.maps.targets.tensors import predict  # noqa: PLC0415  (needs torch, and every kind of map)
-
-    return predict(fitted, scores)
+def _unwrapped(result: Floats) -> Floats | float:
+    """An array of no dimensions as a float."""
+    return float(result) if result.ndim == 0 else result
 
 
-def blockwise(
-    function: Callable[[Floats], Floats],
-    scores: Numbers,
-    dtype: "np.dtype[np.float64] | None" = None,
+def _blocks(rows: int) -> Iterator[slice]:
+    for start in range(0, rows, _BLOCK):
+        yield slice(start, start + _BLOCK)
+
+
+def _in_blocks(
+    function: Callable[[Floats], Floats], scores: Floats, dtype: np.dtype[np.floating[Any]]
 ) -> Floats:
-    """Apply a function to scores of any shape, a block at a time."""
-    array = floats("scores", scores)
-    require_scores(array)
-    flat = array.reshape(-1)
-    result = np.empty(flat.shape, dtype=dtype or array.dtype)
-    for start in range(0, len(flat), _BLOCK):
-        block = slice(start, start + _BLOCK)
+    """Apply a function of float64 scores to scores of any shape, one block at a time."""
+    require_scores(scores)
+    flat = scores.reshape(-1)
+    result = np.empty(flat.shape, dtype=dtype)
+    for block in _blocks(len(flat)):
         result[block] = function(flat[block].astype(np.float64, copy=False))
-    return result.reshape(array.shape)
+    return result.reshape(scores.shape)
+
+
+def _interval_in_blocks(
+    ends: Callable[[Floats], Ends], scores: Floats
+) -> Interval[Floats] | Interval[float]:
+    """Apply a function that returns lower and upper ends, one block at a time."""
+    require_scores(scores)
+    flat = scores.reshape(-1)
+    low = np.empty_like(flat)
+    high = np.empty_like(flat)
+    for block in _blocks(len(flat)):
+        low[block], high[block] = ends(flat[block].astype(np.float64, copy=False))
+    if scores.ndim == 0:
+        return Interval(float(low[0]), float(high[0]))
+    return Interval(low.reshape(scores.shape), high.reshape(scores.shape))

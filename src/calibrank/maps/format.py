@@ -1,4 +1,6 @@
-"""Load saved maps: plain JSON data, checked; loading can never run code."""
+"""Load saved maps: plain JSON data that is checked field by field; loading never runs code."""
+
+from __future__ import annotations
 
 from os import PathLike
 from pathlib import Path
@@ -11,13 +13,16 @@ from calibrank.maps.record import FitRecord
 from calibrank.maps.rescale import RescaleMap
 from calibrank.maps.step import StepMap
 
-_KINDS: dict[str, type[LogisticMap] | type[StepMap] | type[RescaleMap]] = {
-    kind.kind: kind for kind in (LogisticMap, StepMap, RescaleMap)
+KINDS: dict[str, type[CalibrationMap]] = {
+    LogisticMap.kind: LogisticMap,
+    StepMap.kind: StepMap,
+    RescaleMap.kind: RescaleMap,
 }
+"""Every kind of map, by its name in JSON."""
 
 
 def load(path: str | PathLike[str]) -> CalibrationMap:
-    """Read a map that `map.save(path)` wrote.
+    """Read a map that `map.save(path)` wrote; the same as `CalibrationMap.load`.
 
     >>> from calibrank import Platt
     >>> import tempfile, pathlib
@@ -29,13 +34,15 @@ def load(path: str | PathLike[str]) -> CalibrationMap:
     """
     if not Path(path).is_file():
         raise DataError(
-            f"{path} must be a saved map, got no such file. Make one with map.save or calibrank fit."
+            f"{path} must be a saved map, got no such file. "
+            "Make one with map.save or calibrank fit."
         )
     try:
         text = Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{path} must be JSON in UTF-8: {error}. Is it a table? The map comes first."
+            f"{path} must be JSON in UTF-8: {error}. "
+            "If it is a table, pass the saved map first and the table after it."
         ) from None
     return parse(str(path), text)
 
@@ -43,12 +50,29 @@ def load(path: str | PathLike[str]) -> CalibrationMap:
 def parse(where: str, text: str) -> CalibrationMap:
     """Read a map from JSON text; `where` names it in errors."""
     fields = Fields.parse(where, text)
+    _check_document(fields)
+    name = fields.text("kind")
+    if name not in KINDS:
+        raise DataError(f"{where}, kind must be one of {', '.join(KINDS)}, got {name!r}.")
+    try:
+        record = FitRecord.read(fields.child("record"))
+        return KINDS[name].read(fields.text("method"), fields.child("map"), record)
+    except DataError as error:
+        if str(error).startswith(where):
+            raise
+        # Errors of a map's constructor do not say which file they are about.
+        raise DataError(f"{where}: {error}") from None
+
+
+def _check_document(fields: Fields) -> None:
+    """Refuse documents of another format, of a later version, or changed since they were saved."""
+    where = fields.where
     if fields.text("format") != FORMAT:
         raise DataError(
             f"{where} must be a {FORMAT} document, got format {fields.text('format')!r}."
         )
-    if fields.count("version") > VERSION:
-        version = fields.count("version")
+    version = fields.count("version")
+    if version > VERSION:
         raise DataError(
             f"{where} must be of version {VERSION} or older, got {version}. Upgrade calibrank."
         )
@@ -58,14 +82,3 @@ def parse(where: str, text: str) -> CalibrationMap:
             f"{where} must match its digest: it was changed after it was saved. Save the map again."
         )
     fields.only("format", "version", "kind", "method", "map", "record", "digest")
-    kind = _KINDS.get(fields.text("kind"))
-    if kind is None:
-        raise DataError(
-            f"{where}, kind must be one of {', '.join(_KINDS)}, got {fields.text('kind')!r}."
-        )
-    try:
-        return kind.read(
-            fields.text("method"), fields.child("map"), FitRecord.read(fields.child("record"))
-        )
-    except DataError as error:
-        raise error if str(error).startswith(where) else DataError(f"{where}: {error}") from None

@@ -1,8 +1,10 @@
-"""Logistic maps: Platt, Temperature, Beta, Gaussian, Gamma and Gamma-Gaussian once fitted."""
+"""Logistic maps: Platt, Temperature, Beta, Gaussian, Gamma and GammaGaussian once fitted."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -10,34 +12,24 @@ from calibrank import _native
 from calibrank._json import Fields
 from calibrank._logit import expit
 from calibrank._threads import in_threads, row_slices
-from calibrank._validation import Floats, Numbers, floats, is_tensor
+from calibrank._validation import Floats
 from calibrank.errors import DataError
-from calibrank.maps.basis import (
-    Basis,
-    Linear,
-    Log,
-    LogQuadratic,
-    NumpyOps,
-    Ops,
-    Quadratic,
-    Softplus,
-)
-from calibrank.maps.calibration_map import CalibrationMap, Interval, blockwise, predict_tensor
+from calibrank.maps.basis import Basis, read_basis
+from calibrank.maps.calibration_map import CalibrationMap, Ends
 from calibrank.maps.record import FitRecord
-from calibrank.maps.targets.narwhals import NarwhalsOps, sigmoid
+from calibrank.maps.targets.numpy import NumpyTarget
+from calibrank.maps.targets.target import Target, large_term_problem, narrow_range_problem
 
-if TYPE_CHECKING:
-    import narwhals as nw
-
-_COMPILED_FROM = 3_000_000  # float32 scores: smaller tables are computed in float64
+# Float32 scores from which C code in float32 is used: smaller arrays are computed in float64.
+_COMPILED_FROM = 3_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class LogisticMap(CalibrationMap):
     """Log odds `intercept + sum of coefficient * generator` on [low, high], straight lines beyond.
 
-    No coefficient is negative and both ends slope upwards, so the map is strictly increasing everywhere.
-    `covariance` is that of (intercept, *coefficients).
+    No coefficient is negative and the slopes at both ends are positive, so the map is strictly
+    increasing everywhere. `covariance` is that of (intercept, *coefficients).
     """
 
     kind: ClassVar[str] = "logistic"
@@ -66,19 +58,14 @@ class LogisticMap(CalibrationMap):
 
     @property
     def end_slopes(self) -> tuple[float, float]:
-        """The slope of the log odds at low and at high, with which they go on beyond."""
-        slopes = self.basis.end_slopes(self.low, self.high)
-        low, high = (
-            sum(c * s for c, s in zip(self.coefficients, end, strict=True)) for end in slopes
-        )
-        return low, high
+        """Slopes of the log odds at low and at high, which continue beyond the range."""
+        return self._end_slopes(self.low, self.high)
 
     @property
     def parameters(self) -> dict[str, float]:
         """The paper's parameters in score units, e.g. a, b, c of `a s^2 + b s + c`."""
-        values = self.basis.natural(self.low, self.high) @ np.array(
-            [self.intercept, *self.coefficients]
-        )
+        natural = self.basis.natural(self.low, self.high)
+        values = natural @ np.array([self.intercept, *self.coefficients])
         return dict(zip(self.basis.parameters, values.tolist(), strict=True))
 
     @property
@@ -86,102 +73,134 @@ class LogisticMap(CalibrationMap):
         """Standard errors of `parameters`, from the sandwich covariance."""
         natural = self.basis.natural(self.low, self.high)
         variances = np.diag(natural @ np.array(self.covariance) @ natural.T)
-        return dict(
-            zip(self.basis.parameters, np.sqrt(np.maximum(variances, 0)).tolist(), strict=True)
-        )
-
-    @property
-    def span(self) -> tuple[float, float]:
-        return self.low, self.high
+        errors = np.sqrt(np.maximum(variances, 0))
+        return dict(zip(self.basis.parameters, errors.tolist(), strict=True))
 
     @property
     def description(self) -> str:
-        return f"Log odds {self.basis.name} in the score on {self.low:.4g} to {self.high:.4g}, straight lines beyond."
-
-    def log_odds_on(self, score: Any, ops: Ops) -> Any:
-        """The log odds as an expression of any target that offers `Ops`."""
-        inside = ops.maximum(ops.minimum(score, self.high), self.low)
-        below, above = self.end_slopes
         return (
-            self._inside(inside, ops)
-            + below * ops.minimum(score - self.low, 0)
-            + above * ops.maximum(score - self.high, 0)
+            f"Log odds {self.basis.name} in the score on {self.low:.4g} to {self.high:.4g}, "
+            "straight lines beyond."
         )
 
-    def _inside(self, score: Any, ops: Ops) -> Any:
+    @property
+    def breakpoints(self) -> tuple[float, ...]:
+        return self.low, self.high
+
+    @property
+    def largest_term(self) -> float:
+        """The largest of the intercept and of the terms at both ends of the range."""
+        ends = np.array([self.low, self.high])
+        generators = self.basis.generators(ends, self.low, self.high, NumpyTarget())
+        largest = abs(self.intercept)
+        for coefficient, generator in zip(self.coefficients, generators, strict=True):
+            largest = max(largest, float(np.abs(coefficient * generator).max()))
+        return largest
+
+    def float32_problem(self) -> str | None:
+        narrow = narrow_range_problem(self.low, self.high)
+        return narrow or large_term_problem(self.largest_term)
+
+    def on(self, target: Target, score: Any) -> Any:
+        return target.sigmoid(self.log_odds_on(target, score))
+
+    def log_odds_on(self, target: Target, score: Any) -> Any:
+        """The log odds as an expression of the target."""
+
+        def formula(score: Any, low: float, high: float) -> Any:
+            inside = target.maximum(target.minimum(score, high), low)
+            below, above = self._end_slopes(low, high)
+            return (
+                self._inside(target, inside, low, high)
+                + below * target.minimum(score - low, 0)
+                + above * target.maximum(score - high, 0)
+            )
+
+        scale_free = self.basis.scale_free
+        return target.over_range(score, self.low, self.high, formula, scale_free=scale_free)
+
+    def _inside(self, target: Target, score: Any, low: float, high: float) -> Any:
         """The log odds of a score within [low, high]."""
+        generators = self.basis.generators(score, low, high, target)
         result: Any = self.intercept
-        for coefficient, generator in zip(
-            self.coefficients, self.basis.generators(score, self.low, self.high, ops), strict=True
-        ):
+        for coefficient, generator in zip(self.coefficients, generators, strict=True):
             result = generator * coefficient + result
         return result
 
-    def predict(self, scores: Numbers) -> Floats:
-        if is_tensor(scores):
-            return cast("Floats", predict_tensor(self, scores))
-        array = floats("scores", scores)
-        large = array.dtype == np.float32 and array.size >= _COMPILED_FROM
-        if large and _native.READY and isinstance(self.basis, Linear | Quadratic):
-            result = self._predict_compiled(array)
-            if result is not None:
-                return result
-        return blockwise(self._probabilities, array)
+    def _end_slopes(self, low: float, high: float) -> tuple[float, float]:
+        at_low, at_high = self.basis.end_slopes(low, high)
+        return self._weighted_sum(at_low), self._weighted_sum(at_high)
 
-    predict.__doc__ = CalibrationMap.predict.__doc__
+    def _weighted_sum(self, terms: tuple[float, ...]) -> float:
+        return sum(
+            coefficient * term for coefficient, term in zip(self.coefficients, terms, strict=True)
+        )
 
-    def _predict_compiled(self, scores: Floats) -> Floats | None:
-        """Probabilities in float32 at the speed of memory; None where a score is not one."""
-        width = self.high - self.low
-        curve = self.basis.natural(0.0, 1.0) @ np.array([self.intercept, *self.coefficients])
-        a, b, c = (float(value) for value in (0.0, *curve)[-3:])
-        below, above = (slope * width for slope in self.end_slopes)
-        flat = np.require(scores, requirements=["C", "ALIGNED"]).reshape(-1)
-        result = np.empty_like(flat)
-        low, scale = self.low, 1 / width
-
-        def part(rows: slice) -> bool:
-            return _native.sigmoid_of_quadratic(
-                flat[rows], low, scale, (a, b, c), (below, above), result[rows]
-            )
-
-        valid = all(in_threads(part, row_slices(len(flat))))
-        return result.reshape(scores.shape) if valid else None
-
-    def expression(self, score: "nw.Expr") -> "nw.Expr":
-        return sigmoid(self.log_odds_on(score, NarwhalsOps()))
+    def _probabilities(self, scores: Floats) -> Floats:
+        probabilities: Floats = expit(self._log_odds(scores))
+        return probabilities
 
     def _log_odds(self, scores: Floats) -> Floats:
         result: Floats
         if scores.size and self.low <= scores.min() and scores.max() <= self.high:
-            result = self._inside(
-                scores, NumpyOps()
-            )  # the same numbers, without looking beyond the ends
+            # The straight lines add exactly 0 here: leaving them out saves time.
+            result = self._inside(NumpyTarget(), scores, self.low, self.high)
         else:
-            result = self.log_odds_on(scores, NumpyOps())
+            result = self.log_odds_on(NumpyTarget(), scores)
         return result
 
-    def _probabilities(self, scores: Floats) -> Floats:
-        return expit(self._log_odds(scores))
+    def _predict_array(self, scores: Floats) -> Floats:
+        is_large = scores.dtype == np.float32 and scores.size >= _COMPILED_FROM
+        if is_large and _native.READY and self.basis.is_polynomial:
+            result = self._predict_compiled(scores)
+            if result is not None:
+                return result
+        # `super()` without arguments does not work in a dataclass with slots, which is a new class.
+        return CalibrationMap._predict_array(self, scores)
 
-    def _ends(self, scores: Floats, level: float) -> Interval:
+    def _predict_compiled(self, scores: Floats) -> Floats | None:
+        """Probabilities in float32 as fast as memory can be read; None where a score is invalid."""
+        width = self.high - self.low
+        # The curve a u^2 + b u + c in u = (score - low) / width; a linear basis has only b and c.
+        curve = self.basis.natural(0.0, 1.0) @ np.array([self.intercept, *self.coefficients])
+        a, b, c = [0.0, *curve.tolist()][-3:]
+        below, above = self.end_slopes
+        flat = np.require(scores, requirements=["C", "ALIGNED"]).reshape(-1)
+        result = np.empty_like(flat)
+
+        def predict_rows(rows: slice) -> bool:
+            return _native.sigmoid_of_quadratic(
+                flat[rows],
+                self.low,
+                1 / width,
+                (a, b, c),
+                (below * width, above * width),
+                result[rows],
+            )
+
+        is_valid = all(in_threads(predict_rows, row_slices(len(flat))))
+        return result.reshape(scores.shape) if is_valid else None
+
+    def _interval_ends(self, scores: Floats, level: float) -> Ends:
+        """Wald intervals of the log odds, by the delta method."""
         columns = self.gradient(scores)
         variance = np.einsum("in,ij,jn->n", columns, np.array(self.covariance), columns)
-        reach = -NormalDist().inv_cdf((1 - level) / 2) * np.sqrt(np.maximum(variance, 0))
-        middle = self._log_odds(scores)
-        return Interval(expit(middle - reach), expit(middle + reach))
+        quantile = -NormalDist().inv_cdf((1 - level) / 2)
+        margin = quantile * np.sqrt(np.maximum(variance, 0))
+        log_odds = self._log_odds(scores)
+        return expit(log_odds - margin), expit(log_odds + margin)
 
     def gradient(self, scores: Floats) -> Floats:
-        """The log odds' slopes in (intercept, *coefficients): one line each, one column a score."""
+        """Derivatives of the log odds by (intercept, *coefficients), one column per score."""
         inside = np.clip(scores, self.low, self.high)
-        generators = self.basis.generators(inside, self.low, self.high, NumpyOps())
-        at_low, at_high = self.basis.end_slopes(self.low, self.high)
-        below, above = np.minimum(scores - self.low, 0), np.maximum(scores - self.high, 0)
-        rows = [
-            g + low * below + high * above
-            for g, low, high in zip(generators, at_low, at_high, strict=True)
-        ]
-        return np.array([np.ones_like(scores), *rows])
+        below = np.minimum(scores - self.low, 0)
+        above = np.maximum(scores - self.high, 0)
+        generators = self.basis.generators(inside, self.low, self.high, NumpyTarget())
+        slopes = zip(*self.basis.end_slopes(self.low, self.high), strict=True)
+        rows = [np.ones_like(scores)]
+        for generator, (at_low, at_high) in zip(generators, slopes, strict=True):
+            rows.append(generator + at_low * below + at_high * above)
+        return np.array(rows)
 
     def _content(self) -> dict[str, Any]:
         return {
@@ -194,34 +213,19 @@ class LogisticMap(CalibrationMap):
         }
 
     @classmethod
-    def read(cls, method: str, fields: Fields, record: FitRecord) -> "LogisticMap":
-        """Rebuild a saved map."""
+    def read(cls, method: str, fields: Fields, record: FitRecord) -> Self:
         fields.only("basis", "low", "high", "intercept", "coefficients", "covariance")
-        basis = _basis(fields.child("basis"))
-        flat, size = fields.numbers("covariance"), len(basis.parameters)
-        rows = tuple(tuple(flat[start : start + size]) for start in range(0, len(flat), size))
-        coefficients = tuple(fields.numbers("coefficients"))
-        low, high, intercept = (
-            fields.number("low"),
-            fields.number("high"),
-            fields.number("intercept"),
+        basis = read_basis(fields.child("basis"))
+        size = len(basis.parameters)
+        flat = fields.numbers("covariance")
+        rows = [tuple(flat[start : start + size]) for start in range(0, len(flat), size)]
+        return cls(
+            method=method,
+            basis=basis,
+            low=fields.number("low"),
+            high=fields.number("high"),
+            intercept=fields.number("intercept"),
+            coefficients=tuple(fields.numbers("coefficients")),
+            covariance=tuple(rows),
+            record=record,
         )
-        return cls(method, basis, low, high, intercept, coefficients, rows, record)
-
-
-def _basis(fields: Fields) -> Basis:
-    plain: dict[str, Basis] = {basis.name: basis for basis in (Linear(), Quadratic(), Softplus())}
-    shifted: dict[str, type[Log | LogQuadratic]] = {kind.name: kind for kind in (Log, LogQuadratic)}
-    name = fields.text("name")
-    if name in plain:
-        fields.only("name")
-        return plain[name]
-    if name in shifted:
-        fields.only("name", "margin")
-        margin = fields.number("margin")
-        if margin <= 0:
-            raise DataError(f"{fields.where}, margin must be above 0, got {margin}.")
-        return shifted[name](margin)
-    raise DataError(
-        f"{fields.where}, name must be one of {', '.join([*plain, *shifted])}, got {name!r}."
-    )

@@ -1,4 +1,6 @@
-"""What a map remembers: the data it was fitted on, how well it was solved, and where its base rate comes from."""
+"""The record of a map: its data, how well the fit was solved, and the source of its base rate."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass
 
@@ -10,41 +12,46 @@ from calibrank._validation import Floats
 from calibrank.errors import DataError
 
 BASE_RATE_SOURCES = ("assumed", "random labels", "known rate")
-"""Where a map's base rate comes from."""
+"""Where the base rate of a map can come from."""
 
 
 @dataclass(frozen=True, slots=True)
 class Anchoring:
-    """Random labels: how many, their effective number, and how much of each part of the curve they determined."""
+    """The random labels of an anchored map, and how much of its curve they determined."""
 
     labels: int
     effective_labels: float
+    """Effective sample size of the labels."""
     intercept: float
-    """Share of the prior variance of the intercept that the labels removed; likewise below."""
+    """Fraction of the prior variance of the intercept that the labels removed; so below."""
     slope: float
     curvature: float
 
     @classmethod
-    def read(cls, fields: Fields) -> "Anchoring":
+    def read(cls, fields: Fields) -> Anchoring:
         """Rebuild from a saved map."""
         fields.only(*cls.__slots__)
-        shares = (
-            fields.number(name) for name in ("effective_labels", "intercept", "slope", "curvature")
+        return cls(
+            labels=fields.count("labels"),
+            effective_labels=fields.number("effective_labels"),
+            intercept=fields.number("intercept"),
+            slope=fields.number("slope"),
+            curvature=fields.number("curvature"),
         )
-        return cls(fields.count("labels"), *shares)
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """One way to turn the same log into evidence, and the mean preference it gives: of all, and of the top tenth."""
+class Alternative:
+    """One propensity model of a sensitivity analysis, and the mean preference under it."""
 
     name: str
     rate: float
+    """Mean preference over all rows."""
     top_rate: float | None
-    """None where this choice has no finite fit."""
+    """Mean preference over the tenth with the highest scores; None without a finite fit."""
 
     @classmethod
-    def read(cls, fields: Fields) -> "Choice":
+    def read(cls, fields: Fields) -> Alternative:
         """Rebuild from a saved map."""
         fields.only(*cls.__slots__)
         return cls(fields.text("name"), fields.number("rate"), fields.optional("top_rate"))
@@ -52,63 +59,88 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """What a biased log leaves open: base rates it is compatible with, and a band of log odds over the scores."""
+    """What a biased log leaves undetermined: a range of base rates and a band of log odds."""
 
     low_rate: float
     high_rate: float
-    choices: tuple[Choice, ...]
+    alternatives: tuple[Alternative, ...]
     scores: tuple[float, ...]
+    """Scores at which the band is known."""
     low: tuple[float, ...]
+    """Lower ends of the band, in log odds."""
     high: tuple[float, ...]
 
     def __post_init__(self) -> None:
         lengths = {len(self.scores), len(self.low), len(self.high)}
         if len(lengths) > 1 or len(self.scores) < 2:
             raise DataError(
-                f"a band must have as many ends as scores, two or more, got {sorted(lengths)}."
+                "a sensitivity band must have one lower and one upper end per score, "
+                f"for two or more scores, got lengths {sorted(lengths)}."
             )
         if not 0 <= self.low_rate <= self.high_rate <= 1:
             raise DataError(
-                f"a range of rates must rise within [0, 1], got {self.low_rate} to {self.high_rate}."
+                f"base rates must be increasing within [0, 1], "
+                f"got {self.low_rate} to {self.high_rate}."
             )
 
     def ends(self, scores: Floats) -> tuple[Floats, Floats]:
-        """The band's lower and upper probabilities; beyond its scores it goes on level."""
-        low, high = (expit(np.interp(scores, self.scores, end)) for end in (self.low, self.high))
-        return low, high
+        """Lower and upper probabilities of the band, constant beyond its first and last score."""
+        low = np.interp(scores, self.scores, self.low)
+        high = np.interp(scores, self.scores, self.high)
+        return expit(low), expit(high)
 
     @classmethod
-    def read(cls, fields: Fields) -> "Sensitivity":
+    def read(cls, fields: Fields) -> Sensitivity:
         """Rebuild from a saved map."""
         fields.only(*cls.__slots__)
-        choices = tuple(Choice.read(each) for each in fields.children("choices"))
-        band = (tuple(fields.numbers(name)) for name in ("scores", "low", "high"))
-        return cls(fields.number("low_rate"), fields.number("high_rate"), choices, *band)
+        alternatives = [Alternative.read(child) for child in fields.children("alternatives")]
+        return cls(
+            low_rate=fields.number("low_rate"),
+            high_rate=fields.number("high_rate"),
+            alternatives=tuple(alternatives),
+            scores=tuple(fields.numbers("scores")),
+            low=tuple(fields.numbers("low")),
+            high=tuple(fields.numbers("high")),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class FitRecord:
-    """What a map was fitted on and how well the fit was solved; saved with it."""
+    """What a map was fitted on and how well the fit was solved; saved with the map."""
 
     evidence: str
+    """How labels became evidence, e.g. "naive" or "ips"."""
     rows: int
     positive: float
+    """Positive mass of all rows."""
     total: float
+    """Total mass of all rows."""
     exact: bool
+    """Whether every distinct score was used, rather than pooled ones."""
     loss: float | None = None
     residual: float | None = None
+    """Karush-Kuhn-Tucker residual of the solution, relative to the positive rate."""
     iterations: int = 0
     at_bound: tuple[str, ...] = ()
+    """Coefficients that the constraint of an increasing map keeps from being smaller."""
     base_rate_source: str = "assumed"
+    """One of `BASE_RATE_SOURCES`."""
     anchoring: Anchoring | None = None
+    """The random labels, where they are the source."""
     base_rate: float | None = None
-    """The rate that was given, where the source is a known rate."""
+    """The given rate, where a known rate is the source."""
     sensitivity: Sensitivity | None = None
 
     @classmethod
-    def read(cls, fields: Fields) -> "FitRecord":
+    def read(cls, fields: Fields) -> FitRecord:
         """Rebuild a record from a saved map."""
         fields.only(*cls.__slots__)
+        anchoring = None
+        if fields.holds("anchoring"):
+            anchoring = Anchoring.read(fields.child("anchoring"))
+        sensitivity = None
+        if fields.holds("sensitivity"):
+            sensitivity = Sensitivity.read(fields.child("sensitivity"))
         return cls(
             evidence=fields.text("evidence"),
             rows=fields.count("rows"),
@@ -120,13 +152,9 @@ class FitRecord:
             iterations=fields.count("iterations"),
             at_bound=tuple(fields.texts("at_bound")),
             base_rate_source=_base_rate_source(fields),
-            anchoring=Anchoring.read(fields.child("anchoring"))
-            if fields.holds("anchoring")
-            else None,
+            anchoring=anchoring,
             base_rate=fields.number("base_rate") if fields.holds("base_rate") else None,
-            sensitivity=Sensitivity.read(fields.child("sensitivity"))
-            if fields.holds("sensitivity")
-            else None,
+            sensitivity=sensitivity,
         )
 
 

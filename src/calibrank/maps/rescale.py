@@ -1,24 +1,24 @@
-"""The map that only rescales: MinMax."""
+"""The map that only rescales scores: MinMax once fitted."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
-
-import numpy as np
+from typing import Any, ClassVar, Self
 
 from calibrank._json import Fields
-from calibrank._logit import logit
 from calibrank._validation import Floats
 from calibrank.errors import DataError
-from calibrank.maps.calibration_map import CalibrationMap, Interval
+from calibrank.maps.calibration_map import CalibrationMap, Ends
 from calibrank.maps.record import FitRecord
-
-if TYPE_CHECKING:
-    import narwhals as nw
+from calibrank.maps.targets.target import Target, narrow_range_problem
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class RescaleMap(CalibrationMap):
-    """0 at low, 1 at high, a straight line between. Not an estimate, so its interval is a point."""
+    """0 at low, 1 at high, a straight line between.
+
+    It estimates nothing, so its intervals have no width.
+    """
 
     kind: ClassVar[str] = "rescale"
 
@@ -32,31 +32,28 @@ class RescaleMap(CalibrationMap):
             raise DataError(f"low must be below high, got {self.low} and {self.high}.")
 
     @property
-    def span(self) -> tuple[float, float]:
-        return self.low, self.high
-
-    @property
     def description(self) -> str:
         return f"A straight line from 0 at {self.low:.4g} to 1 at {self.high:.4g}: no calibration."
 
-    def expression(self, score: "nw.Expr") -> "nw.Expr":
-        return ((score - self.low) / (self.high - self.low)).clip(lower_bound=0.0, upper_bound=1.0)
+    @property
+    def breakpoints(self) -> tuple[float, ...]:
+        return self.low, self.high
 
-    def _probabilities(self, scores: Floats) -> Floats:
-        return np.clip((scores - self.low) / (self.high - self.low), 0, 1)
+    def float32_problem(self) -> str | None:
+        return narrow_range_problem(self.low, self.high)
 
-    def _log_odds(self, scores: Floats) -> Floats:
-        return logit(self._probabilities(scores))
+    def on(self, target: Target, score: Any) -> Any:
+        position = target.place(score, self.low, self.high - self.low)
+        return target.maximum(target.minimum(position, 1.0), 0.0)
 
-    def _ends(self, scores: Floats, level: float) -> Interval:
+    def _interval_ends(self, scores: Floats, level: float) -> Ends:
         probabilities = self._probabilities(scores)
-        return Interval(probabilities, probabilities)
+        return probabilities, probabilities
 
     def _content(self) -> dict[str, Any]:
         return {"low": self.low, "high": self.high}
 
     @classmethod
-    def read(cls, method: str, fields: Fields, record: FitRecord) -> "RescaleMap":
-        """Rebuild a saved map."""
+    def read(cls, method: str, fields: Fields, record: FitRecord) -> Self:
         fields.only("low", "high")
         return cls(method, fields.number("low"), fields.number("high"), record)

@@ -1,29 +1,29 @@
 """Step maps: Histogram, Isotonic and BBQ once fitted."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from calibrank._json import Fields
-from calibrank._logit import logit
 from calibrank._validation import Floats
 from calibrank.errors import DataError
-from calibrank.maps.calibration_map import CalibrationMap, Interval
+from calibrank.maps.calibration_map import CalibrationMap, Ends
 from calibrank.maps.record import FitRecord
-from calibrank.maps.targets.narwhals import steps
-
-if TYPE_CHECKING:
-    import narwhals as nw
+from calibrank.maps.targets.target import Target
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class StepMap(CalibrationMap):
-    """`values[k]` from `edges[k - 1]` up to `edges[k]`; `effective[k]` is how many plain rows stand behind it.
+    """Probability `values[k]` from `edges[k - 1]` up to `edges[k]`.
 
-    Intervals are Jeffreys' for that many rows. Steps chosen by the data (Isotonic, BBQ) are more uncertain
-    than that: read their intervals as the least there is.
+    `effective_rows[k]` is the effective sample size of step k.
+
+    Intervals are Jeffreys intervals for that many rows. Steps chosen by the data (Isotonic, BBQ)
+    are more uncertain than that: their intervals are lower bounds of the true width.
     """
 
     kind: ClassVar[str] = "step"
@@ -31,15 +31,15 @@ class StepMap(CalibrationMap):
     method: str
     edges: tuple[float, ...]
     values: tuple[float, ...]
-    effective: tuple[float, ...]
+    effective_rows: tuple[float, ...]
     record: FitRecord
 
     def __post_init__(self) -> None:
         steps = len(self.edges) + 1
-        if len(self.values) != steps or len(self.effective) != steps:
-            lengths = f"{len(self.values)} and {len(self.effective)}"
+        if len(self.values) != steps or len(self.effective_rows) != steps:
             raise DataError(
-                f"values and effective must be one more than edges ({steps}), got {lengths}."
+                f"values and effective_rows must be one more than edges ({steps}), "
+                f"got {len(self.values)} and {len(self.effective_rows)}."
             )
         if not all(low < high for low, high in pairwise(self.edges)):
             raise DataError("edges must be strictly increasing.")
@@ -47,53 +47,56 @@ class StepMap(CalibrationMap):
             raise DataError(
                 f"values must lie in [0, 1], got {min(self.values)} to {max(self.values)}."
             )
-        if min(self.effective) < 0:
-            raise DataError(f"effective must not be negative, got {min(self.effective)}.")
-
-    @property
-    def span(self) -> tuple[float, float]:
-        edges = self.edges or (0.0, 1.0)
-        margin = (edges[-1] - edges[0]) / 10 or 1.0
-        return edges[0] - margin, edges[-1] + margin
+        if min(self.effective_rows) < 0:
+            raise DataError(f"effective_rows must not be negative, got {min(self.effective_rows)}.")
 
     @property
     def description(self) -> str:
         return f"{len(self.values):,} steps, from {min(self.values):.4f} to {max(self.values):.4f}."
 
-    def _steps(self, scores: Floats) -> np.ndarray[tuple[int, ...], np.dtype[np.intp]]:
-        return np.searchsorted(np.array(self.edges), scores, side="right")
+    @property
+    def breakpoints(self) -> tuple[float, ...]:
+        return self.edges
 
-    def expression(self, score: "nw.Expr") -> "nw.Expr":
-        return steps(score, self.edges, self.values)
+    @property
+    def span(self) -> tuple[float, float]:
+        # The first and the last step are beyond the outer edges: a tenth more shows them too.
+        edges = self.edges or (0.0, 1.0)
+        margin = (edges[-1] - edges[0]) / 10 or 1.0
+        return edges[0] - margin, edges[-1] + margin
 
-    def _probabilities(self, scores: Floats) -> Floats:
-        return np.array(self.values)[self._steps(scores)]
+    def on(self, target: Target, score: Any) -> Any:
+        return target.steps(score, self.edges, self.values)
 
-    def _log_odds(self, scores: Floats) -> Floats:
-        return logit(self._probabilities(scores))
+    def _interval_ends(self, scores: Floats, level: float) -> Ends:
+        """Jeffreys intervals: quantiles of the posterior under a Beta(1/2, 1/2) prior."""
+        # Slow to load, and only intervals need it.
+        from scipy.special import betaincinv  # noqa: PLC0415
 
-    def _ends(self, scores: Floats, level: float) -> Interval:
-        from scipy.special import betaincinv  # noqa: PLC0415  (slow to load, and only intervals need it)
-
-        values, effective = np.array(self.values), np.array(self.effective)
-        liked, disliked = values * effective + 0.5, (1 - values) * effective + 0.5
-        low = np.minimum(betaincinv(liked, disliked, (1 - level) / 2), values)
-        high = np.maximum(betaincinv(liked, disliked, (1 + level) / 2), values)
-        steps = self._steps(scores)
-        return Interval(low[steps], high[steps])
+        values = np.array(self.values)
+        effective_rows = np.array(self.effective_rows)
+        positives = values * effective_rows + 0.5
+        negatives = (1 - values) * effective_rows + 0.5
+        # The posterior quantiles can leave out a value of 0 or 1: the interval contains the value.
+        low = np.minimum(betaincinv(positives, negatives, (1 - level) / 2), values)
+        high = np.maximum(betaincinv(positives, negatives, (1 + level) / 2), values)
+        step = np.searchsorted(np.array(self.edges), scores, side="right")
+        return low[step], high[step]
 
     def _content(self) -> dict[str, Any]:
         return {
             "edges": list(self.edges),
             "values": list(self.values),
-            "effective": list(self.effective),
+            "effective_rows": list(self.effective_rows),
         }
 
     @classmethod
-    def read(cls, method: str, fields: Fields, record: FitRecord) -> "StepMap":
-        """Rebuild a saved map."""
-        fields.only("edges", "values", "effective")
-        edges, values, effective = (
-            tuple(fields.numbers(name)) for name in ("edges", "values", "effective")
+    def read(cls, method: str, fields: Fields, record: FitRecord) -> Self:
+        fields.only("edges", "values", "effective_rows")
+        return cls(
+            method=method,
+            edges=tuple(fields.numbers("edges")),
+            values=tuple(fields.numbers("values")),
+            effective_rows=tuple(fields.numbers("effective_rows")),
+            record=record,
         )
-        return cls(method, edges, values, effective, record)

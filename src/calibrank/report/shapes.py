@@ -85,7 +85,7 @@ def doubt(fitted: CalibrationMap, scores: Floats) -> dict[str, Any] | None:
     return {
         "low_rate": open_.low_rate,
         "high_rate": open_.high_rate,
-        "choices": [[choice.name, choice.rate, choice.top_rate] for choice in open_.choices],
+        "choices": [[choice.name, choice.rate, choice.top_rate] for choice in open_.alternatives],
         "low": low,
         "high": high,
     }

@@ -1,1 +1,4 @@
-"""Targets: one module per engine that a map can run on."""
+"""Targets: one module per engine that maps run on, each an implementation of `Target`.
+
+None of them loads its engine until it is used.
+"""

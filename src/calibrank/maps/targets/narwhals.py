@@ -1,66 +1,65 @@
-"""Maps on dataframes, through narwhals: eager frames by numpy, lazy ones as an expression that stays lazy."""
+"""Maps on dataframes of any library, through narwhals."""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import narwhals as nw
+
 from calibrank.errors import DataError
+from calibrank.maps.targets.target import Target
 
 if TYPE_CHECKING:
-    import narwhals as nw
-
     from calibrank.maps.calibration_map import CalibrationMap
 
+# exp(700) is about 1e304, just within float64; beyond, the sigmoid is 0 or 1 to 300 digits.
+_LARGEST_EXPONENT = 700.0
 
-class NarwhalsOps:
-    """`Ops` for dataframe expressions."""
 
-    def log(self, x: "nw.Expr") -> "nw.Expr":
+class NarwhalsTarget(Target):
+    """Dataframe expressions of float64 columns."""
+
+    def log(self, x: nw.Expr) -> nw.Expr:
         return x.log()
 
-    def softplus(self, x: "nw.Expr") -> "nw.Expr":
-        import narwhals as nw  # noqa: PLC0415  (only dataframes need it)
-
+    def softplus(self, x: nw.Expr) -> nw.Expr:
         small = (x.abs() * -1).exp()
-        more = small + 1.0
-        # log(1 + small), exact where 1 + small rounds: the error of `more` cancels (Kahan).
-        rest = nw.when(more == 1.0).then(small).otherwise(more.log() * small / (more - 1.0))
-        return x.clip(lower_bound=0.0) + rest
+        rounded = small + 1.0
+        # log(1 + small) without log1p: the rounding error of 1 + small cancels in the quotient
+        # (Kahan).
+        exact = rounded.log() * small / (rounded - 1.0)
+        log1p = nw.when(rounded == 1.0).then(small).otherwise(exact)
+        return x.clip(lower_bound=0.0) + log1p
 
-    def minimum(self, x: "nw.Expr", bound: float) -> "nw.Expr":
+    def sigmoid(self, x: nw.Expr) -> nw.Expr:
+        bounded = x.clip(lower_bound=-_LARGEST_EXPONENT, upper_bound=_LARGEST_EXPONENT)
+        return 1.0 / ((bounded * -1).exp() + 1.0)
+
+    def minimum(self, x: nw.Expr, bound: float) -> nw.Expr:
         return x.clip(upper_bound=bound)
 
-    def maximum(self, x: "nw.Expr", bound: float) -> "nw.Expr":
+    def maximum(self, x: nw.Expr, bound: float) -> nw.Expr:
         return x.clip(lower_bound=bound)
 
-
-def sigmoid(log_odds: "nw.Expr") -> "nw.Expr":
-    """1 / (1 + exp(-z)), held where the exponential is finite."""
-    held = log_odds.clip(lower_bound=-700.0, upper_bound=700.0)
-    return 1.0 / ((held * -1).exp() + 1.0)
-
-
-def steps(score: "nw.Expr", edges: Sequence[float], values: Sequence[float]) -> "nw.Expr":
-    """A step function as a tree of comparisons."""
-    import narwhals as nw  # noqa: PLC0415  (only dataframes need it)
-
-    if not edges:
-        return score * 0.0 + values[0]
-    middle = len(edges) // 2
-    below = steps(score, edges[:middle], values[: middle + 1])
-    above = steps(score, edges[middle + 1 :], values[middle + 1 :])
-    return nw.when(score < edges[middle]).then(below).otherwise(above)
+    def steps(self, score: nw.Expr, edges: Sequence[float], values: Sequence[float]) -> nw.Expr:
+        """A balanced tree of comparisons."""
+        if not edges:
+            return score * 0.0 + values[0]
+        middle = len(edges) // 2
+        below = self.steps(score, edges[:middle], values[: middle + 1])
+        above = self.steps(score, edges[middle + 1 :], values[middle + 1 :])
+        return nw.when(score < edges[middle]).then(below).otherwise(above)
 
 
-def transform(fitted: "CalibrationMap", frame: Any, score: str, to: str) -> Any:
-    """The frame with a column of probabilities more."""
-    import narwhals as nw  # noqa: PLC0415  (only dataframes need it)
-
+def transform(fitted: CalibrationMap, frame: Any, score: str, to: str) -> Any:
+    """The frame with a column of probabilities, which stays an expression if the frame is lazy."""
     try:
         wrapped = nw.from_native(frame)
     except TypeError:
-        kinds = "pandas, polars, pyarrow, duckdb or another that narwhals knows"
         raise DataError(
-            f"frame must be a dataframe of {kinds}, got {type(frame).__name__}."
+            "frame must be a dataframe of pandas, polars, pyarrow, duckdb or another library that "
+            f"narwhals supports, got {type(frame).__name__}."
         ) from None
     names = wrapped.collect_schema().names()
     if score not in names:
@@ -68,9 +67,8 @@ def transform(fitted: "CalibrationMap", frame: Any, score: str, to: str) -> Any:
             f"frame must have a column {score!r}, got {', '.join(names)}. Name it with score=..."
         )
     if isinstance(wrapped, nw.LazyFrame):
-        return wrapped.with_columns(
-            fitted.expression(nw.col(score).cast(nw.Float64)).alias(to)
-        ).to_native()
-    values = fitted.predict(wrapped[score].to_numpy())
-    column = nw.new_series(to, values, backend=wrapped.implementation)
+        expression = fitted.on(NarwhalsTarget(), nw.col(score).cast(nw.Float64))
+        return wrapped.with_columns(expression.alias(to)).to_native()
+    probabilities = fitted.predict(wrapped[score].to_numpy())
+    column = nw.new_series(to, probabilities, backend=wrapped.implementation)
     return wrapped.with_columns(column).to_native()

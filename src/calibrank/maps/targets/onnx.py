@@ -1,165 +1,173 @@
 """Maps as an ONNX graph of standard operators."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from calibrank.errors import MissingExtraError
-from calibrank.maps import CalibrationMap, LogisticMap
-from calibrank.maps.targets.target import (
-    Dtype,
-    ceilings,
-    in_two,
-    log_odds_by_place,
-    probability,
-    require_dtype,
-)
+from calibrank.maps.calibration_map import CalibrationMap
+from calibrank.maps.targets.target import Dtype, Target, ceilings, place_in_dtype, require_dtype
 
 if TYPE_CHECKING:
     import onnx
 
-_OPSET, _IR_VERSION = 17, 8  # of 2022: what serving engines have long had
+# Versions of 2022, which serving engines have supported for years.
+_OPSET = 17
+_IR_VERSION = 8
 
 
 def to_onnx(
     fitted: CalibrationMap, dtype: str = "float32", shape: Sequence[str | int] = ("rows",)
-) -> "onnx.ModelProto":
-    """A model from `score` to `probability`, both of a dtype and a shape whose named sizes are free.
+) -> onnx.ModelProto:
+    """A model from `score` to `probability`, both of the given dtype and shape.
 
-    A score that is NaN gives NaN. For a head that gives a column, say shape=("rows", 1).
+    Named dimensions are dynamic. A NaN score gives NaN. After a layer that returns a column, use
+    shape=("rows", 1).
 
     >>> from calibrank import Platt
     >>> model = to_onnx(Platt().fit([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1]))
     >>> [value.name for value in (*model.graph.input, *model.graph.output)]
     ['score', 'probability']
     """
-    try:
-        from onnx import checker, helper  # noqa: PLC0415  (slow to load, and only this function needs it)
-    except ImportError as error:
-        raise MissingExtraError("onnx", "onnx") from error
-    kind = require_dtype(fitted, dtype)
-    target = _Onnx(kind)
-    result = probability(fitted, _Value("score", target), target, "onnx")
-    target.add("Identity", result.name, output="probability")
-    code = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
-    ends = [
-        helper.make_tensor_value_info(name, code, list(shape)) for name in ("score", "probability")
-    ]
-    graph = helper.make_graph(target.nodes, "calibrank", ends[:1], ends[1:], target.constants)
-    graph.doc_string = f"{fitted.method} map by calibrank"
-    opset = helper.make_opsetid("", _OPSET)
-    model = helper.make_model(
-        graph, producer_name="calibrank", opset_imports=[opset], ir_version=_IR_VERSION
+    package = _load_onnx()
+    checked = require_dtype(fitted, dtype)
+    target = OnnxTarget(package, checked)
+    probability = fitted.on(target, Value("score", target))
+    target.add("Identity", probability.name, output="probability")
+    element_type = package.helper.np_dtype_to_tensor_dtype(np.dtype(checked))
+    score_info = package.helper.make_tensor_value_info("score", element_type, list(shape))
+    result_info = package.helper.make_tensor_value_info("probability", element_type, list(shape))
+    graph = package.helper.make_graph(
+        target.nodes, "calibrank", [score_info], [result_info], target.constants
     )
-    checker.check_model(model, full_check=True)
+    graph.doc_string = f"{fitted.method} map by calibrank"
+    model = package.helper.make_model(
+        graph,
+        producer_name="calibrank",
+        opset_imports=[package.helper.make_opsetid("", _OPSET)],
+        ir_version=_IR_VERSION,
+    )
+    package.checker.check_model(model, full_check=True)
     return model
 
 
-class _Value:
-    """The name of a value in the graph, with the arithmetic that adds nodes."""
+def _load_onnx() -> ModuleType:
+    try:
+        import onnx  # noqa: PLC0415  (slow to load, and only this exporter needs it)
+    except ImportError as error:
+        raise MissingExtraError("onnx", "onnx") from error
+    return onnx
 
-    def __init__(self, name: str, graph: "_Onnx") -> None:
+
+class Value:
+    """The name of a value in the graph, with arithmetic that adds nodes."""
+
+    def __init__(self, name: str, graph: OnnxTarget) -> None:
         self.name = name
         self._graph = graph
 
-    def __add__(self, other: Any) -> "_Value":
+    def __add__(self, other: Any) -> Value:
         return self._graph.add("Add", self, other)
 
-    def __radd__(self, other: Any) -> "_Value":
+    def __radd__(self, other: Any) -> Value:
         return self._graph.add("Add", other, self)
 
-    def __sub__(self, other: Any) -> "_Value":
+    def __sub__(self, other: Any) -> Value:
         return self._graph.add("Sub", self, other)
 
-    def __rsub__(self, other: Any) -> "_Value":
+    def __rsub__(self, other: Any) -> Value:
         return self._graph.add("Sub", other, self)
 
-    def __mul__(self, other: Any) -> "_Value":
+    def __mul__(self, other: Any) -> Value:
         return self._graph.add("Mul", self, other)
 
-    def __rmul__(self, other: Any) -> "_Value":
+    def __rmul__(self, other: Any) -> Value:
         return self._graph.add("Mul", other, self)
 
-    def __truediv__(self, other: Any) -> "_Value":
+    def __truediv__(self, other: Any) -> Value:
         return self._graph.add("Div", self, other)
 
-    def __rtruediv__(self, other: Any) -> "_Value":
+    def __rtruediv__(self, other: Any) -> Value:
         return self._graph.add("Div", other, self)
 
 
-class _Onnx:
-    """`Target` for a graph under construction."""
+class OnnxTarget(Target):
+    """The nodes and constants of a graph under construction."""
 
-    def __init__(self, dtype: Dtype) -> None:
+    normalizes: ClassVar[bool] = True
+
+    def __init__(self, package: ModuleType, dtype: Dtype) -> None:
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
+        self._onnx = package
         self._dtype = dtype
 
-    def add(self, operator: str, *inputs: Any, output: str = "") -> _Value:
-        """A node; numbers among its inputs become constants."""
-        from onnx import helper  # noqa: PLC0415  (loaded by `to_onnx`)
-
+    def add(self, operator: str, *inputs: Any, output: str = "") -> Value:
+        """Add a node; numbers among its inputs become constants."""
         name = output or f"{operator.lower()}_{len(self.nodes)}"
-        names = [
-            value.name if isinstance(value, _Value) else self._constant(value) for value in inputs
-        ]
-        self.nodes.append(helper.make_node(operator, names, [name], name=f"node_{name}"))
-        return _Value(name, self)
+        names = [self._input(value) for value in inputs]
+        node = self._onnx.helper.make_node(operator, names, [name], name=f"node_{name}")
+        self.nodes.append(node)
+        return Value(name, self)
 
-    def _constant(self, value: Any) -> str:
-        from onnx import numpy_helper  # noqa: PLC0415  (loaded by `to_onnx`)
-
+    def _input(self, value: Any) -> str:
+        if isinstance(value, Value):
+            return value.name
         if isinstance(value, str):
             return value
         name = f"constant_{len(self.constants)}"
         array = value if isinstance(value, np.ndarray) else np.array(value, dtype=self._dtype)
-        self.constants.append(numpy_helper.from_array(array, name))
+        self.constants.append(self._onnx.numpy_helper.from_array(array, name))
         return name
 
-    def place(self, score: _Value, low: float, width: float) -> _Value:
-        near, rest = in_two(low) if self._dtype == "float32" else (low, 0.0)
-        moved = score - near if near else score
-        moved = moved - rest if rest else moved
-        return moved if width == 1 else moved / width
+    def place(self, score: Value, low: float, width: float) -> Value:
+        placed: Value = place_in_dtype(score, low, width, self._dtype)
+        return placed
 
-    def log_odds(self, fitted: LogisticMap, score: _Value) -> _Value:
-        result: _Value = log_odds_by_place(fitted, score, self)
-        return result
-
-    def log(self, x: _Value) -> _Value:
+    def log(self, x: Value) -> Value:
         return self.add("Log", x)
 
-    def softplus(self, x: _Value) -> _Value:
+    def softplus(self, x: Value) -> Value:
         small = self.add("Exp", self.add("Neg", self.add("Abs", x)))
-        more = small + 1.0
-        # log(1 + small), exact where 1 + small rounds: the error of `more` cancels (Kahan).
-        rest = self.add(
-            "Where", self.add("Equal", more, 1.0), small, self.log(more) * small / (more - 1.0)
-        )
-        return self.maximum(x, 0.0) + rest
+        rounded = small + 1.0
+        # log(1 + small) without log1p: the rounding error of 1 + small cancels in the quotient
+        # (Kahan).
+        is_lost = self.add("Equal", rounded, 1.0)
+        exact = self.log(rounded) * small / (rounded - 1.0)
+        return self.maximum(x, 0.0) + self.add("Where", is_lost, small, exact)
 
-    def sigmoid(self, x: _Value) -> _Value:
-        # The operator Sigmoid is an approximation in some engines, which ends at 1e-8; an infinite Exp gives 0.
+    def sigmoid(self, x: Value) -> Value:
+        # Some engines approximate the operator Sigmoid and return nothing below 1e-8.
+        # Exp may overflow to infinity here, which gives the right probability of 0.
         return 1.0 / (self.add("Exp", self.add("Neg", x)) + 1.0)
 
-    def minimum(self, x: _Value, bound: float) -> _Value:
+    def minimum(self, x: Value, bound: float) -> Value:
         return self.add("Min", x, bound)
 
-    def maximum(self, x: _Value, bound: float) -> _Value:
+    def maximum(self, x: Value, bound: float) -> Value:
         return self.add("Max", x, bound)
 
-    def steps(self, score: _Value, edges: Sequence[float], values: Sequence[float]) -> _Value:
-        """A binary search, each halving a gather: memory for a few numbers a score, however many the steps."""
+    def steps(self, score: Value, edges: Sequence[float], values: Sequence[float]) -> Value:
+        """A binary search with one Gather per halving, which needs little memory per score."""
         halvings = len(edges).bit_length()
-        table = np.full(2**halvings - 1, np.inf, dtype=self._dtype)
-        table[: len(edges)] = ceilings(edges, self._dtype)
-        padded = np.pad(
-            np.array(values, dtype=self._dtype), (0, 2**halvings - len(values)), mode="edge"
-        )
-        found: Any = np.array(0, dtype=np.int64)
+        # Both tables are padded to a full binary tree: with edges that no score reaches.
+        padded_edges = np.full(2**halvings - 1, np.inf, dtype=self._dtype)
+        padded_edges[: len(edges)] = ceilings(edges, self._dtype)
+        padding = 2**halvings - len(values)
+        padded_values = np.pad(np.array(values, dtype=self._dtype), (0, padding), mode="edge")
+        found: Any = _integer(0)
         for halving in reversed(range(halvings)):
-            further = self.add("Add", found, np.array(2**halving, dtype=np.int64))
-            edge = self.add("Gather", table, self.add("Sub", further, np.array(1, dtype=np.int64)))
-            found = self.add("Where", self.add("GreaterOrEqual", score, edge), further, found)
-        return self.add("Gather", padded, found) + score * 0.0  # NaN stays NaN
+            candidate = self.add("Add", found, _integer(2**halving))
+            edge = self.add("Gather", padded_edges, self.add("Sub", candidate, _integer(1)))
+            is_reached = self.add("GreaterOrEqual", score, edge)
+            found = self.add("Where", is_reached, candidate, found)
+        # Adding 0 times the score keeps NaN, and gives the result the shape of the scores.
+        return self.add("Gather", padded_values, found) + score * 0.0
+
+
+def _integer(value: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return np.array(value, dtype=np.int64)

@@ -1,32 +1,52 @@
 """Maps as one SQL expression, without user-defined functions."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from math import inf
 
 import numpy as np
 
 from calibrank._validation import LARGEST_SCORE
 from calibrank.errors import DataError
-from calibrank.maps import CalibrationMap, LogisticMap, RescaleMap
-from calibrank.maps.basis import NumpyOps
-from calibrank.maps.targets.target import probability
+from calibrank.maps.calibration_map import CalibrationMap
+from calibrank.maps.targets.numpy import NumpyTarget
+from calibrank.maps.targets.target import Formula, Target
 
-_SUM, _PRODUCT, _ATOM = range(3)  # how tightly a piece of text holds together
+# exp(700) is about 1e304 and exp(-700) about 1e-304, both within float64.
+_LARGEST_EXPONENT = 700.0
+
+
+class Precedence(IntEnum):
+    """How tightly the outermost operator of an expression binds."""
+
+    SUM = 0
+    PRODUCT = 1
+    ATOM = 2
+
+
+_SUM = Precedence.SUM
+_PRODUCT = Precedence.PRODUCT
+_ATOM = Precedence.ATOM
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How one engine writes names, numbers and the functions we need."""
+    """How one engine writes names, numbers and the functions that maps need."""
 
-    quote: str  # twice inside a quoted name stands for itself
+    quote: str
+    """The quotation mark of a name; doubled inside a name, it stands for itself."""
     as_double: str
-    double: Callable[[float], str]
+    number: Callable[[float], str]
     least: str = "LEAST"
     greatest: str = "GREATEST"
-    underflows: bool = False  # a product that rounds to 0 is an error
+    raises_on_underflow: bool = False
+    """Whether a product that rounds to 0 is an error."""
 
     def name(self, column: str) -> str:
+        """The quoted name of a column."""
         return self.quote + column.replace(self.quote, 2 * self.quote) + self.quote
 
 
@@ -37,7 +57,8 @@ class _BigQuery(Dialect):
 
 
 def _with_exponent(number: float) -> str:
-    """Every digit, and an exponent: without one DuckDB reads a decimal, SQLite perhaps an integer."""
+    """Every digit and an exponent."""
+    # Without an exponent DuckDB reads a decimal, and SQLite may read an integer.
     text = repr(number).removesuffix(".0")
     return text if "e" in text else f"{text}e0"
 
@@ -49,9 +70,10 @@ def _with_suffix(number: float) -> str:
 DIALECTS: dict[str, Dialect] = {
     "spark": Dialect("`", "DOUBLE({})", _with_suffix),
     "duckdb": Dialect('"', "{}::DOUBLE", _with_exponent),
-    "postgresql": Dialect('"', "{}::float8", _with_exponent, underflows=True),
-    # A misspelt "name" is a text to SQLite, a misspelt `name` an error. A cast would turn any text into a number; a
-    # plus takes a column's type away, so that texts compare as what they are: beyond every number, no scores.
+    "postgresql": Dialect('"', "{}::float8", _with_exponent, raises_on_underflow=True),
+    # SQLite reads a misspelled "name" as a string, but reports a misspelled `name` as an error.
+    # A cast would turn any string into a number. A unary plus removes the column's type instead:
+    # strings then compare above every number, so they are outside the range of scores.
     "sqlite": Dialect("`", "+{}", _with_exponent, least="MIN", greatest="MAX"),
     "bigquery": _BigQuery("`", "CAST({} AS FLOAT64)", _with_exponent),
 }
@@ -59,183 +81,210 @@ DIALECTS: dict[str, Dialect] = {
 
 
 def to_sql(fitted: CalibrationMap, dialect: str, score: str = "score") -> str:
-    """The probability as one SQL expression of a column; NULL where the score is NULL, NaN or beyond +-1e30.
+    """The probability as one SQL expression of a column.
 
-    Dialects are spark, duckdb, postgresql, sqlite and bigquery. The column's name is quoted, whatever is in it.
+    It is NULL where the score is NULL, NaN or beyond +-1e30. Dialects are spark, duckdb,
+    postgresql, sqlite and bigquery. The name of the column is always quoted.
 
     >>> from calibrank import MinMax
-    >>> to_sql(MinMax().fit([1.0, 2.0, 5.0], [0, 0, 1]), "sqlite", score="rank score")
-    'CASE WHEN +`rank score` BETWEEN -1e+30 AND 1e+30 THEN MAX(MIN((+`rank score` - 1e0) / 4e0, 1e0), 0e0) END'
+    >>> to_sql(MinMax().fit([1.0, 2.0, 5.0], [0, 0, 1]), "sqlite", score="s")
+    'CASE WHEN +`s` BETWEEN -1e+30 AND 1e+30 THEN MAX(MIN((+`s` - 1e0) / 4e0, 1e0), 0e0) END'
     """
     if dialect not in DIALECTS:
         raise DataError(f"dialect must be one of {', '.join(DIALECTS)}, got {dialect!r}.")
     if not score or "\0" in score:
-        raise DataError(f"score must be a column's name, got {score!r}.")
-    chosen = DIALECTS[dialect]
-    column = Piece(chosen.as_double.replace("{}", chosen.name(score)), _ATOM, chosen)
-    fitted, argument = _above_underflow(fitted, column) if chosen.underflows else (fitted, column)
-    result = probability(fitted, argument, _Sql(chosen), "sql")
-    bounds = f"{chosen.double(-LARGEST_SCORE)} AND {chosen.double(LARGEST_SCORE)}"
-    return f"CASE WHEN {column.text} BETWEEN {bounds} THEN {result.text} END"
-
-
-def _above_underflow(fitted: CalibrationMap, score: "Piece") -> tuple[CalibrationMap, "Piece"]:
-    """A map and score whose differences are 0, or large enough that their products do not round to 0.
-
-    Only near an end at 0 can a difference be smaller. Adding a grain and taking it away leaves multiples of the
-    grain's last digit there, 1e-116 of the range, and any larger score as it was.
-    """
-    if not isinstance(fitted, LogisticMap | RescaleMap):
-        return fitted, score
-    grain = max(1e-100 * (fitted.high - fitted.low), 1e-300)
-    low, high = (0.0 if abs(end) < 1e20 * grain else end for end in (fitted.low, fitted.high))
-    if low and high:
-        return fitted, score
-    return replace(fitted, low=low, high=high), score.raised(grain)
+        raise DataError(f"score must be the name of a column, got {score!r}.")
+    target = SqlTarget(DIALECTS[dialect])
+    column = target.column(score)
+    probability = target.text(fitted.on(target, column))
+    bounds = f"{target.text(-LARGEST_SCORE)} AND {target.text(LARGEST_SCORE)}"
+    return f"CASE WHEN {column.text} BETWEEN {bounds} THEN {probability} END"
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A piece of SQL, with the arithmetic that joins pieces and what is known of its value.
+class Sql:
+    """SQL text with arithmetic that writes longer text, and the bounds that are known of its value.
 
-    What changes nothing (plus 0, times 1) is left out.
+    Operations that change nothing (plus 0, times 1) are left out.
     """
 
     text: str
-    rank: int
+    precedence: Precedence
     dialect: Dialect
     low: float = -inf
     high: float = inf
 
-    def within(self, low: float, high: float) -> "Piece":
-        """The same piece where it is known to lie in [low, high]."""
+    def within(self, low: float, high: float) -> Sql:
+        """The same expression where its value is known to lie in [low, high]."""
         return replace(self, low=low, high=high)
 
-    def raised(self, grain: float) -> "Piece":
-        """Plus and minus a grain, as text: never simplified."""
-        return self._of(f"{self.text} + {self._number(grain)} - {self._number(grain)}", _SUM)
+    def rounded_to(self, unit: float) -> Sql:
+        """Plus and minus a unit, which rounds small values to multiples of its last digit."""
+        number = self._number(unit)
+        return self._sum(f"{self.text} + {number} - {number}")
 
-    def __add__(self, other: "Piece | float") -> "Piece":
-        if isinstance(other, Piece):
-            return self._of(f"{self.text} + {other._held(_PRODUCT)}", _SUM)
+    def __add__(self, other: Sql | float) -> Sql:
+        if isinstance(other, Sql):
+            return self._sum(f"{self.text} + {other._operand(_PRODUCT)}")
         if other == 0:
             return self
-        text = f"{self.text} {'-' if other < 0 else '+'} {self._number(abs(other))}"
-        return self._of(text, _SUM).within(self.low + other, self.high + other)
+        sign = "-" if other < 0 else "+"
+        result = self._sum(f"{self.text} {sign} {self._number(abs(other))}")
+        return result.within(self.low + other, self.high + other)
 
-    def __radd__(self, other: float) -> "Piece":
-        return (
-            self
-            if other == 0
-            else self._of(f"{self._number(other)} + {self._held(_PRODUCT)}", _SUM)
-        )
+    def __radd__(self, other: float) -> Sql:
+        if other == 0:
+            return self
+        return self._sum(f"{self._number(other)} + {self._operand(_PRODUCT)}")
 
-    def __sub__(self, other: "Piece | float") -> "Piece":
-        if isinstance(other, Piece):
-            return self._of(f"{self.text} - {other._held(_PRODUCT)}", _SUM)
+    def __sub__(self, other: Sql | float) -> Sql:
+        if isinstance(other, Sql):
+            return self._sum(f"{self.text} - {other._operand(_PRODUCT)}")
         return self + -other
 
-    def __rsub__(self, other: float) -> "Piece":
-        return self._of(f"{self._number(other)} - {self._held(_PRODUCT)}", _SUM)
+    def __rsub__(self, other: float) -> Sql:
+        return self._sum(f"{self._number(other)} - {self._operand(_PRODUCT)}")
 
-    def __mul__(self, other: "Piece | float") -> "Piece":
+    def __mul__(self, other: Sql | float) -> Sql:
         if other is self:
-            return self._of(f"POWER({self.text}, {self._number(2)})", _ATOM)
-        if isinstance(other, Piece):
-            return self._of(f"{self._held(_PRODUCT)} * {other._held(_ATOM)}", _PRODUCT)
-        if other in {1, -1}:
-            return self if other == 1 else self._of(f"-{self._held(_ATOM)}", _PRODUCT)
-        return self._of(f"{self._number(other)} * {self._held(_ATOM)}", _PRODUCT)
+            return self._new(f"POWER({self.text}, {self._number(2)})", _ATOM)
+        if isinstance(other, Sql):
+            left = self._operand(_PRODUCT)
+            return self._product(f"{left} * {other._operand(_ATOM)}")
+        if other == 1:
+            return self
+        if other == -1:
+            return self._product(f"-{self._operand(_ATOM)}")
+        return self._product(f"{self._number(other)} * {self._operand(_ATOM)}")
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: float) -> "Piece":
-        return (
-            self
-            if other == 1
-            else self._of(f"{self._held(_PRODUCT)} / {self._number(other)}", _PRODUCT)
-        )
+    def __truediv__(self, other: float) -> Sql:
+        if other == 1:
+            return self
+        return self._product(f"{self._operand(_PRODUCT)} / {self._number(other)}")
 
-    def __rtruediv__(self, other: float) -> "Piece":
-        return self._of(f"{self._number(other)} / {self._held(_ATOM)}", _PRODUCT)
+    def __rtruediv__(self, other: float) -> Sql:
+        return self._product(f"{self._number(other)} / {self._operand(_ATOM)}")
 
-    def _of(self, text: str, rank: int) -> "Piece":
-        return Piece(text, rank, self.dialect)
+    def _new(self, text: str, precedence: Precedence) -> Sql:
+        return Sql(text, precedence, self.dialect)
 
-    def _held(self, rank: int) -> str:
-        return self.text if self.rank >= rank else f"({self.text})"
+    def _sum(self, text: str) -> Sql:
+        return self._new(text, _SUM)
+
+    def _product(self, text: str) -> Sql:
+        return self._new(text, _PRODUCT)
+
+    def _operand(self, precedence: Precedence) -> str:
+        """The text, in parentheses if it binds less tightly than this."""
+        return self.text if self.precedence >= precedence else f"({self.text})"
 
     def _number(self, number: float) -> str:
-        return self.dialect.double(float(number))
+        return self.dialect.number(float(number))
 
 
 @dataclass(frozen=True, slots=True)
-class _Sql:
-    """`Target` for SQL text. Where a piece is known to be a number, so is what becomes of it."""
+class SqlTarget(Target):
+    """SQL text; an expression whose value is known is a number, and is computed as one."""
 
     dialect: Dialect
 
-    def place(self, score: Piece, low: float, width: float) -> Piece:
+    def column(self, name: str) -> Sql:
+        """A column of any numeric type, as float64."""
+        return self._atom(self.dialect.as_double.replace("{}", self.dialect.name(name)))
+
+    def text(self, value: Sql | float) -> str:
+        """The SQL of an expression or a number."""
+        return value.text if isinstance(value, Sql) else self.dialect.number(float(value))
+
+    def place(self, score: Sql, low: float, width: float) -> Sql:
+        score, low, _ = self._without_underflow(score, low, low + width)
         return (score - low) / width
 
-    def log_odds(self, fitted: LogisticMap, score: Piece) -> Piece:
-        """A branch each below, within and beyond the range: what is 0 or constant there falls away."""
-        low, high = fitted.low, fitted.high
-        below, within, above = (
-            fitted.log_odds_on(score.within(*ends), self).text
-            for ends in ((-inf, low), (low, high), (high, inf))
-        )
-        first, second = (f"{score.text} < {self.dialect.double(end)}" for end in (low, high))
+    def over_range(
+        self, score: Sql, low: float, high: float, formula: Formula, *, scale_free: bool
+    ) -> Sql:
+        """One branch each below, within and above the range, without terms that are 0 there."""
+        score, low, high = self._without_underflow(score, low, high)
+        below = self.text(formula(score.within(-inf, low), low, high))
+        within = self.text(formula(score.within(low, high), low, high))
+        above = self.text(formula(score.within(high, inf), low, high))
+        is_below = f"{score.text} < {self.text(low)}"
+        is_within = f"{score.text} < {self.text(high)}"
         return self._atom(
-            f"CASE WHEN {first} THEN {below} WHEN {second} THEN {within} ELSE {above} END"
+            f"CASE WHEN {is_below} THEN {below} WHEN {is_within} THEN {within} ELSE {above} END"
         )
 
-    def log(self, x: Piece | float) -> Piece | float:
-        return self._call("LN", x) if isinstance(x, Piece) else float(NumpyOps().log(np.array(x)))
+    def log(self, x: Sql | float) -> Sql | float:
+        if not isinstance(x, Sql):
+            return float(NumpyTarget().log(np.array(x)))
+        return self._call("LN", x)
 
-    def softplus(self, x: Piece | float) -> Piece | float:
-        if not isinstance(x, Piece):
-            return float(NumpyOps().softplus(np.array(x)))
-        # log(1 + e) is 2 atanh(e / (2 + e)), which keeps every digit of a small e; few engines have log1p.
-        grown = self._call("EXP", self._call(self.dialect.least, self._call("ABS", x), 700.0))
-        return self._call(self.dialect.greatest, x, 0.0) + 2.0 * self._call(
-            "ATANH", 1.0 / (2.0 * grown + 1.0)
-        )
+    def softplus(self, x: Sql | float) -> Sql | float:
+        if not isinstance(x, Sql):
+            return float(NumpyTarget().softplus(np.array(x)))
+        # log(1 + e) = 2 atanh(e / (2 + e)) keeps every digit of a small e; few engines have log1p.
+        # With e = exp(-|x|), e / (2 + e) = 1 / (2 exp(|x|) + 1).
+        magnitude = self._call(self.dialect.least, self._call("ABS", x), _LARGEST_EXPONENT)
+        log1p = 2.0 * self._call("ATANH", 1.0 / (2.0 * self._call("EXP", magnitude) + 1.0))
+        return self._call(self.dialect.greatest, x, 0.0) + log1p
 
-    def sigmoid(self, x: Piece) -> Piece:
-        # Some engines refuse an exponential that overflows, PostgreSQL one that underflows.
-        held = self._call(self.dialect.greatest, self._call(self.dialect.least, x, 700.0), -700.0)
-        return 1.0 / (1.0 + self._call("EXP", held * -1.0))
+    def sigmoid(self, x: Sql) -> Sql:
+        # Some engines raise an error where an exponential overflows, PostgreSQL also where it
+        # underflows.
+        below = self._call(self.dialect.least, x, _LARGEST_EXPONENT)
+        bounded = self._call(self.dialect.greatest, below, -_LARGEST_EXPONENT)
+        return 1.0 / (1.0 + self._call("EXP", bounded * -1.0))
 
-    def minimum(self, x: Piece | float, bound: float) -> Piece | float:
-        if not isinstance(x, Piece):
+    def minimum(self, x: Sql | float, bound: float) -> Sql | float:
+        if not isinstance(x, Sql):
             return min(x, bound)
-        if x.high <= bound or x.low >= bound:
-            return x if x.high <= bound else bound
-        return self._call(self.dialect.least, x, bound)
+        if x.high <= bound:
+            return x
+        return bound if x.low >= bound else self._call(self.dialect.least, x, bound)
 
-    def maximum(self, x: Piece | float, bound: float) -> Piece | float:
-        if not isinstance(x, Piece):
+    def maximum(self, x: Sql | float, bound: float) -> Sql | float:
+        if not isinstance(x, Sql):
             return max(x, bound)
-        if x.low >= bound or x.high <= bound:
-            return x if x.low >= bound else bound
-        return self._call(self.dialect.greatest, x, bound)
+        if x.low >= bound:
+            return x
+        return bound if x.high <= bound else self._call(self.dialect.greatest, x, bound)
 
-    def steps(self, score: Piece, edges: Sequence[float], values: Sequence[float]) -> Piece:
-        """A balanced tree of CASE: thousands of steps are a dozen deep."""
+    def steps(self, score: Sql, edges: Sequence[float], values: Sequence[float]) -> Sql:
+        """A balanced tree of CASE: thousands of steps are a dozen levels deep."""
         if not edges:
-            return self._atom(self.dialect.double(values[0]))
+            return self._atom(self.text(values[0]))
         middle = len(edges) // 2
         below = self.steps(score, edges[:middle], values[: middle + 1])
         above = self.steps(score, edges[middle + 1 :], values[middle + 1 :])
-        edge = self.dialect.double(edges[middle])
-        return self._atom(
-            f"CASE WHEN {score.text} < {edge} THEN {below.text} ELSE {above.text} END"
-        )
+        is_below = f"{score.text} < {self.text(edges[middle])}"
+        return self._atom(f"CASE WHEN {is_below} THEN {below.text} ELSE {above.text} END")
 
-    def _call(self, function: str, *arguments: Piece | float) -> Piece:
-        texts = (x.text if isinstance(x, Piece) else self.dialect.double(x) for x in arguments)
+    def _call(self, function: str, *arguments: Sql | float) -> Sql:
+        texts = [self.text(argument) for argument in arguments]
         return self._atom(f"{function}({', '.join(texts)})")
 
-    def _atom(self, text: str) -> Piece:
-        return Piece(text, _ATOM, self.dialect)
+    def _atom(self, text: str) -> Sql:
+        return Sql(text, _ATOM, self.dialect)
+
+    def _without_underflow(self, score: Sql, low: float, high: float) -> tuple[Sql, float, float]:
+        """A score and range whose differences are 0, or too large for products to underflow.
+
+        Only near an end at 0 can a difference be too small. Adding and subtracting a unit of 1e-100
+        of the range rounds scores there to multiples of 1e-116 of the range, and leaves larger
+        scores as they are.
+        """
+        if not self.dialect.raises_on_underflow:
+            return score, low, high
+        unit = max(1e-100 * (high - low), 1e-300)
+        # An end closer to 0 than this could leave a tiny difference as well.
+        smallest_end = 1e20 * unit
+        near_zero = False
+        if abs(low) < smallest_end:
+            low, near_zero = 0.0, True
+        if abs(high) < smallest_end:
+            high, near_zero = 0.0, True
+        if not near_zero:
+            return score, low, high
+        return score.rounded_to(unit), low, high

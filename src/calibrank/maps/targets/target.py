@@ -1,108 +1,142 @@
-"""What a target must offer for every map to run on it, and each kind of map in those words."""
+"""The interface between maps and engines: each map states its formula once, each target runs it.
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, Literal, Protocol, TypeAlias
+A map builds its probability from a few operations (`CalibrationMap.on(target, score)`), and a
+target implements these operations for one engine. Neither knows the members on the other side.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
 
 from calibrank.errors import DataError
-from calibrank.maps.basis import NumpyOps, Ops, Softplus
-from calibrank.maps.calibration_map import CalibrationMap
-from calibrank.maps.logistic import LogisticMap
-from calibrank.maps.rescale import RescaleMap
-from calibrank.maps.step import StepMap
+
+if TYPE_CHECKING:
+    from calibrank.maps.calibration_map import CalibrationMap
 
 Dtype: TypeAlias = Literal["float32", "float64"]
+Formula: TypeAlias = Callable[[Any, float, float], Any]
+"""An expression of (score, low, high)."""
 
-_NARROWEST = 1e-30  # a float32 score of 1 is then placed at 1e30, which float32 still holds
-_LARGEST_TERM = 300.0  # float32 keeps 3e-5 of it
+NARROWEST_FLOAT32_RANGE = 1e-30
+"""The narrowest range in float32: a score of 1 is then placed at 1e30; float32 ends at 3e38."""
+
+LARGEST_FLOAT32_TERM = 300.0
+"""The largest term of log odds in float32, which rounds it by up to 3e-5."""
 
 
-class Target(Ops, Protocol):
-    """`Ops`, and the three things a map does besides."""
+class UnsupportedOperationError(Exception):
+    """A target cannot express an operation; its caller computes the map in another way."""
+
+
+class Target(Protocol):
+    """The operations of one engine from which every map builds its formula.
+
+    An expression is whatever the engine computes with: an array, a tensor, a column, a piece of
+    SQL. Expressions support `+`, `-` and `*` with each other and with numbers, and division by a
+    number.
+    """
+
+    normalizes: ClassVar[bool] = False
+    """Whether `over_range` maps the range to [0, 1] first, which keeps float32 accurate."""
+
+    @abstractmethod
+    def log(self, x: Any) -> Any:
+        """Natural logarithm."""
+
+    @abstractmethod
+    def softplus(self, x: Any) -> Any:
+        """log(1 + exp(x)), accurate for every x."""
+
+    @abstractmethod
+    def sigmoid(self, x: Any) -> Any:
+        """1 / (1 + exp(-x)), without overflow."""
+
+    @abstractmethod
+    def minimum(self, x: Any, bound: float) -> Any:
+        """The smaller of an expression and a number."""
+
+    @abstractmethod
+    def maximum(self, x: Any, bound: float) -> Any:
+        """The larger of an expression and a number."""
+
+    @abstractmethod
+    def steps(self, score: Any, edges: Sequence[float], values: Sequence[float]) -> Any:
+        """`values[k]`, where k is the number of edges that are at most the score."""
 
     def place(self, score: Any, low: float, width: float) -> Any:
-        """(score - low) / width, keeping what the score has of precision."""
+        """Position of a score in a range, (score - low) / width, with little rounding error."""
+        return (score - low) / width
 
-    def log_odds(self, fitted: LogisticMap, score: Any) -> Any: ...
+    def over_range(
+        self, score: Any, low: float, high: float, formula: Formula, *, scale_free: bool
+    ) -> Any:
+        """`formula(score, low, high)` for a formula that changes its form at low and at high.
 
-    def sigmoid(self, x: Any) -> Any: ...
-
-    def steps(self, score: Any, edges: Sequence[float], values: Sequence[float]) -> Any:
-        """`values[k]`, where k is how many edges are not above the score."""
-
-
-def probability(fitted: CalibrationMap, score: Any, target: Target, name: str) -> Any:
-    """The map's probability as the target says it; `name` is the target's, for errors."""
-    if isinstance(fitted, LogisticMap):
-        return target.sigmoid(target.log_odds(fitted, score))
-    if isinstance(fitted, StepMap):
-        return target.steps(score, fitted.edges, fitted.values)
-    if isinstance(fitted, RescaleMap):
-        placed = target.place(score, fitted.low, fitted.high - fitted.low)
-        return target.maximum(target.minimum(placed, 1.0), 0.0)
-    raise unsupported(fitted, name)
+        With `scale_free`, the formula depends on the position of the score in the range alone. A
+        target may then evaluate it over [0, 1]: float32 loses the difference of scores that are
+        many times larger than their range.
+        """
+        if self.normalizes and scale_free:
+            return formula(self.place(score, low, high - low), 0.0, 1.0)
+        return formula(score, low, high)
 
 
-def log_odds_by_place(fitted: LogisticMap, score: Any, target: Target) -> Any:
-    """The log odds by a score's place in the range.
+def place_in_dtype(score: Any, low: float, width: float, dtype: Dtype) -> Any:
+    """(score - low) / width in float32 or float64, without operations that change nothing.
 
-    Every basis but softplus sees a score only by its place. Taking it first keeps float32 exact to its own last
-    digits where scores are many times larger than their differences.
+    `low` is rarely a float32. Subtracting the nearest float32 is exact near `low` (Sterbenz), and
+    what remains of `low` is then subtracted from a small number, where float32 has digits for it.
     """
-    if isinstance(fitted.basis, Softplus):
-        return fitted.log_odds_on(score, target)
-    placed = target.place(score, fitted.low, fitted.high - fitted.low)
-    return replace(fitted, low=0.0, high=1.0).log_odds_on(placed, target)
+    nearest, rest = low, 0.0
+    if dtype == "float32":
+        nearest = float(np.float32(low))
+        rest = low - nearest
+    if nearest:
+        score = score - nearest
+    if rest:
+        score = score - rest
+    return score if width == 1 else score / width
 
 
-def in_two(number: float) -> tuple[float, float]:
-    """A float32 and the rest: subtracting one, then the other, costs float32 scores nothing."""
-    near = float(np.float32(number))
-    return near, number - near
-
-
-def ceilings(edges: Sequence[float], dtype: Dtype) -> "np.ndarray[Any, np.dtype[np.floating[Any]]]":
-    """Edges in a dtype, rounded up: a score of that dtype reaches the rounded edge just when it reaches the edge."""
+def ceilings(edges: Sequence[float], dtype: Dtype) -> np.ndarray[Any, np.dtype[np.floating[Any]]]:
+    """Edges rounded up to a dtype: its numbers compare with them as with the exact edges."""
     exact = np.array(edges, dtype=np.float64)
     rounded = exact.astype(dtype)
-    return np.where(rounded < exact, np.nextafter(rounded, np.inf, dtype=dtype), rounded).astype(
-        dtype
-    )
+    above = np.nextafter(rounded, np.inf, dtype=dtype)
+    return np.where(rounded < exact, above, rounded).astype(dtype)
 
 
 def require_dtype(fitted: CalibrationMap, dtype: str) -> Dtype:
-    """The dtype by name, if the map can be told in it."""
-    if dtype not in {"float32", "float64"}:
-        raise DataError(f"dtype must be float32 or float64, got {dtype!r}.")
+    """The dtype, if it is one that a graph computes in and the map is accurate in it."""
     if dtype == "float64":
         return "float64"
-    remedy = "Use dtype float64, sql or json."
-    if isinstance(fitted, LogisticMap | RescaleMap) and fitted.high - fitted.low < _NARROWEST:
-        width = fitted.high - fitted.low
-        raise DataError(
-            f"the map's range must be at least {_NARROWEST} wide for float32, got {width}. {remedy}"
-        )
-    if isinstance(fitted, LogisticMap) and largest_term(fitted) > _LARGEST_TERM:
-        words = f"the terms of a map's log odds must stay within {_LARGEST_TERM} for float32"
-        raise DataError(
-            f"{words}, got {largest_term(fitted):.3g}: their sum would be mostly rounding. {remedy}"
-        )
+    if dtype != "float32":
+        raise DataError(f"dtype must be float32 or float64, got {dtype!r}.")
+    problem = fitted.float32_problem()
+    if problem is not None:
+        raise DataError(f"{problem} Use dtype float64, sql or json.")
     return "float32"
 
 
-def largest_term(fitted: LogisticMap) -> float:
-    """The largest number that is added up to the log odds: rounding is relative to it."""
-    ends = np.array([fitted.low, fitted.high])
-    generators = fitted.basis.generators(ends, fitted.low, fitted.high, NumpyOps())
-    terms = [np.abs(c * g) for c, g in zip(fitted.coefficients, generators, strict=True)]
-    return max(abs(fitted.intercept), float(np.max(terms)))
+def narrow_range_problem(low: float, high: float) -> str | None:
+    """Why float32 cannot divide by the width of this range, if it cannot."""
+    if high - low >= NARROWEST_FLOAT32_RANGE:
+        return None
+    return (
+        f"the map's range must be at least {NARROWEST_FLOAT32_RANGE} wide for float32, "
+        f"got {high - low}."
+    )
 
 
-def unsupported(fitted: CalibrationMap, name: str) -> DataError:
-    """Say which maps a target takes, and which targets take this one."""
-    kinds = ", ".join(kind.kind for kind in (LogisticMap, StepMap, RescaleMap))
-    return DataError(
-        f"map must be one of {kinds} for {name}, got {fitted.kind}. Targets that take it: json."
+def large_term_problem(largest: float) -> str | None:
+    """Why float32 cannot add up log odds with a term this large, if it cannot."""
+    if largest <= LARGEST_FLOAT32_TERM:
+        return None
+    return (
+        f"the terms of a map's log odds must stay within {LARGEST_FLOAT32_TERM} for float32, "
+        f"got {largest:.3g}: their sum would be mostly rounding error."
     )

@@ -1,0 +1,89 @@
+"""Maps as CUDA C++ source: one kernel reads the scores once and writes the probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from calibrank._validation import LARGEST_SCORE
+from calibrank.maps.calibration_map import CalibrationMap
+from calibrank.maps.targets.target import Target, UnsupportedOperationError
+
+
+def kernel_source(fitted: CalibrationMap, *, single: bool) -> str:
+    """A function template from a score to its probability, NaN where the score is invalid.
+
+    With `single`, T is float and the fast exponential of the hardware is used.
+    """
+    probability = fitted.on(CudaTarget(single=single), Code("score"))
+    is_valid = f"(score < 0 ? -score : score) <= T({LARGEST_SCORE!r})"
+    return f"""template <typename T> T probability(T score) {{
+        return {is_valid} ? T({probability.code}) : T(NAN);
+    }}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A C++ expression of type T, with arithmetic that writes longer expressions."""
+
+    code: str
+
+    def __add__(self, other: Code | float) -> Code:
+        return Code(f"({self.code} + {_operand(other)})")
+
+    def __radd__(self, other: float) -> Code:
+        return Code(f"({_operand(other)} + {self.code})")
+
+    def __sub__(self, other: Code | float) -> Code:
+        return Code(f"({self.code} - {_operand(other)})")
+
+    def __rsub__(self, other: float) -> Code:
+        return Code(f"({_operand(other)} - {self.code})")
+
+    def __mul__(self, other: Code | float) -> Code:
+        return Code(f"({self.code} * {_operand(other)})")
+
+    def __rmul__(self, other: float) -> Code:
+        return Code(f"({_operand(other)} * {self.code})")
+
+    def __truediv__(self, other: float) -> Code:
+        # On a GPU a division costs as much as all the rest of the formula.
+        return Code(f"({self.code} * {_operand(1 / other)})")
+
+
+def _operand(value: Code | float) -> str:
+    return value.code if isinstance(value, Code) else f"T({float(value)!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class CudaTarget(Target):
+    """CUDA source; T is the type of the scores."""
+
+    normalizes: ClassVar[bool] = True
+
+    single: bool
+
+    def place(self, score: Code, low: float, width: float) -> Code:
+        # The difference is taken in double: float32 would lose it where scores are many times
+        # larger than their range.
+        return Code(f"T((double({score.code}) - {low!r}) * {1 / width!r})")
+
+    def log(self, x: Code) -> Code:
+        return Code(f"log({x.code})")
+
+    def softplus(self, x: Code) -> Code:
+        return Code(f"(fmax({x.code}, T(0)) + log1p(exp(-fabs({x.code}))))")
+
+    def sigmoid(self, x: Code) -> Code:
+        exponential = "__expf" if self.single else "exp"
+        return Code(f"(T(1) / (T(1) + {exponential}(-{x.code})))")
+
+    def minimum(self, x: Code, bound: float) -> Code:
+        return Code(f"fmin({x.code}, {_operand(bound)})")
+
+    def maximum(self, x: Code, bound: float) -> Code:
+        return Code(f"fmax({x.code}, {_operand(bound)})")
+
+    def steps(self, score: Code, edges: Sequence[float], values: Sequence[float]) -> Code:
+        raise UnsupportedOperationError("a kernel has no table to search for steps")

@@ -1,0 +1,36 @@
+"""Maps on numpy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from calibrank._logit import expit
+from calibrank._validation import Floats
+from calibrank.maps.targets.target import Target
+
+
+class NumpyTarget(Target):
+    """Float64 arrays."""
+
+    def log(self, x: Floats) -> Floats:
+        return np.log(x)
+
+    def softplus(self, x: Floats) -> Floats:
+        # Equal to np.logaddexp(0, x), and faster.
+        return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+    def sigmoid(self, x: Floats) -> Floats:
+        probabilities: Floats = expit(x)
+        return probabilities
+
+    def minimum(self, x: Floats, bound: float) -> Floats:
+        return np.minimum(x, bound)
+
+    def maximum(self, x: Floats, bound: float) -> Floats:
+        return np.maximum(x, bound)
+
+    def steps(self, score: Floats, edges: Sequence[float], values: Sequence[float]) -> Floats:
+        step = np.searchsorted(np.array(edges), score, side="right")
+        return np.array(values)[step]

@@ -1,0 +1,118 @@
+"""Maps on Spark columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812  (its name throughout Spark's documentation)
+
+from calibrank.maps.targets.target import Target
+
+# Up to this many steps become nested conditions. About two hundred of them, beside the rest of a
+# plan, outgrow what the JVM compiles.
+_LARGEST_TREE = 64
+# Equally wide cells from which the search of a longer step map starts.
+_CELLS = 4096
+
+
+class SparkTarget(Target):
+    """Float64 Spark columns.
+
+    Intermediate results that are used more than once are staged: `staged` lists columns, by name,
+    to add to the frame in this order before the result is computed. A null score does not stay null
+    here (`F.least` skips nulls): the caller makes the result null once, at the end. Conditions
+    would not do, because Spark's optimizer pushes arithmetic into their branches, which repeats it
+    many times.
+    """
+
+    def __init__(self, existing: Sequence[str]) -> None:
+        self.staged: list[tuple[str, Column]] = []
+        self._names = _free_names(existing)
+
+    def stage(self, expression: Column) -> Column:
+        """A temporary column that holds this expression."""
+        name = next(self._names)
+        self.staged.append((name, expression))
+        return F.col(name)
+
+    def log(self, x: Column) -> Column:
+        return F.log(x)
+
+    def softplus(self, x: Column) -> Column:
+        return self.maximum(x, 0.0) + F.log1p(F.exp(F.abs(x) * -1.0))
+
+    def sigmoid(self, x: Column) -> Column:
+        return 1.0 / (F.exp(x * -1.0) + 1.0)
+
+    def minimum(self, x: Column, bound: float) -> Column:
+        return F.least(x, F.lit(float(bound)))
+
+    def maximum(self, x: Column, bound: float) -> Column:
+        return F.greatest(x, F.lit(float(bound)))
+
+    def steps(self, score: Column, edges: Sequence[float], values: Sequence[float]) -> Column:
+        """Nested conditions for a few steps, which is faster, and an array search for many."""
+        # Spark generates shorter code for a column that cannot be null.
+        not_null = self.stage(F.coalesce(score, F.lit(0.0)))
+        if len(values) <= _LARGEST_TREE:
+            return _tree(not_null, edges, values)
+        return self._search(not_null, edges, values)
+
+    def _search(self, score: Column, edges: Sequence[float], values: Sequence[float]) -> Column:
+        """A binary search among the edges that share the score's cell, of many equally wide cells.
+
+        Computing a cell rounds, but it never changes the order of scores: all edges in lower cells
+        are below the score, and all edges in higher cells are above it.
+        """
+        low = edges[0]
+        high = edges[-1]
+        scale = _CELLS / (high - low)
+        if scale == math.inf:
+            scale = 0.0
+        cells = np.floor((np.array(edges) - low) * scale).astype(np.intp)
+        first_edges = np.searchsorted(cells, np.arange(cells[-1] + 1))
+        halvings = int(np.bincount(cells).max()).bit_length()
+        # Beyond the last edge the search compares with edges that no score reaches.
+        padded_edges = _constant_array([*edges, *[math.inf] * 2**halvings], "double")
+        bounded = F.least(F.greatest(score, F.lit(low)), F.lit(high))
+        cell = F.floor((bounded - low) * scale).cast("int")
+        found = self.stage(_constant_array(first_edges.tolist(), "int")[cell])
+        for halving in reversed(range(halvings)):
+            stride = 2**halving
+            is_reached = score >= padded_edges[found + (stride - 1)]
+            found = self.stage(found + F.when(is_reached, stride).otherwise(0))
+        return _constant_array(values, "double")[found]
+
+
+def _free_names(existing: Sequence[str]) -> Iterator[str]:
+    """Names for temporary columns, none of which exists."""
+    stem = "_calibrank"
+    while any(name.startswith(stem) for name in existing):
+        stem = "_" + stem
+    number = 0
+    while True:
+        yield f"{stem}_{number}"
+        number += 1
+
+
+def _tree(score: Column, edges: Sequence[float], values: Sequence[float]) -> Column:
+    if not edges:
+        return F.lit(float(values[0]))
+    middle = len(edges) // 2
+    below = _tree(score, edges[:middle], values[: middle + 1])
+    above = _tree(score, edges[middle + 1 :], values[middle + 1 :])
+    return F.when(score >= float(edges[middle]), above).otherwise(below)
+
+
+def _constant_array(values: Sequence[float], kind: str) -> Any:
+    """A constant array, parsed from text once, when Spark folds constants.
+
+    An array of literals would make planning slow.
+    """
+    plain = np.asarray(values).tolist()
+    texts = ["Infinity" if value == math.inf else repr(value) for value in plain]
+    return F.split(F.lit(",".join(texts)), ",").cast(f"array<{kind}>")

@@ -1,0 +1,82 @@
+"""The command `calibrank export`."""
+
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from calibrank.export import DIALECTS, to_json, to_onnx, to_sql
+from calibrank.maps import LogisticMap
+
+pytest.importorskip("typer")
+
+
+@pytest.fixture
+def folder(fitted: LogisticMap, tmp_path: Path) -> Path:
+    """A folder with a saved map."""
+    fitted.save(tmp_path / "map.json")
+    return tmp_path
+
+
+def export(folder: Path, *arguments: str) -> tuple[int, str, str]:
+    """Exit code, output and errors of an export of the saved map."""
+    command = [sys.executable, "-W", "error", "-m", "calibrank", "export", "map.json", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_sql_and_json_are_printed(fitted: LogisticMap, folder: Path) -> None:
+    printed = export(folder, "--to", "sql", "--dialect", "spark", "--score", "s")
+    assert printed == (0, to_sql(fitted, "spark", "s") + "\n", "")
+    assert export(folder, "--to", "json")[1] == to_json(fitted)
+
+
+def test_sql_is_written_to_a_file(fitted: LogisticMap, folder: Path) -> None:
+    assert export(folder, "--to", "sql", "--dialect", "duckdb", "-o", "map.sql")[0] == 0
+    assert (folder / "map.sql").read_text() == to_sql(fitted, "duckdb") + "\n"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_onnx_is_written_to_a_file(fitted: LogisticMap, folder: Path, dtype: str) -> None:
+    pytest.importorskip("onnx")
+    code, _, errors = export(folder, "--to", "onnx", "--dtype", dtype, "-o", "map.onnx")
+    assert code == 0, errors
+    expected = to_onnx(fitted, dtype).SerializeToString()
+    assert (folder / "map.onnx").read_bytes() == expected
+
+
+def test_torch_is_written_to_a_file(fitted: LogisticMap, folder: Path) -> None:
+    torch = pytest.importorskip("torch")
+    code, printed, errors = export(folder, "--to", "torch", "-o", "map.pt2")
+    assert (code, printed) == (0, "Wrote map.pt2\n"), errors
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.export.load(folder / "map.pt2").module()
+    scores = np.linspace(-2, 2, 9)
+    probabilities = program(torch.linspace(-2, 2, 9))
+    np.testing.assert_allclose(probabilities, fitted.predict(scores), atol=1e-6)
+
+
+def test_the_command_offers_every_dialect() -> None:
+    from calibrank.cli.export import DialectName
+
+    assert [name.value for name in DialectName] == list(DIALECTS)
+
+
+def test_missing_options_are_named(folder: Path) -> None:
+    code, _, errors = export(folder, "--to", "sql")
+    assert (code, errors) == (
+        2,
+        "calibrank: --to sql must have a dialect, got none. Name one of: spark, duckdb, postgresql, sqlite, bigquery\n",
+    )
+    code, _, errors = export(folder, "--to", "onnx")
+    assert (code, errors) == (
+        2,
+        "calibrank: --to onnx must have a file to write, got none. Name one with -o.\n",
+    )
+    code, _, errors = export(folder, "--to", "sql", "--dialect", "oracle")
+    assert code == 2
+    assert "oracle" in errors

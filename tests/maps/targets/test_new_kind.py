@@ -1,0 +1,185 @@
+"""A new kind of map runs on every target: it states its formula once, and no target is changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pytest
+
+import calibrank as cr
+from calibrank._json import Fields
+from calibrank._logit import expit
+from calibrank.export import to_json, to_sql
+from calibrank.export.vectors import hard_scores
+from calibrank.maps import FitRecord
+from calibrank.maps.format import KINDS
+from calibrank.maps.targets.cuda import kernel_source
+from calibrank.maps.targets.target import (
+    Target,
+    UnsupportedOperationError,
+    narrow_range_problem,
+)
+from tests import engines
+from tests.maps.samples import RECORD
+from tests.spark_session import session
+
+ENGINES = [
+    engines.duckdb,
+    engines.sqlite,
+    engines.onnx("float64"),
+    engines.torch("float64"),
+    engines.onnx("float32"),
+    engines.torch("float32"),
+]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PiecewiseMap(cr.CalibrationMap):
+    """Log odds that are linear between knots and constant beyond."""
+
+    kind: ClassVar[str] = "piecewise"
+
+    method: str
+    knots: tuple[float, ...]
+    knot_log_odds: tuple[float, ...]
+    record: FitRecord
+
+    @property
+    def description(self) -> str:
+        return f"Log odds linear between {len(self.knots)} knots."
+
+    @property
+    def breakpoints(self) -> tuple[float, ...]:
+        return self.knots
+
+    def float32_problem(self) -> str | None:
+        return narrow_range_problem(self.knots[0], self.knots[-1])
+
+    @property
+    def largest_term(self) -> float:
+        intercepts, slopes = self.pieces()
+        return float(max(np.abs(intercepts).max(), np.abs(slopes).max()))
+
+    def pieces(self) -> tuple[np.ndarray, np.ndarray]:
+        """Intercept and slope of each piece: log odds = intercept + slope * position."""
+        width = self.knots[-1] - self.knots[0]
+        positions = (np.array(self.knots) - self.knots[0]) / width
+        slopes = np.diff(self.knot_log_odds) / np.diff(positions)
+        return np.array(self.knot_log_odds)[:-1] - slopes * positions[:-1], slopes
+
+    def on(self, target: Target, score: Any) -> Any:
+        position = target.place(score, self.knots[0], self.knots[-1] - self.knots[0])
+        inside = target.maximum(target.minimum(position, 1.0), 0.0)
+        intercepts, slopes = self.pieces()
+        inner_knots = self.knots[1:-1]
+        intercept = target.steps(score, inner_knots, tuple(intercepts.tolist()))
+        slope = target.steps(score, inner_knots, tuple(slopes.tolist()))
+        return target.sigmoid(slope * inside + intercept)
+
+    def _interval_ends(self, scores: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
+        return self._probabilities(scores), self._probabilities(scores)
+
+    def _content(self) -> dict[str, Any]:
+        return {"knots": list(self.knots), "knot_log_odds": list(self.knot_log_odds)}
+
+    @classmethod
+    def read(cls, method: str, fields: Fields, record: FitRecord) -> Self:
+        fields.only("knots", "knot_log_odds")
+        knots = tuple(fields.numbers("knots"))
+        return cls(method, knots, tuple(fields.numbers("knot_log_odds")), record)
+
+
+def piecewise_map(knots: int, offset: float = 0.0) -> PiecewiseMap:
+    rng = np.random.default_rng(knots)
+    positions = np.sort(rng.normal(size=knots)) + offset
+    log_odds = np.sort(rng.normal(-2.0, 2.0, size=knots))
+    return PiecewiseMap("Spline", tuple(positions.tolist()), tuple(log_odds.tolist()), RECORD)
+
+
+def interpolated(fitted: PiecewiseMap, scores: np.ndarray) -> np.ndarray:
+    """The same function without any target."""
+    return expit(np.interp(scores, fitted.knots, fitted.knot_log_odds))
+
+
+@pytest.mark.parametrize("knots", [2, 3, 80])
+def test_arrays(knots: int) -> None:
+    fitted = piecewise_map(knots)
+    scores = hard_scores(fitted)
+    expected = interpolated(fitted, scores)
+    np.testing.assert_allclose(fitted.predict(scores), expected, rtol=1e-12)
+    np.testing.assert_allclose(expit(fitted.log_odds(scores)), expected, rtol=1e-12)
+    assert fitted.predict(0.3) == pytest.approx(interpolated(fitted, np.array(0.3)), rel=1e-12)
+    assert repr(fitted) == (
+        f"PiecewiseMap(Spline, 4 rows, naive evidence, "
+        f"scores {fitted.knots[0]:.4g} to {fitted.knots[-1]:.4g}, base rate 50% assumed)"
+    )
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.__name__)
+@pytest.mark.parametrize(("knots", "offset"), [(2, 0.0), (3, 0.0), (80, 0.0), (5, 1e5)])
+def test_exports(engine: engines.Engine, knots: int, offset: float) -> None:
+    fitted = piecewise_map(knots, offset)
+    is_single = engine.__name__.endswith("float32")
+    scores = hard_scores(fitted).clip(-9.9e29, 9.9e29)
+    if is_single:
+        scores = scores.astype(np.float32)
+    expected = interpolated(fitted, scores.astype(np.float64))
+    tolerance = 2e-6 + 1e-7 * fitted.largest_term if is_single else 1e-9
+    np.testing.assert_allclose(engine(fitted, scores), expected, atol=tolerance)
+
+
+def test_postgresql(server: engines.Server) -> None:
+    fitted = piecewise_map(5)
+    scores = hard_scores(fitted)
+    probabilities = server.query(to_sql(fitted, "postgresql"), scores.tolist())
+    np.testing.assert_allclose(probabilities, interpolated(fitted, scores), atol=1e-9)
+
+
+@pytest.mark.parametrize("knots", [3, 80])
+def test_dataframes_and_tensors(knots: int) -> None:
+    polars = pytest.importorskip("polars")
+    torch = pytest.importorskip("torch")
+    fitted = piecewise_map(knots)
+    scores = hard_scores(fitted)
+    expected = interpolated(fitted, scores)
+    frame = fitted.transform(polars.DataFrame({"score": scores}).lazy()).collect()
+    np.testing.assert_allclose(frame["probability"].to_numpy(), expected, rtol=1e-9)
+    probabilities = fitted.predict(torch.from_numpy(scores))
+    np.testing.assert_allclose(probabilities.numpy(), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("knots", [3, 80])
+def test_spark_columns(knots: int) -> None:
+    pytest.importorskip("pyspark")
+    arrow = pytest.importorskip("pyarrow")
+    from calibrank import spark
+
+    fitted = piecewise_map(knots)
+    scores = hard_scores(fitted)
+    table = arrow.table({"row": np.arange(len(scores)), "score": scores})
+    result = spark.transform(fitted, session().createDataFrame(table)).orderBy("row").toArrow()
+    assert result.column_names == ["row", "score", "probability"]
+    expected = interpolated(fitted, scores)
+    np.testing.assert_allclose(result["probability"].to_numpy(), expected, rtol=1e-9)
+
+
+def test_one_entry_in_the_format_loads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(KINDS, PiecewiseMap.kind, PiecewiseMap)
+    fitted = piecewise_map(4)
+    fitted.save(tmp_path / "map.json")
+    assert cr.load(tmp_path / "map.json") == fitted
+    assert '"kind": "piecewise"' in to_json(fitted)
+
+
+def test_the_checks_of_float32_ask_the_map() -> None:
+    narrow = PiecewiseMap("Spline", (0.0, 1e-35), (-1.0, 1.0), RECORD)
+    with pytest.raises(cr.DataError, match="at least 1e-30 wide for float32"):
+        engines.torch("float32")(narrow, np.zeros(1))
+
+
+def test_a_kernel_is_not_available_with_steps() -> None:
+    with pytest.raises(UnsupportedOperationError):
+        kernel_source(piecewise_map(3), single=True)
