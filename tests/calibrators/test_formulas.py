@@ -103,7 +103,7 @@ def test_bbqs_evidence_is_the_beta_binomials() -> None:
 def test_equal_mass_does_not_part_ties() -> None:
     scores = np.repeat([0.0, 1.0], [3, 5])
     np.testing.assert_array_equal(_equal_mass(cr.Summary.of(scores, scores), 2), [0, 1])
-    cells = EqualMass(2).cells(np.repeat([0.1, 0.2], [3, 5]), cr.naive(np.zeros(8)))
+    cells = EqualMass(2).bin_indices(np.repeat([0.1, 0.2], [3, 5]), cr.naive(np.zeros(8)))
     np.testing.assert_array_equal(cells, np.repeat([0, 1], [3, 5]))
 
 

@@ -148,10 +148,10 @@ def test_clustered_intervals_cover_where_row_intervals_do_not() -> None:
         labels = (rng.random(2_400) < expit(moods[users] - 1)).astype(float)
         p = np.full(2_400, 0.3)
         estimate = cr.bootstrap(
-            cr.CalibrationInTheLarge(), p, labels, users, resamples=100, rng=rng
+            cr.CalibrationInTheLarge(), p, labels, users, resamples=100, seed=rng
         )
         nobody = cr.bootstrap(
-            cr.CalibrationInTheLarge(), p, labels, np.arange(2_400), resamples=100, rng=rng
+            cr.CalibrationInTheLarge(), p, labels, np.arange(2_400), resamples=100, seed=rng
         )
         expected = 0.3 / np.mean(expit(np.random.default_rng(1).normal(0, 0.8, 100_000) - 1))
         covered.append(

@@ -174,7 +174,7 @@ def test_odd_calls_are_refused_plainly(tmp_path: Path) -> None:
             call()
     with pytest.raises(cr.DataError, match="rows of different lengths"):
         cr.Platt().fit([[1, 2], [3]], [0, 1])
-    with pytest.raises(cr.DataError, match="at least 2 to tell an interval"):
+    with pytest.raises(cr.DataError, match="at least 2 distinct ids for an interval"):
         cr.bootstrap(cr.Brier(), [0.1, 0.2], [0, 1], users=[1, 1])
     with pytest.raises(cr.DataError, match="got no such file"):
         cr.load(tmp_path / "nowhere.json")

@@ -1,4 +1,4 @@
-"""Laws over every metric."""
+"""Laws that every metric obeys."""
 
 import numpy as np
 import pytest
@@ -6,47 +6,52 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import calibrank as cr
-from calibrank.metrics import Additive, Better, Metric
+from calibrank.metrics import Additive, Better, Metric, clustered_bootstrap
+from calibrank.registry import METRICS as REGISTERED
 from tests.members import METRICS, Table, name, tables
 
 every = pytest.mark.parametrize("metric", METRICS, ids=name)
-per_user = ("NDCG@3", "Recall@2", "ECE of top 2")
 
 
-def guesses(table: Table) -> np.ndarray:
-    return np.round(1 / (1 + np.exp(-(table.scores - table.scores.mean()) / table.scores.std())), 2)
+def predictions(table: Table) -> np.ndarray:
+    """Probabilities with ties that increase with the score."""
+    standardized = (table.scores - table.scores.mean()) / table.scores.std()
+    return np.round(1 / (1 + np.exp(-standardized)), 2)
 
 
 @every
 @given(table=tables())
-def test_order_of_rows_does_not_matter(metric: Metric, table: Table) -> None:
+def test_the_order_of_rows_does_not_matter(metric: Metric, table: Table) -> None:
     shuffled = np.random.default_rng(1).permutation(len(table.scores))
-    p, evidence = guesses(table), cr.ips(table.labels, table.propensity)
-    again = cr.ips(table.labels[shuffled], table.propensity[shuffled])
+    p = predictions(table)
+    evidence = cr.ips(table.labels, table.propensity)
     first = metric(p, evidence, table.users)
-    assert metric(p[shuffled], again, table.users[shuffled]) == pytest.approx(first, abs=1e-12)
+    again = metric(p[shuffled], evidence.rows(shuffled), table.users[shuffled])
+    assert again == pytest.approx(first, abs=1e-12)
 
 
-# Repeating a row lengthens a list: the law of metrics over lists is the next one.
-@pytest.mark.parametrize("metric", [m for m in METRICS if m.name not in per_user], ids=name)
+# Repeating a row makes a list longer, so metrics of lists obey the next law instead.
+@pytest.mark.parametrize("metric", [m for m in METRICS if not m.needs_users], ids=name)
 @given(table=tables(), copies=st.integers(2, 4))
-def test_weight_k_is_k_rows(metric: Metric, table: Table, copies: int) -> None:
+def test_a_row_of_weight_k_equals_k_rows(metric: Metric, table: Table, copies: int) -> None:
     weights = np.where(np.arange(len(table.scores)) % 3 == 0, copies, 1)
-    again = np.repeat(np.arange(len(table.scores)), weights)
-    p = guesses(table)
+    repeated = np.repeat(np.arange(len(table.scores)), weights)
+    p = predictions(table)
     weighted = metric(p, cr.ips(table.labels, table.propensity, weights=weights))
-    assert metric(p[again], cr.ips(table.labels[again], table.propensity[again])) == pytest.approx(
-        weighted, abs=1e-9
-    )
+    evidence = cr.ips(table.labels[repeated], table.propensity[repeated])
+    assert metric(p[repeated], evidence) == pytest.approx(weighted, abs=1e-9)
 
 
 @every
 @given(table=tables(), copies=st.integers(2, 4))
-def test_a_user_of_weight_k_is_k_such_users(metric: Metric, table: Table, copies: int) -> None:
+def test_a_user_of_weight_k_equals_k_users(metric: Metric, table: Table, copies: int) -> None:
     chosen = table.users == 0
-    p, users = guesses(table), table.users
-    weighted = metric(p, cr.naive(table.labels, weights=np.where(chosen, copies, 1)), users)
-    more_p, more_labels, more_users = [p], [table.labels], [users]
+    p = predictions(table)
+    weights = np.where(chosen, copies, 1)
+    weighted = metric(p, cr.naive(table.labels, weights=weights), table.users)
+    more_p = [p]
+    more_labels = [table.labels]
+    more_users = [table.users]
     for copy in range(1, copies):
         more_p.append(p[chosen])
         more_labels.append(table.labels[chosen])
@@ -61,58 +66,65 @@ def test_a_user_of_weight_k_is_k_such_users(metric: Metric, table: Table, copies
 @given(table=tables())
 def test_perfect_predictions_are_best(metric: Metric, table: Table) -> None:
     perfect = metric(table.labels, table.labels, table.users)
-    other = metric(guesses(table), table.labels, table.users)
+    other = metric(predictions(table), table.labels, table.users)
     assert metric.better.loss(perfect) <= metric.better.loss(other) + 1e-9
+
+
+@pytest.mark.parametrize("metric", [*METRICS, *REGISTERED.values()], ids=name)
+def test_every_metric_states_its_direction_and_explains_itself(metric: Metric) -> None:
+    assert isinstance(metric.better, Better)
+    assert metric.explanation.endswith(".")
+    assert 40 < len(metric.explanation) < 400
+    # The direction is a fact of its own: a copy in the text could contradict it.
+    assert "is better" not in metric.explanation
+
+
+def test_no_two_metrics_share_an_explanation() -> None:
+    explanations = {metric.explanation for metric in REGISTERED.values()}
+    assert len(explanations) == len(REGISTERED)
 
 
 @every
 @given(table=tables())
-def test_bootstrap_interval_holds_the_value(metric: Metric, table: Table) -> None:
-    estimate = cr.bootstrap(metric, guesses(table), table.labels, table.users, resamples=20)
+def test_a_bootstrap_interval_contains_the_value(metric: Metric, table: Table) -> None:
+    p = predictions(table)
+    estimate = cr.bootstrap(metric, p, table.labels, table.users, resamples=20)
+    assert estimate.value == pytest.approx(metric(p, table.labels, table.users))
     if isinstance(metric, cr.CalibrationInTheLarge) and np.isnan(estimate.low):
-        return  # a resample without a positive makes the ratio infinite: no interval
+        return  # a resample without positives makes the ratio infinite: there is no interval
     assert estimate.low <= estimate.value <= estimate.high
-    assert estimate.value == pytest.approx(metric(guesses(table), table.labels, table.users))
 
 
-# Bins of equal mass stay where the full sample puts them, so EqualMassECE is not in it.
+# The bootstrap keeps bins of equal mass where all rows put them, so EqualMassECE is not in this.
 @pytest.mark.parametrize(
     "metric",
     [m for m in METRICS if isinstance(m, Additive) and not isinstance(m, cr.EqualMassECE)],
     ids=name,
 )
 @given(table=tables())
-def test_fast_resampling_equals_weighing_rows(metric: Additive, table: Table) -> None:
-    """The bootstrap's sums by user and cell must give what reweighted rows give."""
-    from calibrank.metrics import resample
-
-    p, evidence = guesses(table), cr.ips(table.labels, table.propensity)
+def test_resampling_sums_equals_weighting_rows(metric: Additive, table: Table) -> None:
+    p = predictions(table)
+    evidence = cr.ips(table.labels, table.propensity)
     codes = np.unique(table.users, return_inverse=True)[1]
     counts = np.random.default_rng(0).integers(1, 4, codes.max() + 1)
-    fast = list(resample._additive(metric, p, evidence, codes, iter([counts])))
-    slow = list(resample._reweighted(metric, p, evidence, codes, iter([counts])))
+    fast = list(clustered_bootstrap._additive(metric, p, evidence, codes, iter([counts])))
+    slow = list(clustered_bootstrap._reweighted(metric, p, evidence, codes, iter([counts])))
     assert fast == pytest.approx(slow, abs=1e-12)
 
 
 @given(table=tables())
-def test_corp_adds_up(table: Table) -> None:
-    parts = cr.corp(guesses(table), cr.ips(table.labels, table.propensity), cr.Brier())
+def test_the_parts_of_the_decomposition_add_up(table: Table) -> None:
+    evidence = cr.ips(table.labels, table.propensity)
+    parts = cr.corp(predictions(table), evidence, cr.Brier())
     total = parts.miscalibration - parts.discrimination + parts.uncertainty
     assert total == pytest.approx(parts.score, abs=1e-9)
     assert min(parts.miscalibration, parts.discrimination) >= -1e-12
 
 
 @given(table=tables())
-def test_proper_scores_are_least_at_the_truth(table: Table) -> None:
-    truth = np.clip(guesses(table), 0.05, 0.95)
-    world = cr.Evidence(truth, np.ones_like(truth))
+def test_proper_scores_are_lowest_at_the_true_probabilities(table: Table) -> None:
+    truth = np.clip(predictions(table), 0.05, 0.95)
+    expected_labels = cr.Evidence(truth, np.ones_like(truth))
     for score in (cr.LogLoss(), cr.Brier()):
         for wrong in (truth * 0.9, truth**0.8, np.full_like(truth, truth.mean())):
-            assert score(truth, world) <= score(wrong, world) + 1e-12
-
-
-def test_directions() -> None:
-    assert Better.LOWER.loss(0.1) < Better.LOWER.loss(0.2)
-    assert Better.HIGHER.loss(0.2) < Better.HIGHER.loss(0.1)
-    assert Better.NEAR_ONE.loss(1.1) < Better.NEAR_ONE.loss(0.5)
-    assert Better.NEAR_ONE.loss(2.0) == pytest.approx(Better.NEAR_ONE.loss(0.5))
+            assert score(truth, expected_labels) <= score(wrong, expected_labels) + 1e-12

@@ -1,119 +1,163 @@
-"""Metrics by hand."""
+"""Metrics on small tables computed by hand."""
+
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank.evidence import naive
 from calibrank.metrics import (
+    Additive,
+    Better,
     Discrimination,
     EqualMass,
+    LogOddsBinned,
+    Metric,
     Miscalibration,
-    OnCells,
-    about,
-    bootstrap_sums,
-    group_sums,
 )
+from calibrank.metrics.metric import require_users
 
 
-def test_ece_by_hand() -> None:
-    # bins of 0.5: [0.1, 0.3] with 1 of 2 liked, [0.6, 0.8, 1.0] with 2 of 3 liked
-    p, labels = [0.1, 0.3, 0.6, 0.8, 1.0], [1, 0, 1, 0, 1]
-    assert cr.ECE(bins=2)(p, labels) == pytest.approx((abs(1 - 0.4) + abs(2 - 2.4)) / 5)
-    assert cr.MCE(bins=2)(p, labels) == pytest.approx(max(0.6 / 2, 0.4 / 3))
+def test_ece_and_mce_by_hand() -> None:
+    # Two bins: [0.1, 0.3] with 1 of 2 positive, [0.6, 0.8, 1.0] with 2 of 3 positive.
+    probabilities = [0.1, 0.3, 0.6, 0.8, 1.0]
+    labels = [1, 0, 1, 0, 1]
+    ece = cr.ECE(bins=2)(probabilities, labels)
+    assert ece == pytest.approx((abs(1 - 0.4) + abs(2 - 2.4)) / 5)
+    assert cr.MCE(bins=2)(probabilities, labels) == pytest.approx(max(0.6 / 2, 0.4 / 3))
 
 
-def test_ece_is_linear_in_evidence() -> None:
-    # one row of inverse propensity 4 at 0.5: |4 - 0.5|
+def test_ece_is_linear_in_the_evidence() -> None:
+    # One row with inverse propensity 4 and probability 0.5: |4 - 0.5|.
     assert cr.ECE(bins=1)([0.5], cr.ips([1], [0.25])) == pytest.approx(3.5)
 
 
-def test_released_variants_differ_only_around_one_half() -> None:
+def test_released_variants_differ_only_in_the_bin_around_one_half() -> None:
     rng = np.random.default_rng(0)
     p = rng.random(5_000)
     labels = (rng.random(5_000) < p).astype(float)
     outside = (p < 7 / 15) | (p >= 8 / 15)
-    assert cr.ReleasedECE()(p[outside], labels[outside]) == pytest.approx(
-        cr.ECE()(p[outside], labels[outside])
-    )
+    expected = cr.ECE()(p[outside], labels[outside])
+    assert cr.ReleasedECE()(p[outside], labels[outside]) == pytest.approx(expected)
     assert cr.ReleasedECE()(p, labels) != pytest.approx(cr.ECE()(p, labels), abs=1e-6)
-    # by hand, in the one bin around one half: 0.48 is right when negative, 0.52 when positive
-    assert cr.ReleasedECE(bins=15)([0.48, 0.52], [0, 0]) == pytest.approx(abs(1 - 1.04) / 2)
+    # By hand: 0.48 is correct for a negative (confidence 0.52), 0.52 is wrong for one.
+    released = cr.ReleasedECE(bins=15)([0.48, 0.52], [0, 0])
+    assert released == pytest.approx(abs(1 - 1.04) / 2)
 
 
-def test_released_mce_passes_over_nearly_empty_bins() -> None:
+def test_released_mce_ignores_nearly_empty_bins() -> None:
     p = np.concatenate([np.full(20_000, 0.1), [0.95]])
     labels = np.concatenate([np.arange(20_000) % 10 == 0, [0]]).astype(float)
     assert cr.MCE()(p, labels) == pytest.approx(0.95)
     assert cr.ReleasedMCE()(p, labels) == pytest.approx(0, abs=1e-9)
 
 
-def test_equal_mass_bins_hold_equal_mass() -> None:
+def test_equal_mass_bins_have_equal_mass() -> None:
     p = np.random.default_rng(0).random(1_000) ** 3
-    cells = EqualMass(10).cells(p, cr.naive(np.zeros(1_000)))
-    np.testing.assert_array_equal(np.bincount(cells), np.full(10, 100))
+    bins = EqualMass(10).bin_indices(p, cr.naive(np.zeros(1_000)))
+    np.testing.assert_array_equal(np.bincount(bins), np.full(10, 100))
 
 
-def test_log_loss_without_clip_is_honest() -> None:
+def test_log_loss_without_clipping_is_infinite_for_an_impossible_label() -> None:
     assert cr.LogLoss(clip=0)([0.0, 1.0], [1, 1]) == np.inf
     assert cr.LogLoss(clip=0)([0.0, 1.0], [0, 1]) == 0
     assert cr.LogLoss()([0.0], [1]) == pytest.approx(-np.log(1e-12))
 
 
-def test_a_constant_at_the_base_rate_has_no_ece_but_a_bad_score() -> None:
-    """Why a proper score must stand beside ECE."""
+def test_a_constant_at_the_base_rate_has_a_low_ece_but_a_high_log_loss() -> None:
+    """The reason to report a proper score beside ECE."""
     rng = np.random.default_rng(1)
     truth = rng.random(10_000)
     labels = (rng.random(10_000) < truth).astype(float)
-    flat = np.full(10_000, labels.mean())
-    assert cr.ECE()(flat, labels) < cr.ECE()(truth, labels)
-    assert cr.LogLoss()(flat, labels) > cr.LogLoss()(truth, labels) + 0.1
+    constant = np.full(10_000, labels.mean())
+    assert cr.ECE()(constant, labels) < cr.ECE()(truth, labels)
+    assert cr.LogLoss()(constant, labels) > cr.LogLoss()(truth, labels) + 0.1
 
 
-def test_ranking_by_hand() -> None:
-    p, labels, users = [0.9, 0.8, 0.1, 0.7, 0.6], [0, 1, 1, 1, 0], [1, 1, 1, 2, 2]
-    first = (1 / np.log2(3)) / (1 + 1 / np.log2(3))
-    assert cr.NDCG(2)(p, labels, users) == pytest.approx((first + 1) / 2)
+def test_ndcg_and_recall_by_hand() -> None:
+    p = [0.9, 0.8, 0.1, 0.7, 0.6]
+    labels = [0, 1, 1, 1, 0]
+    users = [1, 1, 1, 2, 2]
+    first_user = (1 / np.log2(3)) / (1 + 1 / np.log2(3))
+    assert cr.NDCG(2)(p, labels, users) == pytest.approx((first_user + 1) / 2)
     assert cr.Recall(2)(p, labels, users) == pytest.approx((0.5 + 1) / 2)
 
 
-def test_ties_share_places() -> None:
+def test_tied_rows_share_ranks() -> None:
     assert cr.Recall(1)([0.5, 0.5], [1, 0], users=[1, 1]) == pytest.approx(0.5)
     assert cr.NDCG(1)([0.5, 0.5], [1, 0], users=[1, 1]) == pytest.approx(0.5)
 
 
-def test_users_who_like_nothing_are_left_out() -> None:
+def test_users_without_positives_are_left_out_of_ranking_metrics() -> None:
     assert cr.NDCG(1)([0.9, 0.1, 0.5], [1, 0, 0], users=["a", "a", "b"]) == 1
 
 
-def test_top_n_looks_at_what_is_shown() -> None:
-    p, labels, users = [0.9, 0.5, 0.1, 0.8, 0.2], [0, 1, 0, 1, 0], [1, 1, 1, 2, 2]
+def test_top_n_evaluates_only_the_top_of_each_list() -> None:
+    p = [0.9, 0.5, 0.1, 0.8, 0.2]
+    labels = [0, 1, 0, 1, 0]
+    users = [1, 1, 1, 2, 2]
     assert cr.TopN(cr.Brier(), 1)(p, labels, users) == pytest.approx((0.81 + 0.04) / 2)
     assert cr.TopN(cr.Brier(), 5)(p, labels, users) == pytest.approx(cr.Brier()(p, labels))
 
 
 def test_corp_by_hand() -> None:
-    # 0.2 twice (both 0), 0.8 twice (one 1): recalibrated to 0 and 0.5
+    # 0.2 twice (both negative) and 0.8 twice (one positive): recalibrated to 0 and 0.5.
     parts = cr.corp([0.2, 0.2, 0.8, 0.8], [0, 0, 0, 1])
     assert parts.score == pytest.approx((0.04 + 0.04 + 0.64 + 0.04) / 4)
     assert parts.miscalibration == pytest.approx(parts.score - 0.125)
     assert parts.discrimination == pytest.approx(0.1875 - 0.125)
 
 
-def test_intervals_of_the_decomposition_hold_the_truth() -> None:
-    rng, rows, held = np.random.default_rng(1), 3_000, []
-    for _ in range(12):
-        log_odds = rng.normal(-2, 1, rows)
-        truth = 1 / (1 + np.exp(-log_odds))
-        said = 1 / (1 + np.exp(-(1.4 * log_odds + 0.4)))
-        evidence = naive((rng.random(rows) < truth).astype(float))
-        for metric, true in (
-            (Miscalibration(), np.square(said - truth).mean()),
-            (Discrimination(), truth.var()),
-        ):
-            sums = group_sums(OnCells(metric), said, evidence, np.arange(rows), rows)
-            found = about(
-                metric(said, evidence), bootstrap_sums(OnCells(metric), sums, resamples=200)
-            )
-            held.append(found.low <= true <= found.high)
-    assert sum(held) >= 20
+@pytest.mark.parametrize("metric", [Miscalibration(), Discrimination()], ids=repr)
+def test_log_odds_bins_are_fine_enough_for_the_decomposition(metric: Metric) -> None:
+    rng = np.random.default_rng(3)
+    p = rng.beta(1, 8, 20_000)
+    labels = (rng.random(20_000) < 0.8 * p).astype(float)
+    binned = LogOddsBinned(metric)
+    assert binned(p, labels) == pytest.approx(metric(p, labels), rel=0.1)
+    assert (binned.name, binned.better) == (metric.name, metric.better)
+    assert binned.explanation == metric.explanation
+
+
+def test_better_orders_values_as_losses() -> None:
+    assert Better.LOWER.loss(0.1) < Better.LOWER.loss(0.2)
+    assert Better.HIGHER.loss(0.2) < Better.HIGHER.loss(0.1)
+    assert Better.NEAR_ONE.loss(1.1) < Better.NEAR_ONE.loss(0.5)
+    assert Better.NEAR_ONE.loss(2.0) == pytest.approx(Better.NEAR_ONE.loss(0.5))
+
+
+def test_a_metric_without_a_direction_cannot_be_defined() -> None:
+    with pytest.raises(TypeError, match=r"NoDirection must set better, e.g. better = "):
+
+        class NoDirection(Metric):
+            explanation: ClassVar[str] = "It has no direction."
+
+            def evaluate(self, *_: object) -> float:
+                return 0.0
+
+
+def test_a_metric_cannot_inherit_the_explanation_of_another() -> None:
+    with pytest.raises(TypeError, match="Unexplained must set its own explanation"):
+
+        class Unexplained(cr.Brier):
+            pass
+
+
+def test_an_abstract_metric_needs_no_explanation() -> None:
+    class StillAbstract(Additive):
+        pass
+
+    with pytest.raises(TypeError, match="abstract"):
+        StillAbstract()
+
+
+def test_a_missing_user_column_is_an_error_that_names_the_metric() -> None:
+    with pytest.raises(cr.DataError, match=r"users must be given for NDCG@5.*Pass users="):
+        require_users(cr.NDCG(5), None)
+
+
+def test_top_n_explains_the_metric_it_wraps() -> None:
+    top = cr.TopN(cr.ECE(), 7)
+    assert top.explanation.startswith(cr.ECE().explanation)
+    assert "7 best items" in top.explanation
+    assert top.better is Better.LOWER

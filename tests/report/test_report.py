@@ -1,5 +1,6 @@
-"""The report's numbers, against plain loops and the library's own answers, and its page as text."""
+"""The numbers of a report against plain loops and the library's own metrics, and its HTML text."""
 
+import html
 import json
 import re
 import subprocess
@@ -16,17 +17,18 @@ import pytest
 import calibrank as cr
 from calibrank.calibrators import fit_without_each
 from calibrank.data.score_world import make_world
-from calibrank.maps import Alternative, Sensitivity
+from calibrank.maps import Alternative, Sensitivity, describe_base_rate
+from calibrank.metrics import Clusters
+from calibrank.metrics.panel import DISCRIMINATION, MISCALIBRATION, PANEL, RANKING
 from calibrank.registry import CALIBRATORS
-from calibrank.report import report
-from calibrank.report.content import contents
-from calibrank.report.from_table import read_ledger
-from calibrank.report.ledger import Ledger, make_ledger
-from calibrank.report.rendering import embed, plain
-from calibrank.report.resampling import Clusters
+from calibrank.report import Report, report
+from calibrank.report.page_data import describe_metrics, page_data
+from calibrank.report.read_table import read_report_rows
+from calibrank.report.render import embed, plain
+from calibrank.report.rows import ReportRows, rows_from_arrays
 from calibrank.report.segments import segment_tables
 from calibrank.report.thresholds import GRID, threshold_table
-from calibrank.report.user_sample import sample_users
+from calibrank.report.user_sample import MOST_CHARACTERS, sample_users
 from calibrank.tabular.aggregate import Columns
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
@@ -41,212 +43,41 @@ HOSTILE = (
     "<!--<script>",
     "&lt;b&gt; ' \\ ]]>",
 )
+"""Names that would break a page which treats them as markup, code or a template."""
 
 
 @pytest.fixture(scope="module")
-def ledger() -> Ledger:
+def rows() -> ReportRows:
     world = make_world(12_000, seed=4)
-    cuts = {"device": np.array(["phone", "web", "TV"])[np.arange(12_000) % 3]}
-    return make_ledger(
-        world.scores, world.preferences, users=world.users, items=world.items, segments=cuts
+    devices = np.array(["phone", "web", "TV"])[np.arange(12_000) % 3]
+    return rows_from_arrays(
+        world.scores,
+        world.preferences,
+        users=world.users,
+        items=world.items,
+        segments={"device": devices},
     )
 
 
 @pytest.fixture(scope="module")
-def content(ledger: Ledger) -> dict[str, Any]:
-    return contents(ledger, None, {})
+def data(rows: ReportRows) -> dict[str, Any]:
+    return page_data(rows, None, {})
 
 
-def data_of(page: str) -> dict[str, Any]:
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
-    assert found
-    return json.loads(found[1])
+@pytest.fixture(scope="module")
+def probabilities(rows: ReportRows) -> np.ndarray:
+    return cr.Gaussian().fit(rows.scores, rows.evidence).predict(rows.scores)
 
 
-@pytest.mark.parametrize("at", [0, 3, 25, 40, 70, len(GRID) - 1])
-@pytest.mark.parametrize("length", ["1", "5", "all"])
-def test_the_slider_is_exact_for_the_whole_table(ledger: Ledger, at: int, length: str) -> None:
-    probabilities = cr.Gaussian().fit(ledger.scores, ledger.evidence).predict(ledger.scores)
-    found = threshold_table(probabilities, ledger.evidence, ledger.users.codes)
-    shown, liked, truly, sizes = 0, 0.0, 0.0, []
-    for user in range(len(ledger.users.names)):
-        rows = np.flatnonzero(ledger.users.codes == user)
-        best = rows[np.argsort(-probabilities[rows], kind="stable")][
-            : None if length == "all" else int(length)
-        ]
-        kept = best[probabilities[best] >= GRID[at]]
-        sizes.append(len(kept))
-        shown, liked, truly = (
-            shown + len(kept),
-            liked + probabilities[kept].sum(),
-            truly + ledger.labels[kept].sum(),
-        )
-    sums = found["lengths"][length]
-    assert sums["shown"][at] == shown
-    assert sums["expected"][at] == pytest.approx(liked)
-    assert sums["positive"][at] == truly
-    for least in (1, 2, 4):
-        if length == "all" or least <= int(length):
-            assert found["at_least"][least - 1][at] == sum(size >= least for size in sizes)
-
-
-def test_methods_are_cross_validated_by_user_as_compare_does(
-    ledger: Ledger, content: dict[str, Any]
-) -> None:
-    parts = ledger.parts()
-    folds = np.array(
-        [ledger.folds[ledger.users.codes == user][0] for user in range(len(ledger.users.names))]
-    )
-    assert (folds[ledger.users.codes] == ledger.folds).all()
-    maps = fit_without_each(cr.Gaussian(), parts)
-    held_out = np.concatenate(
-        [fitted.predict(part.scores) for fitted, part in zip(maps, parts, strict=True)]
-    )
-    evidence = cr.Evidence(
-        *(np.concatenate([getattr(part, n) for part in parts]) for n in ("positive", "total"))
-    )
-    assert content["main"] == "Gaussian"
-    assert content["methods"][0]["metrics"]["LogLoss"][0] == pytest.approx(
-        cr.LogLoss()(held_out, evidence), rel=1e-9
-    )
-    assert {method["name"] for method in content["methods"]} == set(CALIBRATORS)
-
-
-def test_ranking_is_the_librarys_with_an_interval_over_users(
-    ledger: Ledger, content: dict[str, Any]
-) -> None:
-    for metric in (cr.NDCG(5), cr.Recall(5)):
-        value, low, high = content["ranking"][metric.name]
-        assert value == pytest.approx(metric(ledger.scores, ledger.labels, ledger.users.codes))
-        ranks = np.argsort(np.argsort(ledger.scores)) / len(ledger)
-        expected = cr.bootstrap(metric, ranks, ledger.labels, ledger.users.codes)
-        assert [low, high] == pytest.approx([expected.low, expected.high], abs=0.02)
-
-
-def test_every_metric_of_every_method_has_an_interval(
-    ledger: Ledger, content: dict[str, Any]
-) -> None:
-    for method in content["methods"]:
-        for value, low, high in method["metrics"].values():
-            assert low <= value <= high
-    evidence = ledger.evidence
-    probabilities = content["methods"][0]["metrics"]
-    maps = fit_without_each(cr.Gaussian(), ledger.parts())
-    for metric in (cr.metrics.Miscalibration(), cr.metrics.Discrimination()):
-        expected = cr.bootstrap(
-            metric, ledger.held_out(maps), evidence, ledger.users.codes, resamples=200
-        )
-        found = probabilities[metric.name]
-        width = expected.high - expected.low
-        assert found == pytest.approx([*expected], abs=0.25 * width)
-        assert found[2] > found[1]
-
-
-def test_the_headline_holds_the_truth_and_says_it_in_words(content: dict[str, Any]) -> None:
-    first = content["headline"]["sentences"][0]
-    assert first["level"] == 0.3
-    assert re.fullmatch(r"Of 100 items shown at 30 %, \d+ to \d+ are liked", first["words"])
-    assert first["low"] < 30 < first["high"]
-    assert content["headline"]["verdict"]["tone"] == "good"
-
-
-def test_a_wrong_map_is_called_wrong(ledger: Ledger) -> None:
-    wrong = cr.to_base_rate(cr.Gaussian().fit(ledger.scores, ledger.evidence), 0.4, ledger.scores)
-    headline = contents(ledger, wrong, {})["headline"]
-    assert headline["verdict"]["tone"] == "bad"
-    assert "too high" in headline["verdict"]["title"]
-    assert headline["sentences"][0]["high"] < 30
-    assert headline["door"]["name"] == "Door: a known base rate"
-
-
-def test_weighted_labels_say_that_the_base_rate_is_not_identified() -> None:
-    world = make_world(8_000, seed=1)
-    weighted = make_ledger(
-        world.scores, world.labels, users=world.users, propensity=world.propensity
-    )
-    headline = contents(weighted, None, {})["headline"]
-    assert not headline["door"]["known"]
-    assert any("not identified" in one for one in headline["unknown"])
-    assert headline["verdict"]["tone"] != "good"
-
-
-def test_curves_hold_every_row_once_and_their_bands_hold_them(
-    ledger: Ledger, content: dict[str, Any]
-) -> None:
-    for method in content["methods"]:
-        for curve in method["curves"].values():
-            assert curve["rows"].sum() == len(ledger)
-            assert (curve["low"] <= curve["observed"]).all()
-            assert (curve["observed"] <= curve["high"]).all()
-        assert (
-            method["histogram"]["linear"].sum() == method["histogram"]["logit"].sum() == len(ledger)
-        )
-    rate = ledger.evidence.positive.sum() / len(ledger)
-    curve = content["methods"][0]["curves"]["mass"]
-    assert (curve["observed"] * curve["mass"]).sum() / curve["mass"].sum() == pytest.approx(rate)
-
-
-def test_intervals_are_over_users_and_never_certain() -> None:
-    twins = np.repeat(np.random.default_rng(0).integers(0, 2, 60), 50).astype(float)
-    rows, cells = np.array([3000.0]), np.zeros(3000, dtype=np.intp)
-    widths = []
-    for groups in (np.arange(3000) % 1000, np.arange(3000) // 50):
-        clusters = Clusters.of(groups.astype(np.intp))
-        found = clusters.ratios(
-            clusters.sums(cells, twins, 1), clusters.sums(cells, np.ones(3000), 1), rows
-        )
-        widths.append(float(found.high[0] - found.low[0]))
-    assert widths[1] > 4 * widths[0]  # 60 users of one mind each know less than 3,000 rows seem to
-    liked, every = clusters.sums(cells, twins, 1), clusters.sums(cells, np.ones(3000), 1)
-    moved = clusters.ratios(liked, every, rows, 0.2 * every)
-    assert [end[0] for end in moved] == pytest.approx([end[0] - 0.2 for end in found])
-    never = clusters.ratios(
-        clusters.sums(cells, twins * 0, 1), clusters.sums(cells, np.ones(3000), 1), rows
-    )
-    assert never.low[0] == never.value[0] == 0
-    assert 0 < never.high[0] < 0.01
-
-
-def test_the_worst_segment_comes_first(ledger: Ledger) -> None:
-    probabilities = cr.Gaussian().fit(ledger.scores, ledger.evidence).predict(ledger.scores)
-    web = np.array(ledger.segments["device"].names)[ledger.segments["device"].codes] == "web"
-    tables = segment_tables(
-        ledger, np.where(web, probabilities * 0.1, probabilities), Clusters.of(ledger.groups)
-    )
-    assert [tables[0]["title"], tables[0]["rows"][0]["name"]] == ["device", "web"]
-    first = tables[0]["rows"][0]
-    assert first["observed"][0] == pytest.approx(ledger.labels[web].mean())
-    assert first["gap"][0] == pytest.approx(
-        ledger.labels[web].mean() - (probabilities * 0.1)[web].mean()
-    )
-    assert first["gap"][1] > 0
-    assert {table["title"] for table in tables} == {
-        "device",
-        "Popularity of the item",
-        "Activity of the user",
-    }
-    assert all(sum(row["rows"] for row in table["rows"]) == len(ledger) for table in tables)
-
-
-def test_names_stay_data_whatever_they_hold() -> None:
-    text = embed({"names": HOSTILE})
-    assert json.loads(text)["names"] == list(HOSTILE)
-    assert not set("<>&\u2028\u2029") & set(text)
-    assert embed("half a pair: \ud83d").encode()
-    made = _hostile_report()
-    assert made.page.count("<script") == 2
-    assert "onerror=alert(2)>" not in made.page
-    kept = data_of(made.page)
-    assert {person["name"] for person in kept["explorer"]["people"]} == set(HOSTILE)
-    assert kept["about"]["source"] == HOSTILE[0]
-
-
-def _hostile_report() -> Any:
+@pytest.fixture(scope="module")
+def hostile_report() -> Report:
     rng = np.random.default_rng(0)
-    rows = 800
-    scores = rng.normal(size=rows)
-    labels = (rng.random(rows) < 1 / (1 + np.exp(1 - scores))).astype(int)
-    users, items = (np.array(HOSTILE)[rng.integers(0, len(HOSTILE), rows)] for _ in range(2))
+    size = 800
+    scores = rng.normal(size=size)
+    labels = (rng.random(size) < 1 / (1 + np.exp(1 - scores))).astype(int)
+    names = np.array(HOSTILE)
+    users = names[rng.integers(0, len(HOSTILE), size)]
+    items = names[rng.integers(0, len(HOSTILE), size)]
     return report(
         None,
         scores,
@@ -258,58 +89,281 @@ def _hostile_report() -> Any:
     )
 
 
-def test_the_page_may_run_only_itself_and_fetch_nothing() -> None:
-    page = _hostile_report().page
+def data_of(page: str) -> dict[str, Any]:
+    """The JSON data embedded in a page."""
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert found
+    return json.loads(found[1])
+
+
+# ----- thresholds -----
+@pytest.mark.parametrize("index", [0, 3, 25, 40, 70, len(GRID) - 1])
+@pytest.mark.parametrize("length", ["1", "5", "all"])
+def test_threshold_sums_are_exact_for_the_whole_table(
+    rows: ReportRows, probabilities: np.ndarray, index: int, length: str
+) -> None:
+    found = threshold_table(probabilities, rows.evidence, rows.users.codes)
+    limit = None if length == "all" else int(length)
+    list_lengths = []
+    expected = 0.0
+    positive = 0.0
+    for user in range(len(rows.users.names)):
+        own = np.flatnonzero(rows.users.codes == user)
+        best = own[np.argsort(-probabilities[own], kind="stable")][:limit]
+        shown = best[probabilities[best] >= GRID[index]]
+        list_lengths.append(len(shown))
+        expected += probabilities[shown].sum()
+        positive += rows.labels[shown].sum()
+    sums = found["lengths"][length]
+    assert sums["items"][index] == sum(list_lengths)
+    assert sums["expected_positives"][index] == pytest.approx(expected)
+    assert sums["positive"][index] == positive
+    for least in (1, 2, 4):
+        if limit is None or least <= limit:
+            users = sum(size >= least for size in list_lengths)
+            assert found["users_with_at_least"][least - 1][index] == users
+
+
+# ----- methods and metrics -----
+def test_methods_are_cross_validated_by_user(rows: ReportRows, data: dict[str, Any]) -> None:
+    for user in range(len(rows.users.names)):
+        assert len(np.unique(rows.folds[rows.users.codes == user])) == 1
+    summaries = rows.fold_summaries()
+    maps = fit_without_each(cr.Gaussian(), summaries)
+    held_out = [
+        fitted.predict(summary.scores) for fitted, summary in zip(maps, summaries, strict=True)
+    ]
+    positive = np.concatenate([summary.positive for summary in summaries])
+    total = np.concatenate([summary.total for summary in summaries])
+    log_loss = cr.LogLoss()(np.concatenate(held_out), cr.Evidence(positive, total))
+    assert data["main_method"] == "Gaussian"
+    assert data["methods"][0]["metrics"]["LogLoss"]["value"] == pytest.approx(log_loss, rel=1e-9)
+    assert {method["name"] for method in data["methods"]} == set(CALIBRATORS)
+
+
+def test_ranking_metrics_are_the_bootstrap_over_users(
+    rows: ReportRows, data: dict[str, Any]
+) -> None:
+    for metric in RANKING:
+        found = data["ranking"][metric.name]
+        expected = cr.bootstrap(metric, rows.scores, rows.labels, rows.users.codes)
+        assert (found["value"], found["low"], found["high"]) == pytest.approx(expected)
+
+
+def test_every_metric_of_every_method_has_an_interval(data: dict[str, Any]) -> None:
+    for method in data["methods"]:
+        for estimate in method["metrics"].values():
+            assert estimate["low"] <= estimate["value"] <= estimate["high"]
+
+
+@pytest.mark.parametrize("metric", [MISCALIBRATION, DISCRIMINATION], ids=repr)
+def test_intervals_of_the_decomposition_are_close_to_the_exact_bootstrap(
+    rows: ReportRows, data: dict[str, Any], metric: cr.Metric
+) -> None:
+    maps = fit_without_each(cr.Gaussian(), rows.fold_summaries())
+    expected = cr.bootstrap(
+        metric, rows.held_out(maps), rows.evidence, rows.users.codes, resamples=200
+    )
+    found = data["methods"][0]["metrics"][metric.name]
+    width = expected.high - expected.low
+    assert found["high"] > found["low"]
+    for name, value in expected._asdict().items():
+        assert found[name] == pytest.approx(value, abs=0.25 * width)
+
+
+def test_the_page_gets_each_metrics_own_explanation_and_direction(data: dict[str, Any]) -> None:
+    assert list(data["metrics"]) == [metric.name for metric in PANEL]
+    for metric in PANEL:
+        described = data["metrics"][metric.name]
+        assert metric.explanation in described["explanation"]
+        assert metric.better.value in described["explanation"].lower()
+    assert describe_metrics([cr.NDCG(3)])["NDCG@3"]["higher_is_better"]
+    for method in data["methods"]:
+        for metric in PANEL:
+            if metric.name in method["metrics"]:
+                estimate = method["metrics"][metric.name]
+                assert estimate["loss"] == metric.better.loss(estimate["value"])
+
+
+def test_curves_contain_every_row_once_and_their_interval_contains_them(
+    rows: ReportRows, data: dict[str, Any]
+) -> None:
+    for method in data["methods"]:
+        for curve in method["curves"].values():
+            assert curve["rows"].sum() == len(rows)
+            assert (curve["low"] <= curve["observed"]).all()
+            assert (curve["observed"] <= curve["high"]).all()
+        for histogram in method["histogram"].values():
+            assert histogram.sum() == len(rows)
+    base_rate = rows.evidence.positive.sum() / len(rows)
+    curve = data["methods"][0]["curves"]["mass"]
+    mean_rate = (curve["observed"] * curve["mass"]).sum() / curve["mass"].sum()
+    assert mean_rate == pytest.approx(base_rate)
+
+
+# ----- headline -----
+def test_the_headline_contains_the_truth_and_states_it_in_words(data: dict[str, Any]) -> None:
+    first = data["headline"]["sentences"][0]
+    assert first["probability"] == 0.3
+    assert re.fullmatch(r"Of 100 items given 30%, \d+ to \d+ are liked", first["text"])
+    assert first["low"] < 30 < first["high"]
+    assert data["headline"]["verdict"]["tone"] == "good"
+
+
+def test_texts_write_percentages_without_a_space(data: dict[str, Any]) -> None:
+    assert "%" in json.dumps(data["headline"])
+    assert " %" not in json.dumps(data["headline"])
+
+
+def test_a_map_with_a_wrong_base_rate_is_called_too_high(rows: ReportRows) -> None:
+    fitted = cr.Gaussian().fit(rows.scores, rows.evidence)
+    wrong = cr.to_base_rate(fitted, 0.4, rows.scores)
+    headline = page_data(rows, wrong, {})["headline"]
+    assert headline["verdict"]["tone"] == "bad"
+    assert "too high" in headline["verdict"]["title"]
+    assert headline["sentences"][0]["high"] < 30
+    assert headline["base_rate_source"]["title"] == "A known rate"
+    assert headline["base_rate_source"]["text"] == describe_base_rate(wrong.record)
+    assert headline["base_rate_source"]["identified"]
+
+
+def test_propensity_weighted_labels_do_not_identify_the_base_rate() -> None:
+    world = make_world(8_000, seed=1)
+    weighted = rows_from_arrays(
+        world.scores, world.labels, users=world.users, propensity=world.propensity
+    )
+    headline = page_data(weighted, None, {})["headline"]
+    assert not headline["base_rate_source"]["identified"]
+    assert headline["base_rate_source"]["title"].startswith("Assumed")
+    assert any("does not identify the base rate" in text for text in headline["limitations"])
+    assert headline["verdict"]["tone"] != "good"
+
+
+def test_a_map_evaluated_on_its_training_rows_is_reported(rows: ReportRows) -> None:
+    fitted = cr.Platt().fit(rows.scores, rows.evidence)
+    limitations = page_data(rows, fitted, {})["headline"]["limitations"]
+    assert any("its own training data" in text for text in limitations)
+
+
+def test_the_sensitivity_band_of_a_map_is_on_the_page(rows: ReportRows) -> None:
+    fitted = cr.Gaussian().fit(rows.scores, rows.evidence)
+    scores = (-1.0, 2.0)
+    log_odds = [float(fitted.log_odds(score)) for score in scores]
+    choices = (Alternative("power 0.25", 0.07, None), Alternative("power 1", 0.2, 0.5))
+    low = tuple(value - 1 for value in log_odds)
+    high = tuple(value + 1 for value in log_odds)
+    sensitivity = Sensitivity(0.07, 0.2, choices, scores, low, high)
+    record = replace(fitted.record, evidence="ips", sensitivity=sensitivity)
+    found = page_data(rows, replace(fitted, record=record), {})
+    band = found["sensitivity"]
+    assert [band["low_rate"], band["high_rate"]] == [0.07, 0.2]
+    assert band["alternatives"] == [["power 0.25", 0.07, None], ["power 1", 0.2, 0.5]]
+    assert (band["low"] < band["high"]).all()
+    assert "7% to 20%" in found["headline"]["base_rate_source"]["text"]
+    assert not found["headline"]["base_rate_source"]["identified"]
+
+
+def test_without_users_the_report_says_what_to_add(rows: ReportRows) -> None:
+    without_users = rows_from_arrays(rows.scores, rows.labels)
+    fitted = cr.Platt().fit(rows.scores, rows.labels)
+    data = page_data(without_users, fitted, {})
+    assert data["thresholds"] is None
+    assert data["user_sample"] is None
+    assert data["ranking"] == {}
+    assert any("--user" in text for text in data["headline"]["limitations"])
+
+
+# ----- segments and the sample of users -----
+def test_the_worst_segment_comes_first(rows: ReportRows, probabilities: np.ndarray) -> None:
+    devices = rows.segments["device"]
+    is_web = np.array(devices.names)[devices.codes] == "web"
+    wrong = np.where(is_web, probabilities * 0.1, probabilities)
+    tables = segment_tables(rows, wrong, Clusters.of(rows.clusters))
+    assert tables[0]["title"] == "device"
+    first = tables[0]["segments"][0]
+    observed = rows.labels[is_web].mean()
+    assert first["name"] == "web"
+    assert first["observed"] == pytest.approx(observed)
+    assert first["gap"] == pytest.approx(observed - wrong[is_web].mean())
+    assert first["excess_gap"] > 0
+    titles = {table["title"] for table in tables}
+    assert titles == {"device", "Popularity of the item", "Activity of the user"}
+    for table in tables:
+        assert sum(segment["rows"] for segment in table["segments"]) == len(rows)
+
+
+def test_long_names_reduce_the_sample_of_users() -> None:
+    size = 40_000
+    scores = np.random.default_rng(1).normal(size=size)
+    items = np.array([f"{'x' * 400} {item}" for item in range(size)])
+    long_names = rows_from_arrays(
+        scores, np.arange(size) % 2, users=np.arange(size) // 20, items=items
+    )
+    sample = sample_users(long_names, np.linspace(0, 1, size))
+    assert sample is not None
+    assert len(json.dumps(sample)) <= MOST_CHARACTERS
+    assert 100 < len(sample["users"]) < 1000
+    assert sample["users_in_table"] == 2000
+
+
+# ----- the page as text -----
+def test_hostile_names_stay_data(hostile_report: Report) -> None:
+    text = embed({"names": HOSTILE})
+    assert json.loads(text)["names"] == list(HOSTILE)
+    assert not set("<>&\u2028\u2029") & set(text)
+    assert hostile_report.page.count("<script") == 2
+    assert "onerror=alert(2)>" not in hostile_report.page
+    data = data_of(hostile_report.page)
+    assert {user["name"] for user in data["user_sample"]["users"]} == set(HOSTILE)
+    assert data["provenance"]["source"] == HOSTILE[0]
+
+
+def test_half_a_surrogate_pair_does_not_fail_the_report() -> None:
+    assert embed("half a pair: \ud83d").encode()
+
+
+def test_the_page_may_run_only_its_own_script_and_request_nothing(hostile_report: Report) -> None:
+    page = hostile_report.page
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
     assert policy
     assert "default-src &#x27;none&#x27;" in policy[1]
     assert "unsafe" not in policy[1]
-    outside = set(re.findall(r"https?://[^\s\"'<]+", page)) - {"http://www.w3.org/2000/svg"}
-    assert not outside
+    addresses = set(re.findall(r"https?://[^\s\"'<]+", page))
+    assert addresses == {"http://www.w3.org/2000/svg"}
     assert "innerHTML" not in page
 
 
-def test_without_users_the_page_says_what_to_add(ledger: Ledger) -> None:
-    alone = make_ledger(ledger.scores, ledger.labels)
-    content = contents(alone, cr.Platt().fit(ledger.scores, ledger.labels), {})
-    assert content["threshold"] is None
-    assert content["explorer"] is None
-    assert any("--user" in one for one in content["headline"]["unknown"])
-
-
-def test_a_report_shows_itself_in_a_notebook_and_saves_whole(tmp_path: Path) -> None:
-    made = _hostile_report()
-    shown = made._repr_html_()
+def test_a_report_is_an_isolated_frame_in_a_notebook(hostile_report: Report) -> None:
+    shown = hostile_report._repr_html_()
     assert shown.startswith("<iframe")
-    assert shown.count("<") == 2  # the page inside is text of an attribute
-    made.save(tmp_path / "r.html")
-    assert (tmp_path / "r.html").read_text(encoding="utf-8") == made.page
+    assert shown.count("<") == 2  # the page itself is text inside an attribute
+
+
+def test_save_leaves_no_temporary_file(hostile_report: Report, tmp_path: Path) -> None:
+    hostile_report.save(tmp_path / "r.html")
+    assert (tmp_path / "r.html").read_text(encoding="utf-8") == hostile_report.page
     assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
 
 
-def test_few_users_come_along_when_names_are_long() -> None:
-    rows = 40_000
-    rng = np.random.default_rng(1)
-    items = np.array([f"{'x' * 400} {item}" for item in range(rows)])
-    long = make_ledger(
-        rng.normal(size=rows), np.arange(rows) % 2, users=np.arange(rows) // 20, items=items
-    )
-    kept = sample_users(long, np.linspace(0, 1, rows))
-    assert kept is not None
-    assert len(json.dumps(kept)) <= 1_400_000
-    assert 100 < len(kept["people"]) < 1000
-    assert kept["users"] == 2000
+def test_values_that_json_does_not_have_become_null() -> None:
+    values = [float("nan"), float("inf"), np.float32(0.5), np.arange(2)]
+    assert plain(values) == [None, None, 0.5, [0, 1]]
 
 
-def test_numbers_that_are_none_become_null() -> None:
-    assert plain([float("nan"), float("inf"), np.float32(0.5), np.arange(2)]) == [
-        None,
-        None,
-        0.5,
-        [0, 1],
-    ]
+@pytest.mark.parametrize("method", [cr.Gaussian(), cr.Isotonic(), cr.MinMax()], ids=repr)
+def test_a_map_describes_itself_in_a_notebook(rows: ReportRows, method: Any) -> None:
+    fitted = method.fit(rows.scores, rows.evidence)
+    shown = fitted._repr_html_()
+    assert f"<b>{method.name}</b>" in shown
+    assert fitted.description in shown
+    assert html.escape(describe_base_rate(fitted.record)) in shown
+    assert shown.count("<svg") == shown.count("<polyline") == 1
+    for name, value in fitted.parameters.items():
+        error = fitted.standard_errors[name]
+        assert f"<td>{name}</td><td>{value:.6g}</td><td>&plusmn; {error:.2g}</td>" in shown
 
 
+# ----- tables on disk and the command -----
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
     world = make_world(6_000, seed=2)
@@ -318,73 +372,77 @@ def table(tmp_path: Path) -> Path:
         "item_id": world.items,
         "score": world.scores,
         "w": world.propensity,
+        "label": world.labels.astype("int8"),
+        "age": [None if row % 7 == 0 else float(row % 50) for row in range(len(world))],
     }
-    age = [None if row % 7 == 0 else float(row % 50) for row in range(len(world))]
     path = tmp_path / "log.parquet"
-    pq.write_table(pa.table({**columns, "label": world.labels.astype("int8"), "age": age}), path)
+    pq.write_table(pa.table(columns), path)
     return path
 
 
-def test_a_table_on_disk_gives_the_same_ledger_as_its_arrays(table: Path) -> None:
+def test_a_table_on_disk_gives_the_same_rows_as_its_arrays(table: Path) -> None:
     columns = Columns(
         "score", "label", "ips", propensity="w", item="item_id", user="user_id", others=("age",)
     )
-    read = read_ledger(Table.find(str(table)), columns, Rules(skip=False))
-    kept = pq.read_table(table).to_pydict()
-    arrays = {name: np.array(kept[name]) for name in ("score", "label", "w", "user_id", "item_id")}
-    made = make_ledger(
-        arrays["score"], arrays["label"], users=arrays["user_id"], propensity=arrays["w"]
+    read = read_report_rows(Table.find(str(table)), columns, Rules(skip=False))
+    arrays = pq.read_table(table).to_pydict()
+    expected = rows_from_arrays(
+        np.array(arrays["score"]),
+        np.array(arrays["label"]),
+        users=np.array(arrays["user_id"]),
+        propensity=np.array(arrays["w"]),
     )
-    assert (read.evidence.positive == made.evidence.positive).all()
-    assert [read.users.names[code] for code in read.users.codes] == [
-        made.users.names[code] for code in made.users.codes
-    ]
-    assert (read.folds == made.folds).all()
-    assert np.isnan(read.segments["age"]).sum() == sum(value is None for value in kept["age"])
+    np.testing.assert_array_equal(read.evidence.positive, expected.evidence.positive)
+    read_names = np.array(read.users.names)[read.users.codes]
+    expected_names = np.array(expected.users.names)[expected.users.codes]
+    np.testing.assert_array_equal(read_names, expected_names)
+    np.testing.assert_array_equal(read.folds, expected.folds)
+    missing_ages = sum(value is None for value in arrays["age"])
+    assert np.isnan(read.segments["age"]).sum() == missing_ages
 
 
-def test_a_table_too_long_for_memory_keeps_whole_users_and_says_so(table: Path) -> None:
+def test_a_table_too_long_for_memory_is_sampled_by_user(table: Path) -> None:
     columns = Columns("score", "label", "naive", user="user_id")
-    whole, some = (
-        read_ledger(Table.find(str(table)), columns, Rules(skip=False), most=most)
-        for most in (10**7, 2000)
-    )
-    assert len(some) <= 2000
-    assert some.rows_in_table == len(whole) == 6000
-    full = dict(zip(whole.users.names, whole.users.counts(), strict=True))
-    assert all(
-        full[name] == count
-        for name, count in zip(some.users.names, some.users.counts(), strict=True)
-    )
-    assert any("6,000 rows" in one for one in contents(some, None, {})["headline"]["unknown"])
+    source = Table.find(str(table))
+    everything = read_report_rows(source, columns, Rules(skip=False))
+    sample = read_report_rows(source, columns, Rules(skip=False), most_rows=2000)
+    assert len(sample) <= 2000
+    assert sample.rows_in_table == len(everything) == 6000
+    row_counts = dict(zip(everything.users.names, everything.users.counts(), strict=True))
+    for name, count in zip(sample.users.names, sample.users.counts(), strict=True):
+        assert count == row_counts[name]
+    limitations = page_data(sample, None, {})["headline"]["limitations"]
+    assert any("6,000 rows" in text for text in limitations)
 
 
-def test_the_command_writes_a_page_that_names_its_origin(table: Path, tmp_path: Path) -> None:
+def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error", "-m", "calibrank", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_command_writes_a_page_with_its_provenance(table: Path, tmp_path: Path) -> None:
     out = tmp_path / "out" / "report.html"
-    command = ["report", str(table), "--propensity", "w", "--segment", "age", "-o", str(out)]
-    result = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "calibrank", *command],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    arguments = ["report", str(table), "--propensity", "w", "--segment", "age", "-o", str(out)]
+    result = run_command(*arguments)
     assert result.returncode == 0, result.stderr
-    assert "are liked" in result.stdout
-    kept = data_of(out.read_text(encoding="utf-8"))
-    assert kept["about"]["command"] == f"calibrank {' '.join(command)}"
-    assert kept["about"]["fingerprint"].startswith("sha256:")
-    assert kept["about"]["rows"] == 6000
-    assert "age" in [one["title"] for one in kept["segments"]]
-    wrong = subprocess.run(
-        [sys.executable, "-m", "calibrank", "report", str(table), "--segment", "colour", "-o", str(out)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert wrong.returncode == 3
-    assert "must have the segment column 'colour'" in wrong.stderr
+    assert re.match(r"Of 1[0,]+ items given \d+%, [\d,]+ to [\d,]+ are liked", result.stdout)
+    data = data_of(out.read_text(encoding="utf-8"))
+    assert data["provenance"]["command"] == f"calibrank {' '.join(arguments)}"
+    assert data["provenance"]["fingerprint"].startswith("sha256:")
+    assert data["provenance"]["rows"] == 6000
+    assert "age" in [one["title"] for one in data["segments"]]
 
 
-def result_rows(folder: Path) -> None:
-    """Rows as `calibrank reproduce` writes them: two seeds, and a sweep over negatives for one method."""
+def test_the_command_names_a_missing_segment_column(table: Path, tmp_path: Path) -> None:
+    out = tmp_path / "report.html"
+    result = run_command("report", str(table), "--segment", "colour", "-o", str(out))
+    assert result.returncode == 3
+    assert "must have the segment column 'colour'" in result.stderr
+
+
+# ----- results of a reproduction -----
+def write_result_rows(folder: Path) -> None:
+    """Write rows as `calibrank reproduce` does: two seeds, and other negatives for one method."""
     rows = []
     for seed in range(2):
         for method, loss in (("MinMax", "none"), ("Gaussian", "naive"), ("Gaussian", "ips")):
@@ -393,15 +451,16 @@ def result_rows(folder: Path) -> None:
         rows.append(("Gaussian", "ips", 100, seed, "ECE", 0.9))
         rows.append(("", "", 0, seed, "NDCG@5", 0.6))
     names = ("method", "loss", "negatives", "seed", "metric", "value")
-    columns = {name: [row[at] for row in rows] for at, name in enumerate(names)}
-    same = {
+    columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+    constant = {
         "dataset": "coat",
         "spec": "trained",
         "split": "random",
         "model": "BPR",
         "provenance": "calibrank 0.1.0, x",
     }
-    columns |= {name: [value] * len(rows) for name, value in same.items()}
+    for name, value in constant.items():
+        columns[name] = [value] * len(rows)
     columns["propensity"] = ["popularity" if method else "" for method in columns["method"]]
     folder.mkdir(parents=True)
     pq.write_table(pa.table(columns), folder / "rows.parquet")
@@ -411,58 +470,35 @@ def test_results_are_means_with_intervals_and_published_numbers(tmp_path: Path) 
     from calibrank.experiment.overview import overview, read_rows
     from calibrank.experiment.statistics import Spread
 
-    result_rows(tmp_path / "results" / "coat")
-    asked = []
+    write_result_rows(tmp_path / "results" / "coat")
+    requested = []
 
     def find(*key: str) -> float | None:
-        asked.append(key)
+        requested.append(key)
         return 0.0393 if key == ("ECE", "Gaussian", "ips", "coat", "BPR") else None
 
     found = overview(read_rows(tmp_path / "results"), find)
-    cells = {
-        tuple(cell[:4]): cell[4:]
-        for cell in found["protocols"]["coat, trained, random split"]["cells"]
-    }
-    spread = Spread.of(np.array([0.1, 0.11]))  # without the sweep's 0.9
+    cells = {}
+    for cell in found["protocols"]["coat, trained, random split"]["cells"]:
+        cells[tuple(cell[:4])] = cell[4:]
+    spread = Spread.of(np.array([0.1, 0.11]))  # without the 0.9 of 100 negatives
     assert cells["ECE", "Gaussian", "ips", "BPR"] == [spread.mean, spread.half, 2, 0.0393]
     assert cells["LogLoss", "MinMax", "none", "BPR"][3] is None
-    assert ("NLL", "MinMax", "none", "coat", "BPR") in asked
+    assert ("NLL", "MinMax", "none", "coat", "BPR") in requested
     assert cells["NDCG@5", "", "", "BPR"][0] == pytest.approx(0.6)
     assert found["failed"] == 6
     with pytest.raises(cr.DataError, match="must hold rows"):
         read_rows(tmp_path)
 
 
-@pytest.mark.parametrize("method", [cr.Gaussian(), cr.Isotonic(), cr.MinMax()], ids=repr)
-def test_a_map_shows_itself_in_a_notebook(ledger: Ledger, method: Any) -> None:
-    fitted = method.fit(ledger.scores, ledger.evidence)
-    shown = fitted._repr_html_()
-    assert f"<b>{method.name}</b>" in shown
-    assert fitted.description in shown
-    assert "treated as unbiased" in shown
-    assert shown.count("<svg") == shown.count("<polyline") == 1
-    for name, value in fitted.parameters.items():
-        error = fitted.standard_errors[name]
-        assert f"<td>{name}</td><td>{value:.6g}</td><td>&plusmn; {error:.2g}</td>" in shown
+def test_the_page_of_results_gets_the_loss_of_each_mean(tmp_path: Path) -> None:
+    from calibrank.experiment.overview import overview, read_rows
+    from calibrank.report.html_report import results_report
 
-
-def test_what_a_biased_log_leaves_open_is_shown(ledger: Ledger) -> None:
-    fitted = cr.Gaussian().fit(ledger.scores, ledger.evidence)
-    ends = tuple(float(fitted.log_odds(score)) for score in (-1.0, 2.0))
-    choices = (Alternative("power 0.25", 0.07, None), Alternative("power 1", 0.2, 0.5))
-    left = Sensitivity(
-        0.07, 0.2, choices, (-1.0, 2.0), tuple(e - 1 for e in ends), tuple(e + 1 for e in ends)
-    )
-    doubtful = replace(fitted, record=replace(fitted.record, evidence="ips", sensitivity=left))
-    found = contents(ledger, doubtful, {})
-    assert [found["doubt"]["low_rate"], found["doubt"]["high_rate"]] == [0.07, 0.2]
-    assert found["doubt"]["choices"] == [["power 0.25", 0.07, None], ["power 1", 0.2, 0.5]]
-    assert (found["doubt"]["low"] < found["doubt"]["high"]).all()
-    assert not found["headline"]["door"]["known"]
-
-
-def test_a_report_shows_itself_in_a_notebook() -> None:
-    world = make_world(2_000, seed=6)
-    fitted = cr.Platt().fit(world.scores, world.preferences)
-    shown = report(fitted, world.scores, world.preferences, users=world.users)
-    assert shown._repr_html_().startswith("<iframe")
+    write_result_rows(tmp_path / "results")
+    found = overview(read_rows(tmp_path / "results"), lambda *_: None)
+    data = data_of(results_report(found, "results", "", "calibrank report").page)
+    cells = data["protocols"]["coat, trained, random split"]["cells"]
+    losses = {(cell["metric"], cell["method"], cell["evidence"]): cell["loss"] for cell in cells}
+    assert losses["ECE", "Gaussian", "ips"] == pytest.approx(0.105)
+    assert losses["NDCG@5", "", ""] == pytest.approx(-0.6)

@@ -126,7 +126,7 @@ def test_bad_probabilities_are_named(engine: Any) -> None:
         cr.DataError, match=re.escape("probability must lie in [0, 1], got 1.5 in 1 row.")
     ):
         engine.evaluate(bad)
-    with pytest.raises(cr.DataError, match="metrics must have names of their own, got ECE, ECE"):
+    with pytest.raises(cr.DataError, match="metrics must have distinct names, got ECE, ECE"):
         engine.evaluate(bad, [cr.ECE(10), cr.ECE(15)])
 
 

@@ -27,9 +27,9 @@ from calibrank.cli.console import (
 )
 from calibrank.errors import DataError
 from calibrank.maps import load
-from calibrank.report.build import Report, report_of, results_report
-from calibrank.report.from_table import read_ledger
+from calibrank.report.html_report import Report, report_on_rows, results_report
 from calibrank.report.provenance import fingerprint_files
+from calibrank.report.read_table import read_report_rows
 from calibrank.tabular.aggregate import Columns
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
@@ -86,10 +86,10 @@ def report(
     columns = _columns(source, score, label, user, item, propensity, weight, segment, loss)
     fitted = None if map_file is None else load(map_file)
     with reading(source, "Reading") as progress:
-        ledger = read_ledger(source, columns, rules, progress)
+        rows = read_report_rows(source, columns, rules, progress)
     say_skipped(rules)
     with console.status("Fitting and judging every method ..."):
-        made = report_of(ledger, fitted, table, fingerprint_files(source.files), _command())
+        made = report_on_rows(rows, fitted, table, fingerprint_files(source.files), _command())
     _save(made, out)
     if columns.loss == "naive":
         log.print(

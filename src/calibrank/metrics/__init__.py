@@ -1,4 +1,4 @@
-"""Metrics over probabilities and labels or evidence, and intervals for them."""
+"""Metrics of probabilities against labels or evidence, and bootstrap intervals for them."""
 
 from calibrank.metrics.binned import (
     ECE,
@@ -11,15 +11,22 @@ from calibrank.metrics.binned import (
     ReliabilityCurve,
     reliability,
 )
+from calibrank.metrics.cluster_ratios import Clusters, Ratios
 from calibrank.metrics.clustered_bootstrap import (
+    RESAMPLES,
+    ClusterSums,
     Estimate,
-    GroupSums,
-    about,
     bootstrap,
     bootstrap_sums,
-    group_sums,
+    cluster_sums,
 )
-from calibrank.metrics.corp import Decomposition, Discrimination, Miscalibration, OnCells, corp
+from calibrank.metrics.corp import (
+    Decomposition,
+    Discrimination,
+    LogOddsBinned,
+    Miscalibration,
+    corp,
+)
 from calibrank.metrics.metric import Additive, Better, Metric
 from calibrank.metrics.proper import Brier, CalibrationInTheLarge, LogLoss
 from calibrank.metrics.ranking import NDCG, Recall, TopN
@@ -28,30 +35,32 @@ __all__ = [
     "ECE",
     "MCE",
     "NDCG",
+    "RESAMPLES",
     "Additive",
     "Better",
     "Brier",
     "CalibrationInTheLarge",
+    "ClusterSums",
+    "Clusters",
     "Decomposition",
     "Discrimination",
     "EqualMass",
     "EqualMassECE",
     "EqualWidth",
     "Estimate",
-    "GroupSums",
     "LogLoss",
+    "LogOddsBinned",
     "Metric",
     "Miscalibration",
-    "OnCells",
+    "Ratios",
     "Recall",
     "ReleasedECE",
     "ReleasedMCE",
     "ReliabilityCurve",
     "TopN",
-    "about",
     "bootstrap",
     "bootstrap_sums",
+    "cluster_sums",
     "corp",
-    "group_sums",
     "reliability",
 ]

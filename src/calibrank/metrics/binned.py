@@ -1,27 +1,29 @@
-"""Binned calibration errors and the reliability curve behind them.
+"""Binned calibration errors and the reliability curve they are computed from.
 
-These are easy to read and easy to game (a constant prediction at the base rate has ECE 0): always report a proper
-score beside them.
+These errors are easy to read and easy to game: a constant prediction at the base rate has an ECE
+of 0. Always report a proper score beside them.
 """
+
+from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from calibrank._validation import Floats, Numbers, add_up, probability_column
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels, nonzero_evidence
-from calibrank.metrics.metric import Additive
+from calibrank.metrics.metric import Additive, Better, BinIndices
 
-Cells = npt.NDArray[np.intp]
+RELEASED_MINIMUM_FRACTION = 1e-4
+"""The paper's released code ignores bins with fewer than 0.01% of the rows in its MCE."""
 
 
 @dataclass(frozen=True, slots=True)
 class Binning(ABC):
-    """A way to cut [0, 1] into bins."""
+    """A partition of the probabilities into bins."""
 
     bins: int = 15
 
@@ -30,33 +32,34 @@ class Binning(ABC):
             raise DataError(f"bins must be at least 1, got {self.bins}.")
 
     @abstractmethod
-    def cells(self, probabilities: Floats, evidence: Evidence) -> Cells:
-        """The bin of each row, from 0."""
+    def bin_indices(self, probabilities: Floats, evidence: Evidence) -> BinIndices:
+        """Assign each row to a bin, counted from 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class EqualWidth(Binning):
-    """Bins [k / bins, (k + 1) / bins), the last one closed."""
+    """Bins of equal width: `[k / bins, (k + 1) / bins)`, the last one including 1."""
 
-    def cells(self, probabilities: Floats, evidence: Evidence) -> Cells:
-        return np.minimum(
-            (probabilities.astype(np.float64) * self.bins).astype(np.intp), self.bins - 1
-        )
+    def bin_indices(self, probabilities: Floats, evidence: Evidence) -> BinIndices:
+        indices = (probabilities.astype(np.float64) * self.bins).astype(np.intp)
+        return np.minimum(indices, self.bins - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class EqualMass(Binning):
-    """Bins of about equal total mass; equal probabilities are never parted."""
+    """Bins of about equal total mass; rows with equal probabilities share a bin."""
 
-    def cells(self, probabilities: Floats, evidence: Evidence) -> Cells:
+    def bin_indices(self, probabilities: Floats, evidence: Evidence) -> BinIndices:
         _, groups = np.unique(probabilities, return_inverse=True)
         mass = add_up(groups, evidence.total)
+        # The middle of a group's mass decides its bin, so a large group is placed fairly.
         middle = (np.cumsum(mass) - mass / 2) / mass.sum()
-        return np.minimum((middle * self.bins).astype(np.intp), self.bins - 1)[groups]
+        bin_of_group = np.minimum((middle * self.bins).astype(np.intp), self.bins - 1)
+        return bin_of_group[groups]
 
 
 class ReliabilityCurve(NamedTuple):
-    """One point a filled bin: what was predicted, what happened, how much mass."""
+    """One point per nonempty bin: mean prediction, observed rate and total mass."""
 
     predicted: Floats
     observed: Floats
@@ -64,33 +67,38 @@ class ReliabilityCurve(NamedTuple):
 
 
 def reliability(
-    probabilities: Numbers, labels: Labels, binning: Binning = EqualWidth()
-) -> ReliabilityCurve:  # noqa: B008  (frozen)
-    """The curve that a reliability diagram draws.
+    probabilities: Numbers,
+    labels: Labels,
+    binning: Binning = EqualWidth(),  # noqa: B008  (frozen)
+) -> ReliabilityCurve:
+    """Compute the curve of a reliability diagram.
 
     >>> reliability([0.1, 0.1, 0.9], [0, 1, 1]).observed
     array([0.5, 1. ])
     """
     probabilities = probability_column(probabilities)
     evidence = nonzero_evidence(labels, len(probabilities))
-    cells = binning.cells(probabilities, evidence)
-    positive, total, predicted = (
-        add_up(cells, term) for term in mass_and_prediction(probabilities, evidence)
-    )
-    filled = total > 0
-    return ReliabilityCurve(
-        predicted[filled] / total[filled], positive[filled] / total[filled], total[filled]
-    )
+    bins = binning.bin_indices(probabilities, evidence)
+    masses = calibration_masses(probabilities, evidence)
+    sums = np.array([add_up(bins, mass) for mass in masses])
+    positive, total, predicted = sums[:, sums[1] > 0]
+    return ReliabilityCurve(predicted / total, positive / total, total)
 
 
 @dataclass(frozen=True, slots=True)
 class ECE(Additive):
-    """Expected calibration error over equally wide bins (Eq. 4).
+    """Expected calibration error over bins of equal width (Eq. 4).
 
     >>> round(ECE(bins=10)([0.15, 0.15, 0.85, 0.85], [0, 0, 1, 1]), 4)
     0.15
     """
 
+    better: ClassVar[Better] = Better.LOWER
+    explanation: ClassVar[str] = (
+        "Expected calibration error: the mean gap between predicted probability and observed "
+        "rate over bins of equal width. A constant prediction at the base rate has 0, so read it "
+        "beside a proper score."
+    )
     bins: int = 15
     binning: Binning = field(init=False, repr=False, compare=False)
 
@@ -98,14 +106,14 @@ class ECE(Additive):
         object.__setattr__(self, "binning", EqualWidth(self.bins))
 
     @property
-    def size(self) -> int:
+    def n_bins(self) -> int:
         return self.bins
 
-    def cells(self, probabilities: Floats, evidence: Evidence) -> Cells:
-        return self.binning.cells(probabilities, evidence)
+    def bin_indices(self, probabilities: Floats, evidence: Evidence) -> BinIndices:
+        return self.binning.bin_indices(probabilities, evidence)
 
     def terms(self, probabilities: Floats, evidence: Evidence) -> Floats:
-        return np.array(mass_and_prediction(probabilities, evidence))
+        return calibration_masses(probabilities, evidence)
 
     def compute(self, sums: Floats) -> float:
         positive, total, predicted = sums
@@ -114,11 +122,17 @@ class ECE(Additive):
 
 @dataclass(frozen=True, slots=True)
 class EqualMassECE(ECE):
-    """ECE over bins of equal mass: steadier when most predictions are small.
+    """ECE over bins of equal mass; it varies less when most probabilities are small.
 
     >>> round(EqualMassECE(bins=2)([0.1, 0.2, 0.3, 0.4], [0, 0, 0, 1]), 4)
     0.15
     """
+
+    explanation: ClassVar[str] = (
+        "Expected calibration error over bins that hold equally many rows: the mean gap between "
+        "predicted probability and observed rate. It varies less than ECE when most "
+        "probabilities are small."
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "binning", EqualMass(self.bins))
@@ -126,11 +140,18 @@ class EqualMassECE(ECE):
 
 @dataclass(frozen=True, slots=True)
 class MCE(ECE):
-    """Maximum calibration error: the worst bin (Eq. 5). One lonely row can decide it.
+    """Maximum calibration error: the gap of the worst bin (Eq. 5).
+
+    Every nonempty bin counts, so a single row can determine it.
 
     >>> round(MCE(bins=10)([0.15, 0.15, 0.75, 0.85], [0, 0, 1, 1]), 4)
     0.25
     """
+
+    explanation: ClassVar[str] = (
+        "Maximum calibration error: the gap between predicted probability and observed rate in "
+        "the worst bin. A bin with a single row can determine it."
+    )
 
     def compute(self, sums: Floats) -> float:
         positive, total, predicted = sums[:, sums[1] > 0]
@@ -139,34 +160,49 @@ class MCE(ECE):
 
 @dataclass(frozen=True, slots=True)
 class ReleasedECE(ECE):
-    """ECE as the paper's released code has it: accuracy of the likelier class, so the middle bin mixes both.
+    """ECE as the paper's released code computes it: by accuracy of the likelier class.
 
-    Below 0.5 a row counts as right when it is negative. The same as `ECE` save in a bin that straddles 0.5.
+    Below 0.5 the negative class is the likelier one. The result differs from `ECE` only through a
+    bin that straddles 0.5, where gaps of both directions are added before the absolute value.
 
     >>> round(ReleasedECE(bins=1)([0.2, 0.8], [1, 0]), 4)
     0.8
     """
 
+    explanation: ClassVar[str] = (
+        "Expected calibration error as the paper's released code computes it: the mean gap "
+        "between the confidence in the likelier class and its accuracy. It differs from ECE only "
+        "in the bin around 50%."
+    )
+
     def terms(self, probabilities: Floats, evidence: Evidence) -> Floats:
-        held = probabilities.astype(np.float64)
-        likely = held >= 0.5
-        right = np.where(likely, evidence.positive, evidence.total - evidence.positive)
-        return np.array([right, evidence.total, evidence.total * np.where(likely, held, 1 - held)])
+        p = probabilities.astype(np.float64)
+        is_positive = p >= 0.5
+        correct = np.where(is_positive, evidence.positive, evidence.total - evidence.positive)
+        confidence = np.where(is_positive, p, 1 - p)
+        return np.array([correct, evidence.total, evidence.total * confidence])
 
 
 @dataclass(frozen=True, slots=True)
 class ReleasedMCE(ReleasedECE):
-    """MCE as the paper's released code has it: bins holding under 0.01 % of the rows are passed over.
+    """MCE as the paper's released code computes it: bins with under 0.01% of the rows are ignored.
 
     >>> round(ReleasedMCE(bins=2)([0.2, 0.8], [0, 1]), 4)
     0.2
     """
 
+    explanation: ClassVar[str] = (
+        "Maximum calibration error as the paper's released code computes it: the gap between "
+        "confidence and accuracy in the worst bin, ignoring bins with under 0.01% of the rows."
+    )
+
     def compute(self, sums: Floats) -> float:
-        right, total, confidence = sums[:, sums[1] >= 1e-4 * sums[1].sum()]
-        return float((np.abs(right - confidence) / total).max())
+        minimum = RELEASED_MINIMUM_FRACTION * sums[1].sum()
+        correct, total, confidence = sums[:, sums[1] >= minimum]
+        return float((np.abs(correct - confidence) / total).max())
 
 
-def mass_and_prediction(probabilities: Floats, evidence: Evidence) -> tuple[Floats, Floats, Floats]:
-    """Each row's positive mass, total mass and predicted mass: what calibration errors add up over bins."""
-    return evidence.positive, evidence.total, evidence.total * probabilities.astype(np.float64)
+def calibration_masses(probabilities: Floats, evidence: Evidence) -> Floats:
+    """Return each row's positive, total and predicted mass, an array of 3 x rows."""
+    predicted = evidence.total * probabilities.astype(np.float64)
+    return np.array([evidence.positive, evidence.total, predicted])

@@ -1,4 +1,9 @@
-"""The CORP decomposition: how much of a proper score is miscalibration (Dimitriadis, Gneiting & Jordan 2021)."""
+"""The CORP decomposition of a proper score (Dimitriadis, Gneiting & Jordan, PNAS 2021).
+
+CORP: consistent, optimally binned, reproducible, by the pool-adjacent-violators algorithm.
+"""
+
+from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
@@ -9,16 +14,20 @@ from calibrank._isotonic import pool_adjacent_violators
 from calibrank._logit import logit
 from calibrank._validation import Floats, Ids, Numbers, add_up, probability_column
 from calibrank.evidence import Evidence, Labels, nonzero_evidence
-from calibrank.metrics.binned import Cells, mass_and_prediction
-from calibrank.metrics.metric import Additive, Better, Metric
+from calibrank.metrics.binned import calibration_masses
+from calibrank.metrics.metric import Additive, Better, BinIndices, Metric
 from calibrank.metrics.proper import Brier
 
 _BRIER = Brier()
-_CELLS, _FURTHEST = 1024, 12.0
+
+# 1,024 bins between log odds of -12 and 12 (probabilities of 6e-6 and 1 - 6e-6): the odds within
+# a bin differ by 2.3%, far below what an interval can resolve, and 2,048 clusters fit in memory.
+_LOG_ODDS_BINS = 1024
+_LOG_ODDS_LIMIT = 12.0
 
 
 class Decomposition(NamedTuple):
-    """score = miscalibration - discrimination + uncertainty; no part is negative, save by rounding."""
+    """`score = miscalibration - discrimination + uncertainty`, none negative but for rounding."""
 
     score: float
     miscalibration: float
@@ -27,7 +36,9 @@ class Decomposition(NamedTuple):
 
 
 def corp(probabilities: Numbers, labels: Labels, score: Additive = _BRIER) -> Decomposition:
-    """Split a proper score by recalibrating with the best increasing function: no bins to choose.
+    """Decompose a proper score by comparing it with that of the isotonic recalibration.
+
+    Unlike a binned error it has no bins to choose.
 
     >>> corp([0.2, 0.2, 0.8, 0.8], [0, 0, 0, 1]).uncertainty
     0.1875
@@ -38,12 +49,17 @@ def corp(probabilities: Numbers, labels: Labels, score: Additive = _BRIER) -> De
 
 @dataclass(frozen=True, slots=True)
 class Miscalibration(Metric):
-    """What the best increasing recalibration would take off a proper score: calibration error without bins.
+    """The part of a proper score that isotonic recalibration would remove (CORP).
 
     >>> Miscalibration()([0.0, 0.0, 1.0, 1.0], [0, 0, 1, 1])
     0.0
     """
 
+    better: ClassVar[Better] = Better.LOWER
+    explanation: ClassVar[str] = (
+        "How much a proper score (the Brier score unless set) would fall after the best "
+        "increasing recalibration: a calibration error without bins to choose."
+    )
     score: Additive = _BRIER
 
     def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
@@ -52,13 +68,20 @@ class Miscalibration(Metric):
 
 @dataclass(frozen=True, slots=True)
 class Discrimination(Metric):
-    """What the order of the probabilities is worth, in a proper score: the same for every increasing map.
+    """The part of a proper score that the order of the probabilities explains (CORP).
+
+    Every strictly increasing map leaves it unchanged.
 
     >>> Discrimination()([0.1, 0.2, 0.3, 0.4], [0, 0, 1, 1])
     0.25
     """
 
     better: ClassVar[Better] = Better.HIGHER
+    explanation: ClassVar[str] = (
+        "How much the order of the probabilities lowers a proper score (the Brier score unless "
+        "set), compared with a constant at the base rate. Calibration by an increasing map "
+        "cannot improve it."
+    )
     score: Additive = _BRIER
 
     def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
@@ -66,10 +89,13 @@ class Discrimination(Metric):
 
 
 @dataclass(frozen=True, slots=True)
-class OnCells(Additive):
-    """One of the above over narrow cells of log odds, not every distinct probability: sums that can be resampled.
+class LogOddsBinned(Additive):
+    """Miscalibration or discrimination over narrow bins of log odds, which makes it additive.
 
-    >>> round(OnCells(Discrimination())([0.1, 0.2, 0.3, 0.4], [0, 0, 1, 1]), 12)
+    The exact metrics need every distinct probability; this one needs 1,024 sums, so that it can
+    be resampled.
+
+    >>> round(LogOddsBinned(Discrimination())([0.1, 0.2, 0.3, 0.4], [0, 0, 1, 1]), 12)
     0.25
     """
 
@@ -80,39 +106,54 @@ class OnCells(Additive):
         return self.metric.name
 
     @property
-    def better(self) -> Better:  # type: ignore[override]  # that of what it stands for
+    def better(self) -> Better:  # type: ignore[override]  # a property, to follow `metric`
         return self.metric.better
 
     @property
-    def size(self) -> int:
-        return _CELLS
+    def explanation(self) -> str:  # type: ignore[override]  # a property, to follow `metric`
+        return self.metric.explanation
 
-    def cells(self, probabilities: Floats, evidence: Evidence) -> Cells:
-        place = (np.clip(logit(probabilities), -_FURTHEST, _FURTHEST) + _FURTHEST) * (
-            _CELLS / (2 * _FURTHEST)
-        )
-        return np.minimum(place.astype(np.intp), _CELLS - 1)
+    @property
+    def n_bins(self) -> int:
+        return _LOG_ODDS_BINS
+
+    def bin_indices(self, probabilities: Floats, evidence: Evidence) -> BinIndices:
+        log_odds = np.clip(logit(probabilities), -_LOG_ODDS_LIMIT, _LOG_ODDS_LIMIT)
+        bins_per_unit = _LOG_ODDS_BINS / (2 * _LOG_ODDS_LIMIT)
+        indices = ((log_odds + _LOG_ODDS_LIMIT) * bins_per_unit).astype(np.intp)
+        return np.minimum(indices, _LOG_ODDS_BINS - 1)
 
     def terms(self, probabilities: Floats, evidence: Evidence) -> Floats:
-        return np.array(mass_and_prediction(probabilities, evidence))
+        return calibration_masses(probabilities, evidence)
 
     def compute(self, sums: Floats) -> float:
-        positive, total, predicted = sums[:, sums[1] > 0]
-        return self.metric.evaluate(
-            np.clip(predicted / total, 0, 1), Evidence.trusted(positive, total, "naive"), None
-        )
+        return self.metric.evaluate(*_pooled(sums), users=None)
+
+
+def decompose_sums(sums: Floats, score: Additive = _BRIER) -> Decomposition:
+    """Decompose a proper score from the sums of a `LogOddsBinned` metric, terms x bins."""
+    probabilities, evidence = _pooled(sums)
+    return _decompose(probabilities, evidence, score)
+
+
+def _pooled(sums: Floats) -> tuple[Floats, Evidence]:
+    """Return the mean probability and the evidence of each nonempty bin."""
+    positive, total, predicted = sums[:, sums[1] > 0]
+    return np.clip(predicted / total, 0, 1), Evidence.trusted(positive, total, "naive")
 
 
 def _decompose(probabilities: Floats, evidence: Evidence, score: Additive) -> Decomposition:
-    heard = evidence.total > 0
-    distinct, groups = np.unique(probabilities[heard], return_inverse=True)
-    positive = add_up(groups, evidence.positive[heard])
-    total = add_up(groups, evidence.total[heard])
+    weighted = evidence.total > 0
+    distinct, groups = np.unique(probabilities[weighted], return_inverse=True)
+    positive = add_up(groups, evidence.positive[weighted])
+    total = add_up(groups, evidence.total[weighted])
     pooled = Evidence.trusted(positive, total, evidence.kind)
     blocks = pool_adjacent_violators(positive, total)
-    recalibrated = np.repeat(blocks.values, np.diff([*blocks.starts, len(total)]))
-    rate = np.full(len(total), np.clip(positive.sum() / total.sum(), 0, 1))
-    as_is, best, constant = (
-        score.evaluate(p, pooled, None) for p in (distinct, recalibrated, rate)
-    )
-    return Decomposition(as_is, as_is - best, constant - best, constant)
+    block_sizes = np.diff([*blocks.starts, len(total)])
+    recalibrated = np.repeat(blocks.values, block_sizes)
+    # Inverse-propensity weights can push the rate above 1, which no proper score accepts.
+    base_rate = np.full(len(total), np.clip(positive.sum() / total.sum(), 0, 1))
+    as_given = score.evaluate(distinct, pooled, None)
+    best = score.evaluate(recalibrated, pooled, None)
+    constant = score.evaluate(base_rate, pooled, None)
+    return Decomposition(as_given, as_given - best, constant - best, constant)

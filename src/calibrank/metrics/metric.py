@@ -1,4 +1,6 @@
-"""What every metric can do: judge probabilities against labels or evidence, and say which way is better."""
+"""The interface that every metric implements, and the additive metrics that can be summed."""
+
+from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from enum import Enum
@@ -11,83 +13,126 @@ from calibrank._validation import Floats, Ids, IdsLike, Numbers, add_up, ids, pr
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels, nonzero_evidence
 
+BinIndices = npt.NDArray[np.intp]
+
 
 class Better(Enum):
-    """Which way a metric improves."""
+    """Which values of a metric are better."""
 
     LOWER = "lower is better"
     HIGHER = "higher is better"
     NEAR_ONE = "nearer 1 is better"
 
     def loss(self, value: float) -> float:
-        """A number that is lower for the better value."""
-        return {
-            "LOWER": value,
-            "HIGHER": -value,
-            "NEAR_ONE": abs(float(np.log(max(value, 1e-300)))),
-        }[self.name]
+        """Convert a value to a loss, so that the lower loss is always the better value.
+
+        >>> Better.HIGHER.loss(0.75)
+        -0.75
+        """
+        if self is Better.LOWER:
+            return value
+        if self is Better.HIGHER:
+            return -value
+        # Ratios are compared on the log scale: 2 is as far from 1 as 0.5 is.
+        return abs(float(np.log(max(value, 1e-300))))
+
+
+def _has_abstract_methods(cls: type) -> bool:
+    # ABCMeta fills `__abstractmethods__` only after `__init_subclass__` has run.
+    members = [getattr(cls, name, None) for name in dir(cls)]
+    return any(getattr(member, "__isabstractmethod__", False) for member in members)
 
 
 class Metric(ABC):
-    """Frozen settings; called with probabilities, labels or evidence, and users where lists matter."""
+    """A metric with fixed settings, called with probabilities and with labels or evidence.
 
-    better: ClassVar[Better] = Better.LOWER
-    highest: ClassVar[float] = float("inf")
-    """No value is above it."""
+    Every concrete subclass sets `better` and writes its own `explanation`; a class that lacks
+    either raises a TypeError when it is defined.
+
+    >>> from calibrank.metrics import Brier
+    >>> Brier()([0.5, 0.5], [0, 1])
+    0.25
+    >>> Brier().better.value
+    'lower is better'
+    """
+
+    better: ClassVar[Better]
+    """Which values are better."""
+    explanation: ClassVar[str]
+    """What the metric measures, in one or two sentences that do not assume statistics."""
+    maximum: ClassVar[float] = float("inf")
+    """The highest value that the metric can take; intervals are cut there."""
+    needs_users: ClassVar[bool] = False
+    """Whether the metric looks at each user's list, so that `users` must be given."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if _has_abstract_methods(cls):
+            return
+        if not hasattr(cls, "better"):
+            raise TypeError(f"{cls.__name__} must set better, e.g. better = Better.LOWER.")
+        # An inherited explanation would describe another metric, so each class has its own.
+        if "explanation" not in vars(cls):
+            raise TypeError(f"{cls.__name__} must set its own explanation: a sentence or two.")
 
     def __call__(
         self, probabilities: Numbers, labels: Labels, users: IdsLike | None = None
     ) -> float:
-        """The metric's value on one table."""
+        """Compute the metric; `users` is needed only by metrics of each user's list."""
         probabilities = self.check(probabilities)
         evidence = nonzero_evidence(labels, len(probabilities))
-        known = None if users is None else ids("users", users, len(probabilities))
-        return self.evaluate(probabilities, evidence, known)
+        user_ids = None if users is None else ids("users", users, len(probabilities))
+        return self.evaluate(probabilities, evidence, user_ids)
 
     def check(self, probabilities: Numbers) -> Floats:
-        """What is judged, as a column: probabilities, unless only their order counts."""
+        """Validate the predictions: probabilities, or any scores where only their order counts."""
         return probability_column(probabilities)
 
     @property
     def name(self) -> str:
-        """How the metric is called in tables."""
+        """The name in tables and JSON."""
         return type(self).__name__
 
     @abstractmethod
     def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
-        """The value on checked columns."""
+        """Compute the metric from validated columns."""
 
 
 class Additive(Metric):
-    """A metric computed from sums of per-row terms over cells, so tables and resamples simply add up."""
+    """A metric that is a function of sums over bins of per-row terms.
+
+    Sums of two tables can be added and sums of a user can be counted twice, so such a metric
+    works batch by batch, on a cluster, and in a bootstrap without looking at the rows again.
+    """
 
     @abstractmethod
     def terms(self, probabilities: Floats, evidence: Evidence) -> Floats:
-        """What each row adds: one line a term, one column a row."""
+        """Compute what each row adds, as an array of terms x rows."""
 
     @abstractmethod
     def compute(self, sums: Floats) -> float:
-        """The value from the sums: one line a term, one column a cell."""
+        """Compute the metric from the summed terms, an array of terms x bins."""
 
     @property
-    def size(self) -> int:
-        """How many cells there are."""
+    def n_bins(self) -> int:
+        """The number of bins."""
         return 1
 
-    def cells(self, probabilities: Floats, evidence: Evidence) -> npt.NDArray[np.intp]:
-        """The cell each row belongs to; one for all by default."""
+    def bin_indices(self, probabilities: Floats, evidence: Evidence) -> BinIndices:
+        """Assign each row to a bin; by default all rows share one."""
         return np.zeros(len(probabilities), dtype=np.intp)
 
     def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
-        cells = self.cells(probabilities, evidence)
+        bins = self.bin_indices(probabilities, evidence)
         terms = self.terms(probabilities, evidence)
-        return self.compute(np.array([add_up(cells, term) for term in terms]))
+        return self.compute(np.array([add_up(bins, term) for term in terms]))
 
 
 def require_users(metric: Metric, users: Ids | None) -> Ids:
-    """The users, or an error that says who needs them."""
+    """Return the users, or raise an error that names the metric that needs them."""
     if users is None:
         raise DataError(
-            f"users must be given for {metric.name}, which looks at each user's list. Pass users=..."
+            f"users must be given for {metric.name}, which looks at each user's list. "
+            "Pass users=..."
         )
     return users

@@ -1,4 +1,10 @@
-"""Proper scores: least when the probabilities are the true ones, so they may be compared across methods."""
+"""Proper scoring rules and the ratio of predicted to observed positives.
+
+A proper score is lowest in expectation when the probabilities are the true ones, so methods can
+be compared by it.
+"""
+
+from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -13,14 +19,20 @@ from calibrank.metrics.metric import Additive, Better
 
 @dataclass(frozen=True, slots=True)
 class LogLoss(Additive):
-    """Mean negative log likelihood (NLL). Probabilities are held `clip` away from 0 and 1, lest one row decide.
+    """Mean negative log likelihood (NLL).
 
-    With `clip=0` a positive at probability 0 costs infinity, as it should in theory.
+    Probabilities are clipped to `[clip, 1 - clip]` so that one row cannot make the mean infinite.
+    With `clip=0` a positive with probability 0 costs infinity, as the definition says.
 
     >>> round(LogLoss()([0.5, 0.5], [0, 1]), 4)
     0.6931
     """
 
+    better: ClassVar[Better] = Better.LOWER
+    explanation: ClassVar[str] = (
+        "Mean negative log likelihood of the labels, in nats. It is a proper score: it is lowest "
+        "when the probabilities are the true ones, so methods can be compared by it."
+    )
     clip: float = 1e-12
 
     def __post_init__(self) -> None:
@@ -28,12 +40,14 @@ class LogLoss(Additive):
             raise DataError(f"clip must lie in [0, 0.5), got {self.clip}.")
 
     def terms(self, probabilities: Floats, evidence: Evidence) -> Floats:
-        held = np.clip(probabilities.astype(np.float64), self.clip, 1 - self.clip)
-        positive, negative = evidence.positive, evidence.total - evidence.positive
+        clipped = np.clip(probabilities.astype(np.float64), self.clip, 1 - self.clip)
+        positive = evidence.positive
+        negative = evidence.total - positive
+        # A class without mass costs nothing even where its log is infinite (0 * inf is NaN).
         with np.errstate(divide="ignore", invalid="ignore"):
-            liked = np.where(positive == 0, 0, -positive * np.log(held))
-            disliked = np.where(negative == 0, 0, -negative * np.log1p(-held))
-        return np.array([liked + disliked, evidence.total])
+            positive_loss = np.where(positive == 0, 0, -positive * np.log(clipped))
+            negative_loss = np.where(negative == 0, 0, -negative * np.log1p(-clipped))
+        return np.array([positive_loss + negative_loss, evidence.total])
 
     def compute(self, sums: Floats) -> float:
         return float(sums[0].sum() / sums[1].sum())
@@ -41,17 +55,23 @@ class LogLoss(Additive):
 
 @dataclass(frozen=True, slots=True)
 class Brier(Additive):
-    """Mean squared error of the probability.
+    """Mean squared difference between probability and label.
 
     >>> Brier()([0.5, 0.5], [0, 1])
     0.25
     """
 
+    better: ClassVar[Better] = Better.LOWER
+    explanation: ClassVar[str] = (
+        "Mean squared difference between probability and label. It is a proper score like log "
+        "loss, and it penalizes confident mistakes less."
+    )
+
     def terms(self, probabilities: Floats, evidence: Evidence) -> Floats:
-        held = probabilities.astype(np.float64)
-        return np.array(
-            [evidence.positive * (1 - 2 * held) + evidence.total * held**2, evidence.total]
-        )
+        p = probabilities.astype(np.float64)
+        # positive (1 - p)^2 + (total - positive) p^2, multiplied out.
+        squared_error = evidence.positive * (1 - 2 * p) + evidence.total * p**2
+        return np.array([squared_error, evidence.total])
 
     def compute(self, sums: Floats) -> float:
         return float(sums[0].sum() / sums[1].sum())
@@ -59,17 +79,25 @@ class Brier(Additive):
 
 @dataclass(frozen=True, slots=True)
 class CalibrationInTheLarge(Additive):
-    """Mean predicted over mean observed: above 1 is optimistic. The base rate, and nothing else.
+    """Mean predicted probability divided by the observed base rate.
+
+    Above 1 the probabilities are too high on average. Only the base rate is tested: a constant
+    prediction at the base rate scores 1.
 
     >>> CalibrationInTheLarge()([0.5, 0.5], [0, 1])
     1.0
     """
 
     better: ClassVar[Better] = Better.NEAR_ONE
+    explanation: ClassVar[str] = (
+        "Mean predicted probability divided by the observed base rate: above 1 the probabilities "
+        "are too high on average, below 1 too low. It tests nothing but the base rate."
+    )
 
     def terms(self, probabilities: Floats, evidence: Evidence) -> Floats:
-        return np.array([evidence.total * probabilities.astype(np.float64), evidence.positive])
+        predicted = evidence.total * probabilities.astype(np.float64)
+        return np.array([predicted, evidence.positive])
 
     def compute(self, sums: Floats) -> float:
-        predicted, observed = sums.sum(axis=1)
-        return float(predicted / observed) if observed > 0 else float("inf")
+        predicted, positive = sums.sum(axis=1)
+        return float(predicted / positive) if positive > 0 else float("inf")

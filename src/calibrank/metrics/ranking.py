@@ -1,4 +1,9 @@
-"""Metrics over each user's list. Tied rows share their places equally, so the order of rows never matters."""
+"""Metrics of each user's ranked list.
+
+Rows tied in the ranking share their ranks equally, so the order of the input rows never matters.
+"""
+
+from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -12,49 +17,60 @@ from calibrank.errors import DataError
 from calibrank.evidence import Evidence
 from calibrank.metrics.metric import Better, Metric, require_users
 
+Indices = npt.NDArray[np.intp]
 
-class Lists(NamedTuple):
-    """Rows in list order (user by user, best first), where each starts and how wide its tie is."""
 
-    order: npt.NDArray[np.intp]
-    user: npt.NDArray[np.intp]
-    place: npt.NDArray[np.intp]
-    """The first place, from 0, that the row's tie takes in its user's list."""
-    tied: npt.NDArray[np.intp]
+class Ranking(NamedTuple):
+    """Rows sorted user by user, highest value first, with the ranks that each one's tie spans."""
+
+    order: Indices
+    """Row numbers in ranked order; the other columns are in this order."""
+    user: Indices
+    rank: Indices
+    """The first rank of the row's tie in the user's list, counted from 0."""
+    ties: Indices
     """How many rows share the tie."""
 
 
-def lists(values: Floats, users: Ids) -> Lists:
-    """Sort rows into each user's list, highest value first."""
+def rank_by_user(values: Floats, users: Ids) -> Ranking:
+    """Sort rows into one list per user, highest value first."""
     codes = np.unique(users, return_inverse=True)[1]
     order = np.lexsort((-values, codes))
-    user, sorted_values = codes[order], values[order]
-    new_user = np.concatenate([[True], user[1:] != user[:-1]])
-    new_tie = new_user | np.concatenate([[True], sorted_values[1:] != sorted_values[:-1]])
-    user_starts, tie_starts = np.flatnonzero(new_user), np.flatnonzero(new_tie)
-    tie = np.cumsum(new_tie) - 1
-    place = tie_starts[tie] - user_starts[user]
-    return Lists(order, user, place, np.diff([*tie_starts, len(values)])[tie])
+    user = codes[order]
+    ranked = values[order]
+    starts_user = np.concatenate([[True], user[1:] != user[:-1]])
+    starts_tie = starts_user | np.concatenate([[True], ranked[1:] != ranked[:-1]])
+    user_starts = np.flatnonzero(starts_user)
+    tie_starts = np.flatnonzero(starts_tie)
+    tie = np.cumsum(starts_tie) - 1
+    rank = tie_starts[tie] - user_starts[user]
+    tie_sizes = np.diff([*tie_starts, len(values)])
+    return Ranking(order, user, rank, tie_sizes[tie])
 
 
 class PerUser(NamedTuple):
-    """One value a user, and its weight; users for whom the metric is undefined are left out."""
+    """One value and one weight per user for whom the metric is defined."""
 
-    user: npt.NDArray[np.intp]
+    user: Indices
+    """Positions among the sorted distinct users."""
     value: Floats
     weight: Floats
 
 
 @dataclass(frozen=True, slots=True)
 class UserMean(Metric):
-    """A metric over each user's top k that is the mean of one value a user. Only order counts: raw scores will do."""
+    """A mean over users of one value per user's top k.
+
+    Only the order within a list counts, so raw scores do as well as probabilities.
+    """
 
     better: ClassVar[Better] = Better.HIGHER
-    highest: ClassVar[float] = 1.0
+    maximum: ClassVar[float] = 1.0
+    needs_users: ClassVar[bool] = True
     k: int
 
     def __post_init__(self) -> None:
-        _require_k(self.k)
+        _require_length(self.k)
 
     def check(self, probabilities: Numbers) -> Floats:
         return score_column(probabilities)[0]
@@ -65,7 +81,7 @@ class UserMean(Metric):
 
     @abstractmethod
     def per_user(self, probabilities: Floats, evidence: Evidence, users: Ids) -> PerUser:
-        """Each user's value; `user` numbers users in sorted order."""
+        """Compute the value of each user's list."""
 
     def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
         each = self.per_user(probabilities, evidence, require_users(self, users))
@@ -78,105 +94,131 @@ class UserMean(Metric):
 
 @dataclass(frozen=True, slots=True)
 class NDCG(UserMean):
-    """Normalised discounted cumulative gain of each user's top k, averaged over users who like something.
+    """Normalized discounted cumulative gain of each user's top k.
+
+    The mean is over users with at least one positive.
 
     >>> NDCG(1)([0.9, 0.1, 0.2, 0.8], [1, 0, 1, 0], users=[1, 1, 2, 2])
     0.5
     """
 
+    explanation: ClassVar[str] = (
+        "Normalized discounted cumulative gain: how close to the top of each user's k best items "
+        "the liked ones are. It is 1 when the liked items come first."
+    )
+
     def per_user(self, probabilities: Floats, evidence: Evidence, users: Ids) -> PerUser:
-        probabilities, evidence, users = _heard(probabilities, evidence, users)
+        probabilities, evidence, users = _drop_zero_weights(probabilities, evidence, users)
         gains = evidence.positive / evidence.total
-        got = _discounted(lists(probabilities, users), gains, self.k)
-        ideal = _discounted(lists(gains, users), gains, self.k)
-        return _defined(users, evidence, got, ideal)
+        gained = _discounted_gain(rank_by_user(probabilities, users), gains, self.k)
+        ideal = _discounted_gain(rank_by_user(gains, users), gains, self.k)
+        return _normalized(users, evidence, gained, ideal)
 
 
 @dataclass(frozen=True, slots=True)
 class Recall(UserMean):
-    """The share of each user's liked items found in the top k, averaged over users who like something.
+    """The fraction of each user's positives that are in the top k.
+
+    The mean is over users with at least one positive.
 
     >>> Recall(1)([0.9, 0.1, 0.2, 0.8], [1, 0, 1, 0], users=[1, 1, 2, 2])
     0.5
     """
 
+    explanation: ClassVar[str] = "The fraction of each user's liked items that are among the k best."
+
     def per_user(self, probabilities: Floats, evidence: Evidence, users: Ids) -> PerUser:
-        probabilities, evidence, users = _heard(probabilities, evidence, users)
+        probabilities, evidence, users = _drop_zero_weights(probabilities, evidence, users)
         gains = evidence.positive / evidence.total
-        rows = lists(probabilities, users)
-        found = add_up(rows.user, gains[rows.order] * _share_in_top(rows, self.k))
-        return _defined(users, evidence, found, add_up(rows.user, gains[rows.order]))
+        ranking = rank_by_user(probabilities, users)
+        ranked_gains = gains[ranking.order]
+        found = add_up(ranking.user, ranked_gains * _fraction_in_top(ranking, self.k))
+        possible = add_up(ranking.user, ranked_gains)
+        return _normalized(users, evidence, found, possible)
 
 
 @dataclass(frozen=True, slots=True)
 class TopN(Metric):
-    """Any metric over each user's n most probable rows only: what is shown (Sato, RecSys 2024).
+    """Any metric over each user's n most probable rows only (Sato, RecSys 2024).
 
     >>> from calibrank.metrics import ECE
     >>> round(TopN(ECE(), 1)([0.9, 0.1, 0.8, 0.2], [1, 1, 1, 0], users=[1, 1, 2, 2]), 4)
     0.15
     """
 
+    needs_users: ClassVar[bool] = True
     metric: Metric
     n: int
 
     def __post_init__(self) -> None:
-        _require_k(self.n)
+        _require_length(self.n)
 
     @property
     def name(self) -> str:
         return f"{self.metric.name} of top {self.n}"
 
     @property
-    def better(self) -> Better:  # type: ignore[override]  # follows the metric it wraps
-        """As for the metric itself."""
+    def better(self) -> Better:  # type: ignore[override]  # a property, to follow `metric`
         return self.metric.better
 
+    @property
+    def explanation(self) -> str:  # type: ignore[override]  # a property, to follow `metric`
+        limit = f"Only each user's {self.n} best items count: what is really shown."
+        return f"{self.metric.explanation} {limit}"
+
     def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
-        chosen, shown = self.select(probabilities, evidence, require_users(self, users))
-        known = None if users is None else users[chosen]
-        return self.metric.evaluate(probabilities[chosen], shown, known)
+        users = require_users(self, users)
+        rows, shown = self.select(probabilities, evidence, users)
+        return self.metric.evaluate(probabilities[rows], shown, users[rows])
 
     def select(
         self, probabilities: Floats, evidence: Evidence, users: Ids
-    ) -> tuple[npt.NDArray[np.intp], Evidence]:
-        """The rows shown, and their evidence; rows tied for the last place share it."""
-        heard = np.flatnonzero(evidence.total > 0)  # a row of no weight takes no place in a list
-        rows = lists(probabilities[heard], users[heard])
-        share = _share_in_top(rows, self.n)
-        chosen, share = heard[rows.order[share > 0]], share[share > 0]
-        return chosen, Evidence.trusted(
-            evidence.positive[chosen] * share, evidence.total[chosen] * share, evidence.kind
-        )
+    ) -> tuple[Indices, Evidence]:
+        """Return the rows in the top n and their evidence; rows tied for the last rank share it."""
+        # A row with zero weight must not take a rank from a row that counts.
+        weighted = np.flatnonzero(evidence.total > 0)
+        ranking = rank_by_user(probabilities[weighted], users[weighted])
+        fraction = _fraction_in_top(ranking, self.n)
+        inside = fraction > 0
+        rows = weighted[ranking.order[inside]]
+        fraction = fraction[inside]
+        positive = evidence.positive[rows] * fraction
+        total = evidence.total[rows] * fraction
+        return rows, Evidence.trusted(positive, total, evidence.kind)
 
 
-def _share_in_top(rows: Lists, k: int) -> Floats:
-    """How much of each row (in list order) the top k holds: all, none, or a share of the last tie."""
-    return np.clip((k - rows.place) / rows.tied, 0, 1)
+def _fraction_in_top(ranking: Ranking, k: int) -> Floats:
+    """Return how much of each ranked row is in the top k: 1, 0, or its share of the last tie."""
+    return np.clip((k - ranking.rank) / ranking.ties, 0, 1)
 
 
-def _discounted(rows: Lists, gains: Floats, k: int) -> Floats:
-    discounts = np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(2, k + 2)))])
-    first, last = np.minimum(rows.place, k), np.minimum(rows.place + rows.tied, k)
-    share = (discounts[last] - discounts[first]) / rows.tied
-    return add_up(rows.user, gains[rows.order] * share)
+def _discounted_gain(ranking: Ranking, gains: Floats, k: int) -> Floats:
+    """Sum each user's gains, discounted by 1 / log2(rank + 2) with ranks from 0."""
+    cumulative = np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(2, k + 2)))])
+    first = np.minimum(ranking.rank, k)
+    last = np.minimum(ranking.rank + ranking.ties, k)
+    # Tied rows each get the mean discount of the ranks that their tie spans.
+    discount = (cumulative[last] - cumulative[first]) / ranking.ties
+    return add_up(ranking.user, gains[ranking.order] * discount)
 
 
-def _heard(probabilities: Floats, evidence: Evidence, users: Ids) -> tuple[Floats, Evidence, Ids]:
-    heard = evidence.total > 0
-    if heard.all():
+def _drop_zero_weights(
+    probabilities: Floats, evidence: Evidence, users: Ids
+) -> tuple[Floats, Evidence, Ids]:
+    weighted = evidence.total > 0
+    if weighted.all():
         return probabilities, evidence, users
-    kept = evidence.rows(heard)
-    return probabilities[heard], kept, users[heard]
+    return probabilities[weighted], evidence.rows(weighted), users[weighted]
 
 
-def _defined(users: Ids, evidence: Evidence, found: Floats, possible: Floats) -> PerUser:
+def _normalized(users: Ids, evidence: Evidence, achieved: Floats, possible: Floats) -> PerUser:
+    """Divide what each user's list achieved by what is possible, where anything is."""
     codes = np.unique(users, return_inverse=True)[1]
     weight = add_up(codes, evidence.total) / np.bincount(codes)
     defined = np.flatnonzero(possible > 0)
-    return PerUser(defined, found[defined] / possible[defined], weight[defined])
+    return PerUser(defined, achieved[defined] / possible[defined], weight[defined])
 
 
-def _require_k(k: int) -> None:
+def _require_length(k: int) -> None:
     if k < 1:
         raise DataError(f"the list length must be at least 1, got {k}.")

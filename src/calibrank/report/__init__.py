@@ -1,5 +1,5 @@
-"""Reports: one self-contained, interactive page on how far a table's probabilities can be trusted."""
+"""Reports: one self-contained interactive HTML page about the calibration of a table."""
 
-from calibrank.report.build import Report, report
+from calibrank.report.html_report import Report, report
 
 __all__ = ["Report", "report"]

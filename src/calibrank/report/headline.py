@@ -1,4 +1,6 @@
-"""What the report says first: how many of a hundred are liked, a verdict, and what is not known."""
+"""The top of a report: observed rates in a sentence, a verdict, and what is not known."""
+
+from __future__ import annotations
 
 from typing import Any
 
@@ -7,178 +9,229 @@ import numpy as np
 from calibrank._logit import logit
 from calibrank._validation import Floats
 from calibrank.maps import CalibrationMap, FitRecord, describe_base_rate, is_base_rate_known
-from calibrank.report.ledger import Codes, Ledger
-from calibrank.report.resampling import Clusters
+from calibrank.metrics import Clusters
+from calibrank.metrics.clustered_bootstrap import Codes
+from calibrank.report.rows import ReportRows
 
-LEVELS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-FAVOURITE = 0.3
+PROBABILITIES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+PREFERRED = 0.3
+"""The probability of the first sentence, where enough rows are near it."""
+
+# Rows within 0.25 log odds of a probability count as given that probability: 25% to 36% for 30%.
+# They are corrected for how far from it they are on average, so the window adds no bias.
 _WINDOW = 0.25
-"""Rows within this many log odds of a level tell what happens at it."""
-_LEAST_ROWS = 200
+_MINIMUM_ROWS = 200
+
+# Counts are stated per 100 items, or per more where both ends would round to the same number.
+_OUT_OF = (100, 1000, 10_000)
+
+# The verdict is good if bins with this fraction of the mass contain the prediction. With correct
+# 95% intervals 15 bins fall below it by chance in about 4% of tables.
+_MINIMUM_COVERAGE = 0.85
+
+# A base rate that is off by more than 10% is called bad, by less fair.
+_LARGE_LOG_RATIO = 0.1
 
 
-def sentences(ledger: Ledger, probabilities: Floats, clusters: Clusters) -> list[dict[str, Any]]:
-    """One sentence a level that enough rows are near to, nearest to the favourite level first."""
+def percent(probability: float) -> str:
+    """Write a probability as a percentage the way the page's scripts do.
+
+    >>> percent(0.3), percent(0.1234), percent(0.00123), percent(0.9999)
+    ('30%', '12.3%', '0.12%', '100%')
+    """
+    hundred = 100 * probability
+    places = 1
+    if hundred == 0 or hundred >= 99.95:
+        places = 0
+    elif hundred < 0.1:
+        places = 3
+    elif hundred < 1 or hundred > 99:
+        places = 2
+    # Trailing zeros are dropped: 30%, not 30.0%.
+    return f"{float(f'{hundred:.{places}f}'):g}%"
+
+
+def sentences(rows: ReportRows, probabilities: Floats, clusters: Clusters) -> list[dict[str, Any]]:
+    """Return one sentence per probability that enough rows are near, the preferred one first."""
     log_odds = logit(probabilities)
     found = []
-    for level in LEVELS:
-        near = np.flatnonzero(np.abs(log_odds - logit(level)) <= _WINDOW)
-        if len(near) >= _LEAST_ROWS:
-            found.append(_sentence(ledger, probabilities, clusters, near, level))
+    for probability in PROBABILITIES:
+        near = np.flatnonzero(np.abs(log_odds - logit(probability)) <= _WINDOW)
+        if len(near) >= _MINIMUM_ROWS:
+            found.append(_sentence(rows, probabilities, clusters, near, probability))
     if not found:
-        middle = float(
-            np.clip(np.average(probabilities, weights=ledger.evidence.total), 1e-4, 1 - 1e-4)
-        )
-        found = [
-            _sentence(
-                ledger, probabilities, clusters, np.arange(len(ledger)), float(f"{middle:.2g}")
-            )
-        ]
-    return sorted(found, key=lambda one: abs(logit(one["level"]) - logit(FAVOURITE)))
+        mean = np.average(probabilities, weights=rows.evidence.total)
+        rounded = float(f"{np.clip(mean, 1e-4, 1 - 1e-4):.2g}")
+        found = [_sentence(rows, probabilities, clusters, np.arange(len(rows)), rounded)]
+    return sorted(found, key=lambda one: abs(logit(one["probability"]) - logit(PREFERRED)))
 
 
 def _sentence(
-    ledger: Ledger, probabilities: Floats, clusters: Clusters, near: Codes, level: float
+    rows: ReportRows, probabilities: Floats, clusters: Clusters, near: Codes, probability: float
 ) -> dict[str, Any]:
-    """What happened to rows near a level, moved by how far from it they were predicted on average."""
-    evidence, held = ledger.evidence, probabilities[near]
-    cells, count = np.zeros(len(near), dtype=np.intp), np.array([float(len(near))])
-    positive, total, shift = (
-        clusters.sums(cells, mass, 1, near)
-        for mass in (
-            evidence.positive[near],
-            evidence.total[near],
-            evidence.total[near] * (held - level),
-        )
-    )
-    rate = clusters.ratios(positive, total, count, shift)
-    low, high = (float(np.clip(end[0], 0, 1)) for end in (rate.low, rate.high))
-    per = next(
-        (n for n in (100, 1000, 10_000) if n * level >= 2 and round(n * low) < round(n * high)),
-        10_000,
-    )
-    ends = [round(per * end) for end in (low, high)]
+    """State the observed rate of rows near a probability, shifted by their mean distance from it."""
+    evidence = rows.evidence.rows(near)
+    predicted = probabilities[near]
+    bins = np.zeros(len(near), dtype=np.intp)
+    positive = clusters.sums(bins, evidence.positive, 1, near)
+    total = clusters.sums(bins, evidence.total, 1, near)
+    excess = clusters.sums(bins, evidence.total * (predicted - probability), 1, near)
+    rate = clusters.ratios(positive, total, np.array([float(len(near))]), excess)
+    low = float(np.clip(rate.low[0], 0, 1))
+    high = float(np.clip(rate.high[0], 0, 1))
+    out_of = _denominator(probability, low, high)
+    lowest = round(out_of * low)
+    highest = round(out_of * high)
     return {
-        "level": level,
-        "per": per,
-        "low": ends[0],
-        "high": ends[1],
-        "words": f"Of {per:,} items shown at {level * 100:.3g} %, {ends[0]:,} to {ends[1]:,} are liked",
+        "probability": probability,
+        "out_of": out_of,
+        "low": lowest,
+        "high": highest,
+        "text": (
+            f"Of {out_of:,} items given {percent(probability)}, "
+            f"{lowest:,} to {highest:,} are liked"
+        ),
         "rows": len(near),
-        "from": float(held.min()),
-        "to": float(held.max()),
+        "lowest_prediction": float(predicted.min()),
+        "highest_prediction": float(predicted.max()),
     }
+
+
+def _denominator(probability: float, low: float, high: float) -> int:
+    """Choose the number of items that makes both ends of the interval distinct whole numbers."""
+    for out_of in _OUT_OF:
+        if out_of * probability >= 2 and round(out_of * low) < round(out_of * high):
+            return out_of
+    return _OUT_OF[-1]
 
 
 def verdict(
-    main: dict[str, Any], before: dict[str, Any] | None, *, weighted: bool
+    main: dict[str, Any], baseline: dict[str, Any] | None, *, identified: bool
 ) -> dict[str, Any]:
-    """A judgement in a few words, with the numbers it rests on.
+    """Summarize how well calibrated the main method is, with the numbers that say so.
 
-    Labels weighted by propensity cannot vouch for the level, so with them no verdict is better than fair.
+    Labels weighted by propensities do not identify the base rate (`identified` is False), so with
+    them no verdict is better than fair.
     """
-    large, loss = main["metrics"]["CalibrationInTheLarge"], main["metrics"]["LogLoss"]
+    metrics = main["metrics"]
     curve = main["curves"]["mass"]
-    inside = (curve["low"] <= curve["predicted"]) & (curve["predicted"] <= curve["high"])
-    share = float(curve["mass"][inside].sum() / curve["mass"].sum())
-    right_level = large[1] <= 1 <= large[2]
-    if right_level and share >= 0.85 and weighted:
-        tone, title = (
-            "fair",
-            "The probabilities agree with the weighted log, which cannot vouch for their level.",
-        )
-    elif right_level and share >= 0.85:
-        tone, title = (
-            "good",
-            "The probabilities are right on this table, if its pairs were shown at random.",
-        )
-    elif right_level:
-        tone, title = "fair", "Right on average, but not at every level."
-    else:
-        word = "high" if large[0] > 1 else "low"
-        tone, title = (
-            "bad" if abs(np.log(large[0])) > 0.1 else "fair",
-            f"The probabilities are too {word} on average.",
-        )
+    contained = (curve["low"] <= curve["predicted"]) & (curve["predicted"] <= curve["high"])
+    coverage = float(curve["mass"][contained].sum() / curve["mass"].sum())
+    tone, title = _judgement(metrics["CalibrationInTheLarge"], coverage, identified=identified)
     facts = [
-        f"Predicted over observed is {_with_interval(large, 3)}; 1 is right.",
-        f"{share:.0%} of the rows lie where the 95 % interval of what happened holds what was predicted.",
-        f"Log loss {_with_interval(loss, 4)}, ECE {_with_interval(main['metrics']['ECE'], 4)}.",
+        "Mean prediction divided by observed rate: "
+        f"{_with_interval(metrics['CalibrationInTheLarge'], 3)}. 1 is ideal.",
+        f"{coverage:.0%} of the rows are in bins where the 95% interval of the observed rate "
+        "contains the mean prediction.",
+        f"Log loss {_with_interval(metrics['LogLoss'], 4)}, "
+        f"ECE {_with_interval(metrics['ECE'], 4)}.",
     ]
-    if before is not None and before.get("metrics"):
-        facts.append(
-            f"Before calibration ({before['name']}), log loss was {before['metrics']['LogLoss'][0]:.4f}."
-        )
+    if baseline is not None and baseline.get("metrics"):
+        before = baseline["metrics"]["LogLoss"]["value"]
+        facts.append(f"Before calibration ({baseline['name']}), log loss was {before:.4f}.")
     return {"tone": tone, "title": title, "facts": facts}
 
 
-def door(fitted: CalibrationMap) -> dict[str, Any]:
-    """Where the base rate came from."""
-    names = {
-        "none": "No door",
-        "random labels": "Door: randomly shown labels",
-        "base rate": "Door: a known base rate",
+def _judgement(ratio: dict[str, float], coverage: float, *, identified: bool) -> tuple[str, str]:
+    """Return the tone (good, fair or bad) and the text of a verdict."""
+    if not ratio["low"] <= 1 <= ratio["high"]:
+        direction = "high" if ratio["value"] > 1 else "low"
+        tone = "bad" if abs(np.log(ratio["value"])) > _LARGE_LOG_RATIO else "fair"
+        return tone, f"The probabilities are too {direction} on average."
+    if coverage < _MINIMUM_COVERAGE:
+        return "fair", "Right on average, but not at every probability."
+    if not identified:
+        return "fair", (
+            "The probabilities agree with the weighted log, which cannot confirm their base rate."
+        )
+    return "good", (
+        "The probabilities are well calibrated on this table, provided its pairs were shown at "
+        "random."
+    )
+
+
+def describe_source(fitted: CalibrationMap) -> dict[str, Any]:
+    """Describe where the base rate of the map comes from."""
+    record = fitted.record
+    text = describe_base_rate(record)
+    sensitivity = record.sensitivity
+    if sensitivity is not None:
+        text += (
+            " Base rates that this log is compatible with: "
+            f"{percent(sensitivity.low_rate)} to {percent(sensitivity.high_rate)}."
+        )
+    return {
+        "title": _source_title(record),
+        "text": text,
+        "identified": is_base_rate_known(record),
     }
-    name = names.get(fitted.record.base_rate_source, fitted.record.base_rate_source)
-    if fitted.record.base_rate_source == "assumed" and fitted.record.evidence == "naive":
-        name = "No door: labels as they are"
-    words, left = describe_base_rate(fitted.record), fitted.record.sensitivity
-    if left is not None:
-        words += (
-            f" Base rates this log is compatible with: {left.low_rate:.2%} to {left.high_rate:.2%}."
-        )
-    return {"name": name, "words": words, "known": is_base_rate_known(fitted.record)}
 
 
-def unknowns(ledger: Ledger, fitted: CalibrationMap, *, given: bool) -> list[str]:
-    """What this report cannot tell, each in a sentence."""
-    found = []
-    if ledger.evidence.kind == "naive":
+def _source_title(record: FitRecord) -> str:
+    if record.base_rate_source == "random labels":
+        return "Random labels"
+    if record.base_rate_source == "known rate":
+        return "A known rate"
+    if record.evidence == "naive":
+        return "The labels, used as they are"
+    if record.evidence == "impressions":
+        return "Logged impressions"
+    return "Assumed: the log does not identify it"
+
+
+def limitations(rows: ReportRows, fitted: CalibrationMap, *, given: bool) -> list[str]:
+    """List what this report cannot tell, one or two sentences each."""
+    found = [_evidence_limitation(rows)]
+    if given and _looks_fitted_here(fitted.record, rows):
         found.append(
-            "Labels were taken at their word in judging. If the pairs were not shown at random, the share liked among "
-            "all pairs is not known, and neither is how well the probabilities fit them."
+            "The map was fitted on as many rows of the same mass, probably on these. Evaluated on "
+            "its own training data it looks slightly better than it is. The other methods in the "
+            "table are cross-validated."
         )
-    elif ledger.evidence.kind == "impressions":
+    if rows.users is None or len(rows.users.names) < 2:
         found.append(
-            "Observed shares are those of impressions weighed by the policy that chose them: right for all pairs that "
-            "it could have shown, and unknown for pairs that it never would."
+            "There are no users to group rows by, so intervals treat rows as independent and are "
+            "too narrow. Name a user column (--user)."
         )
-    else:
-        source = "guessed from the popularity of items" if ledger.guessed else "given"
+    if rows.is_sample:
         found.append(
-            f"Observed shares are weighted by inverse propensities, {source}. The base rate is not identified by a "
-            "biased log: if propensities are wrong by a factor, every observed share here is wrong by that factor."
-        )
-    if given and _looks_fitted_here(fitted.record, ledger):
-        found.append(
-            "The map was fitted on as many rows of the same mass, probably these: judged on them it looks a little "
-            "better than it is. The methods table is cross-validated."
-        )
-    if ledger.users is None or len(ledger.users.names) < 2:
-        found.append(
-            "No users to tell apart: intervals take rows as independent, which makes them too narrow. "
-            "Name a user column (--user)."
-        )
-    if ledger.sampled:
-        found.append(
-            f"The table has {ledger.rows_in_table:,} rows. This report is about {len(ledger):,} of them: all rows of a "
-            "random share of its users."
+            f"The table has {rows.rows_in_table:,} rows. This report covers {len(rows):,} of "
+            "them: all rows of a random sample of users."
         )
     return found
 
 
-def _with_interval(values: list[float], digits: int) -> str:
-    value, low, high = values
-    if np.isnan(low):
-        return f"{value:.{digits}f}"
-    return f"{value:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
-
-
-def _looks_fitted_here(record: FitRecord, ledger: Ledger) -> bool:
-    """Whether a map's data were as many rows of the same mass, positive mass too where the evidence is of one kind."""
-    evidence = ledger.evidence
-    if (record.rows, record.total) != (ledger.rows_in_table, float(evidence.total.sum())):
-        return False
-    return record.evidence == evidence.kind and bool(
-        np.isclose(record.positive, evidence.positive.sum())
+def _evidence_limitation(rows: ReportRows) -> str:
+    if rows.evidence.kind == "naive":
+        return (
+            "Labels were used as they are. If the pairs were not shown at random, the base rate "
+            "among all pairs is unknown, and so is the calibration on them."
+        )
+    if rows.evidence.kind == "impressions":
+        return (
+            "Observed rates are those of impressions, weighted by the policy that chose them. "
+            "They hold for all pairs that the policy could have shown; nothing is known about "
+            "pairs that it never shows."
+        )
+    source = "estimated from the popularity of items" if rows.estimated_propensity else "as given"
+    return (
+        f"Observed rates are weighted by inverse propensities, {source}. A biased log does not "
+        "identify the base rate: if the propensities are wrong by a factor, so is every observed "
+        "rate here."
     )
+
+
+def _with_interval(estimate: dict[str, float], digits: int) -> str:
+    value = f"{estimate['value']:.{digits}f}"
+    if np.isnan(estimate["low"]):
+        return value
+    return f"{value} ({estimate['low']:.{digits}f} to {estimate['high']:.{digits}f})"
+
+
+def _looks_fitted_here(record: FitRecord, rows: ReportRows) -> bool:
+    """Guess whether a map was fitted on these rows, by the number of rows and their masses."""
+    evidence = rows.evidence
+    if record.rows != rows.rows_in_table or record.total != float(evidence.total.sum()):
+        return False
+    same_positive = np.isclose(record.positive, evidence.positive.sum())
+    return record.evidence == evidence.kind and bool(same_positive)

@@ -1,4 +1,6 @@
-"""Where a report comes from: what it read, with what, and how to make it again."""
+"""Where a report comes from: the data it read, the versions used, and the command to repeat it."""
+
+from __future__ import annotations
 
 import hashlib
 import platform
@@ -10,31 +12,31 @@ from typing import Any
 
 import numpy as np
 
-from calibrank.report.ledger import Ledger
+from calibrank.report.rows import ReportRows
 
 _PACKAGES = ("numpy", "scipy", "pyarrow")
 
 
 def fingerprint_files(files: Sequence[Path]) -> str:
-    """A digest of the bytes of files, in order."""
-    whole = hashlib.sha256()
+    """Hash the bytes of files, in order."""
+    digest = hashlib.sha256()
     for file in files:
         with file.open("rb") as opened:
-            whole.update(hashlib.file_digest(opened, "sha256").digest())
-    return "sha256:" + whole.hexdigest()
+            digest.update(hashlib.file_digest(opened, "sha256").digest())
+    return f"sha256:{digest.hexdigest()}"
 
 
-def fingerprint_rows(ledger: Ledger) -> str:
-    """A digest of the numbers themselves, where there are no files."""
-    whole = hashlib.sha256()
-    for column in (ledger.scores, ledger.evidence.positive, ledger.evidence.total):
-        whole.update(np.ascontiguousarray(column).tobytes())
-    return "sha256:" + whole.hexdigest()
+def fingerprint_rows(rows: ReportRows) -> str:
+    """Hash the scores and the evidence, for data that come from no file."""
+    digest = hashlib.sha256()
+    for column in (rows.scores, rows.evidence.positive, rows.evidence.total):
+        digest.update(np.ascontiguousarray(column).tobytes())
+    return f"sha256:{digest.hexdigest()}"
 
 
 def versions() -> dict[str, str]:
-    """What computed the numbers."""
-    from calibrank import __version__  # noqa: PLC0415  (the package is loaded by then, and not before)
+    """Return the versions of calibrank, Python and the packages that compute the numbers."""
+    from calibrank import __version__  # noqa: PLC0415  (at the top it would be a circular import)
 
     found = {"calibrank": __version__, "Python": platform.python_version()}
     for package in _PACKAGES:
@@ -46,17 +48,17 @@ def versions() -> dict[str, str]:
 
 
 def provenance(
-    ledger: Ledger, source: str, fingerprint: str, command: str, evidence: str
+    rows: ReportRows, source: str, fingerprint: str, command: str, evidence: str
 ) -> dict[str, Any]:
-    """All of it, as the page shows it."""
+    """Collect the provenance of a report as the page shows it."""
     return {
         "source": source,
         "fingerprint": fingerprint,
-        "rows": ledger.rows_in_table,
-        "users": None if ledger.users is None else len(ledger.users.names),
-        "items": None if ledger.items is None else len(ledger.items.names),
+        "rows": rows.rows_in_table,
+        "users": None if rows.users is None else len(rows.users.names),
+        "items": None if rows.items is None else len(rows.items.names),
         "evidence": evidence,
         "versions": versions(),
-        "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "command": command,
     }

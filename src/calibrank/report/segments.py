@@ -1,4 +1,6 @@
-"""Calibration by segment: bands of popularity and activity, and columns that were named; the worst first."""
+"""Calibration by segment: item popularity, user activity and any named column."""
+
+from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,120 +8,136 @@ from typing import Any
 import numpy as np
 
 from calibrank._validation import Floats, add_up
-from calibrank.report.ledger import Coded, Codes, Ledger
-from calibrank.report.resampling import Clusters
-from calibrank.report.user_sample import shortened
+from calibrank.metrics import Clusters
+from calibrank.metrics.binned import calibration_masses
+from calibrank.metrics.clustered_bootstrap import Codes
+from calibrank.report.rows import MISSING, Categorical, ReportRows
+from calibrank.report.user_sample import shorten
 
-BANDS = 5
-MOST = 30
-"""Values of a column shown by name; the rest are one segment."""
+QUANTILE_GROUPS = 5
+
+MOST_VALUES = 30
+"""How many values of a column are shown by name; the others are pooled into one segment."""
 
 
 def segment_tables(
-    ledger: Ledger, probabilities: Floats, clusters: Clusters
+    rows: ReportRows, probabilities: Floats, clusters: Clusters
 ) -> list[dict[str, Any]]:
-    """One table a column, the one with the worst segment first."""
+    """Return one table per column, the one with the worst segment first."""
     tables = []
-    for title, note, coded in _cuts(ledger):
-        cells = coded.codes
-        rows = _judged(ledger, probabilities, clusters, coded)
-        if rows:
-            tables.append(
-                {"title": title, "note": note, "rows": rows, "values": len(np.unique(cells))}
-            )
-    return sorted(tables, key=lambda table: -table["rows"][0]["miss"])
+    for title, note, categories in _columns(rows):
+        segments = _evaluate_segments(rows, probabilities, clusters, categories)
+        if segments:
+            tables.append({"title": title, "note": note, "segments": segments})
+    return sorted(tables, key=lambda table: -table["segments"][0]["excess_gap"])
 
 
-def _cuts(ledger: Ledger) -> Iterator[tuple[str, str, Coded]]:
-    if ledger.items is not None:
-        note = "Bands of likes an item has among other users, so that a row's own label never chooses its band."
-        yield "Popularity of the item", note, _bands(_popularity(ledger, ledger.items), "likes")
-    if ledger.users is not None:
-        rows = ledger.users.counts()[ledger.users.codes].astype(np.float64)
-        yield "Activity of the user", "Bands of rows a user has in the table.", _bands(rows, "rows")
-    for name, column in ledger.segments.items():
-        if isinstance(column, Coded):
-            yield name, "Values of the column.", _commonest(column)
+def _columns(rows: ReportRows) -> Iterator[tuple[str, str, Categorical]]:
+    """Yield the title, a note and the segments of each column."""
+    if rows.items is not None:
+        note = (
+            "Groups by the number of likes that the item has from users in other folds, so a "
+            "row's own label does not influence its group."
+        )
+        popularity = _likes_in_other_folds(rows, rows.items)
+        yield "Popularity of the item", note, _quantile_groups(popularity, "likes")
+    if rows.users is not None:
+        activity = rows.users.counts()[rows.users.codes].astype(np.float64)
+        note = "Groups by the number of rows that the user has in the table."
+        yield "Activity of the user", note, _quantile_groups(activity, "rows")
+    for name, column in rows.segments.items():
+        if isinstance(column, Categorical):
+            yield name, "Values of the column.", _most_common(column)
         else:
-            yield name, "Bands of about equally many rows.", _bands(column, "")
+            yield name, "Groups of about equally many rows.", _quantile_groups(column, "")
 
 
-def _popularity(ledger: Ledger, items: Coded) -> Floats:
-    """Likes of each row's item in the other folds."""
-    folds = int(ledger.folds.max()) + 1
-    liked = add_up(
-        items.codes * folds + ledger.folds, ledger.labels, len(items.names) * folds
-    ).reshape(-1, folds)
-    return liked.sum(axis=1)[items.codes] - liked[items.codes, ledger.folds]
+def _likes_in_other_folds(rows: ReportRows, items: Categorical) -> Floats:
+    """Count the likes that each row's item has outside the row's own fold."""
+    folds = int(rows.folds.max()) + 1
+    places = items.codes * folds + rows.folds
+    likes = add_up(places, rows.labels, len(items.names) * folds).reshape(-1, folds)
+    return likes.sum(axis=1)[items.codes] - likes[items.codes, rows.folds]
 
 
-def _bands(values: Floats, unit: str) -> Coded:
-    """About equally many rows a band; equal values are never parted."""
-    known = values[~np.isnan(values)]
-    edges = (
-        np.unique(np.quantile(known, np.arange(1, BANDS) / BANDS, method="higher"))
-        if len(known)
-        else known
-    )
+def _quantile_groups(values: Floats, unit: str) -> Categorical:
+    """Group values at their quintiles; equal values share a group, NaN has its own."""
+    missing = np.isnan(values)
+    known = values[~missing]
+    edges = known
+    if len(known):
+        quantiles = np.arange(1, QUANTILE_GROUPS) / QUANTILE_GROUPS
+        edges = np.unique(np.quantile(known, quantiles, method="higher"))
     codes = np.searchsorted(edges, values, side="right")
     names = []
-    for band in range(len(edges) + 1):
-        inside = values[(codes == band) & ~np.isnan(values)]
-        names.append(_band_name(inside, unit) if len(inside) else "")
-    codes = np.where(np.isnan(values), len(names), codes).astype(np.intp)
-    return Coded(codes, [*names, "(missing)"])
+    for group in range(len(edges) + 1):
+        inside = values[(codes == group) & ~missing]
+        names.append(_range_name(inside, unit) if len(inside) else "")
+    codes = np.where(missing, len(names), codes).astype(np.intp)
+    return Categorical(codes, [*names, MISSING])
 
 
-def _band_name(values: Floats, unit: str) -> str:
-    low, high = (
-        f"{end:,.0f}" if end == round(end) else f"{end:,.4g}"
-        for end in (values.min(), values.max())
-    )
-    words = low if low == high else f"{low} to {high}"
-    return f"{words} {unit}".strip()
+def _range_name(values: Floats, unit: str) -> str:
+    low = _number(values.min())
+    high = _number(values.max())
+    text = low if low == high else f"{low} to {high}"
+    return f"{text} {unit}".strip()
 
 
-def _commonest(column: Coded) -> Coded:
-    if len(column.names) <= MOST:
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value == round(value) else f"{value:,.4g}"
+
+
+def _most_common(column: Categorical) -> Categorical:
+    """Keep the most common categories and pool the others into one."""
+    if len(column.names) <= MOST_VALUES:
         return column
     counts = column.counts()
-    kept = np.argsort(-counts, kind="stable")[:MOST]
-    places = np.full(len(counts), MOST)
-    places[kept] = np.arange(MOST)
-    rest = f"all {len(counts) - MOST:,} other values"
-    return Coded(places[column.codes].astype(np.intp), [*(column.names[k] for k in kept), rest])
+    kept = np.argsort(-counts, kind="stable")[:MOST_VALUES]
+    places = np.full(len(counts), MOST_VALUES)
+    places[kept] = np.arange(MOST_VALUES)
+    names = [column.names[category] for category in kept]
+    names.append(f"all {len(counts) - MOST_VALUES:,} other values")
+    return Categorical(places[column.codes].astype(np.intp), names)
 
 
-def _judged(
-    ledger: Ledger, probabilities: Floats, clusters: Clusters, coded: Coded
+def _evaluate_segments(
+    rows: ReportRows, probabilities: Floats, clusters: Clusters, categories: Categorical
 ) -> list[dict[str, Any]]:
-    cells, size, evidence = coded.codes, len(coded.names), ledger.evidence
-    positive, total, predicted = (
-        clusters.sums(cells, mass, size)
-        for mass in (evidence.positive, evidence.total, evidence.total * probabilities)
-    )
-    rows, mass = add_up(cells, None, size), total.sum(axis=0)
-    observed = clusters.ratios(positive, total, rows)
-    gap = clusters.ratios(positive, total, rows, predicted)
-    users = _users_by(cells, size, ledger)
-    found = [
-        {
-            "name": shortened(coded.names[cell]),
-            "rows": int(rows[cell]),
-            "users": None if users is None else int(users[cell]),
-            "predicted": predicted[:, cell].sum() / mass[cell],
-            "observed": [observed.value[cell], observed.low[cell], observed.high[cell]],
-            "gap": [gap.value[cell], gap.low[cell], gap.high[cell]],
-            "miss": max(gap.low[cell], -gap.high[cell], 0.0),
+    """Compare predicted and observed rates per segment, the surest gap first."""
+    codes = categories.codes
+    size = len(categories.names)
+    masses = calibration_masses(probabilities, rows.evidence)
+    positive = clusters.sums(codes, masses[0], size)
+    total = clusters.sums(codes, masses[1], size)
+    predicted = clusters.sums(codes, masses[2], size)
+    row_counts = add_up(codes, None, size)
+    user_counts = _count_users(rows, codes, size)
+    observed = clusters.ratios(positive, total, row_counts)
+    gap = clusters.ratios(positive, total, row_counts, predicted)
+    mass = total.sum(axis=0)
+    segments = []
+    for code in np.flatnonzero(mass > 0).tolist():
+        segment = {
+            "name": shorten(categories.names[code]),
+            "rows": int(row_counts[code]),
+            "users": None if user_counts is None else int(user_counts[code]),
+            "predicted": predicted[:, code].sum() / mass[code],
+            "observed": observed.value[code],
+            "low": observed.low[code],
+            "high": observed.high[code],
+            "gap": gap.value[code],
+            # How far the interval of the gap is from 0; 0 where it contains 0.
+            "excess_gap": max(gap.low[code], -gap.high[code], 0.0),
         }
-        for cell in np.flatnonzero(mass > 0).tolist()
-    ]
-    return sorted(found, key=lambda row: (-row["miss"], -abs(row["gap"][0])))
+        segments.append(segment)
+    return sorted(segments, key=lambda one: (-one["excess_gap"], -abs(one["gap"])))
 
 
-def _users_by(cells: Codes, size: int, ledger: Ledger) -> Codes | None:
-    if ledger.users is None:
+def _count_users(rows: ReportRows, codes: Codes, size: int) -> Codes | None:
+    """Count the distinct users of each segment; None where there are no users."""
+    if rows.users is None:
         return None
-    met = np.zeros((size, len(ledger.users.names)), dtype=bool)
-    met[cells, ledger.users.codes] = True
-    return met.sum(axis=1)
+    occurs = np.zeros((size, len(rows.users.names)), dtype=bool)
+    occurs[codes, rows.users.codes] = True
+    return occurs.sum(axis=1)

@@ -1,65 +1,88 @@
-"""What a threshold does, for the whole table: who gets how many items, what they are worth, what is pruned."""
+"""What a probability threshold does to all lists: users reached, items kept, positives expected."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from calibrank._validation import Floats, add_up
 from calibrank.evidence import Evidence
-from calibrank.report.ledger import Codes
+from calibrank.metrics.clustered_bootstrap import Codes
 
 GRID: Floats = np.round(
     np.concatenate(
         [
-            np.arange(0, 20) / 1000,  # where most recommenders live, a tenth of a per cent counts
+            # Most recommenders predict small probabilities, so steps start at 0.1%.
+            np.arange(0, 20) / 1000,
             np.arange(20, 100, 5) / 1000,
             np.arange(10, 101) / 100,
         ]
     ),
     4,
 )
-"""The thresholds of the slider."""
-LENGTHS = (1, 3, 5, 10, 20)
-"""Longest lists to choose from, besides no limit."""
-COUNTED = 20
+"""The thresholds that the slider can take."""
+
+LIST_LENGTHS = (1, 3, 5, 10, 20)
+"""The maximum list lengths to choose from, besides no limit."""
+
+MOST_COUNTED = 20
 """Users are counted by their number of items up to this many."""
 
 
-def list_order(values: Floats, users: Codes) -> tuple[Codes, Codes, Codes]:
-    """Rows user by user, best first; each one's place in its list from 0; and where each user's list starts."""
+class ListOrder(NamedTuple):
+    """Rows sorted user by user, most probable first."""
+
+    order: Codes
+    """Row numbers in sorted order."""
+    rank: Codes
+    """The rank of each sorted row in its user's list, counted from 0."""
+    starts: Codes
+    """Where each user's list starts in the sorted order."""
+
+
+def sort_lists(values: Floats, users: Codes) -> ListOrder:
+    """Sort rows into one list per user, highest value first."""
     order = np.lexsort((-values, users))
     starts = np.concatenate([[0], np.cumsum(np.bincount(users))[:-1]])
-    return order, np.arange(len(order)) - starts[users[order]], starts
+    rank = np.arange(len(order)) - starts[users[order]]
+    return ListOrder(order, rank, starts)
 
 
 def threshold_table(probabilities: Floats, evidence: Evidence, users: Codes) -> dict[str, Any]:
-    """Sums at every threshold of the grid, exact for all rows.
+    """Compute the sums of every threshold on the grid, exact for all rows.
 
-    A row stands at a place of its user's list, and passes thresholds up to its probability. Rows at place m that pass
-    are therefore users who get more than m items: one table by place and by probability answers everything.
+    A row at rank m passes all thresholds up to its probability, and the number of rows at rank m
+    that pass is the number of users who get more than m items. So one table of sums by rank and
+    by number of thresholds passed answers every question of the page.
     """
-    order, place, _ = list_order(probabilities, users)
-    passes = np.searchsorted(GRID, probabilities[order], side="right")
-    size = len(GRID) + 1
-    cells = np.minimum(place, COUNTED) * size + passes
-
-    def table(mass: Floats | None) -> Floats:
-        counted = add_up(cells, mass, (COUNTED + 1) * size).reshape(COUNTED + 1, size)
-        return counted[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:]
-
-    sums = {"shown": table(None), "expected": table(probabilities[order])}
-    sums["positive"], sums["total"] = (
-        table(mass[order]) for mass in (evidence.positive, evidence.total)
-    )
-    by_length = {
-        str(length): {name: values[:length].sum(axis=0) for name, values in sums.items()}
-        for length in LENGTHS
+    order, rank, _ = sort_lists(probabilities, users)
+    passed = np.searchsorted(GRID, probabilities[order], side="right")
+    cells = np.minimum(rank, MOST_COUNTED) * (len(GRID) + 1) + passed
+    sums = {
+        "items": _sums_by_threshold(cells, None),
+        "expected_positives": _sums_by_threshold(cells, probabilities[order]),
+        "positive": _sums_by_threshold(cells, evidence.positive[order]),
+        "total": _sums_by_threshold(cells, evidence.total[order]),
     }
+    by_length: dict[str, dict[str, Floats]] = {}
+    for length in LIST_LENGTHS:
+        by_length[str(length)] = {
+            name: values[:length].sum(axis=0) for name, values in sums.items()
+        }
     by_length["all"] = {name: values.sum(axis=0) for name, values in sums.items()}
     return {
         "grid": GRID,
         "users": int(users.max()) + 1,
         "rows": len(users),
-        "at_least": sums["shown"][:COUNTED],
+        "users_with_at_least": sums["items"][:MOST_COUNTED],
         "lengths": by_length,
     }
+
+
+def _sums_by_threshold(cells: Codes, mass: Floats | None) -> Floats:
+    """Sum the mass that passes each threshold, ranks x thresholds."""
+    size = len(GRID) + 1
+    by_passed = add_up(cells, mass, (MOST_COUNTED + 1) * size).reshape(MOST_COUNTED + 1, size)
+    # A row that passes k thresholds passes the first k: cumulate from the right, skip none passed.
+    return by_passed[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:]

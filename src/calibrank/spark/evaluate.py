@@ -1,9 +1,16 @@
-"""Judging a probability column of a Spark frame: sums of each metric's own terms, by native aggregation."""
+"""Evaluate a probability column of a Spark frame by native aggregation.
+
+Spark sums the terms of each additive metric per bin; the metric itself turns the sums into its
+value, so results equal those on one machine.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -12,26 +19,24 @@ from calibrank.errors import DataError
 from calibrank.metrics import (
     ECE,
     MCE,
-    NDCG,
     Additive,
     Brier,
     CalibrationInTheLarge,
     LogLoss,
     Metric,
-    Recall,
     ReleasedECE,
     ReleasedMCE,
-    TopN,
 )
+from calibrank.metrics.panel import ADDITIVE
 from calibrank.spark.aggregate import summarize
 from calibrank.spark.collect import fetch
 from calibrank.spark.rows import Rows
 
 
 class _Row(NamedTuple):
-    """A row as columns: what was predicted, and the evidence."""
+    """The columns that a metric's terms are computed from."""
 
-    held: Column
+    probability: Column
     positive: Column
     total: Column
 
@@ -41,17 +46,18 @@ Terms = Callable[[Any, _Row], tuple[Column, ...]]
 
 def evaluate(
     frame: DataFrame,
-    metrics: Sequence[Metric] = (LogLoss(), Brier(), ECE(), MCE(), CalibrationInTheLarge()),
+    metrics: Sequence[Metric] = ADDITIVE,
     *,
     probability: str = "probability",
     label: str = "label",
     propensity: str | None = None,
     weight: str | None = None,
 ) -> dict[str, float]:
-    """Each metric's value on a frame, by name; the same as on one machine.
+    """Compute each metric on a frame, by name, with the same result as on one machine.
 
-    Proper scores and errors over equally wide bins are summed row by row. Others that need no users (Miscalibration,
-    Discrimination, EqualMassECE) are computed on a summary of the probabilities, as `calibrank evaluate` does.
+    Proper scores and errors over bins of equal width are summed row by row. Other metrics that
+    need no users (Miscalibration, Discrimination, EqualMassECE) are computed from a summary of the
+    probabilities, as `calibrank evaluate` does.
 
     >>> from calibrank import Brier
     >>> from pyspark.sql import SparkSession
@@ -60,102 +66,124 @@ def evaluate(
     >>> evaluate(frame, [Brier()])
     {'Brier': 0.25}
     """
-    names = [metric.name for metric in metrics]
-    if len(set(names)) < len(names):
-        raise DataError(
-            f"metrics must have names of their own, got {', '.join(names)}. Ask for one at a time."
-        )
-    for metric in metrics:
-        if isinstance(metric, NDCG | Recall | TopN):
-            raise DataError(
-                f"metrics must need no users on Spark, got {metric.name}. Evaluate a sample of users instead."
-            )
+    names = _distinct_names(metrics)
     rows = Rows.of(
         frame, probability=probability, label=label, propensity=propensity, weight=weight
     )
     summed = [
         metric for metric in metrics if isinstance(metric, Additive) and type(metric) in _TERMS
     ]
-    values = _sum_up(rows, summed)
+    values = _evaluate_sums(rows, summed)
     if len(values) < len(names):
         summary = summarize(
             frame, score=probability, label=label, propensity=propensity, weight=weight
         )
-        values |= {
-            m.name: m(summary.scores, summary.evidence) for m in metrics if m.name not in values
-        }
+        for metric in metrics:
+            if metric.name not in values:
+                values[metric.name] = metric(summary.scores, summary.evidence)
     return {name: values[name] for name in names}
 
 
-def _sum_up(rows: Rows, metrics: Sequence[Additive]) -> dict[str, float]:
-    """Values of metrics whose terms Spark can sum, in one pass: terms by cell, as the metric itself defines them."""
-    sizes = sorted({metric.size for metric in metrics})
-    cells = [_cell(F.col("probability"), size).alias(f"cell_{size}") for size in sizes]
+def _distinct_names(metrics: Sequence[Metric]) -> list[str]:
+    """Return the names of metrics that can be computed here, or raise an error."""
+    names = [metric.name for metric in metrics]
+    if len(set(names)) < len(names):
+        raise DataError(
+            f"metrics must have distinct names, got {', '.join(names)}. Ask for one at a time."
+        )
+    for metric in metrics:
+        if metric.needs_users:
+            raise DataError(
+                f"metrics must need no users on Spark, got {metric.name}. "
+                "Evaluate a sample of users instead."
+            )
+    return names
+
+
+def _evaluate_sums(rows: Rows, metrics: Sequence[Additive]) -> dict[str, float]:
+    """Compute the metrics whose terms Spark can sum, in one pass over the rows."""
     row = _Row(F.col("probability"), rows.positive, rows.total)
-    terms = [F.sum(term) for metric in metrics for term in _TERMS[type(metric)](metric, row)]
-    named = [term.alias(f"term_{at}") for at, term in enumerate(terms)]
-    mass, broken = F.sum(rows.total).alias("mass"), F.count(F.when(~rows.good, 1)).alias("broken")
-    found = fetch(rows.frame.groupBy(*cells).agg(mass, broken, *named))
-    if found["broken"].sum():
-        raise rows.complaint()
-    if not len(found["broken"]):
-        raise DataError("frame must hold at least one row, got none.")
-    if not found["mass"].sum() > 0:
-        raise DataError("evidence must weigh something, got a total of 0.")
-    at = 0
+    terms = {metric.name: _TERMS[type(metric)](metric, row) for metric in metrics}
+    found = _aggregate(rows, metrics, terms)
     values = {}
     for metric in metrics:
-        count = len(_TERMS[type(metric)](metric, row))
-        cell = found[f"cell_{metric.size}"].astype(np.intp)
-        sums = [add_up(cell, found[f"term_{at + term}"], metric.size) for term in range(count)]
+        bins = found[f"bin_{metric.n_bins}"].astype(np.intp)
+        sums = [
+            add_up(bins, found[f"{metric.name}_{number}"], metric.n_bins)
+            for number in range(len(terms[metric.name]))
+        ]
         values[metric.name] = metric.compute(np.array(sums))
-        at += count
     return values
 
 
-def _cell(held: Column, size: int) -> Column:
-    """The cell of equally wide bins; a value outside [0, 1] is reported later, and must not fail the cast."""
-    inside = F.when((held >= 0.0) & (held < 1.0), held).otherwise(0.0)
-    inner = F.least((inside * float(size)).cast("int"), F.lit(size - 1))
-    return F.when(held == 1.0, size - 1).otherwise(inner)
+def _aggregate(
+    rows: Rows, metrics: Sequence[Additive], terms: dict[str, tuple[Column, ...]]
+) -> dict[str, npt.NDArray[Any]]:
+    """Sum each term per combination of bins, after checking that every row is valid."""
+    bin_counts = sorted({metric.n_bins for metric in metrics})
+    bins = [_bin_index(F.col("probability"), count).alias(f"bin_{count}") for count in bin_counts]
+    sums = [F.sum(rows.total).alias("mass"), F.count(F.when(~rows.good, 1)).alias("invalid")]
+    for name, columns in terms.items():
+        for number, column in enumerate(columns):
+            sums.append(F.sum(column).alias(f"{name}_{number}"))
+    found = fetch(rows.frame.groupBy(*bins).agg(*sums))
+    if found["invalid"].sum():
+        raise rows.complaint()
+    if not len(found["invalid"]):
+        raise DataError("frame must hold at least one row, got none.")
+    if not found["mass"].sum() > 0:
+        raise DataError("evidence must have nonzero weight, got a total of 0.")
+    return found
 
 
-def _log_loss(metric: LogLoss, row: _Row) -> tuple[Column, ...]:
-    clip = metric.clip
-    held = F.greatest(F.least(row.held, F.lit(1 - clip)), F.lit(clip))
+def _bin_index(probability: Column, bins: int) -> Column:
+    """Return the bin of equal width that a probability falls into."""
+    # Invalid values are reported after the aggregation; until then they must not fail the cast.
+    valid = F.when((probability >= 0.0) & (probability < 1.0), probability).otherwise(0.0)
+    below_one = F.least((valid * float(bins)).cast("int"), F.lit(bins - 1))
+    return F.when(probability == 1.0, bins - 1).otherwise(below_one)
+
+
+def _log_loss_terms(metric: LogLoss, row: _Row) -> tuple[Column, ...]:
+    clipped = F.greatest(F.least(row.probability, F.lit(1 - metric.clip)), F.lit(metric.clip))
     negative = row.total - row.positive
-    never = F.lit(float("-inf"))
-    yes = F.when(held > 0.0, F.log(held)).otherwise(never)
-    no = F.when(held < 1.0, F.log1p(held * -1.0)).otherwise(never)
-    liked = F.when(row.positive == 0.0, 0.0).otherwise(row.positive * yes * -1.0)
-    disliked = F.when(negative == 0.0, 0.0).otherwise(negative * no * -1.0)
-    return liked + disliked, row.total
+    # Spark's log of 0 is null, which a sum would skip; the loss of an impossible row is infinite.
+    log_of_zero = F.lit(float("-inf"))
+    log_p = F.when(clipped > 0.0, F.log(clipped)).otherwise(log_of_zero)
+    log_q = F.when(clipped < 1.0, F.log1p(clipped * -1.0)).otherwise(log_of_zero)
+    positive_loss = F.when(row.positive == 0.0, 0.0).otherwise(row.positive * log_p * -1.0)
+    negative_loss = F.when(negative == 0.0, 0.0).otherwise(negative * log_q * -1.0)
+    return positive_loss + negative_loss, row.total
 
 
-def _brier(_: Brier, row: _Row) -> tuple[Column, ...]:
-    return row.positive * (1.0 - row.held * 2.0) + row.total * row.held * row.held, row.total
+def _brier_terms(_: Brier, row: _Row) -> tuple[Column, ...]:
+    p = row.probability
+    squared_error = row.positive * (1.0 - p * 2.0) + row.total * p * p
+    return squared_error, row.total
 
 
-def _in_the_large(_: CalibrationInTheLarge, row: _Row) -> tuple[Column, ...]:
-    return row.total * row.held, row.positive
+def _ratio_terms(_: CalibrationInTheLarge, row: _Row) -> tuple[Column, ...]:
+    return row.total * row.probability, row.positive
 
 
-def _gap(_: ECE, row: _Row) -> tuple[Column, ...]:
-    return row.positive, row.total, row.total * row.held
+def _calibration_terms(_: ECE, row: _Row) -> tuple[Column, ...]:
+    return row.positive, row.total, row.total * row.probability
 
 
-def _released(_: ReleasedECE, row: _Row) -> tuple[Column, ...]:
-    likely = row.held >= 0.5
-    right = F.when(likely, row.positive).otherwise(row.total - row.positive)
-    return right, row.total, row.total * F.when(likely, row.held).otherwise(1.0 - row.held)
+def _released_terms(_: ReleasedECE, row: _Row) -> tuple[Column, ...]:
+    is_positive = row.probability >= 0.5
+    correct = F.when(is_positive, row.positive).otherwise(row.total - row.positive)
+    confidence = F.when(is_positive, row.probability).otherwise(1.0 - row.probability)
+    return correct, row.total, row.total * confidence
 
 
 _TERMS: dict[type, Terms] = {
-    LogLoss: _log_loss,
-    Brier: _brier,
-    CalibrationInTheLarge: _in_the_large,
-    ECE: _gap,
-    MCE: _gap,
-    ReleasedECE: _released,
-    ReleasedMCE: _released,
+    LogLoss: _log_loss_terms,
+    Brier: _brier_terms,
+    CalibrationInTheLarge: _ratio_terms,
+    ECE: _calibration_terms,
+    MCE: _calibration_terms,
+    ReleasedECE: _released_terms,
+    ReleasedMCE: _released_terms,
 }
+"""`Additive.terms` as Spark columns, for the metrics whose bins are of equal width."""

@@ -1,61 +1,43 @@
-"""Judging the probabilities of a table on disk, in one pass."""
+"""Evaluate the probabilities of a table on disk, in one pass and bounded memory."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from calibrank._validation import Floats
 from calibrank.evidence import Evidence, naive
 from calibrank.maps import CalibrationMap
-from calibrank.metrics import (
-    ECE,
-    MCE,
-    NDCG,
-    Additive,
-    Brier,
-    CalibrationInTheLarge,
-    Discrimination,
-    Estimate,
-    GroupSums,
-    LogLoss,
-    Metric,
-    Miscalibration,
-    OnCells,
-    Recall,
-    ReliabilityCurve,
-    TopN,
-    about,
-    bootstrap,
-    bootstrap_sums,
-    reliability,
-)
+from calibrank.metrics import Estimate, ReliabilityCurve, reliability
+from calibrank.metrics.clustered_bootstrap import CLUSTERS
+from calibrank.metrics.panel import PANEL, PER_LIST, PanelSums, list_estimates
 from calibrank.summary import SummaryBuilder
 from calibrank.tabular.aggregate import Columns, Rows, buckets_of, rows_of
 from calibrank.tabular.read import Progress, Table, indices_of
 from calibrank.tabular.rules import Rules
 
-GROUPS = 2048
-"""Users fall into this many groups, which are what is resampled: memory does not grow with users."""
-
 MOST_ROWS_IN_MEMORY = 20_000_000
-"""Metrics over each user's list need all rows at once; beyond this many they are left out, and that is said."""
+"""Metrics of each user's list need all rows in memory, about 1 GB for this many.
 
-ADDITIVE: tuple[Additive, ...] = (LogLoss(), Brier(), ECE(), MCE(), CalibrationInTheLarge())
-POOLED = (Miscalibration(), Discrimination())
-ON_CELLS = OnCells(POOLED[0])  # the sums of both are the same
-LISTS: tuple[Metric, ...] = (TopN(ECE(), 5), NDCG(5), Recall(5))
+Longer tables are evaluated without these metrics, and the result names them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """A table's metrics, with intervals where they can be had, and its reliability curve."""
+    """The metrics of a table with intervals where possible, and its reliability curve."""
 
     rows: int
     estimates: dict[str, Estimate]
     better: dict[str, str]
+    """Which values are better, by the name of the metric."""
     curve: ReliabilityCurve
     left_out: tuple[str, ...]
+    """Metrics that could not be computed: there are no users, too many rows, or no positives."""
 
 
 def evaluate(
@@ -65,70 +47,73 @@ def evaluate(
     rules: Rules,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Evaluate a score column through a map, or a probability column as it is (then `columns.score` names it)."""
-    state = _State()
+    """Evaluate a map on a score column, or a probability column as it is.
+
+    Without a map, `columns.score` names the column of probabilities.
+    """
+    accumulator = _Accumulator()
     for rows in rows_of(table, columns, rules, progress):
-        state.add(rows, rows.scores if fitted is None else fitted.predict(rows.scores))
-    return state.verdict()
+        probabilities = rows.scores if fitted is None else fitted.predict(rows.scores)
+        accumulator.add(rows, probabilities)
+    return accumulator.result()
+
+
+class _ListRows(NamedTuple):
+    """The columns of a batch that metrics of each user's list need."""
+
+    probabilities: Floats
+    positive: Floats
+    total: Floats
+    users: npt.NDArray[np.intp]
 
 
 @dataclass(slots=True)
-class _State:
-    """Sums by group of users, a summary of the probabilities, and the rows themselves while they are few."""
+class _Accumulator:
+    """Sums per cluster of users, a summary of the probabilities, and the rows while they fit."""
 
     rows: int = 0
-    builder: SummaryBuilder = field(default_factory=SummaryBuilder)
-    sums: dict[str, GroupSums] = field(
-        default_factory=lambda: {
-            metric.name: GroupSums(metric, GROUPS) for metric in (*ADDITIVE, ON_CELLS)
-        }
-    )
-    kept: list[tuple[Floats, Floats, Floats, npt.NDArray[np.intp]]] = field(default_factory=list)
-    users: dict[object, int] = field(default_factory=dict)
+    pooled: SummaryBuilder = field(default_factory=SummaryBuilder)
+    sums: PanelSums = field(default_factory=PanelSums)
+    list_rows: list[_ListRows] = field(default_factory=list)
+    user_codes: dict[object, int] = field(default_factory=dict)
 
     def add(self, rows: Rows, probabilities: Floats) -> None:
         evidence = naive(rows.labels, weights=rows.weights)
-        groups = buckets_of(rows, self.rows, GROUPS)
-        for sums in self.sums.values():
-            sums.add(probabilities, evidence, groups)
-        self.builder.update(probabilities, evidence)
+        clusters = buckets_of(rows, self.rows, CLUSTERS)
+        self.sums.add(probabilities, evidence, clusters)
+        self.pooled.update(probabilities, evidence)
         self.rows += len(probabilities)
         if rows.users is None or self.rows > MOST_ROWS_IN_MEMORY:
-            self.kept.clear()
+            self.list_rows.clear()
             return
-        encoded = rows.users.dictionary_encode()
+        users = self._number_users(rows.users)
+        kept = _ListRows(probabilities, evidence.positive, evidence.total, users)
+        self.list_rows.append(kept)
+
+    def _number_users(self, users: pa.Array) -> npt.NDArray[np.intp]:
+        """Number the users of a batch consistently with earlier batches."""
+        encoded = users.dictionary_encode()
         codes = [
-            self.users.setdefault(user, len(self.users)) for user in encoded.dictionary.to_pylist()
+            self.user_codes.setdefault(user, len(self.user_codes))
+            for user in encoded.dictionary.to_pylist()
         ]
-        numbers = np.array(codes, dtype=np.intp)[indices_of(encoded)]
-        self.kept.append((probabilities, evidence.positive, evidence.total, numbers))
+        return np.array(codes, dtype=np.intp)[indices_of(encoded)]
 
-    def verdict(self) -> Evaluation:
-        summary = self.builder.summary()
-        pooled = summary.evidence
-        estimates = {
-            metric.name: bootstrap_sums(metric, self._groups(metric)) for metric in ADDITIVE
-        }
-        for metric in POOLED:
-            coarse = bootstrap_sums(OnCells(metric), self._groups(ON_CELLS))
-            estimates[metric.name] = about(metric(summary.scores, pooled), coarse)
-        lists = self._lists() if summary.positive.any() else {}
-        estimates.update(lists)
-        left_out = tuple(metric.name for metric in LISTS if metric.name not in lists)
-        better = {metric.name: metric.better.value for metric in (*ADDITIVE, *POOLED, *LISTS)}
+    def result(self) -> Evaluation:
+        summary = self.pooled.summary()
+        estimates = self.sums.estimates(summary)
+        if self.list_rows and summary.positive.any():
+            estimates |= self._list_estimates()
         return Evaluation(
-            self.rows, estimates, better, reliability(summary.scores, pooled), left_out
+            rows=self.rows,
+            estimates=estimates,
+            better={metric.name: metric.better.value for metric in PANEL},
+            curve=reliability(summary.scores, summary.evidence),
+            left_out=tuple(metric.name for metric in PER_LIST if metric.name not in estimates),
         )
 
-    def _lists(self) -> dict[str, Estimate]:
-        if not self.kept:
-            return {}
-        probabilities, positive, total, users = (
-            np.concatenate(column) for column in zip(*self.kept, strict=True)
-        )
+    def _list_estimates(self) -> dict[str, Estimate]:
+        columns = [np.concatenate(column) for column in zip(*self.list_rows, strict=True)]
+        probabilities, positive, total, users = columns
         evidence = Evidence.trusted(positive, total, "naive")
-        return {metric.name: bootstrap(metric, probabilities, evidence, users) for metric in LISTS}
-
-    def _groups(self, metric: Additive) -> Floats:
-        sums = self.sums[metric.name].result()
-        return sums[sums.any(axis=(1, 2))]
+        return list_estimates(probabilities, evidence, users)

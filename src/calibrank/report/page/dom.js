@@ -1,136 +1,173 @@
-// Elements are made here and nowhere else: names from a table only ever become text, never markup.
+// Elements, numbers as text, the tooltip, and the controls that sections share.
+// All elements are created here: names from a table become text nodes, never markup.
 const data = JSON.parse(document.getElementById("data").textContent);
-const SPACE = "http://www.w3.org/2000/svg";
+const SVG_NAMESPACE = "http://www.w3.org/2000/svg";
 
 function fill(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes || {})) {
-    if (value === null || value === undefined || value === false) continue;
+    if (isMissing(value) || value === false) continue;
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else node.setAttribute(name, value === true ? "" : value);
   }
-  node.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  node.append(...children.flat().filter((child) => !isMissing(child)));
   return node;
 }
 
-const el = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
-const svg = (tag, attributes, ...children) => fill(document.createElementNS(SPACE, tag), attributes, children);
+function el(tag, attributes, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
 
-// A name may run from right to left; isolated, it cannot reorder the words around it.
+function svg(tag, attributes, ...children) {
+  return fill(document.createElementNS(SVG_NAMESPACE, tag), attributes, children);
+}
+
+// A name may be written right to left; isolated, it cannot reorder the words around it.
 const nameOf = (text) => el("bdi", { class: "name" }, String(text));
 
-const missing = (value) => value === null || value === undefined;
+// ----- numbers as text -----
+const isMissing = (value) => value === null || value === undefined;
 const count = (value) => Math.round(value).toLocaleString("en-GB");
+const digits = (value, places) => (isMissing(value) ? "–" : value.toFixed(places));
 
-function digits(value, places) {
-  return missing(value) ? "–" : value.toFixed(places);
-}
-
+// About three significant digits, more where a probability is close to 0 or 1.
 function percent(value) {
-  if (missing(value)) return "–";
+  if (isMissing(value)) return "–";
   const hundred = value * 100;
   const size = Math.abs(hundred);
-  const places = size === 0 || size >= 99.95 ? 0 : size < 0.1 ? 3 : size < 1 || (size > 99 && size < 100) ? 2 : 1;
-  return `${Number(hundred.toFixed(places))} %`;
+  let places = 1;
+  if (size === 0 || size >= 99.95) places = 0;
+  else if (size < 0.1) places = 3;
+  else if (size < 1 || size > 99) places = 2;
+  return `${Number(hundred.toFixed(places))}%`;
 }
 
-const between = (low, high, show) => (missing(low) ? "" : `${show(low)} to ${show(high)}`);
-
-// ----- the one tooltip: by mouse, by touch, and by keyboard focus -----
-const tip = document.getElementById("tip");
-
-function showTip(x, y, ...lines) {
-  tip.replaceChildren(...lines.map((line) => el("div", null, line)));
-  tip.hidden = false;
-  const box = tip.getBoundingClientRect();
-  const left = Math.min(Math.max(8, x + 14), document.documentElement.clientWidth - box.width - 8);
-  const below = y + 18 + box.height < document.documentElement.clientHeight;
-  tip.style.left = `${Math.max(8, left)}px`;
-  tip.style.top = `${Math.max(8, below ? y + 18 : y - box.height - 10)}px`;
+function interval(low, high, format) {
+  return isMissing(low) ? "" : `${format(low)} to ${format(high)}`;
 }
 
-let follow = null; // a focused element whose explanation is shown: it stays shown while the page scrolls to it
+// ----- the one tooltip, shown by mouse, touch and keyboard focus -----
+const tooltip = document.getElementById("tooltip");
 
-function hideTip() {
-  tip.hidden = true;
-  follow = null;
+function showTooltip(x, y, ...lines) {
+  tooltip.replaceChildren(...lines.map((line) => el("div", null, line)));
+  tooltip.hidden = false;
+  const box = tooltip.getBoundingClientRect();
+  const { clientWidth, clientHeight } = document.documentElement;
+  const left = Math.min(x + 14, clientWidth - box.width - 8);
+  const fitsBelow = y + 18 + box.height < clientHeight;
+  const top = fitsBelow ? y + 18 : y - box.height - 10;
+  tooltip.style.left = `${Math.max(8, left)}px`;
+  tooltip.style.top = `${Math.max(8, top)}px`;
 }
 
-// What the pointer showed goes; what the keyboard asked for comes back.
-const leaveTip = () => (follow ? follow() : hideTip());
+// Shows the tooltip of the focused element; it stays while the page scrolls to that element.
+let showFocused = null;
+
+function hideTooltip() {
+  tooltip.hidden = true;
+  showFocused = null;
+}
+
+// When the pointer leaves, the tooltip of the focused element comes back.
+function leaveTooltip() {
+  if (showFocused) showFocused();
+  else hideTooltip();
+}
 
 function explain(node, text) {
   const show = () => {
     const box = node.getBoundingClientRect();
-    const seen = box.bottom > 0 && box.top < document.documentElement.clientHeight;
-    if (seen) showTip(box.left, box.bottom - 8, text);
-    else tip.hidden = true;
+    const visible = box.bottom > 0 && box.top < document.documentElement.clientHeight;
+    if (visible) showTooltip(box.left, box.bottom - 8, text);
+    else tooltip.hidden = true;
   };
   node.addEventListener("pointerenter", show);
   node.addEventListener("focus", () => {
     show();
-    follow = show;
+    showFocused = show;
   });
-  node.addEventListener("pointerleave", leaveTip);
-  node.addEventListener("blur", hideTip);
+  node.addEventListener("pointerleave", leaveTooltip);
+  node.addEventListener("blur", hideTooltip);
   return node;
 }
 
-addEventListener("keydown", (event) => {
-  if (event.key === "Escape") hideTip();
-});
-addEventListener("scroll", leaveTip, { passive: true });
+function explainedButton(text, explanation, attributes) {
+  const button = el("button", { type: "button", class: "explain", ...attributes }, text);
+  return explain(button, explanation);
+}
 
-// ----- pieces that sections share -----
+addEventListener("keydown", (event) => {
+  if (event.key === "Escape") hideTooltip();
+});
+addEventListener("scroll", leaveTooltip, { passive: true });
+
+// ----- parts of sections -----
 const sections = [];
 
 function section(id, title, ...children) {
-  sections.push([id, title]);
+  sections.push({ id, title });
   const heading = el("h2", { id: `${id}-title` }, title);
-  const node = el("section", { id, "aria-labelledby": `${id}-title` }, heading, ...children);
+  const attributes = { id, "aria-labelledby": `${id}-title` };
+  const node = el("section", attributes, heading, ...children);
   document.getElementById("main").append(node);
   return node;
 }
 
-function table(headings, rows, caption, classes) {
-  const head = headings.map((heading) => el("th", { scope: "col" }, heading));
-  const body = rows.map((row) =>
-    el("tr", null, row.map((cell, at) => (at === 0 ? el("th", { scope: "row" }, cell) : el("td", null, cell)))),
-  );
-  return el(
-    "div",
-    { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
-    el("table", { class: classes }, el("caption", null, caption), el("thead", null, el("tr", null, head)), el("tbody", null, body)),
-  );
+// A region that scrolls sideways on narrow screens, and that the keyboard can reach.
+function scrollable(label, content) {
+  const attributes = { class: "scroll", tabindex: "0", role: "region", "aria-label": label };
+  return el("div", attributes, content);
 }
 
-function numbers(make) {
-  const details = el("details", { class: "numbers" }, el("summary", null, "The numbers"));
-  const fillIn = () => {
-    if (details.children.length === 1) details.append(make());
+const columnHead = (text) => el("th", { scope: "col" }, text);
+const rowHead = (text) => el("th", { scope: "row" }, text);
+
+function table(headings, rows, caption, classes) {
+  const head = el("thead", null, el("tr", null, headings.map(columnHead)));
+  const body = rows.map(([first, ...rest]) => {
+    const cells = rest.map((cell) => el("td", null, cell));
+    return el("tr", null, rowHead(first), cells);
+  });
+  const title = el("caption", null, caption);
+  return scrollable(caption, el("table", { class: classes }, title, head, el("tbody", null, body)));
+}
+
+// A chart's numbers as a table that is built only when it is opened.
+function numbers(makeTable) {
+  const summary = el("summary", null, "Show the numbers");
+  const details = el("details", { class: "numbers" }, summary);
+  details.fillIn = () => {
+    if (details.children.length === 1) details.append(makeTable());
   };
-  details.addEventListener("toggle", fillIn);
-  details.fillIn = fillIn;
+  details.addEventListener("toggle", details.fillIn);
   return details;
 }
 
+function definitions(entries) {
+  const items = entries.flatMap(([name, value]) => [el("dt", null, name), el("dd", null, value)]);
+  return el("dl", { class: "definitions" }, items);
+}
+
 function choose(label, options, chosen, change) {
-  const list = el(
-    "select",
-    { onchange: () => change(list.value) },
-    options.map(([value, text]) => el("option", { value, selected: value === chosen }, text)),
+  const choices = options.map(([value, text]) =>
+    el("option", { value, selected: value === chosen }, text),
   );
+  const list = el("select", { onchange: () => change(list.value) }, choices);
   return el("label", { class: "control" }, el("span", null, label), list);
 }
 
 function switches(label, options, chosen, change) {
-  const buttons = options.map(([value, text]) =>
-    el("button", { type: "button", "aria-pressed": String(value === chosen), "data-value": value }, text),
-  );
+  const buttons = options.map(([value, text]) => {
+    const pressed = String(value === chosen);
+    const attributes = { type: "button", "aria-pressed": pressed, "data-value": value };
+    return el("button", attributes, text);
+  });
   for (const button of buttons) {
     button.addEventListener("click", () => {
       for (const other of buttons) other.setAttribute("aria-pressed", String(other === button));
       change(button.dataset.value);
     });
   }
-  return el("div", { class: "control switches", role: "group", "aria-label": label }, el("span", null, label), buttons);
+  const attributes = { class: "control switches", role: "group", "aria-label": label };
+  return el("div", attributes, el("span", null, label), buttons);
 }

@@ -1,50 +1,63 @@
 function drawHeadline() {
-  const { sentences, verdict, door, unknown, how } = data.headline;
-  const said = el("p", { class: "lead", id: "sentence", "aria-live": "polite" });
-  const source = el("p", { class: "small", id: "sentence-source" });
-  const say = (one) => {
-    said.replaceChildren(
-      "Of ", el("b", null, count(one.per)), " items shown at ", el("b", null, percent(one.level)), ", ",
-      el("b", null, `${count(one.low)} to ${count(one.high)}`), " are liked.",
-    );
-    source.textContent = `From ${count(one.rows)} rows predicted ${percent(one.from)} to ${percent(one.to)}; 95 % interval.`;
-  };
-  say(sentences[0]);
-  const levels = sentences.slice().sort((one, two) => one.level - two.level);
-  const pick = switches(
-    "Shown at",
-    levels.map((one) => [String(one.level), percent(one.level)]),
-    String(sentences[0].level),
-    (level) => say(levels.find((one) => String(one.level) === level)),
-  );
+  const { sentences, verdict, base_rate_source: source, limitations, procedure } = data.headline;
   section(
     "headline",
-    "In short",
-    el("div", { class: "hero" }, said, source, levels.length > 1 ? pick : null),
+    "Summary",
+    sentenceSwitcher(sentences),
     el(
       "div",
       { class: "cards" },
-      el(
-        "div",
-        { class: `card tone-${verdict.tone}` },
-        el("h3", null, "Verdict"),
-        el("p", { class: "strong", id: "verdict" }, verdict.title),
-        el("ul", null, verdict.facts.map((fact) => el("li", null, fact))),
-      ),
-      el(
-        "div",
-        { class: `card tone-${door.known ? "plain" : "warn"}` },
-        el("h3", null, "Where the base rate comes from"),
-        el("p", { class: "strong" }, door.name),
-        el("p", { id: "door" }, door.words),
-      ),
-      el(
-        "div",
-        { class: "card tone-plain" },
-        el("h3", null, "What is not known"),
-        el("ul", { id: "unknown" }, unknown.map((one) => el("li", null, one))),
-      ),
+      verdictCard(verdict),
+      sourceCard(source),
+      limitationsCard(limitations),
     ),
-    el("p", { class: "small" }, how),
+    el("p", { class: "small" }, procedure),
   );
+}
+
+// The sentence in large type, with buttons for the other probabilities.
+function sentenceSwitcher(sentences) {
+  const lead = el("p", { class: "lead", id: "sentence", "aria-live": "polite" });
+  const basis = el("p", { class: "small", id: "sentence-basis" });
+  const bold = (text) => el("b", null, text);
+  const show = (sentence) => {
+    const { out_of: outOf, probability, low, high } = sentence;
+    const range = `${count(low)} to ${count(high)}`;
+    lead.replaceChildren(
+      "Of ", bold(count(outOf)), " items given ", bold(percent(probability)), ", ",
+      bold(range), " are liked.",
+    );
+    const lowest = percent(sentence.lowest_prediction);
+    const highest = percent(sentence.highest_prediction);
+    basis.textContent =
+      `95% interval, from ${count(sentence.rows)} rows given ${lowest} to ${highest}.`;
+  };
+  show(sentences[0]);
+  const ordered = sentences.slice().sort((one, two) => one.probability - two.probability);
+  const options = ordered.map(({ probability }) => [String(probability), percent(probability)]);
+  const chosen = String(sentences[0].probability);
+  const change = (value) => show(ordered.find((one) => String(one.probability) === value));
+  const control = ordered.length > 1 ? switches("Items given", options, chosen, change) : null;
+  return el("div", { class: "hero" }, lead, basis, control);
+}
+
+const list = (texts, attributes) =>
+  el("ul", attributes, texts.map((text) => el("li", null, text)));
+
+function card(tone, title, ...children) {
+  return el("div", { class: `card tone-${tone}` }, el("h3", null, title), children);
+}
+
+function verdictCard({ tone, title, facts }) {
+  return card(tone, "Verdict", el("p", { class: "strong", id: "verdict" }, title), list(facts));
+}
+
+function sourceCard({ identified, title, text }) {
+  const tone = identified ? "plain" : "warning";
+  const heading = el("p", { class: "strong" }, title);
+  return card(tone, "Source of the base rate", heading, el("p", { id: "base-rate-source" }, text));
+}
+
+function limitationsCard(limitations) {
+  return card("plain", "Limitations", list(limitations, { id: "limitations" }));
 }

@@ -1,114 +1,254 @@
+const scoreText = (value) => Number(value.toPrecision(3)).toString();
+const MINIMUM_ROWS_SHOWN = 20; // the observed rate of fewer rows is mostly noise
+
 function drawScores() {
-  const shape = data.scores;
-  const middles = shape.edges.slice(1).map((edge, at) => (edge + shape.edges[at]) / 2);
-  const state = { method: data.main, axes: "linear", density: "map" };
-  const raw = (value) => Number(value.toPrecision(3)).toString();
-  const [low, high] = [shape.edges[0], shape.edges[shape.edges.length - 1]];
-
-  function drawDensities(width) {
-    const [left, top, height] = [44, 20, 230];
-    const chart = canvas(width, top + height + 46, "Histograms of the score for liked and for other pairs, with fitted densities as lines. The numbers follow below.");
-    const lines = [shape[`${state.density}_rest`], shape[`${state.density}_liked`]];
-    const most = Math.max(...shape.liked, ...shape.rest, ...lines[0], ...lines[1]);
-    const x = linear(low, high, left, width - 10);
-    const y = linear(0, most * 1.05, top + height, top);
-    chart.append(axisY(y, left, width - 10, raw, "density", 4));
-    chart.append(...bars(shape.edges, shape.rest, x, y, "rest"), ...bars(shape.edges, shape.liked, x, y, "liked"));
-    chart.append(line(middles.map((middle, at) => [x(middle), y(lines[0][at])]), "rest"), line(middles.map((middle, at) => [x(middle), y(lines[1][at])]), "liked"));
-    chart.append(axisX(x, top + height, raw, "score"));
-    const points = middles.map((middle, at) => ({
-      x: x(middle),
-      y: y(Math.max(shape.liked[at], shape.rest[at])),
-      lines: [`score ${raw(shape.edges[at])} to ${raw(shape.edges[at + 1])}`, `${count(shape.rows[at])} rows`, `density: liked ${raw(shape.liked[at])}, others ${raw(shape.rest[at])}`],
-    }));
-    hover(chart, (px) => nearest(points, px));
-    return chart;
-  }
-
-  function drawMap(width) {
-    const { scores, curves } = data.maps;
-    const curve = curves[state.method];
-    const [left, top, height] = [52, 20, 300];
-    const chart = canvas(width, top + height + 46, `The map of ${state.method}: probability over the raw score, rising from ${percent(curve.value[0])} to ${percent(curve.value[curve.value.length - 1])}, with its 95 % interval. The numbers follow below.`);
-    const x = linear(low, high, left, width - 10);
-    const seen = shape.observed.value.map((value, at) => ({ value, at })).filter(({ value, at }) => !missing(value) && shape.rows[at] >= 20);
-    const isLogit = state.axes === "logit";
-    const open = data.doubt && state.method === data.main ? data.doubt.high : [];
-    const top1 = Math.min(1, 1.05 * Math.max(...curve.high, ...open, ...seen.map(({ value }) => value)));
-    const y = isLogit ? logitScale(0.001, 0.999, top + height, top) : linear(0, Math.max(top1, 0.01), top + height, top);
-    const held = (value) => y(Math.min(Math.max(value, y.domain[0]), y.domain[1]));
-    chart.append(axisY(y, left, width - 10, percent, "probability"));
-    chart.append(band(scores.map((score, at) => [x(score), held(curve.high[at])]), scores.map((score, at) => [x(score), held(curve.low[at])]), "after"));
-    if (data.doubt && state.method === data.main) {
-      chart.append(band(scores.map((score, at) => [x(score), held(data.doubt.high[at])]), scores.map((score, at) => [x(score), held(data.doubt.low[at])]), "doubt"));
-    }
-    for (const { value, at } of seen) {
-      const px = x(middles[at]);
-      chart.append(svg("line", { x1: px, x2: px, y1: held(shape.observed.low[at]), y2: held(shape.observed.high[at]), class: "whisker" }));
-      chart.append(svg("circle", { cx: px, cy: held(value), r: 2.6, class: "dot seen" }));
-    }
-    if (state.method !== data.main) chart.append(line(scores.map((score, at) => [x(score), held(curves[data.main].value[at])]), "guide"));
-    chart.append(line(scores.map((score, at) => [x(score), held(curve.value[at])]), "after"));
-    chart.append(axisX(x, top + height, raw, "score"));
-    const points = scores.map((score, at) => ({
-      x: x(score),
-      y: held(curve.value[at]),
-      lines: [`score ${raw(score)}`, `probability ${percent(curve.value[at])}`, `95 % interval ${between(curve.low[at], curve.high[at], percent)}`],
-    }));
-    hover(chart, (px) => nearest(points, px));
-    return chart;
-  }
-
-  const densityTable = () =>
-    table(
-      ["score", "rows", "liked", "others", "liked, by the map", "others, by the map", "share liked"],
-      middles.map((_, at) => [
-        `${raw(shape.edges[at])} to ${raw(shape.edges[at + 1])}`, count(shape.rows[at]), raw(shape.liked[at]), raw(shape.rest[at]),
-        raw(shape.map_liked[at]), raw(shape.map_rest[at]), percent(shape.observed.value[at]),
-      ]),
-      "Densities by score", "dense",
-    );
-  const mapTable = () => {
-    const { scores, curves } = data.maps;
-    const curve = curves[state.method];
-    const rows = scores.map((score, at) => [raw(score), percent(curve.value[at]), between(curve.low[at], curve.high[at], percent)]);
-    return table(["score", "probability", "95 % interval"], rows.filter((_, at) => at % 6 === 0), `The map of ${state.method}`, "dense");
-  };
-
-  const densities = figure("density-figure", drawDensities, "Bars: scores of liked pairs and of the others, each summing to one; lines: the densities that were fitted. The further apart the two, the more the scores tell; where lines leave bars, the family does not fit.", densityTable);
-  const maps = figure("map-figure", drawMap, "The line turns a score into a probability; its band is the sampling error of the fit alone. Points: the share liked among pairs of about that score, with 95 % whiskers (bins of 20 rows or more). Dashed, when another method is chosen: the map of this report." + (data.doubt ? " Amber: where the probability may lie for all that this biased log can tell; more of the same log would not narrow it." : ""), mapTable);
-  const change = (name, drawn) => (value) => {
+  const state = { method: data.main_method, axes: "linear", density: "by_map" };
+  const densities = figure(
+    "density-figure",
+    (width) => densityChart(width, state.density),
+    "Bars: the scores of liked and other pairs, each summing to one. Lines: the fitted " +
+      "densities. The further apart the two classes are, the more informative the scores; where " +
+      "a line leaves its bars, the fitted family is wrong.",
+    densityTable,
+  );
+  const maps = figure(
+    "map-figure",
+    (width) => mapChart(width, state),
+    mapCaption(),
+    () => mapTable(state.method),
+  );
+  const change = (name, chart) => (value) => {
     state[name] = value;
-    drawn.refresh();
+    chart.refresh();
   };
-  const about = data.parameters;
-  const facts = [
-    el("p", null, el("b", null, about.method), `, fitted on ${count(about.rows)} rows by ${about.evidence} evidence with a mean preference of ${percent(about.rate)}. `, about.description),
-    about.parameters.length
-      ? table(["parameter", "value", "standard error"], about.parameters.map(([name, value, error]) => [name, Number(value.toPrecision(6)).toString(), Number(error.toPrecision(2)).toString()]), "Parameters in score units", "short")
-      : null,
-  ];
-  if (data.doubt) {
-    const rows = data.doubt.choices.map(([name, rate, top]) => [name, percent(rate), missing(top) ? "no finite fit" : percent(top)]);
-    facts.push(
-      el("p", { id: "doubt" }, `Base rates this log is compatible with: ${percent(data.doubt.low_rate)} to ${percent(data.doubt.high_rate)}. How the answer moves with what was chosen:`),
-      table(["choice", "mean preference", "of the top tenth"], rows, "Choices that the log cannot settle", "short"),
-    );
-  }
+  const densityOptions = [["by_map", "by the map"], ["normal", "two normals"]];
+  const axisOptions = [["linear", "linear"], ["logit", "logit"]];
+  const mapNames = Object.keys(data.map_curves.curves).map((name) => [name, name]);
+  const left = el(
+    "div",
+    null,
+    el(
+      "div",
+      { class: "controls" },
+      switches("Densities", densityOptions, state.density, change("density", densities)),
+    ),
+    legend([["positive", "liked"], ["negative", "not liked"]]),
+    densities,
+  );
+  const right = el(
+    "div",
+    null,
+    el(
+      "div",
+      { class: "controls" },
+      choose("Map", mapNames, state.method, change("method", maps)),
+      switches("Axis", axisOptions, state.axes, change("axes", maps)),
+    ),
+    legend(mapLegend()),
+    maps,
+  );
   section(
     "scores",
     "Scores and the map",
-    el("div", { class: "columns" },
-      el("div", null,
-        el("div", { class: "controls" }, switches("Densities", [["map", "by the map"], ["normal", "two normals"]], state.density, change("density", densities))),
-        key([["liked", "liked"], ["rest", "others"]]),
-        densities),
-      el("div", null,
-        el("div", { class: "controls" },
-          choose("Map", Object.keys(data.maps.curves).map((name) => [name, name]), state.method, change("method", maps)),
-          switches("Axis", [["linear", "linear"], ["logit", "logit"]], state.axes, change("axes", maps))),
-        key([["after", "map, with 95 % interval"], ["seen", "share liked"]].concat(data.doubt ? [["doubt", "what the log leaves open"]] : [])),
-        maps)),
-    el("div", { class: "facts", id: "parameters" }, facts),
+    el("div", { class: "columns" }, left, right),
+    el("div", { class: "facts", id: "parameters" }, mapFacts()),
   );
+}
+
+function binCentres() {
+  const { edges } = data.scores;
+  return edges.slice(1).map((edge, at) => (edge + edges[at]) / 2);
+}
+
+function scoreScale(left, right) {
+  const { edges } = data.scores;
+  return linearScale(edges[0], edges[edges.length - 1], left, right);
+}
+
+const binText = (at) =>
+  `${scoreText(data.scores.edges[at])} to ${scoreText(data.scores.edges[at + 1])}`;
+
+// ----- densities of the score by class -----
+function densityChart(width, density) {
+  const { edges, positive, negative, rows } = data.scores;
+  const centres = binCentres();
+  const positiveLine = data.scores[`positive_${density}`];
+  const negativeLine = data.scores[`negative_${density}`];
+  const [left, top, height] = [44, 20, 230];
+  const label =
+    "Histograms of the score for liked and other pairs, with fitted densities as lines. " +
+    "The numbers follow below.";
+  const chart = canvas(width, top + height + 46, label);
+  const most = Math.max(...positive, ...negative, ...positiveLine, ...negativeLine);
+  const x = scoreScale(left, width - 10);
+  const y = linearScale(0, most * 1.05, top + height, top);
+  const curve = (values, kind) => line(centres.map((at, bin) => [x(at), y(values[bin])]), kind);
+  chart.append(axisY(y, left, width - 10, scoreText, "density", 4));
+  chart.append(...bars(edges, negative, x, y, "negative"));
+  chart.append(...bars(edges, positive, x, y, "positive"));
+  chart.append(curve(negativeLine, "negative"), curve(positiveLine, "positive"));
+  chart.append(axisX(x, top + height, scoreText, "score"));
+  const points = centres.map((centre, at) => ({
+    x: x(centre),
+    y: y(Math.max(positive[at], negative[at])),
+    lines: [
+      `score ${binText(at)}`,
+      `${count(rows[at])} rows`,
+      `density: liked ${scoreText(positive[at])}, not liked ${scoreText(negative[at])}`,
+    ],
+  }));
+  hover(chart, (px) => nearest(points, px));
+  return chart;
+}
+
+function densityTable() {
+  const shown = data.scores;
+  const columns = [shown.positive, shown.negative, shown.positive_by_map, shown.negative_by_map];
+  const rows = binCentres().map((_, at) => [
+    binText(at),
+    count(shown.rows[at]),
+    ...columns.map((column) => scoreText(column[at])),
+    percent(shown.observed.value[at]),
+  ]);
+  const headings = [
+    "score", "rows", "liked", "not liked", "liked, by the map", "not liked, by the map",
+    "observed rate",
+  ];
+  return table(headings, rows, "Densities by score", "dense");
+}
+
+// ----- the map from score to probability -----
+function mapLegend() {
+  const entries = [["primary", "map, with 95% interval"], ["observed", "observed rate"]];
+  if (data.sensitivity) entries.push(["sensitivity", "sensitivity band"]);
+  return entries;
+}
+
+function mapCaption() {
+  const caption =
+    "The line turns a score into a probability; its band is the sampling error of the fit. " +
+    "Points: the observed rate of pairs with about that score and its 95% interval, for bins " +
+    `of at least ${MINIMUM_ROWS_SHOWN} rows. Dashed, when another method is selected: the map ` +
+    "of this report.";
+  if (!data.sensitivity) return caption;
+  return (
+    `${caption} Amber: the sensitivity band, over propensity models that this biased log cannot ` +
+    "tell apart. More data from the same log would not narrow it."
+  );
+}
+
+function mapChart(width, state) {
+  const { scores, curves } = data.map_curves;
+  const curve = curves[state.method];
+  const sensitivity = state.method === data.main_method ? data.sensitivity : null;
+  const observed = observedRates();
+  const [left, top, height] = [52, 20, 300];
+  const lowest = percent(curve.value[0]);
+  const highest = percent(curve.value[curve.value.length - 1]);
+  const label =
+    `The map of ${state.method}: probability over the raw score, from ${lowest} to ${highest}, ` +
+    "with its 95% interval. The numbers follow below.";
+  const chart = canvas(width, top + height + 46, label);
+  const x = scoreScale(left, width - 10);
+  const y = probabilityScale(state.axes, [curve, sensitivity], observed, top + height, top);
+  const place = (value) => y(clamp(value, ...y.domain));
+  const along = (values) => scores.map((score, at) => [x(score), place(values[at])]);
+  chart.append(axisY(y, left, width - 10, percent, "probability"));
+  chart.append(band(along(curve.high), along(curve.low), "primary"));
+  if (sensitivity) {
+    chart.append(band(along(sensitivity.high), along(sensitivity.low), "sensitivity"));
+  }
+  for (const { centre, value, low, high } of observed) {
+    const at = x(centre);
+    const whisker = { x1: at, x2: at, y1: place(low), y2: place(high), class: "whisker" };
+    chart.append(svg("line", whisker));
+    chart.append(svg("circle", { cx: at, cy: place(value), r: 2.6, class: "dot observed" }));
+  }
+  if (state.method !== data.main_method) {
+    chart.append(line(along(curves[data.main_method].value), "guide"));
+  }
+  chart.append(line(along(curve.value), "primary"));
+  chart.append(axisX(x, top + height, scoreText, "score"));
+  const points = scores.map((score, at) => ({
+    x: x(score),
+    y: place(curve.value[at]),
+    lines: [
+      `score ${scoreText(score)}`,
+      `probability ${percent(curve.value[at])}`,
+      `95% interval ${interval(curve.low[at], curve.high[at], percent)}`,
+    ],
+  }));
+  hover(chart, (px) => nearest(points, px));
+  return chart;
+}
+
+function observedRates() {
+  const { observed, rows } = data.scores;
+  const rates = binCentres().map((centre, at) => ({
+    centre,
+    value: observed.value[at],
+    low: observed.low[at],
+    high: observed.high[at],
+    rows: rows[at],
+  }));
+  return rates.filter((rate) => !isMissing(rate.value) && rate.rows >= MINIMUM_ROWS_SHOWN);
+}
+
+function probabilityScale(axes, curves, observed, bottom, top) {
+  if (axes === "logit") return logitScale(0.001, 0.999, bottom, top);
+  const highs = curves.flatMap((curve) => (curve ? curve.high : []));
+  const most = 1.05 * Math.max(...highs, ...observed.map(({ value }) => value));
+  return linearScale(0, clamp(most, 0.01, 1), bottom, top);
+}
+
+function mapTable(method) {
+  const { scores, curves } = data.map_curves;
+  const curve = curves[method];
+  const rows = scores.map((score, at) => [
+    scoreText(score),
+    percent(curve.value[at]),
+    interval(curve.low[at], curve.high[at], percent),
+  ]);
+  const everySixth = rows.filter((_, at) => at % 6 === 0);
+  const headings = ["score", "probability", "95% interval"];
+  return table(headings, everySixth, `The map of ${method}`, "dense");
+}
+
+// ----- what is known about the map, in words and tables -----
+function mapFacts() {
+  const about = data.parameters;
+  const fit =
+    `, fitted on ${count(about.rows)} rows with ${about.evidence} evidence and a base rate of ` +
+    `${percent(about.rate)}. ${about.description}`;
+  const facts = [el("p", null, el("b", null, about.method), fit)];
+  if (about.parameters.length) facts.push(parameterTable(about.parameters));
+  if (data.sensitivity) facts.push(...sensitivityFacts(data.sensitivity));
+  return facts;
+}
+
+function parameterTable(parameters) {
+  const rows = parameters.map(([name, value, error]) => [
+    name,
+    Number(value.toPrecision(6)).toString(),
+    Number(error.toPrecision(2)).toString(),
+  ]);
+  const headings = ["parameter", "value", "standard error"];
+  return table(headings, rows, "Parameters, in units of the score", "short");
+}
+
+function sensitivityFacts(sensitivity) {
+  const rows = sensitivity.alternatives.map(([name, rate, topRate]) => [
+    name,
+    percent(rate),
+    isMissing(topRate) ? "no finite fit" : percent(topRate),
+  ]);
+  const range = interval(sensitivity.low_rate, sensitivity.high_rate, percent);
+  const text =
+    `Base rates that this log is compatible with: ${range}. How they depend on the propensity ` +
+    "model:";
+  const headings = ["propensity model", "base rate", "rate of the top 10%"];
+  return [
+    el("p", { id: "sensitivity" }, text),
+    table(headings, rows, "Alternatives that the log cannot tell apart", "short"),
+  ];
 }

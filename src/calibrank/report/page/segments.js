@@ -1,52 +1,96 @@
+const SEGMENTS_SHOWN = 6;
+
 function drawSegments() {
   if (!data.segments.length) {
-    section("segments", "Segments", el("p", null, "Name an item column (--item), a user column (--user) or any other (--segment) to see calibration by segment."));
+    const text =
+      "Name an item column (--item), a user column (--user) or any other column (--segment) to " +
+      "see calibration by segment.";
+    section("segments", "Segments", el("p", null, text));
     return;
   }
-  const shown = 6;
+  const introduction =
+    "A map can be right on average and wrong for a segment. Segments whose gap is larger than " +
+    "chance explains come first, the largest such gap on top.";
+  section("segments", "Segments", el("p", null, introduction), data.segments.map(segmentTable));
+}
 
-  function gauge(row, most) {
-    const x = linear(0, most, 4, 156);
-    const [value, low, high] = row.observed;
-    const label = `predicted ${percent(row.predicted)}, liked ${percent(value)} (${between(low, high, percent)})`;
-    return svg("svg", { class: "segment", viewBox: "0 0 160 18", role: "img", "aria-label": label },
-      svg("line", { x1: 4, x2: 156, y1: 9, y2: 9, class: "base" }),
-      svg("line", { x1: x(Math.max(0, low)), x2: x(Math.min(most, high)), y1: 9, y2: 9, class: "reach" }),
-      svg("circle", { cx: x(Math.min(most, value)), cy: 9, r: 4, class: "dot after" }),
-      svg("line", { x1: x(row.predicted), x2: x(row.predicted), y1: 2, y2: 16, class: "promise" }));
-  }
+function segmentTable({ title, note, segments }) {
+  const most = 1.05 * Math.max(...segments.flatMap(({ predicted, high }) => [predicted, high]));
+  const rows = segments.map((segment, at) => segmentRow(segment, most, at >= SEGMENTS_SHOWN));
+  const hasUsers = !isMissing(segments[0].users);
+  const heads = [
+    columnHead("segment"),
+    columnHead("predicted"),
+    columnHead("observed"),
+    el("th", { scope: "col", class: "wide" }, "predicted | and observed •"),
+    columnHead("predictions are"),
+    columnHead("rows"),
+    hasUsers ? columnHead("users") : null,
+  ];
+  const caption = `${title}: predicted and observed rates, worst first`;
+  const node = el(
+    "table",
+    null,
+    el("caption", null, caption),
+    el("thead", null, el("tr", null, heads)),
+    el("tbody", null, rows),
+  );
+  return el(
+    "div",
+    { class: "segments" },
+    el("h3", null, nameOf(title)),
+    el("p", { class: "small" }, note),
+    scrollable(caption, node),
+    rows.length > SEGMENTS_SHOWN ? showAllButton(rows) : null,
+  );
+}
 
-  function tableOf(one) {
-    const most = 1.05 * Math.max(...one.rows.flatMap((row) => [row.predicted, row.observed[2]]));
-    const rows = one.rows.map((row, at) =>
-      el("tr", { class: row.miss > 0 ? "off" : null, hidden: at >= shown },
-        el("th", { scope: "row" }, nameOf(row.name)),
-        el("td", null, percent(row.predicted)),
-        el("td", null, el("span", { class: "value" }, percent(row.observed[0])), el("span", { class: "interval" }, between(row.observed[1], row.observed[2], percent))),
-        el("td", { class: "wide" }, gauge(row, most)),
-        el("td", null, row.miss > 0 ? (row.gap[0] > 0 ? "too low" : "too high") : "within chance"),
-        el("td", null, count(row.rows)),
-        missing(row.users) ? null : el("td", null, count(row.users))));
-    const heads = ["segment", "predicted", "liked", "predicted | and liked •", "verdict", "rows"].concat(missing(one.rows[0].users) ? [] : ["users"]);
-    const more = rows.length > shown ? el("button", { type: "button", class: "more" }, `Show all ${rows.length}`) : null;
-    if (more) {
-      more.addEventListener("click", () => {
-        rows.forEach((row) => (row.hidden = false));
-        more.remove();
-      });
-    }
-    return el("div", { class: "segmented" },
-      el("h3", null, nameOf(one.title)),
-      el("p", { class: "small" }, one.note),
-      el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Calibration by ${one.title}` },
-        el("table", null, el("caption", null, `Calibration by ${one.title}, worst first`), el("thead", null, el("tr", null, heads.map((heading) => el("th", { scope: "col", class: heading.includes("|") ? "wide" : null }, heading)))), el("tbody", null, rows))),
-      more);
-  }
+function showAllButton(rows) {
+  const button = el("button", { type: "button", class: "more" }, `Show all ${rows.length}`);
+  button.addEventListener("click", () => {
+    for (const row of rows) row.hidden = false;
+    button.remove();
+  });
+  return button;
+}
 
-  section(
-    "segments",
-    "Segments",
-    el("p", null, "A map may be right on average and wrong for some. Segments whose gap chance does not explain come first, the widest sure gap on top."),
-    data.segments.map(tableOf),
+function segmentRow(segment, most, hidden) {
+  const { name, predicted, observed, low, high, gap, rows, users } = segment;
+  const isMiscalibrated = segment.excess_gap > 0;
+  let verdict = "within chance";
+  if (isMiscalibrated) verdict = gap > 0 ? "too low" : "too high";
+  return el(
+    "tr",
+    { class: isMiscalibrated ? "miscalibrated" : null, hidden },
+    rowHead(nameOf(name)),
+    el("td", null, percent(predicted)),
+    el(
+      "td",
+      null,
+      el("span", { class: "value" }, percent(observed)),
+      el("span", { class: "interval" }, interval(low, high, percent)),
+    ),
+    el("td", { class: "wide" }, segmentChart(segment, most)),
+    el("td", { class: "verdict" }, verdict),
+    el("td", null, count(rows)),
+    isMissing(users) ? null : el("td", null, count(users)),
+  );
+}
+
+// The observed rate with its interval, and the mean prediction as a vertical mark.
+function segmentChart({ predicted, observed, low, high }, most) {
+  const x = linearScale(0, most, 4, 156);
+  const range = interval(low, high, percent);
+  const label = `predicted ${percent(predicted)}, observed ${percent(observed)} (${range})`;
+  const horizontal = (from, to, kind) =>
+    svg("line", { x1: from, x2: to, y1: 9, y2: 9, class: kind });
+  const at = x(predicted);
+  return svg(
+    "svg",
+    { class: "segment-chart", viewBox: "0 0 160 18", role: "img", "aria-label": label },
+    horizontal(4, 156, "base"),
+    horizontal(x(Math.max(0, low)), x(Math.min(most, high)), "interval-line"),
+    svg("circle", { cx: x(Math.min(most, observed)), cy: 9, r: 4, class: "dot primary" }),
+    svg("line", { x1: at, x2: at, y1: 2, y2: 16, class: "prediction-mark" }),
   );
 }

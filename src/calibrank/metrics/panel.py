@@ -1,0 +1,116 @@
+"""The panel of metrics that `calibrank evaluate`, the report and Spark show, computed together.
+
+Three kinds are computed in three ways. Additive metrics are sums per cluster of users. The parts
+of the CORP decomposition take their value from a summary of the probabilities and their interval
+from sums over bins of log odds. Metrics of each user's list need all rows in memory.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from calibrank._validation import Floats, Ids
+from calibrank.evidence import Evidence
+from calibrank.metrics.binned import ECE, MCE
+from calibrank.metrics.clustered_bootstrap import (
+    CLUSTERS,
+    ClusterSums,
+    Codes,
+    Estimate,
+    basic_interval,
+    bootstrap,
+    bootstrap_sums,
+    nonempty,
+    resampled_sums,
+)
+from calibrank.metrics.corp import Discrimination, LogOddsBinned, Miscalibration, decompose_sums
+from calibrank.metrics.metric import Additive, Metric
+from calibrank.metrics.proper import Brier, CalibrationInTheLarge, LogLoss
+from calibrank.metrics.ranking import NDCG, Recall, TopN, UserMean
+from calibrank.summary import Summary
+
+HEADLINE: tuple[Metric, ...] = (LogLoss(), Brier(), ECE(), CalibrationInTheLarge())
+"""The metrics printed for every fit, a proper score first."""
+
+ADDITIVE: tuple[Additive, ...] = (LogLoss(), Brier(), ECE(), MCE(), CalibrationInTheLarge())
+"""Metrics of single rows, which any engine can sum."""
+
+MISCALIBRATION = Miscalibration()
+DISCRIMINATION = Discrimination()
+
+LIST_LENGTH = 5
+TOP_ECE = ECE()
+TOP = TopN(TOP_ECE, LIST_LENGTH)
+"""Calibration of what is shown: the top of each user's list."""
+
+RANKING: tuple[UserMean, ...] = (NDCG(LIST_LENGTH), Recall(LIST_LENGTH))
+"""Metrics of the order alone, which no strictly increasing map changes."""
+
+PER_LIST: tuple[Metric, ...] = (TOP, *RANKING)
+
+PANEL: tuple[Metric, ...] = (*ADDITIVE, MISCALIBRATION, DISCRIMINATION, *PER_LIST)
+"""Every metric shown, in the order of tables."""
+
+# Both parts of the decomposition are computed from the sums of either.
+_DECOMPOSITION = LogOddsBinned(MISCALIBRATION)
+
+
+class PanelSums:
+    """Sums per cluster of users for all metrics of the panel that need no lists.
+
+    >>> from calibrank.evidence import naive
+    >>> probabilities, evidence = np.array([0.2, 0.8, 0.5]), naive([0, 1, 1])
+    >>> sums = PanelSums(n_clusters=3)
+    >>> sums.add(probabilities, evidence, np.array([0, 1, 2]))
+    >>> round(sums.estimates(Summary.of(probabilities, evidence))["Brier"].value, 3)
+    0.11
+    """
+
+    def __init__(self, n_clusters: int = CLUSTERS) -> None:
+        self._additive = {metric: ClusterSums(metric, n_clusters) for metric in ADDITIVE}
+        self._decomposition = ClusterSums(_DECOMPOSITION, n_clusters)
+
+    def add(self, probabilities: Floats, evidence: Evidence, clusters: Codes) -> None:
+        """Add a batch of rows, each with the number of its cluster."""
+        for sums in self._additive.values():
+            sums.add(probabilities, evidence, clusters)
+        self._decomposition.add(probabilities, evidence, clusters)
+
+    def estimates(self, summary: Summary) -> dict[str, Estimate]:
+        """Return each metric by name with its interval; `summary` pools the same probabilities."""
+        decomposition = self._decomposition_estimates(summary)
+        additive = {
+            metric.name: bootstrap_sums(metric, sums.result())
+            for metric, sums in self._additive.items()
+        }
+        return additive | decomposition
+
+    def _decomposition_estimates(self, summary: Summary) -> dict[str, Estimate]:
+        # A bin's mean probability can leave [0, 1] by rounding.
+        probabilities = np.clip(summary.scores, 0, 1)
+        sums = nonempty(self._decomposition.result())
+        binned = decompose_sums(sums.sum(axis=0))
+        # One decomposition per resample serves both metrics: it is the slow part of the panel.
+        resampled = [decompose_sums(one) for one in resampled_sums(sums)]
+        estimates = {}
+        for metric, part in ((MISCALIBRATION, "miscalibration"), (DISCRIMINATION, "discrimination")):
+            replicates = [getattr(one, part) for one in resampled]
+            coarse = basic_interval(metric, getattr(binned, part), replicates)
+            exact = metric(probabilities, summary.evidence)
+            estimates[metric.name] = coarse.with_value(exact)
+        return estimates
+
+
+def list_estimates(
+    values: Floats, evidence: Evidence, users: Ids, metrics: tuple[Metric, ...] = PER_LIST
+) -> dict[str, Estimate]:
+    """Return each per-list metric by name with its interval over users.
+
+    `values` are probabilities, or raw scores for the metrics of order alone.
+
+    >>> from calibrank.evidence import naive
+    >>> scores, users = np.array([3.0, 1.0, 2.0, 5.0]), np.array([0, 0, 1, 1])
+    >>> list_estimates(scores, naive([1, 0, 1, 0]), users, RANKING)["NDCG@5"].value > 0.8
+    True
+    """
+    return {metric.name: bootstrap(metric, values, evidence, users) for metric in metrics}

@@ -1,0 +1,145 @@
+"""A report as one HTML page that can be saved or shown in a notebook."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from calibrank._atomic import write_atomic
+from calibrank._validation import IdsLike, Numbers
+from calibrank.evidence import Evidence
+from calibrank.maps import CalibrationMap
+from calibrank.registry import METRICS
+from calibrank.report.page_data import describe_metrics, page_data
+from calibrank.report.provenance import fingerprint_rows, provenance, versions
+from calibrank.report.render import RESULTS_SCRIPTS, render
+from calibrank.report.rows import ReportRows, rows_from_arrays
+
+_EVIDENCE_DESCRIPTIONS = {
+    "naive": "labels used as they are",
+    "ips": "labels divided by propensities (inverse propensity)",
+    "impressions": "impressions divided by the policy's propensities",
+    "positive_ips": "positives reweighted by propensity",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One self-contained HTML page and its headline sentence."""
+
+    headline: str
+    page: str = field(repr=False)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the page to a file, atomically."""
+        write_atomic(Path(path), self.page)
+
+    def _repr_html_(self) -> str:
+        """Return the page inside a sandboxed frame, isolated from the notebook's own styles."""
+        style = "width:100%;height:80vh;border:1px solid #8888;border-radius:6px"
+        return (
+            f'<iframe title="calibrank report" sandbox="allow-scripts" style="{style}" '
+            f'srcdoc="{html.escape(self.page)}"></iframe>'
+        )
+
+
+def report(
+    fitted: CalibrationMap | None,
+    scores: Numbers,
+    labels: Numbers | Evidence,
+    *,
+    users: IdsLike | None = None,
+    items: IdsLike | None = None,
+    propensity: Numbers | None = None,
+    segments: Mapping[str, IdsLike] | None = None,
+    name: str = "arrays in memory",
+) -> Report:
+    """Evaluate a map on scores and labels and return the result as one page.
+
+    Without a map, a Gaussian one is fitted and cross-validated. `labels` are 0 or 1, or evidence
+    such as `ips(labels, propensity)`. With `users`, intervals account for the dependence of a
+    user's rows, and the page shows lists.
+
+    >>> import numpy as np
+    >>> from calibrank import Platt
+    >>> rng = np.random.default_rng(0)
+    >>> scores = rng.normal(size=3000)
+    >>> labels = (rng.random(3000) < 1 / (1 + np.exp(-scores))).astype(int)
+    >>> made = report(Platt().fit(scores, labels), scores, labels, users=np.arange(3000) % 300)
+    >>> made.headline.startswith("Of 100 items given 30%")
+    True
+    """
+    rows = rows_from_arrays(
+        scores, labels, users=users, items=items, propensity=propensity, segments=segments
+    )
+    command = "calibrank.report.report(...)"
+    return report_on_rows(rows, fitted, name, fingerprint_rows(rows), command)
+
+
+def report_on_rows(
+    rows: ReportRows, fitted: CalibrationMap | None, source: str, fingerprint: str, command: str
+) -> Report:
+    """Make the report of rows that are read already; the other arguments are its provenance."""
+    evidence = _EVIDENCE_DESCRIPTIONS.get(rows.evidence.kind, rows.evidence.kind)
+    if rows.estimated_propensity:
+        evidence += ", propensities estimated from popularity"
+    data = page_data(rows, fitted, provenance(rows, source, fingerprint, command, evidence))
+    headline = data["headline"]
+    sentence = headline["sentences"][0]["text"]
+    base_rate = headline["base_rate_source"]["text"]
+    summary = f"{sentence}. {headline['verdict']['title']} {base_rate}"
+    return Report(sentence, render(f"Calibration report: {source}", summary, data))
+
+
+def results_report(overview: dict[str, Any], source: str, published: str, command: str) -> Report:
+    """Make the page of a reproduction's results, as `calibrank.experiment.overview` returns them.
+
+    `published` names the file that the published numbers come from, or is empty.
+    """
+    data = {
+        **overview,
+        "protocols": _with_losses(overview["protocols"]),
+        "source": source,
+        "published": published,
+        "versions": versions(),
+        "command": command,
+        "metrics": describe_metrics(METRICS.values()),
+    }
+    headline = f"{overview['rows']:,} result rows under {len(overview['protocols'])} protocols"
+    return Report(headline, render(f"Results: {source}", headline, data, RESULTS_SCRIPTS))
+
+
+def _with_losses(protocols: Mapping[str, Any]) -> dict[str, Any]:
+    """Name the fields of each cell, and add the loss that the page sorts methods by."""
+    described = {}
+    for title, protocol in protocols.items():
+        cells = [_describe_cell(*cell) for cell in protocol["cells"]]
+        described[title] = {**protocol, "cells": cells}
+    return described
+
+
+def _describe_cell(
+    metric: str,
+    method: str,
+    loss: str,
+    model: str,
+    mean: float,
+    half_width: float,
+    seeds: int,
+    published: float | None,
+) -> dict[str, Any]:
+    return {
+        "metric": metric,
+        "method": method,
+        "evidence": loss,
+        "model": model,
+        "mean": mean,
+        "half_width": half_width,
+        "seeds": seeds,
+        "published": published,
+        "loss": METRICS[metric].better.loss(mean),
+    }

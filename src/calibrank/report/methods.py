@@ -1,0 +1,187 @@
+"""Every calibration method on held-out users: metrics, reliability curves and histograms."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from calibrank._logit import logit
+from calibrank._validation import Floats, add_up
+from calibrank.calibrators import Calibrator, Gaussian, fit_without_each
+from calibrank.errors import DataError, FitError, FlatMapWarning
+from calibrank.evidence import Evidence
+from calibrank.maps import CalibrationMap
+from calibrank.metrics import (
+    Clusters,
+    EqualMass,
+    EqualWidth,
+    Estimate,
+    bootstrap_sums,
+    cluster_sums,
+)
+from calibrank.metrics.binned import Binning, calibration_masses
+from calibrank.metrics.clustered_bootstrap import Codes
+from calibrank.metrics.panel import PANEL, RANKING, TOP, TOP_ECE, PanelSums, list_estimates
+from calibrank.registry import CALIBRATORS
+from calibrank.report.rows import ReportRows
+from calibrank.summary import Summary
+
+BINNINGS: dict[str, Binning] = {"mass": EqualMass(15), "width": EqualWidth(15)}
+HISTOGRAM_BINS = 40
+
+LOG_ODDS_LIMIT = 7.0
+"""Log odds beyond this (probabilities below 0.1% or above 99.9%) are in the outermost bins."""
+
+
+class MethodResult(NamedTuple):
+    """A method's held-out probability of each row and its map of all rows, or why it failed."""
+
+    name: str
+    probabilities: Floats | None
+    fitted: CalibrationMap | None
+    error: str = ""
+
+
+def evaluate_methods(rows: ReportRows, given: CalibrationMap | None) -> Iterator[MethodResult]:
+    """Yield the given map, or else the Gaussian method, and then all other methods.
+
+    A given map is evaluated as it is; methods are cross-validated by user.
+    """
+    summaries = rows.fold_summaries()
+    if given is not None:
+        yield MethodResult(f"{given.method} (this map)", given.predict(rows.scores), given)
+    first = [] if given is not None else [Gaussian()]
+    others = [method for method in CALIBRATORS.values() if method not in first]
+    for method in [*first, *others]:
+        yield _cross_validate(rows, method, summaries)
+
+
+def _cross_validate(
+    rows: ReportRows, method: Calibrator, summaries: list[Summary]
+) -> MethodResult:
+    try:
+        with warnings.catch_warnings():
+            # A flat map is visible in its curve, so it needs no warning.
+            warnings.simplefilter("ignore", FlatMapWarning)
+            maps = fit_without_each(method, summaries)
+            map_of_all = method.fit_summary(reduce(add, summaries))
+    except (FitError, DataError) as error:
+        return MethodResult(method.name, None, None, str(error))
+    return MethodResult(method.name, rows.held_out(maps), map_of_all)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evaluator:
+    """Evaluates probabilities on the rows of a report; what methods share is computed once."""
+
+    rows: ReportRows
+    clusters: Clusters
+    top: tuple[Codes, Evidence] | None
+    """Each user's rows with the five highest scores; None without users."""
+
+    @classmethod
+    def of(cls, rows: ReportRows) -> Evaluator:
+        """Prepare what the evaluation of all methods shares."""
+        # All maps are increasing, so the scores decide the top of a list for every method.
+        top = None
+        if rows.users is not None:
+            top = TOP.select(rows.scores, rows.evidence, rows.users.codes)
+        return cls(rows, Clusters.of(rows.clusters), top)
+
+    def describe(self, result: MethodResult) -> dict[str, Any]:
+        """Return what the page shows of one method."""
+        if result.probabilities is None:
+            return {"name": result.name, "error": result.error}
+        estimates = self.metrics(result.probabilities)
+        curves = {
+            name: self.curve(result.probabilities, binning) for name, binning in BINNINGS.items()
+        }
+        return {
+            "name": result.name,
+            "error": result.error,
+            "metrics": describe_estimates(estimates),
+            "curves": curves,
+            "histogram": histograms(result.probabilities),
+        }
+
+    def metrics(self, probabilities: Floats) -> dict[str, Estimate]:
+        """Return each metric by name, with its interval where there is one."""
+        rows = self.rows
+        sums = PanelSums(self.clusters.size)
+        sums.add(probabilities, rows.evidence, rows.clusters)
+        estimates = sums.estimates(Summary.of(probabilities, rows.evidence))
+        if self.top is not None:
+            top_rows, evidence = self.top
+            top_sums = cluster_sums(
+                TOP_ECE,
+                probabilities[top_rows],
+                evidence,
+                rows.clusters[top_rows],
+                self.clusters.size,
+            )
+            estimates[TOP.name] = bootstrap_sums(TOP_ECE, top_sums)
+        return estimates
+
+    def ranking(self) -> dict[str, Estimate]:
+        """Return the metrics of the order of the scores, which increasing maps do not change."""
+        evidence = self.rows.evidence
+        users = self.rows.users
+        if users is None or not evidence.positive.any():
+            return {}
+        if len(np.unique(users.codes[evidence.total > 0])) < 2:
+            return {}
+        return list_estimates(self.rows.scores, evidence, users.codes, RANKING)
+
+    def curve(self, probabilities: Floats, binning: Binning) -> dict[str, Any]:
+        """Return a reliability curve with its 95% interval, one point per nonempty bin."""
+        evidence = self.rows.evidence
+        bins = binning.bin_indices(probabilities, evidence)
+        n_bins = int(bins.max()) + 1
+        masses = calibration_masses(probabilities, evidence)
+        positive = self.clusters.sums(bins, masses[0], n_bins)
+        total = self.clusters.sums(bins, masses[1], n_bins)
+        predicted = self.clusters.sums(bins, masses[2], n_bins)
+        rows = add_up(bins, None, n_bins)
+        observed = self.clusters.ratios(positive, total, rows)
+        mass = total.sum(axis=0)
+        filled = mass > 0
+        return {
+            "predicted": predicted.sum(axis=0)[filled] / mass[filled],
+            "observed": observed.value[filled],
+            "low": observed.low[filled],
+            "high": observed.high[filled],
+            "rows": rows[filled],
+            "mass": mass[filled],
+        }
+
+
+def describe_estimates(estimates: dict[str, Estimate]) -> dict[str, dict[str, float]]:
+    """Return estimates as plain data, with the loss that the page sorts methods by.
+
+    The direction of a metric stays in Python: on the page the lower loss is the better value.
+
+    >>> describe_estimates({"NDCG@5": Estimate(0.5, 0.4, 0.6)})
+    {'NDCG@5': {'value': 0.5, 'low': 0.4, 'high': 0.6, 'loss': -0.5}}
+    """
+    metrics = {metric.name: metric for metric in PANEL}
+    described = {}
+    for name, estimate in estimates.items():
+        loss = metrics[name].better.loss(estimate.value)
+        described[name] = {**estimate._asdict(), "loss": loss}
+    return described
+
+
+def histograms(probabilities: Floats) -> dict[str, Any]:
+    """Count rows by predicted probability, in equal steps of probability and of log odds."""
+    log_odds = np.clip(logit(probabilities), -LOG_ODDS_LIMIT, LOG_ODDS_LIMIT)
+    limits = (-LOG_ODDS_LIMIT, LOG_ODDS_LIMIT)
+    return {
+        "linear": np.histogram(probabilities, HISTOGRAM_BINS, (0, 1))[0],
+        "logit": np.histogram(log_odds, HISTOGRAM_BINS, limits)[0],
+    }

@@ -1,0 +1,12 @@
+// What the page knows about a metric: the explanation and direction that Python sent, by name.
+const METRIC_TITLES = {
+  LogLoss: "Log loss",
+  CalibrationInTheLarge: "Predicted / observed",
+  ReleasedMCE: "MCE (as released)",
+};
+
+const metricTitle = (name) => METRIC_TITLES[name] || name;
+const metricExplanation = (name) => data.metrics[name].explanation;
+
+// Python computes the loss of every value; the lower loss is the better value for all metrics.
+const lossOf = (estimate) => (isMissing(estimate.loss) ? Infinity : estimate.loss);

@@ -1,0 +1,28 @@
+function drawProvenance() {
+  const about = data.provenance;
+  const sizes = [`${count(about.rows)} rows`];
+  if (!isMissing(about.users)) sizes.push(`${count(about.users)} users`);
+  if (!isMissing(about.items)) sizes.push(`${count(about.items)} items`);
+  const entries = [
+    ["Table", nameOf(about.source)],
+    ["Fingerprint", el("code", null, about.fingerprint)],
+    ["Size", sizes.join(", ")],
+    ["Evidence", about.evidence],
+    ["Versions", versionsText(about.versions)],
+    ["Created", about.created],
+    ["Command", el("code", { id: "command" }, about.command)],
+  ];
+  section("provenance", "Provenance", definitions(entries));
+}
+
+drawTop("Calibration report", data.provenance.source, data.provenance.rows);
+drawHeadline();
+drawReliability();
+drawScores();
+drawMethods();
+drawThresholds();
+drawUsers();
+drawSegments();
+drawProvenance();
+if (threshold.update) threshold.update();
+finish();

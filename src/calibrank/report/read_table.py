@@ -1,0 +1,139 @@
+"""Read the rows of a report from a table on disk, sampling users of a table too long for memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from calibrank._validation import Floats
+from calibrank.errors import DataError
+from calibrank.evidence import Evidence, naive
+from calibrank.metrics.clustered_bootstrap import Codes
+from calibrank.propensity import Popularity
+from calibrank.report.rows import (
+    MISSING,
+    MOST_CATEGORIES,
+    Categorical,
+    ReportRows,
+    segment_column,
+)
+from calibrank.tabular.aggregate import EVIDENCE_BY_LOSS, Columns, Rows, buckets_of, rows_of
+from calibrank.tabular.evaluate import MOST_ROWS_IN_MEMORY
+from calibrank.tabular.read import Progress, Table, indices_of
+from calibrank.tabular.rules import Rules
+
+# Users are sampled by hash bucket; halving the buckets 16 times leaves one in 65,536 users.
+_BUCKETS = 2**16
+
+
+def read_report_rows(
+    table: Table,
+    columns: Columns,
+    rules: Rules,
+    progress: Progress | None = None,
+    most_rows: int = MOST_ROWS_IN_MEMORY,
+) -> ReportRows:
+    """Read what a report needs; beyond `most_rows`, all rows of a random sample of users."""
+    sample = _UserSample(most_rows)
+    for rows in rows_of(table, columns, rules, progress):
+        sample.add(rows)
+    if not sample.batches:
+        raise DataError(f"{table.name} must hold at least one valid row, got none.")
+    return sample.report_rows(columns)
+
+
+@dataclass(slots=True)
+class _UserSample:
+    """Batches of rows whose users hash below a limit, which is halved when they are too many."""
+
+    most_rows: int
+    batches: list[tuple[Rows, Codes]] = field(default_factory=list)
+    """Rows with the hash bucket of each row's user."""
+    rows_seen: int = 0
+    limit: int = _BUCKETS
+
+    def add(self, rows: Rows) -> None:
+        self._keep(rows, buckets_of(rows, self.rows_seen, _BUCKETS))
+        self.rows_seen += len(rows.scores)
+        while self.limit > 1 and self._kept() > self.most_rows:
+            self.limit //= 2
+            batches = self.batches
+            self.batches = []
+            for kept_rows, buckets in batches:
+                self._keep(kept_rows, buckets)
+
+    def _kept(self) -> int:
+        return sum(len(buckets) for _, buckets in self.batches)
+
+    def _keep(self, rows: Rows, buckets: Codes) -> None:
+        sampled = buckets < self.limit
+        if sampled.all():
+            self.batches.append((rows, buckets))
+        elif sampled.any():
+            self.batches.append((rows.take(sampled), buckets[sampled]))
+
+    def report_rows(self, columns: Columns) -> ReportRows:
+        batches = [rows for rows, _ in self.batches]
+        joined = Rows.joined(batches)
+        labels = joined.labels.astype(np.float64)
+        items = None if columns.item is None else _categorical([rows.items for rows in batches])
+        users = None if columns.user is None else _categorical([rows.users for rows in batches])
+        segments = {}
+        for position, name in enumerate(columns.others):
+            segments[name] = _segment(name, [rows.others[position] for rows in batches])
+        return ReportRows(
+            scores=joined.scores.astype(np.float64),
+            labels=labels,
+            evidence=_evidence(columns.loss, labels, joined.propensity, items, joined.weights),
+            users=users,
+            items=items,
+            segments=segments,
+            rows_in_table=self.rows_seen,
+            estimated_propensity=columns.loss != "naive" and columns.propensity is None,
+        )
+
+
+def _evidence(
+    loss: str,
+    labels: Floats,
+    propensity: Floats | None,
+    items: Categorical | None,
+    weights: Floats | None,
+) -> Evidence:
+    """Convert labels to evidence, estimating missing propensities from the items' popularity."""
+    if loss == "naive":
+        return naive(labels, weights=weights)
+    if propensity is None:
+        if items is None or not labels.any():
+            raise DataError(
+                "propensities must be given or estimated from items with positives, got neither. "
+                "Name a propensity or an item column."
+            )
+        positives = np.bincount(items.codes[labels == 1], minlength=len(items.names))
+        propensity = Popularity().of_counts(positives)[items.codes]
+    return EVIDENCE_BY_LOSS[loss](labels, propensity, weights=weights)
+
+
+def _categorical(chunks: list[Any]) -> Categorical:
+    encoded = pa.chunked_array(chunks).combine_chunks().dictionary_encode()
+    # combine_chunks returns several chunks where the text of one would exceed 2 GB.
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.combine_chunks()
+    names = [str(name) for name in encoded.dictionary.to_pylist()]
+    return Categorical(indices_of(encoded).astype(np.intp), names)
+
+
+def _segment(name: str, chunks: list[Any]) -> Categorical | Floats:
+    values = pa.chunked_array(chunks)
+    if pa.types.is_floating(values.type) or pa.types.is_integer(values.type):
+        numbers = np.array(values.cast(pa.float64()).fill_null(np.nan).to_pylist())
+        if len(np.unique(numbers[~np.isnan(numbers)])) > MOST_CATEGORIES:
+            return numbers
+    encoded = values.combine_chunks().dictionary_encode(null_encoding="encode")
+    distinct = encoded.dictionary.to_pylist()
+    names = [MISSING if value is None else str(value) for value in distinct]
+    texts = np.array(names, dtype=np.str_)[indices_of(encoded)]
+    return segment_column(name, texts, len(values))

@@ -1,0 +1,179 @@
+"""The rows a report is computed from: scores, evidence, users, items, folds and clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrank._validation import Floats, IdsLike, Numbers, column, ids, score_column
+from calibrank.errors import DataError
+from calibrank.evidence import Evidence, ips, naive
+from calibrank.maps import CalibrationMap
+from calibrank.metrics.clustered_bootstrap import CLUSTERS, Codes
+from calibrank.summary import Summary
+from calibrank.tables import hash_partitions
+
+FOLDS = 5
+
+MOST_CATEGORIES = 12
+"""A numeric segment column with more distinct values is binned; others are shown value by value."""
+
+MISSING = "(missing)"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Categorical:
+    """A column of categories: one code per row, one name per code."""
+
+    codes: Codes
+    names: Sequence[str]
+
+    @classmethod
+    def of(cls, what: str, values: IdsLike, rows: int) -> Categorical:
+        """Encode a column of ids; `what` names it in errors."""
+        distinct, codes = np.unique(ids(what, values, rows), return_inverse=True)
+        return cls(codes.astype(np.intp), [str(name) for name in distinct.tolist()])
+
+    def counts(self) -> Codes:
+        """Count the rows of each category."""
+        return np.bincount(self.codes, minlength=len(self.names))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReportRows:
+    """Validated rows of one table, in memory; `rows_in_table` is larger if they are a sample."""
+
+    scores: Floats
+    labels: Floats
+    evidence: Evidence
+    users: Categorical | None
+    items: Categorical | None
+    segments: Mapping[str, Categorical | Floats]
+    rows_in_table: int
+    estimated_propensity: bool = False
+    """Whether propensities were estimated from the popularity of items."""
+    folds: Codes = field(init=False)
+    """The cross-validation fold of each row, by user."""
+    clusters: Codes = field(init=False)
+    """The cluster of users that each row is resampled with."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folds", _partition(self.users, len(self.scores), FOLDS))
+        object.__setattr__(self, "clusters", _partition(self.users, len(self.scores), CLUSTERS))
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    @property
+    def is_sample(self) -> bool:
+        """Whether the table has rows that are not here."""
+        return self.rows_in_table > len(self)
+
+    @property
+    def base_rate_identified(self) -> bool:
+        """Whether observed rates do not depend on the scale of the propensities.
+
+        Inverse-propensity weights of positives scale every observed rate, so a biased log does
+        not identify the base rate. Impressions are self-normalized: the scale cancels.
+        """
+        return self.evidence.kind in {"naive", "impressions"}
+
+    def fold_summaries(self) -> list[Summary]:
+        """Summarize each fold."""
+        summaries = []
+        for fold in range(int(self.folds.max()) + 1):
+            mask = self.folds == fold
+            summaries.append(Summary.of(self.scores[mask], self.evidence.rows(mask)))
+        return summaries
+
+    def held_out(self, maps: Sequence[CalibrationMap]) -> Floats:
+        """Predict each row with the map of its fold, which was fitted on the other folds."""
+        result = np.empty(len(self))
+        for fold, fitted in enumerate(maps):
+            mask = self.folds == fold
+            result[mask] = fitted.predict(self.scores[mask])
+        return result
+
+
+def rows_from_arrays(
+    scores: Numbers,
+    labels: Numbers | Evidence,
+    *,
+    users: IdsLike | None = None,
+    items: IdsLike | None = None,
+    propensity: Numbers | None = None,
+    segments: Mapping[str, IdsLike] | None = None,
+) -> ReportRows:
+    """Validate arrays as rows of a report; labels may be evidence already.
+
+    >>> len(rows_from_arrays([0.1, 0.9, 0.4], [0, 1, 0], users=["ann", "bob", "ann"]))
+    3
+    """
+    scores = score_column(scores)[0].astype(np.float64)
+    rows = len(scores)
+    binary, evidence = _labels_and_evidence(labels, propensity, rows)
+    columns = {
+        name: segment_column(name, np.asarray(values), rows)
+        for name, values in (segments or {}).items()
+    }
+    return ReportRows(
+        scores=scores,
+        labels=binary,
+        evidence=evidence,
+        users=None if users is None else Categorical.of("users", users, rows),
+        items=None if items is None else Categorical.of("items", items, rows),
+        segments=columns,
+        rows_in_table=rows,
+    )
+
+
+def _labels_and_evidence(
+    labels: Numbers | Evidence, propensity: Numbers | None, rows: int
+) -> tuple[Floats, Evidence]:
+    """Return labels of 0 and 1, for display and counting, and the evidence they stand for."""
+    if not isinstance(labels, Evidence):
+        binary = column("labels", labels, rows)
+        return binary, naive(binary) if propensity is None else ips(binary, propensity)
+    if propensity is not None:
+        raise DataError(
+            "propensity must not be given together with evidence, got both. "
+            "Evidence contains it already: leave it out."
+        )
+    if len(labels) != rows:
+        raise DataError(
+            f"labels must have one value per row, got {len(labels)} values for {rows} rows."
+        )
+    return (labels.positive > 0).astype(np.float64), labels
+
+
+def segment_column(name: str, values: npt.NDArray[Any], rows: int) -> Categorical | Floats:
+    """Prepare a segment column: numbers if it has many numeric values, else categories."""
+    if values.shape != (rows,):
+        raise DataError(
+            f"{name} must have one value per row, got shape {values.shape} for {rows} rows."
+        )
+    if values.dtype.kind in "iuf" and len(np.unique(values)) > MOST_CATEGORIES:
+        return values.astype(np.float64)
+    texts = np.array([_category_name(value) for value in values.tolist()], dtype=np.str_)
+    distinct, codes = np.unique(texts, return_inverse=True)
+    return Categorical(codes.astype(np.intp), distinct.tolist())
+
+
+def _category_name(value: Any) -> str:
+    is_missing = value is None or (isinstance(value, float) and np.isnan(value))
+    return MISSING if is_missing else str(value)
+
+
+def _partition(users: Categorical | None, rows: int, parts: int) -> Codes:
+    """Assign rows to at most `parts` nonempty parts, by a hash of the user where there are any."""
+    if users is not None:
+        hashed = hash_partitions(users.names, parts)
+        nonempty, compact = np.unique(hashed, return_inverse=True)
+        if len(nonempty) > 1:
+            return compact.astype(np.intp)[users.codes]
+    # Without at least two parts of users, rows are treated as independent.
+    return np.arange(rows, dtype=np.intp) % min(parts, rows)

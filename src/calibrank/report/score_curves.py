@@ -1,0 +1,125 @@
+"""Score histograms by class with fitted densities, and map curves over the raw score."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from calibrank._validation import Floats, add_up
+from calibrank.maps import CalibrationMap
+from calibrank.metrics import Clusters
+from calibrank.report.methods import MethodResult
+from calibrank.report.rows import ReportRows
+
+HISTOGRAM_BINS = 48
+CURVE_POINTS = 121
+
+# The fraction of scores cut off at either end of the axis.
+_TAIL = 0.0005
+
+
+def score_histograms(rows: ReportRows, main: CalibrationMap, clusters: Clusters) -> dict[str, Any]:
+    """Return densities of the score for positives and negatives, and two fits of each.
+
+    One fit is what the map implies for all rows, the other a normal distribution per class.
+    """
+    evidence = rows.evidence
+    low, high = _score_range(rows)
+    edges = np.linspace(low, high, HISTOGRAM_BINS + 1)
+    width = edges[1] - edges[0]
+    centres = (edges[1:] + edges[:-1]) / 2
+    position = (rows.scores - low) / (high - low) * HISTOGRAM_BINS
+    bins = np.clip(position.astype(np.intp), 0, HISTOGRAM_BINS - 1)
+
+    row_counts = add_up(bins, None, HISTOGRAM_BINS)
+    positive = clusters.sums(bins, evidence.positive, HISTOGRAM_BINS)
+    total = clusters.sums(bins, evidence.total, HISTOGRAM_BINS)
+    rates = clusters.ratios(positive, total, row_counts)
+    by_map = add_up(bins, evidence.total * main.predict(rows.scores), HISTOGRAM_BINS)
+    positive_mass = add_up(bins, evidence.positive, HISTOGRAM_BINS)
+    total_mass = add_up(bins, evidence.total, HISTOGRAM_BINS)
+    # Inverse-propensity weights can make the positive mass of a bin exceed its total mass.
+    negative_mass = np.maximum(total_mass - positive_mass, 0)
+    negative_by_map = np.maximum(total_mass - by_map, 0)
+    negative = evidence.total - evidence.positive
+    return {
+        "edges": edges,
+        "rows": row_counts,
+        "positive": _density(positive_mass, width),
+        "negative": _density(negative_mass, width),
+        "positive_by_map": _density(by_map, width),
+        "negative_by_map": _density(negative_by_map, width),
+        "positive_normal": _normal_density(rows.scores, evidence.positive, centres),
+        "negative_normal": _normal_density(rows.scores, negative, centres),
+        "observed": {"value": rates.value, "low": rates.low, "high": rates.high},
+    }
+
+
+def map_curves(rows: ReportRows, results: list[MethodResult]) -> dict[str, Any]:
+    """Return each method's map, fitted on all rows, with its interval over the same scores."""
+    scores = np.linspace(*_score_range(rows), CURVE_POINTS)
+    curves = {}
+    for result in results:
+        if result.fitted is not None:
+            low, high = result.fitted.interval(scores)
+            value = result.fitted.predict(scores)
+            curves[result.name] = {"value": value, "low": low, "high": high}
+    return {"scores": scores, "curves": curves}
+
+
+def parameters(fitted: CalibrationMap) -> dict[str, Any]:
+    """Return a map's description, its parameters and what it was fitted on."""
+    record = fitted.record
+    description = fitted.description
+    if record.at_bound:
+        description += (
+            " Constrained by the rule that a higher score never gets a lower probability."
+        )
+    errors = fitted.standard_errors
+    return {
+        "method": fitted.method,
+        "rows": record.rows,
+        "evidence": record.evidence,
+        "rate": record.positive / record.total,
+        "description": description,
+        "parameters": [[name, value, errors[name]] for name, value in fitted.parameters.items()],
+    }
+
+
+def sensitivity_band(fitted: CalibrationMap, scores: Floats) -> dict[str, Any] | None:
+    """Return how far the map depends on the propensity model, where alternatives were fitted."""
+    sensitivity = fitted.record.sensitivity
+    if sensitivity is None:
+        return None
+    low, high = fitted.band(scores)
+    return {
+        "low_rate": sensitivity.low_rate,
+        "high_rate": sensitivity.high_rate,
+        "alternatives": [[one.name, one.rate, one.top_rate] for one in sensitivity.alternatives],
+        "low": low,
+        "high": high,
+    }
+
+
+def _score_range(rows: ReportRows) -> tuple[float, float]:
+    """Return limits that contain nearly all scores: one outlier would squeeze all others."""
+    low, high = np.quantile(rows.scores, [_TAIL, 1 - _TAIL]).tolist()
+    return (low, high) if low < high else (low - 0.5, high + 0.5)
+
+
+def _density(mass: Floats, width: float) -> Floats:
+    total = mass.sum()
+    return mass / (total * width) if total > 0 else mass
+
+
+def _normal_density(scores: Floats, mass: Floats, at: Floats) -> Floats:
+    """Return the normal density with the weighted mean and variance of the scores."""
+    total = mass.sum()
+    if total <= 0:
+        return np.zeros(len(at))
+    mean = float(mass @ scores / total)
+    variance = float(mass @ (scores - mean) ** 2 / total)
+    if variance <= 0:
+        return np.zeros(len(at))
+    return np.exp(-((at - mean) ** 2) / (2 * variance)) / np.sqrt(2 * np.pi * variance)

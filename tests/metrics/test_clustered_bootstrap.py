@@ -1,0 +1,197 @@
+"""Bootstrap intervals over users: the engine, and each way it computes replicates."""
+
+import numpy as np
+import pytest
+
+import calibrank as cr
+from calibrank.evidence import naive
+from calibrank.metrics import (
+    Clusters,
+    ClusterSums,
+    Discrimination,
+    Estimate,
+    LogOddsBinned,
+    Metric,
+    Miscalibration,
+    bootstrap_sums,
+    cluster_sums,
+)
+from calibrank.metrics import clustered_bootstrap as engine
+
+
+def test_the_interval_reflects_the_quantiles_and_stops_at_zero() -> None:
+    rng = np.random.default_rng(0)
+    p = rng.random(60) ** 2
+    users = np.arange(60) // 3
+    labels = (rng.random(60) < p).astype(float)
+    draws = engine._draws(20, 100, np.random.default_rng(0))
+    replicates = list(engine._replicates(cr.Brier(), p, cr.naive(labels), users, draws))
+    low, high = np.quantile(replicates, [0.05, 0.95])
+    value = cr.Brier()(p, labels)
+    estimate = cr.bootstrap(cr.Brier(), p, labels, users, resamples=100, level=0.9)
+    assert estimate == pytest.approx((value, 2 * value - high, 2 * value - low))
+    labels = (np.arange(60) % 10 < 3).astype(float)
+    constant = np.full(60, 0.3)
+    assert cr.bootstrap(cr.ECE(), constant, labels, np.arange(60), resamples=50).low == 0
+
+
+def test_an_interval_stays_below_the_maximum_of_the_metric() -> None:
+    p = [0.9, 0.1] * 3 + [0.1, 0.9]
+    users = [1, 1, 2, 2, 3, 3, 4, 4]
+    estimate = cr.bootstrap(cr.NDCG(1), p, [1, 0] * 4, users)
+    assert (estimate.value, estimate.high) == (0.75, 1.0)
+
+
+def test_there_is_no_interval_where_a_replicate_is_infinite() -> None:
+    metric = cr.CalibrationInTheLarge()
+    estimate = cr.bootstrap(metric, [0.5, 0.5, 0.5], [1, 0, 0], users=[1, 2, 3])
+    assert estimate.value == 1.5
+    assert np.isnan([estimate.low, estimate.high]).all()
+
+
+def test_a_seed_and_its_generator_give_the_same_interval() -> None:
+    p = np.linspace(0.05, 0.95, 40)
+    labels = (np.arange(40) % 3 == 0).astype(float)
+    users = np.arange(40)
+    first = cr.bootstrap(cr.Brier(), p, labels, users, seed=7)
+    assert first == cr.bootstrap(cr.Brier(), p, labels, users, seed=np.random.default_rng(7))
+    assert first != cr.bootstrap(cr.Brier(), p, labels, users, seed=8)
+
+
+@pytest.mark.parametrize(("resamples", "level"), [(0, 0.95), (10, 0.0), (10, 1.0)])
+def test_bad_settings_are_refused(resamples: int, level: float) -> None:
+    with pytest.raises(cr.DataError, match=r"level must lie in \(0, 1\) and resamples be positive"):
+        cr.bootstrap(
+            cr.Brier(), [0.1, 0.2], [0, 1], users=[1, 2], resamples=resamples, level=level
+        )
+
+
+def test_one_user_has_no_interval() -> None:
+    with pytest.raises(cr.DataError, match="users must hold at least 2 distinct ids"):
+        cr.bootstrap(cr.Brier(), [0.1, 0.2], [0, 1], users=[1, 1])
+
+
+def test_ranking_metrics_take_raw_scores() -> None:
+    scores = np.array([3.0, -1.0, 12.0, 0.5])
+    estimate = cr.bootstrap(cr.NDCG(1), scores, [1, 0, 0, 1], users=[1, 1, 2, 2])
+    assert estimate.value == 0.5
+
+
+@pytest.mark.parametrize("metric", [cr.NDCG(3), cr.Recall(2)], ids=repr)
+def test_resampling_lists_equals_weighting_users(metric: Metric) -> None:
+    rng = np.random.default_rng(0)
+    p = rng.random(60)
+    users = np.arange(60) // 6
+    evidence = cr.naive(rng.integers(0, 2, 60).astype(float))
+    counts = rng.integers(1, 4, 10)
+    fast = list(engine._user_mean(metric, p, evidence, users, iter([counts])))
+    slow = list(engine._reweighted(metric, p, evidence, users, iter([counts])))
+    assert fast == pytest.approx(slow)
+
+
+def test_sums_per_user_give_the_interval_of_the_rows() -> None:
+    """With one cluster per user, `bootstrap_sums` and `bootstrap` draw the same resamples."""
+    rng = np.random.default_rng(2)
+    p = rng.random(200)
+    users = np.arange(200) // 4
+    evidence = cr.naive((rng.random(200) < p).astype(float))
+    for metric in (cr.LogLoss(), cr.ECE(), cr.CalibrationInTheLarge()):
+        sums = cluster_sums(metric, p, evidence, users, 50)
+        expected = cr.bootstrap(metric, p, evidence, users)
+        assert bootstrap_sums(metric, sums) == pytest.approx(expected)
+
+
+def test_sums_of_batches_equal_the_sums_of_all_rows() -> None:
+    rng = np.random.default_rng(4)
+    p = rng.random(90)
+    clusters = rng.integers(0, 5, 90)
+    evidence = cr.naive(rng.integers(0, 2, 90).astype(float))
+    sums = ClusterSums(cr.ECE(), 5)
+    for batch in (slice(0, 30), slice(30, 90)):
+        sums.add(p[batch], evidence.rows(batch), clusters[batch])
+    np.testing.assert_allclose(sums.result(), cluster_sums(cr.ECE(), p, evidence, clusters, 5))
+
+
+def test_one_cluster_has_a_value_but_no_interval() -> None:
+    estimate = bootstrap_sums(cr.Brier(), np.array([[[1.0], [4.0]], [[0.0], [0.0]]]))
+    assert estimate.value == 0.25
+    assert np.isnan([estimate.low, estimate.high]).all()
+
+
+def test_an_exact_value_widens_an_interval_but_does_not_invent_one() -> None:
+    assert Estimate(0.5, 0.4, 0.6).with_value(0.7) == (0.7, 0.4, 0.7)
+    assert np.isnan(Estimate(0.5, np.nan, np.nan).with_value(0.7).low)
+
+
+def test_intervals_of_the_decomposition_contain_the_truth() -> None:
+    rng = np.random.default_rng(1)
+    rows = 3_000
+    covered = []
+    for _ in range(12):
+        log_odds = rng.normal(-2, 1, rows)
+        truth = 1 / (1 + np.exp(-log_odds))
+        predicted = 1 / (1 + np.exp(-(1.4 * log_odds + 0.4)))
+        evidence = naive((rng.random(rows) < truth).astype(float))
+        expected = {
+            Miscalibration(): np.square(predicted - truth).mean(),
+            Discrimination(): truth.var(),
+        }
+        for metric, true_value in expected.items():
+            binned = LogOddsBinned(metric)
+            sums = cluster_sums(binned, predicted, evidence, np.arange(rows), rows)
+            coarse = bootstrap_sums(binned, sums, resamples=200)
+            estimate = coarse.with_value(metric(predicted, evidence))
+            covered.append(estimate.low <= true_value <= estimate.high)
+    assert sum(covered) >= 20
+
+
+@pytest.fixture
+def dependent_labels() -> np.ndarray:
+    """3,000 labels of 60 users, each of whom likes everything or nothing."""
+    return np.repeat(np.random.default_rng(0).integers(0, 2, 60), 50).astype(float)
+
+
+def rate(clusters: Clusters, labels: np.ndarray, offset: float = 0.0) -> tuple[float, float, float]:
+    """The ratio of positive to all rows in a single bin, with its interval."""
+    bins = np.zeros(len(labels), dtype=np.intp)
+    positive = clusters.sums(bins, labels, 1)
+    total = clusters.sums(bins, np.ones(len(labels)), 1)
+    rows = np.array([float(len(labels))])
+    ratios = clusters.ratios(positive, total, rows, offset * total)
+    return float(ratios.value[0]), float(ratios.low[0]), float(ratios.high[0])
+
+
+def test_ratios_resample_users_and_not_rows(dependent_labels: np.ndarray) -> None:
+    rows = np.arange(3000)
+    _, low, high = rate(Clusters.of(rows % 1000), dependent_labels)
+    _, user_low, user_high = rate(Clusters.of(rows // 50), dependent_labels)
+    assert user_high - user_low > 4 * (high - low)
+
+
+def test_an_offset_moves_a_ratio_and_its_interval(dependent_labels: np.ndarray) -> None:
+    clusters = Clusters.of(np.arange(3000) // 50)
+    plain = np.array(rate(clusters, dependent_labels))
+    moved = np.array(rate(clusters, dependent_labels, offset=0.2))
+    assert moved == pytest.approx(plain - 0.2)
+
+
+def test_a_rate_without_positives_is_not_certain() -> None:
+    value, low, high = rate(Clusters.of(np.arange(3000) // 50), np.zeros(3000))
+    assert low == value == 0
+    assert 0 < high < 0.01
+
+
+def test_few_clusters_get_wilsons_interval() -> None:
+    # 4 users of whom 2 like everything: Wilson's interval for 2 of 4 is 0.15 to 0.85.
+    labels = np.repeat([1.0, 0.0, 1.0, 0.0], 25)
+    _, low, high = rate(Clusters.of(np.arange(100) // 25), labels)
+    assert low <= 0.1501
+    assert high >= 0.8499
+
+
+def test_an_empty_bin_has_no_ratio() -> None:
+    clusters = Clusters.of(np.array([0, 1]))
+    total = np.array([[1.0, 0.0], [1.0, 0.0]])
+    found = clusters.ratios(total / 2, total, np.array([2.0, 0.0]))
+    assert found.value[0] == 0.5
+    assert np.isnan(found.value[1])
