@@ -6,13 +6,10 @@ from typing import Any
 LARGEST_SCORE = 1e30
 """Beyond this a score is padding (float32's -3.4e38, float64's -1.8e308), not an opinion."""
 
-_SMALLEST_POSITIVE = 5e-324
-_LARGEST_FLOAT = 1.7976931348623157e308
-
 
 @dataclass(frozen=True, slots=True)
 class ColumnRule:
-    """An inclusive range of numbers; with `only_ends`, just its two ends."""
+    """A range of numbers; with `only_ends`, just its two ends."""
 
     low: float
     high: float
@@ -20,6 +17,8 @@ class ColumnRule:
     """Completes the sentence "<column> must ..."."""
     remedy: str
     only_ends: bool = False
+    excludes_low: bool = False
+    excludes_high: bool = False
 
     def holds(self, values: Any) -> Any:
         """Whether each value obeys; NaN never does.
@@ -28,7 +27,11 @@ class ColumnRule:
         """
         if self.only_ends:
             return (values == self.low) | (values == self.high)
-        return (values >= self.low) & (values <= self.high)
+        # A bound is converted to the type of the values. In float32 the smallest positive float64
+        # would become 0 and the largest one infinity, so open ends are strict comparisons.
+        above = values > self.low if self.excludes_low else values >= self.low
+        below = values < self.high if self.excludes_high else values <= self.high
+        return above & below
 
 
 COLUMN_RULES = {
@@ -46,14 +49,19 @@ COLUMN_RULES = {
         only_ends=True,
     ),
     "propensity": ColumnRule(
-        _SMALLEST_POSITIVE,
+        0,
         1,
         "lie in (0, 1]",
         "Clip in the estimator that made it, e.g. Popularity(clip=0.1).",
+        excludes_low=True,
     ),
     "probability": ColumnRule(0, 1, "lie in [0, 1]", "Calibrate scores first."),
     "weight": ColumnRule(
-        0, _LARGEST_FLOAT, "be finite and not negative", "Drop the row to ignore it."
+        0,
+        float("inf"),
+        "be finite and not negative",
+        "Drop the row to ignore it.",
+        excludes_high=True,
     ),
 }
 """By the role a column plays."""

@@ -327,7 +327,7 @@ def table(tmp_path: Path) -> Path:
 
 def test_a_table_on_disk_gives_the_same_ledger_as_its_arrays(table: Path) -> None:
     columns = Columns(
-        "score", "label", "ips", propensity="w", item="item_id", user="user_id", others=("age",)
+        "score", "label", cr.ips, propensity="w", item="item_id", user="user_id", others=("age",)
     )
     read = read_ledger(Table.find(str(table)), columns, Rules(skip=False))
     kept = pq.read_table(table).to_pydict()
@@ -344,7 +344,7 @@ def test_a_table_on_disk_gives_the_same_ledger_as_its_arrays(table: Path) -> Non
 
 
 def test_a_table_too_long_for_memory_keeps_whole_users_and_says_so(table: Path) -> None:
-    columns = Columns("score", "label", "naive", user="user_id")
+    columns = Columns("score", "label", cr.naive, user="user_id")
     whole, some = (
         read_ledger(Table.find(str(table)), columns, Rules(skip=False), most=most)
         for most in (10**7, 2000)

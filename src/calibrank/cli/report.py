@@ -26,6 +26,7 @@ from calibrank.cli.console import (
     say_skipped,
 )
 from calibrank.errors import DataError
+from calibrank.evidence import naive
 from calibrank.maps import load
 from calibrank.report.build import Report, report_of, results_report
 from calibrank.report.from_table import read_ledger
@@ -91,7 +92,7 @@ def report(
     with console.status("Fitting and judging every method ..."):
         made = report_of(ledger, fitted, table, fingerprint_files(source.files), _command())
     _save(made, out)
-    if columns.loss == "naive":
+    if columns.evidence is naive:
         log.print(
             "labels were taken at their word, as if the pairs had been shown at random; --loss ips weighs them.",
             style="dim",

@@ -8,10 +8,17 @@ import pyarrow as pa
 
 from calibrank._validation import Floats
 from calibrank.errors import DataError
-from calibrank.evidence import Evidence, naive
-from calibrank.propensity import Popularity
+from calibrank.evidence import Evidence
 from calibrank.report.ledger import Coded, Codes, Ledger, segment_column
-from calibrank.tabular.aggregate import EVIDENCE_BY_LOSS, Columns, Rows, buckets_of, rows_of
+from calibrank.tabular.aggregate import (
+    POPULARITY,
+    Columns,
+    Rows,
+    buckets_of,
+    item_exposure,
+    make_evidence,
+    rows_of,
+)
 from calibrank.tabular.read import Progress, Table, indices_of
 from calibrank.tabular.rules import Rules
 
@@ -32,7 +39,7 @@ def read_ledger(
     for rows in rows_of(table, columns, rules, progress):
         kept.add(rows)
     if not kept.parts:
-        raise DataError(f"{table.name} must hold at least one good row, got none.")
+        raise DataError(f"{table.name} must hold at least one valid row, got none.")
     return kept.ledger(columns)
 
 
@@ -67,8 +74,7 @@ class _Kept:
         labels = whole.labels.astype(np.float64)
         users = None if columns.user is None else _coded([rows.users for rows in batches])
         items = None if columns.item is None else _coded([rows.items for rows in batches])
-        evidence = _evidence(columns.loss, labels, whole.propensity, items, whole.weights)
-        guess = columns.loss != "naive" and columns.propensity is None
+        evidence = _evidence(columns, labels, whole.propensity, items, whole.weights)
         others = zip(*(rows.others for rows in batches), strict=True)
         segments = {
             n: _segment(n, list(parts)) for n, parts in zip(columns.others, others, strict=False)
@@ -81,28 +87,26 @@ class _Kept:
             items,
             segments,
             self.seen,
-            guess,
+            columns.needs_popularity,
         )
 
 
 def _evidence(
-    loss: str,
+    columns: Columns,
     labels: Floats,
     propensity: Floats | None,
     items: Coded | None,
     weights: Floats | None,
 ) -> Evidence:
-    """Labels as evidence; without propensities, these are guessed from the popularity of items."""
-    if loss == "naive":
-        return naive(labels, weights=weights)
-    if propensity is None:
-        if items is None or not labels.any():
-            raise DataError(
-                "propensities must be given, or guessed from items that someone liked, got neither."
-            )
-        liked = np.bincount(items.codes[labels == 1], minlength=len(items.names))
-        propensity = Popularity().of_counts(liked)[items.codes]
-    return EVIDENCE_BY_LOSS[loss](labels, propensity, weights=weights)
+    """Labels as evidence; propensities that are missing are estimated from popularity."""
+    if columns.needs_popularity:
+        if items is None:
+            raise DataError("propensities must be given, or estimated from items, got neither.")
+        liked = labels == 1
+        mass = None if weights is None else weights[liked]
+        counts = np.bincount(items.codes[liked], mass, minlength=len(items.names))
+        propensity = POPULARITY.propensity(item_exposure(counts))[items.codes]
+    return make_evidence(columns.evidence, labels, propensity, weights)
 
 
 def _coded(parts: list[Any]) -> Coded:
