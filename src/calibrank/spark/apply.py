@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap, LogisticMap, RescaleMap, StepMap
-from calibrank.spark.rows import column, obeys, require_columns
+from calibrank.spark.rows import column, is_valid, require_columns
 
 _TREE = 64
 """Steps that become conditions: well within what the JVM compiles, beside the rest of a plan."""
@@ -56,7 +56,7 @@ def transform(
     names = _free_names(frame)
     clean = next(names)
     value = column(score)
-    staged = frame.withColumn(clean, F.when(obeys("score", value), value))
+    staged = frame.withColumn(clean, F.when(is_valid("score", value), value))
     held = F.col(clean)
     if isinstance(fitted, StepMap):
         staged, probability = _steps(staged, held, fitted, names)

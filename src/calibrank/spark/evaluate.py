@@ -94,10 +94,10 @@ def _sum_up(rows: Rows, metrics: Sequence[Additive]) -> dict[str, float]:
     row = _Row(F.col("probability"), rows.positive, rows.total)
     terms = [F.sum(term) for metric in metrics for term in _TERMS[type(metric)](metric, row)]
     named = [term.alias(f"term_{at}") for at, term in enumerate(terms)]
-    mass, broken = F.sum(rows.total).alias("mass"), F.count(F.when(~rows.good, 1)).alias("broken")
+    mass, broken = F.sum(rows.total).alias("mass"), F.count(F.when(~rows.valid, 1)).alias("broken")
     found = fetch(rows.frame.groupBy(*cells).agg(mass, broken, *named))
     if found["broken"].sum():
-        raise rows.complaint()
+        raise rows.invalid_row_error()
     if not len(found["broken"]):
         raise DataError("frame must hold at least one row, got none.")
     if not found["mass"].sum() > 0:
