@@ -188,6 +188,17 @@ def test_item_ids_beyond_int64_and_far_apart_are_told_apart(tmp_path: Path) -> N
     np.testing.assert_allclose(found.summary.positive, [1, 2**0.5, 0, 2**0.5, 1, 0])
 
 
+def test_an_item_is_the_same_as_a_large_integer_and_as_text(tmp_path: Path) -> None:
+    large = pa.array([2**64 - 1, 5], pa.uint64())
+    for file, items in enumerate((large, pa.array([str(2**64 - 1), "5"]))):
+        columns = {"score": [0.0, 1.0], "label": [1, file], "item": items}
+        pq.write_table(pa.table(columns), tmp_path / f"{file}.parquet")
+    pq.write_table(pa.table({**columns, "label": [0, 0]}), tmp_path / "negatives.parquet")
+    table = Table.find(str(tmp_path))
+    found = aggregate(table, Columns("score", "label", cr.ips, item="item"), strict())
+    np.testing.assert_allclose(found.summary.positive, [2, 2**0.5])
+
+
 # Kept positives
 
 
@@ -226,6 +237,29 @@ def test_a_sample_of_the_positives_stands_for_all(
     assert len(found.scores) <= 100 < positives
     assert found.weights.sum() == pytest.approx(positives, rel=0.1)
     assert set(found.scores) <= set(log["score"][log["label"] == 1])
+
+
+@pytest.mark.parametrize("columns", [{"propensity": "propensity"}, {"item": "item"}])
+def test_weights_of_small_integer_types_do_not_overflow(
+    tmp_path: Path,
+    log: dict[str, np.ndarray],
+    monkeypatch: pytest.MonkeyPatch,
+    columns: dict[str, str],
+) -> None:
+    monkeypatch.setattr(_fold, "_MOST_POSITIVES", 100)
+    table = save(tmp_path, {**log, "weight": np.full(ROWS, 200, np.uint8)})
+    chosen = Columns("score", "label", cr.ips, weight="weight", **columns)
+    found = aggregate(table, chosen, strict()).positives
+    assert found.weights.sum() == pytest.approx(200 * log["label"].sum(), rel=0.1)
+
+
+def test_every_nth_positive_is_counted_over_all_batches() -> None:
+    def rows(scores: list[float]) -> Rows:
+        return Rows(np.array(scores), np.ones(len(scores)), None, None, None, None)
+
+    batches = [rows([0, 1, 2]), rows([3, 4, 5, 6]), rows([7]), rows([8, 9, 10])]
+    found = [batch.scores.tolist() for batch in _fold._every(5, batches)]
+    assert found == [[0], [5], [], [10]]
 
 
 # Folds

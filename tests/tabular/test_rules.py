@@ -71,6 +71,7 @@ def test_the_range_proves_validity_only_if_every_value_is_valid() -> None:
             proven += 1
             assert COLUMN_RULES[role].holds(values).all()
     assert proven > 30
+    assert valid_rows("label", [0.0, 0.5, 1.0]) == [True, False, True]
     assert not _range_is_valid(COLUMN_RULES["score"], np.empty(0))
 
 
