@@ -180,7 +180,7 @@ def test_items_of_any_type_have_the_same_popularity(
     assert_same(found, cr.Summary.of(log["score"], expected))
 
 
-def test_item_ids_beyond_int64_and_far_apart_are_told_apart(tmp_path: Path) -> None:
+def test_item_ids_beyond_int64_and_far_apart_are_distinguished(tmp_path: Path) -> None:
     items = np.array([2**64 - 1, 2**64 - 2, 0, 10**15, 2**64 - 1, 0], dtype=np.uint64)
     columns = {"score": np.arange(6.0), "label": [1, 1, 0, 1, 1, 0], "item": items}
     table = save(tmp_path, columns, files=1)
@@ -300,7 +300,7 @@ def test_propensities_of_all_folds_come_from_the_whole_table(
     assert_same(folds[0] + folds[1], expected)
 
 
-def test_without_users_rows_are_dealt_out_in_turn(table: Table, log: dict[str, np.ndarray]) -> None:
+def test_without_users_rows_are_assigned_in_turn(table: Table, log: dict[str, np.ndarray]) -> None:
     folds = summarize(table, Columns("score", "label", cr.naive), strict(), folds=3)
     for fold, summary in enumerate(folds):
         assert_same(summary, cr.Summary.of(log["score"][fold::3], log["label"][fold::3]))

@@ -60,7 +60,7 @@ def summarize(
 ) -> list[Summary]:
     """Summarize each fold of a table.
 
-    A user's rows are all in the same fold; without a user column, rows are dealt out in turn.
+    A user's rows are all in the same fold; without a user column, rows are assigned in turn.
     """
     builders = _build(table, columns, rules, progress, folds, keep_positives=False)
     return [builder.summary() for builder in builders]
