@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from calibrank.evidence import naive
 from calibrank.report.build import report_of
 from calibrank.report.from_table import read_ledger
 from calibrank.report.provenance import fingerprint_files
@@ -71,7 +72,7 @@ def main() -> None:
         make_table(table, wanted.rows, wanted.users)
         start = time.perf_counter()
         columns = Columns(
-            "score", "label", "naive", item="item_id", user="user_id", others=("country",)
+            "score", "label", naive, item="item_id", user="user_id", others=("country",)
         )
         source = Table.find(str(table))
         ledger = read_ledger(source, columns, Rules(skip=False))

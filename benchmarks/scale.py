@@ -1,7 +1,7 @@
-"""Size: arrays and Parquet of many rows against the limits of memory and of pyarrow, in the same run.
+"""Scale: arrays and Parquet tables of many rows against the limits of memory and of pyarrow.
 
-`python benchmarks/scale.py` runs at 1e8 rows (needs 6 GB of memory and 4 GB of disk); `--rows 2000000` for a taste.
-Prints ratios; exits 1 if one is missed.
+`python benchmarks/scale.py` uses 1e8 rows and needs 6 GB of memory and 4 GB of disk; for a quick
+run, use `--rows 2000000`. Prints ratios measured in the same run; exits with 1 if one is missed.
 """
 
 import argparse
@@ -12,8 +12,9 @@ import sys
 import tempfile
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +25,7 @@ from sklearn.calibration import _SigmoidCalibration
 import calibrank
 from calibrank import Gaussian
 
-CHUNK = 2_000_000
+CHUNK_ROWS = 2_000_000
 COLUMNS = ["score", "label", "item"]
 SCAN = f"""
 import sys
@@ -35,6 +36,7 @@ results: list[bool] = []
 
 
 def best(function: Callable[[], object], repeats: int = 4) -> float:
+    """Return the shortest time of several calls, in seconds."""
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -44,52 +46,56 @@ def best(function: Callable[[], object], repeats: int = 4) -> float:
 
 
 def report(what: str, value: float, limit: float, *, least: bool = False) -> None:
+    """Print a measured value and whether it is within its limit."""
     met = value >= limit if least else value <= limit
     results.append(met)
-    print(
-        f"{'ok  ' if met else 'MISS'} {what}: {value:.2f} (at {'least' if least else 'most'} {limit:g})",
-        flush=True,
-    )
+    verdict = "ok  " if met else "MISS"
+    bound = "at least" if least else "at most"
+    print(f"{verdict} {what}: {value:.2f} ({bound} {limit:g})", flush=True)
+
+
+def chunks(rows: int) -> Iterator[slice]:
+    for start in range(0, rows, CHUNK_ROWS):
+        yield slice(start, min(start + CHUNK_ROWS, rows))
 
 
 def make(rows: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
-    scores, labels = np.empty(rows, dtype=np.float32), np.empty(rows, dtype=np.float32)
-    for start in range(0, rows, CHUNK):
-        part = slice(start, min(start + CHUNK, rows))
-        count = part.stop - part.start
-        labels[part] = rng.random(count, dtype=np.float32) < 0.01
-        scores[part] = rng.standard_normal(count, dtype=np.float32) + 1.5 * labels[part]
+    scores = np.empty(rows, dtype=np.float32)
+    labels = np.empty(rows, dtype=np.float32)
+    for chunk in chunks(rows):
+        count = chunk.stop - chunk.start
+        labels[chunk] = rng.random(count, dtype=np.float32) < 0.01
+        noise = rng.standard_normal(count, dtype=np.float32)
+        scores[chunk] = noise + 1.5 * labels[chunk]
     return scores, labels
 
 
 def arrays(rows: int) -> None:
     scores, labels = make(rows)
-    fitted = Gaussian().fit(scores, labels)
-    fitted.predict(scores)
+
+    def fit() -> calibrank.CalibrationMap:
+        return Gaussian().fit(scores, labels)
+
+    fitted = fit()
+    fitted.predict(scores)  # loads what is loaded once
     sums = best(lambda: (scores.sum(), labels.sum()))
-    report(
-        f"fit {rows:.0e} rows / summing both arrays",
-        best(lambda: Gaussian().fit(scores, labels)) / sums,
-        12,
-    )
+    report(f"fit {rows:.0e} rows / summing both arrays", best(fit) / sums, 12)
     tracemalloc.start()
-    Gaussian().fit(scores, labels)
+    fit()
     report("fit: extra memory in MB", tracemalloc.get_traced_memory()[1] / 1e6, 100)
     tracemalloc.stop()
     some = min(rows, 1_000_000)
     peer = best(lambda: _SigmoidCalibration().fit(scores[:some], labels[:some]), 2) / some
     report(
-        "fit: times faster a row than scikit-learn's Platt",
-        peer * rows / best(lambda: Gaussian().fit(scores, labels)),
+        "fit: times faster per row than scikit-learn's Platt",
+        peer * rows / best(fit),
         40,
         least=True,
     )
-    report(
-        f"predict {rows:.0e} float32 / copying them",
-        best(lambda: fitted.predict(scores)) / best(scores.copy),
-        3,
-    )
+    copying = best(scores.copy)
+    predicting = best(lambda: fitted.predict(scores))
+    report(f"predict {rows:.0e} float32 / copying them", predicting / copying, 3)
 
 
 def write(rows: int, path: Path) -> None:
@@ -97,99 +103,111 @@ def write(rows: int, path: Path) -> None:
     scores, labels = make(rows)
     fields = [("score", pa.float32()), ("label", pa.int8()), ("item", pa.int32())]
     with pq.ParquetWriter(path, pa.schema(fields)) as writer:
-        for start in range(0, rows, CHUNK):
-            part = slice(start, min(start + CHUNK, rows))
-            items = (rng.random(part.stop - part.start) ** 3 * 50_000).astype(np.int32)
-            writer.write_table(
-                pa.table([scores[part], labels[part].astype(np.int8), items], schema=writer.schema)
-            )
+        for chunk in chunks(rows):
+            count = chunk.stop - chunk.start
+            items = (rng.random(count) ** 3 * 50_000).astype(np.int32)
+            columns = [scores[chunk], labels[chunk].astype(np.int8), items]
+            writer.write_table(pa.table(columns, schema=writer.schema))
 
 
-def process(*arguments: object) -> tuple[float, float]:
-    """Seconds and peak memory in GB of a Python process, from start to end."""
-    start, peak = time.perf_counter(), 0.0
-    child = subprocess.Popen([sys.executable, *map(str, arguments)], stdout=subprocess.DEVNULL)  # noqa: S603  (our own command)
-    while (
-        child.poll() is None
-    ):  # the kernel's own figure after the end would count this process's memory too
-        status = Path(f"/proc/{child.pid}/status").read_text()
-        peak = max(
-            [
-                peak,
-                *(
-                    float(line.split()[1]) / 1e6
-                    for line in status.splitlines()
-                    if line.startswith("VmHWM")
-                ),
-            ]
-        )
+class Run(NamedTuple):
+    """A Python process, from start to end."""
+
+    seconds: float
+    memory: float
+    """Peak, in GB."""
+
+
+def run(*arguments: object) -> Run:
+    """Run a Python process and measure it."""
+    start = time.perf_counter()
+    peak = 0.0
+    command = [sys.executable, *map(str, arguments)]
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # noqa: S603  (our own command)
+    # The kernel's figure after the end would include this process's own memory.
+    while child.poll() is None:
+        peak = max(peak, peak_memory(child.pid))
         time.sleep(0.01)
     if child.returncode:
         sys.exit(f"{arguments} failed")
-    return time.perf_counter() - start, peak
+    return Run(time.perf_counter() - start, peak)
 
 
-def command(*arguments: object) -> tuple[float, float]:
-    return process("-m", "calibrank", *arguments)
+def peak_memory(process: int) -> float:
+    """Return the peak memory of a process in GB, or 0 if it has ended."""
+    for line in Path(f"/proc/{process}/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return float(line.split()[1]) / 1e6
+    return 0.0
+
+
+def command(*arguments: object) -> Run:
+    return run("-m", "calibrank", *arguments)
+
+
+def scan(table: Path) -> int:
+    return sum(batch.num_rows for batch in ds.dataset(table).to_batches(columns=COLUMNS))
 
 
 def copy(source: Path, target: Path) -> None:
-    with pq.ParquetWriter(
-        target, pq.read_schema(source).append(pa.field("p", pa.float32()))
-    ) as writer:
+    """Copy a table with one more column, with pyarrow alone."""
+    schema = pq.read_schema(source).append(pa.field("p", pa.float32()))
+    with pq.ParquetWriter(target, schema) as writer:
         for batch in ds.dataset(source).to_batches():
-            writer.write_batch(
-                pa.RecordBatch.from_arrays(
-                    [*batch.columns, batch.column("score")], schema=writer.schema
-                )
-            )
+            columns = [*batch.columns, batch.column("score")]
+            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
 
 
 def parquet(rows: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        table, out, fitted = (
-            Path(folder) / "table.parquet",
-            Path(folder) / "out.parquet",
-            Path(folder) / "map.json",
-        )
+        table = Path(folder) / "table.parquet"
+        fitted = Path(folder) / "map.json"
         write(rows, table)
-        fits, scans, inside = [], [], []
-        for _ in range(9):  # in turns, so that all meet the same noise, and by their medians
-            fits.append(command("fit", table, "--item", "item", "-o", fitted))
-            scans.append(process("-c", SCAN, table)[0])
-            inside.append(
-                best(
-                    lambda: sum(b.num_rows for b in ds.dataset(table).to_batches(columns=COLUMNS)),
-                    1,
-                )
-            )
-        seconds = [run[0] for run in fits]
-        middle, least = (
-            [f(each) for each in (seconds, scans, inside)] for f in (statistics.median, min)
-        )
-        words = "fit {:.2f} s, a process that scans {:.2f} s, the scan in it {:.2f} s"
+        measure_fit(table, fitted)
+        measure_apply(table, fitted, Path(folder) / "out.parquet")
+
+
+def measure_fit(table: Path, fitted: Path) -> None:
+    fits: list[Run] = []
+    processes: list[float] = []
+    scans: list[float] = []
+    for _ in range(9):  # in turn, so that noise affects all of them alike
+        fits.append(command("fit", table, "--item", "item", "-o", fitted))
+        processes.append(run("-c", SCAN, table).seconds)
+        scans.append(best(lambda: scan(table), 1))
+    seconds = [fit.seconds for fit in fits]
+    for name, choose in (("medians", statistics.median), ("at best", min)):
+        ratio = choose(seconds) / choose(scans)
         print(
-            f"medians: {words.format(*middle)}; at best: {words.format(*least)}, {least[0] / least[2]:.2f} times it"
+            f"{name}: fit {choose(seconds):.2f} s, a process that scans {choose(processes):.2f} s, "
+            f"the scan in it {choose(scans):.2f} s; fit / scan {ratio:.2f}"
         )
-        report(
-            "calibrank fit (popularity, ips) / a Python process that scans its columns",
-            middle[0] / middle[1],
-            2.5,
-        )
-        report("calibrank fit, start-up and all / the scan alone", middle[0] / middle[2], 2.5)
-        report("calibrank fit: peak memory in GB", max(run[1] for run in fits), 1.5)
-        plain = best(lambda: copy(table, out), 2)
-        out.unlink()
-        runs = []
-        for _ in range(2):
-            runs.append(command("apply", fitted, table, "-o", out))
-            out.unlink()
-        report(
-            "calibrank apply / reading and writing with pyarrow",
-            min(run[0] for run in runs) / plain,
-            2.5,
-        )
-        report("calibrank apply: peak memory in GB", max(run[1] for run in runs), 1.5)
+    median = statistics.median(seconds)
+    report(
+        "calibrank fit (popularity, ips) / a Python process that scans its columns",
+        median / statistics.median(processes),
+        2.5,
+    )
+    report(
+        "calibrank fit, with its start-up / the scan alone",
+        median / statistics.median(scans),
+        2.5,
+    )
+    report("calibrank fit: peak memory in GB", max(fit.memory for fit in fits), 1.5)
+
+
+def measure_apply(table: Path, fitted: Path, out: Path) -> None:
+    copying = best(lambda: copy(table, out), 2)
+    runs = []
+    for _ in range(2):
+        out.unlink()  # a file that is up to date would not be written again
+        runs.append(command("apply", fitted, table, "-o", out))
+    report(
+        "calibrank apply / reading and writing with pyarrow",
+        min(run.seconds for run in runs) / copying,
+        2.5,
+    )
+    report("calibrank apply: peak memory in GB", max(run.memory for run in runs), 1.5)
 
 
 def main() -> None:
@@ -198,12 +216,11 @@ def main() -> None:
     parser.add_argument(
         "--report-only",
         action="store_true",
-        help="exit 0 whatever the ratios: small tables miss them",
+        help="exit with 0 whatever the ratios: those of small tables are missed",
     )
     options = parser.parse_args()
-    compileall.compile_dir(
-        str(Path(calibrank.__file__).parent), quiet=1
-    )  # as pip leaves what it installs
+    # pip compiles what it installs; a source tree may not be compiled yet.
+    compileall.compile_dir(str(Path(calibrank.__file__).parent), quiet=1)
     arrays(options.rows)
     parquet(options.rows)
     sys.exit(0 if options.report_only or all(results) else 1)

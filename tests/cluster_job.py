@@ -1,7 +1,8 @@
-"""Work for a real cluster of processes: run as a script, prints what came out as JSON.
+"""A job on a cluster of several processes: run as a script, it prints its results as JSON.
 
-`local-cluster[2,1,1024]` starts a master, two workers and an executor process each. A Spark context is one a process,
-so the cluster has a process of its own, and an executor may be killed without harm to other tests.
+`local-cluster[2,1,1024]` starts a master and two workers with one executor process each. A process
+can have only one Spark context, so this script is a process of its own, and an executor can be
+killed without affecting other tests.
 """
 
 import json
@@ -10,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,50 +24,57 @@ EXECUTOR = b"CoarseGrainedExecutorBackend"
 
 
 def cluster() -> Any:
-    """A session on two executor processes."""
+    """Return a session on two executor processes."""
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.executor.memory": "512m",
-        "spark.sql.files.maxPartitionBytes": "200k",  # many tasks, so that one is running when its executor dies
+        # Many tasks, so that one is running when its executor is killed.
+        "spark.sql.files.maxPartitionBytes": "200k",
     }
-    spark = (
-        SparkSession.builder.master("local-cluster[2,1,1024]").config(map=settings).getOrCreate()
-    )
+    builder = SparkSession.builder.master("local-cluster[2,1,1024]")
+    spark = builder.config(map=settings).getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     return spark
 
 
 def executors(application: str) -> list[int]:
-    """The processes of this application's executors, and of no other's."""
+    """Return the process ids of this application's executors, and of no other application's."""
     found = []
     for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
         try:
-            command = (folder / "cmdline").read_bytes() if folder.name.isdigit() else b""
+            command = (folder / "cmdline").read_bytes()
         except OSError:
-            continue  # it ended while we looked
+            continue  # the process has ended meanwhile
         if EXECUTOR in command and application.encode() in command:
             found.append(int(folder.name))
     return found
 
 
-def kill_one_while(spark: Any, work: Any) -> tuple[Any, int]:
-    """The work's result, and how many executors died while tasks ran."""
+def is_busy(tracker: Any) -> bool:
+    """Whether some stage has both finished and running tasks."""
+    for stage in tracker.getActiveStageIds():
+        info = tracker.getStageInfo(stage)
+        if info is not None and info.numActiveTasks and info.numCompletedTasks:
+            return True
+    return False
+
+
+def kill_one_executor_during(spark: Any, work: Callable[[], Any]) -> tuple[Any, int]:
+    """Return the result of some work, and how many executors were killed while its tasks ran."""
     killed: list[int] = []
-    tracker, application = spark.sparkContext.statusTracker(), spark.sparkContext.applicationId
+    tracker = spark.sparkContext.statusTracker()
+    application = spark.sparkContext.applicationId
 
     def kill() -> None:
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline and not killed:
-            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            busy = any(
-                stage is not None and stage.numActiveTasks and stage.numCompletedTasks
-                for stage in stages
-            )
             victims = executors(application)
-            if busy and victims:
+            if victims and is_busy(tracker):
                 os.kill(victims[0], signal.SIGKILL)
                 killed.append(victims[0])
             time.sleep(0.002)
@@ -80,23 +89,23 @@ def kill_one_while(spark: Any, work: Any) -> tuple[Any, int]:
 def main(folder: str) -> None:
     spark = cluster()
     frame = spark.read.parquet(folder)
-    before = set(executors(spark.sparkContext.applicationId))
-    fitted = {"skewed": engine.fit(cr.Gaussian(), frame, propensity="w").parameters}
-    everything = frame.repartition(1).union(frame.limit(0).repartition(3))
-    fitted["one partition and three empty"] = engine.fit(
-        cr.Gaussian(), everything, propensity="w"
-    ).parameters
-    again, killed = kill_one_while(
-        spark, lambda: engine.fit(cr.Gaussian(), frame, propensity="w").parameters
-    )
+    application = spark.sparkContext.applicationId
+    before = set(executors(application))
+
+    def fit(rows: Any) -> dict[str, float]:
+        return dict(engine.fit(cr.Gaussian(), rows, propensity="w").parameters)
+
+    one_partition = frame.repartition(1).union(frame.limit(0).repartition(3))
+    fitted = {"skewed": fit(frame), "one partition and three empty": fit(one_partition)}
+    again, killed = kill_one_executor_during(spark, lambda: fit(frame))
     fitted["an executor killed"] = again
-    late = set(executors(spark.sparkContext.applicationId))
-    processes = {"before": len(before), "killed": killed, "replaced": len(before - late)}
-    applied = engine.transform(cr.Gaussian().fit([0.0, 1.0, 2.0, 3.0], [0, 1, 0, 1]), frame)
+    after = set(executors(application))
+    processes = {"before": len(before), "killed": killed, "replaced": len(before - after)}
+    some_map = cr.Gaussian().fit([0.0, 1.0, 2.0, 3.0], [0, 1, 0, 1])
+    applied = engine.transform(some_map, frame)
     total = applied.agg({"probability": "sum"}).collect()[0][0]
-    sys.stdout.write(
-        json.dumps({"fitted": fitted, "processes": processes, "applied": total}) + "\n"
-    )
+    result = {"fitted": fitted, "processes": processes, "applied": total}
+    sys.stdout.write(json.dumps(result) + "\n")
     spark.stop()
 
 

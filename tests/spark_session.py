@@ -1,4 +1,4 @@
-"""One Spark session a test process: quiet, small, shared by whoever asks."""
+"""One small Spark session per test process, shared by all tests that need it."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ import pytest
 
 
 def missing() -> str | None:
-    """Why Spark cannot run here, if it cannot."""
+    """Return why Spark cannot run here, or None if it can."""
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         return "Spark needs Java, which is not installed"
     return None
@@ -18,7 +18,7 @@ def missing() -> str | None:
 
 @cache
 def session() -> Any:
-    """The session, or a skipped test that says why there is none."""
+    """Return the session, or skip the test with the reason why there is none."""
     pyspark = pytest.importorskip("pyspark.sql")
     reason = missing()
     if reason is not None:
@@ -29,6 +29,7 @@ def session() -> Any:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.driver.memory": "1g",
+        # The optimizing JIT compiler takes longer than the tests that it would speed up.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     }
     builder = pyspark.SparkSession.builder.master("local[2]").appName("calibrank tests")

@@ -9,13 +9,10 @@ from typing import Any
 LARGEST_SCORE = 1e30
 """A larger score is a padding value (float32's -3.4e38, float64's -1.8e308), not a prediction."""
 
-_SMALLEST_POSITIVE = 5e-324
-_LARGEST_FLOAT = 1.7976931348623157e308
-
 
 @dataclass(frozen=True, slots=True)
 class ColumnRule:
-    """An inclusive range of float64 values; with `only_ends`, just its two ends."""
+    """A range of numbers; with `only_ends`, just its two ends."""
 
     low: float
     high: float
@@ -23,6 +20,8 @@ class ColumnRule:
     """Completes the sentence "<column> must ..."."""
     remedy: str
     only_ends: bool = False
+    excludes_low: bool = False
+    excludes_high: bool = False
 
     def holds(self, values: Any) -> Any:
         """Whether each value is valid; NaN never is.
@@ -32,21 +31,11 @@ class ColumnRule:
         """
         if self.only_ends:
             return (values == self.low) | (values == self.high)
-        return self._above_low(values) & self._below_high(values)
-
-    # A float32 array rounds a Python scalar to float32 before it compares: the smallest positive
-    # float64 becomes 0, the largest becomes infinity, and the excluded value would be accepted.
-    # Strict comparisons with 0 and infinity mean the same in every type.
-
-    def _above_low(self, values: Any) -> Any:
-        if self.low == _SMALLEST_POSITIVE:
-            return values > 0
-        return values >= self.low
-
-    def _below_high(self, values: Any) -> Any:
-        if self.high == _LARGEST_FLOAT:
-            return values < float("inf")
-        return values <= self.high
+        # A bound is converted to the type of the values. In float32 the smallest positive float64
+        # would become 0 and the largest one infinity, so open ends are strict comparisons.
+        above = values > self.low if self.excludes_low else values >= self.low
+        below = values < self.high if self.excludes_high else values <= self.high
+        return above & below
 
 
 COLUMN_RULES = {
@@ -64,10 +53,11 @@ COLUMN_RULES = {
         only_ends=True,
     ),
     "propensity": ColumnRule(
-        low=_SMALLEST_POSITIVE,
+        low=0,
         high=1,
         statement="lie in (0, 1]",
         remedy="Clip in the estimator that made it, e.g. Popularity(clip=0.1).",
+        excludes_low=True,
     ),
     "probability": ColumnRule(
         low=0,
@@ -77,9 +67,10 @@ COLUMN_RULES = {
     ),
     "weight": ColumnRule(
         low=0,
-        high=_LARGEST_FLOAT,
+        high=float("inf"),
         statement="be finite and not negative",
         remedy="Drop the row to ignore it.",
+        excludes_high=True,
     ),
 }
 """Rules by the role that a column plays."""

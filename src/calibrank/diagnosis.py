@@ -11,9 +11,10 @@ from calibrank._validation import Floats, add_up
 from calibrank.base_rate import ExpectedError, plan_labels, with_sensitivity
 from calibrank.calibrators import Gaussian
 from calibrank.errors import CalibrankError, FlatMapWarning
+from calibrank.evidence import impressions, naive
 from calibrank.maps import CalibrationMap
 from calibrank.summary import Summary
-from calibrank.tabular.aggregate import EVIDENCE_BY_LOSS, Aggregate, Columns, propensity_model_for
+from calibrank.tabular.aggregate import Aggregate, Columns, propensity_model_for
 from calibrank.tabular.profile import Profile
 
 _BANDS = 10
@@ -92,9 +93,14 @@ def _fit(summed: Aggregate, columns: Columns) -> tuple[CalibrationMap | None, Fi
     if summed.positives is None:
         return fitted, None
     setting, known = propensity_model_for(columns)
-    weigh = EVIDENCE_BY_LOSS[columns.loss]
     return with_sensitivity(
-        fitted, method, summed.summary, summed.positives, setting, weigh, scale_known=known
+        fitted,
+        method,
+        summed.summary,
+        summed.positives,
+        setting,
+        columns.evidence,
+        scale_known=known,
     ), None
 
 
@@ -245,7 +251,7 @@ def _about_weights(summed: Aggregate, columns: Columns) -> Iterator[Finding]:
 
 
 def _about_door(fitted: CalibrationMap | None, columns: Columns) -> Iterator[Finding]:
-    if columns.loss == "naive":
+    if columns.evidence is naive:
         yield Finding(
             "door",
             Tone.note,
@@ -253,7 +259,7 @@ def _about_door(fitted: CalibrationMap | None, columns: Columns) -> Iterator[Fin
             "identified (door 1). If they come from a recommender's log, name --item or --propensity.",
         )
         return
-    if columns.loss == "impressions":
+    if columns.evidence is impressions:
         yield Finding(
             "door",
             Tone.fine,

@@ -235,7 +235,7 @@ def test_ids_may_be_categories_but_not_missing(call: Any, tmp_path: Path) -> Non
     )
     assert call("evaluate", tmp_path / "t.parquet", "--map", map_file)[0] == 0
     code, _, error = call("compare", tmp_path / "t.parquet", "--loss", "naive", "--folds", "50")
-    assert (code, "users enough for 50 folds" in error) == (3, True)
+    assert (code, "enough users for 50 folds" in error) == (3, True)
     columns["user"] = pa.array(["a", None, "c", "a", "b", "c"])
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")
     code, _, error = call("evaluate", tmp_path / "t.parquet", "--map", map_file)
@@ -345,7 +345,7 @@ def test_a_table_without_a_positive_tells_no_popularity(
     code, _, said = call(command, tmp_path / "t.parquet", "--item", "item", *out)
     assert code == 3
     assert (
-        "labels must hold a positive that weighs something to tell popularity, got none."
+        "labels must hold a positive with nonzero weight to estimate popularity, got none."
         in " ".join(said.split())
     )
 
@@ -382,7 +382,7 @@ def test_items_are_the_same_however_files_write_them(call: Any, tmp_path: Path) 
 def test_small_whole_weights_do_not_overflow(
     call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("calibrank.tabular.aggregate._KEPT", 100)
+    monkeypatch.setattr("calibrank.tabular._fold._MOST_POSITIVES", 100)
     rng = np.random.default_rng(0)
     columns = {
         "score": rng.normal(size=3_000),

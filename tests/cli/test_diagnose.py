@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from calibrank.cli.app import make_app
 from calibrank.data.score_world import make_world
+from calibrank.evidence import naive
 from calibrank.tabular.aggregate import Columns, summarize
 from calibrank.tabular.profile import Tally
 from calibrank.tabular.read import Table
@@ -130,7 +131,7 @@ def test_without_a_good_row_it_says_so(tmp_path, world):
     path = tmp_path / "bad.parquet"
     pq.write_table(pa.table(_table(world, score=np.full(len(world), np.nan))), path)
     result = _RUN.invoke(make_app(), ["diagnose", str(path), "--item", "item"])
-    assert "must hold at least one good row" in str(result.exception)
+    assert "must hold at least one valid row" in str(result.exception)
 
 
 def test_people_get_words_and_bars(tmp_path, world):
@@ -204,5 +205,5 @@ def test_folds_without_users_go_by_row_of_the_whole_table(tmp_path: Path) -> Non
             tmp_path / f"{number:02d}.parquet",
         )
     table = Table.find(str(tmp_path))
-    parts = summarize(table, Columns("score", "label", "naive"), Rules(skip=False), parts=5)
+    parts = summarize(table, Columns("score", "label", naive), Rules(skip=False), folds=5)
     assert [part.rows for part in parts] == [8] * 5

@@ -1,4 +1,4 @@
-"""The Spark engine: a real cluster, bad rows, popularity, pipelines that are saved, native plans."""
+"""The Spark engine: a real cluster, invalid rows, popularity, saved pipelines, native plans."""
 
 import json
 import os
@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 
 import calibrank as cr
+from calibrank.maps import StepMap
 from calibrank.propensity import Popularity
 from tests.spark_session import missing, session
 
 pytest.importorskip("pyspark")
-pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
 ROOT = Path(__file__).parents[2]
 
 
@@ -28,269 +30,285 @@ def engine() -> Any:
     return spark
 
 
-def frame(rows: list[tuple[Any, ...]], names: str) -> Any:
-    return session().createDataFrame(rows, names)
+def frame(rows: list[tuple[Any, ...]], schema: str) -> Any:
+    return session().createDataFrame(rows, schema)
 
 
-def test_a_cluster_of_processes_even_when_one_is_killed(tmp_path: Path) -> None:
+def from_arrays(**columns: np.ndarray) -> Any:
+    return session().createDataFrame(pa.table(columns))
+
+
+def some_map() -> cr.CalibrationMap:
+    return cr.Platt().fit([0.0, 1.0, 2.0, 3.0], [0, 1, 0, 1])
+
+
+def test_a_cluster_gives_the_same_map_even_when_an_executor_is_killed(tmp_path: Path) -> None:
     if missing() or not Path("/proc").is_dir():
         pytest.skip(missing() or "finding executor processes needs /proc")
     rng = np.random.default_rng(0)
-    scores, propensity = rng.normal(size=400_000), rng.uniform(0.2, 1, 400_000)
+    scores = rng.normal(size=400_000)
+    propensity = rng.uniform(0.2, 1, 400_000)
     labels = (rng.random(400_000) < 1 / (1 + np.exp(2 - scores))).astype(float)
     table = pa.table({"score": scores, "label": labels, "w": propensity})
-    for part, (start, size) in enumerate([(0, 5), (5, 0), (5, 400_000)]):
-        pq.write_table(
-            table.slice(start, size), tmp_path / f"{part}.parquet", row_group_size=10_000
-        )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    for file, (start, size) in enumerate([(0, 5), (5, 0), (5, 400_000)]):
+        path = tmp_path / f"{file}.parquet"
+        pq.write_table(table.slice(start, size), path, row_group_size=10_000)
     result = subprocess.run(
         [sys.executable, "-W", "ignore", str(ROOT / "tests" / "cluster_job.py"), str(tmp_path)],
-        capture_output=True, text=True, check=False, env=environment, timeout=300,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
+        timeout=300,
+    )
     assert result.returncode == 0, result.stderr[-3000:]
     found = json.loads(result.stdout.splitlines()[-1])
-    assert found["processes"]["before"] == 2
-    assert found["processes"]["killed"] == 1
-    assert found["processes"]["replaced"] == 1
+    assert found["processes"] == {"before": 2, "killed": 1, "replaced": 1}
     expected = cr.Gaussian().fit(scores, cr.ips(labels, propensity))
     assert len(found["fitted"]) == 3
     for parameters in found["fitted"].values():
         assert parameters == pytest.approx(expected.parameters, rel=1e-9)
-    some = cr.Gaussian().fit([0.0, 1.0, 2.0, 3.0], [0, 1, 0, 1])
-    assert found["applied"] == pytest.approx(some.predict(scores).sum(), rel=1e-9)
+    applied = cr.Gaussian().fit([0.0, 1.0, 2.0, 3.0], [0, 1, 0, 1])
+    assert found["applied"] == pytest.approx(applied.predict(scores).sum(), rel=1e-9)
+
+
+SCORE = "score must be finite and within +-1e30"
+PROPENSITY = "propensity (column 'w') must lie in (0, 1]"
+WEIGHT = "weight (column 'v') must be finite and not negative"
+NAN = float("nan")
 
 
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (
-            [(1.0, 0.0, 0.5, 1.0), (None, 1.0, 0.5, 1.0)],
-            "score must be finite and within +-1e30, got null in 1 row.",
-        ),
-        (
-            [(float("nan"), 0.0, 0.5, 1.0)] * 2,
-            "score must be finite and within +-1e30, got NaN in 2 rows. Drop",
-        ),
-        (
-            [(-3.4e38, 0.0, 0.5, 1.0)],
-            "score must be finite and within +-1e30, got -3.4E38 in 1 row.",
-        ),
+        ([(1.0, 0.0, 0.5, 1.0), (None, 1.0, 0.5, 1.0)], f"{SCORE}, got null in 1 row."),
+        ([(NAN, 0.0, 0.5, 1.0)] * 2, f"{SCORE}, got NaN in 2 rows. Drop padded"),
+        ([(-3.4e38, 0.0, 0.5, 1.0)], f"{SCORE}, got -3.4E38 in 1 row."),
         ([(1.0, 0.5, 0.5, 1.0)], "label must be 0 or 1, got 0.5 in 1 row. Turn ratings into likes"),
         ([(1.0, None, 0.5, 1.0)], "label must be 0 or 1, got null"),
-        ([(1.0, float("nan"), 0.5, 1.0)], "label must be 0 or 1, got NaN"),
-        (
-            [(1.0, 1.0, 0.0, 1.0)],
-            "propensity (column 'w') must lie in (0, 1], got 0.0 in 1 row. Clip it",
-        ),
-        ([(1.0, 0.0, 1.5, 1.0)], "propensity (column 'w') must lie in (0, 1], got 1.5"),
-        (
-            [(1.0, 0.0, 0.5, -1.0)],
-            "weight (column 'v') must be finite and not negative, got -1.0 in 1 row.",
-        ),
-        (
-            [(1.0, 0.0, 0.5, float("inf"))],
-            "weight (column 'v') must be finite and not negative, got Infinity",
-        ),
-        (
-            [(1.0, 0.0, 0.5, 0.0)] * 3,
-            "weights must not all be zero, got 3 rows that count for nothing.",
-        ),
+        ([(1.0, NAN, 0.5, 1.0)], "label must be 0 or 1, got NaN"),
+        ([(1.0, 1.0, 0.0, 1.0)], f"{PROPENSITY}, got 0.0 in 1 row. Clip in the estimator"),
+        ([(1.0, 0.0, 1.5, 1.0)], f"{PROPENSITY}, got 1.5"),
+        ([(1.0, 0.0, NAN, 1.0)], f"{PROPENSITY}, got NaN"),
+        ([(1.0, 0.0, 0.5, -1.0)], f"{WEIGHT}, got -1.0 in 1 row."),
+        ([(1.0, 0.0, 0.5, float("inf"))], f"{WEIGHT}, got Infinity"),
+        ([(1.0, 0.0, 0.5, NAN)], f"{WEIGHT}, got NaN"),
+        ([(1.0, 0.0, 0.5, 0.0)] * 3, "weights must not all be zero, got 3 rows without weight."),
         ([(1.0, 3.0, 0.5, 0.0)], "label must be 0 or 1, got 3.0"),
         ([], "frame must hold at least one row, got none."),
     ],
 )
-def test_bad_rows_are_named(engine: Any, rows: list[tuple[Any, ...]], message: str) -> None:
-    bad = frame(rows, "score double, label double, w double, v double")
+def test_invalid_rows_raise_with_column_value_and_count(
+    engine: Any, rows: list[tuple[Any, ...]], message: str
+) -> None:
+    invalid = frame(rows, "score double, label double, w double, v double")
     with pytest.raises(cr.DataError, match=re.escape(message)):
-        engine.summarize(bad, propensity="w", weight="v")
+        engine.summarize(invalid, propensity="w", weight="v")
 
 
-def test_bad_columns_are_named(engine: Any) -> None:
-    good = frame([(1.0, "yes")], "score double, label string")
-    with pytest.raises(
-        cr.DataError, match=r"must have a column 'x', got score, label. Name it, e.g. score='x'"
-    ):
-        engine.summarize(good, score="x")
-    with pytest.raises(
-        cr.DataError, match=r"label must be numbers, got column 'label' of type string. Cast it"
-    ):
-        engine.summarize(good)
+def test_missing_and_text_columns_raise(engine: Any) -> None:
+    given = frame([(1.0, "yes")], "score double, label string")
+    message = "must have a column 'x', got score, label. Name it, e.g. score='x'"
+    with pytest.raises(cr.DataError, match=message):
+        engine.summarize(given, score="x")
+    message = "label must be numbers, got column 'label' of type string. Cast it"
+    with pytest.raises(cr.DataError, match=message):
+        engine.summarize(given)
     with pytest.raises(cr.DataError, match="frame must be a Spark DataFrame, got dict"):
         engine.summarize({"score": [1.0]})
 
 
-def test_bad_probabilities_are_named(engine: Any) -> None:
-    bad = frame([(1.5, 0), (0.5, 1)], "probability double, label int")
-    with pytest.raises(
-        cr.DataError, match=re.escape("probability must lie in [0, 1], got 1.5 in 1 row.")
-    ):
-        engine.evaluate(bad)
+def test_invalid_probabilities_and_equal_metric_names_raise(engine: Any) -> None:
+    invalid = frame([(1.5, 0), (0.5, 1)], "probability double, label int")
+    message = "probability must lie in [0, 1], got 1.5 in 1 row."
+    with pytest.raises(cr.DataError, match=re.escape(message)):
+        engine.evaluate(invalid)
     with pytest.raises(cr.DataError, match="metrics must have distinct names, got ECE, ECE"):
-        engine.evaluate(bad, [cr.ECE(10), cr.ECE(15)])
+        engine.evaluate(invalid, [cr.ECE(10), cr.ECE(15)])
 
 
-def test_what_is_not_a_score_gets_null_and_ansi_does_not_raise(engine: Any) -> None:
-    odd = [None, float("nan"), float("inf"), -3.4e38, 1e30, -1e30, 0.0]
-    given = session().createDataFrame([(value,) for value in odd], "`my.score` double")
+@pytest.mark.parametrize(
+    "calibrator",
+    [cr.Gaussian(), cr.GammaGaussian(), cr.Beta(), cr.Isotonic(), cr.MinMax()],
+    ids=lambda calibrator: calibrator.name,
+)
+def test_invalid_scores_get_null_even_in_ansi_mode(engine: Any, calibrator: cr.Calibrator) -> None:
     assert session().conf.get("spark.sql.ansi.enabled") == "true"
-    scores, labels = [0.0, 1.0, 2.0, 3.0, 5.0], [0, 1, 0, 1, 1]
-    for member in (cr.Gaussian(), cr.GammaGaussian(), cr.Beta(), cr.Isotonic(), cr.MinMax()):
-        fitted = member.fit(scores, labels)
-        found = [
-            row[1] for row in engine.transform(fitted, given, score="my.score", to="p").collect()
-        ]
-        assert found[:4] == [None] * 4
-        np.testing.assert_allclose(found[4:], fitted.predict([1e30, -1e30, 0.0]), atol=1e-12)
+    scores = [None, NAN, float("inf"), -3.4e38, 1e30, -1e30, 0.0]
+    given = frame([(score,) for score in scores], "`my.score` double")
+    fitted = calibrator.fit([0.0, 1.0, 2.0, 3.0, 5.0], [0, 1, 0, 1, 1])
+    applied = engine.transform(fitted, given, score="my.score", to="p")
+    found = [row["p"] for row in applied.collect()]
+    assert found[:4] == [None] * 4
+    np.testing.assert_allclose(found[4:], fitted.predict([1e30, -1e30, 0.0]), atol=1e-12)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 63, 64, 65, 127, 128, 129, 4_001])
-def test_a_map_of_many_steps_is_right_without_a_udf(engine: Any, steps: int) -> None:
+def test_a_step_map_is_exact_and_needs_no_udf(engine: Any, steps: int) -> None:
     rng = np.random.default_rng(0)
-    scores = np.sort(rng.normal(size=steps - 1))
+    edges = np.sort(rng.normal(size=steps - 1))
     values = np.sort(rng.random(steps))
-    record = cr.Platt().fit([0.0, 1.0, 2.0, 3.0], [0, 1, 0, 1]).record
-    from calibrank.maps import StepMap
-
-    fitted = StepMap("Isotonic", tuple(scores), tuple(values), tuple(np.ones(steps)), record)
-    asked = np.concatenate([scores[:300], np.nextafter(scores[:300], -np.inf), [-9, 9]])
-    given = session().createDataFrame(pa.table({"row": np.arange(len(asked)), "score": asked}))
+    record = some_map().record
+    fitted = StepMap("Isotonic", tuple(edges), tuple(values), tuple(np.ones(steps)), record)
+    scores = np.concatenate([edges[:300], np.nextafter(edges[:300], -np.inf), [-9, 9]])
+    given = from_arrays(row=np.arange(len(scores)), score=scores)
     applied = engine.transform(fitted, given.repartition(1))
     found = applied.orderBy("row").toArrow()["probability"].to_numpy()
-    np.testing.assert_array_equal(found, fitted.predict(asked))
-    assert "UDF" not in plan(applied)
+    np.testing.assert_array_equal(found, fitted.predict(scores))
+    plan = applied._jdf.queryExecution().executedPlan().toString()
+    assert "UDF" not in plan
 
 
-def test_settings_of_the_session_are_put_back(engine: Any) -> None:
+def test_settings_of_the_session_are_restored(engine: Any) -> None:
     settings = session().conf
     names = ("spark.sql.shuffle.partitions", "spark.sql.codegen.aggregate.map.vectorized.enable")
     before = [settings.get(name, None) for name in names]
-    good = (
-        session().range(200_000).selectExpr("sin(id) * id AS score", "cast(id % 2 AS int) AS label")
-    )
-    assert engine.summarize(good).rows == 200_000
+    columns = ("sin(id) * id AS score", "cast(id % 2 AS int) AS label")
+    valid = session().range(200_000).selectExpr(*columns)
+    assert engine.summarize(valid).rows == 200_000
     assert [settings.get(name, None) for name in names] == before
     with pytest.raises(cr.DataError, match="label must be 0 or 1, got 2"):
-        engine.summarize(good.withColumn("label", good.label * 2))
+        engine.summarize(valid.withColumn("label", valid.label * 2))
     assert [settings.get(name, None) for name in names] == before
 
 
-def test_scores_beyond_what_a_first_look_shows(engine: Any) -> None:
+def test_scores_outside_the_range_of_the_first_rows(engine: Any) -> None:
     rng = np.random.default_rng(0)
-    calm, wild = rng.normal(size=140_000), rng.standard_cauchy(1_000) * 1e6
-    for later in (wild, np.abs(wild), np.array([1e29]), np.array([-5e-324, 0.0, -0.0])):
-        scores = np.concatenate([calm, later])
+    first = rng.normal(size=140_000)
+    extreme = rng.standard_cauchy(1_000) * 1e6
+    for later in (extreme, np.abs(extreme), np.array([1e29]), np.array([-5e-324, 0.0, -0.0])):
+        scores = np.concatenate([first, later])
         labels = (rng.random(len(scores)) < 0.2).astype(np.int8)
-        given = session().createDataFrame(pa.table({"score": scores, "label": labels})).coalesce(1)
-        mine, theirs = engine.summarize(given), cr.Summary.of(scores + 0.0, labels)
-        assert (mine.rows, mine.low, mine.high, mine.grid) == (
-            theirs.rows,
-            theirs.low,
-            theirs.high,
-            theirs.grid,
-        )
-        np.testing.assert_array_equal(mine.keys, theirs.keys)
-        np.testing.assert_array_equal(mine.total, theirs.total)
-        np.testing.assert_array_equal(mine.positive, theirs.positive)
+        found = engine.summarize(from_arrays(score=scores, label=labels).coalesce(1))
+        expected = cr.Summary.of(scores + 0.0, labels)
+        assert (found.rows, found.grid) == (expected.rows, expected.grid)
+        assert (found.low, found.high) == (expected.low, expected.high)
+        np.testing.assert_array_equal(found.keys, expected.keys)
+        np.testing.assert_array_equal(found.total, expected.total)
+        np.testing.assert_array_equal(found.positive, expected.positive)
+    invalid = from_arrays(score=np.append(first, np.nan), label=np.arange(140_001) % 2)
     with pytest.raises(cr.DataError, match="score must be finite"):
-        engine.summarize(
-            session().createDataFrame(
-                pa.table({"score": [*calm, np.nan], "label": [0, 1] * 70_000 + [0]})
-            )
-        )
+        engine.summarize(invalid)
 
 
-def plan(given: Any) -> str:
-    return given._jdf.queryExecution().executedPlan().toString()
-
-
-def test_popularity_is_that_of_one_machine(engine: Any) -> None:
+@pytest.mark.parametrize(("power", "clip"), [(0.5, 0.1), (1.0, 0.3), (0.0, 0.2)])
+def test_popularity_equals_that_of_one_machine(engine: Any, power: float, clip: float) -> None:
     rng = np.random.default_rng(0)
-    items, labels = rng.integers(0, 40, 500) ** 2, (rng.random(500) < 0.3).astype(int)
+    items = rng.integers(0, 40, 500) ** 2
+    labels = (rng.random(500) < 0.3).astype(int)
+    given = from_arrays(**{"it.em": items, "label": labels})
+    found = engine.popularity(given, item="it.em", power=power, clip=clip, to="w").toArrow()
+    assert found.column_names == ["it.em", "label", "w"]
+    order = np.argsort(found["it.em"].to_numpy(), kind="stable")
     log = cr.Interactions(np.arange(500), items, labels)
-    for power, clip in ((0.5, 0.1), (1.0, 0.3), (0.0, 0.2)):
-        given = session().createDataFrame(pa.table({"it.em": items, "label": labels}))
-        found = engine.popularity(given, item="it.em", power=power, clip=clip, to="w").toArrow()
-        assert found.column_names == ["it.em", "label", "w"]
-        order = np.argsort(found["it.em"].to_numpy(), kind="stable")
-        expected = Popularity(power, clip).fit(log).predict(np.zeros(500), np.sort(items))
-        np.testing.assert_allclose(found["w"].to_numpy()[order], expected, rtol=1e-12)
+    expected = Popularity(power, clip).fit(log).predict(np.zeros(500), np.sort(items))
+    np.testing.assert_allclose(found["w"].to_numpy()[order], expected, rtol=1e-12)
+
+
+def test_weighted_popularity_equals_that_of_fit_and_report(engine: Any, tmp_path: Path) -> None:
+    from calibrank.report.from_table import read_ledger
+    from calibrank.tabular.aggregate import Columns, aggregate
+    from calibrank.tabular.read import Table
+    from calibrank.tabular.rules import Rules
+    from tests.tabular.test_popularity import weighted_table
+
+    rows = weighted_table()
+    pq.write_table(pa.table(rows), tmp_path / "log.parquet")
+    given = session().read.parquet(str(tmp_path)).coalesce(1)
+    scored = engine.popularity(given, weight="weight")
+    by_spark = engine.summarize(scored, propensity="propensity", weight="weight")
+    columns = Columns("score", "label", cr.ips, item="item", weight="weight")
+    table = Table.find(str(tmp_path))
+    by_fit = aggregate(table, columns, Rules(skip=False)).summary
+    ledger = read_ledger(table, columns, Rules(skip=False))
+    by_report = cr.Summary.of(ledger.scores, ledger.evidence)
+    for found in (by_spark, by_report):
+        np.testing.assert_array_equal(found.scores, by_fit.scores)
+        np.testing.assert_allclose(found.positive, by_fit.positive, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(found.total, by_fit.total, rtol=1e-12)
 
 
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([(1, 0)], "labels must hold a positive to tell popularity, got none."),
-        ([(None, 1)], "item must be ids (integers or strings), got null."),
-        ([(1, 2)], "label must be 0 or 1, got 2 in 1 row."),
+        ([(1, 0, 1.0)], "labels must hold a positive with nonzero weight to estimate popularity"),
+        ([(1, 1, 0.0)], "labels must hold a positive with nonzero weight to estimate popularity"),
+        ([(None, 1, 1.0)], "item must be ids (integers or strings), got null."),
+        ([(1, 2, 1.0)], "label must be 0 or 1, got 2 in 1 row."),
+        ([(1, 1, -1.0)], "weight (column 'v') must be finite and not negative, got -1.0 in 1 row."),
     ],
 )
-def test_popularity_of_bad_rows(engine: Any, rows: list[tuple[Any, ...]], message: str) -> None:
+def test_popularity_of_invalid_rows_raises(
+    engine: Any, rows: list[tuple[Any, ...]], message: str
+) -> None:
     with pytest.raises(cr.DataError, match=re.escape(message)):
-        engine.popularity(frame(rows, "item int, label int"))
+        engine.popularity(frame(rows, "item int, label int, v double"), weight="v")
 
 
-def test_pipelines_are_saved_and_loaded_whole(engine: Any, tmp_path: Path) -> None:
+def test_pipelines_are_saved_and_loaded(engine: Any, tmp_path: Path) -> None:
     from pyspark.ml import Pipeline, PipelineModel
 
     rng = np.random.default_rng(0)
     scores = rng.normal(size=300)
-    labels, propensity = (rng.random(300) < 0.4).astype(int), rng.uniform(0.4, 1, 300)
-    given = session().createDataFrame(pa.table({"s": scores, "y": labels, "w": propensity}))
+    labels = (rng.random(300) < 0.4).astype(int)
+    propensity = rng.uniform(0.4, 1, 300)
+    given = from_arrays(s=scores, y=labels, w=propensity)
+    calibrator = cr.BBQ(bins=(3, 8))
     stage = engine.CalibrationEstimator(
-        calibrator=cr.BBQ(bins=(3, 8)), scoreCol="s", labelCol="y", propensityCol="w", outputCol="p"
+        calibrator=calibrator, scoreCol="s", labelCol="y", propensityCol="w", outputCol="p"
     )
     Pipeline(stages=[stage]).write().overwrite().save(str(tmp_path / "pipeline"))
     pipeline = Pipeline.load(str(tmp_path / "pipeline"))
-    assert pipeline.getStages()[0].getCalibrator() == cr.BBQ(bins=(3, 8))
+    assert pipeline.getStages()[0].getCalibrator() == calibrator
     model = pipeline.fit(given)
     model.write().overwrite().save(str(tmp_path / "model"))
     loaded = PipelineModel.load(str(tmp_path / "model"))
-    expected = cr.BBQ(bins=(3, 8)).fit(scores, cr.ips(labels, propensity))
+    expected = calibrator.fit(scores, cr.ips(labels, propensity))
     assert loaded.stages[0].getMap().edges == expected.edges
     found = loaded.transform(given).toArrow()["p"].to_numpy()
     np.testing.assert_allclose(found, expected.predict(scores), rtol=1e-9)
 
 
-def test_a_changed_model_is_refused(engine: Any, tmp_path: Path) -> None:
-    model = engine.CalibrationModel(map=cr.Platt().fit([0.0, 1.0, 2.0, 3.0], [0, 1, 0, 1]))
-    model.write().save(str(tmp_path / "model"))
-    [part] = (tmp_path / "model" / "metadata").glob("part-*")
-    changed = re.sub(r'(intercept\\": -?)\d', r"\g<1>7", part.read_text())
-    assert changed != part.read_text()
-    session().createDataFrame([(changed.strip(),)], "value string").coalesce(1).write.text(
-        str(tmp_path / "bad/metadata")
-    )
+def test_a_model_that_was_changed_after_saving_is_not_loaded(engine: Any, tmp_path: Path) -> None:
+    engine.CalibrationModel(map=some_map()).write().save(str(tmp_path / "model"))
+    [metadata] = (tmp_path / "model" / "metadata").glob("part-*")
+    saved = metadata.read_text()
+    changed = re.sub(r'(intercept\\": -?)\d', r"\g<1>7", saved)
+    assert changed != saved
+    lines = frame([(changed.strip(),)], "value string").coalesce(1)
+    lines.write.text(str(tmp_path / "bad/metadata"))
     with pytest.raises(ValueError, match="map must match its digest"):
         engine.CalibrationModel.load(str(tmp_path / "bad"))
 
 
-def test_stages_say_what_is_missing(engine: Any) -> None:
-    with pytest.raises(
-        cr.DataError, match=r"map must be given, got none. Fit a CalibrationEstimator"
-    ):
+def test_stages_without_a_map_or_with_a_wrong_calibrator_raise(engine: Any) -> None:
+    message = "map must be given, got none. Fit a CalibrationEstimator"
+    with pytest.raises(cr.DataError, match=message):
         engine.CalibrationModel().getMap()
     with pytest.raises(cr.DataError, match=r"calibrator must be one of MinMax, .* got 3"):
         engine.CalibrationEstimator(calibrator=3)
+    with pytest.raises(cr.DataError, match=r"calibrator must be one of MinMax, .* got 'Magic'"):
+        engine.CalibrationEstimator(calibrator='{"name": "Magic", "settings": {}}')
     with pytest.raises(cr.DataError, match="calibrator, settings must be those of Platt"):
         engine.CalibrationEstimator(calibrator='{"name": "Platt", "settings": {"bins": 3}}')
-    stage = (
-        engine.CalibrationEstimator()
-        .setScoreCol("a")
-        .setLabelCol("b")
-        .setPropensityCol("c")
-        .setWeightCol("d")
-    )
-    assert stage.setOutputCol("e").setCalibrator(cr.Platt()).getCalibrator() == cr.Platt()
-    assert stage.copy().getOutputCol() == "e"
 
 
-def test_without_pyspark_the_install_command() -> None:
+def test_setters_set_every_parameter(engine: Any) -> None:
+    stage = engine.CalibrationEstimator().setScoreCol("a").setLabelCol("b")
+    stage = stage.setPropensityCol("c").setWeightCol("d").setOutputCol("e")
+    stage = stage.setCalibrator(cr.Platt()).copy()
+    assert stage.getCalibrator() == cr.Platt()
+    assert stage.getOrDefault(stage.scoreCol) == "a"
+    assert stage.getLabelCol() == "b"
+    assert stage.getOrDefault(stage.propensityCol) == "c"
+    assert stage.getWeightCol() == "d"
+    assert stage.getOutputCol() == "e"
+
+
+def test_without_pyspark_the_error_is_the_install_command() -> None:
     code = "import sys; sys.modules['pyspark'] = None\nimport calibrank.spark"
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
-    assert (
-        "MissingExtraError: pyspark is not installed. Run: pip install 'calibrank[spark]'"
-        in result.stderr
-    )
+    message = "MissingExtraError: pyspark is not installed. Run: pip install 'calibrank[spark]'"
+    assert message in result.stderr

@@ -64,7 +64,7 @@ def compare(
     who = user or source.has("user")
     columns = choose_columns(source, score, label, loss, propensity, item, weight, who)
     with reading(source, "Reading") as progress:
-        parts = summarize(source, columns, rules, progress, parts=folds)
+        parts = summarize(source, columns, rules, progress, folds=folds)
     say_skipped(rules)
     results = {name.lower(): _cross_validate(method, parts) for name, method in CALIBRATORS.items()}
     if json:
@@ -78,7 +78,7 @@ def compare(
             }
         )
         return
-    console.print(_grid(results, columns.loss, who, folds))
+    console.print(_grid(results, loss.value, who, folds))
     if any(float(values.get("LogLoss", 0)) < 0 for values in results.values()):
         words = "mean Y/w exceeds 1 somewhere, so nothing is marked best. See calibrank diagnose."
         console.print(f"[yellow]A loss below 0 is no loss:[/] {words}")

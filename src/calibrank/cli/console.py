@@ -15,6 +15,7 @@ from calibrank import maps
 from calibrank.errors import CalibrankError, DataError
 from calibrank.maps import FitRecord
 from calibrank.metrics import ECE, Brier, CalibrationInTheLarge, LogLoss, Metric, ReliabilityCurve
+from calibrank.registry import EVIDENCE, find
 from calibrank.tabular.aggregate import Columns
 from calibrank.tabular.read import Progress as OnProgress
 from calibrank.tabular.read import Table
@@ -128,7 +129,7 @@ def choose_columns(
     return Columns(
         table.resolve("score", score),
         table.resolve("label", label),
-        loss.value,
+        find("loss", EVIDENCE, loss.value),
         named.get("propensity"),
         named.get("item"),
         named.get("weight"),

@@ -22,6 +22,7 @@ from calibrank.cli.console import (
     reading,
     say_skipped,
 )
+from calibrank.evidence import naive
 from calibrank.maps import load
 from calibrank.tabular.aggregate import Columns
 from calibrank.tabular.evaluate import MOST_ROWS_IN_MEMORY, Evaluation
@@ -62,7 +63,7 @@ def evaluate(
     heavy = source.resolve("weight", weight) if weight else None
     rule = "probability" if fitted is None else "score"
     columns = Columns(
-        judged, source.resolve("label", label), "naive", weight=heavy, user=who, score_is=rule
+        judged, source.resolve("label", label), naive, weight=heavy, user=who, score_is=rule
     )
     with reading(source, "Judging") as progress:
         verdict = evaluate_table(source, columns, fitted, rules, progress)

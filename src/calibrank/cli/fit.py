@@ -38,12 +38,12 @@ from calibrank.cli.console import (
     say_skipped,
 )
 from calibrank.errors import DataError
+from calibrank.evidence import ips, naive
 from calibrank.maps import CalibrationMap, LogisticMap
 from calibrank.metrics import reliability
 from calibrank.registry import CALIBRATORS, find
 from calibrank.summary import Summary
 from calibrank.tabular.aggregate import (
-    EVIDENCE_BY_LOSS,
     Aggregate,
     Columns,
     Rows,
@@ -156,9 +156,14 @@ def _with_doubt(
     if summed.positives is None:
         return fitted
     setting, known = propensity_model_for(columns)
-    weigh = EVIDENCE_BY_LOSS[columns.loss]
     return with_sensitivity(
-        fitted, method, summed.summary, summed.positives, setting, weigh, scale_known=known
+        fitted,
+        method,
+        summed.summary,
+        summed.positives,
+        setting,
+        columns.evidence,
+        scale_known=known,
     )
 
 
@@ -169,7 +174,7 @@ def _anchored(
     table = Table.find(name)
     policy = "propensity" if "propensity" in table.columns() else None
     shown = Columns(
-        columns.score, columns.label, "naive" if policy is None else "ips", propensity=policy
+        columns.score, columns.label, naive if policy is None else ips, propensity=policy
     )
     found = list(rows_of(table, shown, rules, None))
     if not found:

@@ -26,6 +26,7 @@ from calibrank.cli.console import (
     say_skipped,
 )
 from calibrank.errors import DataError
+from calibrank.evidence import naive
 from calibrank.maps import load
 from calibrank.report.html_report import Report, report_on_rows, results_report
 from calibrank.report.provenance import fingerprint_files
@@ -91,7 +92,7 @@ def report(
     with console.status("Fitting and judging every method ..."):
         made = report_on_rows(rows, fitted, table, fingerprint_files(source.files), _command())
     _save(made, out)
-    if columns.loss == "naive":
+    if columns.evidence is naive:
         log.print(
             "labels were taken at their word, as if the pairs had been shown at random; --loss ips weighs them.",
             style="dim",

@@ -80,7 +80,7 @@ def read_log(
     checked = {} if columns.label is None or like is not None else {"label": columns.label}
     users, items, labels, times = [], [], [], []
     for batch in table.batches(columns.all):
-        rules.good_rows(batch, checked, [columns.user, columns.item])
+        rules.valid_rows(batch, checked, [columns.user, columns.item])
         users.append(batch.ids(columns.user))
         items.append(batch.ids(columns.item))
         if columns.label is not None:

@@ -1,5 +1,6 @@
 """Propensities from item popularity, and the baselines they are compared with."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,13 +38,22 @@ class Popularity:
             raise DataError("interactions must hold a positive to tell popularity, got none.")
         return ByItem(items, self.of_counts(counts), self.clip)
 
+    def exposure(self, counts: Any, largest: float | None = None) -> Any:
+        """Each item's count of positives, or sum of their weights, relative to the largest.
+
+        Arrays find the largest by themselves; a Spark column is given it.
+        """
+        return counts / (counts.max() if largest is None else largest)
+
+    def propensity(self, exposure: Any, maximum: Callable[[Any, float], Any] = np.maximum) -> Any:
+        """Propensities from exposures; `maximum` is that of the engine that holds them."""
+        return maximum(exposure**self.power, self.clip)
+
     def of_counts(self, counts: npt.NDArray[np.integer[Any]]) -> Floats:
         """Propensities of items from their numbers of positives."""
-        return self.of_exposure(counts / counts.max())
+        return self.propensity(self.exposure(counts))
 
-    def of_exposure(self, exposure: Floats) -> Floats:
-        """Propensities from counts relative to the highest."""
-        return np.maximum(exposure**self.power, self.clip)
+    of_exposure = propensity
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,8 @@ import pyarrow as pa
 
 from calibrank._validation import Floats
 from calibrank.errors import DataError
-from calibrank.evidence import Evidence, naive
+from calibrank.evidence import Evidence
 from calibrank.metrics.clustered_bootstrap import Codes
-from calibrank.propensity import Popularity
 from calibrank.report.rows import (
     MISSING,
     MOST_CATEGORIES,
@@ -20,7 +19,15 @@ from calibrank.report.rows import (
     ReportRows,
     segment_column,
 )
-from calibrank.tabular.aggregate import EVIDENCE_BY_LOSS, Columns, Rows, buckets_of, rows_of
+from calibrank.tabular.aggregate import (
+    POPULARITY,
+    Columns,
+    Rows,
+    buckets_of,
+    item_exposure,
+    make_evidence,
+    rows_of,
+)
 from calibrank.tabular.evaluate import MOST_ROWS_IN_MEMORY
 from calibrank.tabular.read import Progress, Table, indices_of
 from calibrank.tabular.rules import Rules
@@ -87,34 +94,34 @@ class _UserSample:
         return ReportRows(
             scores=joined.scores.astype(np.float64),
             labels=labels,
-            evidence=_evidence(columns.loss, labels, joined.propensity, items, joined.weights),
+            evidence=_evidence(columns, labels, joined.propensity, items, joined.weights),
             users=users,
             items=items,
             segments=segments,
             rows_in_table=self.rows_seen,
-            estimated_propensity=columns.loss != "naive" and columns.propensity is None,
+            estimated_propensity=columns.needs_popularity,
         )
 
 
 def _evidence(
-    loss: str,
+    columns: Columns,
     labels: Floats,
     propensity: Floats | None,
     items: Categorical | None,
     weights: Floats | None,
 ) -> Evidence:
     """Convert labels to evidence, estimating missing propensities from the items' popularity."""
-    if loss == "naive":
-        return naive(labels, weights=weights)
-    if propensity is None:
-        if items is None or not labels.any():
+    if columns.needs_popularity:
+        if items is None:
             raise DataError(
-                "propensities must be given or estimated from items with positives, got neither. "
+                "propensities must be given or estimated from items, got neither. "
                 "Name a propensity or an item column."
             )
-        positives = np.bincount(items.codes[labels == 1], minlength=len(items.names))
-        propensity = Popularity().of_counts(positives)[items.codes]
-    return EVIDENCE_BY_LOSS[loss](labels, propensity, weights=weights)
+        is_positive = labels == 1
+        mass = None if weights is None else weights[is_positive]
+        counts = np.bincount(items.codes[is_positive], mass, minlength=len(items.names))
+        propensity = POPULARITY.propensity(item_exposure(counts))[items.codes]
+    return make_evidence(columns.evidence, labels, propensity, weights)
 
 
 def _categorical(chunks: list[Any]) -> Categorical:

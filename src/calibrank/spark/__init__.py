@@ -1,12 +1,13 @@
-"""The Spark engine: summaries, maps and metrics as native columns, so that rows never leave the executors.
+"""The Spark engine: summaries, maps and metrics as native columns, without Python on executors.
 
-Fitting happens on the driver, on a summary of at most some ten thousand bins, with the same code as on one machine.
+A calibrator is fitted on the driver, on a summary of some ten thousand bins, by the same code as
+on one machine.
 """
 
 from calibrank.errors import MissingExtraError
 
 try:
-    import pyspark as _pyspark  # noqa: F401  (asked for here so that the message names the extra)
+    import pyspark as _pyspark  # noqa: F401  (imported here so that the error names the extra)
 except ImportError as error:
     raise MissingExtraError("pyspark", "spark") from error
 

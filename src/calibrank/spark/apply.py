@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from calibrank.maps import CalibrationMap
 from calibrank.maps.targets.spark import SparkTarget
-from calibrank.spark.rows import column, obeys, require_columns
+from calibrank.spark.rows import column, is_valid, require_columns
 
 
 def transform(
@@ -28,7 +28,7 @@ def transform(
     require_columns(frame, {"score": score})
     target = SparkTarget(frame.columns)
     given = column(score)
-    valid = target.stage(F.when(obeys("score", given), given))
+    valid = target.stage(F.when(is_valid("score", given), given))
     probability = fitted.on(target, valid)
     staged = frame
     for name, expression in target.staged:

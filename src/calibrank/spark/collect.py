@@ -1,4 +1,6 @@
-"""Bringing a small result to the driver."""
+"""Collect small results on the driver."""
+
+from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,47 +10,54 @@ import numpy as np
 import numpy.typing as npt
 from pyspark.sql import DataFrame
 
+_VECTORIZED_MAP = "spark.sql.codegen.aggregate.map.vectorized.enable"
+_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+
 
 def fetch(frame: DataFrame) -> dict[str, npt.NDArray[Any]]:
-    """A small frame's columns as arrays; by Arrow where it is there, for a Python object a cell is slow."""
+    """Collect the columns of a small frame as arrays.
+
+    Arrow is used where it is available: a Python object per cell is slow.
+    """
     try:
         table = frame.toArrow()
     except (AttributeError, ImportError):  # pyspark before 4, or no pyarrow
         rows = frame.collect()
-        return {name: np.array([row[at] for row in rows]) for at, name in enumerate(frame.columns)}
+        columns = enumerate(frame.columns)
+        return {name: np.array([row[position] for row in rows]) for position, name in columns}
     return {name: table.column(name).to_numpy() for name in frame.columns}
 
 
 @contextmanager
-def grouping(frame: DataFrame) -> Iterator[None]:
-    """Settings that suit grouping into tens of thousands of groups; the session's own are put back afterwards.
+def grouping_settings(frame: DataFrame) -> Iterator[None]:
+    """Tune the session for grouping into tens of thousands of groups, then restore it.
 
-    The columnar kind of Spark's hash map, which is off by default, is some third less work. And what is shuffled is
-    small: 200 partitions of it, the default, would take longer to hand round than to add up. Queries planned meanwhile
-    in the same session get the same answers.
+    Other queries that are planned meanwhile in the same session give the same answers.
     """
-    settings = frame.sparkSession.conf
-    wanted = {"spark.sql.codegen.aggregate.map.vectorized.enable": "true"}
-    most = "spark.sql.shuffle.partitions"
-    partitions = _cores(frame)
-    given = str(settings.get(most, None))  # "auto" in places
-    if partitions is not None and given.isdigit() and partitions < int(given):
-        wanted[most] = str(partitions)
-    before = {name: settings.get(name, None) for name in wanted}
+    session = frame.sparkSession.conf
+    # Spark's columnar hash map is off by default, and takes about a third less time here.
+    wanted = {_VECTORIZED_MAP: "true"}
+    # The shuffled data is small: scheduling 200 partitions, the default, would take longer than
+    # adding them up.
+    partitions = _parallelism(frame)
+    current = str(session.get(_SHUFFLE_PARTITIONS, None))  # "auto" on some platforms
+    if partitions is not None and current.isdigit() and partitions < int(current):
+        wanted[_SHUFFLE_PARTITIONS] = str(partitions)
+    before = {name: session.get(name, None) for name in wanted}
     for name, value in wanted.items():
-        settings.set(name, value)
+        session.set(name, value)
     try:
         yield
     finally:
         for name, old in before.items():
             if old is None:
-                settings.unset(name)
+                session.unset(name)
             else:
-                settings.set(name, old)
+                session.set(name, old)
 
 
-def _cores(frame: DataFrame) -> int | None:
-    """How many tasks run at once, where that is known: over Spark Connect it is not."""
+def _parallelism(frame: DataFrame) -> int | None:
+    """Return how many tasks run at once, or None over Spark Connect, where it is not known."""
     try:
         return int(frame.sparkSession.sparkContext.defaultParallelism)
     except (AttributeError, NotImplementedError):

@@ -122,13 +122,13 @@ def _aggregate(
     """Sum each term per combination of bins, after checking that every row is valid."""
     bin_counts = sorted({metric.n_bins for metric in metrics})
     bins = [_bin_index(F.col("probability"), count).alias(f"bin_{count}") for count in bin_counts]
-    sums = [F.sum(rows.total).alias("mass"), F.count(F.when(~rows.good, 1)).alias("invalid")]
+    sums = [F.sum(rows.total).alias("mass"), F.count(F.when(~rows.valid, 1)).alias("invalid")]
     for name, columns in terms.items():
         for number, column in enumerate(columns):
             sums.append(F.sum(column).alias(f"{name}_{number}"))
     found = fetch(rows.frame.groupBy(*bins).agg(*sums))
     if found["invalid"].sum():
-        raise rows.complaint()
+        raise rows.invalid_row_error()
     if not len(found["invalid"]):
         raise DataError("frame must hold at least one row, got none.")
     if not found["mass"].sum() > 0:

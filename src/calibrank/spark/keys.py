@@ -1,4 +1,10 @@
-"""The bins of a `Grid` as Spark columns: the very same bin for every score, to the last bit."""
+"""The bins of a `Grid` as Spark columns: exactly the bin that numpy computes for every score.
+
+Multiplying by a power of two is exact, and the octave of a score is the bit length of an integer,
+so no logarithm, rounding or condition is needed.
+"""
+
+from __future__ import annotations
 
 import math
 
@@ -7,63 +13,77 @@ from pyspark.sql import DataFrame
 
 from calibrank.summary.grid import Grid
 
+# 2.0**1023 is the largest power of two that is a float. A larger scale is split into two factors.
 _LARGEST_EXPONENT = 1000
-"""What one factor may scale by; a larger power of two takes two factors."""
 
 
-def with_places(
-    frame: DataFrame, grid: Grid, low: float, high: float, held: str = "coalesce(score, 0D)"
+def with_bins(
+    frame: DataFrame,
+    grid: Grid,
+    low: float,
+    high: float,
+    score: str = "coalesce(score, 0D)",
 ) -> DataFrame:
-    """The frame with `place`, the bin of `score` counted from that of `low`, and `_units`, its size in whole numbers.
+    """Add `bin`, the bin of a score counted from the bin of `low`, and `_units`, its magnitude.
 
-    Scores as `held` must lie in [low, high]. Whole numbers all the way and no conditions: Spark compares doubles
-    slowly, and a score's octave is the length of a whole number in bits. Every step is a column of its own, which the
-    next ones name: inlined, Spark would compute it again and again. The first of them cannot be missing, so none can:
-    Spark need not ask at every step.
+    `score` is an SQL expression that is never null and lies in [low, high]. `_units` is the
+    magnitude as an integer multiple of the width of the finest bins.
     """
+    # Every step is a column that later steps refer to: Spark would evaluate an inlined expression
+    # once for each time that it occurs. Integers are used because Spark compares doubles slowly.
     first = int(grid.keys(np.array([low], dtype=np.float64))[0])
     base, last = _octaves(grid, low, high)
     exponent = grid.bits - grid.floor - base
-    steps = [f"{held} AS _held", f"floor({_scaled('abs(_held)', exponent)}) AS _units"]
-    steps += _octave("_units", grid.bits, last - base)
-    inner = f"shiftright(_units, _octave) + shiftleft(cast(_octave as bigint), {grid.bits})"
-    key = f"{inner} + {base << grid.bits}L"
-    # All bits set mirror a bin to the negative side. Scaled down, a tiny score may vanish and its sign with it.
-    signed = "signum(_held)" if exponent < 0 else _scaled("_held", exponent)
-    side = "0L" if low >= 0 else f"shiftright(floor({signed}), 63)"
-    return frame.selectExpr("*", *steps, f"(({key}) ^ {side}) - ({first}L) AS place")
+    steps = [f"{score} AS _score", f"floor({_scaled('abs(_score)', exponent)}) AS _units"]
+    steps += _octave_steps("_units", grid.bits, last - base)
+    within = f"shiftright(_units, _octave) + shiftleft(cast(_octave as bigint), {grid.bits})"
+    key = f"{within} + {base << grid.bits}L"
+    # XOR with -1 (all bits set) mirrors a bin to the negative side, as `Grid.keys` does.
+    sign = "0L" if low >= 0 else f"shiftright(floor({_signed(exponent)}), 63)"
+    return frame.selectExpr("*", *steps, f"(({key}) ^ {sign}) - ({first}L) AS bin")
 
 
-def units_of(grid: Grid, size: float) -> int:
-    """The `_units` of a size, where zero is in the range."""
-    return int(math.ldexp(size, grid.bits - grid.floor))
+def units_of(grid: Grid, magnitude: float) -> int:
+    """Return the `_units` of a magnitude for a range that contains zero."""
+    return int(math.ldexp(magnitude, grid.bits - grid.floor))
 
 
 def _octaves(grid: Grid, low: float, high: float) -> tuple[int, int]:
-    """The lowest and highest octave, counted from the grid's floor, that a score in [low, high] can lie in."""
+    """Return the first and last octave of magnitudes in [low, high], counted from the floor."""
     ends = sorted((abs(low), abs(high)))
-    least = 0.0 if low <= 0 <= high else ends[0]
-    base, last = (
-        max(math.frexp(end)[1] - 1 - grid.floor, 0) if end else 0 for end in (least, ends[1])
-    )
-    return base, last
+    smallest = 0.0 if low <= 0 <= high else ends[0]
+    return _octave_of(grid, smallest), _octave_of(grid, ends[1])
 
 
-def _scaled(size: str, exponent: int) -> str:
-    """The size times a power of two, which is exact."""
-    within = min(exponent, _LARGEST_EXPONENT)
-    scaled = f"{size} * {math.ldexp(1.0, within)!r}D"
-    return scaled if within == exponent else f"{scaled} * {math.ldexp(1.0, exponent - within)!r}D"
+def _octave_of(grid: Grid, magnitude: float) -> int:
+    if not magnitude:
+        return 0
+    return max(math.frexp(magnitude)[1] - 1 - grid.floor, 0)
 
 
-def _octave(units: str, bits: int, span: int) -> list[str]:
-    """Steps to `_octave`: how many bits longer than `bits + 1` the units are, at most `span`."""
+def _signed(exponent: int) -> str:
+    """Return an expression with the sign of `_score` whose floor is negative if that is."""
+    # Scaled down, a tiny score would become 0 and lose its sign.
+    return "signum(_score)" if exponent < 0 else _scaled("_score", exponent)
+
+
+def _scaled(value: str, exponent: int) -> str:
+    """Return an expression for a value times 2**exponent, which is exact."""
+    first = min(exponent, _LARGEST_EXPONENT)
+    scaled = f"{value} * {math.ldexp(1.0, first)!r}D"
+    if first == exponent:
+        return scaled
+    return f"{scaled} * {math.ldexp(1.0, exponent - first)!r}D"
+
+
+def _octave_steps(units: str, bits: int, span: int) -> list[str]:
+    """Return steps to `_octave`: by how many bits the units exceed `bits + 1`, at most `span`."""
     steps = [f"shiftright({units}, {bits + 1}) AS _bits_0"]
-    step = 1
-    while (
-        step < span
-    ):  # sets every bit below the highest, so that counting bits tells where that is
+    shift = 1
+    # x | x >> 1 | x >> 2 ... sets every bit below the highest one, so that the number of set bits
+    # is the bit length.
+    while shift < span:
         name = f"_bits_{len(steps) - 1}"
-        steps.append(f"{name} | shiftright({name}, {step}) AS _bits_{len(steps)}")
-        step *= 2
+        steps.append(f"{name} | shiftright({name}, {shift}) AS _bits_{len(steps)}")
+        shift *= 2
     return [*steps, f"bit_count(_bits_{len(steps) - 1}) AS _octave"]

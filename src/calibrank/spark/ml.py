@@ -1,4 +1,6 @@
-"""Spark ML: an Estimator and its Model, to stand in pipelines and be saved with them."""
+"""Spark ML: an Estimator and its Model, which can be used in pipelines and saved with them."""
+
+from __future__ import annotations
 
 import json
 from dataclasses import asdict, is_dataclass
@@ -20,41 +22,42 @@ from calibrank.registry import CALIBRATORS
 from calibrank.spark.aggregate import fit
 from calibrank.spark.apply import transform
 
-_KINDS: dict[str, type[Calibrator]] = {name: type(member) for name, member in CALIBRATORS.items()}
+_CALIBRATOR_TYPES: dict[str, type[Calibrator]] = {
+    name: type(member) for name, member in CALIBRATORS.items()
+}
 
 
-def _calibrator_text(value: Any) -> str:
-    """A calibrator as JSON, checked: what the parameter holds and a saved pipeline stores."""
+def _calibrator_to_json(value: Any) -> str:
+    """Return a calibrator as JSON, which the parameter holds and a saved pipeline stores."""
     if isinstance(value, str):
-        _calibrator(value)
+        _calibrator_from_json(value)  # only to check it
         return value
-    if type(value) not in _KINDS.values() or not is_dataclass(value) or isinstance(value, type):
-        raise DataError(f"calibrator must be one of {', '.join(_KINDS)}, got {value!r}.")
+    is_known = type(value) in _CALIBRATOR_TYPES.values()
+    if not is_known or not is_dataclass(value) or isinstance(value, type):
+        names = ", ".join(_CALIBRATOR_TYPES)
+        raise DataError(f"calibrator must be one of {names}, got {value!r}.")
     return json.dumps({"name": type(value).__name__, "settings": asdict(value)})
 
 
-def _calibrator(text: str) -> Calibrator:
+def _calibrator_from_json(text: str) -> Calibrator:
     fields = Fields.parse("calibrator", text)
     fields.only("name", "settings")
-    kind = _KINDS.get(fields.text("name"))
-    if kind is None:
-        raise DataError(
-            f"calibrator must be one of {', '.join(_KINDS)}, got {fields.text('name')!r}."
-        )
-    settings = fields.child("settings").values
-    lists = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()
-    }
+    name = fields.text("name")
+    if name not in _CALIBRATOR_TYPES:
+        names = ", ".join(_CALIBRATOR_TYPES)
+        raise DataError(f"calibrator must be one of {names}, got {name!r}.")
+    settings = dict(fields.child("settings").values)
+    for key, value in settings.items():
+        if isinstance(value, list):
+            settings[key] = tuple(value)  # JSON has no tuples
     try:
-        return kind(**lists)
+        return _CALIBRATOR_TYPES[name](**settings)
     except TypeError as error:
-        raise DataError(
-            f"calibrator, settings must be those of {kind.__name__}: {error}."
-        ) from None
+        raise DataError(f"calibrator, settings must be those of {name}: {error}.") from None
 
 
-def _map_text(value: Any) -> str:
-    """A map as the JSON that `map.save` writes, checked against its digest."""
+def _map_to_json(value: Any) -> str:
+    """Return a map as the JSON that `map.save` writes; given JSON is checked against its digest."""
     if isinstance(value, CalibrationMap):
         content = value.to_dict()
         return json.dumps({**content, "digest": digest_of(content)}, allow_nan=False)
@@ -63,13 +66,14 @@ def _map_text(value: Any) -> str:
 
 
 def _param(name: str, doc: str, converter: Any = TypeConverters.toString) -> Any:
-    return Param(Params._dummy(), name, doc, typeConverter=converter)  # noqa: SLF001  (how Spark's own are made)
+    # As pyspark.ml declares its own parameters.
+    return Param(Params._dummy(), name, doc, typeConverter=converter)  # noqa: SLF001
 
 
 class _Columns(HasOutputCol):
     """The columns that an Estimator and its Model share."""
 
-    _input_kwargs: dict[str, Any]  # what `keyword_only` leaves
+    _input_kwargs: dict[str, Any]  # the keyword arguments, set by `keyword_only`
 
     scoreCol = _param("scoreCol", "column of ranking scores")  # noqa: N815  (Spark's convention)
 
@@ -81,7 +85,9 @@ class _Columns(HasOutputCol):
 
 
 class CalibrationModel(Model, _Columns, DefaultParamsReadable[Any], DefaultParamsWritable):
-    """A fitted map as a Spark ML transformer; saved with its map as JSON, which is checked when it is loaded.
+    """A fitted map as a Spark ML transformer.
+
+    It is saved with the map as JSON, and the map's digest is checked when it is loaded.
 
     >>> from calibrank import Platt
     >>> model = CalibrationModel(map=Platt().fit([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1]))
@@ -89,18 +95,22 @@ class CalibrationModel(Model, _Columns, DefaultParamsReadable[Any], DefaultParam
     'Platt'
     """
 
-    map = _param("map", "the fitted map, as JSON", _map_text)
+    map = _param("map", "the fitted map, as JSON", _map_to_json)
 
     @keyword_only
     def __init__(
-        self, *, map: Any = None, scoreCol: str = "score", outputCol: str = "probability"
-    ) -> None:  # noqa: A002, N803
+        self,
+        *,
+        map: Any = None,  # noqa: A002
+        scoreCol: str = "score",  # noqa: N803
+        outputCol: str = "probability",  # noqa: N803
+    ) -> None:
         super().__init__()
         self._setDefault(scoreCol="score", outputCol="probability")
         self._set(**self._input_kwargs)
 
     def getMap(self) -> CalibrationMap:  # noqa: N802
-        """The map itself."""
+        """Return the map."""
         if not self.isSet(self.map):
             raise DataError(
                 "map must be given, got none. Fit a CalibrationEstimator, or pass map=..."
@@ -108,8 +118,8 @@ class CalibrationModel(Model, _Columns, DefaultParamsReadable[Any], DefaultParam
         return parse("map", self.getOrDefault(self.map))
 
     def _transform(self, dataset: DataFrame) -> DataFrame:
-        score, to = self.getOrDefault(self.scoreCol), self.getOutputCol()
-        return transform(self.getMap(), dataset, score=score, to=to)
+        score = self.getOrDefault(self.scoreCol)
+        return transform(self.getMap(), dataset, score=score, to=self.getOutputCol())
 
 
 class CalibrationEstimator(
@@ -120,14 +130,16 @@ class CalibrationEstimator(
     DefaultParamsReadable[Any],
     DefaultParamsWritable,
 ):
-    """Fits a calibrator, `Gaussian()` by default, on a score and a label column; a propensity makes it unbiased.
+    """Fits a calibrator, `Gaussian()` by default, on a score and a label column.
+
+    With a propensity column the evidence is `ips`, otherwise `naive`.
 
     >>> from calibrank import Platt
     >>> CalibrationEstimator(calibrator=Platt(), scoreCol="x").getCalibrator()
     Platt()
     """
 
-    calibrator = _param("calibrator", "what to fit, as JSON", _calibrator_text)
+    calibrator = _param("calibrator", "the calibrator to fit, as JSON", _calibrator_to_json)
     propensityCol = _param("propensityCol", "column of P(observed), in (0, 1]")  # noqa: N815
 
     @keyword_only
@@ -143,18 +155,17 @@ class CalibrationEstimator(
     ) -> None:
         super().__init__()
         self._setDefault(
-            calibrator=_calibrator_text(Gaussian()),
+            calibrator=_calibrator_to_json(Gaussian()),
             scoreCol="score",
             labelCol="label",
             outputCol="probability",
         )
-        self._set(
-            **{name: value for name, value in self._input_kwargs.items() if value is not None}
-        )
+        given = {name: value for name, value in self._input_kwargs.items() if value is not None}
+        self._set(**given)
 
     def getCalibrator(self) -> Calibrator:  # noqa: N802
-        """The calibrator itself."""
-        return _calibrator(self.getOrDefault(self.calibrator))
+        """Return the calibrator."""
+        return _calibrator_from_json(self.getOrDefault(self.calibrator))
 
     def setCalibrator(self, value: Calibrator) -> Self:  # noqa: N802
         return self._set(calibrator=value)

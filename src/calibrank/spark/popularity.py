@@ -1,14 +1,22 @@
 """Propensities from the popularity of items, by native aggregation and a join."""
 
-from pyspark.sql import DataFrame
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from calibrank.errors import DataError
 from calibrank.propensity import Popularity
-from calibrank.spark.rows import Rows, column, obeys
+from calibrank.spark.rows import Rows, column, is_valid, quoted, require_column
 
-_BROADCAST = 1_000_000
-"""Items up to here go to every executor, so that the large table is not shuffled."""
+# Up to this many items, their propensities (tens of MB) are sent to every executor, which spares
+# the large frame a shuffle.
+_MOST_BROADCAST_ITEMS = 1_000_000
+
+_ITEM = "_calibrank_item"
+_PROPENSITY = "_calibrank_propensity"
 
 
 def popularity(
@@ -16,13 +24,15 @@ def popularity(
     *,
     item: str = "item",
     label: str = "label",
+    weight: str | None = None,
     power: float = 0.5,
     clip: float = 0.1,
     to: str = "propensity",
 ) -> DataFrame:
-    """Add each row's propensity by the popularity of its item; the same as `calibrank.propensity.Popularity`.
+    """Add a propensity column by the popularity of items: `calibrank.propensity.Popularity`.
 
-    Counts positives now, in one pass; the join stays lazy.
+    The popularity of an item is the number of its positives, or the sum of their weights. They are
+    counted at once, in one pass; the join is lazy.
 
     >>> from pyspark.sql import SparkSession
     >>> spark = SparkSession.builder.getOrCreate()
@@ -30,35 +40,64 @@ def popularity(
     >>> sorted(row.propensity for row in popularity(frame).collect())
     [0.1, 0.5, 1.0, 1.0, 1.0, 1.0]
     """
-    Popularity(power, clip)  # checks the settings
-    rows = Rows.of(frame, label=label)
-    if item not in frame.columns:
-        raise DataError(
-            f"frame must have a column {item!r}, got {', '.join(frame.columns)}. Name it, e.g. item='x'."
-        )
-    name = "`" + item.replace("`", "``") + "`"
-    key = "_calibrank_item"
-    liked = F.count(F.when(column(label) == 1.0, 1)).alias("liked")
-    broken = F.count(F.when(~obeys("label", column(label)), 1)).alias("broken")
-    counts = frame.groupBy(F.col(name).alias(key)).agg(liked, broken)
-    most, bad, nameless, items = counts.agg(
-        F.max("liked"),
-        F.sum("broken"),
-        F.count(F.when(F.col(key).isNull(), 1)),
-        F.count(F.when(F.col("liked") > 0, 1)),
-    ).collect()[0]
-    if bad:
-        raise rows.complaint()
-    if nameless:
+    model = Popularity(power, clip)
+    rows = Rows.of(frame, label=label, weight=weight)
+    require_column(frame, "item", item)
+    counts = _count_positives(frame, rows, item)
+    found = _Totals.of(counts)
+    if found.invalid_rows:
+        raise rows.invalid_row_error()
+    if found.missing_ids:
         raise DataError(
             "item must be ids (integers or strings), got null. Drop rows without an id."
         )
-    if not most:
-        raise DataError("labels must hold a positive to tell popularity, got none.")
-    value = F.greatest(F.pow(F.col("liked") / most, F.lit(float(power))), F.lit(float(clip)))
-    known = counts.where(F.col("liked") > 0).select(key, value.alias("_calibrank_value"))
-    joined = frame.join(
-        F.broadcast(known) if items <= _BROADCAST else known, F.col(name) == F.col(key), "left"
+    if not found.largest:
+        raise DataError(
+            "labels must hold a positive with nonzero weight to estimate popularity, got none."
+        )
+    exposure = model.exposure(F.col("positives"), found.largest)
+    propensity = model.propensity(exposure, _greatest).alias(_PROPENSITY)
+    popular = counts.where(F.col("positives") > 0).select(_ITEM, propensity)
+    if found.items <= _MOST_BROADCAST_ITEMS:
+        popular = F.broadcast(popular)
+    joined = frame.join(popular, F.col(quoted(item)) == F.col(_ITEM), "left")
+    unseen = F.lit(float(clip))
+    return joined.withColumn(to, F.coalesce(F.col(_PROPENSITY), unseen)).drop(_ITEM, _PROPENSITY)
+
+
+def _count_positives(frame: DataFrame, rows: Rows, item: str) -> DataFrame:
+    """Count the positives (or sum their weights) and the invalid rows of each item."""
+    is_positive = column(rows.names["label"]) == 1.0
+    positives = F.count(F.when(is_positive, 1))
+    if rows.has_weight:
+        positives = F.sum(F.when(is_positive, column(rows.names["weight"])).otherwise(0.0))
+    invalid = F.lit(False)  # noqa: FBT003  (a literal has no name)
+    for role, name in rows.names.items():
+        invalid = invalid | ~is_valid(role, column(name))
+    return frame.groupBy(F.col(quoted(item)).alias(_ITEM)).agg(
+        positives.alias("positives"), F.count(F.when(invalid, 1)).alias("invalid")
     )
-    found = F.coalesce(F.col("_calibrank_value"), F.lit(float(clip)))
-    return joined.withColumn(to, found).drop(key, "_calibrank_value")
+
+
+class _Totals(NamedTuple):
+    """What must be known before propensities can be computed."""
+
+    largest: float
+    invalid_rows: int
+    missing_ids: int
+    items: int
+    """Number of items with a positive."""
+
+    @classmethod
+    def of(cls, counts: DataFrame) -> _Totals:
+        found = counts.agg(
+            F.max("positives"),
+            F.sum("invalid"),
+            F.count(F.when(F.col(_ITEM).isNull(), 1)),
+            F.count(F.when(F.col("positives") > 0, 1)),
+        )
+        return cls(*found.collect()[0])
+
+
+def _greatest(values: Column, bound: float) -> Column:
+    return F.greatest(values, F.lit(float(bound)))

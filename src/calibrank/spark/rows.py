@@ -1,152 +1,156 @@
-"""Rows of a Spark frame: which column plays which role, the rule each obeys, and what to say of rows that break one."""
+"""Rows of a Spark frame: columns by role, their evidence, and errors about invalid rows."""
+
+from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from calibrank._validation import LARGEST_SCORE, SCORE_REMEDY, SCORE_RULE
+from calibrank._rules import COLUMN_RULES
 from calibrank.errors import DataError
 
-WHOLE = ("tinyint", "smallint", "int", "bigint", "boolean")
-NUMBERS = (*WHOLE, "float", "double")
+_INTEGERS = ("tinyint", "smallint", "int", "bigint", "boolean")
+_NUMBERS = (*_INTEGERS, "float", "double")
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """What a column must obey, in words, and what to do where it does not."""
+def is_valid(role: str, values: Column) -> Column:
+    """Return whether each value obeys the rule for its role; null never does.
 
-    words: str
-    remedy: str
-
-
-RULES = {
-    "score": Rule(SCORE_RULE, SCORE_REMEDY),
-    "probability": Rule("lie in [0, 1]", "Calibrate scores first."),
-    "label": Rule("be 0 or 1", "Turn ratings into likes first, e.g. label = rating > 3."),
-    "propensity": Rule("lie in (0, 1]", "Clip it, e.g. spark.popularity(frame, clip=0.1)."),
-    "weight": Rule("be finite and not negative", "Drop the row to ignore it."),
-}
-
-
-def obeys(role: str, value: Column) -> Column:
-    """Whether a value obeys its role's rule; a missing one never does. Spark orders NaN above every number."""
-    rules = {
-        "score": F.abs(value) <= LARGEST_SCORE,
-        "probability": (value >= 0.0) & (value <= 1.0),
-        "label": (value == 0) | (value == 1),
-        "propensity": (value > 0.0) & (value <= 1.0),
-        "weight": (value >= 0.0) & (value < float("inf")),
-    }
-    return F.coalesce(rules[role], F.lit(False))  # noqa: FBT003  (a literal has no name)
-
-
-def require_columns(frame: DataFrame, names: Mapping[str, str]) -> None:
-    """Every named column must be there and hold numbers."""
-    if not hasattr(frame, "dtypes") or not hasattr(frame, "withColumn"):
-        raise DataError(f"frame must be a Spark DataFrame, got {type(frame).__name__}.")
-    kinds = dict(frame.dtypes)
-    for role, name in names.items():
-        if name not in kinds:
-            have = ", ".join(kinds)
-            raise DataError(
-                f"frame must have a column {name!r}, got {have}. Name it, e.g. {role}='x'."
-            )
-        if kinds[name] not in NUMBERS and not kinds[name].startswith("decimal"):
-            raise DataError(
-                f"{role} must be numbers, got column {name!r} of type {kinds[name]}. Cast it first."
-            )
+    Spark orders NaN above every number, so NaN exceeds every upper bound.
+    """
+    return F.coalesce(COLUMN_RULES[role].holds(values), F.lit(False))  # noqa: FBT003  (a literal has no name)
 
 
 def column(name: str, kind: str = "double") -> Column:
-    """A column by its very name, dots and all, as numbers of one kind."""
-    return F.col("`" + name.replace("`", "``") + "`").cast(kind)
+    """Return a column by its exact name, which may contain dots, cast to a type."""
+    return F.col(quoted(name)).cast(kind)
+
+
+def quoted(name: str) -> str:
+    """Quote a column name, so that dots and backticks are part of it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def require_columns(frame: DataFrame, names: Mapping[str, str]) -> None:
+    """Raise a `DataError` unless every named column exists and is numeric."""
+    if not hasattr(frame, "dtypes") or not hasattr(frame, "withColumn"):
+        raise DataError(f"frame must be a Spark DataFrame, got {type(frame).__name__}.")
+    types = dict(frame.dtypes)
+    for role, name in names.items():
+        require_column(frame, role, name)
+        if types[name] not in _NUMBERS and not types[name].startswith("decimal"):
+            raise DataError(
+                f"{role} must be numbers, got column {name!r} of type {types[name]}. Cast it first."
+            )
+
+
+def require_column(frame: DataFrame, role: str, name: str) -> None:
+    """Raise a `DataError` unless the frame has a column of that name."""
+    if name not in frame.columns:
+        found = ", ".join(frame.columns)
+        raise DataError(
+            f"frame must have a column {name!r}, got {found}. Name it, e.g. {role}='x'."
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A frame of the columns that matter, each as double (labels perhaps as whole numbers) named by its role."""
+    """The used columns of a frame, named by role and cast to numbers."""
 
     frame: DataFrame
     roles: tuple[str, ...]
     names: Mapping[str, str]
+    """The original column names by role."""
 
     @classmethod
-    def of(cls, frame: DataFrame, **names: str | None) -> "Rows":
-        """The columns named by role; a role without a name is left out."""
+    def of(cls, frame: DataFrame, **names: str | None) -> Rows:
+        """Select columns by role; a role without a column is left out."""
         given = {role: name for role, name in names.items() if name is not None}
         require_columns(frame, given)
-        kinds = dict(frame.dtypes)
-        # Spark compares whole numbers faster than doubles.
-        whole = {role for role, name in given.items() if role == "label" and kinds[name] in WHOLE}
-        chosen = frame.select(
-            *(
-                column(name, "bigint" if role in whole else "double").alias(role)
-                for role, name in given.items()
-            )
-        )
-        return cls(chosen, tuple(given), given)
+        types = dict(frame.dtypes)
+        columns = []
+        for role, name in given.items():
+            # Spark compares integers faster than doubles.
+            is_integer = role == "label" and types[name] in _INTEGERS
+            columns.append(column(name, "bigint" if is_integer else "double").alias(role))
+        return cls(frame.select(*columns), tuple(given), given)
+
+    @property
+    def has_propensity(self) -> bool:
+        """Whether there is a propensity column."""
+        return "propensity" in self.roles
+
+    @property
+    def has_weight(self) -> bool:
+        """Whether there is a column of case weights."""
+        return "weight" in self.roles
 
     @property
     def kind(self) -> str:
-        """How labels become evidence."""
-        return "ips" if "propensity" in self.roles else "naive"
+        """The kind of evidence."""
+        return "ips" if self.has_propensity else "naive"
 
     @property
-    def good(self) -> Column:
-        """Whether a row obeys every rule but that of the score, which is known from its extremes."""
-        rules = [obeys(role, F.col(role)) for role in self.roles if role != "score"]
-        result = rules[0]
-        for rule in rules[1:]:
-            result = result & rule
+    def valid(self) -> Column:
+        """Whether a row obeys all rules except the one for scores.
+
+        The range of the scores is known separately, and checks them all at once.
+        """
+        checks = [is_valid(role, F.col(role)) for role in self.roles if role != "score"]
+        result = checks[0]
+        for check in checks[1:]:
+            result = result & check
         return result
 
     @property
     def positive(self) -> Column:
-        """The positive mass of a row; 0 where it would divide by 0."""
-        liked: Any = F.lit(1.0)
-        if "propensity" in self.roles:
-            liked = liked / F.col("propensity")
-        if "weight" in self.roles:
-            liked = liked * F.col("weight")
+        """The positive mass of each row; an invalid propensity of 0 gives 0, not an error."""
+        mass = F.lit(1.0)
         usable = F.col("label") == 1
-        if "propensity" in self.roles:
+        if self.has_propensity:
+            mass = mass / F.col("propensity")
             usable = usable & (F.col("propensity") > 0.0)
-        return F.when(usable, liked).otherwise(0.0)
+        if self.has_weight:
+            mass = mass * F.col("weight")
+        return F.when(usable, mass).otherwise(0.0)
 
     @property
     def total(self) -> Column:
-        """The total mass of a row."""
-        return F.col("weight") if "weight" in self.roles else F.lit(1.0)
+        """The total mass of each row."""
+        return F.col("weight") if self.has_weight else F.lit(1.0)
 
-    def complaint(self) -> DataError:
-        """The error about the first role whose rule is broken, with a value and how many rows; it reads all rows."""
-        broken = [~obeys(role, F.col(role)) for role in self.roles]
-        sums = [F.count(F.when(rule, 1)).alias(f"n{at}") for at, rule in enumerate(broken)]
-        values = [
-            F.first(
-                F.when(rule, F.coalesce(F.col(role).cast("string"), F.lit("null"))),
-                ignorenulls=True,
-            )
-            for role, rule in zip(self.roles, broken, strict=True)
-        ]
-        found = self.frame.agg(*sums, *values).collect()[0]
-        for at, role in enumerate(self.roles):
-            if found[at]:
-                rows = f" in {found[at]:,} row{'s' if found[at] > 1 else ''}"
-                name, rule = self.names[role], RULES[role]
-                said = role if name == role else f"{role} (column {name!r})"
-                return DataError(
-                    f"{said} must {rule.words}, got {found[at + len(self.roles)]}{rows}. {rule.remedy}"
-                )
-        return unsteady()
+    def invalid_row_error(self) -> DataError:
+        """Return the error about the first role that has invalid rows; this reads all rows.
+
+        It contains one invalid value and the number of invalid rows.
+        """
+        counts = []
+        examples = []
+        for role in self.roles:
+            invalid = ~is_valid(role, F.col(role))
+            text = F.coalesce(F.col(role).cast("string"), F.lit("null"))
+            counts.append(F.count(F.when(invalid, 1)).alias(f"{role}_count"))
+            example = F.first(F.when(invalid, text), ignorenulls=True)
+            examples.append(example.alias(f"{role}_example"))
+        found = self.frame.agg(*counts, *examples).collect()[0]
+        for role in self.roles:
+            if found[f"{role}_count"]:
+                return self._error(role, found[f"{role}_count"], found[f"{role}_example"])
+        return changed_rows_error()
+
+    def _error(self, role: str, count: int, example: str) -> DataError:
+        rule = COLUMN_RULES[role]
+        name = self.names[role]
+        subject = role if name == role else f"{role} (column {name!r})"
+        rows = "1 row" if count == 1 else f"{count:,} rows"
+        return DataError(f"{subject} must {rule.statement}, got {example} in {rows}. {rule.remedy}")
 
 
-def unsteady() -> DataError:
-    """The error about a frame whose rows change from one reading to the next."""
+def changed_rows_error() -> DataError:
+    """Return the error about a frame whose rows change from one pass to the next."""
     return DataError(
         "frame must hold the same rows each time it is read, got others the second time. "
-        "Cache it, or write it down first: random columns and growing tables change."
+        "Cache it, or write it to storage first: random columns and growing tables change."
     )

@@ -1,46 +1,58 @@
-"""A first look at a table, whatever is in it: counts that tell scores from padding and samples from lists."""
+"""Profile a table in one pass: counts that reveal padding, invalid labels and truncated lists."""
+
+from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from calibrank._validation import LARGEST_SCORE, Floats
+from calibrank._rules import COLUMN_RULES
+from calibrank._validation import Floats
 from calibrank.errors import DataError
 from calibrank.evidence import naive
 from calibrank.summary import Summary, SummaryBuilder
-from calibrank.tabular.aggregate import Columns
-from calibrank.tabular.read import Batch, Progress, Table, indices_of, names_of
+from calibrank.tabular.batch import Batch, indices_of, names_of
+from calibrank.tabular.columns import Columns
+from calibrank.tabular.files import Progress
+from calibrank.tabular.read import Table
+from calibrank.tabular.rules import Mask
 
-_PILE = 1_000_000  # ids counted in pieces before they are merged
-_LOOKED_AT = 1_000_000  # scores whose ties are counted
+# Counts of separate batches are merged when they hold this many ids: merging hashes all of them.
+_MERGE_IDS = 1_000_000
+
+# Enough scores to find ties and sentinels, and only 8 MB.
+_SAMPLE_ROWS = 1_000_000
 
 
 @dataclass(slots=True)
 class Tally:
-    """How often each id occurs; pieces are merged as they pile up."""
+    """How often each id occurs; counts of separate batches are merged from time to time."""
 
     ids: list[pa.Array] = field(default_factory=list)
-    pieces: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    occurrences: list[npt.NDArray[np.int64]] = field(default_factory=list)
 
     def add(self, ids: pa.Array) -> None:
-        """Count some more rows."""
+        """Count the ids of some more rows."""
         found = _comparable(ids).value_counts()
         self.ids.append(found.field(0))
-        self.pieces.append(names_of(found.field(1)))
-        if sum(len(piece) for piece in self.pieces[1:]) > max(len(self.pieces[0]), _PILE):
+        self.occurrences.append(names_of(found.field(1)))
+        # Waiting until the unmerged ids outnumber the merged ones keeps the total work linear.
+        unmerged = sum(len(counts) for counts in self.occurrences[1:])
+        if unmerged > max(len(self.occurrences[0]), _MERGE_IDS):
             self._merge()
 
     @property
     def counts(self) -> npt.NDArray[np.int64]:
-        """One number an id."""
+        """The number of rows of each distinct id."""
         self._merge()
-        return self.pieces[0] if self.pieces else np.empty(0, dtype=np.int64)
+        return self.occurrences[0] if self.occurrences else np.empty(0, dtype=np.int64)
 
     def most_frequent(self) -> tuple[object, int]:
-        """The id that occurs most, and how often."""
+        """Return the id with the most rows, and their number."""
         counts = self.counts
         if not len(counts):
             return None, 0
@@ -50,18 +62,14 @@ class Tally:
     def _merge(self) -> None:
         if len(self.ids) < 2:
             return
-        kinds = {ids.type for ids in self.ids}  # files of a table may write ids in several ways
-        one = self.ids[0].type if len(kinds) == 1 else pa.large_string()
-        joined = pa.chunked_array([ids.cast(one) for ids in self.ids]).combine_chunks()
+        # Files of one table may store ids in different types.
+        types = {ids.type for ids in self.ids}
+        shared = types.pop() if len(types) == 1 else pa.large_string()
+        joined = pa.chunked_array([ids.cast(shared) for ids in self.ids]).combine_chunks()
         encoded = joined.dictionary_encode(null_encoding="encode")
-        counts = np.bincount(indices_of(encoded), np.concatenate(self.pieces)).astype(np.int64)
-        self.ids, self.pieces = [encoded.dictionary], [counts]
-
-
-def _comparable(ids: pa.Array) -> pa.Array:
-    """Whole numbers as they are, all else as text."""
-    small = pa.types.is_integer(ids.type) and not pa.types.is_uint64(ids.type)
-    return ids.cast(pa.int64() if small else pa.large_string())
+        sums = np.bincount(indices_of(encoded), np.concatenate(self.occurrences))
+        self.ids = [encoded.dictionary]
+        self.occurrences = [sums.astype(np.int64)]
 
 
 @dataclass(slots=True)
@@ -70,62 +78,88 @@ class Profile:
 
     rows: int = 0
     bad_scores: Counter[str] = field(default_factory=Counter)
+    """Number of invalid scores by kind: missing, infinite, or beyond 1e30."""
     bad_labels: int = 0
+    """Number of labels other than 0 and 1, among rows with a valid score."""
     summary: Summary | None = None
-    """Naive evidence of all good rows."""
+    """Naive evidence of all valid rows."""
     sample: Floats = field(default_factory=lambda: np.empty(0))
-    """The first good scores, at most a million."""
+    """The first valid scores, at most a million."""
     per_user: Tally = field(default_factory=Tally)
     per_item: Tally = field(default_factory=Tally)
     neighbours: int = 0
-    """Rows that follow one of the same user,"""
+    """Number of rows that directly follow a row of the same user."""
     falling: int = 0
-    """and how many of them have a score no higher."""
+    """Number of those whose score is not higher than the row before."""
 
 
 def profile(table: Table, columns: Columns, progress: Progress | None = None) -> Profile:
-    """Read a table once; bad scores and labels are counted, not refused."""
-    found, builder, samples = Profile(), SummaryBuilder(), list[Floats]()
+    """Read a table once; invalid scores and labels are counted and do not raise an error."""
+    found = Profile()
+    builder = SummaryBuilder()
+    sample: list[Floats] = []
     for batch in table.batches(columns.read, progress):
-        scores, labels = batch.numbers(columns.score), batch.numbers(columns.label)
-        good = _good(scores, labels, found)
-        found.rows += len(scores)
-        scores = scores[good].astype(scores.dtype if scores.dtype.kind == "f" else np.float64)
+        scores, labels = _valid_pairs(batch, columns, found)
         if len(scores):
-            builder.update(scores, naive(labels[good].astype(np.float64)))
-        if sum(map(len, samples)) < _LOOKED_AT:
-            samples.append(scores)
+            builder.update(scores, naive(labels))
+        if sum(len(scores) for scores in sample) < _SAMPLE_ROWS:
+            sample.append(scores)
         _count_ids(batch, columns, found)
-    if found.rows == sum(found.bad_scores.values()) + found.bad_labels or not found.rows:
+    invalid = found.bad_scores.total() + found.bad_labels
+    if found.rows == invalid:
         raise DataError(
-            f"{table.name} must hold at least one good row, got none in {found.rows:,}."
+            f"{table.name} must hold at least one valid row, got none in {found.rows:,}."
         )
     found.summary = builder.summary()
-    found.sample = np.concatenate(samples)[:_LOOKED_AT]
+    found.sample = np.concatenate(sample)[:_SAMPLE_ROWS]
     return found
 
 
-def _good(
-    scores: Floats, labels: Floats, found: Profile
-) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    missing, endless = np.isnan(scores), np.isinf(scores)
-    padded = ~missing & ~endless & (np.abs(scores) > LARGEST_SCORE)
-    for name, which in (("missing", missing), ("infinite", endless), ("beyond 1e30", padded)):
-        if which.any():
-            found.bad_scores[name] += int(which.sum())
-    fine = ~(missing | endless | padded)
-    odd = fine & ~((labels == 0) | (labels == 1))
-    found.bad_labels += int(odd.sum())
-    return fine & ~odd
+def _valid_pairs(batch: Batch, columns: Columns, found: Profile) -> tuple[Floats, Floats]:
+    """Return the scores and labels of valid rows, and count the others."""
+    scores = batch.numbers(columns.score)
+    labels = batch.numbers(columns.label)
+    found.rows += len(scores)
+    valid = _count_invalid(scores, labels, found)
+    if scores.dtype.kind != "f":
+        scores = scores.astype(np.float64)
+    return scores[valid], labels[valid].astype(np.float64)
+
+
+def _count_invalid(scores: Floats, labels: Floats, found: Profile) -> Mask:
+    """Count invalid scores and labels, and return which rows are valid."""
+    valid_score: Mask = COLUMN_RULES["score"].holds(scores)
+    for kind, mask in _invalid_kinds(scores, valid_score):
+        if mask.any():
+            found.bad_scores[kind] += int(mask.sum())
+    valid: Mask = valid_score & COLUMN_RULES["label"].holds(labels)
+    found.bad_labels += int(valid_score.sum() - valid.sum())
+    return valid
+
+
+def _invalid_kinds(scores: Floats, valid: Mask) -> Iterator[tuple[str, Mask]]:
+    missing = np.isnan(scores)
+    infinite = np.isinf(scores)
+    yield "missing", missing
+    yield "infinite", infinite
+    yield "beyond 1e30", ~(valid | missing | infinite)
 
 
 def _count_ids(batch: Batch, columns: Columns, found: Profile) -> None:
-    for name, tally in ((columns.user, found.per_user), (columns.item, found.per_item)):
-        if name is not None:
-            tally.add(batch.ids(name))
-    if columns.user is not None:
-        scores = batch.numbers(columns.score)
-        users = indices_of(batch.ids(columns.user).dictionary_encode(null_encoding="encode"))
-        same = users[1:] == users[:-1]
-        found.neighbours += int(same.sum())
-        found.falling += int((same & (scores[1:] <= scores[:-1])).sum())
+    if columns.item is not None:
+        found.per_item.add(batch.ids(columns.item))
+    if columns.user is None:
+        return
+    users = batch.ids(columns.user)
+    found.per_user.add(users)
+    codes = indices_of(users.dictionary_encode(null_encoding="encode"))
+    scores = batch.numbers(columns.score)
+    same_user = codes[1:] == codes[:-1]
+    found.neighbours += int(same_user.sum())
+    found.falling += int((same_user & (scores[1:] <= scores[:-1])).sum())
+
+
+def _comparable(ids: pa.Array) -> pa.Array:
+    """Convert integers to int64 and anything else to text, so that equal ids compare equal."""
+    fits_int64 = pa.types.is_integer(ids.type) and not pa.types.is_uint64(ids.type)
+    return ids.cast(pa.int64() if fits_int64 else pa.large_string())

@@ -1,110 +1,121 @@
-"""What each column of a row must be, and what becomes of rows that break a rule."""
+"""Check every row of a batch against the column rules, and report or skip the invalid ones."""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._validation import LARGEST_SCORE
+from calibrank._rules import COLUMN_RULES, ColumnRule
 from calibrank.errors import DataError
 from calibrank.tables import Index
-from calibrank.tabular.read import Batch, arrow, names_of
+from calibrank.tabular.batch import Batch, names_of, to_arrow
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+_SKIP = "Fix the table, or leave such rows out with --on-bad-rows skip."
 
 
 @dataclass(slots=True)
 class Rules:
-    """What each column of a row must be; bad rows stop the work, or are left out and counted."""
+    """Checks the columns of a table; an invalid row raises an error, or is skipped and counted."""
 
     skip: bool
     skipped: dict[str, int] = field(default_factory=dict)
-    counting: Any = field(default_factory=Lock, repr=False, compare=False)
+    """Number of skipped rows by the role of the invalid column."""
+    # Workers check their batches at the same time, and share the counts.
+    _lock: Any = field(default_factory=Lock, repr=False, compare=False)
 
-    def good_rows(
+    def valid_rows(
         self, batch: Batch, columns: dict[str, str], ids: Sequence[str] = ()
-    ) -> npt.NDArray[np.bool_] | None:
-        """Which rows obey every rule (None: all), for columns of numbers given as role: name, and columns of ids."""
-        good: npt.NDArray[np.bool_] | None = None
-        for role, name in columns.items():
-            rule, values = _RULES[role], batch.numbers(name)
-            if rule.holds_for_all(values):
-                continue
-            fine = rule.holds(values)
-            if not fine.all():
-                self._report(batch, role, name, rule.words, values, fine)
-                good = fine if good is None else good & fine
-        for name in ids:
-            column = batch.rows.column(name)
-            if column.null_count:
-                fine = np.array(column.is_valid().to_pylist())
-                self._report(batch, name, name, "be an id", np.array(["none"] * len(fine)), fine)
-                good = fine if good is None else good & fine
-        return good
+    ) -> Mask | None:
+        """Return which rows are valid (None: all of them).
 
-    def known_rows(
-        self, batch: Batch, name: str, index: Index, good: npt.NDArray[np.bool_] | None
-    ) -> npt.NDArray[np.bool_] | None:
-        """Which rows name an id that an index knows (None: all); rows that are bad already are not asked."""
-        asked = np.arange(batch.rows.num_rows) if good is None else np.flatnonzero(good)
-        names = names_of(batch.ids(name).take(arrow(asked)))
+        `columns` maps the role of each numeric column to its name; `ids` are columns of ids.
+        """
+        valid: Mask | None = None
+        for role, name in columns.items():
+            valid = _both(valid, self._check_numbers(batch, role, name))
+        for name in ids:
+            valid = _both(valid, self._check_ids(batch, name))
+        return valid
+
+    def known_rows(self, batch: Batch, name: str, index: Index, valid: Mask | None) -> Mask | None:
+        """Return which rows have an id that the index contains (None: all of them).
+
+        Rows that are already invalid are not looked up, and count as known.
+        """
+        rows = np.arange(batch.rows.num_rows) if valid is None else np.flatnonzero(valid)
+        names = names_of(batch.ids(name).take(to_arrow(rows)))
         known = np.ones(batch.rows.num_rows, dtype=bool)
-        known[asked] = index.find(name, names)[1]
+        known[rows] = index.find(name, names)[1]
         if known.all():
             return None
-        everyone = np.empty(len(known), dtype=object)
-        everyone[asked] = names
-        self._report(batch, name, name, "be known to the model", everyone, known)
+        values = np.empty(len(known), dtype=object)
+        values[rows] = names
+        self._reject(batch, name, name, "be known to the model", values, known)
         return known
 
-    def _report(
+    def _check_numbers(self, batch: Batch, role: str, name: str) -> Mask | None:
+        rule = COLUMN_RULES[role]
+        values = batch.numbers(name)
+        if _range_is_valid(rule, values):
+            return None
+        valid: Mask = rule.holds(values)
+        if valid.all():
+            return None
+        # Ratings are not offered to be skipped: those of 1 would stay in the table as likes.
+        are_ratings = role == "label" and values.dtype.kind in "iu"
+        remedy = rule.remedy if are_ratings else _SKIP
+        self._reject(batch, role, name, rule.statement, values, valid, remedy)
+        return valid
+
+    def _check_ids(self, batch: Batch, name: str) -> Mask | None:
+        column = batch.rows.column(name)
+        if not column.null_count:
+            return None
+        valid = np.array(column.is_valid().to_pylist())
+        self._reject(batch, name, name, "be an id", np.full(len(valid), "none"), valid)
+        return valid
+
+    def _reject(
         self,
         batch: Batch,
         role: str,
         name: str,
-        words: str,
+        statement: str,
         values: npt.NDArray[Any],
-        fine: npt.NDArray[np.bool_],
+        valid: Mask,
+        remedy: str = _SKIP,
     ) -> None:
+        """Count the invalid rows if they are skipped, else raise an error about the first one."""
         if self.skip:
-            with self.counting:
-                self.skipped[role] = self.skipped.get(role, 0) + int((~fine).sum())
+            with self._lock:
+                self.skipped[role] = self.skipped.get(role, 0) + int((~valid).sum())
             return
-        row = int(np.argmin(fine))
-        mend = "Turn ratings into likes first, e.g. rating > 3"
-        skip = "Mend the table, or leave such rows out with --on-bad-rows skip"  # ratings of 1 would stay as likes
-        remedy = mend if role == "label" and values.dtype.kind in "iu" else skip
+        row = int(np.argmin(valid))
         raise DataError(
-            f"{batch.file}, row {batch.first + row}: {name} must {words}, got {values[row]}. {remedy}."
+            f"{batch.file}, row {batch.first + row}: {name} must {statement}, "
+            f"got {values[row]}. {remedy}"
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    """Numbers from low to high; of them, perhaps only the two ends."""
+def _range_is_valid(rule: ColumnRule, values: npt.NDArray[Any]) -> bool:
+    """Whether the smallest and the largest value prove that all values are valid.
 
-    low: float
-    high: float
-    words: str
-    only_ends: bool = False
-
-    def holds_for_all(self, values: npt.NDArray[Any]) -> bool:
-        """Whether the extremes alone prove it: one fast look at each column of a good table."""
-        sure = not self.only_ends or values.dtype.kind in "iu"
-        return bool(sure and values.size and self.low <= values.min() and values.max() <= self.high)
-
-    def holds(self, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Row by row; a missing value never does."""
-        if self.only_ends:
-            return (values == self.low) | (values == self.high)
-        return (values >= self.low) & (values <= self.high)
+    Finding them is much faster than a mask of all rows, and nearly every batch is valid. NaN is
+    both, so it proves nothing. Between 0 and 1 there is no other integer, but other floats.
+    """
+    if not values.size or (rule.only_ends and values.dtype.kind not in "iu"):
+        return False
+    return bool(rule.holds(np.array([values.min(), values.max()])).all())
 
 
-_RULES = {
-    "score": _Rule(-LARGEST_SCORE, LARGEST_SCORE, "be finite and within +-1e30"),
-    "label": _Rule(0, 1, "be 0 or 1", only_ends=True),
-    "propensity": _Rule(np.nextafter(0, 1), 1, "lie in (0, 1]"),
-    "probability": _Rule(0, 1, "lie in [0, 1]"),
-    "weight": _Rule(0, np.finfo(np.float64).max, "be finite and not negative"),
-}
+def _both(first: Mask | None, second: Mask | None) -> Mask | None:
+    if first is None or second is None:
+        return second if first is None else first
+    return first & second

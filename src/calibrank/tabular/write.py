@@ -1,13 +1,18 @@
-"""Writing tables whole or not at all, a batch at a time."""
+"""Write a table with a new column, batch by batch.
 
-from collections.abc import Iterator
+Every output file is written atomically, so a run that is stopped leaves no partial file. A rerun
+writes only the files that are missing or out of date.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
@@ -18,119 +23,117 @@ from calibrank._validation import Floats, floats
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
 from calibrank.scorers import SavedModel
-from calibrank.tabular.read import (
-    Batch,
-    Progress,
-    Table,
-    arrow,
-    inner_schema,
-    names_of,
-    pieces_of,
-    read_ahead,
-)
-from calibrank.tabular.rules import Rules
+from calibrank.tabular.batch import Batch, names_of, to_arrow
+from calibrank.tabular.files import FORMATS, Progress, read_tasks, stored_schema
+from calibrank.tabular.read import Table, prefetch
+from calibrank.tabular.rules import Mask, Rules
 
-_STAMP = b"calibrank"
+_DIGEST_KEY = b"calibrank"
+
+WriteBatch: TypeAlias = Callable[[pa.RecordBatch], None]
 
 
-class Filler(Protocol):
-    """What computes a new column."""
+class NewColumn(Protocol):
+    """Computes a new column of a table."""
 
-    def rows(self, batch: Batch) -> npt.NDArray[np.bool_] | None:
-        """Which rows of a batch are good (None: all)."""
+    def valid_rows(self, batch: Batch) -> Mask | None:
+        """Return which rows of a batch are valid (None: all of them)."""
 
     def values(self, batch: Batch) -> Floats:
-        """The new column of good rows, as float32 or float64."""
+        """Return the new column of a batch of valid rows, as float32 or float64."""
 
-    def kind(self, shape: pa.Schema) -> pa.DataType:
-        """The new column's type in a table of this shape."""
+    def data_type(self, schema: pa.Schema) -> pa.DataType:
+        """Return the type of the new column in a table with this schema."""
 
-    def needs(self) -> tuple[str, ...]:
-        """Columns that must be there."""
+    def inputs(self) -> tuple[str, ...]:
+        """Return the columns that it is computed from."""
 
-    def digest_of(self) -> str:
-        """A digest of all that the new column depends on, but for the table."""
+    def digest(self) -> str:
+        """Return a digest of everything that the values depend on, except the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probabilities:
-    """A map's probabilities of a score column."""
+    """The probabilities that a map assigns to a score column."""
 
     fitted: CalibrationMap
     score: str
     rules: Rules
 
-    def rows(self, batch: Batch) -> npt.NDArray[np.bool_] | None:
-        return self.rules.good_rows(batch, {"score": self.score})
+    def valid_rows(self, batch: Batch) -> Mask | None:
+        return self.rules.valid_rows(batch, {"score": self.score})
 
     def values(self, batch: Batch) -> Floats:
         return self.fitted.predict(floats("scores", batch.numbers(self.score)))
 
-    def kind(self, shape: pa.Schema) -> pa.DataType:
-        return pa.float32() if shape.field(self.score).type == pa.float32() else pa.float64()
+    def data_type(self, schema: pa.Schema) -> pa.DataType:
+        is_single = schema.field(self.score).type == pa.float32()
+        return pa.float32() if is_single else pa.float64()
 
-    def needs(self) -> tuple[str, ...]:
+    def inputs(self) -> tuple[str, ...]:
         return (self.score,)
 
-    def digest_of(self) -> str:
-        return digest_of(
-            {"map": self.fitted.to_dict(), "score": self.score, "skip": self.rules.skip}
-        )
+    def digest(self) -> str:
+        content = {"map": self.fitted.to_dict(), "score": self.score, "skip": self.rules.skip}
+        return digest_of(content)
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """A saved model's scores of pairs."""
+    """The scores that a saved model assigns to pairs of a user and an item."""
 
     model: SavedModel
     user: str
     item: str
     rules: Rules
 
-    def rows(self, batch: Batch) -> npt.NDArray[np.bool_] | None:
-        good = self.rules.good_rows(batch, {}, [self.user, self.item])
+    def valid_rows(self, batch: Batch) -> Mask | None:
+        valid = self.rules.valid_rows(batch, {}, [self.user, self.item])
         for name, index in ((self.user, self.model.users), (self.item, self.model.items)):
-            known = self.rules.known_rows(batch, name, index, good)
+            known = self.rules.known_rows(batch, name, index, valid)
             if known is not None:
-                good = known if good is None else good & known
-        return good
+                valid = known if valid is None else valid & known
+        return valid
 
     def values(self, batch: Batch) -> Floats:
         users = self.model.users.rows("users", names_of(batch.ids(self.user)))
-        return self.model.scorer.score(
-            users, self.model.items.rows("items", names_of(batch.ids(self.item)))
-        )
+        items = self.model.items.rows("items", names_of(batch.ids(self.item)))
+        return self.model.scorer.score(users, items)
 
-    def kind(self, shape: pa.Schema) -> pa.DataType:
+    def data_type(self, schema: pa.Schema) -> pa.DataType:
         return pa.from_numpy_dtype(self.model.scorer.users.dtype)
 
-    def needs(self) -> tuple[str, ...]:
+    def inputs(self) -> tuple[str, ...]:
         return (self.user, self.item)
 
-    def digest_of(self) -> str:
-        return digest_of(
-            {"weights": self.model.digest, "pairs": [self.user, self.item], "skip": self.rules.skip}
-        )
+    def digest(self) -> str:
+        pairs = [self.user, self.item]
+        return digest_of({"weights": self.model.digest, "pairs": pairs, "skip": self.rules.skip})
 
 
 def add_column(
-    filler: Filler, table: Table, out: Path, to: str, progress: Progress | None = None
+    column: NewColumn, table: Table, out: Path, to: str, progress: Progress | None = None
 ) -> tuple[int, int]:
-    """Write a table with a column more; rows written, and files left as they were, already done."""
-    rows, done = 0, 0
+    """Write a table with a new column `to`.
+
+    Returns the number of rows written, and the number of files that were already up to date.
+    """
+    rows = 0
+    up_to_date = 0
     for source, target in _targets(table, out):
-        stamp = _stamp(filler, source, to)
-        if _is_done(target, stamp):
-            done += 1
+        digest = _digest(column, source, to)
+        if _is_up_to_date(target, digest):
+            up_to_date += 1
             if progress is not None:
                 progress(source.stat().st_size)
         else:
-            batches = read_ahead(pieces_of(source, None, progress))
-            rows += _fill_file(filler, source, batches, target, to, stamp)
-    return rows, done
+            batches = prefetch(read_tasks(source, None, progress))
+            rows += _write_file(column, source, batches, target, to, digest)
+    return rows, up_to_date
 
 
 def _targets(table: Table, out: Path) -> list[tuple[Path, Path]]:
+    """Pair every file of a table with its output: a file for a file, else a tree like its own."""
     if len(table.files) == 1 and out.suffix and not out.is_dir():
         pairs = [(table.files[0], out)]
     else:
@@ -141,82 +144,72 @@ def _targets(table: Table, out: Path) -> list[tuple[Path, Path]]:
     return pairs
 
 
-def _fill_file(
-    filler: Filler, source: Path, batches: Iterator[Batch], target: Path, to: str, stamp: bytes
+def _write_file(
+    column: NewColumn,
+    source: Path,
+    batches: Iterator[Batch],
+    target: Path,
+    to: str,
+    digest: bytes,
 ) -> int:
-    shape = inner_schema(source)
-    for name in filler.needs():
-        if name not in shape.names:
-            raise DataError(
-                f"{source} must have a column {name}, got {', '.join(shape.names)}. Name another."
-            )
-    if to in shape.names:
-        raise DataError(f"{source} must not have a column {to} already. Name another with --to.")
-    wider = shape.append(pa.field(to, filler.kind(shape))).with_metadata(
-        {**(shape.metadata or {}), _STAMP: stamp}
-    )
+    stored = stored_schema(source)
+    _require_columns(column, source, stored, to)
+    metadata = {**(stored.metadata or {}), _DIGEST_KEY: digest}
+    schema = stored.append(pa.field(to, column.data_type(stored))).with_metadata(metadata)
     written = 0
-    with _writer(target, wider) as write:
+    with _writer(target, schema) as write:
         for batch in batches:
-            good = filler.rows(batch)
-            chosen = (
-                batch
-                if good is None
-                else replace(batch, rows=batch.rows.take(arrow(np.flatnonzero(good))))
-            )
-            values = filler.values(chosen)
-            write(pa.RecordBatch.from_arrays([*chosen.rows.columns, arrow(values)], schema=wider))
-            written += chosen.rows.num_rows
+            valid = column.valid_rows(batch)
+            if valid is not None:
+                chosen = to_arrow(np.flatnonzero(valid))
+                batch = replace(batch, rows=batch.rows.take(chosen))
+            values = to_arrow(column.values(batch))
+            write(pa.RecordBatch.from_arrays([*batch.rows.columns, values], schema=schema))
+            written += batch.rows.num_rows
     return written
 
 
-class _Write:
-    """What a table's batches are written with: Parquet or CSV by the file's ending."""
-
-    def __init__(self, path: Path, target: Path, shape: pa.Schema) -> None:
-        csv = target.suffix == ".csv"
-        self.writer = pc.CSVWriter(path, shape) if csv else pq.ParquetWriter(path, shape)
-
-    def __call__(self, batch: pa.RecordBatch) -> None:
-        self.writer.write_batch(batch)
-
-    def close(self) -> None:
-        self.writer.close()
+def _require_columns(column: NewColumn, source: Path, schema: pa.Schema, to: str) -> None:
+    for name in column.inputs():
+        if name not in schema.names:
+            found = ", ".join(schema.names)
+            raise DataError(f"{source} must have a column {name}, got {found}. Name another.")
+    if to in schema.names:
+        raise DataError(f"{source} must not have a column {to} already. Name another with --to.")
 
 
 @contextmanager
-def _writer(target: Path, shape: pa.Schema) -> Iterator[_Write]:
-    """A writer to a file that appears under its name only when all is on disk."""
-    if target.suffix not in (".parquet", ".pq", ".csv"):
-        raise DataError(
-            f"{target} must end in .parquet, .pq or .csv, got {target.suffix or 'no ending'}."
-        )
-    with atomic_path(target) as partial:
-        write = _Write(partial, target, shape)
-        try:
-            yield write
-        finally:
-            write.close()
+def _writer(target: Path, schema: pa.Schema) -> Iterator[WriteBatch]:
+    """Open a writer; the file appears under its name only when it is complete on disk."""
+    if target.suffix not in FORMATS:
+        found = target.suffix or "no ending"
+        raise DataError(f"{target} must end in .parquet, .pq or .csv, got {found}.")
+    open_writer = pc.CSVWriter if FORMATS[target.suffix] == "csv" else pq.ParquetWriter
+    with atomic_path(target) as partial, open_writer(partial, schema) as writer:
+        yield writer.write_batch
 
 
-def _stamp(filler: Filler, source: Path, to: str) -> bytes:
-    """A digest of all that the output depends on."""
-    about = source.stat()
-    asked = {
-        "filler": filler.digest_of(),
+def _digest(column: NewColumn, source: Path, to: str) -> bytes:
+    """Return a digest of everything that an output file depends on."""
+    status = source.stat()
+    content = {
+        "column": column.digest(),
         "to": to,
-        "size": about.st_size,
-        "time": about.st_mtime_ns,
+        "size": status.st_size,
+        "time": status.st_mtime_ns,
     }
-    return digest_of(asked).encode()
+    return digest_of(content).encode()
 
 
-def _is_done(target: Path, stamp: bytes) -> bool:
-    """Whether a Parquet file was written whole from the same source by the same map."""
+def _is_up_to_date(target: Path, digest: bytes) -> bool:
+    """Whether a Parquet file was written from the same source by the same computation.
+
+    A CSV file cannot hold a digest, so it is always written again.
+    """
     if not target.exists() or target.suffix == ".csv":
         return False
     try:
         metadata = pq.read_schema(target).metadata or {}
     except pa.ArrowInvalid:
         return False
-    return bool(metadata.get(_STAMP) == stamp)
+    return bool(metadata.get(_DIGEST_KEY) == digest)

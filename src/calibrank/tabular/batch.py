@@ -1,0 +1,87 @@
+"""A batch of rows in memory, and conversions between Arrow and numpy.
+
+The conversions use Arrow's buffers directly. `pyarrow.array` and `Array.to_numpy` import pandas,
+and that takes longer than reading most tables.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from calibrank._validation import Ids
+from calibrank.errors import DataError
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Consecutive rows of one file."""
+
+    file: Path
+    first: int
+    """Number of the first row within the file, counted from 0."""
+    rows: pa.RecordBatch
+    before: int = 0
+    """Number of rows of the whole table that come before this batch."""
+
+    def numbers(self, name: str) -> npt.NDArray[Any]:
+        """Return a numeric column: integers keep their type, and missing values become NaN."""
+        column = self.rows.column(name)
+        if pa.types.is_boolean(column.type):
+            column = column.cast(pa.int8())
+        if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+            raise DataError(f"{self.file}, column {name} must hold numbers, got {column.type}.")
+        if column.null_count or pa.types.is_float16(column.type):
+            column = column.cast(pa.float64()).fill_null(np.nan)
+        return _values(column)
+
+    def ids(self, name: str) -> pa.Array:
+        """Return a column of ids, with dictionary encoding removed."""
+        column = self.rows.column(name)
+        if pa.types.is_dictionary(column.type):
+            return column.dictionary_decode()
+        return column
+
+
+def to_arrow(values: npt.NDArray[Any]) -> pa.Array:
+    """Wrap a numeric array as an Arrow array without a copy."""
+    values = np.ascontiguousarray(values)
+    kind = pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+
+def take_ids(ids: pa.Array, rows: npt.NDArray[np.integer[Any]]) -> pa.Array:
+    """Select ids by row number."""
+    if pa.types.is_integer(ids.type) and not ids.null_count:
+        # `Array.take` imports pyarrow.compute, which is slow to load.
+        return to_arrow(_values(ids)[rows])
+    return ids.take(to_arrow(rows))
+
+
+def names_of(column: pa.Array) -> Ids:
+    """Convert a column of ids to a numpy array of integers or strings."""
+    if pa.types.is_integer(column.type):
+        return _values(column)
+    # Each distinct id is converted to a Python string once.
+    encoded = column.dictionary_encode()
+    distinct = [str(name) for name in encoded.dictionary.to_pylist()]
+    return np.array(distinct, dtype=np.str_)[indices_of(encoded)]
+
+
+def indices_of(encoded: pa.DictionaryArray) -> npt.NDArray[np.int32]:
+    """Return the indices of a dictionary-encoded array."""
+    indices = encoded.indices
+    values = np.frombuffer(indices.buffers()[1], dtype=np.int32)
+    return values[indices.offset : indices.offset + len(indices)]
+
+
+def _values(column: pa.Array) -> npt.NDArray[Any]:
+    """Return the values of a numeric array without nulls, as a view of its buffer."""
+    kind = column.type.to_pandas_dtype()
+    values: npt.NDArray[Any] = np.frombuffer(column.buffers()[1], dtype=kind)
+    return values[column.offset : column.offset + len(column)]

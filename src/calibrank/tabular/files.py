@@ -1,0 +1,209 @@
+"""Read one Parquet or CSV file: its columns, and its rows in tasks that any thread can run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.parquet as pq
+
+from calibrank.errors import DataError
+from calibrank.tabular.batch import Batch
+
+# pyarrow.dataset offers much of this module, but takes longer to import than most tables to read.
+
+FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv"}
+"""Supported formats by file suffix."""
+
+_COMPRESSED = (".gz", ".zip", ".bz2", ".zst", ".xz")
+
+# Large enough for compiled loops to run at full speed, small enough to keep several in memory.
+_BATCH_ROWS = 2**20
+
+# Row groups are read whole, one per task. Larger ones would break the bound on memory, so a file
+# that has one is streamed by a single thread instead.
+_LARGEST_ROW_GROUP = 4_000_000
+
+_CSV_BLOCK_BYTES = 2**24
+
+Progress: TypeAlias = Callable[[int], None]
+"""Called with the number of bytes read since the last call."""
+
+ReadTask: TypeAlias = Callable[[], list[Batch]]
+"""Reads some rows of a file, in whichever thread calls it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Rows of a file that are read together."""
+
+    rows: int
+    read: Callable[[], list[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadChunk:
+    """A `ReadTask`: reads a chunk and adds the columns that the file's path names."""
+
+    file: Path
+    columns: Sequence[str] | None
+    first: int
+    before: int
+    chunk: _Chunk
+    size: int
+    progress: Progress | None
+
+    def __call__(self) -> list[Batch]:
+        with _readable(self.file):
+            batches = list(self._batches())
+        if self.progress is not None:
+            self.progress(self.size)
+        return batches
+
+    def _batches(self) -> Iterator[Batch]:
+        first = self.first
+        for rows in self.chunk.read():
+            if rows.num_rows:
+                selected = _select_columns(rows, self.file, self.columns)
+                yield Batch(self.file, first, selected, self.before + first)
+                first += rows.num_rows
+
+
+def read_tasks(
+    file: Path,
+    columns: Sequence[str] | None,
+    progress: Progress | None = None,
+    before: int = 0,
+) -> Generator[ReadTask, None, int]:
+    """Yield tasks that read a file in row order, and return its number of rows.
+
+    Without `columns`, all columns stored in the file are read. `before` is the number of rows in
+    earlier files of the same table.
+    """
+    size = file.stat().st_size
+    unreported = size
+    first = 0
+    with _readable(file):
+        total, chunks = _chunks(file, columns)
+        for chunk in chunks:
+            # A CSV file's number of rows is known only at its end; progress waits until then.
+            share = size * chunk.rows // total if total else 0
+            yield _ReadChunk(file, columns, first, before, chunk, share, progress)
+            first += chunk.rows
+            unreported -= share
+    if progress is not None:
+        progress(unreported)
+    return first
+
+
+def schema(file: Path) -> pa.Schema:
+    """Return the columns of a file: those stored in it, then those its path names (`day=1`)."""
+    columns = stored_schema(file)
+    for name, value in _partition_values(file).items():
+        if name not in columns.names:
+            columns = columns.append(pa.field(name, pa.array([value]).type))
+    return columns
+
+
+def stored_schema(file: Path) -> pa.Schema:
+    """Return the columns that are stored in the file itself."""
+    with _readable(file):
+        if _format(file) == "parquet":
+            return pq.read_schema(file)
+        with _open_csv(file) as reader:
+            return reader.schema
+
+
+def _chunks(file: Path, columns: Sequence[str] | None) -> tuple[int, Iterable[_Chunk]]:
+    """Return a file's number of rows (0 if it is not known yet) and its chunks."""
+    if _format(file) == "csv":
+        return 0, _csv_chunks(file)
+    metadata = pq.read_metadata(file)
+    stored = None
+    if columns is not None:
+        names = metadata.schema.to_arrow_schema().names
+        stored = [name for name in columns if name in names]
+    return metadata.num_rows, _parquet_chunks(file, metadata, stored)
+
+
+def _parquet_chunks(
+    file: Path, metadata: pq.FileMetaData, columns: list[str] | None
+) -> Iterator[_Chunk]:
+    groups = range(metadata.num_row_groups)
+    sizes = [metadata.row_group(group).num_rows for group in groups]
+    if max(sizes, default=0) > _LARGEST_ROW_GROUP:
+        with pq.ParquetFile(file, metadata=metadata) as reader:
+            yield from _already_read(reader.iter_batches(_BATCH_ROWS, columns=columns))
+        return
+    for group, size in zip(groups, sizes, strict=True):
+        yield _Chunk(size, partial(_read_row_group, file, metadata, columns, group))
+
+
+def _read_row_group(
+    file: Path, metadata: pq.FileMetaData, columns: list[str] | None, group: int
+) -> list[pa.RecordBatch]:
+    # A ParquetFile must not be shared by threads, so every task opens its own.
+    with pq.ParquetFile(file, metadata=metadata) as reader:
+        rows = reader.read_row_group(group, columns=columns, use_threads=False)
+    return rows.combine_chunks().to_batches(_BATCH_ROWS)
+
+
+def _csv_chunks(file: Path) -> Iterator[_Chunk]:
+    with _open_csv(file) as reader:
+        yield from _already_read(reader)
+
+
+def _already_read(batches: Iterable[pa.RecordBatch]) -> Iterator[_Chunk]:
+    for batch in batches:
+        yield _Chunk(batch.num_rows, partial(list, [batch]))
+
+
+def _open_csv(file: Path) -> pc.CSVStreamingReader:
+    return pc.open_csv(file, read_options=pc.ReadOptions(block_size=_CSV_BLOCK_BYTES))
+
+
+def _select_columns(
+    rows: pa.RecordBatch, file: Path, columns: Sequence[str] | None
+) -> pa.RecordBatch:
+    """Return the requested columns, including those that the file's path names."""
+    if columns is None:
+        return rows
+    for name, value in _partition_values(file).items():
+        if name in columns and name not in rows.schema.names:
+            rows = rows.append_column(name, pa.array([value] * rows.num_rows))
+    return rows.select(list(columns))
+
+
+def _partition_values(file: Path) -> dict[str, str | int]:
+    """Return the columns that a Hive-style path names, such as `country=NL/day=1/part.parquet`."""
+    values: dict[str, str | int] = {}
+    for folder in file.parts[:-1]:
+        name, separator, value = folder.partition("=")
+        if separator:
+            # "01" stays text: as a number it would lose its leading zero.
+            is_number = value.isdigit() and str(int(value)) == value
+            values[name] = int(value) if is_number else value
+    return values
+
+
+@contextmanager
+def _readable(file: Path) -> Iterator[None]:
+    """Turn Arrow's errors about a file's content into a `DataError` that names the file."""
+    try:
+        yield
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowKeyError) as error:
+        raise DataError(f"{file} must be readable as {_format(file)}: {error}") from None
+
+
+def _format(file: Path) -> str:
+    if file.suffix in FORMATS:
+        return FORMATS[file.suffix]
+    remedy = " Unpack it first." if file.suffix in _COMPRESSED else ""
+    found = file.suffix or "no ending"
+    raise DataError(f"{file} must end in {', '.join(FORMATS)}, got {found}.{remedy}")

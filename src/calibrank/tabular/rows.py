@@ -1,0 +1,128 @@
+"""Valid rows of a table as arrays, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from calibrank._validation import Floats
+from calibrank.evidence import undersampling_weights
+from calibrank.tables import hash_partitions
+from calibrank.tabular.batch import Batch, indices_of, take_ids
+from calibrank.tabular.columns import Columns
+from calibrank.tabular.files import Progress
+from calibrank.tabular.read import Table
+from calibrank.tabular.rules import Rules
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Columns of some valid rows; a column that is not used is None."""
+
+    scores: Floats
+    labels: npt.NDArray[Any]
+    propensity: Floats | None
+    weights: Floats | None
+    items: pa.Array | None
+    users: pa.Array | None
+    others: tuple[pa.Array, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def take(self, chosen: npt.NDArray[Any]) -> Rows:
+        """Select rows by mask or by row number."""
+        if chosen.dtype == bool:
+            chosen = np.flatnonzero(chosen)
+        return Rows(
+            self.scores[chosen],
+            self.labels[chosen],
+            None if self.propensity is None else self.propensity[chosen],
+            None if self.weights is None else self.weights[chosen],
+            None if self.items is None else take_ids(self.items, chosen),
+            None if self.users is None else take_ids(self.users, chosen),
+            tuple(take_ids(column, chosen) for column in self.others),
+        )
+
+    @classmethod
+    def joined(cls, batches: Sequence[Rows]) -> Rows:
+        """Concatenate the numeric columns of several batches; ids and other columns are dropped."""
+        return cls(
+            np.concatenate([batch.scores for batch in batches]),
+            np.concatenate([batch.labels for batch in batches]),
+            _concatenate([batch.propensity for batch in batches]),
+            _concatenate([batch.weights for batch in batches]),
+            None,
+            None,
+        )
+
+
+def rows_of(
+    table: Table, columns: Columns, rules: Rules, progress: Progress | None
+) -> Iterator[Rows]:
+    """Yield the valid rows of each batch of a table that has any."""
+    for batch in table.batches(columns.read, progress):
+        rows = valid_rows(batch, columns, rules)
+        if len(rows):
+            yield rows
+
+
+def valid_rows(batch: Batch, columns: Columns, rules: Rules) -> Rows:
+    """Return the valid rows of a batch."""
+    valid = rules.valid_rows(batch, columns.checked, columns.ids)
+    rows = _all_rows(batch, columns)
+    return rows if valid is None else rows.take(valid)
+
+
+def buckets_of(rows: Rows, first: int, buckets: int) -> npt.NDArray[np.intp]:
+    """Assign each row to a bucket by its user, the same one in any batch, file or run.
+
+    Without a user column the row number decides; `first` is the number of the first row.
+    """
+    if rows.users is None:
+        return (first + np.arange(len(rows))) % buckets
+    encoded = rows.users.dictionary_encode()
+    bucket_of_user = hash_partitions(encoded.dictionary.to_pylist(), buckets)
+    return bucket_of_user[indices_of(encoded)]
+
+
+def _all_rows(batch: Batch, columns: Columns) -> Rows:
+    def numbers(name: str | None) -> Floats | None:
+        return None if name is None else batch.numbers(name)
+
+    def ids(name: str | None) -> pa.Array | None:
+        return None if name is None else batch.ids(name)
+
+    scores = batch.numbers(columns.score)
+    if scores.dtype.kind != "f":
+        scores = scores.astype(np.float64)
+    rows = Rows(
+        scores,
+        batch.numbers(columns.label),
+        numbers(columns.propensity),
+        numbers(columns.weight),
+        ids(columns.item),
+        ids(columns.user),
+        tuple(batch.ids(name) for name in columns.others),
+    )
+    if columns.negatives_kept == 1:
+        return rows
+    return _reweighted(rows, columns.negatives_kept)
+
+
+def _reweighted(rows: Rows, kept: float) -> Rows:
+    """Weight each negative by the number of negatives that it was sampled from."""
+    # The labels are not checked yet, and an invalid one is no positive.
+    factors = undersampling_weights(rows.labels == 1, kept)
+    weights = factors if rows.weights is None else rows.weights * factors
+    return replace(rows, weights=weights)
+
+
+def _concatenate(arrays: Sequence[Floats | None]) -> Floats | None:
+    present = [array for array in arrays if array is not None]
+    return np.concatenate(present) if present else None
