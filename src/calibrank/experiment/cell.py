@@ -36,7 +36,7 @@ from calibrank.propensity import (
     Random,
     Uniform,
 )
-from calibrank.registry import CALIBRATORS, models
+from calibrank.registry import CALIBRATORS, MODELS
 from calibrank.scorers import Factors
 from calibrank.tables import Interactions
 
@@ -73,7 +73,7 @@ class Cell:
     def recipe(self) -> Model:
         """The model to train."""
         try:
-            return replace(models()[self.model], **dict(self.settings))  # type: ignore[arg-type]  # the model checks them
+            return replace(MODELS[self.model], **dict(self.settings))  # type: ignore[arg-type]  # the model checks them
         except TypeError:
             names = ", ".join(name for name, _ in self.settings)
             raise DataError(
