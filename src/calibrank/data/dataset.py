@@ -12,9 +12,9 @@ from calibrank.tables import Index, Interactions
 class Dataset:
     """A training log and a test set with users and items numbered from 0.
 
-    `users` and `items` hold the original ids. `train` is the biased log; `test` holds pairs that were
-    exposed at random, or is None. Features and the published P(observed) are None where the dataset
-    does not provide them.
+    `users` and `items` hold the original ids. `train` is the biased log; `test` holds pairs that
+    were exposed at random, or is None. Features and the published P(observed) are None where the
+    dataset does not provide them.
     """
 
     name: str

@@ -11,8 +11,8 @@ from calibrank._validation import row_numbers
 from calibrank.errors import DataError
 from calibrank.tables import Interactions
 
-# Up to this many pairs (a bit mask of 32 MiB) membership is looked up in a mask: it is several times
-# faster than a binary search in the sorted list.
+# Up to this many pairs (a bit mask of 32 MiB) membership is looked up in a mask: it is several
+# times faster than a binary search in the sorted list.
 _MASK_PAIRS = 2**28
 # A user with a positive for half of the items escapes 20 rounds with probability 2**-20.
 _REJECTION_ROUNDS = 20
@@ -59,9 +59,7 @@ class Positives:
         return self.cells[start:end] - first
 
 
-def draw_negatives(
-    positives: Positives, users: Rows, seed: int | np.random.Generator = 0
-) -> Rows:
+def draw_negatives(positives: Positives, users: Rows, seed: int | np.random.Generator = 0) -> Rows:
     """For each of `users`, an item drawn uniformly from those with which it has no positive."""
     rng = np.random.default_rng(seed)
     items = rng.integers(0, positives.n_items, len(users))
@@ -81,9 +79,9 @@ def draw_negatives(
 def population_negatives(positives: Positives, most: int = 100) -> tuple[int, float | None]:
     """How many negatives to draw per positive, and the weight of each (None for weight 1).
 
-    With these, held-out positives and their negatives are the same fraction of all positives and of
-    all other pairs, so the sampling does not change the base rate. That base rate still counts every
-    pair that was never shown as a negative.
+    With these, held-out positives and their negatives are the same fraction of all positives and
+    of all other pairs, so the sampling does not change the base rate. That base rate still counts
+    every pair that was never shown as a negative.
     """
     count = max(len(positives.cells), 1)
     ratio = (positives.n_users * positives.n_items - count) / count

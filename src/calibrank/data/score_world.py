@@ -1,8 +1,8 @@
 """Synthetic *scored pairs* to test calibrators on: the true probability of every score is known.
 
-A preference R is drawn for each pair, an exposure O from its propensity (popular and liked items are
-shown more often), and the log shows only Y = O * R. Scores depend on R alone, through two known
-distributions, so P(R = 1 | score) has a closed form that tests compare fits with.
+A preference R is drawn for each pair, an exposure O from its propensity (popular and liked items
+are shown more often), and the log shows only Y = O * R. Scores depend on R alone, through two
+known distributions, so P(R = 1 | score) has a closed form that tests compare fits with.
 
 It is no dataset to train models on. For that see `toy_dataset.simulate`.
 """

@@ -136,7 +136,7 @@ def _read_table(
 
 
 def _interactions(log: RawLog, users: Index, items: Index) -> Interactions:
-    """The distinct pairs of a log; of repeated pairs, the first positive row or else the first row."""
+    """The distinct pairs of a log; of repeated pairs a positive row is kept if there is one."""
     user_rows = users.rows("users", log.users)
     item_rows = items.rows("items", log.items)
     pairs = user_rows * len(items) + item_rows

@@ -70,7 +70,7 @@ class NumericText:
 
 
 def find_file(folder: Path, name: str, how_to_get: str) -> Path:
-    """A dataset's file in the folder or below it; `how_to_get` ends the message if it is missing."""
+    """A file in the folder or below it; `how_to_get` ends the message if it is missing."""
     found = sorted(folder.rglob(name)) if folder.is_dir() else []
     if not found:
         raise DataError(f"{folder} must hold {name}, got no such file. {how_to_get}")

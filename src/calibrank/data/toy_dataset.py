@@ -29,8 +29,8 @@ def simulate(
 ) -> Dataset:
     """Simulate a recommender's log: popular items are shown more often, positives are logged.
 
-    The test set holds `shown` items per user, drawn uniformly, with their labels. `propensity` is the
-    true P(observed) of every pair.
+    The test set holds `shown` items per user, drawn uniformly, with their labels. `propensity` is
+    the true P(observed) of every pair.
 
     >>> simulate(50, 40, 10).test
     Interactions(500 rows, 106 positive, 50 users, 40 items)

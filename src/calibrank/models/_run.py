@@ -49,7 +49,8 @@ class TrainingRun:
         if held_out is not None:
             trained = self.sampler.positives
             self.validation = Validation.of(held_out, trained, training.k, model, training.device)
-        # Neither setting changes the parameters after a given epoch, so both may differ on resuming.
+        # Neither setting changes the parameters after a given epoch, so both may differ on
+        # resuming.
         comparable = replace(training, epochs=1, checkpoint_every=0.0)
         self.fingerprint = fingerprint((model, comparable, seeds), positives, held_out)
         steps = self.sampler.steps

@@ -58,8 +58,8 @@ class BPR(Model):
 class UBPR(BPR):
     """BPR with each positive weighted by its inverse propensity; with propensity 1 it equals BPR.
 
-    The paper's second factor, 1 - Y_uj / w_uj, is always 1 here, because negatives are drawn from the
-    items without a positive (Y_uj = 0).
+    The paper's second factor, 1 - Y_uj / w_uj, is always 1 here, because negatives are drawn from
+    the items without a positive (Y_uj = 0).
     """
 
     propensity: Propensity = field(default_factory=Popularity)

@@ -55,7 +55,7 @@ class Checkpoint:
         return read_arrays(self.file), json.loads(metadata["numbers"])
 
     def _read_metadata(self) -> dict[str, str]:
-        from safetensors import SafetensorError, safe_open  # noqa: PLC0415  (only training needs it)
+        from safetensors import SafetensorError, safe_open  # noqa: PLC0415  (optional)
 
         try:
             with safe_open(self.file, "numpy") as opened:

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CML(Model):
-    """Vectors in the unit ball, with a user closer to its positives than to other items by `margin`."""
+    """Users are closer to their positives than to other items, by at least `margin`.
+
+    The score is minus the squared distance. All vectors stay in the unit ball.
+    """
 
     margin: float = 1.0
 

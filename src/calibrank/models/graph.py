@@ -14,9 +14,7 @@ from torch import Tensor
 
 from calibrank.tables import Interactions
 
-CompressedRows = tuple[
-    npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.float32]
-]
+CompressedRows = tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.float32]]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""The base class of models: settings, a loss over a batch, and the scorer a trained model becomes."""
+"""The base class of models: settings, a loss over a batch, and the type of the scorer."""
 
 from __future__ import annotations
 
@@ -79,6 +79,6 @@ class Model(ABC):
     ) -> Tensor:
         """The loss summed over triples of a user, a positive item and a negative item.
 
-        Rows have shape [seed, batch, width] and weights start with the seed, so that several seeds are
-        trained in the same steps without affecting each other.
+        Rows have shape [seed, batch, width] and weights start with the seed, so that several
+        seeds are trained in the same steps without affecting each other.
         """

@@ -61,6 +61,7 @@ class NCF(Model):
 
         positive_logits = NeuMF.pairs(users, positives, weights)
         negative_logits = NeuMF.pairs(users, negatives, weights)
-        # Cross-entropy of logits: -log sigmoid(x) for positives, -log(1 - sigmoid(x)) for negatives.
+        # Cross-entropy of logits: -log sigmoid(x) for positives, -log(1 - sigmoid(x)) for
+        # negatives.
         losses = softplus(-positive_logits) + softplus(negative_logits)
         return (importance * losses).sum()

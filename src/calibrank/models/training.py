@@ -22,13 +22,13 @@ class Training:
     batch : positives per step.
     learning_rate, weight_decay : of Adam.
     patience : with validation, stop after this many epochs without a better NDCG@k.
-    patience_steps : the fewest steps that patience lasts. On a small log an epoch has few steps, and
-        Adam moves no parameter by more than about `learning_rate` per step.
+    patience_steps : the fewest steps that patience lasts. On a small log an epoch has few steps,
+        and Adam moves no parameter by more than about `learning_rate` per step.
     check_steps : evaluate NDCG after this many steps, or after every epoch if that is longer.
     k : the length of the lists that NDCG evaluates.
     device : "cpu" or "cuda".
-    threads : CPU threads of torch. One is fastest for batches of hundreds of positives; two on a busy
-        machine can be many times slower.
+    threads : CPU threads of torch. One is fastest for batches of hundreds of positives; two on a
+        busy machine can be many times slower.
     checkpoint_every : seconds between checkpoints.
     """
 
@@ -59,7 +59,7 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class TrainingStatus:
-    """How far training has come: epochs done, and each seed's last NDCG (none without validation)."""
+    """How far training has come: epochs done, and each seed's last NDCG if there is validation."""
 
     epoch: int
     epochs: int

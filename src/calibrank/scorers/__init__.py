@@ -1,4 +1,4 @@
-"""Trained models as numpy arrays: score pairs, recommend items, save and load, all without torch."""
+"""Trained models as numpy arrays: score pairs, recommend, save and load, all without torch."""
 
 from calibrank.scorers.distance import Distance
 from calibrank.scorers.inner_product import InnerProduct

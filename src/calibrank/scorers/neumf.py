@@ -10,8 +10,9 @@ from calibrank.scorers.scorer import Factors
 class NeuMF(Factors):
     """Score a pair by generalized matrix factorization and a two-layer perceptron (He et al. 2017).
 
-    The first half of each vector feeds the matrix factorization (GMF), the second half the perceptron
-    (MLP); a last linear layer combines the two. The score is the logit, before the sigmoid.
+    The first half of each vector feeds the matrix factorization (GMF), the second half the
+    perceptron (MLP); a last linear layer combines the two. The score is the logit, before the
+    sigmoid.
     """
 
     __slots__ = ()

@@ -166,9 +166,7 @@ def _decode_ids(arrays: Arrays, name: str) -> Ids:
     content = arrays[name].tobytes()
     ends = arrays[f"{name}.ends"].tolist()
     starts = [0, *ends[:-1]]
-    return np.array(
-        [content[start:end].decode() for start, end in zip(starts, ends, strict=False)]
-    )
+    return np.array([content[start:end].decode() for start, end in zip(starts, ends, strict=False)])
 
 
 def _file_digest(path: Path) -> str:

@@ -37,8 +37,8 @@ _FASTMATH = {"contract", "arcp", "reassoc", "nsz", "afn"}
 def step_sizes(learning_rate: float, steps: int) -> Matrix:
     """Adam's bias corrections, one row per step from 0 (unused) to `steps`.
 
-    The columns are the learning rate divided by 1 - beta1^t, and 1 / sqrt(1 - beta2^t), the factor of
-    the square root of the second moment.
+    The columns are the learning rate divided by 1 - beta1^t, and 1 / sqrt(1 - beta2^t), the
+    factor of the square root of the second moment.
     """
     step = np.arange(steps + 1, dtype=np.float64)
     step[0] = 1
@@ -102,7 +102,7 @@ def _step_row_without_gradient(
     decay: np.float32,
     in_unit_ball: bool,  # noqa: FBT001  (numba has no keyword arguments)
 ) -> None:
-    """`_step_row` with gradient 0; a separate loop, since reading zeros takes half as long again."""
+    """`_step_row` with gradient 0; a separate loop, since reading zeros takes 50% longer."""
     squared_norm = np.float32(0)
     for column in range(row.size):
         squared_norm += _step_value(row, first, second, column, decay * row[column], size)
