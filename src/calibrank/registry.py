@@ -27,7 +27,7 @@ from calibrank.data.coat import load_coat
 from calibrank.data.dataset import Dataset
 from calibrank.data.download import SOURCES, fetch
 from calibrank.data.kuai import load_kuairand, load_kuairec
-from calibrank.data.splits import LeaveOneOut, RandomSplit, ReleasedSplit, TimeSplit
+from calibrank.data.splits import LeaveOneOut, RandomSplit, ReleasedSplit, Split, TimeSplit
 from calibrank.data.table import load_table
 from calibrank.data.yahoo_r3 import load_yahoo_r3
 from calibrank.errors import DataError
@@ -103,10 +103,15 @@ EVIDENCE: dict[str, Callable[..., Evidence]] = {
 """How labels become evidence."""
 
 PROPENSITIES: dict[str, type] = {
-    kind.__name__: kind for kind in (Popularity, Uniform, Random, NaiveBayes, Logistic, Known)
+    "popularity": Popularity,
+    "uniform": Uniform,
+    "random": Random,
+    "naive_bayes": NaiveBayes,
+    "logistic": Logistic,
+    "known": Known,
 }
 
-SPLITS: dict[str, type] = {
+SPLITS: dict[str, type[Split]] = {
     "random": RandomSplit,
     "released": ReleasedSplit,
     "time": TimeSplit,
