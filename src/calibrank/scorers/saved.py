@@ -48,7 +48,9 @@ class SavedModel:
     def digest(self) -> str:
         """A digest of every array that scores depend on."""
         content = hashlib.sha256(self.scorer.kind.encode())
-        for values in (self.scorer.users, self.scorer.items, *self.scorer.weights.values()):
+        # By name: a file returns the weights in another order than they were saved in.
+        weights = [values for _, values in sorted(self.scorer.weights.items())]
+        for values in (self.scorer.users, self.scorer.items, *weights):
             content.update(np.ascontiguousarray(values).tobytes())
         return content.hexdigest()
 
