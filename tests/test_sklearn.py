@@ -1,4 +1,4 @@
-"""The scikit-learn adapter: scikit-learn's own checks, pipelines and clones."""
+"""The scikit-learn estimator: scikit-learn's own checks, pipelines and clones."""
 
 import numpy as np
 import pytest
@@ -14,35 +14,32 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 import calibrank as cr
-from calibrank.data.score_world import make_world
+from calibrank.data import make_world
 from calibrank.sklearn import CalibratedRanker
 
 
-@pytest.mark.filterwarnings(
-    "ignore::UserWarning"
-)  # scikit-learn reports skipped checks and tiny folds as warnings
-def test_scikit_learns_own_checks() -> None:
-    check_estimator(
-        CalibratedRanker(cr.Isotonic(), LogisticRegression()),
-        expected_failed_checks={
-            "check_sample_weight_equivalence_on_dense_data": "the wrapped scorer is fitted without weights, by folds",
-            "check_classifiers_one_label_sample_weights": "zero weights may leave a fold of the scorer one class",
-        },
-    )
+# scikit-learn reports skipped checks and small folds as warnings.
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_scikit_learns_own_checks_pass() -> None:
+    expected_failures = {
+        "check_sample_weight_equivalence_on_dense_data": "folds are fitted without weights",
+        "check_classifiers_one_label_sample_weights": "zero weights may leave a fold one class",
+    }
+    ranker = CalibratedRanker(cr.Isotonic(), LogisticRegression())
+    check_estimator(ranker, expected_failed_checks=expected_failures)
 
 
-def test_one_column_of_scores_is_the_plain_calibrator() -> None:
+def test_with_one_column_of_scores_it_equals_the_calibrator() -> None:
     world = make_world(2_000)
     ranker = CalibratedRanker(cr.Gaussian()).fit(
         world.scores[:, None], world.labels, propensity=world.propensity
     )
-    plain = cr.Gaussian().fit(world.scores, cr.ips(world.labels, world.propensity))
-    np.testing.assert_array_equal(
-        ranker.predict_proba(world.scores[:, None])[:, 1], plain.predict(world.scores)
-    )
+    fitted = cr.Gaussian().fit(world.scores, cr.ips(world.labels, world.propensity))
+    probabilities = ranker.predict_proba(world.scores[:, None])[:, 1]
+    np.testing.assert_array_equal(probabilities, fitted.predict(world.scores))
 
 
-def test_works_in_a_pipeline_and_clones() -> None:
+def test_it_works_in_pipelines_and_can_be_cloned() -> None:
     world = make_world(2_000)
     pipeline = make_pipeline(StandardScaler(), CalibratedRanker(cr.Platt()))
     again = clone(pipeline).fit(world.scores[:, None], world.preferences)
@@ -54,7 +51,7 @@ def test_works_in_a_pipeline_and_clones() -> None:
     assert cr.ECE()(held_out, world.preferences) < 0.05
 
 
-def test_a_regressor_can_give_the_scores() -> None:
+def test_a_regressor_can_be_the_estimator() -> None:
     rng = np.random.default_rng(0)
     features = rng.normal(size=(600, 3))
     liked = np.where(features.sum(axis=1) + rng.normal(size=600) > 1, "yes", "no")
@@ -68,17 +65,34 @@ class _RidgeOnLabels(Ridge):
         return super().fit(X, (y == "yes").astype(float), sample_weight)
 
 
-def test_several_columns_without_an_estimator_is_an_error() -> None:
+def test_several_columns_without_an_estimator_are_an_error() -> None:
     with pytest.raises(ValueError, match="X must be one column of scores, got 2 columns"):
         CalibratedRanker().fit(np.ones((4, 2)), [0, 1, 0, 1])
 
 
-def test_a_classifier_without_decision_function_gives_log_odds() -> None:
+def test_a_classifier_without_decision_function_is_scored_by_its_log_odds() -> None:
     rng = np.random.default_rng(0)
     features = rng.normal(size=(400, 3))
     liked = np.where(features.sum(axis=1) + rng.normal(size=400) > 1, "yes", "no")
     forest = RandomForestClassifier(20, max_depth=4, random_state=0)
     ranker = CalibratedRanker(cr.Platt(), forest, cv=3).fit(features, liked)
     assert len(np.unique(ranker.predict_proba(features)[:, 1])) > 50
-    with pytest.raises(cr.DataError, match="weights must have one value per row"):
+    with pytest.raises(cr.DataError, match="weights must have one value"):
         ranker.fit(features, liked, sample_weight=[1.0, 2.0])
+
+
+class _Transformer:
+    """Has `fit`, as every estimator of scikit-learn, and nothing that scores."""
+
+    def fit(self, X, y):  # noqa: N803
+        return self
+
+
+@pytest.mark.parametrize("estimator", [_Transformer(), StandardScaler(), object()])
+def test_an_estimator_that_cannot_score_is_an_error_that_says_what_is_missing(estimator) -> None:
+    message = (
+        "estimator must have fit and one of decision_function, predict_proba or predict, "
+        f"got {type(estimator).__name__}"
+    )
+    with pytest.raises(TypeError, match=message):
+        CalibratedRanker(estimator=estimator).fit(np.eye(4), [0, 1, 0, 1])

@@ -7,7 +7,7 @@ one line here; `tests/test_registry.py` fails if a member is missing or escapes 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from calibrank.calibrators import (
     BBQ,
@@ -27,7 +27,7 @@ from calibrank.data.coat import load_coat
 from calibrank.data.dataset import Dataset
 from calibrank.data.download import SOURCES, fetch
 from calibrank.data.kuai import load_kuairand, load_kuairec
-from calibrank.data.splits import LeaveOneOut, RandomSplit, ReleasedSplit, TimeSplit
+from calibrank.data.splits import LeaveOneOut, RandomSplit, ReleasedSplit, Split, TimeSplit
 from calibrank.data.table import load_table
 from calibrank.data.yahoo_r3 import load_yahoo_r3
 from calibrank.errors import DataError
@@ -49,10 +49,8 @@ from calibrank.metrics import (
     ReleasedMCE,
     TopN,
 )
+from calibrank.models import BPR, CML, NCF, UBPR, LightGCN, Model
 from calibrank.propensity import Known, Logistic, NaiveBayes, Popularity, Random, Uniform
-
-if TYPE_CHECKING:
-    from calibrank.models import Model
 
 
 class _Named(Protocol):
@@ -105,10 +103,15 @@ EVIDENCE: dict[str, Callable[..., Evidence]] = {
 """How labels become evidence."""
 
 PROPENSITIES: dict[str, type] = {
-    kind.__name__: kind for kind in (Popularity, Uniform, Random, NaiveBayes, Logistic, Known)
+    "popularity": Popularity,
+    "uniform": Uniform,
+    "random": Random,
+    "naive_bayes": NaiveBayes,
+    "logistic": Logistic,
+    "known": Known,
 }
 
-SPLITS: dict[str, type] = {
+SPLITS: dict[str, type[Split]] = {
     "random": RandomSplit,
     "released": ReleasedSplit,
     "time": TimeSplit,
@@ -130,7 +133,8 @@ EXPORTERS: dict[str, Callable[..., Any]] = {
     "json": to_json,
 }
 
-MODEL_NAMES = ("BPR", "NCF", "CML", "UBPR", "LightGCN")
+MODELS: dict[str, Model] = _by_name(BPR(), NCF(), CML(), UBPR(), LightGCN())
+"""The base models with the paper's settings; only training them needs torch."""
 
 COMMANDS = (
     "train",
@@ -147,13 +151,6 @@ COMMANDS = (
     "demo",
 )
 """Each a function in the module of its name under `calibrank.cli`."""
-
-
-def models() -> dict[str, "Model"]:
-    """The base models with the paper's settings; needs torch."""
-    from calibrank.models import BPR, CML, NCF, UBPR, LightGCN  # noqa: PLC0415  (loads torch)
-
-    return _by_name(BPR(), NCF(), CML(), UBPR(), LightGCN())
 
 
 def find(what: str, members: Mapping[str, Member], name: str) -> Member:

@@ -1,4 +1,6 @@
-"""scikit-learn at the edge: a classifier that calibrates a score, for pipelines, clones and searches."""
+"""A scikit-learn classifier that calibrates scores, for pipelines, clones and searches."""
+
+from __future__ import annotations
 
 from typing import Any, Self
 
@@ -21,19 +23,24 @@ except ImportError as error:
 
 Array = npt.NDArray[Any]
 
+# In order of preference: a margin keeps more information than a probability or a class.
+_SCORE_METHODS = ("decision_function", "predict_proba", "predict")
+# Probabilities of exactly 0 or 1 (as forests predict them) have no finite log odds.
+_SMALLEST_PROBABILITY = 1e-12
 
-class CalibratedRanker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
-    """Preference probabilities from a scorer, or from a score column.
 
-    Without `estimator`, X is one column of scores. With one (anything with `decision_function`, `predict_proba` or
-    `predict`), its scores on held-out folds are calibrated, and it is fitted again on everything. Weights and
-    propensities go to the calibrator, not to the estimator.
+class CalibratedRanker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no types
+    """Preference probabilities from a scoring estimator, or from a column of scores.
+
+    Without `estimator`, X is one column of scores. With one (anything that has `fit` and
+    `decision_function`, `predict_proba` or `predict`), its out-of-fold scores are calibrated, and
+    it is then fitted again on all rows. Weights and propensities are used by the calibrator only.
 
     Parameters
     ----------
-    calibrator : how to calibrate; `Gaussian()` by default.
-    estimator : what gives the scores; by default X itself.
-    cv : folds for held-out scores.
+    calibrator : the calibration method; `Gaussian()` by default.
+    estimator : the model that scores X; by default X itself is the score.
+    cv : the number of folds for out-of-fold scores.
 
     Examples
     --------
@@ -52,42 +59,49 @@ class CalibratedRanker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         self.estimator = estimator
         self.cv = cv
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, propensity: Any = None) -> Self:  # noqa: N803
-        """Fit on scores or features X and two classes y; the second class in sorted order is the liked one.
+    def fit(
+        self,
+        X: Any,  # noqa: N803
+        y: Any,
+        sample_weight: Any = None,
+        propensity: Any = None,
+    ) -> Self:
+        """Fit on scores or features X and two classes y, the second of which is the positive one.
 
-        `propensity` is P(observed) of each row: with it the inverse-propensity risk is minimised.
+        `propensity` is P(observed) of each row; with it the inverse-propensity risk is minimized.
         """
         X, y = validate_data(self, X, y, dtype="numeric", y_numeric=False)  # noqa: N806
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         self._require_two_classes()
-        self.map_ = (self.calibrator or Gaussian()).fit(
-            self._held_out_scores(X, y, labels), _evidence(labels, propensity, sample_weight)
-        )
+        scores = self._out_of_fold_scores(X, y, labels)
+        calibrator = self.calibrator or Gaussian()
+        self.map_ = calibrator.fit(scores, _evidence(labels, propensity, sample_weight))
         return self
 
     def decision_function(self, X: Any) -> Array:  # noqa: N803
-        """Log odds of the liked class."""
+        """Log odds of the positive class."""
         scores = self._scores(X)
         return self.map_.log_odds(scores)
 
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
         """Probabilities of both classes, one column each."""
         scores = self._scores(X)
-        liked = self.map_.predict(scores)
-        return np.column_stack([1 - liked, liked])
+        positive = self.map_.predict(scores)
+        return np.column_stack([1 - positive, positive])
 
     def predict(self, X: Any) -> Array:  # noqa: N803
-        """The likelier class."""
-        chosen = (self.decision_function(X) > 0).astype(int)
-        labels: Array = self.classes_[chosen]
+        """The more probable class."""
+        is_positive = self.decision_function(X) > 0
+        labels: Array = self.classes_[is_positive.astype(int)]
         return labels
 
-    def _held_out_scores(self, X: Array, y: Array, labels: Array) -> Array:  # noqa: N803
+    def _out_of_fold_scores(self, X: Array, y: Array, labels: Array) -> Array:  # noqa: N803
         if self.estimator is None:
             return _only_column(X)
         method = _score_method(self.estimator)
         self.estimator_ = clone(self.estimator).fit(X, y)
+        # Every fold needs both classes.
         folds = int(min(self.cv, np.bincount(labels).min()))
         if folds < 2:
             return _one_score(getattr(self.estimator_, method)(X))
@@ -98,14 +112,17 @@ class CalibratedRanker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         X = validate_data(self, X, dtype="numeric", reset=False)  # noqa: N806
         if self.estimator is None:
             return _only_column(X)
-        return _one_score(getattr(self.estimator_, _score_method(self.estimator))(X))
+        method = _score_method(self.estimator)
+        return _one_score(getattr(self.estimator_, method)(X))
 
     def _require_two_classes(self) -> None:
+        # scikit-learn's own checks look for these sentences.
         if len(self.classes_) == 1:
             raise ValueError("Classifier can't train when only one class is present.")
         if len(self.classes_) > 2:
             raise ValueError(
-                f"Only binary classification is supported. The type of the target is multiclass: {self.classes_}."
+                "Only binary classification is supported. "
+                f"The type of the target is multiclass: {self.classes_}."
             )
 
     def __sklearn_tags__(self) -> Any:
@@ -117,28 +134,37 @@ class CalibratedRanker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 def _evidence(labels: Array, propensity: Any, weights: Any) -> Evidence:
     if weights is not None:
         weights = np.asarray(weights, dtype=np.float64)
+        # scikit-learn allows one weight for all rows.
         weights = np.full(len(labels), weights) if weights.ndim == 0 else weights
-    return (
-        naive(labels, weights=weights)
-        if propensity is None
-        else ips(labels, propensity, weights=weights)
-    )
+    if propensity is None:
+        return naive(labels, weights=weights)
+    return ips(labels, propensity, weights=weights)
 
 
 def _score_method(estimator: Any) -> str:
-    methods = ("decision_function", "predict_proba", "predict")
-    return next(method for method in methods if hasattr(estimator, method))
+    """The name of the method that scores rows."""
+    for method in _SCORE_METHODS:
+        if hasattr(estimator, "fit") and hasattr(estimator, method):
+            return method
+    raise TypeError(
+        "estimator must have fit and one of decision_function, predict_proba or predict, "
+        f"got {type(estimator).__name__}. Pass a classifier or a regressor."
+    )
 
 
 def _one_score(output: Array) -> Array:
-    """A score a row; of probabilities, the log odds of the second class."""
-    return output if output.ndim == 1 else logit(np.clip(output[:, 1], 1e-12, 1 - 1e-12))
+    """One score per row; from probabilities, the log odds of the second class."""
+    if output.ndim == 1:
+        return output
+    positive = output[:, 1]
+    return logit(np.clip(positive, _SMALLEST_PROBABILITY, 1 - _SMALLEST_PROBABILITY))
 
 
 def _only_column(X: Array) -> Array:  # noqa: N803
     if X.shape[1] != 1:
         raise ValueError(
-            f"X must be one column of scores, got {X.shape[1]} columns. Pass estimator=... to score features first."
+            f"X must be one column of scores, got {X.shape[1]} columns. "
+            "Pass estimator=... to score features first."
         )
     column: Array = X[:, 0]
     return column

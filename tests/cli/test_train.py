@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from calibrank.scorers import load_model
+from calibrank.scorers import SavedModel
 
 
 def run(*arguments):
@@ -67,7 +67,7 @@ def test_train_score_fit_apply(folder):
         run("apply", folder / "map.json", folder / "s.parquet", "-o", folder / "p.parquet")[0] == 0
     )
     done = pq.read_table(folder / "p.parquet")
-    model = load_model(folder / "model")
+    model = SavedModel.load(folder / "model")
     users, items = (
         model.users.rows("users", done["user"].to_pylist()),
         model.items.rows("items", done["item"].to_pylist()),
@@ -159,7 +159,7 @@ def test_a_killed_training_goes_on(folder):
     assert not (folder / "killed" / "model.json").exists()
     for out in ("killed", "whole"):
         assert run(*command(out), "--json")[0] == 0
-    killed, whole = (load_model(folder / out).digest for out in ("killed", "whole"))
+    killed, whole = (SavedModel.load(folder / out).digest for out in ("killed", "whole"))
     assert killed == whole
 
 
@@ -167,7 +167,7 @@ def test_a_killed_training_goes_on(folder):
     ("arguments", "code", "words"),
     [
         (["train", "yahoo_r3"], 3, "Yahoo! licenses R3"),
-        (["train", "LOG", "--device", "cuda"], 3, "device cuda must be there"),
+        (["train", "LOG", "--device", "cuda"], 3, "device cuda must be available"),
         (["train", "LOG", "--split", "time"], 3, "must have times to split by"),
         (["train", "nowhere.parquet"], 3, "must be a table"),
         (["score", "nowhere", "LOG"], 3, "must be a saved model"),

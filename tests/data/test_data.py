@@ -1,6 +1,8 @@
-"""Loaders of official layouts, splits and negatives."""
+"""Loaders of official file layouts, downloads, splits, negatives and synthetic data."""
 
 import http.server
+import subprocess
+import sys
 import threading
 import zipfile
 from functools import partial
@@ -13,7 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import calibrank.data
 from calibrank.data import (
+    GammaScores,
     LeaveOneOut,
     Positives,
     RandomSplit,
@@ -22,30 +26,44 @@ from calibrank.data import (
     draw_negatives,
     fetch,
     load_coat,
+    load_kuairand,
+    load_kuairec,
+    load_table,
     load_yahoo_r3,
+    make_world,
     population_negatives,
+    simulate,
     with_negatives,
 )
 from calibrank.data.download import SOURCES, Source
-from calibrank.data.kuai import load_kuairand, load_kuairec
-from calibrank.data.table import load_table
 from calibrank.errors import DataError
 from calibrank.registry import load_dataset
 from calibrank.tables import Index, Interactions
 
-# ---- official layouts -------------------------------------------------------------------------------------------
+
+def test_all_names_are_exported_without_loading_pyarrow():
+    for name in calibrank.data.__all__:
+        assert getattr(calibrank.data, name) is not None
+    code = "import sys, calibrank.data; print('pyarrow' in sys.modules)"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "False"
+
+
+# ---- official layouts ---------------------------------------------------------------------------
 
 
 @pytest.fixture
 def coat(tmp_path):
     rng = np.random.default_rng(0)
-    for part, share in (("train", 0.08), ("test", 0.05)):
-        ratings = rng.integers(1, 6, (290, 300)) * (rng.random((290, 300)) < share)
+    for part, density in (("train", 0.08), ("test", 0.05)):
+        ratings = rng.integers(1, 6, (290, 300)) * (rng.random((290, 300)) < density)
         np.savetxt(tmp_path / f"{part}.ascii", ratings, fmt="%d")
     return tmp_path
 
 
-def test_coat(coat):
+def test_coat_is_loaded_with_features_and_propensities_where_there_are_any(coat):
     dataset = load_coat(coat)
     ratings = np.loadtxt(coat / "train.ascii")
     assert (dataset.train.n_users, dataset.train.n_items) == (290, 300)
@@ -56,13 +74,13 @@ def test_coat(coat):
     (coat / "user_item_features").mkdir()
     np.savetxt(coat / "user_item_features" / "user_features.ascii", np.eye(290)[:, :4], fmt="%d")
     np.savetxt(coat / "propensities.ascii", np.full((290, 300), 0.25))
-    richer = load_coat(coat)
-    assert richer.user_features.shape == (290, 4)
-    assert richer.propensity.shape == (290, 300)
+    with_more = load_coat(coat)
+    assert with_more.user_features.shape == (290, 4)
+    assert with_more.propensity.shape == (290, 300)
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "message"),
     [
         ("1 2 x", r"train\.ascii, line 3 must hold 300 numbers, got 3"),
         (
@@ -75,25 +93,25 @@ def test_coat(coat):
         ),
     ],
 )
-def test_a_bad_line_of_coat_is_named(coat, line, words):
+def test_an_invalid_line_of_coat_is_named(coat, line, message):
     lines = (coat / "train.ascii").read_text().splitlines()
     lines[2] = line
     (coat / "train.ascii").write_text("\n".join(lines))
-    with pytest.raises(DataError, match=words):
+    with pytest.raises(DataError, match=message):
         load_coat(coat)
 
 
-def yahoo_lines(rng, users, each):
-    songs = np.stack([np.sort(rng.choice(1000, each, replace=False)) + 1 for _ in range(users)])
-    ratings = rng.integers(1, 6, songs.shape)
-    return "".join(
-        f"{user + 1}\t{song}\t{rating}\n"
-        for user in range(users)
-        for song, rating in zip(songs[user], ratings[user], strict=True)
-    )
+def yahoo_lines(rng, n_users, each):
+    lines = []
+    for user in range(1, n_users + 1):
+        songs = np.sort(rng.choice(1000, each, replace=False)) + 1
+        ratings = rng.integers(1, 6, each)
+        for song, rating in zip(songs, ratings, strict=True):
+            lines.append(f"{user}\t{song}\t{rating}\n")
+    return "".join(lines)
 
 
-def test_yahoo_r3(tmp_path):
+def test_yahoo_r3_is_loaded_and_an_invalid_line_is_named(tmp_path):
     rng = np.random.default_rng(0)
     inner = tmp_path / "R3"
     inner.mkdir()
@@ -117,22 +135,30 @@ def test_yahoo_r3(tmp_path):
         load_yahoo_r3(tmp_path / "nowhere")
 
 
-def test_kuairec(tmp_path):
-    big = pa.table({"user_id": [7, 7, 9, 9], "video_id": [1, 2, 1, 3], "play_duration": [1] * 4, "video_duration": [1] * 4,
-                    "time": ["x"] * 4, "date": [1] * 4, "timestamp": [1.5, 2.5, None, 3.0], "watch_ratio": [2.5, 0.1, 2.0, 9.0]})  # fmt: skip
+def test_kuairec_is_loaded(tmp_path):
+    big = pa.table(
+        {
+            "user_id": [7, 7, 9, 9],
+            "video_id": [1, 2, 1, 3],
+            "play_duration": [1] * 4,
+            "video_duration": [1] * 4,
+            "time": ["x"] * 4,
+            "date": [1] * 4,
+            "timestamp": [1.5, 2.5, None, 3.0],
+            "watch_ratio": [2.5, 0.1, 2.0, 9.0],
+        }
+    )
     pc.write_csv(big, tmp_path / "big_matrix.csv")
     pc.write_csv(big.slice(0, 2), tmp_path / "small_matrix.csv")
     dataset = load_kuairec(tmp_path)
     assert dataset.train.labels.tolist() == [1, 0, 0, 1]
     assert dataset.users.names.tolist() == [7, 9]
     assert dataset.test.n_items == 3
-    with pytest.raises(
-        DataError, match=r"must hold big_matrix\.csv, which is not there\. Get KuaiRec"
-    ):
+    with pytest.raises(DataError, match=r"must hold big_matrix\.csv, got no such file\. Get Kuai"):
         load_kuairec(tmp_path / "nowhere")
 
 
-def test_kuairand(tmp_path):
+def test_kuairand_is_loaded_and_an_invalid_label_is_named(tmp_path):
     log = pa.table(
         {
             "user_id": [0, 0, 3],
@@ -163,21 +189,26 @@ def test_kuairand(tmp_path):
 
 @pytest.mark.parametrize("ids", [[30, 10, 30, 20], ["c", "a", "c", "b"]])
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_any_table(tmp_path, ids, ending):
+def test_a_table_is_loaded_by_its_usual_column_names(tmp_path, ids, ending):
     table = pa.table(
         {"userId": ids, "item_id": [1, 2, 1, 9], "label": [0, 1, 1, 0], "timestamp": [4, 3, 2, 1]}
     )
     path = tmp_path / f"log.{ending}"
-    pq.write_table(table, path) if ending == "parquet" else pc.write_csv(table, path)
+    write = pq.write_table if ending == "parquet" else pc.write_csv
+    write(table, path)
     dataset = load_table(path)
     assert dataset.users.names.tolist() == sorted(set(ids))
     assert len(dataset.train) == 3
     assert dataset.users.names[dataset.train.users].tolist() == [ids[1], ids[0], ids[3]]
-    assert dataset.train.labels.tolist() == [1, 1, 0]  # liked once is liked
+    assert dataset.train.labels.tolist() == [
+        1,
+        1,
+        0,
+    ]  # a repeated pair is positive if one of its rows is
     assert dataset.train.times.tolist() == [3, 2, 1]
 
 
-def test_a_table_without_labels_is_all_positive(tmp_path):
+def test_without_a_label_column_every_row_is_positive(tmp_path):
     pq.write_table(pa.table({"user": [1, 2], "item": ["x", "y"]}), tmp_path / "log.parquet")
     pq.write_table(pa.table({"user": [2], "item": ["z"], "label": [0]}), tmp_path / "test.parquet")
     dataset = load_table(tmp_path / "log.parquet", tmp_path / "test.parquet")
@@ -188,7 +219,7 @@ def test_a_table_without_labels_is_all_positive(tmp_path):
         load_table(tmp_path / "bad.parquet")
 
 
-def test_named(coat, tmp_path):
+def test_datasets_are_loaded_by_name(coat, tmp_path):
     assert load_dataset("coat", coat).name == "coat"
     with pytest.raises(
         DataError, match="must be one of coat, yahoo_r3, kuairec, kuairand, got 'netflix'"
@@ -199,63 +230,62 @@ def test_named(coat, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
     pq.write_table(pa.table({"user": [1, 2], "item": [1, 1]}), other / "train.parquet")
-    assert (load_dataset("kuairec", other).name, len(load_dataset("kuairec", other).train)) == (
-        "kuairec",
-        2,
-    )
+    from_tables = load_dataset("kuairec", other)
+    assert from_tables.name == "kuairec"
+    assert len(from_tables.train) == 2
 
 
-# ---- downloads --------------------------------------------------------------------------------------------------
+# ---- downloads ----------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def server(tmp_path):
-    """A web server over a folder of its own."""
+    """A web server for a folder of its own."""
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *_):
             pass
 
-    home = tmp_path / "site"
-    home.mkdir()
+    folder = tmp_path / "site"
+    folder.mkdir()
     with http.server.ThreadingHTTPServer(
-        ("127.0.0.1", 0), partial(Quiet, directory=str(home))
+        ("127.0.0.1", 0), partial(Quiet, directory=str(folder))
     ) as running:
         thread = threading.Thread(target=running.serve_forever)
         thread.start()
-        yield home, f"http://127.0.0.1:{running.server_address[1]}"
+        yield folder, f"http://127.0.0.1:{running.server_address[1]}"
         running.shutdown()
         thread.join()
 
 
-def test_fetch_checks_the_hash_and_unpacks_once(server, tmp_path, coat):
+def test_fetch_downloads_once_and_checks_the_hash(server, tmp_path, coat):
     import pooch
 
-    home, address = server
-    with zipfile.ZipFile(home / "coat.zip", "w") as archive:
+    site, address = server
+    with zipfile.ZipFile(site / "coat.zip", "w") as archive:
         for part in ("train", "test"):
             archive.write(coat / f"{part}.ascii", f"coat/{part}.ascii")
-    known = pooch.file_hash(home / "coat.zip")
+    known = pooch.file_hash(site / "coat.zip")
     source = Source(f"{address}/coat.zip", f"sha256:{known}", "research use")
     folder = fetch("coat", tmp_path / "cache", source)
     assert len(load_coat(folder).train)
-    (home / "coat.zip").unlink()
+    (site / "coat.zip").unlink()
     assert fetch("coat", tmp_path / "cache", source) == folder  # from the cache
-    (home / "bad.zip").write_bytes(b"not what we know")
-    with pytest.raises(DataError, match=r"bad\.zip must be the archive we know, got another"):
+    (site / "bad.zip").write_bytes(b"another file")
+    with pytest.raises(DataError, match=r"bad\.zip must be the archive with the known hash"):
         fetch("coat", tmp_path / "other", Source(f"{address}/bad.zip", f"sha256:{known}", ""))
     with pytest.raises(DataError, match="must be one of coat, kuairec, kuairand, got 'yahoo_r3'"):
         fetch("yahoo_r3")
 
 
-def test_every_source_has_a_hash():
+def test_every_source_has_a_hash_and_uses_https():
     for source in SOURCES.values():
         kind, digest = source.known_hash.split(":")
         assert len(digest) == {"md5": 32, "sha256": 64}[kind]
         assert source.url.startswith("https://")
 
 
-# ---- splits -----------------------------------------------------------------------------------------------------
+# ---- splits -------------------------------------------------------------------------------------
 
 
 @st.composite
@@ -270,6 +300,10 @@ def logs(draw):
     return Interactions(users, items, labels, n_users, n_items, times)
 
 
+def rows_of(log):
+    return list(zip(log.users.tolist(), log.items.tolist(), log.labels.tolist(), strict=True))
+
+
 SPLITS = [
     ReleasedSplit(),
     RandomSplit(seed=1),
@@ -281,28 +315,23 @@ SPLITS = [
 
 @pytest.mark.parametrize("split", SPLITS, ids=repr)
 @given(log=logs())
-def test_a_split_divides_and_holds_out_the_right_number(split, log):
+def test_a_split_partitions_the_log_and_holds_out_the_right_number(split, log):
     kept, held = split.divide(log)
-    rows = sorted(zip(log.users.tolist(), log.items.tolist(), log.labels.tolist(), strict=True))
-    both = [*zip(kept.users.tolist(), kept.items.tolist(), kept.labels.tolist(), strict=True),
-            *zip(held.users.tolist(), held.items.tolist(), held.labels.tolist(), strict=True)]  # fmt: skip
-    assert sorted(both) == rows
+    assert sorted(rows_of(kept) + rows_of(held)) == sorted(rows_of(log))
     assert (held.labels == 1).all()
     for user in range(log.n_users):
-        owned = int(log.labels[log.users == user].sum())
-        expected = (
-            0
-            if owned < split.at_least
-            else 1
-            if isinstance(split, LeaveOneOut)
-            else max(round(owned * split.fraction), 1)
-        )
+        count = int(log.labels[log.users == user].sum())
+        expected = max(round(count * split.fraction), 1)
+        if isinstance(split, LeaveOneOut):
+            expected = 1
+        if count < split.at_least:
+            expected = 0
         assert (held.users == user).sum() == expected
 
 
 @given(log=logs())
-def test_the_last_are_held_out(log):
-    for split, place in (
+def test_the_last_positives_are_held_out(log):
+    for split, key in (
         (ReleasedSplit(fraction=0.4, at_least=2), "items"),
         (TimeSplit(fraction=0.4, at_least=2), "times"),
         (LeaveOneOut(), "times"),
@@ -310,17 +339,26 @@ def test_the_last_are_held_out(log):
         kept, held = split.divide(log)
         kept = kept.positives()
         for user in np.unique(held.users):
-            assert (
-                getattr(held, place)[held.users == user].min()
-                >= getattr(kept, place)[kept.users == user].max()
-            )
+            first_held = getattr(held, key)[held.users == user].min()
+            last_kept = getattr(kept, key)[kept.users == user].max()
+            assert first_held >= last_kept
 
 
 def test_a_random_split_depends_on_its_seed_alone():
     log = Interactions(np.repeat(np.arange(50), 20), np.tile(np.arange(20), 50))
-    first, again, other = (RandomSplit(seed=seed).divide(log)[1].items for seed in (1, 1, 2))
-    np.testing.assert_array_equal(first, again)
-    assert (first != other).any()
+    _, first = RandomSplit(seed=1).divide(log)
+    _, again = RandomSplit(seed=1).divide(log)
+    _, from_generator = RandomSplit(seed=np.random.default_rng(1)).divide(log)
+    _, other = RandomSplit().with_seed(2).divide(log)
+    np.testing.assert_array_equal(first.items, again.items)
+    np.testing.assert_array_equal(first.items, from_generator.items)
+    assert (first.items != other.items).any()
+    assert LeaveOneOut().with_seed(2) == LeaveOneOut(seed=2)
+    assert TimeSplit().with_seed(2) == TimeSplit()
+
+
+def test_invalid_splits_are_refused():
+    log = Interactions(np.repeat(np.arange(50), 20), np.tile(np.arange(20), 50))
     with pytest.raises(DataError, match="must have times to split by"):
         TimeSplit().divide(log)
     with pytest.raises(DataError, match="fraction must lie between 0 and 1, got 1"):
@@ -329,7 +367,7 @@ def test_a_random_split_depends_on_its_seed_alone():
         RandomSplit(at_least=1)
 
 
-# ---- negatives --------------------------------------------------------------------------------------------------
+# ---- negatives ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dense", [True, False])
@@ -338,56 +376,83 @@ def test_negatives_are_never_positives(dense, log):
     positives = Positives.of(log)
     if not dense:
         positives = Positives(positives.n_users, positives.n_items, positives.cells, None)
-    liked = {
-        (u, i)
-        for u, i, y in zip(log.users.tolist(), log.items.tolist(), log.labels.tolist(), strict=True)
-        if y
-    }
-    users, items = (
-        part.ravel()
-        for part in np.meshgrid(np.arange(log.n_users), np.arange(log.n_items), indexing="ij")
-    )
-    assert positives.has(users, items).tolist() == [
-        (u, i) in liked for u, i in zip(users.tolist(), items.tolist(), strict=True)
-    ]
-    open_users = [
-        user for user in range(log.n_users) if sum(u == user for u, _ in liked) < log.n_items
-    ]
-    if open_users:
-        drawn = np.repeat(open_users, 30)
-        items = draw_negatives(positives, drawn, np.random.default_rng(0))
-        assert not positives.has(drawn, items).any()
+    expected = np.zeros((log.n_users, log.n_items), dtype=bool)
+    liked = log.positives()
+    expected[liked.users, liked.items] = True
+    users, items = np.divmod(np.arange(expected.size), log.n_items)
+    np.testing.assert_array_equal(positives.has(users, items), expected.ravel())
+    with_negatives_left = np.flatnonzero(~expected.all(axis=1))
+    if len(with_negatives_left):
+        drawn = np.repeat(with_negatives_left, 30)
+        items = draw_negatives(positives, drawn, seed=0)
+        assert not expected[drawn, items].any()
 
 
-def test_negatives_are_uniform_even_when_hard_to_find():
+def test_negatives_are_uniform_even_for_users_with_few_negatives():
     log = Interactions(np.zeros(97, dtype=int), np.arange(97), None, 1, 100)
-    items = draw_negatives(Positives.of(log), np.zeros(3_000, dtype=int), np.random.default_rng(0))
+    items = draw_negatives(Positives.of(log), np.zeros(3_000, dtype=int), seed=0)
     found, counts = np.unique(items, return_counts=True)
     assert found.tolist() == [97, 98, 99]
     assert counts.min() > 900
     full = Interactions(np.zeros(3, dtype=int), np.arange(3), None, 1, 3)
-    with pytest.raises(DataError, match="user 0 must have an item it does not like"):
-        draw_negatives(Positives.of(full), np.zeros(1, dtype=int), np.random.default_rng(0))
+    with pytest.raises(DataError, match="user 0 must have an item without a positive"):
+        draw_negatives(Positives.of(full), np.zeros(1, dtype=int), seed=0)
 
 
-def test_calibration_pairs():
+def test_calibration_pairs_are_the_held_out_positives_and_their_negatives():
     log = Interactions(np.repeat(np.arange(40), 10), np.tile(np.arange(10), 40), None, 40, 60)
     kept, held = RandomSplit().divide(log)
     positives = Positives.of(kept, held)
-    pairs = with_negatives(held, positives, 7, np.random.default_rng(0))
+    pairs = with_negatives(held, positives, 7, seed=0)
+    from_generator = with_negatives(held, positives, 7, np.random.default_rng(0))
+    np.testing.assert_array_equal(pairs.items, from_generator.items)
     assert pairs.labels.sum() == len(held)
     assert len(pairs) == 8 * len(held)
     assert not positives.has(pairs.users, pairs.items)[len(held) :].any()
     assert population_negatives(positives) == (5, None)
     assert population_negatives(positives, most=2) == (2, 2.5)
-    with pytest.raises(DataError, match="at least one negative, got 0"):
-        with_negatives(held, positives, 0, np.random.default_rng(0))
+    with pytest.raises(DataError, match="at least one negative per positive, got 0"):
+        with_negatives(held, positives, 0)
 
 
-def test_an_index_knows_its_names():
+def test_an_index_refuses_unknown_ids_and_ids_of_another_type():
     index = Index.of(["b", "a"])
     with pytest.raises(DataError, match="users must be known from training, got 'x' at row 1"):
         index.rows("users", ["a", "x"])
     with pytest.raises(DataError, match="users must be ids as in training"):
         index.rows("users", [1, 2])
     assert Index.of([5, 3, 5]).rows("items", np.array([5, 3])).tolist() == [1, 0]
+
+
+# ---- synthetic data -----------------------------------------------------------------------------
+
+
+def test_a_simulated_log_is_biased_by_popularity_and_its_test_set_is_not():
+    dataset = simulate(200, 100, 30, seed=1)
+    assert dataset.propensity.shape == (200, 100)
+    logged = np.bincount(dataset.train.items, minlength=100)
+    assert np.corrcoef(logged, dataset.propensity[0])[0, 1] > 0.5
+    tested = np.bincount(dataset.test.items, minlength=100)
+    assert abs(np.corrcoef(tested, dataset.propensity[0])[0, 1]) < 0.3
+    with pytest.raises(DataError, match="shown must be between 1 and the 10 items, got 11"):
+        simulate(20, 10, 11)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda seed: simulate(20, 10, 5, seed=seed).test.items,
+        lambda seed: make_world(200, seed=seed).scores,
+        lambda seed: make_world(200).redraw(seed).scores,
+        lambda seed: GammaScores().draw(np.ones(50), seed),
+    ],
+    ids=["simulate", "make_world", "redraw", "draw"],
+)
+def test_synthetic_data_depend_on_the_seed_which_may_be_a_generator(draw):
+    np.testing.assert_array_equal(draw(3), draw(3))
+    assert (draw(3) != draw(4)).any()
+    first = draw(np.random.default_rng(3))
+    np.testing.assert_array_equal(first, draw(np.random.default_rng(3)))
+    rng = np.random.default_rng(3)
+    np.testing.assert_array_equal(first, draw(rng))
+    assert (first != draw(rng)).any()  # the generator moves on

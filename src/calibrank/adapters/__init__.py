@@ -1,6 +1,6 @@
-"""Other people's models: one line to a score table, one line back to recommendations with probabilities.
+"""Adapters for models of other libraries: score tables to calibrate on, and recommendations.
 
-No framework is imported before a model of it is handed in, and most are not imported at all.
+No library is imported before one of its models is passed in, and most are never imported.
 """
 
 from calibrank.adapters.cornac import Cornac

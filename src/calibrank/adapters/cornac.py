@@ -1,14 +1,17 @@
-"""cornac, by what its models answer."""
+"""cornac models."""
+
+from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from calibrank._validation import Floats, Ids, floats
 from calibrank.adapters.history import History
-from calibrank.adapters.lists import Lists, best
-from calibrank.adapters.numbering import Numbering
-from calibrank.adapters.outputs import Margin, Outputs, plain
+from calibrank.adapters.id_map import IdMap
+from calibrank.adapters.lists import PaddedLists, best
+from calibrank.adapters.outputs import Margin, Outputs, to_numpy
 from calibrank.adapters.pair_model import PairModel
 from calibrank.tables import Interactions
 
@@ -18,12 +21,15 @@ _MARGIN = Margin()
 class Cornac(PairModel):
     """A trained cornac model, by the ids it was trained with (`uid_map` and `iid_map`).
 
-    Scores are `score`'s: `rate` clips to the rating scale and answers for strangers with the mean, and the scores that
-    `rank` returns are not in the order of its items. Items beyond those it learnt have none. Hand in the training log
-    as `history` to leave that out of recommendations.
+    Scores come from the model's `score`. `rate` is not used because it clips to the rating scale
+    and returns the mean for unknown users, and `rank` because its scores are not in the order of
+    its items. Items that came after training have no score. Pass the training log as `history` to
+    leave it out of recommendations.
 
     >>> from types import SimpleNamespace
-    >>> model = SimpleNamespace(uid_map={"ann": 0}, iid_map={"tea": 0, "ale": 1}, score=lambda row: [2.0, 0.5])
+    >>> model = SimpleNamespace(
+    ...     uid_map={"ann": 0}, iid_map={"tea": 0, "ale": 1}, score=lambda row: [2.0, 0.5]
+    ... )
     >>> Cornac(model).score(["ann", "ann", "bob"], ["ale", "tea", "tea"])
     array([0.5, 2. , nan])
     """
@@ -31,44 +37,46 @@ class Cornac(PairModel):
     def __init__(
         self, model: Any, history: Interactions | None = None, outputs: Outputs = _MARGIN
     ) -> None:
-        self.model, self.outputs, self.history = model, outputs, History.of(history)
-        self.users = Numbering.of("users", _by_row(model.uid_map))
-        self.items = Numbering.of("items", _by_row(model.iid_map))
+        self.model = model
+        self.outputs = outputs
+        self.history = History.of(history)
+        self.users = IdMap.of("users", _ids_by_row(model.uid_map))
+        self.items = IdMap.of("items", _ids_by_row(model.iid_map))
 
     def _score(self, users: Ids, items: Ids) -> Floats:
-        (rows, known), (columns, sold) = self.users.find(users), self.items.find(items)
+        rows, known_users = self.users.find(users)
+        columns, known_items = self.items.find(items)
         scores = np.full(len(users), np.nan)
-        heard = np.flatnonzero(known & sold)
-        order = heard[np.argsort(rows[heard], kind="stable")]
-        people, starts = np.unique(rows[order], return_index=True)
-        for row, mine in zip(
-            people, np.split(order, starts[1:]), strict=False
-        ):  # none heard: one empty part
-            scores[mine] = self._row(row)[columns[mine]]
+        # cornac scores one user at a time: group the pairs by user.
+        known = np.flatnonzero(known_users & known_items)
+        order = known[np.argsort(rows[known], kind="stable")]
+        user_rows, starts = np.unique(rows[order], return_index=True)
+        # Without a known pair there is no user, but `split` still gives one empty group.
+        for row, pairs in zip(user_rows, np.split(order, starts[1:]), strict=False):
+            scores[pairs] = self._scores_of_user(row)[columns[pairs]]
         return scores
 
-    def _lists(self, users: Ids, k: int) -> Lists:
+    def _lists(self, users: Ids, k: int) -> PaddedLists:
         rows, known = self.users.find(users)
-        none = np.full(len(self.items), np.nan)
-        grid = [self._row(row) if here else none for row, here in zip(rows, known, strict=True)]
-        columns, scores = best(
-            np.array(grid).reshape(-1, len(self.items)), k + self.history.longest(users)
-        )
-        return Lists(
-            self.items.names[columns], scores, scores.shape[1] * int(np.count_nonzero(~known))
-        )
+        grid = np.full((len(users), len(self.items)), np.nan)
+        for place in np.flatnonzero(known):
+            grid[place] = self._scores_of_user(rows[place])
+        # The history is removed afterwards, so ask for that many more.
+        columns, scores = best(grid, k + self.history.longest(users))
+        n_added = scores.shape[1] * int(np.count_nonzero(~known))
+        return PaddedLists(self.items.names[columns], scores, n_added)
 
-    def _hidden(self, users: Ids, lists: Lists) -> Any:
+    def _hidden(self, users: Ids, lists: PaddedLists) -> npt.NDArray[np.bool_]:
         return self.history.hidden(users, lists.items)
 
-    def _row(self, row: Any) -> Floats:
-        """Scores of every item; cornac leaves out those that came after training."""
-        told = floats("scores", plain(self.model.score(int(row)))).astype(np.float64)
-        return np.concatenate([told, np.full(max(len(self.items) - len(told), 0), np.nan)])[
-            : len(self.items)
-        ]
+    def _scores_of_user(self, row: Any) -> Floats:
+        """The scores of all items; cornac omits those that came after training."""
+        known = floats("scores", to_numpy(self.model.score(int(row))))[: len(self.items)]
+        scores = np.full(len(self.items), np.nan)
+        scores[: len(known)] = known
+        return scores
 
 
-def _by_row(names: Any) -> list[Any]:
-    """The keys of a map from name to row, by row."""
-    return sorted(names, key=names.__getitem__)
+def _ids_by_row(rows: Any) -> list[Any]:
+    """The keys of a mapping from id to row number, in row order."""
+    return sorted(rows, key=rows.__getitem__)

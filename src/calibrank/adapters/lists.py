@@ -1,7 +1,9 @@
 """Recommendation lists: which slots hold a recommendation, and with what probability.
 
-Every framework pads in its own way. The one place that knows them all is `filled`.
+Every library pads lists in its own way. `PaddedLists.filled` is the one place that knows them all.
 """
+
+from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrank._validation import Floats, Ids, IdsLike, floats, ids
-from calibrank.adapters.outputs import Margin, Outputs, is_score, plain
+from calibrank.adapters.outputs import Margin, Outputs, is_score, to_numpy
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
 
@@ -20,12 +22,15 @@ _MARGIN = Margin()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recommendations:
-    """Lists laid end to end, best first: a row a recommendation, `ranks` from 1.
+    """Recommendations of all users, one row each, best first; `ranks` count from 1 per user.
 
-    `left_out` counts the slots that came with them and held none: padding, masked history, repeats.
+    `left_out` is the number of slots without a recommendation: padding, masked history, repeats.
 
-    >>> two = Recommendations(*map(np.array, (["ann", "ann"], [4, 2], [1.5, -0.2], [0.7, 0.3], [1, 2])))
-    >>> two.above(0.5).items
+    >>> lists = Recommendations(
+    ...     users=np.array(["ann", "ann"]), items=np.array([4, 2]), scores=np.array([1.5, -0.2]),
+    ...     probabilities=np.array([0.7, 0.3]), ranks=np.array([1, 2]),
+    ... )
+    >>> lists.above(0.5).items
     array([4])
     """
 
@@ -39,93 +44,94 @@ class Recommendations:
     def __len__(self) -> int:
         return len(self.users)
 
-    def take(self, rows: npt.NDArray[Any]) -> "Recommendations":
-        """Some of the rows, by mask or number; ranks stay what they were."""
-        scores, probabilities = self.scores[rows], self.probabilities[rows]
+    def take(self, rows: npt.NDArray[Any]) -> Recommendations:
+        """The rows selected by a mask or by number; ranks are unchanged."""
         return Recommendations(
             self.users[rows],
             self.items[rows],
-            scores,
-            probabilities,
+            self.scores[rows],
+            self.probabilities[rows],
             self.ranks[rows],
             self.left_out,
         )
 
-    def above(self, threshold: float) -> "Recommendations":
-        """Those at least that probable: a list is cut where it stops being worth it."""
+    def above(self, threshold: float) -> Recommendations:
+        """The recommendations with at least this probability."""
         return self.take(self.probabilities >= threshold)
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """The columns by name, as any dataframe library takes them."""
-        names = ("user", "item", "score", "probability", "rank")
-        return dict(
-            zip(
-                names,
-                (self.users, self.items, self.scores, self.probabilities, self.ranks),
-                strict=True,
-            )
-        )
+        """The columns by name, as any dataframe library accepts them."""
+        return {
+            "user": self.users,
+            "item": self.items,
+            "score": self.scores,
+            "probability": self.probabilities,
+            "rank": self.ranks,
+        }
 
     def __repr__(self) -> str:
-        people = len(np.unique(self.users))
-        empty = f", {self.left_out:,} empty slots left out" if self.left_out else ""
-        return f"Recommendations({len(self):,} rows, {people:,} users{empty})"
+        n_users = len(np.unique(self.users))
+        left_out = f", {self.left_out:,} empty slots left out" if self.left_out else ""
+        return f"Recommendations({len(self):,} rows, {n_users:,} users{left_out})"
 
 
-class Lists(NamedTuple):
-    """A row a list, best first, padded in any way."""
+class PaddedLists(NamedTuple):
+    """One list per row, best first, padded in any way."""
 
     items: Ids
     scores: Floats
     added: int = 0
-    """Empty slots that are ours, to make lists of unlike length fit."""
+    """Empty slots that we added ourselves, to give all lists the same length."""
 
     @classmethod
-    def of(cls, ragged: Sequence[tuple[IdsLike, Any]]) -> "Lists":
-        """Lists of unlike length, padded with NaN."""
-        parts = [(ids("items", items), floats("scores", plain(scores))) for items, scores in ragged]
-        width = max((len(items) for items, _ in parts), default=0)
-        kinds = [items for items, _ in parts if len(items)]
-        grid = np.zeros((len(parts), width), dtype=np.result_type(*kinds) if kinds else np.intp)
-        values = np.full(
-            (len(parts), width),
-            np.nan,
-            dtype=np.result_type(np.float32, *(part[1] for part in parts)),
-        )
-        for row, (items, scores) in enumerate(parts):
-            grid[row, : len(items)], values[row, : len(items)] = items, scores
-        return cls(grid, values, values.size - sum(len(items) for items, _ in parts))
+    def of(cls, ragged: Sequence[tuple[IdsLike, Any]]) -> PaddedLists:
+        """Lists of different lengths, each (items, scores), padded with NaN."""
+        items = [ids("items", list_items) for list_items, _ in ragged]
+        scores = [floats("scores", to_numpy(list_scores)) for _, list_scores in ragged]
+        lengths = [len(list_items) for list_items in items]
+        shape = (len(items), max(lengths, default=0))
+        # An empty list has no id type of its own.
+        with_items = [list_items for list_items in items if len(list_items)]
+        item_type = np.result_type(*with_items) if with_items else np.intp
+        item_grid = np.zeros(shape, dtype=item_type)
+        score_grid = np.full(shape, np.nan, dtype=np.result_type(np.float32, *scores))
+        for row, length in enumerate(lengths):
+            item_grid[row, :length] = items[row]
+            score_grid[row, :length] = scores[row]
+        return cls(item_grid, score_grid, score_grid.size - sum(lengths))
 
     def filled(self) -> npt.NDArray[np.bool_]:
         """Which slots hold a recommendation.
 
-        A slot without a score (NaN, -inf, -3.4e38) or with a negative id is empty, and so is an item's second
-        mention: implicit ends a list that is longer than the catalogue with item 0 at score 0.
+        A slot is empty if it has no score (NaN, -inf, -3.4e38), if its id is negative, or if its
+        item occurs earlier in the list: implicit fills lists that are longer than the catalogue
+        with item 0 at score 0.
         """
-        good = is_score(self.scores) & ~_repeated(self.items)
+        filled = is_score(self.scores) & ~_repeated(self.items)
         if self.items.dtype.kind == "i":
-            good &= self.items >= 0
-        return good
+            filled &= self.items >= 0
+        return filled
 
 
 def from_lists(
     fitted: CalibrationMap, users: IdsLike, items: Any, scores: Any, outputs: Outputs = _MARGIN
 ) -> Recommendations:
-    """Recommendations out of padded lists: a row of `items` and of `scores` a user, best first.
+    """Recommendations from padded lists: `items` and `scores` have one row per user, best first.
 
     >>> from calibrank import Sigmoid
-    >>> half = Sigmoid().fit([0.0, 1.0], [0, 1])
-    >>> from_lists(half, ["ann", "bob"], [[4, 2], [3, 0]], [[2.0, 0.0], [1.0, -3.4e38]])
+    >>> fitted = Sigmoid().fit([0.0, 1.0], [0, 1])
+    >>> from_lists(fitted, ["ann", "bob"], [[4, 2], [3, 0]], [[2.0, 0.0], [1.0, -3.4e38]])
     Recommendations(3 rows, 2 users, 1 empty slots left out)
     """
-    people = ids("users", users)
-    lists = Lists(np.asarray(plain(items)), floats("scores", plain(scores)))
+    checked = ids("users", users)
+    lists = PaddedLists(np.asarray(to_numpy(items)), floats("scores", to_numpy(scores)))
+    expected = (len(checked), lists.scores.shape[-1])
     for name, grid in (("items", lists.items), ("scores", lists.scores)):
-        if grid.ndim != 2 or grid.shape != (len(people), lists.scores.shape[-1]):
+        if grid.ndim != 2 or grid.shape != expected:
             raise DataError(
-                f"{name} must have a row for each of {len(people)} users, got shape {grid.shape}."
+                f"{name} must have one row per user ({len(checked)} users), got shape {grid.shape}."
             )
-    return calibrated(fitted, people, lists, outputs)
+    return calibrated(fitted, checked, lists, outputs)
 
 
 def from_nested(
@@ -133,63 +139,70 @@ def from_nested(
     rows: Iterable[tuple[Any, Iterable[Any] | None]],
     outputs: Outputs = _MARGIN,
 ) -> Recommendations:
-    """Recommendations out of nested rows (user, [(item, score), ...]), as Spark's `recommendForAllUsers` collects.
+    """Recommendations from nested rows (user, [(item, score), ...]).
 
-    Entries may be tuples, Spark rows or mappings: the item comes first, the score second.
+    Spark's `recommendForAllUsers` collects to such rows. Entries may be tuples, Spark rows or
+    mappings: the item comes first, the score second.
 
     >>> from calibrank import Sigmoid
-    >>> half = Sigmoid().fit([0.0, 1.0], [0, 1])
-    >>> from_nested(half, [("ann", [(4, 2.0), (2, 0.5)]), ("bob", [{"item": 3, "rating": 1.0}])])
+    >>> fitted = Sigmoid().fit([0.0, 1.0], [0, 1])
+    >>> from_nested(fitted, [("ann", [(4, 2.0), (2, 0.5)]), ("bob", [{"item": 3, "rating": 1.0}])])
     Recommendations(3 rows, 2 users)
     """
-    nested = [
-        (user, [] if entries is None else [_entry(entry) for entry in entries])
-        for user, entries in rows
-    ]
-    people = ids("users", [user for user, _ in nested])
-    ragged = [
-        ([item for item, _ in entries], [score for _, score in entries]) for _, entries in nested
-    ]
-    return calibrated(fitted, people, Lists.of(ragged), outputs)
+    users = []
+    ragged = []
+    for user, entries in rows:
+        pairs = [_item_and_score(entry) for entry in (() if entries is None else entries)]
+        users.append(user)
+        ragged.append(([item for item, _ in pairs], [score for _, score in pairs]))
+    return calibrated(fitted, ids("users", users), PaddedLists.of(ragged), outputs)
 
 
 def calibrated(
     fitted: CalibrationMap,
     users: Ids,
-    lists: Lists,
+    lists: PaddedLists,
     outputs: Outputs = _MARGIN,
     hidden: npt.NDArray[np.bool_] | None = None,
     most: int | None = None,
 ) -> Recommendations:
-    """The filled slots that are not hidden, at most so many a user, with their probabilities."""
+    """The filled slots that are not hidden, at most `most` per user, with their probabilities."""
     filled = lists.filled()
     shown = filled if hidden is None else filled & ~hidden
     ranks = np.cumsum(shown, axis=1, dtype=np.intp)
     if most is not None:
         shown = shown & (ranks <= most)
     scores = outputs.scores(lists.scores[shown])
-    rows = np.nonzero(shown)[0]
-    left_out = int(filled.size - np.count_nonzero(filled)) - lists.added
+    user_rows, _ = np.nonzero(shown)
+    n_empty = int(filled.size - np.count_nonzero(filled))
     return Recommendations(
-        users[rows], lists.items[shown], scores, fitted.predict(scores), ranks[shown], left_out
+        users[user_rows],
+        lists.items[shown],
+        scores,
+        fitted.predict(scores),
+        ranks[shown],
+        n_empty - lists.added,
     )
 
 
 def best(scores: Floats, k: int) -> tuple[npt.NDArray[np.intp], Floats]:
-    """The columns of the `k` highest scores of each row and those scores, best first; unscored ones come last."""
+    """The columns of the `k` highest scores of each row, and those scores, best first.
+
+    Missing scores come last, as -inf.
+    """
     ranked = np.where(is_score(scores), scores, -np.inf)
     k = min(k, scores.shape[1])
-    columns = (
-        np.argpartition(-ranked, k - 1, axis=1)[:, :k]
-        if k
-        else np.empty((len(scores), 0), dtype=np.intp)
-    )
+    if k:
+        columns = np.argpartition(-ranked, k - 1, axis=1)[:, :k]
+    else:
+        columns = np.empty((len(scores), 0), dtype=np.intp)
+    # Equal scores are ordered by column, so that lists do not depend on the partition.
     order = np.lexsort((columns, -np.take_along_axis(ranked, columns, axis=1)), axis=1)
     columns = np.take_along_axis(columns, order, axis=1)
     return columns, np.take_along_axis(ranked, columns, axis=1)
 
 
-def _entry(entry: Any) -> tuple[Any, Any]:
+def _item_and_score(entry: Any) -> tuple[Any, Any]:
     fields = tuple(entry.values() if isinstance(entry, Mapping) else entry)
     if len(fields) != 2:
         raise DataError(
@@ -199,9 +212,10 @@ def _entry(entry: Any) -> tuple[Any, Any]:
 
 
 def _repeated(items: Ids) -> npt.NDArray[np.bool_]:
-    """Slots whose item the same list has named before."""
+    """Slots whose item occurs earlier in the same list."""
+    # A stable sort keeps equal items in list order, so all but the first of a run are repeats.
     order = np.argsort(items, axis=1, kind="stable")
     ordered = np.take_along_axis(items, order, axis=1)
-    again = np.zeros(items.shape, dtype=bool)
-    np.put_along_axis(again, order[:, 1:], ordered[:, 1:] == ordered[:, :-1], axis=1)
-    return again
+    repeated = np.zeros(items.shape, dtype=bool)
+    np.put_along_axis(repeated, order[:, 1:], ordered[:, 1:] == ordered[:, :-1], axis=1)
+    return repeated

@@ -1,4 +1,6 @@
-"""What a model's numbers are: declared by whoever trained it, never guessed from their values."""
+"""What a model's outputs are: declared by the caller, never inferred from the values."""
+
+from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -10,16 +12,21 @@ import numpy.typing as npt
 from calibrank._logit import logit
 from calibrank._validation import LARGEST_SCORE, Floats, floats, require
 
+_PROBABILITY_REMEDY = (
+    "Ask the model for its margins (before the sigmoid), "
+    "or declare Margin() if that is what these are."
+)
+
 
 class Outputs(ABC):
-    """How a model's numbers become scores to calibrate."""
+    """How a model's outputs become scores to calibrate."""
 
     def scores(self, values: Any) -> Floats:
-        """Scores in the shape of the values; NaN where a value is missing, masked or padding."""
-        array = floats("scores", plain(values))
-        heard = is_score(array)
+        """Scores in the shape of `values`; NaN where a value is missing, masked or padding."""
+        array = floats("scores", to_numpy(values))
+        present = is_score(array)
         result = np.full(array.shape, np.nan, dtype=array.dtype)
-        result[heard] = self._scores(array[heard])
+        result[present] = self._scores(array[present])
         return result
 
     @abstractmethod
@@ -28,7 +35,7 @@ class Outputs(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Margin(Outputs):
-    """Numbers on any scale, as most rankers give them: taken as they are.
+    """Scores on any scale, as most rankers return them: used unchanged.
 
     >>> Margin().scores([1.5, -3.4028235e38])
     array([1.5, nan])
@@ -40,27 +47,31 @@ class Margin(Outputs):
 
 @dataclass(frozen=True, slots=True)
 class Probability(Outputs):
-    """Numbers that went through a sigmoid already: their log odds are the scores.
+    """Outputs of a sigmoid: their log odds are the scores.
 
     >>> Probability().scores([0.5, 0.75]).round(3)
     array([0.   , 1.099])
     """
 
     def _scores(self, values: Floats) -> Floats:
-        remedy = "Ask the model for its margins (before the sigmoid), or declare Margin() if that is what these are."
-        require(_is_inside, "probabilities", "lie strictly between 0 and 1", values, remedy)
+        rule = "lie strictly between 0 and 1"
+        require(_is_inside, "probabilities", rule, values, _PROBABILITY_REMEDY)
         return logit(values)
 
 
 def is_score(values: Floats) -> npt.NDArray[np.bool_]:
-    """Whether a number is an opinion at all: not NaN, -inf (masked) or a float type's lowest value (padding)."""
+    """Whether each value is a score.
+
+    NaN is missing, -inf is masked, and a float type's lowest value is padding.
+    """
     return np.abs(values) <= LARGEST_SCORE
 
 
-def plain(values: Any) -> Any:
-    """A numpy array of what may be a torch tensor, on a device, with a gradient."""
-    for step in ("detach", "cpu", "numpy"):
-        values = getattr(values, step)() if hasattr(values, step) else values
+def to_numpy(values: Any) -> Any:
+    """A torch tensor, on any device, with or without gradient, as an array; others unchanged."""
+    for method in ("detach", "cpu", "numpy"):
+        if hasattr(values, method):
+            values = getattr(values, method)()
     return values
 
 

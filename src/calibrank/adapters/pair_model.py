@@ -1,4 +1,6 @@
-"""What every model of users and items can do here: score pairs, make a score table, recommend with probabilities."""
+"""The base class of adapters for models that score users and items."""
+
+from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
@@ -7,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrank._validation import Floats, Ids, IdsLike, ids
-from calibrank.adapters.lists import Lists, Recommendations, calibrated
+from calibrank.adapters.lists import PaddedLists, Recommendations, calibrated
 from calibrank.adapters.outputs import Outputs
-from calibrank.adapters.score_tables import tabulate
-from calibrank.adapters.unseen import Unseen
+from calibrank.adapters.score_tables import make_score_table
+from calibrank.adapters.unseen_pairs import UnseenPairs
 from calibrank.errors import DataError, DroppedRowsWarning
 from calibrank.maps import CalibrationMap
 from calibrank.propensity.propensity import FittedPropensity
@@ -18,68 +20,75 @@ from calibrank.tables import Interactions, ScoreTable
 
 
 class PairModel(ABC):
-    """Someone's trained model, seen as scores of users and items by the ids that people use."""
+    """A trained model that scores pairs of user and item ids."""
 
     outputs: Outputs
 
     def score(self, users: IdsLike, items: IdsLike) -> Floats:
-        """A score a pair, on the scale to calibrate; NaN where the model has none."""
-        people = ids("users", users)
-        return self.outputs.scores(self._score(people, ids("items", items, len(people))))
+        """One score per pair, on the scale to calibrate; NaN where the model has none."""
+        checked = ids("users", users)
+        return self.outputs.scores(self._score(checked, ids("items", items, len(checked))))
 
     def score_table(
         self,
         validation: Interactions,
         train: Interactions | None = None,
         propensity: FittedPropensity | None = None,
-        rng: np.random.Generator | None = None,
+        seed: int | np.random.Generator = 0,
     ) -> ScoreTable:
-        """Validation interactions with this model's scores: what to calibrate on.
+        """Validation interactions with this model's scores, to fit a calibrator on.
 
-        Where `validation` holds positives only, hand in the `train` log too. They are then set against pairs drawn from
-        outside both logs, weighted so that every pair not in training counts once, and `propensity` is P(observed) in
-        the two logs together. Rows the model cannot score are left out with a warning.
+        Where `validation` holds positives only, pass the `train` log too. Negatives are then drawn
+        from the pairs outside both logs and weighted so that every pair outside training has total
+        weight 1; `propensity` must be P(observed) in the two logs together. Rows that the model
+        cannot score are dropped with a warning.
         """
-        unseen = (
-            None if train is None else Unseen.of(validation, train, rng or np.random.default_rng(0))
-        )
-        pairs, weights = (validation, None) if unseen is None else (unseen.pairs, unseen.weights)
-        seen = None if propensity is None else propensity.predict(pairs.users, pairs.items)
-        if unseen is not None and seen is not None:
-            seen = unseen.propensity(seen)
-        return tabulate(
-            pairs.users,
-            pairs.items,
-            self.score(pairs.users, pairs.items),
-            pairs.labels,
-            seen,
-            weights,
+        if train is None:
+            return self._score_table(validation, propensity)
+        unseen = UnseenPairs.of(validation, train, seed)
+        return self._score_table(unseen.pairs, propensity, unseen)
+
+    def _score_table(
+        self,
+        pairs: Interactions,
+        fitted: FittedPropensity | None,
+        unseen: UnseenPairs | None = None,
+    ) -> ScoreTable:
+        propensity = None if fitted is None else fitted.predict(pairs.users, pairs.items)
+        if unseen is not None and propensity is not None:
+            propensity = unseen.propensity(propensity)
+        scores = self.score(pairs.users, pairs.items)
+        weights = None if unseen is None else unseen.weights
+        # The warnings should point at the caller of `score_table`.
+        return make_score_table(
+            pairs.users, pairs.items, scores, pairs.labels, propensity, weights, stacklevel=4
         )
 
     def recommend(self, fitted: CalibrationMap, users: IdsLike, k: int = 10) -> Recommendations:
-        """Each user's `k` best items with their probabilities, without padding and history."""
-        people = ids("users", users)
+        """The `k` best items of each user with their probabilities, without padding and history."""
+        checked = ids("users", users)
         if k < 1:
             raise DataError(f"k must be 1 or more, got {k}.")
-        lists = self._lists(people, k)
-        result = calibrated(fitted, people, lists, self.outputs, self._hidden(people, lists), k)
-        served = len(np.intersect1d(people, result.users))
-        asked = len(np.unique(people))
-        if served < asked:
+        lists = self._lists(checked, k)
+        hidden = self._hidden(checked, lists)
+        result = calibrated(fitted, checked, lists, self.outputs, hidden, k)
+        n_users = len(np.unique(checked))
+        n_missing = n_users - len(np.intersect1d(checked, result.users))
+        if n_missing:
             warnings.warn(
-                f"{asked - served:,} of {asked:,} users get no recommendation: the model does not know them or "
-                "has nothing left to show.",
+                f"{n_missing:,} of {n_users:,} users get no recommendation: the model does not "
+                "know them or has no item left for them.",
                 DroppedRowsWarning,
                 stacklevel=2,
             )
         return result
 
-    def _hidden(self, users: Ids, lists: Lists) -> npt.NDArray[np.bool_] | None:
-        """Slots to leave out for another reason than being empty."""
+    def _hidden(self, users: Ids, lists: PaddedLists) -> npt.NDArray[np.bool_] | None:
+        """Filled slots that must not be shown, such as history."""
         return None
 
     @abstractmethod
     def _score(self, users: Ids, items: Ids) -> Floats: ...
 
     @abstractmethod
-    def _lists(self, users: Ids, k: int) -> Lists: ...
+    def _lists(self, users: Ids, k: int) -> PaddedLists: ...

@@ -1,4 +1,6 @@
-"""XGBoost, LightGBM and CatBoost rankers: rows of features."""
+"""XGBoost, LightGBM and CatBoost rankers: models of feature rows."""
+
+from __future__ import annotations
 
 from typing import Any
 
@@ -7,8 +9,8 @@ import numpy as np
 from calibrank._validation import Floats, Ids, IdsLike, Numbers, ids
 from calibrank.adapters.lists import Recommendations
 from calibrank.adapters.outputs import Margin, Outputs
-from calibrank.adapters.rows import predictor, ranked, scores_of
-from calibrank.adapters.score_tables import tabulate
+from calibrank.adapters.row_models import prediction_function, ranked, scores_of
+from calibrank.adapters.score_tables import make_score_table
 from calibrank.maps import CalibrationMap
 from calibrank.tables import ScoreTable
 
@@ -18,19 +20,21 @@ _MARGIN = Margin()
 class Ranker:
     """An XGBoost, LightGBM or CatBoost ranker, or any function from features to scores.
 
-    Rankers predict margins. A model with a logistic objective predicts probabilities: say so by `Probability()`.
-    `queries` says for each row which user or search it belongs to (from group sizes: `np.repeat(names, sizes)`).
+    Rankers predict margins. For a model with a logistic objective, which predicts probabilities,
+    pass `Probability()`. `queries` is the user or search of each row; from group sizes it is
+    `np.repeat(names, sizes)`.
 
-    >>> table = Ranker(lambda features: features[:, 0]).score_table(np.eye(2), [1, 0], queries=["q", "q"])
-    >>> table.scores
+    >>> ranker = Ranker(lambda features: features[:, 0])
+    >>> ranker.score_table(np.eye(2), labels=[1, 0], queries=["q", "q"]).scores
     array([1., 0.])
     """
 
     def __init__(self, model: Any, outputs: Outputs = _MARGIN) -> None:
-        self.predict, self.outputs = predictor(model), outputs
+        self.predict = prediction_function(model)
+        self.outputs = outputs
 
     def score(self, features: Any) -> Floats:
-        """A score a row, on the scale to calibrate."""
+        """One score per row, on the scale to calibrate."""
         return scores_of(self.outputs, self.predict(features))
 
     def score_table(
@@ -41,9 +45,10 @@ class Ranker:
         items: IdsLike | None = None,
         propensity: Numbers | None = None,
     ) -> ScoreTable:
-        """Rows of features with this model's scores: what to calibrate on."""
+        """Feature rows with this model's scores, to fit a calibrator on."""
         scores = self.score(features)
-        return tabulate(queries, _named(items, len(scores)), scores, labels, propensity)
+        item_ids = _item_ids(items, len(scores))
+        return make_score_table(queries, item_ids, scores, labels, propensity)
 
     def recommend(
         self,
@@ -53,12 +58,14 @@ class Ranker:
         items: IdsLike | None = None,
         k: int = 10,
     ) -> Recommendations:
-        """Each query's `k` best rows with their probabilities; items not named are called by their row."""
+        """The `k` best rows of each query with their probabilities.
+
+        Without `items`, an item's id is its row number.
+        """
         scores = self.score(features)
-        return ranked(
-            fitted, ids("queries", queries, len(scores)), _named(items, len(scores)), scores, k
-        )
+        query_ids = ids("queries", queries, len(scores))
+        return ranked(fitted, query_ids, _item_ids(items, len(scores)), scores, k)
 
 
-def _named(items: IdsLike | None, rows: int) -> Ids:
+def _item_ids(items: IdsLike | None, rows: int) -> Ids:
     return np.arange(rows) if items is None else ids("items", items, rows)

@@ -1,13 +1,15 @@
-"""RecBole, by the matrix of scores it gives."""
+"""RecBole, through the score matrix that it returns."""
+
+from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
 
 from calibrank._validation import Floats, Ids, IdsLike, floats
-from calibrank.adapters.lists import Lists, best
-from calibrank.adapters.numbering import Numbering
-from calibrank.adapters.outputs import Margin, Outputs, plain
+from calibrank.adapters.id_map import IdMap
+from calibrank.adapters.lists import PaddedLists, best
+from calibrank.adapters.outputs import Margin, Outputs, to_numpy
 from calibrank.adapters.pair_model import PairModel
 from calibrank.errors import DataError
 
@@ -15,42 +17,45 @@ _MARGIN = Margin()
 
 
 class RecBole(PairModel):
-    """The matrix that RecBole's `full_sort_scores(users, model, data)` gives, a row for each of `users`.
+    """The matrix that RecBole's `full_sort_scores(users, model, data)` returns, one row per user.
 
-    `items` name the columns (`dataset.field2id_token[...]`); by default they are numbered. Column 0 is the padding
-    item and -inf marks history: neither has a score.
+    `items` are the ids of the columns (`dataset.field2id_token[...]`); by default their numbers.
+    Column 0 is the padding item and -inf marks history: neither has a score.
 
     >>> matrix = [[-np.inf, 2.0, -np.inf, 0.5], [-np.inf, 0.1, 0.9, 1.5]]
-    >>> RecBole([7, 9], matrix, items=["[PAD]", "tea", "ale", "rum"]).score([7, 7, 9], ["tea", "ale", "[PAD]"])
+    >>> adapter = RecBole([7, 9], matrix, items=["[PAD]", "tea", "ale", "rum"])
+    >>> adapter.score([7, 7, 9], ["tea", "ale", "[PAD]"])
     array([ 2., nan, nan])
     """
 
     def __init__(
         self, users: IdsLike, scores: Any, items: IdsLike | None = None, outputs: Outputs = _MARGIN
     ) -> None:
-        self.scores, self.outputs = floats("scores", plain(scores)).copy(), outputs
+        self.outputs = outputs
+        self.scores = floats("scores", to_numpy(scores)).copy()
         if self.scores.ndim != 2:
             raise DataError(
-                f"scores must have a row a user, a column an item, got shape {self.scores.shape}."
+                "scores must have one row per user and one column per item, "
+                f"got shape {self.scores.shape}."
             )
+        # The padding item never has a score, even if its column was not masked.
         self.scores[:, :1] = np.nan
-        self.users = Numbering.of("users", users)
-        self.items = Numbering.of(
-            "items", np.arange(self.scores.shape[1]) if items is None else items
-        )
+        n_columns = self.scores.shape[1]
+        self.users = IdMap.of("users", users)
+        self.items = IdMap.of("items", np.arange(n_columns) if items is None else items)
         if (len(self.users), len(self.items)) != self.scores.shape:
-            named = f"{len(self.users)} users and {len(self.items)} items"
             raise DataError(
-                f"scores must have a row a user, a column an item, got {self.scores.shape} for {named}."
+                "scores must have one row per user and one column per item, got "
+                f"{self.scores.shape} for {len(self.users)} users and {len(self.items)} items."
             )
 
     def _score(self, users: Ids, items: Ids) -> Floats:
-        (rows, known), (columns, sold) = self.users.find(users), self.items.find(items)
-        return np.where(known & sold, self.scores[rows, columns], np.nan)
+        rows, known_users = self.users.find(users)
+        columns, known_items = self.items.find(items)
+        return np.where(known_users & known_items, self.scores[rows, columns], np.nan)
 
-    def _lists(self, users: Ids, k: int) -> Lists:
+    def _lists(self, users: Ids, k: int) -> PaddedLists:
         rows, known = self.users.find(users)
         columns, scores = best(np.where(known[:, None], self.scores[rows], np.nan), k)
-        return Lists(
-            self.items.names[columns], scores, scores.shape[1] * int(np.count_nonzero(~known))
-        )
+        n_added = scores.shape[1] * int(np.count_nonzero(~known))
+        return PaddedLists(self.items.names[columns], scores, n_added)

@@ -1,4 +1,6 @@
-"""Score tables out of a model's scores: what has none is left out and said, what is piled up is said."""
+"""Score tables from a model's scores, with warnings about missing and clipped scores."""
+
+from __future__ import annotations
 
 import warnings
 
@@ -9,52 +11,63 @@ from calibrank.adapters.outputs import is_score
 from calibrank.errors import ClippedScoresWarning, DataError, DroppedRowsWarning
 from calibrank.tables import ScoreTable
 
-_PILE = 0.05  # a continuous score repeats its extremes in a row or two, not in one of twenty
-_FEWEST = 20
+# A continuous score repeats its extremes in a row or two, not in more than 5% of the rows.
+_TIED_FRACTION = 0.05
+# Below this count, ties at an extreme are common by chance in small tables.
+_FEWEST_TIED = 20
 
 
-def tabulate(
+def make_score_table(
     users: IdsLike,
     items: IdsLike,
     scores: Floats,
     labels: Numbers,
     propensity: Numbers | None = None,
     weights: Numbers | None = None,
+    *,
+    stacklevel: int = 3,
 ) -> ScoreTable:
-    """A score table of the rows that have a score, with a warning about the rest and about clipped scores."""
+    """A score table of the rows that have a score.
+
+    Warns about dropped rows and about clipped scores. `stacklevel` is that of `warnings.warn`.
+    """
     rows = len(scores)
-    heard = is_score(scores)
-    if not heard.any():
+    scored = is_score(scores)
+    if not scored.any():
         raise DataError(
-            f"scores must hold an opinion, got none in {rows:,} rows. Check that the ids are the model's."
+            f"scores must hold at least one number, got none in {rows:,} rows. "
+            "Check that the ids are the model's."
         )
-    if not heard.all():
-        unscored = rows - np.count_nonzero(heard)
+    n_missing = rows - np.count_nonzero(scored)
+    if n_missing:
         warnings.warn(
-            f"{unscored:,} of {rows:,} rows are left out: the model has no score for them (unknown ids, masked "
-            "history). The fit speaks for the rest only.",
+            f"{n_missing:,} of {rows:,} rows are left out: the model has no score for them "
+            "(unknown ids, masked history). The fit describes the remaining rows only.",
             DroppedRowsWarning,
-            stacklevel=3,
+            stacklevel=stacklevel,
         )
-    warn_of_piles(scores[heard])
-    optional = [
-        None if values is None else column(name, values, rows)[heard]
-        for name, values in (("propensity", propensity), ("weights", weights))
-    ]
-    people, things = ids("users", users, rows)[heard], ids("items", items, rows)[heard]
+    _warn_if_clipped(scores[scored], stacklevel + 1)
     return ScoreTable(
-        people, things, scores[heard], column("labels", labels, rows)[heard], *optional
+        ids("users", users, rows)[scored],
+        ids("items", items, rows)[scored],
+        scores[scored],
+        column("labels", labels, rows)[scored],
+        None if propensity is None else column("propensity", propensity, rows)[scored],
+        None if weights is None else column("weights", weights, rows)[scored],
     )
 
 
-def warn_of_piles(scores: Floats) -> None:
-    """Say so where one row in twenty has the very lowest or the very highest score."""
-    for word, end in (("lowest", scores.min()), ("highest", scores.max())):
-        count = int(np.count_nonzero(scores == end))
-        if _FEWEST <= count < len(scores) and count > _PILE * len(scores):
+def _warn_if_clipped(scores: Floats, stacklevel: int) -> None:
+    """Warn if more than one row in twenty has exactly the lowest or exactly the highest score."""
+    for name, extreme in (("lowest", scores.min()), ("highest", scores.max())):
+        count = int(np.count_nonzero(scores == extreme))
+        is_constant = count == len(scores)
+        is_frequent = count >= _FEWEST_TIED and count > _TIED_FRACTION * len(scores)
+        if is_frequent and not is_constant:
             warnings.warn(
-                f"{count:,} of {len(scores):,} rows have the {word} score, {end:.6g}: if the model clips (ratings, "
-                "say), ask it for unclipped scores, for what lay beyond is lost. Isotonic() fits such piles best.",
+                f"{count:,} of {len(scores):,} rows have the {name} score, {extreme:.6g}. If the "
+                "model clips (as with ratings), ask it for unclipped scores: differences beyond "
+                "the limit are lost. Isotonic() fits such ties best.",
                 ClippedScoresWarning,
-                stacklevel=4,
+                stacklevel=stacklevel,
             )

@@ -1,64 +1,75 @@
-"""Spark ALS: pairs scored by the cluster, nested recommendations laid flat there or here."""
+"""Spark ALS: pairs are scored on the cluster, nested recommendations flattened there or here."""
+
+from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from calibrank._validation import Floats, Ids
 from calibrank.adapters.history import History
-from calibrank.adapters.lists import Lists
+from calibrank.adapters.lists import PaddedLists
 from calibrank.adapters.outputs import Margin, Outputs
 from calibrank.adapters.pair_model import PairModel
 from calibrank.tables import Interactions
 
 _MARGIN = Margin()
+# A column of row numbers: Spark returns rows in any order.
 _ROW = "calibrank_row"
 
 
 class SparkALS(PairModel):
     """A fitted `ALSModel`, for validation tables and user lists that fit on the driver.
 
-    Spark recommends what users have had already: hand in the training log as `history` to leave that out. Users and
-    items that ALS never saw have no score, whether its cold start strategy is "nan" or "drop".
+    Spark recommends items that users have had already: pass the training log as `history` to
+    leave them out. Users and items unknown to ALS have no score, whether its cold start strategy
+    is "nan" or "drop".
     """
 
     def __init__(
         self, model: Any, history: Interactions | None = None, outputs: Outputs = _MARGIN
     ) -> None:
-        self.model, self.outputs, self.history = model, outputs, History.of(history)
+        self.model = model
+        self.outputs = outputs
+        self.history = History.of(history)
 
     def _score(self, users: Ids, items: Ids) -> Floats:
-        names = (_ROW, self.model.getUserCol(), self.model.getItemCol())
-        asked = _frame(
-            self.model, dict(zip(names, (np.arange(len(users)), users, items), strict=True))
-        )
+        columns = {
+            _ROW: np.arange(len(users)),
+            self.model.getUserCol(): users,
+            self.model.getItemCol(): items,
+        }
+        scored = self.model.transform(_to_spark(self.model, columns))
+        found = scored.select(_ROW, self.model.getPredictionCol()).toArrow()
         scores = np.full(len(users), np.nan, dtype=np.float32)
-        told = self.model.transform(asked).select(_ROW, self.model.getPredictionCol()).toArrow()
-        scores[told[0].to_numpy()] = told[1].to_numpy()
+        scores[found[0].to_numpy()] = found[1].to_numpy()
         return scores
 
-    def _lists(self, users: Ids, k: int) -> Lists:
-        asked = _frame(self.model, {self.model.getUserCol(): np.unique(users)})
-        wide = k + self.history.longest(users)
-        told = dict(self.model.recommendForUserSubset(asked, wide).collect())
-        none: list[Any] = []
-        lists = [told.get(user.item(), none) for user in users]
-        return Lists.of(
-            [([item for item, _ in found], [score for _, score in found]) for found in lists]
-        )
+    def _lists(self, users: Ids, k: int) -> PaddedLists:
+        frame = _to_spark(self.model, {self.model.getUserCol(): np.unique(users)})
+        # The history is removed afterwards, so ask for that many more.
+        length = k + self.history.longest(users)
+        found = dict(self.model.recommendForUserSubset(frame, length).collect())
+        ragged = []
+        for user in users:
+            entries = found.get(user.item(), [])
+            ragged.append(([item for item, _ in entries], [score for _, score in entries]))
+        return PaddedLists.of(ragged)
 
-    def _hidden(self, users: Ids, lists: Lists) -> Any:
+    def _hidden(self, users: Ids, lists: PaddedLists) -> npt.NDArray[np.bool_]:
         return self.history.hidden(users, lists.items)
 
 
 def flatten(
     nested: Any, *, lists: str = "recommendations", score: str = "score", rank: str = "rank"
 ) -> Any:
-    """Spark's nested recommendations as a Spark table with a row a recommendation: user, item, score, rank from 1.
+    """Spark's nested recommendations as a Spark table with one row per recommendation.
 
-    Nothing is collected, and `score` is a column to calibrate. Rows that were collected go to `from_nested`.
+    The columns are user, item, score and rank (from 1). Nothing is collected, and `score` is a
+    column to calibrate. For rows that were collected, use `from_nested`.
     """
-    from pyspark.sql import functions as f  # noqa: PLC0415  (whoever has a Spark table has it)
+    from pyspark.sql import functions as f  # noqa: PLC0415  (a Spark table brings it)
 
     item, rating = nested.schema[lists].dataType.elementType.names
     others = [name for name in nested.columns if name != lists]
@@ -71,8 +82,8 @@ def flatten(
     )
 
 
-def _frame(model: Any, columns: dict[str, Ids]) -> Any:
-    """Columns as a Spark table of the session that the model lives in."""
-    import pyarrow as pa  # noqa: PLC0415  (Spark brings it where it is needed)
+def _to_spark(model: Any, columns: dict[str, Ids]) -> Any:
+    """Columns as a table in the model's Spark session."""
+    import pyarrow as pa  # noqa: PLC0415  (Spark needs it anyway)
 
     return model.userFactors.sparkSession.createDataFrame(pa.table(columns))

@@ -119,7 +119,7 @@ def _of_results(folder: Path) -> Report:
     except DataError:  # installed without the repository: our numbers stand alone
         return results_report(overview(rows, lambda *_: None), str(folder), "", _command())
     return results_report(
-        overview(rows, Published.read(file).find), str(folder), "aaai22/published.csv", _command()
+        overview(rows, Published.load(file).find), str(folder), "aaai22/published.csv", _command()
     )
 
 

@@ -120,17 +120,17 @@ def _tables(grid: "Grid", results: "Results", folder: Path) -> list[Path]:
     from calibrank.experiment.tables import Published, write_tables  # noqa: PLC0415  (torch)
 
     path = grid.out / "tables.md"
-    write_atomic(path, write_tables(grid, results, Published.read(folder / "published.csv")))
+    write_atomic(path, write_tables(grid, results, Published.load(folder / "published.csv")))
     return [path]
 
 
 def _figures(grid: "Grid", results: "Results") -> list[Path]:
-    from calibrank.experiment.figures import Draw  # noqa: PLC0415  (matplotlib)
+    from calibrank.experiment.figures import Figures  # noqa: PLC0415  (matplotlib)
 
     return [
         path
         for spec in grid.specs
-        for path in Draw(grid, results.where(spec=spec.name), spec).save(
+        for path in Figures(grid, results.where(spec=spec.name), spec).save(
             grid.out / "figures" / spec.name
         )
     ]

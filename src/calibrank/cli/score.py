@@ -16,7 +16,7 @@ from calibrank.cli.console import (
     reading,
     say_skipped,
 )
-from calibrank.scorers import load_model
+from calibrank.scorers import SavedModel
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
 from calibrank.tabular.write import Scores, add_column
@@ -42,7 +42,7 @@ def score(
 
     Example: calibrank score model pairs.parquet -o scores.parquet
     """
-    trained, source = load_model(model), Table.find(table)
+    trained, source = SavedModel.load(model), Table.find(table)
     rules = Rules(skip=on_bad_rows is OnBadRows.skip)
     filler = Scores(trained, source.resolve("user", user), source.resolve("item", item), rules)
     with reading(source, "Scoring") as progress:

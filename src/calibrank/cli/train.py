@@ -41,7 +41,7 @@ from calibrank.scorers import SavedModel
 from calibrank.tables import Interactions
 
 if TYPE_CHECKING:
-    from calibrank.models.training import Moment
+    from calibrank.models.training import TrainingStatus
 
 
 class ModelName(StrEnum):
@@ -110,7 +110,7 @@ def train(
 
     Example: calibrank train log.parquet --model lightgcn -o model
     """
-    from calibrank import models, registry  # noqa: PLC0415  (torch)
+    from calibrank import models, registry  # noqa: PLC0415
 
     dataset = (
         load_dataset(source, data)
@@ -122,7 +122,7 @@ def train(
         raise DataError(
             f"{source} must have users with 5 positives or more to hold some out, got none."
         )
-    chosen = registry.find("model", registry.models(), model.value)
+    chosen = registry.find("model", registry.MODELS, model.value)
     chosen = chosen if dim is None else type(chosen)(dim=dim)
     training = models.Training(
         epochs, batch, patience=patience, device=device.value, threads=threads
@@ -205,7 +205,7 @@ def _write(path: Path, dataset: Dataset, pairs: Interactions, columns: dict[str,
 
 
 @contextmanager
-def _watching(name: str, epochs: int) -> Iterator[Callable[["Moment"], None]]:
+def _watching(name: str, epochs: int) -> Iterator[Callable[["TrainingStatus"], None]]:
     """A bar over epochs with what validation says; nothing where nobody watches."""
     columns = (
         TextColumn("{task.description}"),
@@ -218,7 +218,7 @@ def _watching(name: str, epochs: int) -> Iterator[Callable[["Moment"], None]]:
     ) as bar:
         task = bar.add_task(name, total=epochs)
 
-        def tell(moment: "Moment") -> None:
+        def tell(moment: "TrainingStatus") -> None:
             words = f"{name}, NDCG@5 {moment.ndcg[0]:.4f}" if moment.ndcg else name
             bar.update(task, completed=moment.epoch, description=words)
 

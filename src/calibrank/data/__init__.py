@@ -1,24 +1,55 @@
-"""Datasets, splits and negatives: what models learn from and calibration is judged on."""
+"""Datasets, train/validation splits, sampled negatives and synthetic data.
+
+Two functions make synthetic data. `make_world` draws scored pairs whose true probabilities are
+known, to test calibrators. `simulate` draws a complete dataset with a log and a test set, to train
+and evaluate models.
+"""
 
 from calibrank.data.coat import load_coat
 from calibrank.data.dataset import Dataset
 from calibrank.data.download import fetch
-from calibrank.data.negatives import Positives, draw_negatives, population_negatives, with_negatives
+from calibrank.data.kuai import load_kuairand, load_kuairec
+from calibrank.data.negatives import (
+    Positives,
+    draw_negatives,
+    population_negatives,
+    with_negatives,
+)
+from calibrank.data.score_world import (
+    GammaScores,
+    GaussianScores,
+    MixedScores,
+    Scores,
+    World,
+    make_world,
+)
 from calibrank.data.splits import LeaveOneOut, RandomSplit, ReleasedSplit, Split, TimeSplit
+from calibrank.data.table import load_table
+from calibrank.data.toy_dataset import simulate
 from calibrank.data.yahoo_r3 import load_yahoo_r3
 
 __all__ = [
     "Dataset",
+    "GammaScores",
+    "GaussianScores",
     "LeaveOneOut",
+    "MixedScores",
     "Positives",
     "RandomSplit",
     "ReleasedSplit",
+    "Scores",
     "Split",
     "TimeSplit",
+    "World",
     "draw_negatives",
     "fetch",
     "load_coat",
+    "load_kuairand",
+    "load_kuairec",
+    "load_table",
     "load_yahoo_r3",
+    "make_world",
     "population_negatives",
+    "simulate",
     "with_negatives",
 ]

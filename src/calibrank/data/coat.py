@@ -1,4 +1,9 @@
-"""Coat Shopping (Schnabel et al., ICML 2016): 290 people rated 24 coats of their choice and 16 drawn at random."""
+"""Coat Shopping (Schnabel et al., ICML 2016): ratings of self-selected and of random coats.
+
+290 users rated 24 coats of their choice (train) and 16 coats drawn at random (test).
+"""
+
+from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
@@ -8,57 +13,62 @@ import numpy.typing as npt
 
 from calibrank._validation import Floats
 from calibrank.data.dataset import Dataset
-from calibrank.data.text import Numbers, find_file
+from calibrank.data.text import NumericText, find_file
 from calibrank.tables import Index, Interactions
 
-USERS, ITEMS = 290, 300
-_WHERE = "Get Coat with `calibrank.data.fetch('coat')` or from https://www.cs.cornell.edu/~schnabts/mnar/."
+USERS = 290
+ITEMS = 300
+_HOW_TO_GET = (
+    "Get Coat with `calibrank.data.fetch('coat')` "
+    "or from https://www.cs.cornell.edu/~schnabts/mnar/."
+)
 
 
 def load_coat(folder: str | Path, liked_above: float = 3) -> Dataset:
-    """The official layout: `train.ascii`, `test.ascii`, and features and propensities where they are there too."""
+    """Load Coat from its official files `train.ascii` and `test.ascii`.
+
+    A rating above `liked_above` is a positive. Features and propensities are loaded if their files
+    are in the folder.
+    """
     folder = Path(folder)
-    ratings = [
-        _matrix(find_file(folder, f"{part}.ascii", _WHERE), ITEMS) for part in ("train", "test")
-    ]
-    people = max(len(matrix) for matrix in ratings)
-    train, test = (_interactions(matrix, liked_above, people) for matrix in ratings)
+    train = _read_ratings(find_file(folder, "train.ascii", _HOW_TO_GET))
+    test = _read_ratings(find_file(folder, "test.ascii", _HOW_TO_GET))
+    n_users = max(len(train), len(test))
     return Dataset(
         "coat",
-        train,
-        test,
-        Index(np.arange(people)),
+        _interactions(train, liked_above, n_users),
+        _interactions(test, liked_above, n_users),
+        Index(np.arange(n_users)),
         Index(np.arange(ITEMS)),
-        _features(folder, "user_features.ascii"),
-        _features(folder, "item_features.ascii"),
-        _propensity(folder),
+        _read_features(folder, "user_features.ascii"),
+        _read_features(folder, "item_features.ascii"),
+        _read_propensity(folder),
     )
 
 
-def _matrix(path: Path, columns: int) -> Floats:
+def _read_ratings(path: Path) -> Floats:
     def is_rating(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         return np.isin(values, range(6))
 
-    return Numbers(path, columns, is_rating, "ratings 1 to 5, or 0 where not rated").read()
+    return NumericText(path, ITEMS, is_rating, "ratings 1 to 5, or 0 where not rated").read()
 
 
-def _interactions(ratings: Floats, liked_above: float, people: int) -> Interactions:
+def _interactions(ratings: Floats, liked_above: float, n_users: int) -> Interactions:
     users, items = np.nonzero(ratings)
-    return Interactions(
-        users, items, (ratings[users, items] > liked_above).astype(np.float64), people, ITEMS
-    )
+    labels = (ratings[users, items] > liked_above).astype(np.float64)
+    return Interactions(users, items, labels, n_users, ITEMS)
 
 
-def _features(folder: Path, name: str) -> Floats | None:
+def _read_features(folder: Path, name: str) -> Floats | None:
     found = sorted(folder.rglob(name))
     if not found:
         return None
     with found[0].open() as file:
         width = len(file.readline().split())
-    return Numbers(found[0], width, np.isfinite, "numbers").read()
+    return NumericText(found[0], width, np.isfinite, "numbers").read()
 
 
-def _propensity(folder: Path) -> Floats | None:
+def _read_propensity(folder: Path) -> Floats | None:
     found = sorted(folder.rglob("propensities.ascii"))
     if not found:
         return None
@@ -66,4 +76,4 @@ def _propensity(folder: Path) -> Floats | None:
     def is_propensity(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         return (values > 0) & (values <= 1)
 
-    return Numbers(found[0], ITEMS, is_propensity, "probabilities above 0").read()
+    return NumericText(found[0], ITEMS, is_propensity, "probabilities above 0").read()

@@ -1,4 +1,6 @@
-"""A dataset: a biased log to learn from and, where someone paid for it, randomly exposed labels to judge by."""
+"""Datasets: a biased training log and, where there is one, a test set of randomly exposed pairs."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass
 
@@ -8,10 +10,11 @@ from calibrank.tables import Index, Interactions
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dataset:
-    """Interactions that count users and items from 0; `users` and `items` hold their names.
+    """A training log and a test set with users and items numbered from 0.
 
-    `train` is the biased log, `test` pairs that were exposed at random (None if there are none). Features and the
-    publisher's own P(observed) come along where a dataset has them.
+    `users` and `items` hold the original ids. `train` is the biased log; `test` holds pairs that
+    were exposed at random, or is None. Features and the published P(observed) are None where the
+    dataset does not provide them.
     """
 
     name: str

@@ -1,4 +1,6 @@
-"""Datasets that anyone may download: from where, and how to know that it is they."""
+"""Datasets that may be downloaded freely: their addresses, hashes and licences."""
+
+from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +12,7 @@ from calibrank.errors import DataError, MissingExtraError
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """An archive: where it lies, its hash (checked by pooch), and what its licence allows."""
+    """An archive: its URL, its hash (checked after download) and its licence."""
 
     url: str
     known_hash: str
@@ -37,24 +39,30 @@ SOURCES = {
 
 
 def fetch(name: str, folder: str | Path | None = None, source: Source | None = None) -> Path:
-    """Download and unpack a dataset once; the folder it lies in, for its loader.
+    """Download and unpack a dataset, unless it is cached; returns the folder for its loader.
 
-    Without `folder` it goes to pooch's cache for calibrank. A file whose hash differs is refused.
+    Without `folder`, files go to pooch's cache for calibrank. A file with another hash is an error.
     """
     try:
-        import pooch  # noqa: PLC0415  (only who downloads needs it)
+        import pooch  # noqa: PLC0415  (only downloads need it)
     except ImportError as error:
         raise MissingExtraError("pooch", "data") from error
     source = SOURCES.get(name) if source is None else source
     if source is None:
         raise DataError(f"the dataset to fetch must be one of {', '.join(SOURCES)}, got {name!r}.")
-    home = Path(folder) if folder is not None else Path(pooch.os_cache("calibrank")) / name
-    unpack: Callable[..., Any] = pooch.Untar if source.url.endswith(".tar.gz") else pooch.Unzip
+    cache = Path(folder) if folder is not None else Path(pooch.os_cache("calibrank")) / name
+    is_tar = source.url.endswith(".tar.gz")
+    unpack: Callable[..., Any] = pooch.Untar if is_tar else pooch.Unzip
     try:
-        unpacked = unpack(extract_dir="files")
         pooch.retrieve(
-            source.url, source.known_hash, path=home, processor=unpacked, progressbar=True
+            source.url,
+            source.known_hash,
+            path=cache,
+            processor=unpack(extract_dir="files"),
+            progressbar=True,
         )
     except ValueError as error:
-        raise DataError(f"{source.url} must be the archive we know, got another: {error}") from None
-    return home / "files"
+        raise DataError(
+            f"{source.url} must be the archive with the known hash, got a different file: {error}"
+        ) from None
+    return cache / "files"

@@ -1,4 +1,9 @@
-"""Two logs of a video app: KuaiRec (a block where everyone saw everything), KuaiRand-Pure (random videos mixed in)."""
+"""KuaiRec and KuaiRand-Pure: logs of a video app with unbiased test sets.
+
+In KuaiRec's test block every user watched every video; KuaiRand inserted videos at random.
+"""
+
+from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
@@ -7,49 +12,59 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrank.data.dataset import Dataset
-from calibrank.data.table import Log, Named, dataset_of, read_log
+from calibrank.data.table import ColumnNames, RawLog, dataset_from_logs, find_table, read_log
 from calibrank.data.text import find_file
-from calibrank.tabular.read import Table
 
-_KUAIREC = "Get KuaiRec with `calibrank.data.fetch('kuairec')` or from https://kuairec.com."
-_KUAIRAND = (
+_GET_KUAIREC = "Get KuaiRec with `calibrank.data.fetch('kuairec')` or from https://kuairec.com."
+_GET_KUAIRAND = (
     "Get KuaiRand-Pure with `calibrank.data.fetch('kuairand')` or from https://kuairand.com."
 )
+_STANDARD_LOGS = (
+    "log_standard_4_08_to_4_21_pure.csv",
+    "log_standard_4_22_to_5_08_pure.csv",
+)
+_RANDOM_LOG = "log_random_4_22_to_5_08_pure.csv"
 
 
 def load_kuairec(folder: str | Path, liked_above: float = 2) -> Dataset:
-    """The official layout: `big_matrix.csv` is the log, `small_matrix.csv` the fully observed block.
+    """Load KuaiRec from its official files.
 
-    A video is liked when it was watched more than `liked_above` times its length.
+    `big_matrix.csv` is the log, `small_matrix.csv` the fully observed test block. A video is a
+    positive if it was watched for more than `liked_above` times its length.
     """
-    columns = Named("user_id", "video_id", "watch_ratio", "timestamp")
+    columns = ColumnNames("user_id", "video_id", "watch_ratio", "timestamp")
 
-    def like(ratio: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    def is_positive(ratio: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         return ratio > liked_above
 
-    logs = [
-        read_log(
-            Table.find(str(find_file(Path(folder), f"{part}_matrix.csv", _KUAIREC))), columns, like
-        )
-        for part in ("big", "small")
-    ]
-    return dataset_of("kuairec", *logs)
+    logs = []
+    for name in ("big_matrix.csv", "small_matrix.csv"):
+        path = find_file(Path(folder), name, _GET_KUAIREC)
+        logs.append(read_log(find_table(path), columns, is_positive))
+    return dataset_from_logs("kuairec", *logs)
 
 
 def load_kuairand(folder: str | Path, label: str = "is_click") -> Dataset:
-    """The official layout of KuaiRand-Pure: two standard logs, and the log of videos inserted at random."""
-    columns = Named("user_id", "video_id", label, "time_ms")
-    names = ("log_standard_4_08_to_4_21_pure.csv", "log_standard_4_22_to_5_08_pure.csv")
-    *standard, random = (
-        read_log(Table.find(str(find_file(Path(folder), name, _KUAIRAND))), columns)
-        for name in (*names, "log_random_4_22_to_5_08_pure.csv")
-    )
-    return dataset_of("kuairand", _joined(standard), random)
+    """Load KuaiRand-Pure from its official files.
+
+    The two standard logs are the training log; the log of randomly inserted videos is the test set.
+    `label` names the column that is the label.
+    """
+    columns = ColumnNames("user_id", "video_id", label, "time_ms")
+
+    def read(name: str) -> RawLog:
+        path = find_file(Path(folder), name, _GET_KUAIRAND)
+        return read_log(find_table(path), columns)
+
+    standard = [read(name) for name in _STANDARD_LOGS]
+    return dataset_from_logs("kuairand", _concatenate(standard), read(_RANDOM_LOG))
 
 
-def _joined(logs: list[Log]) -> Log:
+def _concatenate(logs: list[RawLog]) -> RawLog:
     times = [log.times for log in logs if log.times is not None]
-    users, items, labels = (
-        np.concatenate([getattr(log, n) for log in logs]) for n in ("users", "items", "labels")
+    return RawLog(
+        np.concatenate([log.users for log in logs]),
+        np.concatenate([log.items for log in logs]),
+        np.concatenate([log.labels for log in logs]),
+        np.concatenate(times) if times else None,
     )
-    return Log(users, items, labels, np.concatenate(times) if times else None)

@@ -1,105 +1,119 @@
-"""A synthetic world in which the truth is known: who would like what, what was shown, and how a model scored it.
+"""Synthetic *scored pairs* to test calibrators on: the true probability of every score is known.
 
-Preferences R are drawn from each pair's probability, exposures O from its propensity (popular items and liked ones
-are shown more), and the log holds only Y = O * R. Scores depend on R alone, through two distributions that are known,
-so P(R = 1 | score) has a formula. Nothing else in calibrank has this privilege: tests measure against it.
+A preference R is drawn for each pair, an exposure O from its propensity (popular and liked items
+are shown more often), and the log shows only Y = O * R. Scores depend on R alone, through two
+known distributions, so P(R = 1 | score) has a closed form that tests compare fits with.
+
+It is no dataset to train models on. For that see `toy_dataset.simulate`.
 """
+
+from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import gammaln
 
 from calibrank._logit import expit, logit
 from calibrank._validation import Floats, Ids, Numbers, floats
+from calibrank.data._random import generator
 from calibrank.errors import DataError
 from calibrank.tables import Interactions
+
+# Streams of one seed: what stays fixed when a world is redrawn, and what is drawn again.
+_WORLD_STREAM = 0
+_DRAW_STREAM = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Scores(ABC):
-    """How a model scores disliked and liked pairs."""
+    """How a model scores liked and disliked pairs."""
 
     @abstractmethod
-    def draw(self, liked: Floats, rng: np.random.Generator) -> Floats:
-        """One score a pair."""
+    def draw(self, liked: Floats, seed: int | np.random.Generator) -> Floats:
+        """One score per pair; `liked` is 1 or 0."""
 
     @abstractmethod
     def log_ratio(self, scores: Floats) -> Floats:
-        """Log density of liked scores less that of disliked scores."""
+        """Log density of liked scores minus log density of disliked scores."""
 
 
 @dataclass(frozen=True, slots=True)
 class GaussianScores(Scores):
-    """Normal scores, each class with its own spread: the world of Gaussian calibration."""
+    """Normal scores given by (mean, standard deviation): Gaussian calibration is correct here."""
 
     disliked: tuple[float, float] = (0.0, 1.0)
     liked: tuple[float, float] = (1.5, 0.9)
 
-    def draw(self, liked: Floats, rng: np.random.Generator) -> Floats:
-        mean, spread = (
-            np.where(liked == 1, one, zero)
-            for zero, one in zip(self.disliked, self.liked, strict=True)
-        )
-        return mean + spread * rng.standard_normal(len(liked))
+    def draw(self, liked: Floats, seed: int | np.random.Generator) -> Floats:
+        rng = np.random.default_rng(seed)
+        mean = np.where(liked == 1, self.liked[0], self.disliked[0])
+        deviation = np.where(liked == 1, self.liked[1], self.disliked[1])
+        return mean + deviation * rng.standard_normal(len(liked))
 
     def log_ratio(self, scores: Floats) -> Floats:
-        def log_density(mean: float, spread: float) -> Floats:
-            return -(((scores - mean) / spread) ** 2) / 2 - np.log(spread)
+        def log_density(mean: float, deviation: float) -> Floats:
+            return -(((scores - mean) / deviation) ** 2) / 2 - np.log(deviation)
 
         return log_density(*self.liked) - log_density(*self.disliked)
 
 
 @dataclass(frozen=True, slots=True)
 class GammaScores(Scores):
-    """Gamma scores given by (shape, rate): the world of Gamma calibration."""
+    """Gamma scores given by (shape, rate): Gamma calibration is correct here."""
 
     disliked: tuple[float, float] = (2.0, 1.0)
     liked: tuple[float, float] = (4.0, 0.9)
 
-    def draw(self, liked: Floats, rng: np.random.Generator) -> Floats:
-        shape, rate = (
-            np.where(liked == 1, one, zero)
-            for zero, one in zip(self.disliked, self.liked, strict=True)
-        )
+    def draw(self, liked: Floats, seed: int | np.random.Generator) -> Floats:
+        rng = np.random.default_rng(seed)
+        shape = np.where(liked == 1, self.liked[0], self.disliked[0])
+        rate = np.where(liked == 1, self.liked[1], self.disliked[1])
         return rng.standard_gamma(shape) / rate
 
     def log_ratio(self, scores: Floats) -> Floats:
+        from scipy.special import gammaln  # noqa: PLC0415  (slow to load)
+
         def log_density(shape: float, rate: float) -> Floats:
-            return (
-                (shape - 1) * np.log(scores) - rate * scores + shape * np.log(rate) - gammaln(shape)
-            )
+            kernel = (shape - 1) * np.log(scores) - rate * scores
+            return kernel + shape * np.log(rate) - gammaln(shape)
 
         return log_density(*self.liked) - log_density(*self.disliked)
 
 
 @dataclass(frozen=True, slots=True)
 class MixedScores(Scores):
-    """Normal disliked scores, and liked ones of two sorts: a world that no family here contains."""
+    """Normal scores for disliked pairs, a mixture of two normals for liked ones.
+
+    No parametric calibrator contains this shape.
+    """
 
     shifts: ClassVar[tuple[float, float]] = (0.6, 2.6)
+    """The means of the two components; every standard deviation is 1."""
     shares: ClassVar[tuple[float, float]] = (0.6, 0.4)
+    """The mixture weights."""
 
-    def draw(self, liked: Floats, rng: np.random.Generator) -> Floats:
+    def draw(self, liked: Floats, seed: int | np.random.Generator) -> Floats:
+        rng = np.random.default_rng(seed)
         shift = np.where(rng.random(len(liked)) < self.shares[0], *self.shifts)
         return rng.standard_normal(len(liked)) + liked * shift
 
     def log_ratio(self, scores: Floats) -> Floats:
-        sorts = [
+        # log N(s; m, 1) - log N(s; 0, 1) = m s - m^2 / 2, for each component of the mixture.
+        components = [
             np.log(share) + shift * scores - shift**2 / 2
             for share, shift in zip(self.shares, self.shifts, strict=True)
         ]
-        return np.logaddexp(*sorts)
+        return np.logaddexp(*components)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class World:
-    """Pairs of users and items with everything that is usually hidden.
+    """Scored pairs of users and items, with the quantities that are usually unobserved.
 
-    `labels` is what a log shows (Y); `preferences` (R), `exposures` (O), `propensity` P(O = 1) and `affinity`
-    P(R = 1) are the truth behind it.
+    `labels` is what a log shows (Y). The truth behind it is `preferences` (R), `exposures` (O),
+    `propensity` P(O = 1) and `affinity` P(R = 1).
     """
 
     users: Ids
@@ -117,24 +131,27 @@ class World:
 
     @property
     def base_rate(self) -> float:
-        """The share of all pairs that are liked, on average."""
+        """The expected fraction of pairs that are liked."""
         return float(self.affinity.mean())
 
     def probability(self, scores: Numbers) -> Floats:
-        """The true P(R = 1 | score), which a calibrated map should give."""
-        return expit(self.score_model.log_ratio(floats("scores", scores)) + logit(self.base_rate))
+        """The true P(R = 1 | score), which a calibrated map should return."""
+        log_ratio = self.score_model.log_ratio(floats("scores", scores))
+        # Bayes' rule on the logit scale.
+        return expit(log_ratio + logit(self.base_rate))
 
     def interactions(self) -> Interactions:
-        """The log that a recommender would train on: the observed positives."""
-        seen = self.labels == 1
-        counts = (len(np.unique(ids)) for ids in (self.users, self.items))
-        return Interactions(self.users[seen], self.items[seen], None, *counts)
+        """The observed positives: the log that a recommender would be trained on."""
+        observed = self.labels == 1
+        n_users = len(np.unique(self.users))
+        n_items = len(np.unique(self.items))
+        return Interactions(self.users[observed], self.items[observed], None, n_users, n_items)
 
-    def redraw(self, seed: int) -> "World":
-        """The same users, items and odds, with new preferences, exposures and scores: a fresh test set."""
-        rng = np.random.default_rng([seed, 1])
-        preferences = _coin(self.affinity, rng)
-        exposures = _coin(self.propensity, rng)
+    def redraw(self, seed: int | np.random.Generator) -> World:
+        """New preferences, exposures and scores with the same probabilities: a fresh test set."""
+        rng = generator(seed, _DRAW_STREAM)
+        preferences = _bernoulli(self.affinity, rng)
+        exposures = _bernoulli(self.propensity, rng)
         return replace(
             self,
             scores=self.score_model.draw(preferences, rng),
@@ -144,8 +161,12 @@ class World:
         )
 
 
-def make_world(pairs: int = 100_000, scores: Scores = GaussianScores(), seed: int = 0) -> World:  # noqa: B008  (frozen)
-    """Make a world of that many user-item pairs; the same seed makes the same world.
+def make_world(
+    pairs: int = 100_000,
+    scores: Scores = GaussianScores(),  # noqa: B008  (frozen)
+    seed: int | np.random.Generator = 0,
+) -> World:
+    """Make a synthetic world of `pairs` user-item pairs with known truth.
 
     >>> world = make_world(pairs=1_000)
     >>> len(world), bool((world.labels <= world.preferences).all())
@@ -153,26 +174,28 @@ def make_world(pairs: int = 100_000, scores: Scores = GaussianScores(), seed: in
     """
     if pairs < 10:
         raise DataError(f"pairs must be at least 10, got {pairs}.")
-    rng = np.random.default_rng([seed, 0])
+    rng = generator(seed, _WORLD_STREAM)
+    # Twice as many users as items, and just enough of both for the pairs.
     n_users = int(np.ceil(np.sqrt(2 * pairs)))
     n_items = -(-pairs // n_users)
     users, items = np.divmod(np.arange(pairs), n_items)
     popularity = _popularity(n_items, rng)
-    mood = rng.normal(0, 0.5, n_users)
-    quality = rng.normal(0, 0.5, n_items) + 1.5 * (popularity - popularity.mean())
-    affinity = expit(-2.4 + mood[users] + quality[items])
+    user_effect = rng.normal(0, 0.5, n_users)
+    item_effect = rng.normal(0, 0.5, n_items) + 1.5 * (popularity - popularity.mean())
+    # The intercept puts the base rate near 10%.
+    affinity = expit(-2.4 + user_effect[users] + item_effect[items])
+    # Exposure depends on popularity and on affinity: labels are missing not at random.
     propensity = np.clip(popularity[items] * (0.6 + 2 * affinity), 0.05, 0.95)
     empty = np.zeros(pairs)
-    return World(users, items, empty, empty, empty, empty, propensity, affinity, scores).redraw(
-        seed
-    )
+    world = World(users, items, empty, empty, empty, empty, propensity, affinity, scores)
+    return world.redraw(seed)
 
 
 def _popularity(n_items: int, rng: np.random.Generator) -> Floats:
-    """A few popular items and a long tail."""
+    """Popularity by a power law in a random order: few popular items, many unpopular ones."""
     ranks = rng.permutation(n_items) + 1
     return (ranks / n_items * 20 + 1) ** -0.6
 
 
-def _coin(probability: Floats, rng: np.random.Generator) -> Floats:
+def _bernoulli(probability: Floats, rng: np.random.Generator) -> Floats:
     return (rng.random(len(probability)) < probability).astype(np.float64)

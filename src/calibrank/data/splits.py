@@ -1,10 +1,13 @@
-"""Splits: which of each user's positives are kept from training, to stop by and to calibrate on.
+"""Splits: which positives of each user are held out for validation and calibration.
 
-Each split is an order of a user's positives; the last ones are held out.
+Each split orders a user's positives and holds out the last ones.
 """
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +18,10 @@ from calibrank.tables import Interactions
 
 @dataclass(frozen=True, slots=True)
 class Split(ABC):
-    """Users with at least `at_least` positives give a `fraction` of them (rounded, one at the least)."""
+    """Hold out a `fraction` of the positives of every user with at least `at_least` positives.
+
+    The number is rounded, and at least one.
+    """
 
     fraction: float = 0.1
     at_least: int = 5
@@ -25,66 +31,78 @@ class Split(ABC):
             raise DataError(f"fraction must lie between 0 and 1, got {self.fraction}.")
         if self.at_least < 2:
             raise DataError(
-                f"at_least must be 2 or more, or a user may have nothing left, got {self.at_least}."
+                f"at_least must be 2 or more, or a user may have no training positive left, "
+                f"got {self.at_least}."
             )
 
     def divide(self, interactions: Interactions) -> tuple[Interactions, Interactions]:
-        """What to train on, and the positives held out; rows that are not liked stay with the former."""
-        liked = np.flatnonzero(interactions.labels == 1)
-        _, people = np.unique(interactions.users[liked], return_inverse=True)
-        place = self._place(interactions.take(liked))
-        order = np.lexsort((place, people))
-        owned = np.bincount(people) if len(people) else np.zeros(0, dtype=np.intp)
-        ends = np.cumsum(owned)
-        from_last = ends[people[order]] - 1 - np.arange(len(order))
-        held = liked[order[from_last < self._given(owned)[people[order]]]]
-        kept = np.ones(len(interactions), dtype=bool)
-        kept[held] = False
-        return interactions.take(kept), interactions.take(np.sort(held))
+        """The rows to train on and the held-out positives; negatives are not held out."""
+        positives = np.flatnonzero(interactions.labels == 1)
+        _, users = np.unique(interactions.users[positives], return_inverse=True)
+        # Sort by user and, within a user, by key; the last rows of each user are held out.
+        order = np.lexsort((self._keys(interactions.take(positives)), users))
+        users = users[order]
+        counts = np.bincount(users) if len(users) else np.zeros(0, dtype=np.intp)
+        ends = np.cumsum(counts)
+        places_from_end = ends[users] - 1 - np.arange(len(order))
+        is_held_out = places_from_end < self._held_out_counts(counts)[users]
+        held_out = positives[order[is_held_out]]
+        is_kept = np.ones(len(interactions), dtype=bool)
+        is_kept[held_out] = False
+        return interactions.take(is_kept), interactions.take(np.sort(held_out))
 
-    def _given(self, owned: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-        """How many of their positives users give."""
-        share = np.maximum(np.rint(owned * self.fraction), 1).astype(np.intp)
-        return np.where(owned >= self.at_least, share, 0)
+    def with_seed(self, seed: int | np.random.Generator) -> Self:
+        """The same split with another seed; a split that is not random is returned unchanged."""
+        return self
+
+    def _held_out_counts(self, counts: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+        """How many positives each user gives, from the number the user has."""
+        held_out = np.maximum(np.rint(counts * self.fraction), 1).astype(np.intp)
+        return np.where(counts >= self.at_least, held_out, 0)
 
     @abstractmethod
-    def _place(self, positives: Interactions) -> npt.NDArray[np.floating]:
-        """A number for each positive; the highest of a user are held out."""
+    def _keys(self, positives: Interactions) -> npt.NDArray[np.floating]:
+        """A sort key for each positive; the highest of each user are held out."""
 
 
 class ReleasedSplit(Split):
-    """The last by item, as in the paper's released code: it holds out items that were hardly seen.
+    """Hold out the positives with the highest item ids, as the paper's released code does.
 
-    This looks like random exposure, and the paper's numbers rest on it. A deployed model will not see such a set.
+    These are often items with few training positives. The result resembles random exposure, and the
+    paper's numbers depend on it. A deployed model does not see such a set.
     """
 
     __slots__ = ()
 
-    def _place(self, positives: Interactions) -> npt.NDArray[np.floating]:
-        return np.unique(positives.items, return_inverse=True)[1].astype(np.float64)
+    def _keys(self, positives: Interactions) -> npt.NDArray[np.floating]:
+        _, item_ranks = np.unique(positives.items, return_inverse=True)
+        return item_ranks.astype(np.float64)
 
 
 @dataclass(frozen=True, slots=True)
 class RandomSplit(Split):
-    """Any of a user's positives, with equal chance.
+    """Hold out positives drawn uniformly at random.
 
     >>> log = Interactions(users=[0] * 10, items=range(10))
     >>> RandomSplit(seed=3).divide(log)[1]
     Interactions(1 rows, 1 positive, 1 users, 10 items)
     """
 
-    seed: int = 0
+    seed: int | np.random.Generator = 0
 
-    def _place(self, positives: Interactions) -> npt.NDArray[np.floating]:
+    def with_seed(self, seed: int | np.random.Generator) -> Self:
+        return replace(self, seed=seed)
+
+    def _keys(self, positives: Interactions) -> npt.NDArray[np.floating]:
         return np.random.default_rng(self.seed).random(len(positives))
 
 
 class TimeSplit(Split):
-    """The latest ones: what a deployed model would meet."""
+    """Hold out the latest positives, as a deployed model would meet them."""
 
     __slots__ = ()
 
-    def _place(self, positives: Interactions) -> npt.NDArray[np.floating]:
+    def _keys(self, positives: Interactions) -> npt.NDArray[np.floating]:
         if positives.times is None:
             raise DataError("interactions must have times to split by, got none. Use RandomSplit.")
         return positives.times
@@ -92,17 +110,18 @@ class TimeSplit(Split):
 
 @dataclass(frozen=True, slots=True)
 class LeaveOneOut(Split):
-    """One positive a user: the latest where times are known, else any."""
+    """Hold out one positive per user: the latest where times are known, otherwise a random one."""
 
     at_least: int = 2
-    seed: int = 0
+    seed: int | np.random.Generator = 0
 
-    def _given(self, owned: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-        return (owned >= self.at_least).astype(np.intp)
+    def with_seed(self, seed: int | np.random.Generator) -> Self:
+        return replace(self, seed=seed)
 
-    def _place(self, positives: Interactions) -> npt.NDArray[np.floating]:
-        return (
-            np.random.default_rng(self.seed).random(len(positives))
-            if positives.times is None
-            else positives.times
-        )
+    def _held_out_counts(self, counts: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+        return (counts >= self.at_least).astype(np.intp)
+
+    def _keys(self, positives: Interactions) -> npt.NDArray[np.floating]:
+        if positives.times is not None:
+            return positives.times
+        return np.random.default_rng(self.seed).random(len(positives))

@@ -1,25 +1,29 @@
-"""Any table of user, item and label, in Parquet or CSV, as a dataset."""
+"""Any Parquet or CSV table with user, item and label columns, as a dataset."""
+
+from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from calibrank._validation import Floats, Ids
 from calibrank.data.dataset import Dataset
 from calibrank.errors import DataError
 from calibrank.tables import Index, Interactions
-from calibrank.tabular.read import Table, names_of
-from calibrank.tabular.rules import Rules
+
+if TYPE_CHECKING:
+    from calibrank.tabular.read import Table
+
+Values = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """Columns of a table, by what they are; `label` is a column or absent (every row is a positive)."""
+class ColumnNames:
+    """The columns of a log; without `label`, every row is a positive."""
 
     user: str
     item: str
@@ -29,7 +33,18 @@ class Named:
     @property
     def all(self) -> list[str]:
         """Every column to read."""
-        return [name for name in (self.user, self.item, self.label, self.time) if name is not None]
+        names = (self.user, self.item, self.label, self.time)
+        return [name for name in names if name is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class RawLog:
+    """The columns of a log with the ids as they are in its files."""
+
+    users: Ids
+    items: Ids
+    labels: Floats
+    times: Floats | None = None
 
 
 def load_table(
@@ -40,44 +55,51 @@ def load_table(
     label: str | None = None,
     time: str | None = None,
 ) -> Dataset:
-    """A log (file, folder or glob) and, if there is one, a table of randomly exposed pairs in the same columns.
+    """Load a log and, if given, a test set of randomly exposed pairs; each a file, folder or glob.
 
-    Columns go by their usual names unless named. Without a label column every row is a positive; a pair that
-    occurs more than once is liked if it ever was.
+    Columns are found by their usual names unless named. Without a label column every row is a
+    positive. A pair that occurs more than once is positive if any of its rows is.
     """
-    parts = [
-        _read_table(Table.find(str(path)), user, item, label, time)
-        for path in (train, test)
-        if path is not None
-    ]
-    return dataset_of(Path(train).stem, parts[0], parts[1] if test is not None else None)
+    columns = (user, item, label, time)
+    train_log = _read_table(train, *columns)
+    test_log = None if test is None else _read_table(test, *columns)
+    return dataset_from_logs(Path(train).stem, train_log, test_log)
 
 
-@dataclass(frozen=True, slots=True)
-class Log:
-    """Columns as they stand in files, by name."""
-
-    users: Ids
-    items: Ids
-    labels: Floats
-    times: Floats | None = None
-
-
-def dataset_of(name: str, train: Log, test: Log | None) -> Dataset:
-    """Names become row numbers, the same ones in both parts."""
-    logs = [log for log in (train, test) if log is not None]
+def dataset_from_logs(name: str, train: RawLog, test: RawLog | None) -> Dataset:
+    """A dataset whose log and test set number users and items in the same way."""
+    logs = [train] if test is None else [train, test]
     users = Index.of(*(log.users for log in logs))
     items = Index.of(*(log.items for log in logs))
-    made = [_interactions(log, users, items) for log in logs]
-    return Dataset(name, made[0], made[1] if test is not None else None, users, items)
+    return Dataset(
+        name,
+        _interactions(train, users, items),
+        None if test is None else _interactions(test, users, items),
+        users,
+        items,
+    )
+
+
+def find_table(path: str | Path) -> Table:
+    """The files of a table."""
+    from calibrank.tabular.read import Table  # noqa: PLC0415  (needs pyarrow, which is optional)
+
+    return Table.find(str(path))
 
 
 def read_log(
-    table: Table, columns: Named, like: Callable[[npt.NDArray[Any]], npt.NDArray[Any]] | None = None
-) -> Log:
-    """The named columns of a table; `like` turns the label column into 0 and 1 where it is not that already."""
+    table: Table, columns: ColumnNames, is_positive: Callable[[Values], Values] | None = None
+) -> RawLog:
+    """Read the named columns; `is_positive` turns the label column into 0 and 1 where needed."""
+    import pyarrow as pa  # noqa: PLC0415  (optional)
+
+    from calibrank.tabular.read import names_of  # noqa: PLC0415  (needs pyarrow)
+    from calibrank.tabular.rules import Rules  # noqa: PLC0415  (needs pyarrow)
+
     rules = Rules(skip=False)
-    checked = {} if columns.label is None or like is not None else {"label": columns.label}
+    # Values that `is_positive` converts may be any numbers; labels must be 0 or 1.
+    has_labels = columns.label is not None and is_positive is None
+    checked = {"label": str(columns.label)} if has_labels else {}
     users, items, labels, times = [], [], [], []
     for batch in table.batches(columns.all):
         rules.valid_rows(batch, checked, [columns.user, columns.item])
@@ -85,35 +107,44 @@ def read_log(
         items.append(batch.ids(columns.item))
         if columns.label is not None:
             values = batch.numbers(columns.label)
-            labels.append(values if like is None else like(values))
+            labels.append(values if is_positive is None else is_positive(values))
         if columns.time is not None:
             times.append(batch.numbers(columns.time))
     if not users:
         raise DataError(f"{table.name} must hold at least one row, got none.")
-    people, things = (
-        names_of(pa.chunked_array(parts).combine_chunks()) for parts in (users, items)
+    user_ids = names_of(pa.chunked_array(users).combine_chunks())
+    item_ids = names_of(pa.chunked_array(items).combine_chunks())
+    return RawLog(
+        user_ids,
+        item_ids,
+        np.concatenate(labels).astype(np.float64) if labels else np.ones(len(user_ids)),
+        np.concatenate(times).astype(np.float64) if times else None,
     )
-    liked = np.concatenate(labels).astype(np.float64) if labels else np.ones(len(people))
-    return Log(people, things, liked, np.concatenate(times).astype(np.float64) if times else None)
 
 
 def _read_table(
-    table: Table, user: str | None, item: str | None, label: str | None, time: str | None
-) -> Log:
-    named = Named(
+    path: str | Path, user: str | None, item: str | None, label: str | None, time: str | None
+) -> RawLog:
+    table = find_table(path)
+    columns = ColumnNames(
         table.resolve("user", user),
         table.resolve("item", item),
         table.resolve("label", label) if label else table.has("label"),
         table.resolve("time", time) if time else table.has("time"),
     )
-    return read_log(table, named)
+    return read_log(table, columns)
 
 
-def _interactions(log: Log, users: Index, items: Index) -> Interactions:
-    people, things = users.rows("users", log.users), items.rows("items", log.items)
-    pairs = people * len(items) + things
-    order = np.lexsort((-log.labels, pairs))  # of equal pairs the liked one first
-    first = order[np.r_[True, np.diff(pairs[order]) != 0]]
-    kept = np.sort(first)
+def _interactions(log: RawLog, users: Index, items: Index) -> Interactions:
+    """The distinct pairs of a log; of repeated pairs a positive row is kept if there is one."""
+    user_rows = users.rows("users", log.users)
+    item_rows = items.rows("items", log.items)
+    pairs = user_rows * len(items) + item_rows
+    # Sorted by pair with positives first, the first row of each run is the one to keep.
+    order = np.lexsort((-log.labels, pairs))
+    is_first = np.r_[True, np.diff(pairs[order]) != 0]
+    kept = np.sort(order[is_first])
     times = None if log.times is None else log.times[kept]
-    return Interactions(people[kept], things[kept], log.labels[kept], len(users), len(items), times)
+    return Interactions(
+        user_rows[kept], item_rows[kept], log.labels[kept], len(users), len(items), times
+    )

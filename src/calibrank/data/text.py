@@ -1,4 +1,6 @@
-"""Text files of numbers: read fast when they are right, and searched line by line when they are not."""
+"""Text files of numbers: parsed in one call, and searched line by line only if that fails."""
+
+from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,69 +14,72 @@ from calibrank.errors import DataError
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
-    """A file of lines of `columns` numbers, each obeying a rule that `words` say; `describe` says what a line holds."""
+class NumericText:
+    """A file whose lines hold `columns` numbers each.
+
+    `is_valid` checks the numbers; `description` says in a message what a line must hold.
+    """
 
     path: Path
     columns: int
-    rule: Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]
-    words: str
+    is_valid: Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]
+    description: str
     delimiter: str | None = None
 
     def read(self) -> npt.NDArray[np.float64]:
-        """All lines as rows of a matrix."""
+        """All lines as rows of a matrix; an invalid line is an error that names it."""
         try:
             values = np.loadtxt(self.path, delimiter=self.delimiter, ndmin=2, comments=None)
         except ValueError:
-            values = None
-        if (
-            values is not None
-            and values.size
-            and values.shape[1] == self.columns
-            and self.rule(values).all()
-        ):
-            return values
-        raise self._trouble()
+            raise self._error() from None
+        right_shape = values.size and values.shape[1] == self.columns
+        if not right_shape or not self.is_valid(values).all():
+            raise self._error()
+        return values
 
-    def _trouble(self) -> DataError:
-        """The first line that is wrong, in words."""
+    def _error(self) -> DataError:
+        """The error that describes the first invalid line."""
         lines = self.path.read_text(errors="replace").splitlines()
-        for number, line in enumerate(lines, 1):
-            cells = line.split(self.delimiter) if line.strip() else []
-            if cells and len(cells) != self.columns:
-                return DataError(
-                    f"{self.path}, line {number} must hold {self.columns} numbers, got {len(cells)}."
-                )
-            for cell in cells:
-                if not self._is_fine(cell):
-                    return DataError(
-                        f"{self.path}, line {number} must hold {self.words}, got {cell.strip()!r}."
-                    )
-        for number, line in enumerate(lines, 1):
-            row = (
-                np.array([[float(cell) for cell in line.split(self.delimiter)]])
-                if line.strip()
-                else None
-            )
-            if row is not None and not self.rule(row).all():
-                return DataError(
-                    f"{self.path}, line {number} must hold {self.words}, got {line.strip()[:80]!r}."
-                )
+        # Lines that cannot be parsed are reported before lines whose numbers are out of range.
+        for find_error in (self._parse_error, self._value_error):
+            for number, line in enumerate(lines, 1):
+                error = find_error(number, line) if line.strip() else None
+                if error is not None:
+                    return error
         return DataError(
             f"{self.path} must hold lines of {self.columns} numbers, got {len(lines)} lines."
         )
 
-    def _is_fine(self, cell: str) -> bool:
-        try:
-            float(cell)
-        except ValueError:
-            return False
-        return True
+    def _parse_error(self, number: int, line: str) -> DataError | None:
+        cells = line.split(self.delimiter)
+        where = f"{self.path}, line {number}"
+        if len(cells) != self.columns:
+            return DataError(f"{where} must hold {self.columns} numbers, got {len(cells)}.")
+        for cell in cells:
+            if not _is_number(cell):
+                return DataError(f"{where} must hold {self.description}, got {cell.strip()!r}.")
+        return None
+
+    def _value_error(self, number: int, line: str) -> DataError | None:
+        values = np.array([[float(cell) for cell in line.split(self.delimiter)]])
+        if self.is_valid(values).all():
+            return None
+        return DataError(
+            f"{self.path}, line {number} must hold {self.description}, got {line.strip()[:80]!r}."
+        )
 
 
-def find_file(folder: Path, name: str, where: str) -> Path:
-    """A file of a dataset, in the folder or below it; `where` says how to come by it."""
+def find_file(folder: Path, name: str, how_to_get: str) -> Path:
+    """A file in the folder or below it; `how_to_get` ends the message if it is missing."""
     found = sorted(folder.rglob(name)) if folder.is_dir() else []
     if not found:
-        raise DataError(f"{folder} must hold {name}, which is not there. {where}")
+        raise DataError(f"{folder} must hold {name}, got no such file. {how_to_get}")
     return found[0]
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

@@ -1,1 +1,1 @@
-"""Experiments: a spec, a grid of cells that each land whole, and tables and figures from their rows."""
+"""Experiments: TOML specs, a grid of cells that are run and saved one by one, tables, figures."""

@@ -1,18 +1,22 @@
-"""A cell: one model trained with one seed on one split, and everything that is measured of it."""
+"""A cell of the grid: one model trained with one seed on one split, and all its results."""
+
+from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from calibrank._validation import Floats
 from calibrank.data import Dataset, Positives, population_negatives, with_negatives
 from calibrank.errors import DataError, FitError, FlatMapWarning
-from calibrank.evidence import Evidence, ips, naive, positive_ips
-from calibrank.experiment.spec import Spec, split_of
+from calibrank.evidence import Evidence, naive
+from calibrank.experiment.scored import Scored
+from calibrank.experiment.spec import Spec
 from calibrank.metrics import (
     ECE,
     MCE,
@@ -36,23 +40,46 @@ from calibrank.propensity import (
     Random,
     Uniform,
 )
-from calibrank.registry import CALIBRATORS, models
+from calibrank.registry import CALIBRATORS, EVIDENCE, MODELS, PROPENSITIES, SPLITS
 from calibrank.scorers import Factors
 from calibrank.tables import Interactions
 
-JUDGES: tuple[Metric, ...] = (
-    ECE(), ReleasedECE(), MCE(), ReleasedMCE(), LogLoss(), Brier(), CalibrationInTheLarge(), TopN(ECE(), 5)
-)  # fmt: skip
-RANKING: tuple[Metric, ...] = tuple(metric(k) for metric in (NDCG, Recall) for k in (1, 3, 5))
-PROBED = ("Platt", "Gaussian", "Gamma")
-"""Methods that sweeps and other propensities are tried with."""
+CALIBRATION_METRICS: tuple[Metric, ...] = (
+    ECE(),
+    ReleasedECE(),
+    MCE(),
+    ReleasedMCE(),
+    LogLoss(),
+    Brier(),
+    CalibrationInTheLarge(),
+    TopN(ECE(), 5),
+)
+RANKING_METRICS: tuple[Metric, ...] = (
+    NDCG(1),
+    NDCG(3),
+    NDCG(5),
+    Recall(1),
+    Recall(3),
+    Recall(5),
+)
+SWEPT_METHODS = ("Platt", "Gaussian", "Gamma")
+"""The methods for which other numbers of negatives and other propensities are tried."""
+
+# Streams of a cell's seed: calibration negatives, and the labels that naive Bayes uses.
+_NEGATIVES_STREAM = 3
+_NAIVE_BAYES_STREAM = 5
+# Naive Bayes estimates the base rate from 5% of the test labels, as in Schnabel et al. (2016).
+_NAIVE_BAYES_FRACTION = 0.05
+# The paper's uniform propensity.
+_UNIFORM_PROPENSITY = 0.5
 
 Row = dict[str, Any]
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What to train: the key of a result file."""
+    """What to train; this identifies a result file."""
 
     dataset: str
     split: str
@@ -61,205 +88,220 @@ class Cell:
     epochs: int
     """Epochs to train for; 0 where validation decides."""
     settings: tuple[tuple[str, float], ...] = ()
-    """Of the model, where they are not its defaults."""
+    """Model settings that differ from the defaults."""
 
     @property
     def key(self) -> str:
         """A name for files."""
-        length = f"-{self.epochs}epochs" if self.epochs else ""
-        changed = "".join(f"-{name}{value!r}" for name, value in self.settings)
-        return f"{self.dataset}-{self.split}-{self.model}{length}{changed}-{self.seed}"
+        epochs = f"-{self.epochs}epochs" if self.epochs else ""
+        settings = "".join(f"-{name}{value!r}" for name, value in self.settings)
+        return f"{self.dataset}-{self.split}-{self.model}{epochs}{settings}-{self.seed}"
 
-    def recipe(self) -> Model:
-        """The model to train."""
+    def configured_model(self) -> Model:
+        """The model to train, with its settings."""
+        settings: dict[str, Any] = dict(self.settings)
         try:
-            return replace(models()[self.model], **dict(self.settings))  # type: ignore[arg-type]  # the model checks them
+            return replace(MODELS[self.model], **settings)
         except TypeError:
-            names = ", ".join(name for name, _ in self.settings)
             raise DataError(
-                f"settings must be those of {self.model}, got {names}. Mend the spec."
+                f"settings must be those of {self.model}, got {', '.join(settings)}. "
+                "Correct the spec."
             ) from None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Scored:
-    """Scores that figures are drawn from: of the test, and of the pairs calibrated on."""
-
-    test: Interactions
-    test_scores: Floats
-    pairs: Interactions
-    pair_scores: Floats
-    propensity: Floats
-    weights: Floats
-
-
 @dataclass(slots=True, eq=False)
-class Measured:
-    """A cell's rows, and its scores under the first spec's settings."""
+class CellResult:
+    """The result rows of a cell, and its scores under the first spec."""
 
     rows: list[Row] = field(default_factory=list)
     scored: Scored | None = None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class CalibrationPairs:
+    """Scored pairs to fit calibrators on: held-out positives and sampled negatives."""
+
+    pairs: Interactions
+    scores: Floats
+    weights: Floats | None
+    """None where every weight is 1."""
+    negatives: int
+    """Negatives per positive, as in the spec (0 for as many as represent all unobserved pairs)."""
+
+
 def run_cell(
     cell: Cell,
     dataset: Dataset,
-    specs: list[Spec],
+    specs: Sequence[Spec],
     training: Training,
     checkpoint: Path | None = None,
-) -> Measured:
-    """Train, then fit and judge everything that the specs ask of this split."""
+) -> CellResult:
+    """Train the cell's model, then fit and evaluate everything that the specs ask for."""
     if dataset.test is None:
-        raise DataError(f"{dataset.name} must have a test under random exposure, got none.")
-    kept, held = split_of(cell.split, cell.seed).divide(dataset.train.positives())
+        raise DataError(f"{dataset.name} must have a test set of random exposures, got none.")
+    split = SPLITS[cell.split]().with_seed(cell.seed)
+    kept, held_out = split.divide(dataset.train.positives())
+    # A fixed number of epochs is trained to the end, without early stopping.
     settings = replace(training, epochs=cell.epochs) if cell.epochs else training
-    watched = None if cell.epochs else held
-    scorer = train(cell.recipe(), kept, watched, settings, cell.seed, checkpoint).scorer
+    validation = None if cell.epochs else held_out
+    model = cell.configured_model()
+    scorer = train(model, kept, validation, settings, cell.seed, checkpoint).scorer
     scores = scorer.score(dataset.test.users, dataset.test.items).astype(np.float64)
-    measured = Measured()
+    result = CellResult()
     for spec in specs:
-        for metric in RANKING:
-            value = metric(scores, dataset.test.labels, users=dataset.test.users)
-            measured.rows.append(
-                {**_blank(cell), "spec": spec.name, "metric": metric.name, "value": value}
-            )
-        bench = _Bench(cell, dataset, spec, kept, held, scorer, scores)
-        measured.rows.extend(bench.rows())
-        measured.scored = bench.scored if measured.scored is None else measured.scored
-    return measured
+        evaluation = _Evaluation(cell, dataset, dataset.test, spec, kept, held_out, scorer, scores)
+        result.rows.extend(evaluation.ranking_rows())
+        result.rows.extend(evaluation.calibration_rows())
+        if result.scored is None:
+            result.scored = evaluation.scored()
+    return result
 
 
-def _blank(cell: Cell) -> Row:
-    empty = {"spec": "", "method": "", "loss": "", "propensity": "", "negatives": 0, "note": ""}
-    return {
-        "dataset": cell.dataset,
-        "model": cell.model,
-        "split": cell.split,
-        "seed": cell.seed,
-        **empty,
-    }
-
-
-class _Bench:
-    """One trained model under one spec."""
+class _Evaluation:
+    """Evaluates one trained model under one spec."""
 
     def __init__(
         self,
         cell: Cell,
         dataset: Dataset,
+        test: Interactions,
         spec: Spec,
         kept: Interactions,
-        held: Interactions,
+        held_out: Interactions,
         scorer: Factors,
-        scores: Floats,
+        test_scores: Floats,
     ) -> None:
-        assert dataset.test is not None  # noqa: S101  (run_cell has seen to it)
-        self.cell, self.dataset, self.spec, self.test = cell, dataset, spec, dataset.test
-        self.kept, self.held, self.scorer, self.scores = kept, held, scorer, scores
-        self.positives = Positives.of(kept, held)
-        self.popularity = Popularity(spec.power, spec.clip).fit(kept)
-        self.scored: Scored | None = None
+        self.cell = cell
+        self.dataset = dataset
+        self.test = test
+        self.spec = spec
+        self.kept = kept
+        self.held_out = held_out
+        self.scorer = scorer
+        self.test_scores = test_scores
+        self.positives = Positives.of(kept, held_out)
+        self.popularity = Popularity(spec.power, spec.clip)
+        self.main_pairs = self._sample_pairs(spec.negatives_for(dataset.name))
 
-    def rows(self) -> Iterator[Row]:
-        main = self.spec.negatives_for(self.dataset.name)
-        pairs, pair_scores, weights = self._pairs(main)
-        guessed = self.popularity.predict(pairs.users, pairs.items)
-        heavy = np.ones(len(pairs)) if weights is None else weights
-        self.scored = Scored(self.test, self.scores, pairs, pair_scores, guessed, heavy)
-        for method in self.spec.methods:
-            yield from self._method(
-                method, "popularity", main, pairs, pair_scores, guessed, weights
-            )
+    def scored(self) -> Scored:
+        """The scores that figures are drawn from."""
+        main = self.main_pairs
+        propensity = self._propensity(self.popularity, main)
+        weights = np.ones(len(main.pairs)) if main.weights is None else main.weights
+        return Scored(self.test, self.test_scores, main.pairs, main.scores, propensity, weights)
+
+    def ranking_rows(self) -> Iterator[Row]:
+        for metric in RANKING_METRICS:
+            value = metric(self.test_scores, self.test.labels, users=self.test.users)
+            yield self._row(metric=metric.name, value=value)
+
+    def calibration_rows(self) -> Iterator[Row]:
+        """Rows of every method, then of the sweeps over negatives and over propensities."""
+        yield from self._method_rows(self.spec.methods, self.main_pairs)
         for count in self.spec.sweep:
-            more, more_scores, more_weights = self._pairs(count)
-            each = self.popularity.predict(more.users, more.items)
-            for method in PROBED:
-                yield from self._method(
-                    method, "popularity", count, more, more_scores, each, more_weights
-                )
+            yield from self._method_rows(SWEPT_METHODS, self._sample_pairs(count))
         for name in self.spec.estimators:
-            yield from self._estimator(name, main, pairs, pair_scores, weights)
+            yield from self._estimator_rows(name)
 
-    def _pairs(self, count: int) -> tuple[Interactions, Floats, Floats | None]:
-        """Pairs to calibrate on, their scores, and weights where negatives stand for more than one."""
-        each, weight = (count, None) if count else population_negatives(self.positives)
-        pairs = with_negatives(
-            self.held, self.positives, each, np.random.default_rng([self.cell.seed, count, 3])
-        )
-        scores = self.scorer.score(pairs.users, pairs.items).astype(np.float64)
-        return pairs, scores, None if weight is None else np.where(pairs.labels == 1, 1.0, weight)
+    def _method_rows(self, methods: Sequence[str], pairs: CalibrationPairs) -> Iterator[Row]:
+        """Rows of some methods with popularity propensities."""
+        propensity = self._propensity(self.popularity, pairs)
+        everything = np.ones(len(self.test), dtype=bool)
+        for method in methods:
+            # A method without parameters does not depend on the loss.
+            losses = self.spec.losses if CALIBRATORS[method].learns else ("none",)
+            for loss in losses:
+                labels = {"method": method, "loss": loss, "propensity": "popularity"}
+                yield from self._fit_rows(labels, pairs, propensity, everything)
 
-    def _estimator(
-        self, name: str, count: int, pairs: Interactions, scores: Floats, weights: Floats | None
-    ) -> Iterator[Row]:
-        estimator, rows = self._propensity(name)
+    def _estimator_rows(self, name: str) -> Iterator[Row]:
+        """Rows of the swept methods with another propensity estimator."""
+        labelled = np.zeros(len(self.test), dtype=bool)
+        if PROPENSITIES[name] is NaiveBayes:
+            labelled = self._naive_bayes_rows()
+        estimator = self._make_estimator(name, labelled)
         if estimator is None:
             return
-        propensity = estimator.fit(self.kept).predict(pairs.users, pairs.items)
-        for method in PROBED:
-            yield from self._method(
-                method, name, count, pairs, scores, propensity, weights, rows, losses=("ips",)
-            )
+        propensity = self._propensity(estimator, self.main_pairs)
+        for method in SWEPT_METHODS:
+            labels = {"method": method, "loss": "ips", "propensity": name}
+            # Test labels that the estimator has used are left out of its evaluation.
+            yield from self._fit_rows(labels, self.main_pairs, propensity, ~labelled)
 
-    def _propensity(self, name: str) -> tuple[Propensity | None, Any]:
-        """An estimator, and the test rows left to judge by; None where the dataset lacks what it needs."""
-        everything, data = slice(None), self.dataset
-        if name == "uniform":
-            return Uniform(0.5), everything
-        if name == "random":
-            return Random(self.cell.seed, self.spec.clip), everything
-        if name == "naive_bayes":
-            spent = np.random.default_rng([self.cell.seed, 5]).random(len(self.test)) < 0.05
-            return NaiveBayes(self.test.labels[spent]), ~spent
-        if name == "logistic":
-            if data.user_features is None or data.item_features is None:
-                return None, everything
-            return Logistic(data.user_features, data.item_features, clip=self.spec.clip), everything
-        return None if data.propensity is None else Known(
-            data.propensity, clip=self.spec.clip
-        ), everything
+    def _make_estimator(self, name: str, labelled: Mask) -> Propensity | None:
+        """An estimator by name; None where the dataset lacks what it needs."""
+        kind = PROPENSITIES[name]
+        data = self.dataset
+        clip = self.spec.clip
+        if kind is Uniform:
+            return Uniform(_UNIFORM_PROPENSITY)
+        if kind is Random:
+            return Random(self.cell.seed, clip)
+        if kind is NaiveBayes:
+            return NaiveBayes(self.test.labels[labelled])
+        if kind is Logistic and data.user_features is not None and data.item_features is not None:
+            return Logistic(data.user_features, data.item_features, clip=clip)
+        if kind is Known and data.propensity is not None:
+            return Known(data.propensity, clip=clip)
+        return self.popularity if kind is Popularity else None
 
-    def _method(
-        self,
-        method: str,
-        estimator: str,
-        count: int,
-        pairs: Interactions,
-        scores: Floats,
-        propensity: Floats,
-        weights: Floats | None,
-        judged: Any = slice(None),
-        losses: tuple[str, ...] | None = None,
+    def _naive_bayes_rows(self) -> Mask:
+        rng = np.random.default_rng([self.cell.seed, _NAIVE_BAYES_STREAM])
+        return rng.random(len(self.test)) < _NAIVE_BAYES_FRACTION
+
+    def _propensity(self, estimator: Propensity, pairs: CalibrationPairs) -> Floats:
+        return estimator.fit(self.kept).predict(pairs.pairs.users, pairs.pairs.items)
+
+    def _sample_pairs(self, count: int) -> CalibrationPairs:
+        """Held-out positives with `count` negatives each; 0 means as many as represent all."""
+        each, weight = (count, None) if count else population_negatives(self.positives)
+        rng = np.random.default_rng([self.cell.seed, count, _NEGATIVES_STREAM])
+        pairs = with_negatives(self.held_out, self.positives, each, rng)
+        scores = self.scorer.score(pairs.users, pairs.items).astype(np.float64)
+        weights = None if weight is None else np.where(pairs.labels == 1, 1.0, weight)
+        return CalibrationPairs(pairs, scores, weights, count)
+
+    def _fit_rows(
+        self, labels: Row, pairs: CalibrationPairs, propensity: Floats, evaluated: Mask
     ) -> Iterator[Row]:
-        asked = (losses or self.spec.losses) if CALIBRATORS[method].learns else ("none",)
-        for loss in asked:
-            about = {
-                **_blank(self.cell), "spec": self.spec.name, "method": method, "loss": loss,
-                "propensity": estimator, "negatives": count,
-            }  # fmt: skip
-            evidence = _evidence(loss, pairs.labels, propensity, weights)
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", FlatMapWarning)
-                    fitted = CALIBRATORS[method].fit(scores, evidence)
-            except FitError as error:
-                yield {**about, "metric": "failed", "value": 1.0, "note": str(error)}
-                continue
-            yield from self._judged(about, fitted.predict(self.scores)[judged], judged)
+        """Fit one method and evaluate it on these test rows; a fit that fails is a row too."""
+        row = self._row(**labels, negatives=pairs.negatives)
+        evidence = _evidence(labels["loss"], pairs, propensity)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FlatMapWarning)
+                fitted = CALIBRATORS[labels["method"]].fit(pairs.scores, evidence)
+        except FitError as error:
+            yield {**row, "metric": "failed", "value": 1.0, "note": str(error)}
+            return
+        probabilities = fitted.predict(self.test_scores)[evaluated]
+        test_labels = self.test.labels[evaluated]
+        test_users = self.test.users[evaluated]
+        for metric in CALIBRATION_METRICS:
+            value = metric(probabilities, test_labels, users=test_users)
+            yield {**row, "metric": metric.name, "value": value}
+        yield {**row, "metric": "mean prediction", "value": float(probabilities.mean())}
+        yield {**row, "metric": "base rate", "value": float(test_labels.mean())}
 
-    def _judged(self, about: Row, probabilities: Floats, judged: Any) -> Iterator[Row]:
-        labels, users = self.test.labels[judged], self.test.users[judged]
-        for metric in JUDGES:
-            yield {
-                **about,
-                "metric": metric.name,
-                "value": metric(probabilities, labels, users=users),
-            }
-        yield {**about, "metric": "mean prediction", "value": float(probabilities.mean())}
-        yield {**about, "metric": "base rate", "value": float(labels.mean())}
+    def _row(self, **values: Any) -> Row:
+        """A result row with these values; other columns are empty."""
+        row: Row = {
+            "dataset": self.cell.dataset,
+            "model": self.cell.model,
+            "split": self.cell.split,
+            "seed": self.cell.seed,
+            "spec": self.spec.name,
+            "method": "",
+            "loss": "",
+            "propensity": "",
+            "negatives": 0,
+            "note": "",
+        }
+        return row | values
 
 
-def _evidence(loss: str, labels: Floats, propensity: Floats, weights: Floats | None) -> Evidence:
+def _evidence(loss: str, pairs: CalibrationPairs, propensity: Floats) -> Evidence:
+    labels = pairs.pairs.labels
     if loss in ("naive", "none"):
-        return naive(labels, weights=weights)
-    return {"ips": ips, "positive_ips": positive_ips}[loss](labels, propensity, weights=weights)
+        return naive(labels, weights=pairs.weights)
+    return EVIDENCE[loss](labels, propensity, weights=pairs.weights)

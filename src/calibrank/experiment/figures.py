@@ -1,4 +1,6 @@
-"""The paper's figures, and those it does not show, from scores and rows that a run left."""
+"""The paper's figures and further ones, drawn from the scores and rows of a run."""
+
+from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
@@ -6,17 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from calibrank._atomic import atomic_path
 from calibrank._validation import Floats
 from calibrank.errors import FitError, FlatMapWarning
 from calibrank.evidence import ips, naive
-from calibrank.experiment.cell import Scored
-from calibrank.experiment.runner import Grid, read_scored, scores_file
+from calibrank.experiment.runner import Grid
+from calibrank.experiment.scored import Scored
 from calibrank.experiment.spec import Spec
-from calibrank.experiment.statistics import Results
-from calibrank.experiment.tables import ROWS
+from calibrank.experiment.statistics import Results, Spread
+from calibrank.experiment.tables import LOSS_SUFFIXES, PUBLISHED_ROWS, Fit
 from calibrank.maps import CalibrationMap
 from calibrank.plots import (
     bars_of_gaps,
@@ -28,12 +31,17 @@ from calibrank.plots import (
 )
 from calibrank.registry import CALIBRATORS
 
+# The paper's reliability diagrams have ten bins, its case study lists of five.
 _BINS = 10
+_LIST_LENGTH = 5
+
+Fits = dict[Fit, CalibrationMap]
+Line = tuple[Floats, Floats, Floats]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Draw:
-    """Draws the figures of one dataset under one spec."""
+class Figures:
+    """The figures of one dataset under one spec."""
 
     grid: Grid
     results: Results
@@ -53,177 +61,183 @@ class Draw:
         return paths
 
     def _all(self) -> Iterator[tuple[str, Figure]]:
-        split = self.spec.splits[0]
-        scored = {
-            model: found
-            for model in self.spec.models
-            if (found := self._scored(split, model)) is not None
-        }
+        scored = self._load_scored()
         if scored:
             shown = self.shown if self.shown in scored else next(iter(scored))
-            fits = _fits(scored[shown])
+            fits = _fit_all(scored[shown])
             yield "figure1_paper", self._reliability(shown, scored[shown], fits, paper=True)
             yield "figure1_plain", self._reliability(shown, scored[shown], fits, paper=False)
             yield "figure2", self._distributions(scored)
             yield "figure3", self._functions(shown, scored[shown], fits)
-            yield "figure4", self._case(shown, scored[shown], fits)
+            yield "figure4", self._case_study(shown, scored[shown], fits)
         if self.spec.estimators:
-            yield "figure5", self._estimators(split)
+            yield "figure5", self._estimators()
         if self.spec.sweep:
-            yield "negatives", self._negatives(split)
+            yield "negatives", self._negatives()
 
-    def _scored(self, split: str, model: str) -> Scored | None:
+    @property
+    def _split(self) -> str:
+        return self.spec.splits[0]
+
+    def _load_scored(self) -> dict[str, Scored]:
+        """The scores of seed 0, by model."""
+        scored = {}
         for cell in self.grid.cells():
-            if (cell.split, cell.model, cell.seed) == (
-                split,
-                model,
-                0,
-            ) and self.spec in self.grid.specs_for(cell):
-                path = scores_file(self.grid.out, cell)
-                return read_scored(path) if path.is_file() else None
-        return None
+            if cell.split != self._split or cell.seed != 0:
+                continue
+            path = self.grid.scores_file(cell)
+            if self.spec in self.grid.specs_for(cell) and path.is_file():
+                scored[cell.model] = Scored.load(path)
+        # In the order of the spec, not of the grid.
+        return {model: scored[model] for model in self.spec.models if model in scored}
 
-    def _reliability(
-        self,
-        model: str,
-        scored: Scored,
-        fits: dict[tuple[str, str], CalibrationMap],
-        *,
-        paper: bool,
-    ) -> Figure:
+    def _reliability(self, model: str, scored: Scored, fits: Fits, *, paper: bool) -> Figure:
         panels = {}
         for (method, loss), fitted in fits.items():
-            words = {"none": "", "naive": ", naive", "ips": ", UERM"}[loss]
-            panels[method + words] = _bins(
-                fitted.predict(scored.test_scores), scored.test.labels, paper=paper
-            )
-        kind = "the paper's convention: below 0.5, how often not liked" if paper else "share liked"
-        title = f"Reliability of {model} on {self.grid.dataset}"
-        return bars_of_gaps(panels, title, kind)
+            probabilities = fitted.predict(scored.test_scores)
+            bins = _reliability_bins(probabilities, scored.test.labels, paper=paper)
+            panels[method + LOSS_SUFFIXES[loss]] = bins
+        ylabel = "fraction liked"
+        if paper:
+            ylabel = "the paper's convention: below 0.5, the fraction not liked"
+        return bars_of_gaps(panels, f"Reliability of {model} on {self.grid.dataset}", ylabel)
 
     def _distributions(self, scored: dict[str, Scored]) -> Figure:
         panels = {}
-        for model, one in scored.items():
-            liked = one.test.labels == 1
-            panels[model] = (one.test_scores[~liked], one.test_scores[liked])
+        for model, of_model in scored.items():
+            liked = of_model.test.labels == 1
+            panels[model] = (of_model.test_scores[~liked], of_model.test_scores[liked])
         return score_distributions(panels, f"Scores of randomly shown pairs, {self.grid.dataset}")
 
-    def _functions(
-        self, model: str, scored: Scored, fits: dict[tuple[str, str], CalibrationMap]
-    ) -> Figure:
+    def _functions(self, model: str, scored: Scored, fits: Fits) -> Figure:
         scores = np.linspace(scored.test_scores.min(), scored.test_scores.max(), 400)
-        curves = {
-            method: fits[method, "ips"].predict(scores)
-            for method in ("Platt", "Gaussian", "Gamma")
-            if (method, "ips") in fits
-        }
-        return fitted_functions(
-            scores, curves, None, f"Fitted functions, {model} on {self.grid.dataset}, UERM"
-        )
+        curves = {}
+        for method in ("Platt", "Gaussian", "Gamma"):
+            if (method, "ips") in fits:
+                curves[method] = fits[Fit(method, "ips")].predict(scores)
+        title = f"Fitted functions, {model} on {self.grid.dataset}, UERM"
+        return fitted_functions(scores, curves, None, title)
 
-    def _case(
-        self, model: str, scored: Scored, fits: dict[tuple[str, str], CalibrationMap]
-    ) -> Figure:
-        probabilities = fits["Gaussian", "ips"].predict(scored.test_scores)
-        people = {}
-        for words, user in _cases(scored, probabilities).items():
-            rows = np.flatnonzero(scored.test.users == user)
-            rows = rows[np.argsort(-scored.test_scores[rows], kind="stable")][:5]
+    def _case_study(self, model: str, scored: Scored, fits: Fits) -> Figure:
+        probabilities = fits[Fit("Gaussian", "ips")].predict(scored.test_scores)
+        panels = {}
+        for description, user in _example_users(scored, probabilities).items():
+            rows = _top_rows(scored, user)
             names = [f"item {item}" for item in scored.test.items[rows]]
-            people[f"user {user}: {words}"] = (names, scored.test_scores[rows], probabilities[rows])
-        return top_lists(
-            people, f"Top 5 of three users, {model} on {self.grid.dataset}, Gaussian with UERM"
-        )
+            scores = scored.test_scores[rows]
+            panels[f"user {user}: {description}"] = (names, scores, probabilities[rows])
+        title = f"Top 5 of three users, {model} on {self.grid.dataset}, Gaussian with UERM"
+        return top_lists(panels, title)
 
-    def _estimators(self, split: str) -> Figure:
+    def _estimators(self) -> Figure:
+        count = self.spec.negatives_for(self.grid.dataset)
         groups = {}
         for model in self.spec.models:
             bars = {}
             for estimator in ("popularity", *self.spec.estimators):
-                spread = self.results.spread(
-                    spec=self.spec.name, split=split, model=model, method="Gaussian", loss="ips", metric="ECE",
-                    propensity=estimator, negatives=self.spec.negatives_for(self.grid.dataset),
-                )  # fmt: skip
+                spread = self._spread(model, "ECE", estimator, count)
                 if spread is not None:
                     bars[estimator.replace("_", " ")] = (spread.mean, spread.half)
             groups[model] = bars
-        return grouped_bars(
-            groups, f"ECE by propensity estimator, {self.grid.dataset}, Gaussian with UERM", "ECE"
-        )
+        title = f"ECE by propensity estimator, {self.grid.dataset}, Gaussian with UERM"
+        return grouped_bars(groups, title, "ECE")
 
-    def _negatives(self, split: str) -> Figure:
-        panels: dict[str, dict[str, tuple[Floats, Floats, Floats]]] = {}
-        counts = sorted({*self.spec.sweep, self.spec.negatives_for(self.grid.dataset)} - {0})
+    def _negatives(self) -> Figure:
+        panels: dict[str, dict[str, Line]] = {}
         for metric in ("ECE", "LogLoss"):
             for model in self.spec.models:
-                spreads = [
-                    self.results.spread(
-                        spec=self.spec.name, split=split, model=model, method="Gaussian", loss="ips", metric=metric,
-                        propensity="popularity", negatives=count,
-                    )
-                    for count in counts
-                ]  # fmt: skip
-                known = [
-                    (count, one)
-                    for count, one in zip(counts, spreads, strict=True)
-                    if one is not None
-                ]
-                if known:
-                    x, y = (
-                        np.array([count for count, _ in known], float),
-                        np.array([one.mean for _, one in known]),
-                    )
-                    half = np.nan_to_num(np.array([one.half for _, one in known]))
-                    panels.setdefault(metric, {})[model] = (x, y, half)
-        title = f"The number of negatives sets the answer ({self.grid.dataset}, {split} split, Gaussian with UERM)"
-        return lines_with_bands(panels, title, "negatives a positive")
-
-
-def _fits(scored: Scored) -> dict[tuple[str, str], CalibrationMap]:
-    """Every line of Table 1, fitted to one seed's scores."""
-    fits = {}
-    for _, method, loss in ROWS:
-        labels, weights = scored.pairs.labels, scored.weights
-        unbiased = loss == "ips"
-        evidence = (
-            ips(labels, scored.propensity, weights=weights)
-            if unbiased
-            else naive(labels, weights=weights)
+                line = self._line_over_negatives(model, metric)
+                if line is not None:
+                    panels.setdefault(metric, {})[model] = line
+        title = (
+            "Results depend on the number of negatives "
+            f"({self.grid.dataset}, {self._split} split, Gaussian with UERM)"
         )
+        return lines_with_bands(panels, title, "negatives per positive")
+
+    def _line_over_negatives(self, model: str, metric: str) -> Line | None:
+        """Numbers of negatives, means and half intervals; None without results."""
+        counts = {*self.spec.sweep, self.spec.negatives_for(self.grid.dataset)}
+        points = []
+        # 0 stands for as many as represent all unobserved pairs: it has no place on the axis.
+        for count in sorted(counts - {0}):
+            spread = self._spread(model, metric, "popularity", count)
+            if spread is not None:
+                points.append((float(count), spread.mean, spread.half))
+        if not points:
+            return None
+        x, means, halves = np.array(points).T
+        return x, means, np.nan_to_num(halves)
+
+    def _spread(self, model: str, metric: str, estimator: str, negatives: int) -> Spread | None:
+        return self.results.spread(
+            spec=self.spec.name,
+            split=self._split,
+            model=model,
+            method="Gaussian",
+            loss="ips",
+            metric=metric,
+            propensity=estimator,
+            negatives=negatives,
+        )
+
+
+def _fit_all(scored: Scored) -> Fits:
+    """Every row of Table 1, fitted to the scores of one seed."""
+    labels = scored.pairs.labels
+    unbiased = ips(labels, scored.propensity, weights=scored.weights)
+    biased = naive(labels, weights=scored.weights)
+    fits = {}
+    for _, method, loss in PUBLISHED_ROWS:
+        evidence = unbiased if loss == "ips" else biased
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FlatMapWarning)
-                fits[method, loss] = CALIBRATORS[method].fit(scored.pair_scores, evidence)
+                fits[Fit(method, loss)] = CALIBRATORS[method].fit(scored.pair_scores, evidence)
         except FitError:
-            continue  # recorded as failed in the rows
+            # The rows of the run hold the reason.
+            continue
     return fits
 
 
-def _bins(probabilities: Floats, labels: Floats, *, paper: bool) -> tuple[Floats, Floats]:
-    """What happened and what was promised in each of ten bins; below 0.5 the paper asks about not liking."""
-    places = np.minimum((probabilities * _BINS).astype(int), _BINS - 1)
-    count = np.bincount(places, minlength=_BINS)
+def _reliability_bins(
+    probabilities: Floats, labels: Floats, *, paper: bool
+) -> tuple[Floats, Floats]:
+    """The observed fraction and the mean prediction in each of ten equal-width bins.
+
+    In the paper's convention, bins below 0.5 show the fraction of negatives.
+    """
+    bins = np.minimum((probabilities * _BINS).astype(int), _BINS - 1)
+    count = np.bincount(bins, minlength=_BINS)
+    # Empty bins give NaN, which is not drawn.
     with np.errstate(invalid="ignore", divide="ignore"):
-        happened, promised = (
-            np.bincount(places, values, _BINS) / count for values in (labels, probabilities)
-        )
+        observed = np.bincount(bins, labels, _BINS) / count
+        predicted = np.bincount(bins, probabilities, _BINS) / count
     if paper:
-        low = np.arange(_BINS) < _BINS // 2
-        happened, promised = (np.where(low, 1 - values, values) for values in (happened, promised))
-    return happened, promised
+        is_low = np.arange(_BINS) < _BINS // 2
+        observed = np.where(is_low, 1 - observed, observed)
+        predicted = np.where(is_low, 1 - predicted, predicted)
+    return observed, predicted
 
 
-def _cases(scored: Scored, probabilities: Floats) -> dict[str, int]:
-    """Users whose five best are all probable, all improbable, and mixed: the most so of all, found by rule."""
-    people = np.unique(scored.test.users)
-    least, most = (np.full(len(people), np.nan) for _ in range(2))
-    for place, user in enumerate(people):
-        mine = np.flatnonzero(scored.test.users == user)
-        best = probabilities[mine[np.argsort(-scored.test_scores[mine], kind="stable")][:5]]
-        if len(best) == 5:
-            least[place], most[place] = best.min(), best.max()
+def _example_users(scored: Scored, probabilities: Floats) -> dict[str, int]:
+    """Three users chosen by rule: top five all probable, all improbable, and most varied."""
+    users = np.unique(scored.test.users)
+    lowest = np.full(len(users), np.nan)
+    highest = np.full(len(users), np.nan)
+    for place, user in enumerate(users):
+        top = probabilities[_top_rows(scored, user)]
+        if len(top) == _LIST_LENGTH:
+            lowest[place] = top.min()
+            highest[place] = top.max()
     return {
-        "all probable": int(people[np.nanargmax(least)]),
-        "all improbable": int(people[np.nanargmin(most)]),
-        "mixed": int(people[np.nanargmax(most - least)]),
+        "all probable": int(users[np.nanargmax(lowest)]),
+        "all improbable": int(users[np.nanargmin(highest)]),
+        "mixed": int(users[np.nanargmax(highest - lowest)]),
     }
+
+
+def _top_rows(scored: Scored, user: int) -> npt.NDArray[np.intp]:
+    """The test rows of a user's highest scores, best first."""
+    rows = np.flatnonzero(scored.test.users == user)
+    return rows[np.argsort(-scored.test_scores[rows], kind="stable")][:_LIST_LENGTH]

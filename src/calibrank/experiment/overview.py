@@ -1,4 +1,6 @@
-"""All numbers of a reproduction at once, as plain data for a page: means with intervals, published ones beside."""
+"""All results of a reproduction as plain data for a report page, with the published numbers."""
+
+from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +14,7 @@ from calibrank.errors import DataError
 from calibrank.experiment.statistics import Spread
 
 Find = Callable[[str, str, str, str, str], float | None]
-"""A published number by metric, method, loss, dataset and model."""
+"""Finds a published number by metric, method, loss, dataset and model."""
 
 METRICS = {
     "ECE": "ECE",
@@ -24,12 +26,12 @@ METRICS = {
     "NDCG@5": "NDCG@5",
     "Recall@5": "Recall@5",
 }
-"""Metrics shown, and how the paper calls them, if it has them."""
+"""The metrics shown, with the paper's name for each; "" where the paper does not report it."""
 _KEYS = ("dataset", "spec", "split", "metric", "method", "loss", "model")
 
 
 def read_rows(folder: Path) -> pa.Table:
-    """The rows that `calibrank reproduce` wrote: of one dataset, or of every one below the folder."""
+    """The rows that `calibrank reproduce` wrote for one dataset, or for each below the folder."""
     files = sorted([*folder.glob("rows.parquet"), *folder.glob("*/rows.parquet")])
     if not files:
         raise DataError(
@@ -39,47 +41,54 @@ def read_rows(folder: Path) -> pa.Table:
 
 
 def overview(rows: pa.Table, find: Find) -> dict[str, Any]:
-    """Every protocol's cells, each the mean over seeds with half its 95 % interval."""
+    """The cells of every protocol: means over seeds with half their 95% intervals."""
     groups = _main_rows(rows).group_by([*_KEYS], use_threads=False).aggregate([("value", "list")])
     protocols: dict[str, dict[str, Any]] = {}
-    for row in groups.to_pylist():
-        if row["metric"] not in METRICS:
+    for group in groups.to_pylist():
+        if group["metric"] not in METRICS:
             continue
-        title = f"{row['dataset']}, {row['spec']}, {row['split']} split"
-        cells = protocols.setdefault(title, {"dataset": row["dataset"], "cells": []})["cells"]
-        printed = METRICS[row["metric"]]
-        known = (
-            find(printed, row["method"], row["loss"], row["dataset"], row["model"])
-            if printed
-            else None
-        )
-        spread = Spread.of(np.array(row["value_list"]))
-        place = (row["metric"], row["method"], row["loss"], row["model"])
-        cells.append([*place, spread.mean, spread.half, spread.seeds, known])
-    provenance = sorted(
-        {text.split(",")[0] for text in rows["provenance"].unique().to_pylist() if text}
-    )
+        title = f"{group['dataset']}, {group['spec']}, {group['split']} split"
+        protocol = protocols.setdefault(title, {"dataset": group["dataset"], "cells": []})
+        protocol["cells"].append(_cell(group, find))
     return {
         "protocols": protocols,
         "rows": rows.num_rows,
-        "failed": _failed(rows),
-        "made_by": provenance,
+        "failed": rows["metric"].to_pylist().count("failed"),
+        "made_by": _versions(rows),
     }
 
 
+def _cell(group: dict[str, Any], find: Find) -> list[Any]:
+    """Metric, method, loss, model; mean, half interval, number of seeds; the published number."""
+    key = [group["metric"], group["method"], group["loss"], group["model"]]
+    paper_metric = METRICS[group["metric"]]
+    published = None
+    if paper_metric:
+        published = find(
+            paper_metric, group["method"], group["loss"], group["dataset"], group["model"]
+        )
+    spread = Spread.of(np.array(group["value_list"]))
+    return [*key, spread.mean, spread.half, spread.seeds, published]
+
+
 def _main_rows(rows: pa.Table) -> pa.Table:
-    """Rows of each protocol's own number of negatives and propensity: sweeps over others are left aside."""
-    kept = np.array([name in ("", "popularity") for name in rows["propensity"].to_pylist()])
-    specs, negatives = (np.array(rows[name].to_pylist()) for name in ("spec", "negatives"))
-    ranked = np.array([method == "" for method in rows["method"].to_pylist()])
+    """The rows with each spec's own number of negatives and with popularity propensities."""
+    propensities = rows["propensity"].to_pylist()
+    kept = np.array([name in ("", "popularity") for name in propensities])
+    is_ranking = np.array([method == "" for method in rows["method"].to_pylist()])
+    specs = np.array(rows["spec"].to_pylist())
+    negatives = np.array(rows["negatives"].to_pylist())
     for spec in np.unique(specs[kept]):
-        mine = kept & (specs == spec) & ~ranked
-        # A sweep varies one spec's number for a few methods only, so its own is the commonest.
-        values, counts = np.unique(negatives[mine], return_counts=True)
+        of_spec = specs == spec
+        # A sweep varies the number for a few methods only, so the spec's own is the most frequent.
+        values, counts = np.unique(negatives[kept & of_spec & ~is_ranking], return_counts=True)
         if len(values):
-            kept &= (specs != spec) | ranked | (negatives == values[np.argmax(counts)])
+            is_main = negatives == values[np.argmax(counts)]
+            kept &= ~of_spec | is_ranking | is_main
     return rows.take(np.flatnonzero(kept))
 
 
-def _failed(rows: pa.Table) -> int:
-    return sum(name == "failed" for name in rows["metric"].to_pylist())
+def _versions(rows: pa.Table) -> list[str]:
+    """The versions of calibrank that wrote the rows."""
+    provenances = rows["provenance"].unique().to_pylist()
+    return sorted({text.split(",")[0] for text in provenances if text})

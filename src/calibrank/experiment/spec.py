@@ -1,29 +1,31 @@
-"""Specs: what to run, as TOML whose every key is known."""
+"""Experiment specs: TOML files whose every key and name is checked."""
+
+from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import calibrank
-from calibrank.data import RandomSplit, ReleasedSplit, Split
 from calibrank.errors import DataError
-from calibrank.registry import CALIBRATORS
-
-LOSSES = ("naive", "positive_ips", "ips")
-SPLITS = ("released", "random")
-ESTIMATORS = ("popularity", "uniform", "random", "naive_bayes", "logistic", "own")
+from calibrank.registry import CALIBRATORS, EVIDENCE, MODELS, PROPENSITIES, SPLITS
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One protocol.
+    """One experimental protocol.
 
-    `negatives` a held-out positive go by dataset, "default" for the rest; 0 means as many as stand for all unobserved
-    pairs. `epochs` go by dataset and model; where none are given, training stops by validation. `sweep` are other
-    numbers of negatives to try, `estimators` propensities other than popularity's. `settings` of models other than
-    their defaults go by dataset and model.
+    Parameters
+    ----------
+    negatives : negatives per held-out positive, by dataset, with "default" for all others; 0 means
+        as many as represent all unobserved pairs.
+    epochs : epochs to train for, by dataset and model; where none are given, validation decides.
+    settings : model settings that differ from the defaults, by dataset and model.
+    sweep : further numbers of negatives to try.
+    estimators : propensity estimators to try besides popularity.
+    power, clip : settings of the popularity estimator.
     """
 
     name: str
@@ -42,8 +44,25 @@ class Spec:
     power: float = 0.5
     clip: float = 0.1
 
+    @classmethod
+    def load(cls, path: Path) -> Spec:
+        """Read a spec; an unknown key, an unknown name or a missing key is an error."""
+        spec = _parse(path)
+        _require_names(path, "splits", spec.splits, SPLITS)
+        _require_names(path, "models", spec.models, MODELS)
+        _require_names(path, "methods", spec.methods, CALIBRATORS)
+        _require_names(path, "losses", spec.losses, EVIDENCE)
+        _require_names(path, "estimators", spec.estimators, PROPENSITIES)
+        for by_model in spec.epochs.values():
+            _require_names(path, "epochs", by_model, spec.models)
+        for settings_by_model in spec.settings.values():
+            _require_names(path, "settings", settings_by_model, spec.models)
+        if "default" not in spec.negatives:
+            raise DataError(f"{path}, negatives must have a default, got {dict(spec.negatives)}.")
+        return spec
+
     def negatives_for(self, dataset: str) -> int:
-        """Negatives a held-out positive."""
+        """Negatives per held-out positive."""
         return self.negatives.get(dataset, self.negatives["default"])
 
     def epochs_for(self, dataset: str, model: str) -> int:
@@ -51,81 +70,74 @@ class Spec:
         return self.epochs.get(dataset, {}).get(model, 0)
 
     def settings_for(self, dataset: str, model: str) -> tuple[tuple[str, float], ...]:
-        """A model's settings that are not its defaults."""
+        """The model's settings that differ from its defaults."""
         return tuple(sorted(self.settings.get(dataset, {}).get(model, {}).items()))
 
 
-def split_of(name: str, seed: int) -> Split:
-    """A split by name; one that is random goes by the seed."""
-    return ReleasedSplit() if name == "released" else RandomSplit(seed=seed)
-
-
 def find_folder(name: str) -> Path:
-    """The folder of a reproduction: a path, or a name under `reproduce/` here or in calibrank's own repository."""
-    homes = (Path(), Path("reproduce"), Path(calibrank.__file__).parents[2] / "reproduce")
-    for home in homes:
-        if any((home / name).glob("*.toml")):
-            return home / name
+    """The folder of an experiment: a path, or a name under `reproduce/`.
+
+    `reproduce/` is looked for in the current folder and in calibrank's own repository.
+    """
+    repository = Path(calibrank.__file__).parents[2]
+    for parent in (Path(), Path("reproduce"), repository / "reproduce"):
+        if any((parent / name).glob("*.toml")):
+            return parent / name
     raise DataError(
-        f"{name} must be a folder of specs (*.toml), got no such folder. Run it from calibrank's repository."
+        f"{name} must be a folder of specs (*.toml), got no such folder. "
+        "Run it from calibrank's repository."
     )
 
 
 def load_specs(folder: Path) -> list[Spec]:
-    """Every spec of a folder."""
-    return [read_spec(path) for path in sorted(folder.glob("*.toml"))]
-
-
-def read_spec(path: Path) -> Spec:
-    """One spec; a key it does not know, or lacks, is an error."""
-    try:
-        values = tomllib.loads(path.read_text())
-    except tomllib.TOMLDecodeError as error:
-        raise DataError(f"{path} must be TOML: {error}.") from None
-    known = {part.name for part in fields(Spec)} - {"name"}
-    for key in values:
-        if key not in known:
-            raise DataError(f"{path} must hold only {', '.join(sorted(known))}, got key {key!r}.")
-    try:
-        settings: dict[str, Any] = {
-            key: tuple(v) if isinstance(v, list) else v for key, v in values.items()
-        }
-        spec = Spec(name=path.stem, **settings)
-    except TypeError as error:
-        raise DataError(f"{path} must be a whole spec: {error}.") from None
-    _require(path, "splits", spec.splits, SPLITS)
-    _require(path, "methods", spec.methods, CALIBRATORS)
-    _require(path, "losses", spec.losses, LOSSES)
-    _require(path, "estimators", spec.estimators, ESTIMATORS)
-    for key in ("epochs", "settings"):
-        for models in getattr(spec, key).values():
-            _require(path, key, tuple(models), spec.models)
-    if "default" not in spec.negatives:
-        raise DataError(f"{path}, negatives must have a default, got {dict(spec.negatives)}.")
-    return spec
+    """All specs of a folder, by name."""
+    return [Spec.load(path) for path in sorted(folder.glob("*.toml"))]
 
 
 def choose(
     specs: Sequence[Spec], names: Sequence[str] | None, models: Sequence[str] | None
 ) -> tuple[Spec, ...]:
-    """Only the named specs and models; all where none is named."""
-    for given, known in (
-        (names, [spec.name for spec in specs]),
-        (models, [m for spec in specs for m in spec.models]),
-    ):
-        for name in given or ():
-            if name not in known:
-                raise DataError(
-                    f"the choice must be among {', '.join(dict.fromkeys(known))}, got {name!r}."
-                )
-    chosen = [spec for spec in specs if not names or spec.name in names]
-    return tuple(
-        replace(spec, models=tuple(model for model in spec.models if not models or model in models))
-        for spec in chosen
-    )
+    """Only the named specs and models; all of them where none is named."""
+    known_models: dict[str, None] = {}
+    for spec in specs:
+        known_models |= dict.fromkeys(spec.models)
+    _require_choice(names, [spec.name for spec in specs])
+    _require_choice(models, list(known_models))
+    chosen = []
+    for spec in specs:
+        if names and spec.name not in names:
+            continue
+        kept = [model for model in spec.models if not models or model in models]
+        chosen.append(replace(spec, models=tuple(kept)))
+    return tuple(chosen)
 
 
-def _require(path: Path, key: str, given: tuple[str, ...], known: Any) -> None:
-    for name in given:
+def _parse(path: Path) -> Spec:
+    try:
+        values = tomllib.loads(path.read_text())
+    except tomllib.TOMLDecodeError as error:
+        raise DataError(f"{path} must be TOML: {error}.") from None
+    known = {each.name for each in fields(Spec)} - {"name"}
+    for key in values:
+        if key not in known:
+            raise DataError(f"{path} must hold only {', '.join(sorted(known))}, got key {key!r}.")
+    # Specs are hashed and compared, so lists become tuples.
+    arguments: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
+    }
+    try:
+        return Spec(name=path.stem, **arguments)
+    except TypeError as error:
+        raise DataError(f"{path} must be a complete spec: {error}.") from None
+
+
+def _require_names(path: Path, key: str, names: Collection[str], known: Collection[str]) -> None:
+    for name in names:
         if name not in known:
             raise DataError(f"{path}, {key} must be among {', '.join(known)}, got {name!r}.")
+
+
+def _require_choice(names: Sequence[str] | None, known: Sequence[str]) -> None:
+    for name in names or ():
+        if name not in known:
+            raise DataError(f"the choice must be among {', '.join(known)}, got {name!r}.")

@@ -1,11 +1,9 @@
-"""Bayesian personalised ranking (Rendle et al. 2009), and its unbiased form (Saito 2019)."""
+"""Bayesian personalized ranking (Rendle et al. 2009) and its unbiased variant (Saito 2019)."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
-
-import torch
-from torch import Tensor
-from torch.nn.functional import softplus
+from typing import TYPE_CHECKING, ClassVar
 
 from calibrank._validation import Floats
 from calibrank.models.model import Model
@@ -13,10 +11,13 @@ from calibrank.propensity import Popularity, Propensity
 from calibrank.scorers import Factors, InnerProduct
 from calibrank.tables import Interactions
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 @dataclass(frozen=True, slots=True)
 class BPR(Model):
-    """Matrix factorisation that puts what a user likes above what it is not known to like."""
+    """Matrix factorization trained to rank a user's positives above other items."""
 
     name: ClassVar[str] = "BPR"
     scorer: ClassVar[type[Factors]] = InnerProduct
@@ -24,32 +25,41 @@ class BPR(Model):
     def loss(
         self,
         users: Tensor,
-        liked: Tensor,
-        others: Tensor,
+        positives: Tensor,
+        negatives: Tensor,
         importance: Tensor,
         weights: dict[str, Tensor],
     ) -> Tensor:
-        return (importance * softplus(-(users * (liked - others)).sum(-1))).sum()
+        from torch.nn.functional import softplus  # noqa: PLC0415  (settings work without torch)
+
+        # -log sigmoid(x) = softplus(-x), where x is the score difference.
+        margins = (users * (positives - negatives)).sum(-1)
+        return (importance * softplus(-margins)).sum()
 
     def gradients(
         self, rows: Tensor, importance: Tensor, weights: dict[str, Tensor]
     ) -> list[Tensor]:
-        """As `loss` has them, by hand: half the work of differentiating it."""
-        users, liked, others = rows.unbind()
-        apart = liked - others
-        pull = -importance * torch.sigmoid(-(users * apart).sum(-1))
+        """The gradients of `loss` in closed form, which takes half the time of autograd."""
+        import torch  # noqa: PLC0415  (settings work without torch)
+
+        users, positives, negatives = rows.unbind()
+        differences = positives - negatives
+        margins = (users * differences).sum(-1)
+        # d/dx softplus(-x) = -sigmoid(-x).
+        slopes = (-importance * torch.sigmoid(-margins))[..., None]
         result = torch.empty_like(rows)
-        torch.mul(pull[..., None], apart, out=result[0])
-        torch.mul(pull[..., None], users, out=result[1])
+        torch.mul(slopes, differences, out=result[0])
+        torch.mul(slopes, users, out=result[1])
         torch.neg(result[1], out=result[2])
         return [result]
 
 
 @dataclass(frozen=True, slots=True)
 class UBPR(BPR):
-    """BPR with each positive weighed by one over its propensity; with propensity 1, BPR.
+    """BPR with each positive weighted by its inverse propensity; with propensity 1 it equals BPR.
 
-    The paper's second factor, 1 - Y_uj / w_uj, is 1 here: the other item is drawn from those without a positive.
+    The paper's second factor, 1 - Y_uj / w_uj, is always 1 here, because negatives are drawn from
+    the items without a positive (Y_uj = 0).
     """
 
     propensity: Propensity = field(default_factory=Popularity)
@@ -57,4 +67,5 @@ class UBPR(BPR):
     name: ClassVar[str] = "UBPR"
 
     def importance(self, positives: Interactions) -> Floats:
-        return 1 / self.propensity.fit(positives).predict(positives.users, positives.items)
+        fitted = self.propensity.fit(positives)
+        return 1 / fitted.predict(positives.users, positives.items)

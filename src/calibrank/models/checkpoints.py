@@ -1,4 +1,6 @@
-"""Checkpoints: all that a run needs to go on as if it had never stopped."""
+"""Checkpoints: the state that an interrupted training run needs to continue."""
+
+from __future__ import annotations
 
 import hashlib
 import json
@@ -9,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError, safe_open
 
 from calibrank.errors import DataError
 from calibrank.scorers.saved import read_arrays, write_arrays
@@ -19,41 +20,47 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 def fingerprint(settings: object, *logs: Interactions | None) -> str:
-    """A digest of all that a run's result depends on."""
+    """A digest of everything that the result of a run depends on."""
     digest = hashlib.sha256(repr(settings).encode())
     for log in logs:
-        if log is not None:
-            digest.update(repr((len(log), log.n_users, log.n_items)).encode())
-            digest.update(np.ascontiguousarray(log.users).tobytes())
-            digest.update(np.ascontiguousarray(log.items).tobytes())
-            digest.update(np.ascontiguousarray(log.labels).tobytes())
+        if log is None:
+            continue
+        digest.update(repr((len(log), log.n_users, log.n_items)).encode())
+        for column in (log.users, log.items, log.labels):
+            digest.update(np.ascontiguousarray(column).tobytes())
     return digest.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A file that holds the state of the run with this fingerprint, whole or not at all."""
+    """A file with the state of the run that has this fingerprint; it is replaced atomically."""
 
     file: Path
     run: str
 
     def save(self, arrays: Arrays, numbers: Mapping[str, Any]) -> None:
+        """Replace the saved state."""
         write_arrays(self.file, arrays, {"run": self.run, "numbers": json.dumps(numbers)})
 
     def load(self) -> tuple[Arrays, dict[str, Any]] | None:
-        """The state saved last, or None if nothing was."""
+        """The state that was saved last, or None if there is none."""
         if not self.file.exists():
             return None
+        metadata = self._read_metadata()
+        if metadata.get("run") != self.run:
+            raise DataError(
+                f"{self.file} must be of the same run, got one with a different model, settings, "
+                "seeds or data. Delete it to start again, or choose another folder."
+            )
+        return read_arrays(self.file), json.loads(metadata["numbers"])
+
+    def _read_metadata(self) -> dict[str, str]:
+        from safetensors import SafetensorError, safe_open  # noqa: PLC0415  (optional)
+
         try:
             with safe_open(self.file, "numpy") as opened:
-                about = opened.metadata() or {}
+                return opened.metadata() or {}
         except SafetensorError as error:
             raise DataError(
-                f"{self.file} must be a checkpoint, got {error}. Delete it to start anew."
+                f"{self.file} must be a checkpoint, got {error}. Delete it to start again."
             ) from None
-        if about.get("run") != self.run:
-            raise DataError(
-                f"{self.file} must be of the same run, got one of another model, settings, seeds or data. "
-                "Delete it to start anew, or choose another folder."
-            )
-        return read_arrays(self.file), json.loads(about["numbers"])

@@ -1,24 +1,30 @@
 """Collaborative metric learning (Hsieh et al. 2017)."""
 
-from dataclasses import dataclass
-from typing import ClassVar
+from __future__ import annotations
 
-from torch import Tensor, relu
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 from calibrank.errors import DataError
 from calibrank.models.model import Model
 from calibrank.scorers import Distance, Factors
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 @dataclass(frozen=True, slots=True)
 class CML(Model):
-    """Users stand nearer, by a margin, to what they like than to the rest; everyone stays in the unit ball."""
+    """Users are closer to their positives than to other items, by at least `margin`.
+
+    The score is minus the squared distance. All vectors stay in the unit ball.
+    """
 
     margin: float = 1.0
 
     name: ClassVar[str] = "CML"
     scorer: ClassVar[type[Factors]] = Distance
-    in_ball: ClassVar[bool] = True
+    in_unit_ball: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         Model.__post_init__(self)
@@ -26,16 +32,19 @@ class CML(Model):
             raise DataError(f"margin must be above 0, got {self.margin}.")
 
     @property
-    def spread(self) -> float:
+    def initial_std(self) -> float:
+        # Vectors then start with an expected squared length of 1, near the sphere.
         return float(self.dim**-0.5)
 
     def loss(
         self,
         users: Tensor,
-        liked: Tensor,
-        others: Tensor,
+        positives: Tensor,
+        negatives: Tensor,
         importance: Tensor,
         weights: dict[str, Tensor],
     ) -> Tensor:
-        nearer = ((users - liked) ** 2).sum(-1) - ((users - others) ** 2).sum(-1)
-        return (importance * relu(self.margin + nearer)).sum()
+        positive_distances = ((users - positives) ** 2).sum(-1)
+        negative_distances = ((users - negatives) ** 2).sum(-1)
+        violations = self.margin + (positive_distances - negative_distances)
+        return (importance * violations.relu()).sum()

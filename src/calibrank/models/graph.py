@@ -1,4 +1,6 @@
-"""The graph of positives: rows spread to their neighbours, symmetrically normalised."""
+"""The bipartite graph of positives, and averaging vectors over it (LightGCN)."""
+
+from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
@@ -12,46 +14,53 @@ from torch import Tensor
 
 from calibrank.tables import Interactions
 
+CompressedRows = tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.float32]]
+
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """The mean of a table and its `hops` neighbourhoods. Symmetric, so that a gradient goes back the same way."""
+    """The symmetrically normalized adjacency matrix A of users and items (items come after users).
+
+    `propagate` computes (I + A + ... + A^layers) x / (layers + 1). The operator is symmetric, so
+    gradients are propagated by the same function.
+    """
 
     matrix: sp.csr_array
-    hops: int
+    layers: int
     device: str
 
     @classmethod
-    def of(cls, positives: Interactions, hops: int, device: str = "cpu") -> "Graph":
-        users, items = positives.users, positives.items + positives.n_users
-        degree = np.bincount(
-            np.concatenate([users, items]), minlength=positives.n_users + positives.n_items
-        )
-        weight = (1 / np.sqrt(degree[users].astype(np.float64) * degree[items])).astype(np.float32)
-        ends = np.concatenate([users, items]), np.concatenate([items, users])
-        return cls(
-            sp.csr_array((np.concatenate([weight, weight]), ends), shape=(len(degree),) * 2),
-            hops,
-            device,
-        )
+    def of(cls, positives: Interactions, layers: int, device: str = "cpu") -> Graph:
+        """The graph with one edge per positive."""
+        n_nodes = positives.n_users + positives.n_items
+        users = positives.users
+        items = positives.items + positives.n_users
+        # Every edge appears in both directions, so that the matrix is symmetric.
+        rows = np.concatenate([users, items])
+        columns = np.concatenate([items, users])
+        degree = np.bincount(rows, minlength=n_nodes)
+        degree_product = degree[users].astype(np.float64) * degree[items]
+        weights = (1 / np.sqrt(degree_product)).astype(np.float32)
+        values = np.concatenate([weights, weights])
+        matrix = sp.csr_array((values, (rows, columns)), shape=(n_nodes, n_nodes))
+        return cls(matrix, layers, device)
 
     @property
-    def share(self) -> np.float32:
-        """The weight of each neighbourhood in the mean."""
-        return np.float32(1 / (self.hops + 1))
+    def layer_weight(self) -> np.float32:
+        """The weight of each layer in the mean."""
+        return np.float32(1 / (self.layers + 1))
 
-    def spread(self, table: Tensor) -> Tensor:
-        """The mean for every row, as [node, width]: (x + A (x + A x)) / 3 for two hops."""
-        near = table
-        for _ in range(self.hops):
-            near = table + self._tensor @ near
-        return near * float(self.share)
+    def propagate(self, table: Tensor) -> Tensor:
+        """The mean over layers of a table of shape [node, width]."""
+        # Horner's scheme: (x + A (x + A x)) / 3 for two layers.
+        total = table
+        for _ in range(self.layers):
+            total = table + self._tensor @ total
+        return total * float(self.layer_weight)
 
     @cached_property
-    def compressed(
-        self,
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-        """Where rows start, the column of each number, and the numbers."""
+    def compressed(self) -> CompressedRows:
+        """The matrix in CSR format: row starts, column numbers, values."""
         return (
             self.matrix.indptr.astype(np.int64),
             self.matrix.indices.astype(np.int32),
@@ -60,13 +69,13 @@ class Graph:
 
     @cached_property
     def _tensor(self) -> Tensor:
-        starts, columns, values = (
-            torch.from_numpy(part).to(self.device) for part in self.compressed
-        )
+        starts, columns, values = self.compressed
         with warnings.catch_warnings():
-            warnings.filterwarnings(
-                "ignore", message="Sparse", category=UserWarning
-            )  # beta, and unchecked
+            # torch warns that sparse CSR support is in beta and that invariants are not checked.
+            warnings.filterwarnings("ignore", message="Sparse", category=UserWarning)
             return torch.sparse_csr_tensor(
-                starts.to(torch.int32), columns, values, self.matrix.shape
+                torch.from_numpy(starts).to(self.device).to(torch.int32),
+                torch.from_numpy(columns).to(self.device),
+                torch.from_numpy(values).to(self.device),
+                self.matrix.shape,
             )

@@ -1,4 +1,6 @@
-"""LightGCN (He et al. 2020): matrix factorisation whose vectors are spread over the graph of positives."""
+"""LightGCN (He et al. 2020): BPR on vectors that are averaged over the graph of positives."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,7 +11,7 @@ from calibrank.models.bpr import BPR
 
 @dataclass(frozen=True, slots=True)
 class LightGCN(BPR):
-    """BPR on the mean of a row and its `layers` neighbourhoods, each edge weighing 1 / sqrt(d_u d_i)."""
+    """BPR with `layers` graph convolutions, whose edges have weight 1 / sqrt(d_u d_i)."""
 
     layers: int = 2
 
@@ -19,9 +21,9 @@ class LightGCN(BPR):
         BPR.__post_init__(self)
         if self.layers < 1:
             raise DataError(
-                f"layers must be 1 or more, got {self.layers}. Without layers it is BPR."
+                f"layers must be 1 or more, got {self.layers}. Without layers, use BPR."
             )
 
     @property
-    def hops(self) -> int:
+    def graph_layers(self) -> int:
         return self.layers

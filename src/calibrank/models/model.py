@@ -1,33 +1,35 @@
-"""What a model is to the trainer: the shape of its parameters, a loss over a batch, and the scorer it becomes."""
+"""The base class of models: settings, a loss over a batch, and the type of the scorer."""
+
+from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from calibrank._validation import Floats
-from calibrank.errors import DataError, MissingExtraError
+from calibrank.errors import DataError
 from calibrank.scorers import Factors
 from calibrank.tables import Interactions
 
-try:
-    import torch
+if TYPE_CHECKING:
     from torch import Tensor
-except ImportError as error:
-    raise MissingExtraError("torch", "torch") from error
 
 
 @dataclass(frozen=True, slots=True)
 class Model(ABC):
-    """Settings of a model. All parameters that belong to a user or an item stand in one row of one table."""
+    """Settings of a model; `train` does the work.
+
+    All parameters of a user or an item are one row of one table, `width` numbers long.
+    """
 
     dim: int = 128
 
     name: ClassVar[str]
     scorer: ClassVar[type[Factors]]
-    in_ball: ClassVar[bool] = False
-    """Whether rows must stay within the unit ball."""
+    in_unit_ball: ClassVar[bool] = False
+    """Whether rows are projected back into the unit ball after every step."""
 
     def __post_init__(self) -> None:
         if self.dim < 1:
@@ -35,21 +37,21 @@ class Model(ABC):
 
     @property
     def width(self) -> int:
-        """Numbers in a row of the table."""
+        """The length of a row of the parameter table."""
         return self.dim
 
     @property
-    def spread(self) -> float:
-        """Standard deviation of a number in the table at the start."""
+    def initial_std(self) -> float:
+        """Standard deviation of the parameter table before the first step."""
         return 0.01
 
     @property
-    def hops(self) -> int:
-        """How far rows are spread over the graph of positives before they are scored."""
+    def graph_layers(self) -> int:
+        """How many graph convolutions are applied to the table before scoring; 0 for none."""
         return 0
 
-    def first_weights(self, rng: np.random.Generator) -> dict[str, Floats]:
-        """Parameters that belong to no user or item, at the start."""
+    def initial_weights(self, rng: np.random.Generator) -> dict[str, Floats]:
+        """Initial values of the parameters that belong to no user or item."""
         return {}
 
     def importance(self, positives: Interactions) -> Floats:
@@ -59,21 +61,24 @@ class Model(ABC):
     def gradients(
         self, rows: Tensor, importance: Tensor, weights: dict[str, Tensor]
     ) -> list[Tensor]:
-        """The loss's gradients in the rows of users, liked and other items, then in each weight."""
-        users, liked, others = rows.requires_grad_().unbind()
-        loss = self.loss(users, liked, others, importance, weights)
-        return list(torch.autograd.grad(loss, [rows, *weights.values()]))
+        """Gradients of the loss: for `rows` (users, positives, negatives), then for each weight."""
+        from torch import autograd  # noqa: PLC0415  (settings must work without torch)
+
+        users, positives, negatives = rows.requires_grad_().unbind()
+        loss = self.loss(users, positives, negatives, importance, weights)
+        return list(autograd.grad(loss, [rows, *weights.values()]))
 
     @abstractmethod
     def loss(
         self,
         users: Tensor,
-        liked: Tensor,
-        others: Tensor,
+        positives: Tensor,
+        negatives: Tensor,
         importance: Tensor,
         weights: dict[str, Tensor],
     ) -> Tensor:
-        """The loss summed over triples of a user, an item it likes and one it is not known to like.
+        """The loss summed over triples of a user, a positive item and a negative item.
 
-        Rows come as [seeds, batch, width], weights with the seed first: seeds never mix.
+        Rows have shape [seed, batch, width] and weights start with the seed, so that several
+        seeds are trained in the same steps without affecting each other.
         """

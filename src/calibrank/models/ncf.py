@@ -1,20 +1,23 @@
-"""Neural collaborative filtering (He et al. 2017): NeuMF."""
+"""Neural collaborative filtering (He et al. 2017): the NeuMF model."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from torch import Tensor
-from torch.nn.functional import softplus
 
 from calibrank._validation import Floats
 from calibrank.models.model import Model
 from calibrank.scorers import Factors, NeuMF
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 @dataclass(frozen=True, slots=True)
 class NCF(Model):
-    """A matrix factorisation beside a network of two layers, told apart by cross-entropy."""
+    """Matrix factorization combined with a two-layer network, trained by cross-entropy."""
 
     dim: int = 64
 
@@ -23,31 +26,42 @@ class NCF(Model):
 
     @property
     def width(self) -> int:
+        # One vector for the matrix factorization and one for the network.
         return 2 * self.dim
 
-    def first_weights(self, rng: np.random.Generator) -> dict[str, Floats]:
-        def layer(inputs: int, outputs: int, of: int) -> Floats:
-            return rng.uniform(-(of**-0.5), of**-0.5, (inputs, outputs))
-
+    def initial_weights(self, rng: np.random.Generator) -> dict[str, Floats]:
         dim = self.dim
+
+        def layer(outputs: int, inputs: int) -> Floats:
+            # Uniform within 1 / sqrt(inputs) on either side, as torch.nn.Linear starts.
+            bound = inputs**-0.5
+            return rng.uniform(-bound, bound, (dim, outputs))
+
+        # The first and the last layer read two vectors of length `dim`, stored as two matrices.
         return {
-            "from_user": layer(dim, dim, 2 * dim),
-            "from_item": layer(dim, dim, 2 * dim),
+            "from_user": layer(dim, inputs=2 * dim),
+            "from_item": layer(dim, inputs=2 * dim),
             "first_bias": np.zeros((1, dim)),
-            "second": layer(dim, dim, dim),
+            "second": layer(dim, inputs=dim),
             "second_bias": np.zeros((1, dim)),
-            "last_product": layer(dim, 1, 2 * dim),
-            "last_network": layer(dim, 1, 2 * dim),
+            "last_product": layer(1, inputs=2 * dim),
+            "last_network": layer(1, inputs=2 * dim),
             "last_bias": np.zeros((1, 1)),
         }
 
     def loss(
         self,
         users: Tensor,
-        liked: Tensor,
-        others: Tensor,
+        positives: Tensor,
+        negatives: Tensor,
         importance: Tensor,
         weights: dict[str, Tensor],
     ) -> Tensor:
-        good, bad = (NeuMF.pairs(users, items, weights) for items in (liked, others))
-        return (importance * (softplus(-good) + softplus(bad))).sum()
+        from torch.nn.functional import softplus  # noqa: PLC0415  (settings work without torch)
+
+        positive_logits = NeuMF.pairs(users, positives, weights)
+        negative_logits = NeuMF.pairs(users, negatives, weights)
+        # Cross-entropy of logits: -log sigmoid(x) for positives, -log(1 - sigmoid(x)) for
+        # negatives.
+        losses = softplus(-positive_logits) + softplus(negative_logits)
+        return (importance * losses).sum()

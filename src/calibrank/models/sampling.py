@@ -1,4 +1,6 @@
-"""What an epoch trains on: every positive once, each with a fresh negative, drawn anew from the seed and its number."""
+"""Training batches: each epoch visits every positive once, with a newly drawn negative."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +15,11 @@ from calibrank.tables import Interactions
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Epoch:
-    """Batches of triples: rows of the table as [step, user or liked or other, seed, place] and their importance."""
+    """The batches of one epoch.
+
+    `rows` holds row numbers of the parameter table, with shape [step, role, seed, place], where the
+    roles are user, positive item and negative item. `importance` has shape [step, seed, place].
+    """
 
     rows: npt.NDArray[np.int64]
     importance: npt.NDArray[np.float32]
@@ -21,39 +27,47 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sampler:
-    """Draws epochs. Row `node * seeds + seed` of the table belongs to a node of a seed; items come after users."""
+    """Draws the batches of every epoch, for all seeds.
 
-    positives: Interactions
+    Nodes are users followed by items. Row `node * n_seeds + seed_index` of the parameter table
+    belongs to one node of one seed.
+    """
+
+    log: Interactions
     importance: Floats
     seeds: tuple[int, ...]
     batch: int
-    liked: Positives
+    positives: Positives
 
     @classmethod
     def of(
-        cls, positives: Interactions, importance: Floats, seeds: tuple[int, ...], batch: int
-    ) -> "Sampler":
-        return cls(positives, importance, seeds, batch, Positives.of(positives))
+        cls, log: Interactions, importance: Floats, seeds: tuple[int, ...], batch: int
+    ) -> Sampler:
+        return cls(log, importance, seeds, batch, Positives.of(log))
 
     @property
     def steps(self) -> int:
-        """Batches an epoch."""
-        return -(-len(self.positives) // self.batch)
+        """The number of batches per epoch."""
+        return -(-len(self.log) // self.batch)
 
     def draw(self, number: int) -> Epoch:
-        """Epoch `number`, the same whenever it is drawn. The last batch is filled up with triples of no importance."""
-        steps, seeds = self.steps, len(self.seeds)
-        rows = np.empty((steps, 3, seeds, self.batch), dtype=np.int64)
-        importance = np.empty((steps, seeds, self.batch), dtype=np.float32)
-        for place, seed in enumerate(self.seeds):
+        """Epoch `number`, which depends on nothing but the seeds and the number.
+
+        The last batch is padded with triples of importance 0.
+        """
+        n_seeds = len(self.seeds)
+        rows = np.empty((self.steps, 3, n_seeds, self.batch), dtype=np.int64)
+        importance = np.empty((self.steps, n_seeds, self.batch), dtype=np.float32)
+        for index, seed in enumerate(self.seeds):
+            # Stream 0 of each seed draws the initial parameters; epochs use streams from 1 on.
             rng = np.random.default_rng([seed, number + 1])
-            order = rng.permutation(len(self.positives))
-            importance[:, place] = self._batches(self.importance[order])
-            users = self.positives.users[order]
-            others = draw_negatives(self.liked, users, rng)
-            items = self.positives.n_users + np.stack([self.positives.items[order], others])
-            for kind, nodes in enumerate((users, *items)):
-                rows[:, kind, place] = self._batches(nodes) * seeds + place
+            order = rng.permutation(len(self.log))
+            importance[:, index] = self._batches(self.importance[order])
+            users = self.log.users[order]
+            negatives = draw_negatives(self.positives, users, rng)
+            item_nodes = self.log.n_users + np.stack([self.log.items[order], negatives])
+            for role, nodes in enumerate((users, *item_nodes)):
+                rows[:, role, index] = self._batches(nodes) * n_seeds + index
         return Epoch(rows, importance)
 
     def _batches(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:

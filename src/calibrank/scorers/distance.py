@@ -1,4 +1,6 @@
-"""Scores that fall with distance: CML."""
+"""Scores that decrease with distance: CML."""
+
+from __future__ import annotations
 
 from typing import Any, ClassVar
 
@@ -6,7 +8,7 @@ from calibrank.scorers.scorer import Factors
 
 
 class Distance(Factors):
-    """Less the squared distance between a user's and an item's vector: the nearest is the best."""
+    """Score a pair by minus the squared Euclidean distance between its two vectors."""
 
     __slots__ = ()
     kind: ClassVar[str] = "distance"
@@ -17,4 +19,7 @@ class Distance(Factors):
 
     @staticmethod
     def grid(users: Any, items: Any, weights: dict[str, Any]) -> Any:
-        return 2 * users @ items.T - (users**2).sum(-1)[:, None] - (items**2).sum(-1)
+        # -|u - i|^2 = 2 u.i - |u|^2 - |i|^2: one matrix product, no [user, item, width] array.
+        user_norms = (users**2).sum(-1)
+        item_norms = (items**2).sum(-1)
+        return 2 * users @ items.T - user_norms[:, None] - item_norms

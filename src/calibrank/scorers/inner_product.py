@@ -1,4 +1,6 @@
-"""Scores that are inner products: BPR, UBPR, LightGCN, and anyone's matrix factorisation."""
+"""Scores that are inner products: BPR, UBPR, LightGCN and other matrix factorizations."""
+
+from __future__ import annotations
 
 from typing import Any, ClassVar
 
@@ -6,7 +8,7 @@ from calibrank.scorers.scorer import Factors
 
 
 class InnerProduct(Factors):
-    """The inner product of a user's and an item's vector."""
+    """Score a pair by the inner product of its user vector and its item vector."""
 
     __slots__ = ()
     kind: ClassVar[str] = "inner_product"

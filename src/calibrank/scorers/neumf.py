@@ -1,4 +1,6 @@
-"""Scores by a small network: NCF's NeuMF."""
+"""Scores of a small neural network: NeuMF, the model of NCF."""
+
+from __future__ import annotations
 
 from typing import Any, ClassVar
 
@@ -6,17 +8,20 @@ from calibrank.scorers.scorer import Factors
 
 
 class NeuMF(Factors):
-    """A product of vectors (GMF) beside a two-layer network (MLP), weighed together by a last layer (He et al. 2017).
+    """Score a pair by generalized matrix factorization and a two-layer perceptron (He et al. 2017).
 
-    A vector holds the GMF half, then the MLP half. The score is the logit, before the sigmoid.
+    The first half of each vector feeds the matrix factorization (GMF), the second half the
+    perceptron (MLP); a last linear layer combines the two. The score is the logit, before the
+    sigmoid.
     """
 
     __slots__ = ()
     kind: ClassVar[str] = "neumf"
 
     @classmethod
-    def numbers_per_cell(cls, width: int) -> int:
-        return width  # two layers of half the width each
+    def values_per_score(cls, width: int) -> int:
+        # Two hidden layers of width / 2 units each.
+        return width
 
     @staticmethod
     def pairs(users: Any, items: Any, weights: dict[str, Any]) -> Any:
@@ -28,21 +33,22 @@ class NeuMF(Factors):
         )
         second = _relu(first @ weights["second"] + weights["second_bias"])
         product = users[..., :half] * items[..., :half]
-        together = product @ weights["last_product"] + second @ weights["last_network"]
-        return (together + weights["last_bias"])[..., 0]
+        logits = product @ weights["last_product"] + second @ weights["last_network"]
+        return (logits + weights["last_bias"])[..., 0]
 
     @staticmethod
     def grid(users: Any, items: Any, weights: dict[str, Any]) -> Any:
         half = users.shape[-1] // 2
-        by_user = users[:, None, half:] @ weights["from_user"]
-        by_item = items[None, :, half:] @ weights["from_item"]
-        second = _relu(
-            _relu(by_user + by_item + weights["first_bias"]) @ weights["second"]
-            + weights["second_bias"]
-        )
+        # The first layer is linear in each side, so every user and every item passes it only once.
+        from_users = users[:, None, half:] @ weights["from_user"]
+        from_items = items[None, :, half:] @ weights["from_item"]
+        first = _relu(from_users + from_items + weights["first_bias"])
+        second = _relu(first @ weights["second"] + weights["second_bias"])
+        network = (second @ weights["last_network"])[..., 0]
         product = (users[:, :half] * weights["last_product"][:, 0]) @ items[:, :half].T
-        return product + (second @ weights["last_network"])[..., 0] + weights["last_bias"]
+        return product + network + weights["last_bias"]
 
 
 def _relu(values: Any) -> Any:
+    # Written with operators that numpy and torch share; np.maximum would not accept a tensor.
     return values * (values > 0)

@@ -1,4 +1,6 @@
-"""Saved models: a folder with `model.json`, `weights.safetensors` and the names of users and items; no pickle."""
+"""Saved models: a folder with `model.json` and `weights.safetensors`, without pickle."""
+
+from __future__ import annotations
 
 import hashlib
 import json
@@ -23,11 +25,19 @@ _KINDS: dict[str, type[Factors]] = {
     scorer.kind: scorer for scorer in (InnerProduct, Distance, NeuMF)
 }
 _FORMAT = 1
+_MODEL_FILE = "model.json"
+_WEIGHTS_FILE = "weights.safetensors"
+_WEIGHT_PREFIX = "weight."
+
+Arrays = dict[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SavedModel:
-    """A scorer, the names of its rows, and how it came to be (`about`: model, settings, seed, best epoch)."""
+    """A scorer with the ids of its users and items.
+
+    `about` records how it was made: model, settings, seed and best epoch.
+    """
 
     scorer: Factors
     users: Index
@@ -36,74 +46,97 @@ class SavedModel:
 
     @property
     def digest(self) -> str:
-        """Of all numbers that scores depend on."""
-        parts = [self.scorer.users, self.scorer.items, *self.scorer.weights.values()]
+        """A digest of every array that scores depend on."""
         content = hashlib.sha256(self.scorer.kind.encode())
-        for part in parts:
-            content.update(np.ascontiguousarray(part).tobytes())
+        # By name: a file returns the weights in another order than they were saved in.
+        weights = [values for _, values in sorted(self.scorer.weights.items())]
+        for values in (self.scorer.users, self.scorer.items, *weights):
+            content.update(np.ascontiguousarray(values).tobytes())
         return content.hexdigest()
 
     def save(self, folder: str | Path) -> None:
-        """Write the folder; `model.json` comes last and holds the weights' digest, so half a model is no model."""
+        """Write the model to a folder.
+
+        `model.json` is written last and holds the digest of the weights, so a model that was only
+        partly written is recognized as such.
+        """
         folder = Path(folder)
-        arrays = {"users": self.scorer.users, "items": self.scorer.items}
-        arrays |= {f"weight.{name}": values for name, values in self.scorer.weights.items()}
-        arrays |= _packed("user_names", self.users.names) | _packed("item_names", self.items.names)
-        write_arrays(folder / "weights.safetensors", arrays)
+        write_arrays(folder / _WEIGHTS_FILE, self._arrays())
         document = {
             "format": _FORMAT,
             "scorer": self.scorer.kind,
             "about": self.about,
-            "weights": _digest(folder / "weights.safetensors"),
+            "weights": _file_digest(folder / _WEIGHTS_FILE),
         }
-        write_atomic(folder / "model.json", json.dumps(document, indent=1))
+        write_atomic(folder / _MODEL_FILE, json.dumps(document, indent=1))
 
-
-def load_model(folder: str | Path) -> SavedModel:
-    """Read a folder that `SavedModel.save` wrote; damage is an error."""
-    folder = Path(folder)
-    if not (folder / "model.json").is_file():
-        raise DataError(
-            f"{folder} must be a saved model, got no model.json in it. Train with `calibrank train`."
+    @classmethod
+    def load(cls, folder: str | Path) -> SavedModel:
+        """Read a model from a folder that `save` wrote; a damaged file is an error."""
+        folder = Path(folder)
+        fields = _read_description(folder)
+        arrays = read_arrays(_verified_weights(folder, fields.text("weights")))
+        weights = {
+            name.removeprefix(_WEIGHT_PREFIX): values
+            for name, values in arrays.items()
+            if name.startswith(_WEIGHT_PREFIX)
+        }
+        scorer = _KINDS[fields.text("scorer")]
+        return cls(
+            scorer(arrays["users"], arrays["items"], weights),
+            Index(_decode_ids(arrays, "user_names")),
+            Index(_decode_ids(arrays, "item_names")),
+            dict(fields.child("about").values),
         )
-    fields = Fields.parse(str(folder / "model.json"), (folder / "model.json").read_text())
+
+    def _arrays(self) -> Arrays:
+        arrays = {"users": self.scorer.users, "items": self.scorer.items}
+        for name, values in self.scorer.weights.items():
+            arrays[_WEIGHT_PREFIX + name] = values
+        arrays |= _encode_ids("user_names", self.users.names)
+        arrays |= _encode_ids("item_names", self.items.names)
+        return arrays
+
+
+def write_arrays(path: Path, arrays: Arrays, metadata: dict[str, str] | None = None) -> None:
+    """Write arrays to one safetensors file, atomically."""
+    save_file = _safetensors().save_file
+    contiguous = {name: np.ascontiguousarray(values) for name, values in arrays.items()}
+    with atomic_path(path) as partial:
+        save_file(contiguous, partial, metadata)
+
+
+def read_arrays(path: Path) -> Arrays:
+    """The arrays of a safetensors file."""
+    loaded: Arrays = _safetensors().load_file(path)
+    return loaded
+
+
+def _read_description(folder: Path) -> Fields:
+    path = folder / _MODEL_FILE
+    if not path.is_file():
+        raise DataError(
+            f"{folder} must be a saved model, got no model.json in it. "
+            "Train one with `calibrank train`."
+        )
+    fields = Fields.parse(str(path), path.read_text())
     fields.only("format", "scorer", "about", "weights")
     kind = fields.text("scorer")
     if fields.count("format") != _FORMAT or kind not in _KINDS:
         raise DataError(
             f"{folder} must be a model of format {_FORMAT}, got {kind!r}. Update calibrank."
         )
-    weights = folder / "weights.safetensors"
-    if not weights.is_file() or _digest(weights) != fields.text("weights"):
+    return fields
+
+
+def _verified_weights(folder: Path, digest: str) -> Path:
+    weights = folder / _WEIGHTS_FILE
+    if not weights.is_file() or _file_digest(weights) != digest:
         raise DataError(
-            f"{weights} must be the file saved with model.json, got another. Train again."
+            f"{weights} must be the file saved with model.json, got a different one. "
+            "Train the model again."
         )
-    arrays = read_arrays(weights)
-    own = {
-        name.removeprefix("weight."): values
-        for name, values in arrays.items()
-        if name.startswith("weight.")
-    }
-    scorer = _KINDS[kind](arrays["users"], arrays["items"], own)
-    users, items = (Index(_unpacked(arrays, name)) for name in ("user_names", "item_names"))
-    return SavedModel(scorer, users, items, dict(fields.child("about").values))
-
-
-def write_arrays(
-    path: Path, arrays: dict[str, npt.NDArray[Any]], about: dict[str, str] | None = None
-) -> None:
-    """Arrays as one safetensors file, whole or not at all."""
-    save = _safetensors().save_file
-    with atomic_path(path) as partial:
-        save(
-            {name: np.ascontiguousarray(values) for name, values in arrays.items()}, partial, about
-        )
-
-
-def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """The arrays of a safetensors file."""
-    loaded: dict[str, npt.NDArray[Any]] = _safetensors().load_file(path)
-    return loaded
+    return weights
 
 
 def _safetensors() -> Any:
@@ -114,26 +147,30 @@ def _safetensors() -> Any:
     return safetensors.numpy
 
 
-def _packed(name: str, names: Ids) -> dict[str, npt.NDArray[Any]]:
-    """Names as arrays: numbers as they are, texts as bytes and where each ends."""
-    if names.dtype.kind in "iu":
-        return {name: names.astype(np.int64)}
-    texts = [str(text).encode() for text in names]
+def _encode_ids(name: str, ids: Ids) -> Arrays:
+    """Ids as numeric arrays: integers unchanged, strings as UTF-8 bytes and the end of each.
+
+    safetensors stores numbers only.
+    """
+    if ids.dtype.kind in "iu":
+        return {name: ids.astype(np.int64)}
+    encoded = [str(text).encode() for text in ids]
+    lengths = [len(text) for text in encoded]
     return {
-        name: np.frombuffer(b"".join(texts), dtype=np.uint8),
-        f"{name}.ends": np.cumsum([len(t) for t in texts]),
+        name: np.frombuffer(b"".join(encoded), dtype=np.uint8),
+        f"{name}.ends": np.cumsum(lengths),
     }
 
 
-def _unpacked(arrays: dict[str, npt.NDArray[Any]], name: str) -> Ids:
+def _decode_ids(arrays: Arrays, name: str) -> Ids:
     if f"{name}.ends" not in arrays:
         return arrays[name]
-    text, ends = arrays[name].tobytes(), arrays[f"{name}.ends"].tolist()
-    return np.array(
-        [text[start:end].decode() for start, end in zip([0, *ends], ends, strict=False)]
-    )
+    content = arrays[name].tobytes()
+    ends = arrays[f"{name}.ends"].tolist()
+    starts = [0, *ends[:-1]]
+    return np.array([content[start:end].decode() for start, end in zip(starts, ends, strict=False)])
 
 
-def _digest(path: Path) -> str:
+def _file_digest(path: Path) -> str:
     with path.open("rb") as file:
         return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()

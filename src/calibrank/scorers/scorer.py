@@ -1,4 +1,6 @@
-"""What scores pairs, and what all our scorers share."""
+"""The `Scorer` protocol, and the class that all our scorers extend."""
+
+from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -10,21 +12,26 @@ import numpy.typing as npt
 from calibrank._validation import Floats, IdsLike, ids, row_numbers
 from calibrank.errors import DataError
 
-_CELLS = 2**24  # scores held at a time
-_PAIRS = 2**16
+# Values held in memory at a time by `score_all` and `recommend`: 128 MiB as float64.
+_GRID_VALUES = 2**24
+# Pairs scored at a time by `score`: their vectors stay near the cache.
+_PAIR_BATCH = 2**16
+
+Rows = npt.NDArray[np.intp]
 
 
 class Scorer(Protocol):
-    """Anything that scores pairs of row numbers: our models, or a function of yours in a class."""
+    """Anything that scores pairs of users and items, given as row numbers."""
 
     def score(self, users: IdsLike, items: IdsLike) -> Floats: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Factors(ABC):
-    """A vector a user and a vector an item, and a formula for two of them.
+    """One vector per user, one vector per item, and a formula that scores a pair of vectors.
 
-    The formulas use only operators that numpy and torch share, so that training judges by the very code that scores.
+    The formulas use only operators that numpy and torch share: validation during training and
+    scoring afterwards run the same code.
     """
 
     users: Floats
@@ -35,100 +42,103 @@ class Factors(ABC):
     @staticmethod
     @abstractmethod
     def pairs(users: Any, items: Any, weights: dict[str, Any]) -> Any:
-        """The score of each user's vector with the item's vector in the same row."""
+        """The score of each user vector with the item vector in the same row."""
 
     @staticmethod
     @abstractmethod
     def grid(users: Any, items: Any, weights: dict[str, Any]) -> Any:
-        """The score of every user's vector with every item's."""
+        """The score of every user vector with every item vector, as [user, item]."""
 
     @classmethod
-    def numbers_per_cell(cls, width: int) -> int:
-        """How many numbers `grid` holds at a time for each score, with vectors of this width."""
+    def values_per_score(cls, width: int) -> int:
+        """How many intermediate values `grid` needs per score, for vectors of this width."""
         return 1
 
     def score(self, users: IdsLike, items: IdsLike) -> Floats:
         """The score of each pair of row numbers."""
-        people = row_numbers("users", ids("users", users), len(self.users))
-        things = row_numbers("items", ids("items", items, len(people)), len(self.items))
-        parts = [
-            self.pairs(
-                self.users[people[at : at + _PAIRS]],
-                self.items[things[at : at + _PAIRS]],
-                self.weights,
-            )
-            for at in range(0, len(people), _PAIRS)
-        ]
-        return np.concatenate(parts) if parts else np.empty(0, dtype=self.users.dtype)
+        user_rows = row_numbers("users", ids("users", users), len(self.users))
+        item_ids = ids("items", items, len(user_rows))
+        item_rows = row_numbers("items", item_ids, len(self.items))
+        batches = []
+        for start in range(0, len(user_rows), _PAIR_BATCH):
+            batch = slice(start, start + _PAIR_BATCH)
+            vectors = self.users[user_rows[batch]], self.items[item_rows[batch]]
+            batches.append(self.pairs(*vectors, self.weights))
+        if not batches:
+            return np.empty(0, dtype=self.users.dtype)
+        return np.concatenate(batches)
 
     def score_all(self, users: IdsLike) -> Floats:
-        """A row of scores a user, a column an item."""
-        people = row_numbers("users", ids("users", users), len(self.users))
-        parts = [
-            self.grid(self.users[some], self.items, self.weights) for some in self._blocks(people)
+        """The scores of all items for each user: one row per user, one column per item."""
+        user_rows = row_numbers("users", ids("users", users), len(self.users))
+        batches = [
+            self.grid(self.users[batch], self.items, self.weights)
+            for batch in self._batches(user_rows)
         ]
-        return (
-            np.concatenate(parts)
-            if parts
-            else np.empty((0, len(self.items)), dtype=self.users.dtype)
-        )
-
-    def _blocks(self, people: npt.NDArray[np.intp]) -> list[npt.NDArray[np.intp]]:
-        """Users a few at a time: no more than memory likes."""
-        step = max(1, _CELLS // (len(self.items) * self.numbers_per_cell(self.users.shape[1])))
-        return [people[at : at + step] for at in range(0, len(people), step)]
+        if not batches:
+            return np.empty((0, len(self.items)), dtype=self.users.dtype)
+        return np.concatenate(batches)
 
     def recommend(
-        self, users: IdsLike, k: int, hide: tuple[IdsLike, IdsLike] | None = None
-    ) -> tuple[npt.NDArray[np.intp], Floats]:
-        """Each user's `k` best items and their scores, best first; pairs in `hide` (users, items) are left out.
+        self, users: IdsLike, k: int, exclude: tuple[IdsLike, IdsLike] | None = None
+    ) -> tuple[Rows, Floats]:
+        """The `k` best items of each user and their scores, best first.
 
-        A user with fewer than `k` items left gets item -1 with score -inf in the places that stay empty.
+        Pairs in `exclude` (users, items) are left out. A user with fewer than `k` items left gets
+        item -1 with score -inf in the remaining places.
         """
-        people = row_numbers("users", ids("users", users), len(self.users))
+        user_rows = row_numbers("users", ids("users", users), len(self.users))
         if not 1 <= k <= len(self.items):
-            raise DataError(f"k must be 1 to the {len(self.items):,} items there are, got {k}.")
-        hidden = _Hidden.of(hide, len(self.users), len(self.items))
-        parts = [self._best(some, k, hidden) for some in self._blocks(people)]
-        empty = (np.empty((0, k), dtype=np.intp), np.empty((0, k), dtype=self.users.dtype))
-        items, scores = zip(*(parts or [empty]), strict=True)
+            raise DataError(f"k must be between 1 and the {len(self.items):,} items, got {k}.")
+        excluded = _Excluded.of(exclude, len(self.users), len(self.items))
+        items = [np.empty((0, k), dtype=np.intp)]
+        scores = [np.empty((0, k), dtype=self.users.dtype)]
+        for batch in self._batches(user_rows):
+            best, best_scores = self._best(batch, k, excluded)
+            items.append(best)
+            scores.append(best_scores)
         return np.concatenate(items), np.concatenate(scores)
 
-    def _best(
-        self, people: npt.NDArray[np.intp], k: int, hidden: "_Hidden"
-    ) -> tuple[npt.NDArray[np.intp], Floats]:
-        scores = self.grid(self.users[people], self.items, self.weights)
-        scores[hidden.cells(people)] = -np.inf
+    def _batches(self, user_rows: Rows) -> list[Rows]:
+        """Users in batches whose score grid fits in memory."""
+        per_user = len(self.items) * self.values_per_score(self.users.shape[1])
+        step = max(1, _GRID_VALUES // per_user)
+        return [user_rows[start : start + step] for start in range(0, len(user_rows), step)]
+
+    def _best(self, user_rows: Rows, k: int, excluded: _Excluded) -> tuple[Rows, Floats]:
+        scores = self.grid(self.users[user_rows], self.items, self.weights)
+        scores[excluded.cells(user_rows)] = -np.inf
         best = np.argpartition(-scores, k - 1, axis=1)[:, :k]
-        chosen = np.take_along_axis(scores, best, axis=1)
-        order = np.lexsort((best, -chosen), axis=1)
-        best, chosen = (
-            np.take_along_axis(best, order, axis=1),
-            np.take_along_axis(chosen, order, axis=1),
-        )
-        return np.where(np.isneginf(chosen), -1, best), chosen
+        best_scores = np.take_along_axis(scores, best, axis=1)
+        # Equal scores are ordered by item, so that lists do not depend on the partition.
+        order = np.lexsort((best, -best_scores), axis=1)
+        best = np.take_along_axis(best, order, axis=1)
+        best_scores = np.take_along_axis(best_scores, order, axis=1)
+        return np.where(np.isneginf(best_scores), -1, best), best_scores
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Hidden:
-    """Items not to be recommended, by user."""
+class _Excluded:
+    """Items that must not be recommended, grouped by user.
 
-    starts: npt.NDArray[np.intp]
-    items: npt.NDArray[np.intp]
+    The items of user u are `items[starts[u]:starts[u + 1]]`.
+    """
+
+    starts: Rows
+    items: Rows
 
     @classmethod
-    def of(cls, pairs: tuple[IdsLike, IdsLike] | None, n_users: int, n_items: int) -> "_Hidden":
+    def of(cls, pairs: tuple[IdsLike, IdsLike] | None, n_users: int, n_items: int) -> _Excluded:
         if pairs is None:
             return cls(np.zeros(n_users + 1, dtype=np.intp), np.empty(0, dtype=np.intp))
-        people = row_numbers("users", ids("users", pairs[0]), n_users)
-        things = row_numbers("items", ids("items", pairs[1], len(people)), n_items)
-        counts = np.bincount(people, minlength=n_users)
-        return cls(np.r_[0, np.cumsum(counts)], things[np.argsort(people, kind="stable")])
+        users = row_numbers("users", ids("users", pairs[0]), n_users)
+        items = row_numbers("items", ids("items", pairs[1], len(users)), n_items)
+        counts = np.bincount(users, minlength=n_users)
+        by_user = np.argsort(users, kind="stable")
+        return cls(np.r_[0, np.cumsum(counts)], items[by_user])
 
-    def cells(
-        self, people: npt.NDArray[np.intp]
-    ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-        """Rows and columns of the scores of these users that are hidden."""
-        spans = [self.items[self.starts[person] : self.starts[person + 1]] for person in people]
-        rows = np.repeat(np.arange(len(people)), [len(span) for span in spans])
-        return rows, np.concatenate([np.empty(0, dtype=np.intp), *spans])
+    def cells(self, user_rows: Rows) -> tuple[Rows, Rows]:
+        """Row and column numbers of the excluded pairs in the score grid of these users."""
+        columns = [self.items[self.starts[user] : self.starts[user + 1]] for user in user_rows]
+        rows = np.repeat(np.arange(len(user_rows)), [len(span) for span in columns])
+        return rows, np.concatenate([np.empty(0, dtype=np.intp), *columns])

@@ -1,1 +1,1 @@
-"""Engines: the same training step on a CPU and on a GPU."""
+"""Engines: the same training steps on a CPU and on a GPU."""

@@ -1,8 +1,11 @@
-"""Compiled loops for training on a CPU: Adam on rows that are put off until needed, and spreading over a graph.
+"""Compiled loops for training on a CPU: Adam with deferred steps, and products with a sparse graph.
 
-Adam with weight decay moves every row at every step, although a batch has a gradient for few. A row's lonely steps
-depend on nothing but the row, so they are made up for, one after the other while it is in cache, when a batch next
-needs it. The numbers are the same as if all rows had moved each time.
+Adam with weight decay updates every row at every step, although a batch has gradients for only a
+few. The steps of a row without a gradient depend on that row alone. They are therefore deferred and
+made up for, one after the other while the row is in cache, when a batch next needs the row. The
+result is the same as if every row had been updated at every step.
+
+Sparse matrices are symmetric and in CSR format: row `starts`, `columns` and `values`.
 """
 
 import numpy as np
@@ -18,60 +21,93 @@ except ImportError as error:
 
 Matrix = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
-Places = npt.NDArray[np.int32]
+Columns = npt.NDArray[np.int32]
 
-_KEEP1, _KEEP2 = np.float32(BETAS[0]), np.float32(BETAS[1])
-_NEW1, _NEW2 = np.float32(1 - BETAS[0]), np.float32(1 - BETAS[1])
+_BETA1 = np.float32(BETAS[0])
+_BETA2 = np.float32(BETAS[1])
+_ONE_MINUS_BETA1 = np.float32(1 - BETAS[0])
+_ONE_MINUS_BETA2 = np.float32(1 - BETAS[1])
 _EPSILON = np.float32(EPSILON)
-_FAST = {"contract", "arcp", "reassoc", "nsz", "afn"}
+
+# LLVM may fuse, reorder and approximate, which lets it vectorize. NaN and infinity stay exact
+# ("nnan" and "ninf" are not given), so that a diverging run is noticed.
+_FASTMATH = {"contract", "arcp", "reassoc", "nsz", "afn"}
 
 
 def step_sizes(learning_rate: float, steps: int) -> Matrix:
-    """Adam's two bias corrections for steps 0 (unused) to `steps`: the rate, and the factor of the second moment."""
+    """Adam's bias corrections, one row per step from 0 (unused) to `steps`.
+
+    The columns are the learning rate divided by 1 - beta1^t, and 1 / sqrt(1 - beta2^t), the
+    factor of the square root of the second moment.
+    """
     step = np.arange(steps + 1, dtype=np.float64)
     step[0] = 1
     rate = learning_rate / (1 - BETAS[0] ** step)
-    return np.column_stack([rate, 1 / np.sqrt(1 - BETAS[1] ** step)]).astype(np.float32)
+    correction = 1 / np.sqrt(1 - BETAS[1] ** step)
+    return np.column_stack([rate, correction]).astype(np.float32)
 
 
 @njit(cache=True, nogil=True)
-def _shrink(row, square):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Back onto the unit sphere, from a row of this squared length."""
-    scale = np.float32(1) / np.sqrt(square)
-    for at in range(row.size):
-        row[at] *= scale
+def _project(row: Matrix, squared_norm: np.float32) -> None:
+    """Scale a row with this squared norm to norm 1."""
+    scale = np.float32(1) / np.sqrt(squared_norm)
+    for column in range(row.size):
+        row[column] *= scale
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
-def _advance(row, first, second, at, slope, size):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """One step of Adam on one number; its square."""
+@njit(cache=True, nogil=True, fastmath=_FASTMATH, error_model="numpy")
+def _step_value(
+    row: Matrix,
+    first: Matrix,
+    second: Matrix,
+    column: int,
+    gradient: np.float32,
+    size: tuple[np.float32, np.float32],
+) -> np.float32:
+    """One step of Adam on one number; returns the square of its new value."""
     rate, correction = size
-    mean = _KEEP1 * first[at] + _NEW1 * slope
-    square = _KEEP2 * second[at] + _NEW2 * slope * slope
-    first[at] = mean
-    second[at] = square
-    row[at] -= rate * mean / (np.sqrt(square) * correction + _EPSILON)
-    return row[at] * row[at]
+    mean = _BETA1 * first[column] + _ONE_MINUS_BETA1 * gradient
+    square = _BETA2 * second[column] + _ONE_MINUS_BETA2 * gradient * gradient
+    first[column] = mean
+    second[column] = square
+    row[column] -= rate * mean / (np.sqrt(square) * correction + _EPSILON)
+    return row[column] * row[column]
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
-def _move(row, first, second, gradient, size, decay, in_ball):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """One step of Adam on one row, then back into the unit ball if it must stay there."""
-    length = np.float32(0)
-    for at in range(row.size):
-        length += _advance(row, first, second, at, gradient[at] + decay * row[at], size)
-    if in_ball and length > 1:
-        _shrink(row, length)
+@njit(cache=True, nogil=True, fastmath=_FASTMATH, error_model="numpy")
+def _step_row(
+    row: Matrix,
+    first: Matrix,
+    second: Matrix,
+    gradient: Matrix,
+    size: tuple[np.float32, np.float32],
+    decay: np.float32,
+    in_unit_ball: bool,  # noqa: FBT001  (numba has no keyword arguments)
+) -> None:
+    """One step of Adam on one row, then a projection into the unit ball where that is required."""
+    squared_norm = np.float32(0)
+    for column in range(row.size):
+        total = gradient[column] + decay * row[column]
+        squared_norm += _step_value(row, first, second, column, total, size)
+    if in_unit_ball and squared_norm > 1:
+        _project(row, squared_norm)
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
-def _drift(row, first, second, size, decay, in_ball):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """`_move` without a gradient; apart, because looking up zeros would take half as long again."""
-    length = np.float32(0)
-    for at in range(row.size):
-        length += _advance(row, first, second, at, decay * row[at], size)
-    if in_ball and length > 1:
-        _shrink(row, length)
+@njit(cache=True, nogil=True, fastmath=_FASTMATH, error_model="numpy")
+def _step_row_without_gradient(
+    row: Matrix,
+    first: Matrix,
+    second: Matrix,
+    size: tuple[np.float32, np.float32],
+    decay: np.float32,
+    in_unit_ball: bool,  # noqa: FBT001  (numba has no keyword arguments)
+) -> None:
+    """`_step_row` with gradient 0; a separate loop, since reading zeros takes 50% longer."""
+    squared_norm = np.float32(0)
+    for column in range(row.size):
+        squared_norm += _step_value(row, first, second, column, decay * row[column], size)
+    if in_unit_ball and squared_norm > 1:
+        _project(row, squared_norm)
 
 
 @njit(cache=True, nogil=True)
@@ -79,63 +115,71 @@ def catch_up(
     table: Matrix,
     first: Matrix,
     second: Matrix,
-    done: Ints,
+    last_step: Ints,
     rows: Ints,
     now: int,
     sizes: Matrix,
     decay: np.float32,
-    in_ball: bool,  # noqa: FBT001  (numba knows no keywords)
+    in_unit_ball: bool,  # noqa: FBT001  (numba has no keyword arguments)
 ) -> None:
-    """Bring the named rows to step `now`; a row may be named more than once."""
-    for at in range(rows.size):
-        row = rows[at]
-        for step in range(done[row] + 1, now + 1):
+    """Take the deferred steps of `rows` up to step `now`; a row may occur more than once."""
+    for place in range(rows.size):
+        row = rows[place]
+        for step in range(last_step[row] + 1, now + 1):
             size = (sizes[step, 0], sizes[step, 1])
-            _drift(table[row], first[row], second[row], size, decay, in_ball)
-        done[row] = max(done[row], now)
+            _step_row_without_gradient(
+                table[row], first[row], second[row], size, decay, in_unit_ball
+            )
+        last_step[row] = max(last_step[row], now)
 
 
 @njit(cache=True, nogil=True)
-def descend(
+def step_rows(
     table: Matrix,
     first: Matrix,
     second: Matrix,
-    done: Ints,
+    last_step: Ints,
     rows: Ints,
     gradients: Matrix,
     slots: Ints,
     now: int,
     sizes: Matrix,
     decay: np.float32,
-    in_ball: bool,  # noqa: FBT001  (numba knows no keywords)
+    in_unit_ball: bool,  # noqa: FBT001  (numba has no keyword arguments)
 ) -> None:
-    """Step `now` for the named rows, all of them at step `now - 1`.
+    """Take step `now` for `rows`, all of which have taken step `now - 1`.
 
-    Gradients of a row named twice add up, in the first one's place; `slots` is memory, a number a row of the table.
+    The gradients of a row that occurs more than once are added up in the place of its first
+    occurrence. `slots` is scratch memory with one number per row of the table.
     """
-    for at in range(rows.size):
-        slots[rows[at]] = -1
-    for at in range(rows.size):
-        row = rows[at]
+    for place in range(rows.size):
+        slots[rows[place]] = -1
+    for place in range(rows.size):
+        row = rows[place]
         if slots[row] < 0:
-            slots[row] = at
+            slots[row] = place
         else:
-            target, source = gradients[slots[row]], gradients[at]
+            target = gradients[slots[row]]
+            source = gradients[place]
             for column in range(source.size):
                 target[column] += source[column]
     size = (sizes[now, 0], sizes[now, 1])
-    for at in range(rows.size):
-        row = rows[at]
-        if done[row] < now:
-            _move(table[row], first[row], second[row], gradients[at], size, decay, in_ball)
-            done[row] = now
+    for place in range(rows.size):
+        row = rows[place]
+        if last_step[row] < now:
+            gradient = gradients[place]
+            _step_row(table[row], first[row], second[row], gradient, size, decay, in_unit_ball)
+            last_step[row] = now
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def _add_neighbours(starts, columns, values, row, table, target):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Add row `row` of a sparse matrix (compressed rows) times a table."""
-    for at in range(starts[row], starts[row + 1]):
-        source, value = table[columns[at]], values[at]
+@njit(cache=True, nogil=True, fastmath=_FASTMATH)
+def _add_row_product(
+    starts: Ints, columns: Columns, values: Matrix, row: int, table: Matrix, target: Matrix
+) -> None:
+    """Add one row of the sparse matrix times the table to the target."""
+    for place in range(starts[row], starts[row + 1]):
+        source = table[columns[place]]
+        value = values[place]
         for column in range(source.size):
             target[column] += value * source[column]
 
@@ -144,76 +188,80 @@ def _add_neighbours(starts, columns, values, row, table, target):  # type: ignor
 def add_product(
     base: Matrix | None,
     starts: Ints,
-    columns: Places,
+    columns: Columns,
     values: Matrix,
     table: Matrix,
     result: Matrix,
 ) -> None:
-    """Write base (or nothing) plus the product of a sparse matrix and a table."""
+    """Write base (or 0) + matrix @ table to the result."""
     for row in range(len(table)):
         target = result[row]
         if base is None:
             target[:] = 0
         else:
             target[:] = base[row]
-        _add_neighbours(starts, columns, values, row, table, target)
+        _add_row_product(starts, columns, values, row, table, target)
 
 
 @njit(cache=True, nogil=True)
-def add_product_of_some(
+def add_product_rows(
     base: Matrix,
     starts: Ints,
-    columns: Places,
+    columns: Columns,
     values: Matrix,
     rows: Ints,
     table: Matrix,
-    share: np.float32,
+    factor: np.float32,
 ) -> Matrix:
-    """For the named rows only: (base + product) * share."""
+    """The given rows of (base + matrix @ table) * factor."""
     result = np.empty((rows.size, table.shape[1]), dtype=np.float32)
     for place in range(rows.size):
         target = result[place]
         target[:] = base[rows[place]]
-        _add_neighbours(starts, columns, values, rows[place], table, target)
-        target *= share
+        _add_row_product(starts, columns, values, rows[place], table, target)
+        target *= factor
     return result
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def send(
-    starts: Ints, columns: Places, values: Matrix, rows: Ints, some: Matrix, result: Matrix
+@njit(cache=True, nogil=True, fastmath=_FASTMATH)
+def scatter_product(
+    starts: Ints, columns: Columns, values: Matrix, rows: Ints, some: Matrix, result: Matrix
 ) -> None:
-    """`add_product` of a table with itself, where all but the named rows (each once, given as `some`) is zero.
+    """Write x + matrix @ x, where x is zero except for the distinct `rows`, which are in `some`.
 
-    The matrix is symmetric, so each named row is sent to its neighbours.
+    The matrix is symmetric, so each of these rows can be added to its neighbours.
     """
     result[:] = 0
     for place in range(rows.size):
         result[rows[place]] += some[place]
         source = some[place]
-        for at in range(starts[rows[place]], starts[rows[place] + 1]):
-            target, value = result[columns[at]], values[at]
+        for edge in range(starts[rows[place]], starts[rows[place] + 1]):
+            target = result[columns[edge]]
+            value = values[edge]
             for column in range(source.size):
                 target[column] += value * source[column]
 
 
 @njit(cache=True, nogil=True)
-def descend_all(
+def step_all_rows(
     table: Matrix,
     first: Matrix,
     second: Matrix,
     slots: Ints,
     some: Matrix,
     starts: Ints,
-    columns: Places,
+    columns: Columns,
     values: Matrix,
-    near: Matrix,
-    share: np.float32,
+    propagated: Matrix,
+    factor: np.float32,
     now: int,
     sizes: Matrix,
     decay: np.float32,
 ) -> None:
-    """Step `now` for every row, whose gradient is (its own, in `some` where `slots` says, plus the product) * share."""
+    """Take step `now` for every row, with gradient (x + matrix @ propagated) * factor.
+
+    Row r of x is `some[slots[r]]`, or zero where `slots[r]` is negative.
+    """
     size = (sizes[now, 0], sizes[now, 1])
     gradient = np.empty(table.shape[1], dtype=np.float32)
     for row in range(len(table)):
@@ -221,6 +269,7 @@ def descend_all(
             gradient[:] = 0
         else:
             gradient[:] = some[slots[row]]
-        _add_neighbours(starts, columns, values, row, near, gradient)
-        gradient *= share
-        _move(table[row], first[row], second[row], gradient, size, decay, False)  # noqa: FBT003  (numba again)
+        _add_row_product(starts, columns, values, row, propagated, gradient)
+        gradient *= factor
+        # Graph models are not confined to the unit ball.
+        _step_row(table[row], first[row], second[row], gradient, size, decay, False)  # noqa: FBT003

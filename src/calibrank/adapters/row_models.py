@@ -1,0 +1,69 @@
+"""What adapters for models that score rows share: rankers of features, encoders of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrank._validation import Floats, Ids, floats
+from calibrank.adapters.lists import Recommendations
+from calibrank.adapters.outputs import Outputs, to_numpy
+from calibrank.errors import DataError
+from calibrank.maps import CalibrationMap
+
+
+def ranked(
+    fitted: CalibrationMap, users: Ids, items: Ids, scores: Floats, k: int
+) -> Recommendations:
+    """Scored rows as lists, best first, at most `k` per user; rows without a score are left out."""
+    scored = np.flatnonzero(~np.isnan(scores))
+    # By user, then by score; ties keep the order of the rows.
+    order = scored[np.lexsort((scored, -scores[scored], users[scored]))]
+    ranks = _ranks(users[order])
+    lists = Recommendations(
+        users[order],
+        items[order],
+        scores[order],
+        fitted.predict(scores[order]),
+        ranks,
+        left_out=len(scores) - len(scored),
+    )
+    return lists.take(ranks <= k)
+
+
+def prediction_function(model: Any) -> Callable[[Any], Any]:
+    """The function from rows to scores: the model's `predict`, or the model itself."""
+    if hasattr(model, "predict_proba"):
+        raise DataError(
+            f"model must predict scores, got a classifier ({type(model).__name__}), whose "
+            "predictions are classes. Pass a function and declare its output: "
+            "lambda rows: model.predict_proba(rows)[:, 1], Probability()."
+        )
+    if not hasattr(model, "predict") and not callable(model):
+        raise DataError(f"model must have predict or be a function, got {type(model).__name__}.")
+    return model.predict if hasattr(model, "predict") else model
+
+
+def scores_of(outputs: Outputs, values: Any) -> Floats:
+    """A model's output as one score per row."""
+    array = floats("scores", to_numpy(values))
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise DataError(
+            f"scores must be one number per row, got shape {array.shape}. "
+            "Choose the column of the relevant class."
+        )
+    return outputs.scores(array)
+
+
+def _ranks(users: Ids) -> npt.NDArray[np.intp]:
+    """The place of each row within its run of equal users, from 1."""
+    places = np.arange(len(users))
+    is_start = np.ones(len(users), dtype=bool)
+    is_start[1:] = users[1:] != users[:-1]
+    run_starts = np.maximum.accumulate(np.where(is_start, places, 0))
+    return places - run_starts + 1
