@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-
-from calibrank.evidence import naive
 from calibrank.report.build import report_of
 from calibrank.report.from_table import read_ledger
+
+from calibrank.evidence import naive
 from calibrank.report.provenance import fingerprint_files
 from calibrank.tabular.aggregate import Columns
 from calibrank.tabular.read import Table

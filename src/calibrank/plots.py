@@ -129,9 +129,7 @@ def score_distributions(panels: Mapping[str, tuple[Floats, Floats]], title: str)
     grid = np.atleast_1d(figure.subplots(1, len(panels)))
     for axes, (name, (negative, positive)) in zip(grid, panels.items(), strict=True):
         edges = np.histogram_bin_edges(np.concatenate([negative, positive]), 40)
-        axes.hist(
-            negative, edges, density=True, color=INK["other"], alpha=0.5, label="not liked"
-        )
+        axes.hist(negative, edges, density=True, color=INK["other"], alpha=0.5, label="not liked")
         axes.hist(positive, edges, density=True, color=INK["fit"], alpha=0.5, label="liked")
         axes.set_title(name, fontsize=10)
         axes.set(xlabel="ranking score", yticks=[])

@@ -207,6 +207,7 @@ def test_popularity_equals_that_of_one_machine(engine: Any, power: float, clip: 
 
 def test_weighted_popularity_equals_that_of_fit_and_report(engine: Any, tmp_path: Path) -> None:
     from calibrank.report.from_table import read_ledger
+
     from calibrank.tabular.aggregate import Columns, aggregate
     from calibrank.tabular.read import Table
     from calibrank.tabular.rules import Rules

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from calibrank.report.from_table import read_ledger
 
 import calibrank as cr
-from calibrank.report.from_table import read_ledger
 from calibrank.tabular.aggregate import Columns, aggregate
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules

@@ -125,7 +125,9 @@ class Recall(UserMean):
     0.5
     """
 
-    explanation: ClassVar[str] = "The fraction of each user's liked items that are among the k best."
+    explanation: ClassVar[str] = (
+        "The fraction of each user's liked items that are among the k best."
+    )
 
     def per_user(self, probabilities: Floats, evidence: Evidence, users: Ids) -> PerUser:
         probabilities, evidence, users = _drop_zero_weights(probabilities, evidence, users)

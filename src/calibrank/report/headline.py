@@ -88,8 +88,7 @@ def _sentence(
         "low": lowest,
         "high": highest,
         "text": (
-            f"Of {out_of:,} items given {percent(probability)}, "
-            f"{lowest:,} to {highest:,} are liked"
+            f"Of {out_of:,} items given {percent(probability)}, {lowest:,} to {highest:,} are liked"
         ),
         "rows": len(near),
         "lowest_prediction": float(predicted.min()),

@@ -62,9 +62,7 @@ def evaluate_methods(rows: ReportRows, given: CalibrationMap | None) -> Iterator
         yield _cross_validate(rows, method, summaries)
 
 
-def _cross_validate(
-    rows: ReportRows, method: Calibrator, summaries: list[Summary]
-) -> MethodResult:
+def _cross_validate(rows: ReportRows, method: Calibrator, summaries: list[Summary]) -> MethodResult:
     try:
         with warnings.catch_warnings():
             # A flat map is visible in its curve, so it needs no warning.
