@@ -1,13 +1,10 @@
-"""The base rate of a map: from random labels, from a known rate, or assumed, with what that leaves open."""
+"""The base rate of a map: from random labels, a known rate, or assumed with a sensitivity band."""
 
-from calibrank.base_rate.anchor import anchor, to_base_rate, undo_undersampling
+from calibrank.base_rate.anchor import anchor
+from calibrank.base_rate.known_rate import to_base_rate, undo_undersampling
 from calibrank.base_rate.label_plan import ExpectedError, plan_labels
-from calibrank.base_rate.sensitivity import (
-    Positives,
-    PropensityModel,
-    fit_with_sensitivity,
-    with_sensitivity,
-)
+from calibrank.base_rate.propensity_model import Positives, PropensityModel
+from calibrank.base_rate.sensitivity import fit_with_sensitivity, with_sensitivity
 
 __all__ = [
     "ExpectedError",

@@ -1,4 +1,10 @@
-"""What random labels would buy: worlds the log is compatible with are made, labels drawn in them, and maps anchored."""
+"""Plan how many random labels to collect, by simulation.
+
+True curves are drawn from the sensitivity band of a fit, random labels are drawn from each curve,
+the fit is anchored on them, and the error against the true curve is averaged.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,19 +15,21 @@ from calibrank._logit import expit
 from calibrank._validation import Floats, Numbers, score_column
 from calibrank.base_rate.anchor import anchor
 from calibrank.errors import DataError
-from calibrank.maps import CalibrationMap
+from calibrank.maps import CalibrationMap, Sensitivity
 
 SIZES = (0, 30, 100, 300, 1_000, 3_000)
-_POPULATION = 2_000
-_HIGHEST = 3.0  # log odds of a truth: where the band reaches 1 that is a bound, not a belief
+# Scores: each is predicted for every draw and size.
+_MAX_POPULATION = 2_000
+# Where the band reaches probability 1, that is a bound and not a plausible truth.
+_HIGHEST_LOG_ODDS = 3.0
 
 
 class ExpectedError(NamedTuple):
-    """The error to expect with that many labels of randomly shown pairs."""
+    """The expected error after anchoring on a number of labels of randomly shown pairs."""
 
     labels: int
     error: float
-    """Mean distance of predicted from true probabilities: what ECE measures, without bins."""
+    """Mean absolute difference of predicted and true probabilities: an ECE without bins."""
 
 
 def plan_labels(
@@ -29,12 +37,13 @@ def plan_labels(
     population: Numbers,
     sizes: Sequence[int] = SIZES,
     draws: int = 10,
-    seed: int = 0,
+    seed: int | np.random.Generator = 0,
 ) -> list[ExpectedError]:
-    """How the expected error falls with the number of random labels, from the data at hand.
+    """Estimate how the expected error decreases with the number of random labels.
 
-    Truths are drawn from the map's sensitivity band, so the fit must carry one (`fit_with_sensitivity`).
-    `population` are scores of the pairs that probabilities are wanted for.
+    True curves are drawn from the map's sensitivity band, so the map must have one
+    (`fit_with_sensitivity`). `population` holds scores of the pairs that probabilities are wanted
+    for.
 
     >>> from calibrank import Platt, fit_with_sensitivity
     >>> rng = np.random.default_rng(0)
@@ -53,31 +62,43 @@ def plan_labels(
         )
     if draws < 1 or min(sizes, default=0) < 0:
         raise DataError(
-            f"a plan must have one draw or more and no negative size, got {draws} and {tuple(sizes)}."
+            "a plan must have one draw or more and no negative size, "
+            f"got {draws} and {tuple(sizes)}."
         )
     rng = np.random.default_rng(seed)
     scores = score_column(population)[0].astype(np.float64)
-    scores = scores[:: max(1, len(scores) // _POPULATION)]
-    low, high = (
-        np.interp(scores, band.scores, np.minimum(end, _HIGHEST)) for end in (band.low, band.high)
-    )
-    # A truth for each draw, the same for all sizes: from the band's lower end to its upper end.
-    places = (np.arange(draws) + 0.5) / draws
-    truths = [expit(low + place * (high - low)) for place in places]
-    return [
-        ExpectedError(
-            size, float(np.mean([_error(fitted, scores, truth, size, rng) for truth in truths]))
-        )
-        for size in sizes
-    ]
+    step = max(1, len(scores) // _MAX_POPULATION)
+    scores = scores[::step]
+    # The same true curves for all sizes, so that the errors are comparable.
+    truths = _true_curves(band, scores, draws)
+    plan = []
+    for size in sizes:
+        errors = [_error_after(fitted, scores, truth, size, rng) for truth in truths]
+        plan.append(ExpectedError(size, float(np.mean(errors))))
+    return plan
 
 
-def _error(
-    fitted: CalibrationMap, scores: Floats, truth: Floats, size: int, rng: np.random.Generator
+def _true_curves(band: Sensitivity, scores: Floats, count: int) -> list[Floats]:
+    """Evenly spaced curves of probabilities from the lower to the upper end of the band."""
+    band_low = np.minimum(band.low, _HIGHEST_LOG_ODDS)
+    band_high = np.minimum(band.high, _HIGHEST_LOG_ODDS)
+    low = np.interp(scores, band.scores, band_low)
+    high = np.interp(scores, band.scores, band_high)
+    fractions = (np.arange(count) + 0.5) / count
+    return [expit(low + fraction * (high - low)) for fraction in fractions]
+
+
+def _error_after(
+    fitted: CalibrationMap,
+    scores: Floats,
+    truth: Floats,
+    size: int,
+    rng: np.random.Generator,
 ) -> float:
-    known = fitted
+    """The error of the map after anchoring on `size` labels drawn from the true curve."""
+    anchored = fitted
     if size:
         shown = rng.integers(len(scores), size=size)
-        liked = (rng.random(size) < truth[shown]).astype(np.float64)
-        known = anchor(fitted, scores[shown], liked, population=scores)
-    return float(np.abs(known.predict(scores) - truth).mean())
+        labels = (rng.random(size) < truth[shown]).astype(np.float64)
+        anchored = anchor(fitted, scores[shown], labels, population=scores)
+    return float(np.abs(anchored.predict(scores) - truth).mean())

@@ -1,13 +1,15 @@
-"""What a few labels say of a curve: log odds by score, drawn from around a biased fit, weighed by how they foretell.
+"""The posterior mean curve of a few random labels, with priors centred at a biased fit.
 
-A curve is a level, a slope along a leading shape, and bends: what polynomials add that level and slope cannot. How
-steep the slope is to start with, how many bends there are and how far they may reach is not set: each on a small grid
-is tried, along the biased shape and along a straight line, and every answer counts by how well it foretells the labels
-(their marginal likelihood, by Laplace's approximation).
+A log-odds curve is an intercept, a slope along a base curve, and curvature terms: what polynomials
+add to intercept and slope. The base curve is the biased fit or a straight line. The coefficients
+have Gaussian priors; several prior slopes, numbers of curvature terms and prior widths are tried.
+For each prior the posterior and the marginal likelihood of the labels come from a Laplace
+approximation. Bayesian model averaging weights the posteriors by their marginal likelihood.
 
-What comes out is the mean *probability* of all these curves at each score, doubt included, not the probability of a
-mean curve: with few labels that is the better forecast. Each trial's centre is set so that with no labels at all this
-mean has the biased fit's base rate, and nearly its shape.
+The result is the mean *probability* over all posterior curves at each score, not the probability
+of a mean curve: with few labels it predicts better. The mean over a Gaussian posterior uses
+MacKay's moderated probability. Each prior mean is chosen so that without any labels the moderated
+probabilities have the base rate of the biased fit, and nearly its shape.
 """
 
 from collections.abc import Iterator
@@ -18,41 +20,48 @@ import numpy as np
 
 from calibrank._logit import expit, logit
 from calibrank._validation import Floats, starts_of
+from calibrank.base_rate._laplace import LogisticPosteriors
+from calibrank.base_rate._terms import MAX_DEGREE, Terms, orthonormalize
 from calibrank.base_rate.shift import root
-from calibrank.errors import FitError
 from calibrank.maps import LogisticMap
 from calibrank.maps.basis import Quadratic
 
-LEVEL = 2.0
-"""Prior standard deviation of the level in log odds: a biased fit wrong by a factor of ten is no surprise."""
-SLOPES = (2.0, 1.0, 0.5, 0.25)
-"""Slopes tried to start from, relative to the biased fit's: logs make scores look more telling than they are."""
-SLOPE = 0.3
-"""Prior standard deviation of the slope about each of them, relative to the biased fit's."""
-BENDS = (0.1, 0.3, 1.0, 3.0)
-"""Prior standard deviations tried for the first bend, in log odds over the population; each further one has half."""
-TAIL = 0.005
-"""Share of the population beyond either end of the range on which curves bend."""
+INTERCEPT_SD = 2.0
+"""Prior standard deviation of the intercept: odds wrong by a factor of ten are plausible."""
+SLOPE_FACTORS = (2.0, 1.0, 0.5, 0.25)
+"""Prior means of the slope, relative to the biased fit, which often overstates the slope."""
+SLOPE_SD = 0.3
+"""Prior standard deviation of the slope around each of them, relative to the biased fit's slope."""
+CURVATURE_SDS = (0.1, 0.3, 1.0, 3.0)
+"""Prior standard deviations of the first curvature term, in log odds over the population."""
+CURVATURE_DECAY = 0.5
+"""Each further curvature term has this fraction of the previous term's standard deviation."""
 
-_DEGREES = 4
-_FLAT = 0.5  # log odds that spread less than this are no hint that they ought to
-_GRID = 200
-_MANY, _RUNS = 2048, 1024
-_STEPS, _NEAR = 100, 1e-9  # of a prior standard deviation
+# In log odds: a flatter biased fit than this is no reason to expect a flat curve.
+_LEAST_SPREAD = 0.5
+# Scores that represent the population.
+_GRID_SIZE = 200
+# More labels than this are pooled, which bounds the cost of each of the many fits.
+_POOL_LABELS_FROM = 2048
+_LABEL_POOLS = 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Labels:
-    """Scores with the mass of all and of liked pairs shown there."""
+class RandomLabels:
+    """Scores of randomly shown pairs, with the total and the positive mass of each."""
 
     scores: Floats
     total: Floats
-    liked: Floats
+    positive: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Curve:
-    """Mean probabilities over a population's scores, the doubt in their log odds, and what the labels had a say in."""
+class PosteriorCurve:
+    """Mean probabilities over a population's scores, with the covariance of their log odds.
+
+    `intercept`, `slope` and `curvature` are the fractions of prior variance that the labels
+    removed: 0 is the prior alone, 1 the labels alone.
+    """
 
     scores: Floats
     probabilities: Floats
@@ -62,240 +71,217 @@ class Curve:
     curvature: float
 
 
-def curve(start: LogisticMap, labels: Labels, population: Floats) -> Curve:
-    """The mean of the curves that the labels leave likely; the population's scores come in order."""
-    places = (np.arange(_GRID) + 0.5) / _GRID
-    grid = np.quantile(population, places)
-    if not grid[0] < grid[-1]:
-        grid = np.quantile(population[starts_of(population)], places)  # all but a few are the same
-    quadratic = isinstance(start.basis, Quadratic)
-    degrees = _DEGREES if quadratic else len(start.basis.parameters) - 1
-    trials = list(_Family.of(start, labels, grid, straight=False).trials(1, degrees))
+def posterior_curve(
+    biased: LogisticMap,
+    labels: RandomLabels,
+    population: Floats,
+) -> PosteriorCurve:
+    """Average the posterior curves of all priors; `population` holds sorted scores."""
+    grid = _grid(population)
+    quadratic = isinstance(biased.basis, Quadratic)
+    degrees = MAX_DEGREE if quadratic else len(biased.basis.parameters) - 1
+    biased_family = _CurveFamily.of(biased, labels, grid, linear=False)
+    posteriors = list(biased_family.posteriors(1, degrees))
     if quadratic:
-        trials += _Family.of(start, labels, grid, straight=True).trials(2, degrees)
-    return _mean(grid, trials)
+        # A line is tried with curvature terms only: alone it would discard the biased fit's shape.
+        linear_family = _CurveFamily.of(biased, labels, grid, linear=True)
+        posteriors += linear_family.posteriors(2, degrees)
+    return _average(grid, posteriors)
+
+
+def _grid(population: Floats) -> Floats:
+    """Quantiles that stand for the population."""
+    levels = (np.arange(_GRID_SIZE) + 0.5) / _GRID_SIZE
+    grid = np.quantile(population, levels)
+    if not grid[0] < grid[-1]:
+        # Nearly all scores are tied: use each distinct score once.
+        grid = np.quantile(population[starts_of(population)], levels)
+    return grid
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Trial:
-    """One prior's answer, and how well it foretold the labels."""
+class _Posterior:
+    """The Laplace approximation under one prior, in units of the prior's standard deviations."""
 
     curves: Floats
-    """A row each direction, in units of prior doubt; a column each of the population's scores."""
-    solution: Floats
+    """One row per coefficient, in log odds per unit; one column per score of the population."""
+    mean: Floats
     covariance: Floats
-    evidence: float
+    log_marginal_likelihood: float
 
     @property
-    def shares(self) -> Floats:
-        """How much of each direction's doubt the labels took away: level, slope, bends."""
+    def learned(self) -> Floats:
+        """The fraction of each coefficient's prior variance that the labels removed."""
         return 1 - np.diag(self.covariance)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Family:
-    """Curves along one leading shape: directions of unit spread that do not overlap over the population."""
+class _CurveFamily:
+    """Curves with one base curve: orthonormal terms at the population and at the labels."""
 
-    grid: Floats
-    """A row each direction, a column each of the population's scores."""
+    terms: Floats
+    """One row per term, one column per score of the population."""
     design: Floats
-    """The same for the labels' scores."""
+    """One row per term, one column per (pooled) label."""
     total: Floats
-    liked: Floats
-    lead: Floats
-    """Log odds of the leading shape over the population; its level and spread are the biased fit's."""
+    positive: Floats
+    base_curve: Floats
+    """Log odds of the base curve over the population."""
     rate: float
     """The mean probability of the biased fit."""
 
     @classmethod
-    def of(cls, start: LogisticMap, labels: Labels, grid: Floats, *, straight: bool) -> Self:
-        shape = _Shape.of(start, grid, straight=straight)
-        rows = shape.columns(labels.scores) * labels.total
-        total, liked = labels.total, labels.liked
-        if len(total) > _MANY:
-            order = np.argsort(labels.scores)
-            starts = np.linspace(0, len(order), _RUNS, endpoint=False).astype(np.intp)
-            rows, total, liked = (
-                np.add.reduceat(values[..., order], starts, axis=-1)
-                for values in (rows, total, liked)
-            )
-        own = shape.columns(grid)
-        change = _spread_out(own)
-        rate = float(expit(start.log_odds(grid)).mean().clip(1e-300, 1 - 1e-15))
-        return cls(change @ own, change @ (rows / total), total, liked, own[1], rate)
-
-    def trials(self, least: int, most: int) -> Iterator[_Trial]:
-        """Answers with each number of directions beside the level; all numbers count alike before the labels."""
-        slope = SLOPE * max(float(self.lead.std()), _FLAT)
-        starts = [steep * self.lead for steep in SLOPES]
-        starts = [start + self._shift(start, np.ones(len(start))) for start in starts]
-        for degree in range(least, min(most, len(self.grid) - 1) + 1):
-            bends = np.array(BENDS if degree > 1 else BENDS[:1])[:, None] * 0.5 ** np.arange(
-                degree - 1
-            )
-            widths = np.array([[LEVEL, slope, *reach] for reach in bends])
-            priors = [(self._centre(start, width), width) for start in starts for width in widths]
-            yield from self._trials(*(np.array(part) for part in zip(*priors, strict=True)))
-
-    def _centre(self, expected: Floats, widths: Floats) -> Floats:
-        """Coefficients from which doubt of these widths leads to the expected curve, or near it with its base rate."""
-        directions = self.grid[: len(widths)]
-        blur = _blur(widths**2 @ directions**2)
-        centre: Floats = directions @ (expected * blur) / len(expected)
-        centre[0] += self._shift(centre @ directions, blur)
-        return centre
-
-    def _shift(self, log_odds: Floats, blur: Floats) -> float:
-        """What brings the mean probability of blurred log odds to that of the biased fit."""
-        moves = logit(self.rate) * blur - log_odds
-        low, high = float(moves.min()) - 1, float(moves.max()) + 1
-        return root(
-            lambda shift: float(expit((log_odds + shift) / blur).mean()) - self.rate, low, high
+    def of(
+        cls,
+        biased: LogisticMap,
+        labels: RandomLabels,
+        grid: Floats,
+        *,
+        linear: bool,
+    ) -> Self:
+        terms = Terms.of(biased, grid, linear=linear)
+        label_terms, total, positive = _pooled_labels(terms, labels)
+        population_terms = terms.at(grid)
+        transform = orthonormalize(population_terms)
+        rate = expit(biased.log_odds(grid)).mean()
+        return cls(
+            terms=transform @ population_terms,
+            design=transform @ label_terms,
+            total=total,
+            positive=positive,
+            base_curve=population_terms[1],
+            # The logarithm of the odds must stay finite.
+            rate=float(rate.clip(1e-300, 1 - 1e-15)),
         )
 
-    def _trials(self, centres: Floats, widths: Floats) -> Iterator[_Trial]:
-        """Answers under priors around these centres, all at once; in units of the priors' doubts."""
-        design = self.design[: widths.shape[1]]
-        problem = _Priors(design, self.total, self.liked, centres, widths)
-        solutions, curvatures = problem.solve()
-        evidence = (
-            -problem.loss(solutions) - np.linalg.slogdet(curvatures)[1] / 2 - np.log(len(widths))
-        )
-        for solution, curvature, width, value in zip(
-            solutions, curvatures, widths, evidence, strict=True
+    def posteriors(self, least: int, most: int) -> Iterator[_Posterior]:
+        """Posteriors for each number of terms beside the intercept, all numbers equally likely."""
+        slope_sd = SLOPE_SD * max(float(self.base_curve.std()), _LEAST_SPREAD)
+        expected_curves = []
+        for factor in SLOPE_FACTORS:
+            curve = factor * self.base_curve
+            shift = self._shift_to_rate(curve, np.ones(len(curve)))
+            expected_curves.append(curve + shift)
+        for degree in range(least, min(most, len(self.terms) - 1) + 1):
+            prior_means = []
+            prior_sds = []
+            for expected in expected_curves:
+                for sds in _prior_sds(degree, slope_sd):
+                    prior_means.append(self._prior_mean(expected, sds))
+                    prior_sds.append(sds)
+            yield from self._posteriors_of(np.array(prior_means), np.array(prior_sds))
+
+    def _prior_mean(self, expected: Floats, prior_sds: Floats) -> Floats:
+        """Coefficients whose moderated probabilities follow an expected curve.
+
+        The curve can be met only as far as the terms allow; the base rate is met exactly.
+        """
+        terms = self.terms[: len(prior_sds)]
+        moderation = _moderation(prior_sds**2 @ terms**2)
+        # The terms are orthonormal over the population, so projecting is a mean of products.
+        mean: Floats = terms @ (expected * moderation) / len(expected)
+        mean[0] += self._shift_to_rate(mean @ terms, moderation)
+        return mean
+
+    def _shift_to_rate(self, log_odds: Floats, moderation: Floats) -> float:
+        """The shift that gives moderated log odds the mean probability of the biased fit."""
+
+        def excess(shift: float) -> float:
+            return float(expit((log_odds + shift) / moderation).mean()) - self.rate
+
+        shifts = logit(self.rate) * moderation - log_odds
+        low = float(shifts.min()) - 1
+        high = float(shifts.max()) + 1
+        return root(excess, low, high)
+
+    def _posteriors_of(
+        self,
+        prior_means: Floats,
+        prior_sds: Floats,
+    ) -> Iterator[_Posterior]:
+        """The posterior of each prior; these priors share one unit of prior probability."""
+        design = self.design[: prior_sds.shape[1]]
+        problem = LogisticPosteriors(design, self.total, self.positive, prior_means, prior_sds)
+        modes, hessians = problem.solve()
+        # Laplace: log marginal likelihood = log posterior at the mode - log det(Hessian) / 2. The
+        # prior's normalization cancels in units of its standard deviations.
+        log_determinants = np.linalg.slogdet(hessians)[1]
+        log_likelihoods = -problem.loss(modes) - log_determinants / 2
+        log_likelihoods -= np.log(len(prior_sds))
+        for mode, hessian, sds, log_likelihood in zip(
+            modes, hessians, prior_sds, log_likelihoods, strict=True
         ):
-            curves = self.grid[: len(width)] * width[:, None]
-            yield _Trial(curves, solution / width, np.linalg.inv(curvature), float(value))
+            curves = self.terms[: len(sds)] * sds[:, None]
+            covariance = np.linalg.inv(hessian)
+            yield _Posterior(curves, mode / sds, covariance, float(log_likelihood))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Priors:
-    """The labels under several priors of the same directions: a row each."""
-
-    design: Floats
-    total: Floats
-    liked: Floats
-    centres: Floats
-    widths: Floats
-
-    def loss(self, solutions: Floats) -> Floats:
-        """Each prior's loss: what the labels and the distance from the centre cost, in nats."""
-        z = solutions @ self.design
-        away = (solutions - self.centres) / self.widths
-        softplus = np.maximum(z, 0) + np.log1p(np.exp(-np.abs(z)))
-        return softplus @ self.total - z @ self.liked + (away**2).sum(axis=1) / 2
-
-    def solve(self) -> tuple[Floats, Floats]:
-        """The most likely solution under each prior, by Newton's steps, and its curvature in units of the doubt."""
-        size = len(self.design)
-        pairs = (self.design[:, None] * self.design).reshape(size * size, -1)
-        scales = self.widths[:, :, None] * self.widths[:, None]
-        solutions = self.centres
-        for _ in range(_STEPS):
-            p = expit(solutions @ self.design)
-            gradient = ((self.total * p - self.liked) @ self.design.T) * self.widths
-            gradient += (solutions - self.centres) / self.widths
-            curvatures = ((self.total * p * (1 - p)) @ pairs.T).reshape(
-                -1, size, size
-            ) * scales + np.eye(size)
-            step = np.linalg.solve(curvatures, gradient[:, :, None])[:, :, 0]
-            if np.abs(step).max() < _NEAR:
-                return solutions, curvatures
-            solutions = self._descend(solutions, step * self.widths)
-        raise FitError(
-            f"labels must lead to an answer within {_STEPS} steps, got none. Drop outlying scores from them."
-        )
-
-    def _descend(self, solutions: Floats, step: Floats) -> Floats:
-        """Each step, halved until its loss does not rise."""
-        before, share = self.loss(solutions), np.ones((len(step), 1))
-        for _ in range(_STEPS):
-            following = solutions - share * step
-            worse = self.loss(following) > before + 1e-12 * (1 + np.abs(before))
-            if not worse.any():
-                break
-            share[worse] /= 2
-        return following
+def _pooled_labels(terms: Terms, labels: RandomLabels) -> tuple[Floats, Floats, Floats]:
+    """Mean terms, total and positive mass of the labels, or of runs of neighbouring labels."""
+    weighted_terms = terms.at(labels.scores) * labels.total
+    total = labels.total
+    positive = labels.positive
+    if len(total) > _POOL_LABELS_FROM:
+        order = np.argsort(labels.scores)
+        places = np.linspace(0, len(order), _LABEL_POOLS, endpoint=False)
+        starts = places.astype(np.intp)
+        weighted_terms = np.add.reduceat(weighted_terms[:, order], starts, axis=1)
+        total = np.add.reduceat(total[order], starts)
+        positive = np.add.reduceat(positive[order], starts)
+    return weighted_terms / total, total, positive
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Shape:
-    """Columns of a score: one, the leading shape, and polynomials; all but the first of these stop at the tails."""
-
-    start: LogisticMap
-    low: float
-    high: float
-    line: tuple[float, float] | None
-
-    @classmethod
-    def of(cls, start: LogisticMap, grid: Floats, *, straight: bool) -> Self:
-        low, high = np.quantile(grid, [TAIL, 1 - TAIL]).tolist()
-        if not low < high:
-            low, high = grid[[0, -1]].tolist()
-        shape = cls(start, low, high, None)
-        if not straight:
-            return shape
-        place = shape.place(grid)
-        rise, level = np.polyfit(place, start.log_odds(grid), 1).tolist()
-        return cls(start, low, high, (max(rise, 1e-6), level))
-
-    def place(self, scores: Floats) -> Floats:
-        return (2 * scores - self.low - self.high) / (self.high - self.low)
-
-    def columns(self, scores: Floats) -> Floats:
-        # A label far outside says no more than one at some distance: curves are for the population.
-        scores = scores.clip(2 * self.low - self.high, 2 * self.high - self.low)
-        place = self.place(scores)
-        within = place.clip(-1, 1)
-        powers = [within**degree for degree in range(2, _DEGREES + 1)]
-        if self.line is None:
-            return np.array([np.ones_like(place), self.start.log_odds(scores), place, *powers])
-        rise, level = self.line
-        return np.array([np.ones_like(place), level + rise * place, *powers])
+def _prior_sds(degree: int, slope_sd: float) -> list[Floats]:
+    """Prior standard deviations of the intercept, the slope and `degree - 1` curvature terms."""
+    first_terms = CURVATURE_SDS if degree > 1 else CURVATURE_SDS[:1]
+    decay = CURVATURE_DECAY ** np.arange(degree - 1)
+    curvature_sds = [first * decay for first in first_terms]
+    return [np.array([INTERCEPT_SD, slope_sd, *sds]) for sds in curvature_sds]
 
 
-def _spread_out(columns: Floats) -> Floats:
-    """What turns columns into directions: each less what those before it explain, in unit spread; none that is left."""
-    size = columns.shape[1]
-    directions: list[Floats] = [np.eye(len(columns))[0]]
-    for at, column in enumerate(columns[1:], start=1):
-        change = np.eye(len(columns))[at]
-        for _ in range(2):  # once more, for what rounding left
-            known = np.array(directions)
-            change = change - (change @ columns) @ (known @ columns).T / size @ known
-        spread = float(np.sqrt(np.mean((change @ columns) ** 2)))
-        if spread > 1e-6 * max(float(np.std(column)), 1e-300):
-            directions.append(change / spread)
-    return np.array(directions)
-
-
-def _mean(grid: Floats, trials: list[_Trial]) -> Curve:
-    evidence = np.array([trial.evidence for trial in trials])
-    weights = np.exp(evidence - evidence.max())
+def _average(grid: Floats, posteriors: list[_Posterior]) -> PosteriorCurve:
+    """Bayesian model averaging: posteriors weighted by their marginal likelihood."""
+    log_likelihoods = [posterior.log_marginal_likelihood for posterior in posteriors]
+    # Subtracting the maximum avoids underflow.
+    weights = np.exp(np.array(log_likelihoods) - max(log_likelihoods))
     weights /= weights.sum()
-    log_odds, doubts = (np.empty((len(trials), len(grid))) for _ in range(2))
+    log_odds = np.empty((len(posteriors), len(grid)))
+    variances = np.empty((len(posteriors), len(grid)))
     covariance = np.zeros((len(grid), len(grid)))
-    for at, (trial, weight) in enumerate(zip(trials, weights, strict=True)):
-        spread = trial.covariance @ trial.curves
-        log_odds[at], doubts[at] = (
-            trial.solution @ trial.curves,
-            (trial.curves * spread).sum(axis=0),
-        )
-        covariance += weight * (trial.curves.T @ spread)
-    apart = log_odds - weights @ log_odds
-    covariance += (apart * weights[:, None]).T @ apart
-    probabilities = weights @ expit(log_odds / _blur(doubts))
-    level, slope = (float(weights @ [trial.shares[which] for trial in trials]) for which in (0, 1))
-    bent = [
-        (weight, trial.shares[2:].mean())
-        for weight, trial in zip(weights, trials, strict=True)
-        if len(trial.shares) > 2
-    ]
-    bend = float(np.dot(*np.array(bent).T) / sum(weight for weight, _ in bent)) if bent else slope
-    level, slope, bend = np.clip([level, slope, bend], 0, 1).tolist()
-    return Curve(grid, probabilities, covariance, level, slope, bend)
+    for row, posterior in enumerate(posteriors):
+        curves = posterior.curves
+        covariance_curves = posterior.covariance @ curves
+        log_odds[row] = posterior.mean @ curves
+        variances[row] = (curves * covariance_curves).sum(axis=0)
+        covariance += weights[row] * (curves.T @ covariance_curves)
+    # Total covariance: the mean of the covariances plus the covariance of the means.
+    deviations = log_odds - weights @ log_odds
+    covariance += (deviations * weights[:, None]).T @ deviations
+    probabilities = weights @ expit(log_odds / _moderation(variances))
+    learned = _learned(posteriors, weights)
+    return PosteriorCurve(grid, probabilities, covariance, *learned)
 
 
-def _blur(variance: Floats) -> Floats:
-    """By what doubt in log odds divides them: the mean probability is nearly that of the quotient (MacKay's)."""
+def _learned(posteriors: list[_Posterior], weights: Floats) -> tuple[float, float, float]:
+    """The average fractions of prior variance removed: of intercept, slope and curvature."""
+    learned = [posterior.learned for posterior in posteriors]
+    intercept = float(weights @ [fractions[0] for fractions in learned])
+    slope = float(weights @ [fractions[1] for fractions in learned])
+    curved = []
+    for weight, fractions in zip(weights, learned, strict=True):
+        if len(fractions) > 2:
+            curved.append((weight, fractions[2:].mean()))
+    curvature = slope  # of a family without curvature terms
+    if curved:
+        curved_weights, curved_learned = np.array(curved).T
+        mass = sum(curved_weights.tolist())
+        curvature = float(np.dot(curved_weights, curved_learned) / mass)
+    # Rounding may leave a fraction slightly outside [0, 1].
+    fractions = np.clip([intercept, slope, curvature], 0, 1)
+    intercept, slope, curvature = fractions.tolist()
+    return intercept, slope, curvature
+
+
+def _moderation(variance: Floats) -> Floats:
+    """MacKay's factor: E[expit(z)] is about expit(mean / sqrt(1 + pi / 8 * variance))."""
     return np.sqrt(1 + np.pi / 8 * variance)

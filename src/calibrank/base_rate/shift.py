@@ -1,4 +1,4 @@
-"""Moving log odds to a known level."""
+"""Shift log odds so that their mean probability matches a known rate."""
 
 from collections.abc import Callable
 
@@ -7,50 +7,69 @@ import numpy as np
 from calibrank._logit import expit, logit
 from calibrank._validation import Floats
 
-_NEAR = 1e-13
+# Of a root, in log odds.
+_TOLERANCE = 1e-13
+_MAX_STEPS = 200
 
 
-def shift_for(z: Floats, mass: Floats, rate: float) -> float:
-    """The shift of log odds z that makes their mean probability the rate."""
-    return root(
-        lambda shift: float(mass @ expit(z + shift)) - rate,
-        logit(rate) - z.max() - 1,
-        logit(rate) - z.min() + 1,
-    )
+def shift_for(log_odds: Floats, mass: Floats, rate: float) -> float:
+    """The shift at which the mean probability over the mass (which sums to 1) equals the rate."""
+
+    def excess(shift: float) -> float:
+        return float(mass @ expit(log_odds + shift)) - rate
+
+    # The shift lies between those that bring the highest and the lowest log odds to the rate.
+    low = logit(rate) - log_odds.max() - 1
+    high = logit(rate) - log_odds.min() + 1
+    return root(excess, low, high)
 
 
-def top_tenth(z: Floats, mass: Floats) -> Floats:
-    """Shares of the mass that make up its highest tenth."""
-    order = np.argsort(-z, kind="stable")
-    before = np.cumsum(mass[order]) - mass[order]
-    top = np.zeros(len(z))
-    top[order] = np.clip(0.1 * mass.sum() - before, 0, mass[order])
+def top_tenth(log_odds: Floats, mass: Floats) -> Floats:
+    """Weights, which sum to 1, of the tenth of the mass with the highest log odds."""
+    order = np.argsort(-log_odds, kind="stable")
+    mass_above = np.cumsum(mass[order]) - mass[order]
+    top = np.zeros(len(log_odds))
+    # The point at the border of the tenth is included in part.
+    top[order] = np.clip(0.1 * mass.sum() - mass_above, 0, mass[order])
     return top / top.sum()
 
 
 def root(function: Callable[[float], float], low: float, high: float) -> float:
-    """Where an increasing function crosses zero: false position, halving what stays put (the Illinois method).
+    """The root of an increasing function, by the Illinois variant of the false position method.
 
-    scipy.optimize has better ones, and takes longer to load than all else that a fit does.
+    `scipy.optimize.brentq` would do, but takes longer to import than a fit takes to run.
     """
-    at_low, at_high = function(low), function(high)
+    at_low = function(low)
+    at_high = function(high)
     if not at_low <= 0 <= at_high:
         raise ValueError(f"no crossing between {low} and {high}")
-    last, middle = high, low
-    for _ in range(200):
-        middle = (
-            (low * at_high - high * at_low) / (at_high - at_low)
-            if at_high > at_low
-            else (low + high) / 2
-        )
+    last = high
+    middle = low
+    for _ in range(_MAX_STEPS):
+        middle = _false_position(low, high, at_low, at_high)
         value = function(middle)
-        if value == 0 or abs(middle - last) <= _NEAR:
+        if value == 0 or abs(middle - last) <= _TOLERANCE:
             break
+        # Illinois: if the same end stays in place twice, halve its value so that it moves next.
         if value < 0:
-            low, at_low = middle, value
+            low = middle
+            at_low = value
             at_high = at_high / 2 if last < middle else at_high
         else:
-            high, at_high = middle, value
+            high = middle
+            at_high = value
             at_low = at_low / 2 if last > middle else at_low
         last = middle
     return middle
+
+
+def _false_position(
+    low: float,
+    high: float,
+    at_low: float,
+    at_high: float,
+) -> float:
+    """Where the line through both ends crosses zero; the midpoint if the line is flat."""
+    if at_high > at_low:
+        return (low * at_high - high * at_low) / (at_high - at_low)
+    return (low + high) / 2

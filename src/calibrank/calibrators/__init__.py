@@ -1,4 +1,4 @@
-"""Calibrators: frozen settings whose `fit` gives a map."""
+"""Calibrators: frozen configurations whose `fit` returns a calibration map."""
 
 from calibrank.calibrators.baselines import MinMax, Sigmoid
 from calibrank.calibrators.binning import BBQ, Histogram

@@ -1,9 +1,15 @@
-"""Uncalibrated baselines: what people do when they only want numbers between 0 and 1."""
+"""Uncalibrated baselines: common ways to squeeze scores into [0, 1] without using labels."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-from calibrank.calibrators.calibrator import Calibrator, Desiderata, record_of, require_spread
+from calibrank.calibrators.calibrator import (
+    Calibrator,
+    Desiderata,
+    record_of,
+    require_spread,
+)
 from calibrank.maps import LogisticMap, RescaleMap
 from calibrank.maps.basis import Linear
 from calibrank.summary import Summary
@@ -11,16 +17,16 @@ from calibrank.summary import Summary
 
 @dataclass(frozen=True, slots=True)
 class MinMax(Calibrator):
-    """The lowest score becomes 0, the highest 1. A baseline: labels are not looked at.
+    """Rescale linearly so that the lowest score becomes 0 and the highest 1; ignores the labels.
 
-    Desiderata: any score (clipped beyond the range), increasing; not expressive.
+    Desiderata: any score (clipped outside the range), increasing; not expressive.
 
     >>> MinMax().fit([2.0, 3.0, 6.0], [0, 0, 1]).predict([3.0])
     array([0.25])
     """
 
-    meets: ClassVar[Desiderata] = Desiderata(any_score=True, increasing=True, expressive=False)
-    learns: ClassVar[bool] = False
+    meets = Desiderata(any_score=True, increasing=True, expressive=False)
+    learns = False
 
     def _fit(self, summary: Summary) -> RescaleMap:
         require_spread(summary)
@@ -29,7 +35,7 @@ class MinMax(Calibrator):
 
 @dataclass(frozen=True, slots=True)
 class Sigmoid(Calibrator):
-    """The sigmoid of the raw score. A baseline: labels are not looked at.
+    """The sigmoid of the raw score; ignores the labels.
 
     Desiderata: any score, increasing; not expressive.
 
@@ -37,9 +43,22 @@ class Sigmoid(Calibrator):
     array([0.5])
     """
 
-    meets: ClassVar[Desiderata] = Desiderata(any_score=True, increasing=True, expressive=False)
-    learns: ClassVar[bool] = False
+    meets = Desiderata(any_score=True, increasing=True, expressive=False)
+    learns = False
 
     def _fit(self, summary: Summary) -> LogisticMap:
-        nothing = ((0.0, 0.0), (0.0, 0.0))
-        return LogisticMap(self.name, Linear(), 0.0, 1.0, 0.0, (1.0,), nothing, record_of(summary))
+        # On the range from 0 to 1 the linear basis is the score itself.
+        low, high = 0.0, 1.0
+        intercept, slope = 0.0, 1.0
+        # Nothing is estimated, so there is no sampling error.
+        covariance = ((0.0, 0.0), (0.0, 0.0))
+        return LogisticMap(
+            self.name,
+            Linear(),
+            low,
+            high,
+            intercept,
+            (slope,),
+            covariance,
+            record_of(summary),
+        )

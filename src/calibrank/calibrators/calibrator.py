@@ -1,4 +1,6 @@
-"""What every calibrator can do: settings in, a fitted map out."""
+"""The calibrator interface: a frozen configuration in, a fitted map out."""
+
+from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from typing import ClassVar, NamedTuple
@@ -12,33 +14,33 @@ from calibrank.maps import CalibrationMap, FitRecord
 from calibrank.summary import Summary
 
 SMALLEST_RANGE = 1e-100
-"""Scores nearer together than this are one score: their squares would vanish."""
+"""Scores whose range is below this count as constant: their squared differences would underflow."""
 
 
 class Desiderata(NamedTuple):
-    """The paper's three wishes for a calibration function (its Table 2)."""
+    """The three properties that the paper asks of a calibration function (its Table 2)."""
 
     any_score: bool
-    """Takes scores from all of R, not only from [0, 1]."""
+    """Accepts every real score, not only scores in [0, 1]."""
     increasing: bool
     """A higher score never gets a lower probability."""
     expressive: bool
-    """Bends to unlike class distributions, and tells every two scores apart."""
+    """Fits score distributions of different shapes per class, and never ties two scores."""
 
 
 class Calibrator(ABC):
-    """Frozen settings that fit maps; there is no unfitted state."""
+    """A frozen configuration that fits calibration maps; it holds no fitted state itself."""
 
     meets: ClassVar[Desiderata]
     learns: ClassVar[bool] = True
-    """Whether the labels matter (baselines only rescale)."""
+    """Whether the labels are used; baselines only rescale the scores."""
 
     def fit(self, scores: Numbers, labels: Labels) -> CalibrationMap:
-        """Fit on one score a row and 0/1 labels, or evidence such as `ips(labels, propensity)`."""
+        """Fit on scores and 0/1 labels, or evidence such as `ips(labels, propensity)`."""
         return self.fit_summary(Summary.of(scores, labels))
 
     def fit_summary(self, summary: Summary) -> CalibrationMap:
-        """Fit on pooled evidence: the same answer as on its rows."""
+        """Fit on pooled evidence; the result equals a fit on the rows that were pooled."""
         if self.learns:
             require_both_classes(summary)
             require_spread(summary)
@@ -46,26 +48,29 @@ class Calibrator(ABC):
 
     @property
     def name(self) -> str:
-        """How the method is called in tables and saved maps."""
+        """The name of the method in tables and saved maps."""
         return type(self).__name__
 
     @abstractmethod
-    def _fit(self, summary: Summary) -> CalibrationMap: ...
+    def _fit(self, summary: Summary) -> CalibrationMap:
+        """Fit on a summary that has passed the checks of `fit_summary`."""
 
 
 def record_of(summary: Summary) -> FitRecord:
-    """What a map remembers of its data."""
-    positive, total = float(summary.positive.sum()), float(summary.total.sum())
+    """The part of a map's record that describes its training data."""
+    positive = float(summary.positive.sum())
+    total = float(summary.total.sum())
     return FitRecord(summary.kind, summary.rows, positive, total, summary.exact)
 
 
 def require_both_classes(summary: Summary) -> None:
-    """Learning needs something liked and something not."""
+    """Raise a `FitError` unless the evidence holds positive and negative mass."""
     if summary.positive.sum() == 0:
         raise FitError(
             f"labels must hold both classes, got no positive in {summary.rows:,} rows. "
             "Calibrate on a sample that holds interactions too."
         )
+    # At probability 1 a row has no residual exactly when its positive mass is its total mass.
     if not summary.squared_residuals(np.ones(len(summary))).any():
         raise FitError(
             f"labels must hold both classes, got only positives in {summary.rows:,} rows. "
@@ -74,9 +79,9 @@ def require_both_classes(summary: Summary) -> None:
 
 
 def require_spread(summary: Summary) -> None:
-    """Scores must tell rows apart."""
+    """Raise a `DataError` if all scores are equal."""
     if summary.high - summary.low < SMALLEST_RANGE:
         raise DataError(
             f"scores must differ from row to row, got only {summary.low:.6g}. "
-            "A constant score says nothing: check the model or the column."
+            "A constant score carries no information: check the model or the column."
         )

@@ -1,7 +1,8 @@
-"""The exact convex solver: weighted logistic loss with lower bounds on coefficients.
+"""Exact convex solver: weighted logistic loss with lower bounds on the coefficients.
 
-Problems have at most four unknowns, so each Newton step solves its bounded quadratic exactly by trying every set of
-active bounds. The answer comes with its Karush-Kuhn-Tucker residual as a certificate.
+Problems have at most four unknowns, so each Newton step solves its bounded quadratic problem
+exactly by trying every set of active bounds. The solution carries its Karush-Kuhn-Tucker residual
+as a certificate of optimality.
 """
 
 from collections.abc import Iterator
@@ -15,57 +16,76 @@ import numpy.typing as npt
 from calibrank._validation import Floats
 from calibrank.errors import FitError
 
-_GOAL = 1e-14
-_WANDERING = 1e-11
-_ENOUGH = 1e-8
-_STEPS, _FEW_STEPS = 200, 30
-_MANY, _RUN = 4096, 32
+SMALLEST_RISE = 1e-6
+"""Log odds that each generator of a map gains over the fitted range, at least.
+
+A lower bound above 0 keeps maps strictly increasing; this one is too small to be visible.
+"""
+
+# About what float64 can reach.
+_TARGET_RESIDUAL = 1e-14
+# Below this, a residual that stops falling is rounding error.
+_ROUNDING_RESIDUAL = 1e-11
+# A solution with a larger residual is not certified.
+_REQUIRED_RESIDUAL = 1e-8
+_MAX_STEPS = 200
+# Smaller problems than this many points are solved faster than they are pooled.
+_WARM_START_FROM = 4096
+_WARM_START_STEPS = 30
+# Neighbouring points pooled into one for the warm start.
+_POOLED_RUN = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Minimise the mean of total * softplus(z) - positive * z over z = solution @ design, solution >= floors.
+    """Minimize the mean of total * softplus(z) - positive * z over z = solution @ design.
 
-    The second term is linear in the solution: `pull` is its slope, the sum of positive * design.
+    The second term is linear in the solution: all that is needed of the positive mass is
+    `positive_sums`, the sum of positive * design over the points.
     """
 
     design: Floats
+    """One row per coefficient, one column per point."""
     total: Floats
-    pull: Floats
-    floors: Floats
+    positive_sums: Floats
+    lower_bounds: Floats
+    """One per coefficient; -inf where a coefficient is unbounded."""
     rate: float
-    """Positive mass over total: residuals are judged against it."""
+    """Positive mass over total mass: residuals are measured relative to it."""
 
     def at(self, solution: Floats) -> "Point":
         """The loss and the fitted probabilities at a solution."""
         z = solution @ self.design
-        shrunk = np.exp(-np.abs(z))
-        softplus = np.maximum(z, 0) + np.log1p(shrunk)
-        probabilities = np.where(z >= 0, 1, shrunk) / (1 + shrunk)
-        value = self.total @ softplus - self.pull @ solution
+        # exp(-|z|) cannot overflow; softplus(z) = max(z, 0) + log(1 + exp(-|z|)).
+        decay = np.exp(-np.abs(z))
+        softplus = np.maximum(z, 0) + np.log1p(decay)
+        probabilities = np.where(z >= 0, 1, decay) / (1 + decay)
+        value = self.total @ softplus - self.positive_sums @ solution
         return Point(solution, float(value / self.total.sum()), probabilities)
 
     def gradient(self, point: "Point") -> Floats:
-        """Derivative of the mean loss."""
-        gradient: Floats = self.design @ (self.total * point.probabilities) - self.pull
+        """The gradient of the mean loss."""
+        fitted_sums = self.design @ (self.total * point.probabilities)
+        gradient: Floats = fitted_sums - self.positive_sums
         return gradient / self.total.sum()
 
-    def curvature(self, point: "Point") -> Floats:
-        """Second derivative of the mean loss."""
-        weights = self.total * point.probabilities * (1 - point.probabilities) / self.total.sum()
-        curvature: Floats = (self.design * weights) @ self.design.T
-        return curvature
+    def hessian(self, point: "Point") -> Floats:
+        """The matrix of second derivatives of the mean loss."""
+        p = point.probabilities
+        weights = self.total * p * (1 - p) / self.total.sum()
+        hessian: Floats = (self.design * weights) @ self.design.T
+        return hessian
 
-    def coarser(self) -> "Problem":
-        """A cheap likeness: runs of points pooled at their mean."""
-        starts = np.arange(0, len(self.total), _RUN)
+    def pooled(self) -> "Problem":
+        """A smaller approximate problem: runs of neighbouring points pooled at their mean."""
+        starts = np.arange(0, len(self.total), _POOLED_RUN)
         total = np.add.reduceat(self.total, starts)
         design = np.add.reduceat(self.design * self.total, starts, axis=1) / total
-        return Problem(design, total, self.pull, self.floors, self.rate)
+        return Problem(design, total, self.positive_sums, self.lower_bounds, self.rate)
 
 
 class Point(NamedTuple):
-    """A trial solution and what the problem makes of it."""
+    """A trial solution with its loss and its fitted probabilities."""
 
     solution: Floats
     value: float
@@ -73,7 +93,7 @@ class Point(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """A certified optimum; `free` says which coefficients are off their floor."""
+    """An optimum and its certificate; `free` marks the coefficients above their lower bound."""
 
     point: Point
     free: npt.NDArray[np.bool_]
@@ -82,96 +102,129 @@ class Solution(NamedTuple):
 
 
 def solve(problem: Problem, start: Floats) -> Solution:
-    """The certified optimum; large problems start from that of a coarser likeness."""
-    solution = _newton(problem, _warm(problem, start), _STEPS)
-    if solution.residual <= _ENOUGH:
+    """Find the certified optimum, or raise a `FitError` if float64 cannot reach it."""
+    solution = _newton(problem, _warm_start(problem, start), _MAX_STEPS)
+    if solution.residual <= _REQUIRED_RESIDUAL:
         return solution
     raise FitError(
-        f"the fit must reach an optimality residual of {_ENOUGH}, got {solution.residual:.1e} after {_STEPS} steps. "
-        "The optimum is too far out for the precision of numbers: drop outlying scores, or use Isotonic."
+        f"the fit must reach an optimality residual of {_REQUIRED_RESIDUAL}, "
+        f"got {solution.residual:.1e} after {_MAX_STEPS} steps. The optimum is too far away for "
+        "double precision: drop outlying scores, or use Isotonic."
     )
 
 
-def _warm(problem: Problem, start: Floats) -> Floats:
-    """A better start for a large problem; the likeness may have no optimum of its own, so it must prove itself."""
-    if len(problem.total) <= _MANY:
+def _warm_start(problem: Problem, start: Floats) -> Floats:
+    """The optimum of the pooled problem, if it has one and it improves on the given start."""
+    if len(problem.total) <= _WARM_START_FROM:
         return start
-    likeness = _newton(problem.coarser(), start, _FEW_STEPS)
-    better = (
-        likeness.residual <= _ENOUGH
-        and problem.at(likeness.point.solution).value < problem.at(start).value
-    )
-    return likeness.point.solution if better else start
+    pooled = _newton(problem.pooled(), start, _WARM_START_STEPS)
+    if pooled.residual > _REQUIRED_RESIDUAL:
+        return start
+    better = problem.at(pooled.point.solution).value < problem.at(start).value
+    return pooled.point.solution if better else start
 
 
-def _newton(problem: Problem, start: Floats, steps: int) -> Solution:
-    """Newton steps with backtracking until the optimality conditions hold to rounding, or patience ends."""
-    point, best, iteration = problem.at(start), np.inf, 0
+def _newton(problem: Problem, start: Floats, max_steps: int) -> Solution:
+    """Newton's method with backtracking, until the optimality conditions hold to rounding."""
+    point = problem.at(start)
+    best_residual = np.inf
+    iteration = 0
     while True:
         iteration += 1
         gradient = problem.gradient(point)
-        residual = _residual(gradient, point.solution - problem.floors) / problem.rate
-        # At the limit of rounding the residual only wanders: stop when it is small and no longer falls.
-        settled = residual <= _GOAL or (residual <= _WANDERING and residual > best / 2)
-        best = min(best, residual)
-        step = _bounded_step(gradient, problem.curvature(point), problem.floors - point.solution)
-        following = None if settled else _descend(problem, point, step, float(gradient @ step))
-        if following is None or iteration == steps:
-            return Solution(point, point.solution > problem.floors, float(residual), iteration)
+        slack = point.solution - problem.lower_bounds
+        residual = _residual(gradient, slack) / problem.rate
+        following = None
+        if iteration < max_steps and not _has_converged(residual, best_residual):
+            following = _newton_step(problem, point, gradient)
+        if following is None:
+            free = point.solution > problem.lower_bounds
+            return Solution(point, free, float(residual), iteration)
+        best_residual = min(best_residual, residual)
         point = following
 
 
+def _has_converged(residual: float, best_residual: float) -> bool:
+    if residual <= _TARGET_RESIDUAL:
+        return True
+    # At the limit of precision the residual fluctuates: stop once it is small and no longer halves.
+    return residual <= _ROUNDING_RESIDUAL and residual > best_residual / 2
+
+
 def _residual(gradient: Floats, slack: Floats) -> float:
-    """How far the optimality conditions are from holding: no slope, save upwards at a floor."""
-    return float(
-        np.abs(np.maximum(gradient, 0) * np.minimum(slack, 1) + np.minimum(gradient, 0)).max()
-    )
+    """The violation of the optimality conditions: zero gradient, or a positive one at a bound."""
+    upward = np.maximum(gradient, 0) * np.minimum(slack, 1)
+    downward = np.minimum(gradient, 0)
+    return float(np.abs(upward + downward).max())
 
 
-def _bounded_step(gradient: Floats, curvature: Floats, floors: Floats) -> Floats:
-    """The exact minimiser of gradient @ d + d @ curvature @ d / 2 with d >= floors."""
-    steadied = curvature + np.diag(np.diag(curvature) * 1e-14 + 1e-300)
+def _newton_step(problem: Problem, point: Point, gradient: Floats) -> Point | None:
+    """The next point, or None if no step reduces the loss."""
+    bounds = problem.lower_bounds - point.solution
+    step = _bounded_step(gradient, problem.hessian(point), bounds)
+    return _line_search(problem, point, step, float(gradient @ step))
+
+
+def _bounded_step(gradient: Floats, hessian: Floats, bounds: Floats) -> Floats:
+    """The exact minimizer of gradient @ d + d @ hessian @ d / 2 subject to d >= bounds."""
+    # A relative 1e-14 on the diagonal keeps a nearly singular matrix solvable.
+    stabilized = hessian + np.diag(np.diag(hessian) * 1e-14 + 1e-300)
     best: Floats = np.zeros(len(gradient))
     best_value = 0.0
-    for active in _subsets(np.flatnonzero(np.isfinite(floors))):
-        step = _step_with(active, gradient, steadied, floors)
-        value = float(gradient @ step + step @ steadied @ step / 2)
-        if (step >= floors).all() and value < best_value:
-            best, best_value = step, value
+    for active in _subsets(np.flatnonzero(np.isfinite(bounds))):
+        step = _step_with_active(active, gradient, stabilized, bounds)
+        value = float(gradient @ step + step @ stabilized @ step / 2)
+        if (step >= bounds).all() and value < best_value:
+            best = step
+            best_value = value
+            # No other set can beat a feasible unconstrained minimizer.
             if not active:
-                break  # the free minimiser is allowed, so nothing beats it
+                break
     return best
 
 
-def _step_with(
-    active: tuple[int, ...], gradient: Floats, curvature: Floats, floors: Floats
+def _step_with_active(
+    active: tuple[int, ...],
+    gradient: Floats,
+    hessian: Floats,
+    bounds: Floats,
 ) -> Floats:
-    """The minimiser with some bounds held exactly."""
+    """The minimizer with the coefficients in `active` held at their bounds."""
     step = np.zeros(len(gradient))
-    step[list(active)] = floors[list(active)]
+    step[list(active)] = bounds[list(active)]
     free = [index for index in range(len(gradient)) if index not in active]
-    right, left = -(gradient + curvature @ step)[free], curvature[free][:, free]
+    right = -(gradient + hessian @ step)[free]
+    left = hessian[free][:, free]
     try:
         step[free] = np.linalg.solve(left, right)
-    except (
-        np.linalg.LinAlgError
-    ):  # flat to the last bit in some direction: stay where we are along it
+    except np.linalg.LinAlgError:
+        # The loss is exactly flat in some direction: least squares does not move along it.
         step[free] = np.linalg.lstsq(left, right, rcond=1e-15)[0]
     return step
 
 
 def _subsets(indices: npt.NDArray[np.intp]) -> Iterator[tuple[int, ...]]:
-    return chain.from_iterable(
-        combinations(indices.tolist(), size) for size in range(len(indices) + 1)
-    )
+    """All subsets, the empty one first."""
+    members = indices.tolist()
+    sizes = range(len(members) + 1)
+    return chain.from_iterable(combinations(members, size) for size in sizes)
 
 
-def _descend(problem: Problem, point: Point, step: Floats, slope: float) -> Point | None:
-    """Halve the step until the loss falls as it should, if it does; near the optimum rounding may hide the fall."""
-    share = 1.0
-    while share > 1e-18:
-        trial = problem.at(np.maximum(point.solution + step * share, problem.floors))
-        if trial.value <= point.value + 1e-4 * share * slope + 1e-15 * abs(point.value):
+def _line_search(
+    problem: Problem,
+    point: Point,
+    step: Floats,
+    slope: float,
+) -> Point | None:
+    """Halve the step until it meets Armijo's condition; None if it never does."""
+    fraction = 1.0
+    while fraction > 1e-18:
+        solution = point.solution + step * fraction
+        trial = problem.at(np.maximum(solution, problem.lower_bounds))
+        # Near the optimum the decrease is smaller than the rounding error of the loss.
+        rounding = 1e-15 * abs(point.value)
+        goal = point.value + 1e-4 * fraction * slope + rounding
+        if trial.value <= goal:
             return trial
-        share /= 2
+        fraction /= 2
     return None

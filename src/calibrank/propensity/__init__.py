@@ -1,10 +1,11 @@
-"""Propensity estimators: how likely a pair was to be observed at all."""
+"""Propensity estimators: the probability that the label of a user-item pair was observed."""
 
 from calibrank.propensity.known import Known
 from calibrank.propensity.logistic import Logistic
 from calibrank.propensity.naive_bayes import NaiveBayes
-from calibrank.propensity.popularity import Popularity, Random, Uniform
+from calibrank.propensity.popularity import Popularity, count_positives
 from calibrank.propensity.propensity import FittedPropensity, Propensity
+from calibrank.propensity.reference import Random, Uniform
 
 __all__ = [
     "FittedPropensity",
@@ -15,4 +16,5 @@ __all__ = [
     "Propensity",
     "Random",
     "Uniform",
+    "count_positives",
 ]

@@ -1,10 +1,20 @@
-"""Propensities that are known: logged by the policy, or published with a dataset."""
+"""Known propensities: logged by the exposure policy, or published with a dataset."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from calibrank._validation import Floats, Ids, Numbers, floats, is_probability, require, row_numbers
+from calibrank._validation import (
+    Floats,
+    Ids,
+    Numbers,
+    floats,
+    is_probability,
+    require,
+    row_numbers,
+)
 from calibrank.errors import DataError
 from calibrank.propensity.propensity import FittedPropensity, require_probability
 from calibrank.tables import Interactions
@@ -12,7 +22,9 @@ from calibrank.tables import Interactions
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Known(FittedPropensity):
-    """A matrix of P(observed): row u, column i; values below `clip` are raised to it.
+    """A matrix of P(observed) with one row per user and one column per item.
+
+    Values below `clip` are raised to it.
 
     >>> Known([[0.5, 0.25]]).fit(Interactions([0], [0])).predict([0], [1])
     array([0.25])
@@ -25,26 +37,21 @@ class Known(FittedPropensity):
         array = floats("propensity", matrix)
         if array.ndim != 2:
             raise DataError(
-                f"propensity must have one row a user, one column an item, got shape {array.shape}."
+                "propensity must have one row per user and one column per item, "
+                f"got shape {array.shape}."
             )
-        require(
-            is_probability,
-            "propensity",
-            "lie in [0, 1]",
-            array,
-            "Divide counts by exposures first.",
-        )
+        remedy = "Divide counts by exposures first."
+        require(is_probability, "propensity", "lie in [0, 1]", array, remedy)
         require_probability("clip", clip)
         object.__setattr__(self, "matrix", array)
         object.__setattr__(self, "clip", clip)
 
-    def fit(self, interactions: Interactions) -> "Known":
-        """Nothing to learn: here so that it stands wherever an estimator may."""
+    def fit(self, interactions: Interactions) -> Known:
+        """Return itself: nothing is estimated, but it can be used wherever an estimator can."""
         return self
 
     def _predict(self, users: Ids, items: Ids) -> Floats:
-        rows, columns = self.matrix.shape
-        chosen = self.matrix[
-            row_numbers("users", users, rows), row_numbers("items", items, columns)
-        ]
-        return np.maximum(chosen, self.clip)
+        n_users, n_items = self.matrix.shape
+        rows = row_numbers("users", users, n_users)
+        columns = row_numbers("items", items, n_items)
+        return np.maximum(self.matrix[rows, columns], self.clip)

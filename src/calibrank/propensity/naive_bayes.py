@@ -1,5 +1,7 @@
 """Propensities from Bayes' rule and a few unbiased labels."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,10 +14,10 @@ from calibrank.tables import Interactions
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NaiveBayes:
-    """P(observed | liked) = P(liked, observed) / P(liked), with P(liked) from labels of randomly shown pairs.
+    """P(observed | positive) = P(positive, observed) / P(positive) (Schnabel et al. 2016).
 
-    (Schnabel et al. 2016.) One propensity for all positives: it sets the base rate right and leaves the shape alone.
-    `clip` bounds it from below.
+    P(positive) is the mean of `unbiased`: labels of randomly shown pairs. All positives get the
+    same propensity, at least `clip`: it corrects the base rate and does not change the shape.
 
     >>> log = Interactions(users=[1, 2], items=[1, 1], n_users=4, n_items=5)
     >>> NaiveBayes(unbiased=[1, 0, 0, 0, 0]).fit(log).predict([1], [1])
@@ -28,14 +30,17 @@ class NaiveBayes:
     def __post_init__(self) -> None:
         require_probability("clip", self.clip)
         labels = column("unbiased labels", self.unbiased)
-        require(is_binary, "unbiased labels", "be 0 or 1", labels, "Turn ratings into likes first.")
+        remedy = "Turn ratings into likes first."
+        require(is_binary, "unbiased labels", "be 0 or 1", labels, remedy)
         if not labels.any():
             raise DataError(
                 f"unbiased labels must hold a positive, got none in {len(labels)}. Collect more."
             )
 
     def fit(self, interactions: Interactions) -> Constant:
-        cells = interactions.n_users * interactions.n_items
-        liked_and_observed = interactions.labels.sum() / cells
-        liked = np.mean(column("unbiased labels", self.unbiased))
-        return Constant(float(np.clip(liked_and_observed / liked, self.clip, 1)))
+        """Divide the log's positives per pair by the unbiased positive rate."""
+        pairs = interactions.n_users * interactions.n_items
+        positive_and_observed = interactions.labels.sum() / pairs
+        positive = np.mean(column("unbiased labels", self.unbiased))
+        propensity = np.clip(positive_and_observed / positive, self.clip, 1)
+        return Constant(float(propensity))

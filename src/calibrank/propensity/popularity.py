@@ -1,4 +1,11 @@
-"""Propensities from item popularity, and the baselines they are compared with."""
+"""Propensities from item popularity: the weighted counts and the formula, for every engine.
+
+Code for numpy, Parquet and Spark takes both from here: `count_positives` counts,
+`Popularity.exposure` divides by the highest count, `Popularity.propensity` maps exposure to
+propensity.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,17 +14,60 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._validation import Floats
+from calibrank._validation import (
+    Floats,
+    Numbers,
+    add_up,
+    column,
+    require_role,
+)
 from calibrank.errors import DataError
-from calibrank.propensity.propensity import ByItem, Constant, require_probability
+from calibrank.propensity.propensity import ByItem, require_probability
 from calibrank.tables import Interactions
+
+
+def count_positives(
+    item_codes: npt.NDArray[np.integer[Any]],
+    labels: Floats,
+    weights: Floats | None = None,
+    size: int = 0,
+) -> Floats:
+    """The weighted number of positives of each item, for items numbered from 0.
+
+    The result has at least `size` entries. Counts of several batches can be added.
+
+    >>> codes, labels = np.array([0, 0, 1, 2]), np.array([1, 1, 1, 0])
+    >>> count_positives(codes, labels, weights=np.array([1, 2, 1, 1]))
+    array([3., 1., 0.])
+    """
+    masses = labels if weights is None else labels * weights
+    return add_up(item_codes, masses, size)
+
+
+Maximum = Callable[[Any, float], Any]
+"""The elementwise maximum of values and a number: numpy's, or that of another engine."""
+
+
+def power_law(
+    exposure: Any,
+    power: float,
+    clip: float,
+    maximum: Maximum = np.maximum,
+) -> Any:
+    """The propensity of a relative exposure in [0, 1]: exposure ** power, at least `clip`.
+
+    `maximum` is the target's own for values other than numpy arrays, such as Spark columns.
+    """
+    return maximum(exposure**power, clip)
 
 
 @dataclass(frozen=True, slots=True)
 class Popularity:
-    """(positives of the item / positives of the most popular item) ** power, at least `clip` (the paper's choice).
+    """Propensity = relative exposure ** power, at least `clip`, as in the paper.
 
-    It orders items by exposure but cannot know the absolute rate: the most popular item gets 1 by decree.
+    The relative exposure of an item is its number of positives over that of the most popular item.
+    This orders items by exposure but cannot determine the absolute rate: the most popular item gets
+    propensity 1 by definition.
 
     >>> log = Interactions(users=[1, 2, 3, 4, 1], items=["a", "a", "a", "a", "b"])
     >>> Popularity().fit(log).predict([9, 9, 9], ["a", "b", "new"])
@@ -32,63 +82,45 @@ class Popularity:
         if not 0 <= self.power < np.inf:
             raise DataError(f"power must be 0 or more, got {self.power}.")
 
-    def fit(self, interactions: Interactions) -> ByItem:
-        items, counts = np.unique(interactions.items[interactions.labels == 1], return_counts=True)
-        if not len(items):
-            raise DataError("interactions must hold a positive to tell popularity, got none.")
-        return ByItem(items, self.of_counts(counts), self.clip)
+    def fit(self, interactions: Interactions, weights: Numbers | None = None) -> ByItem:
+        """Count the positives of each item; `weights` holds one weight per interaction.
 
-    def exposure(self, counts: Any, largest: float | None = None) -> Any:
-        """Each item's count of positives, or sum of their weights, relative to the largest.
-
-        Arrays find the largest by themselves; a Spark column is given it.
+        >>> log = Interactions(users=[1, 2], items=["a", "b"])
+        >>> Popularity().fit(log, weights=[4, 1]).predict([9, 9], ["a", "b"])
+        array([1. , 0.5])
         """
-        return counts / (counts.max() if largest is None else largest)
+        if weights is None:
+            masses: Floats = np.ones(len(interactions))
+        else:
+            masses = column("weights", weights, len(interactions))
+            require_role("weight", "weights", masses)
+        # A row of weight 0 counts as absent: its item may be one that was never seen.
+        kept = (interactions.labels == 1) & (masses > 0)
+        items, codes = np.unique(interactions.items[kept], return_inverse=True)
+        counts = count_positives(codes, interactions.labels[kept], masses[kept])
+        if not len(counts):
+            raise DataError(
+                "interactions must hold a positive to estimate popularity, got none. "
+                "Fit on a log with positives."
+            )
+        propensity = self.propensity(self.exposure(counts))
+        return ByItem(items, propensity, self.clip)
 
-    def propensity(self, exposure: Any, maximum: Callable[[Any, float], Any] = np.maximum) -> Any:
-        """Propensities from exposures; `maximum` is that of the engine that holds them."""
-        return maximum(exposure**self.power, self.clip)
+    @staticmethod
+    def exposure(counts: Any, highest: Any = None) -> Any:
+        """Relative exposure: numbers of positives over the highest number, in [0, 1].
 
-    def of_counts(self, counts: npt.NDArray[np.integer[Any]]) -> Floats:
-        """Propensities of items from their numbers of positives."""
-        return self.propensity(self.exposure(counts))
+        An engine that holds only some of the counts passes the `highest` of all.
 
-    of_exposure = propensity
+        >>> Popularity.exposure(np.array([8, 2, 0]))
+        array([1.  , 0.25, 0.  ])
+        """
+        return counts / (counts.max() if highest is None else highest)
 
+    def propensity(self, exposure: Any, maximum: Maximum = np.maximum) -> Any:
+        """The propensity of a relative exposure: exposure ** power, at least `clip`.
 
-@dataclass(frozen=True, slots=True)
-class Uniform:
-    """Every pair is observed with the same probability; 1 makes `ips` the same as `naive`.
-
-    >>> Uniform(0.5).fit(Interactions([1], [1])).predict([1, 2], [3, 4])
-    array([0.5, 0.5])
-    """
-
-    value: float = 1.0
-
-    def __post_init__(self) -> None:
-        require_probability("value", self.value)
-
-    def fit(self, interactions: Interactions) -> Constant:
-        return Constant(self.value)
-
-
-@dataclass(frozen=True, slots=True)
-class Random:
-    """A random propensity in [clip, 1] for each item: the baseline that any estimate must beat.
-
-    >>> fitted = Random(seed=1).fit(Interactions([1, 2], ["a", "b"]))
-    >>> bool((fitted.predict([1], ["a"]) == fitted.predict([2], ["a"])).all())
-    True
-    """
-
-    seed: int = 0
-    clip: float = 0.1
-
-    def __post_init__(self) -> None:
-        require_probability("clip", self.clip)
-
-    def fit(self, interactions: Interactions) -> ByItem:
-        items = np.unique(interactions.items)
-        values = np.random.default_rng(self.seed).uniform(self.clip, 1, len(items))
-        return ByItem(items, values, (1 + self.clip) / 2)
+        >>> Popularity(power=0.5, clip=0.1).propensity(np.array([1.0, 0.25, 0.0]))
+        array([1. , 0.5, 0.1])
+        """
+        return power_law(exposure, self.power, self.clip, maximum)

@@ -1,4 +1,6 @@
-"""What every propensity estimator can do: fit a log, then say how likely a pair was to be observed."""
+"""The propensity interface: an estimator is fitted to a log and predicts P(observed) of pairs."""
+
+from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -17,35 +19,41 @@ class FittedPropensity(ABC):
     def predict(self, users: IdsLike, items: IdsLike) -> Floats:
         """P(observed) of each pair, in (0, 1]."""
         users = ids("users", users)
-        return self._predict(users, ids("items", items, len(users)))
+        items = ids("items", items, len(users))
+        return self._predict(users, items)
 
     @abstractmethod
-    def _predict(self, users: Ids, items: Ids) -> Floats: ...
+    def _predict(self, users: Ids, items: Ids) -> Floats:
+        """P(observed) of checked pairs."""
 
 
 class Propensity(Protocol):
-    """Settings of an estimator; `fit` gives the fitted estimate."""
+    """The configuration of an estimator; `fit` returns the fitted estimate."""
 
-    def fit(self, interactions: Interactions) -> FittedPropensity: ...
+    def fit(self, interactions: Interactions) -> FittedPropensity:
+        """Estimate P(observed) from a log."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ByItem(FittedPropensity):
-    """One propensity an item; items never seen get `unseen`."""
+    """One propensity per item; items that are not in the log get `unseen`."""
 
     items: Ids
+    """Sorted, each once."""
     values: Floats
     unseen: float
 
     def _predict(self, users: Ids, items: Ids) -> Floats:
         if len(self.items) == 0:
             return np.full(len(items), self.unseen)
+        # Comparing text with numbers would silently match nothing.
         if (self.items.dtype.kind in "iuf") != (items.dtype.kind in "iuf"):
             raise DataError(
-                f"items must be ids as in the log ({self.items.dtype}), got {items.dtype}. Convert them."
+                f"items must be ids as in the log ({self.items.dtype}), got {items.dtype}. "
+                "Convert them."
             )
-        at = np.minimum(np.searchsorted(self.items, items), len(self.items) - 1)
-        return np.where(self.items[at] == items, self.values[at], self.unseen)
+        rows = np.minimum(np.searchsorted(self.items, items), len(self.items) - 1)
+        return np.where(self.items[rows] == items, self.values[rows], self.unseen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +67,6 @@ class Constant(FittedPropensity):
 
 
 def require_probability(name: str, value: float) -> None:
-    """A setting that must be a usable propensity."""
+    """Raise a `DataError` unless a parameter is a valid propensity."""
     if not 0 < value <= 1:
         raise DataError(f"{name} must lie in (0, 1], got {value}.")
