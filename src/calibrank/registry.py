@@ -32,7 +32,7 @@ from calibrank.data.table import load_table
 from calibrank.data.yahoo_r3 import load_yahoo_r3
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, impressions, ips, naive, positive_ips
-from calibrank.export import to_json, to_onnx, to_sql, to_torch
+from calibrank.export import DIALECTS, to_json, to_onnx, to_sql, to_torch
 from calibrank.metrics import (
     ECE,
     MCE,
@@ -129,6 +129,9 @@ EXPORTERS: dict[str, Callable[..., Any]] = {
     "torch": to_torch,
     "json": to_json,
 }
+
+DIALECT_NAMES = tuple(DIALECTS)
+"""The SQL dialects of `to_sql`."""
 
 MODEL_NAMES = ("BPR", "NCF", "CML", "UBPR", "LightGCN")
 
