@@ -1,4 +1,4 @@
-"""`calibrank` and `python -m calibrank`: say plainly what is missing before anything is loaded."""
+"""Entry point of `calibrank` and `python -m calibrank`."""
 
 import gc
 import sys
@@ -7,19 +7,18 @@ from calibrank.errors import MissingExtraError
 
 
 def main() -> None:
-    """Run the command line, or say how to install it."""
-    gc.set_threshold(
-        100_000
-    )  # what is loaded is here to stay: looking through it for garbage would take 0.1 s
+    """Run the command line, or print how to install it."""
+    # Imported modules stay for the whole run; scanning them for garbage would take 0.1 s.
+    gc.set_threshold(100_000)
     try:
         from calibrank.cli.app import main as run  # noqa: PLC0415  (the extra may be missing)
     except MissingExtraError as error:
-        print(f"calibrank: {error}", file=sys.stderr)  # noqa: T201  (there is no rich to print with)
+        print(f"calibrank: {error}", file=sys.stderr)  # noqa: T201  (rich may be missing too)
         sys.exit(5)
     try:
         run()
     finally:
-        gc.freeze()
+        gc.freeze()  # the interpreter would otherwise collect everything once more at exit
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""The demo: every method on a world where the truth is known."""
+"""The demo: every calibration method on synthetic data whose true preferences are known."""
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,13 +27,21 @@ from calibrank.plots import fitted_functions, reliability_grid
 from calibrank.propensity import Popularity
 from calibrank.registry import CALIBRATORS
 
-GUESSED = "popularity"
 METRICS: tuple[Metric, ...] = (ECE(), MCE(), LogLoss(), Brier(), CalibrationInTheLarge())
+
+_ESTIMATED = "popularity"
+_CURVE_LABELS = {
+    "none": "not calibrated",
+    "naive": "naive log loss",
+    "UERM": "UERM (inverse propensity)",
+}
+# The first non-parametric and the first parametric method: each opens a section of the table.
+_GROUP_STARTS = ("Histogram", "Temperature")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """One method fitted with one loss, judged against true preferences."""
+    """One method fitted with one loss, and evaluated against true preferences."""
 
     method: str
     loss: str
@@ -40,10 +49,20 @@ class Run:
     values: dict[str, float]
     curve: ReliabilityCurve
 
+    @property
+    def estimated(self) -> bool:
+        """Whether propensities were estimated from popularity."""
+        return self.loss == _ESTIMATED
+
+    @property
+    def starts_group(self) -> bool:
+        """Whether the method is the first of its kind."""
+        return self.method in _GROUP_STARTS
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Demo:
-    """A world, a fresh test set drawn from it, and every method's run."""
+    """Synthetic data, a test set drawn from the same distribution, and every method's run."""
 
     world: World
     test: World
@@ -53,50 +72,65 @@ class Demo:
         """The run of a method with a loss."""
         return next(run for run in self.runs if (run.method, run.loss) == (method, loss))
 
+    def lowest_loss(self, metric: Metric) -> float:
+        """The lowest loss by a metric among the runs that did not estimate propensities."""
+        known = [run for run in self.runs if not run.estimated]
+        return min(metric.better.loss(run.values[metric.name]) for run in known)
+
 
 def run_demo(pairs: int, seed: int) -> Demo:
-    """Fit every method naively, with true propensities, and (the best one) with popularity's guess at them."""
+    """Fit every method to unweighted labels and to labels weighted by true propensities.
+
+    Gaussian is also fitted with propensities estimated from popularity, as most logs require.
+    """
     world = make_world(pairs, seed=seed)
     test = world.redraw(seed + 1)
-    guessed = Popularity().fit(world.interactions()).predict(world.users, world.items)
-    plain, unbiased = naive(world.labels), ips(world.labels, world.propensity)
-    runs = []
-    for method in CALIBRATORS.values():
-        runs.append(_run(method, "naive" if method.learns else "none", plain, world, test))
-        if method.learns:
-            runs.append(_run(method, "UERM", unbiased, world, test))
-    runs.append(_run(Gaussian(), GUESSED, ips(world.labels, guessed), world, test))
+    runs = [_evaluate(*settings, world, test) for settings in _settings(world)]
     return Demo(world, test, runs)
 
 
+def _settings(world: World) -> Iterator[tuple[Calibrator, str, Evidence]]:
+    unweighted = naive(world.labels)
+    weighted = ips(world.labels, world.propensity)
+    for method in CALIBRATORS.values():
+        if method.learns:
+            yield method, "naive", unweighted
+            yield method, "UERM", weighted
+        else:
+            yield method, "none", unweighted
+    popularity = Popularity().fit(world.interactions())
+    estimated = popularity.predict(world.users, world.items)
+    yield Gaussian(), _ESTIMATED, ips(world.labels, estimated)
+
+
+def _evaluate(method: Calibrator, loss: str, evidence: Evidence, world: World, test: World) -> Run:
+    with warnings.catch_warnings():
+        # Temperature cannot fit ranking scores; the result table shows it.
+        warnings.simplefilter("ignore", FlatMapWarning)
+        fitted = method.fit(world.scores, evidence)
+    probabilities = fitted.predict(test.scores)
+    values = {metric.name: metric(probabilities, test.preferences) for metric in METRICS}
+    return Run(method.name, loss, fitted, values, reliability(probabilities, test.preferences))
+
+
 def save_figures(demo: Demo, folder: Path) -> list[Path]:
-    """Write the reliability diagrams and the fitted functions."""
+    """Write the reliability diagrams and the fitted functions as PNG files."""
     folder.mkdir(parents=True, exist_ok=True)
-    panels: dict[str, dict[str, ReliabilityCurve]] = {}
-    for run in demo.runs:
-        if run.loss != GUESSED:
-            label = {
-                "none": "not calibrated",
-                "naive": "naive log loss",
-                "UERM": "UERM (inverse propensity)",
-            }[run.loss]
-            panels.setdefault(run.method, {})[label] = run.curve
-    first = reliability_grid(
-        panels, "Is 30 % really 30 %? Predicted against true preference, on the diagonal is right"
-    )
+    title = "Is 30% really 30%? Predicted probability against the rate liked, diagonal: calibrated"
+    diagrams = reliability_grid(_panels(demo), title)
+    # The range that holds nearly all scores: in the tails there is nothing to see.
     low, high = np.quantile(demo.test.scores, [0.001, 0.999]).tolist()
     scores = np.linspace(low, high, 400)
-    second = fitted_functions(
-        scores, _functions(demo, scores), demo.world.probability(scores), "Fitted with UERM"
-    )
+    truth = demo.world.probability(scores)
+    functions = fitted_functions(scores, _functions(demo, scores), truth, "Fitted with UERM")
     paths = [folder / "reliability.png", folder / "functions.png"]
-    for figure, path in zip((first, second), paths, strict=True):
+    for figure, path in zip((diagrams, functions), paths, strict=True):
         figure.savefig(path, dpi=150)
     return paths
 
 
 def save_and_reload(demo: Demo, path: Path) -> bool:
-    """Save the Gaussian UERM map, load it back, and check that nothing changed."""
+    """Save the Gaussian UERM map, load it, and check that its probabilities are the same."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fitted = demo.find("Gaussian", "UERM").fitted
     fitted.save(path)
@@ -104,20 +138,17 @@ def save_and_reload(demo: Demo, path: Path) -> bool:
     return bool(np.array_equal(load(path).predict(scores), fitted.predict(scores)))
 
 
+def _panels(demo: Demo) -> dict[str, dict[str, ReliabilityCurve]]:
+    panels: dict[str, dict[str, ReliabilityCurve]] = {}
+    for run in demo.runs:
+        if not run.estimated:
+            panels.setdefault(run.method, {})[_CURVE_LABELS[run.loss]] = run.curve
+    return panels
+
+
 def _functions(demo: Demo, scores: Floats) -> dict[str, Floats]:
-    curves = {
-        name: demo.find(name, "UERM").fitted.predict(scores)
-        for name in ("Platt", "Gaussian", "Gamma")
-    }
-    return {**curves, "Gaussian, naive": demo.find("Gaussian", "naive").fitted.predict(scores)}
-
-
-def _run(method: Calibrator, loss: str, evidence: Evidence, world: World, test: World) -> Run:
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", FlatMapWarning
-        )  # Temperature suits no ranking score: the table shows it
-        fitted = method.fit(world.scores, evidence)
-    probabilities = fitted.predict(test.scores)
-    values = {metric.name: metric(probabilities, test.preferences) for metric in METRICS}
-    return Run(method.name, loss, fitted, values, reliability(probabilities, test.preferences))
+    curves = {}
+    for name in ("Platt", "Gaussian", "Gamma"):
+        curves[name] = demo.find(name, "UERM").fitted.predict(scores)
+    curves["Gaussian, naive"] = demo.find("Gaussian", "naive").fitted.predict(scores)
+    return curves

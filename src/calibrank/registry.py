@@ -32,7 +32,7 @@ from calibrank.data.table import load_table
 from calibrank.data.yahoo_r3 import load_yahoo_r3
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, impressions, ips, naive, positive_ips
-from calibrank.export import to_json, to_onnx, to_sql, to_torch
+from calibrank.export import DIALECTS, to_json, to_onnx, to_sql, to_torch
 from calibrank.metrics import (
     ECE,
     MCE,
@@ -135,6 +135,9 @@ EXPORTERS: dict[str, Callable[..., Any]] = {
 
 MODELS: dict[str, Model] = _by_name(BPR(), NCF(), CML(), UBPR(), LightGCN())
 """The base models with the paper's settings; only training them needs torch."""
+
+DIALECT_NAMES = tuple(DIALECTS)
+"""The SQL dialects of `to_sql`."""
 
 COMMANDS = (
     "train",

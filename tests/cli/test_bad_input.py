@@ -1,6 +1,7 @@
-"""Bad input: each a clear error that names the rule, the value, the row and the remedy."""
+"""Invalid input: every error message states the rule, the value, the row and the remedy."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tests.members import CALIBRATORS, METRICS, name
 SCORES, LABELS = [0.1, 0.4, 0.2, 0.9], [0, 1, 0, 1]
 NAN = float("nan")
 
-BAD_TABLES = [
+INVALID_TABLES = [
     (
         [0.1, NAN, 0.2, 0.9],
         LABELS,
@@ -37,15 +38,17 @@ BAD_TABLES = [
 ]
 
 
-@pytest.mark.parametrize(("scores", "labels", "message"), BAD_TABLES)
+@pytest.mark.parametrize(("scores", "labels", "message"), INVALID_TABLES)
 @pytest.mark.parametrize("member", CALIBRATORS, ids=name)
-def test_bad_tables(member: cr.Calibrator, scores: Any, labels: Any, message: str) -> None:
+def test_invalid_scores_and_labels_are_rejected(
+    member: cr.Calibrator, scores: Any, labels: Any, message: str
+) -> None:
     with pytest.raises(cr.DataError, match=message):
         member.fit(scores, labels)
 
 
 @pytest.mark.parametrize("member", [m for m in CALIBRATORS if m.learns], ids=name)
-def test_one_class_and_constant_scores(member: cr.Calibrator) -> None:
+def test_one_class_or_constant_scores_are_rejected(member: cr.Calibrator) -> None:
     with pytest.raises(cr.FitError, match="both classes, got no positive in 4 rows"):
         member.fit(SCORES, [0, 0, 0, 0])
     with pytest.raises(cr.FitError, match="both classes, got only positives in 4 rows"):
@@ -54,7 +57,7 @@ def test_one_class_and_constant_scores(member: cr.Calibrator) -> None:
         member.fit([0.5] * 4, LABELS)
 
 
-def test_separation_says_what_to_do() -> None:
+def test_a_fit_without_finite_optimum_names_a_remedy() -> None:
     with pytest.raises(cr.FitError, match=r"no finite best fit exists.*Raise the propensity clip"):
         cr.Gaussian().fit([1, 2, 3, 4], [0, 0, 1, 1])
     with pytest.raises(cr.FitError, match="as if more than every pair were liked"):
@@ -70,13 +73,13 @@ def test_separation_says_what_to_do() -> None:
         ([0.5, 0.5], "one value per row"),
     ],
 )
-def test_bad_propensities(propensity: list[float], message: str) -> None:
+def test_invalid_propensities_are_rejected(propensity: list[float], message: str) -> None:
     for evidence in (cr.ips, cr.positive_ips):
         with pytest.raises(cr.DataError, match=message):
             evidence(LABELS, propensity)
 
 
-def test_bad_weights_and_evidence() -> None:
+def test_invalid_weights_and_evidence_are_rejected() -> None:
     with pytest.raises(
         cr.DataError, match=r"weights must be finite and not negative, got -1\.0 at row 0"
     ):
@@ -89,7 +92,7 @@ def test_bad_weights_and_evidence() -> None:
         cr.Evidence([-1.0], [1.0])
 
 
-def test_bad_scores_at_prediction() -> None:
+def test_invalid_scores_are_rejected_by_predict_and_interval() -> None:
     fitted = cr.Platt().fit(SCORES, [1, 0, 0, 1])
     with pytest.raises(cr.DataError, match="got nan at row 1"):
         fitted.predict([0.0, NAN])
@@ -97,7 +100,7 @@ def test_bad_scores_at_prediction() -> None:
         fitted.interval([0.0], level=1.0)
 
 
-def test_reversed_scores_warn() -> None:
+def test_scores_that_do_not_rise_with_the_labels_give_a_warning() -> None:
     with pytest.warns(cr.FlatMapWarning, match="if lower is better"):
         cr.Gaussian().fit(
             np.arange(40.0), (np.arange(40) % 7 < 3 * (np.arange(40) < 20)).astype(float)
@@ -107,8 +110,8 @@ def test_reversed_scores_warn() -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=name)
-def test_bad_probabilities(metric: cr.Metric) -> None:
-    if isinstance(metric, cr.NDCG | cr.Recall):  # only order counts: raw scores are welcome
+def test_invalid_probabilities_are_rejected(metric: cr.Metric) -> None:
+    if isinstance(metric, cr.NDCG | cr.Recall):  # these use only the order, so raw scores are valid
         assert metric([-7.0, 1.5], [0, 1], users=[1, 1]) == 1
         with pytest.raises(
             cr.DataError, match=r"scores must be finite and within \+-1e30, got nan at row 1"
@@ -123,39 +126,41 @@ def test_bad_probabilities(metric: cr.Metric) -> None:
         metric([0.5, 0.5], [0, 1, 1], users=[1, 1])
 
 
-def test_bad_settings() -> None:
-    makers = [
-        lambda: cr.Gamma(margin=0),
-        lambda: cr.GammaGaussian(margin=-1),
-        lambda: cr.Histogram(bins=0),
-        lambda: cr.BBQ(bins=()),
-        lambda: cr.ECE(bins=0),
-        lambda: cr.NDCG(0),
-        lambda: cr.TopN(cr.ECE(), 0),
-        lambda: cr.LogLoss(clip=0.7),
-        lambda: Popularity(clip=0),
-        lambda: Popularity(power=-1),
-        lambda: Uniform(1.5),
-        lambda: Random(clip=2),
-        lambda: NaiveBayes([0, 0]),
-        lambda: NaiveBayes([0, 2]),
-        lambda: Known([0.5]),
-        lambda: Known([[1.5]]),
-        lambda: Logistic([[1.0]], [[1.0]], ridge=0),
-    ]
-    for make in makers:
-        with pytest.raises(cr.DataError, match=r"must|bins"):
-            make()
+INVALID_SETTINGS = [
+    (lambda: cr.Gamma(margin=0), r"margin must lie in \[1e-6, 1e6\], got 0\."),
+    (lambda: cr.GammaGaussian(margin=-1), r"margin must lie in \[1e-6, 1e6\], got -1\."),
+    (lambda: cr.Histogram(bins=0), r"bins must be at least 1, got 0\."),
+    (lambda: cr.BBQ(bins=()), r"bins must be numbers of at least 1, got \(\)\."),
+    (lambda: cr.ECE(bins=0), r"bins must be at least 1, got 0\."),
+    (lambda: cr.NDCG(0), r"the list length must be at least 1, got 0\."),
+    (lambda: cr.TopN(cr.ECE(), 0), r"the list length must be at least 1, got 0\."),
+    (lambda: cr.LogLoss(clip=0.7), r"clip must lie in \[0, 0\.5\), got 0\.7\."),
+    (lambda: Popularity(clip=0), r"clip must lie in \(0, 1\], got 0\."),
+    (lambda: Popularity(power=-1), r"power must be 0 or more, got -1\."),
+    (lambda: Uniform(1.5), r"value must lie in \(0, 1\], got 1\.5\."),
+    (lambda: Random(clip=2), r"clip must lie in \(0, 1\], got 2\."),
+    (lambda: NaiveBayes([0, 0]), r"unbiased labels must hold a positive, got none in 2\."),
+    (lambda: NaiveBayes([0, 2]), r"unbiased labels must be 0 or 1, got 2\.0 at row 1\."),
+    (lambda: Known([0.5]), r"propensity must have one row .* got shape \(1,\)\."),
+    (lambda: Known([[1.5]]), r"propensity must lie in \[0, 1\], got 1\.5 at row 0\."),
+    (lambda: Logistic([[1.0]], [[1.0]], ridge=0), r"ridge must be above 0, got 0"),
+]
 
 
-def test_metrics_over_lists_ask_for_users() -> None:
+@pytest.mark.parametrize(("make", "message"), INVALID_SETTINGS)
+def test_invalid_settings_are_rejected(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(cr.DataError, match=f"^{message}"):
+        make()
+
+
+def test_list_metrics_require_users() -> None:
     with pytest.raises(cr.DataError, match="users must be given for NDCG@3"):
         cr.NDCG(3)([0.5, 0.5], [0, 1])
     with pytest.raises(cr.DataError, match="a positive for some user"):
         cr.NDCG(3)([0.5, 0.5], [0, 0], users=[1, 2])
 
 
-def test_ids_of_another_kind_are_refused() -> None:
+def test_ids_of_another_type_are_rejected() -> None:
     fitted = Popularity().fit(cr.Interactions([1, 2, 3], [1, 1, 2]))
     with pytest.raises(cr.DataError, match="items must be ids as in the log"):
         fitted.predict([1, 1], ["1", "2"])
@@ -163,7 +168,7 @@ def test_ids_of_another_kind_are_refused() -> None:
         cr.Interactions(np.array([1, "a"], dtype=object), [1, 2])
 
 
-def test_odd_calls_are_refused_plainly(tmp_path: Path) -> None:
+def test_calls_without_an_answer_are_rejected(tmp_path: Path) -> None:
     nothing = cr.Evidence([0.0, 0.0], [0.0, 0.0])
     for call in (
         lambda: cr.bootstrap(cr.Brier(), [0.1, 0.2], nothing, [1, 2]),
@@ -185,7 +190,7 @@ def test_odd_calls_are_refused_plainly(tmp_path: Path) -> None:
         cr.Gaussian().fit(np.arange(9.0) * 1e-200, np.arange(9) % 2)
 
 
-def test_bad_interactions() -> None:
+def test_invalid_interactions_are_rejected() -> None:
     with pytest.raises(cr.DataError, match="n_users must be at least the 2 ids seen, got 1"):
         cr.Interactions([1, 2], [1, 1], n_users=1)
     with pytest.raises(cr.DataError, match="labels must be 0 or 1, got 4"):
@@ -210,13 +215,13 @@ def change(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps({**document, "digest": digest_of(document)}))
 
 
-def test_truncated_map(saved: Path) -> None:
+def test_a_truncated_map_is_rejected(saved: Path) -> None:
     saved.write_text(saved.read_text()[:100])
     with pytest.raises(cr.DataError, match="must be JSON, got damaged text"):
         cr.load(saved)
 
 
-def test_tampered_map(saved: Path) -> None:
+def test_a_map_changed_after_saving_is_rejected(saved: Path) -> None:
     saved.write_text(saved.read_text().replace('"intercept": -', '"intercept": '))
     with pytest.raises(
         cr.DataError, match="must match its digest: it was changed after it was saved"
@@ -224,7 +229,7 @@ def test_tampered_map(saved: Path) -> None:
         cr.load(saved)
 
 
-def test_future_map(saved: Path) -> None:
+def test_a_map_of_a_later_version_is_rejected(saved: Path) -> None:
     change(saved, version=99)
     with pytest.raises(
         cr.DataError, match=r"must be of version 1 or older, got 99\. Upgrade calibrank"
@@ -242,7 +247,9 @@ def test_future_map(saved: Path) -> None:
         ({"record": {}}, "must hold 'evidence', which is missing"),
     ],
 )
-def test_malformed_maps(saved: Path, changes: dict[str, Any], message: str) -> None:
+def test_maps_with_unknown_or_missing_fields_are_rejected(
+    saved: Path, changes: dict[str, Any], message: str
+) -> None:
     change(saved, **changes)
     with pytest.raises(cr.DataError, match=message):
         cr.load(saved)
@@ -262,7 +269,9 @@ def test_malformed_maps(saved: Path, changes: dict[str, Any], message: str) -> N
         ("basis", {"name": "log", "margin": -1.0}, "margin must be above 0"),
     ],
 )
-def test_maps_with_impossible_values(saved: Path, field: str, value: Any, message: str) -> None:
+def test_maps_with_impossible_values_are_rejected(
+    saved: Path, field: str, value: Any, message: str
+) -> None:
     content = json.loads(saved.read_text())["map"]
     change(saved, map={**content, field: value})
     with pytest.raises(cr.DataError, match=message):
@@ -270,18 +279,25 @@ def test_maps_with_impossible_values(saved: Path, field: str, value: Any, messag
 
 
 @pytest.mark.parametrize(
-    "text", ["[]", "NaN", "{", '{"format": 1e999}', "\x00", '{"format": Infinity}', "[" * 100_000]
+    ("text", "message"),
+    [
+        ("[]", "must be a JSON object, got list"),
+        ("NaN", "must be JSON, .* NaN is not a JSON number"),
+        ("{", "must be JSON, .* Expecting property name"),
+        ('{"format": 1e999}', "format must be text, got inf"),
+        ("\x00", "must be JSON, .* Expecting value"),
+        ('{"format": Infinity}', "must be JSON, .* Infinity is not a JSON number"),
+        ("[" * 100_000, "must be JSON, .* maximum recursion depth"),
+    ],
 )
-def test_loading_anything_else(tmp_path: Path, text: str) -> None:
+def test_files_that_are_not_maps_are_rejected(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "map.json"
     path.write_text(text)
-    with pytest.raises(cr.DataError):
+    with pytest.raises(cr.DataError, match=message):
         cr.load(path)
 
 
-def test_a_failed_write_leaves_the_old_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "map.json"
     path.write_text("old")
 
@@ -295,6 +311,6 @@ def test_a_failed_write_leaves_the_old_file(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_largest_float32_score_is_a_score() -> None:
+def test_the_float32_value_of_1e30_is_a_valid_score() -> None:
     summary = cr.Summary.of(np.array([0.1, 1e30], dtype=np.float32), [0, 1])
     assert summary.high == float(np.float32(1e30)) > 1e30

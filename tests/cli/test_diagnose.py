@@ -1,4 +1,4 @@
-"""`calibrank diagnose`: each trouble is planted, and must be named; a sound table must not be warned about."""
+"""`calibrank diagnose`: each planted problem must be reported, and a valid table must not be."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ from calibrank.tabular.profile import Tally
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
 
-_RUN = CliRunner()
+_RUNNER = CliRunner()
 
 
 def _table(world, **changed):
@@ -34,17 +34,16 @@ def _table(world, **changed):
 def _diagnose(folder, columns, *options):
     path = folder / "table.parquet"
     pq.write_table(pa.table(columns), path)
-    result = _RUN.invoke(
+    result = _RUNNER.invoke(
         make_app(), ["diagnose", str(path), "--json", *options], catch_exceptions=False
     )
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 
 
-def _words(diagnosis, tone="warning"):
-    return " ".join(
-        finding["words"] for finding in diagnosis["findings"] if finding["tone"] == tone
-    )
+def _messages(diagnosis, severity="warning"):
+    found = [finding for finding in diagnosis["findings"] if finding["severity"] == severity]
+    return " ".join(finding["message"] for finding in found)
 
 
 @pytest.fixture(scope="module")
@@ -52,17 +51,19 @@ def world():
     return make_world(20_000, seed=5)
 
 
-def test_a_sound_table_is_warned_only_of_its_door(tmp_path, world):
+def test_a_valid_log_has_only_the_base_rate_as_a_warning(tmp_path, world):
     diagnosis = _diagnose(tmp_path, _table(world), "--item", "item")
-    warnings = [
-        finding["about"] for finding in diagnosis["findings"] if finding["tone"] == "warning"
-    ]
-    assert warnings == ["door"]
-    assert "not identified" in _words(diagnosis)
-    assert "random impressions would cut the expected ECE from about" in _words(diagnosis, "note")
-    errors = [step["error"] for step in diagnosis["plan"]]
+    findings = diagnosis["findings"]
+    warnings = [finding["subject"] for finding in findings if finding["severity"] == "warning"]
+    assert warnings == ["base rate"]
+    assert "Base-rate source: assumed." in _messages(diagnosis)
+    assert "does not identify the base rate" in _messages(diagnosis)
+    assert "300 labels of randomly shown pairs would reduce the expected ECE from about" in (
+        _messages(diagnosis, "note")
+    )
+    errors = [step["error"] for step in diagnosis["label_plan"]]
     assert errors[0] > errors[3] > errors[5]
-    rates = [band["preference"] for band in diagnosis["bands"]]
+    rates = [decile["preference"] for decile in diagnosis["deciles"]]
     assert len(rates) == 10
     assert rates[-1] == max(rates) > 10 * rates[0]
     low, high = diagnosis["sensitivity"]["low_rate"], diagnosis["sensitivity"]["high_rate"]
@@ -72,90 +73,105 @@ def test_a_sound_table_is_warned_only_of_its_door(tmp_path, world):
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (lambda s: np.where(np.arange(len(s)) % 9 == 0, -3.4e38, s), "beyond 1e30: padding"),
-        (lambda s: np.where(np.arange(len(s)) % 9 == 0, -np.inf, s), "infinite: masked"),
-        (lambda s: np.where(np.arange(len(s)) % 9 == 0, np.nan, s), "missing: never scored"),
-        (lambda s: np.where(np.arange(len(s)) % 9 == 0, -999.0, s), "looks like a sentinel"),
+        (
+            lambda s: np.where(np.arange(len(s)) % 9 == 0, -3.4e38, s),
+            "beyond 1e30 (probably padding)",
+        ),
+        (lambda s: np.where(np.arange(len(s)) % 9 == 0, -np.inf, s), "infinite (probably masked"),
+        (
+            lambda s: np.where(np.arange(len(s)) % 9 == 0, np.nan, s),
+            "missing (probably never scored)",
+        ),
+        (lambda s: np.where(np.arange(len(s)) % 9 == 0, -999.0, s), "may be a sentinel value"),
         (lambda s: np.minimum(s, 1.0), "look clipped"),
         (lambda s: np.where(np.arange(len(s)) % 9 == 0, 0.25, s), "ties or padding"),
         (lambda s: -s, "negate"),
-        (lambda s: np.random.default_rng(0).normal(size=len(s)), "hardly tell"),
+        (
+            lambda s: np.random.default_rng(0).normal(size=len(s)),
+            "hardly separate positives from negatives",
+        ),
     ],
 )
-def test_odd_scores_are_named(tmp_path, world, change, expected):
-    assert expected in _words(
+def test_suspicious_scores_are_reported(tmp_path, world, change, expected):
+    assert expected in _messages(
         _diagnose(tmp_path, _table(world, score=change(world.scores)), "--item", "item")
     )
 
 
-def test_scores_like_probabilities_are_noted_not_guessed(tmp_path, world):
+def test_scores_between_0_and_1_are_not_taken_for_probabilities(tmp_path, world):
     diagnosis = _diagnose(
         tmp_path, _table(world, score=1 / (1 + np.exp(-world.scores))), "--item", "item"
     )
-    assert "nothing is guessed" in _words(diagnosis, "note")
+    assert "this is not inferred" in _messages(diagnosis, "note")
 
 
-def test_cut_lists_are_found_and_whole_ones_are_not(tmp_path, world):
+def test_truncated_lists_are_reported_and_complete_ones_are_not(tmp_path, world):
     order = np.lexsort([-world.scores, world.users])
     first = np.searchsorted(world.users[order], world.users[order])
     top = order[np.arange(len(order)) - first < 10]
     cut = {name: values[top] for name, values in _table(world).items()}
-    assert "exactly 10 rows, and sorted by score" in _words(
+    assert "exactly 10 rows, sorted by score" in _messages(
         _diagnose(tmp_path, cut, "--item", "item")
     )
-    assert "exactly" not in _words(_diagnose(tmp_path, _table(world), "--item", "item"))
+    assert "exactly" not in _messages(_diagnose(tmp_path, _table(world), "--item", "item"))
 
 
-def test_exploding_weights_and_padded_items_are_found(tmp_path, world):
+def test_dominant_weights_and_padded_items_are_reported(tmp_path, world):
     tiny = np.where(world.labels == 1, np.where(np.arange(len(world)) % 50 == 0, 1e-5, 0.5), 0.5)
-    words = _words(
+    words = _messages(
         _diagnose(tmp_path, _table(world, propensity=tiny), "--propensity", "propensity")
     )
-    assert "few of them decide" in words
-    assert "more than all" in words
+    assert "a few rows dominate" in words
+    assert "above 1" in words
     padded = np.where(np.arange(len(world)) % 3 > 0, 0, world.items)
-    assert "Item 0 holds" in _words(
+    assert "Item 0 makes up" in _messages(
         _diagnose(tmp_path, _table(world, item=padded), "--item", "item")
     )
 
 
-def test_doors_are_told_apart(tmp_path, world):
+def test_labels_without_propensities_are_used_as_they_are(tmp_path, world):
     shown = _table(world, label=world.preferences.astype(np.int8), propensity=None)
-    assert "identified (door 1)" in _words(_diagnose(tmp_path, shown), "note")
+    diagnosis = _diagnose(tmp_path, shown)
+    assert "correct if the pairs were shown at random" in _messages(diagnosis, "note")
+    assert diagnosis["sensitivity"] is None
+
+
+def test_impressions_with_propensities_identify_the_base_rate(tmp_path, world):
     policy = _table(world, label=world.preferences.astype(np.int8))
-    exposed = _diagnose(tmp_path, policy, "--propensity", "propensity", "--loss", "impressions")
-    assert "the base rate is identified" in _words(exposed, "fine")
+    options = ["--propensity", "propensity", "--loss", "impressions"]
+    diagnosis = _diagnose(tmp_path, policy, *options)
+    assert "propensities identify the base rate" in _messages(diagnosis, "ok")
 
 
-def test_without_a_good_row_it_says_so(tmp_path, world):
+def test_a_table_without_a_valid_row_is_rejected(tmp_path, world):
     path = tmp_path / "bad.parquet"
     pq.write_table(pa.table(_table(world, score=np.full(len(world), np.nan))), path)
-    result = _RUN.invoke(make_app(), ["diagnose", str(path), "--item", "item"])
+    result = _RUNNER.invoke(make_app(), ["diagnose", str(path), "--item", "item"])
     assert "must hold at least one valid row" in str(result.exception)
 
 
-def test_people_get_words_and_bars(tmp_path, world):
+def test_the_text_output_has_bars_and_tables(tmp_path, world):
     path = tmp_path / "table.parquet"
     pq.write_table(pa.table(_table(world)), path)
-    shown = _RUN.invoke(
+    shown = _RUNNER.invoke(
         make_app(), ["diagnose", str(path), "--item", "item"], catch_exceptions=False
     ).stdout
-    for words in ("mean Y/w by tenths", "half the negatives", "expected ECE", "█"):
+    for words in ("Weighted mean label by tenths", "half the negatives", "expected ECE", "█"):
         assert words in shown
 
 
 @pytest.mark.parametrize(
     "kind", [pa.large_string(), pa.date32(), pa.dictionary(pa.int32(), pa.string())]
 )
-def test_users_of_any_type(tmp_path, world, kind):
+def test_users_may_be_of_any_type(tmp_path, world, kind):
     names = pa.array([str(user) for user in world.users])
     users = (
         pa.array(world.users.astype(np.int32)).cast(kind)
         if kind == pa.date32()
         else names.cast(kind)
     )
-    assert "users, up to" in _words(
-        _diagnose(tmp_path, _table(world, user=users), "--item", "item"), "fine"
+    assert "users with up to" in _messages(
+        _diagnose(tmp_path, _table(world, user=users), "--item", "item"), "ok"
     )
 
 
@@ -166,24 +182,24 @@ def test_users_of_any_type(tmp_path, world, kind):
         ({"label": np.zeros(20_000, dtype=np.int8)}, "labels must hold"),
         (
             {"propensity": np.where(np.arange(20_000) % 2, np.nan, 0.5)},
-            "10,000 rows have a bad propensity",
+            "10,000 rows have an invalid propensity",
         ),
     ],
 )
-def test_tables_that_cannot_be_fitted_are_still_explained(tmp_path, world, change, expected):
+def test_tables_without_a_fit_are_still_diagnosed(tmp_path, world, change, expected):
     diagnosis = _diagnose(tmp_path, _table(world, **change), "--propensity", "propensity")
-    assert expected in _words(diagnosis)
+    assert expected in _messages(diagnosis)
     assert "AUC 0.000" not in json.dumps(diagnosis)
 
 
-def test_two_scores_are_too_few_to_plan_with(tmp_path, world):
+def test_two_distinct_scores_are_too_few_for_a_label_plan(tmp_path, world):
     diagnosis = _diagnose(
         tmp_path, _table(world, score=(world.scores > 1).astype(float)), "--item", "item"
     )
-    assert "cannot be planned" in _words(diagnosis, "note")
+    assert "cannot be estimated" in _messages(diagnosis, "note")
 
 
-def test_ids_are_counted_however_files_write_them() -> None:
+def test_ids_are_counted_in_whatever_type_files_store_them() -> None:
     tally = Tally()
     for ids in ([1, 2, 2], ["2", "x", None], [None, None], [2.0]):
         tally.add(pa.array(ids))
@@ -198,7 +214,7 @@ def test_ids_are_counted_however_files_write_them() -> None:
     assert alike.most_frequent() == (1, 3)
 
 
-def test_folds_without_users_go_by_row_of_the_whole_table(tmp_path: Path) -> None:
+def test_folds_without_users_split_the_rows_of_the_whole_table(tmp_path: Path) -> None:
     for number in range(40):
         pq.write_table(
             pa.table({"score": [float(number)], "label": [number % 2]}),

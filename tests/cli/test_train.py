@@ -1,4 +1,4 @@
-"""`calibrank train` and `calibrank score`: four commands from raw interactions to calibrated probabilities."""
+"""`calibrank train` and `calibrank score`: from raw interactions to calibrated probabilities."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -13,113 +14,69 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibrank.scorers import SavedModel
-
-
-def run(*arguments):
-    command = [sys.executable, "-W", "error", "-m", "calibrank", *map(str, arguments)]
-    result = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "150"}
-    )
-    return result.returncode, result.stdout, result.stderr
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Positives of people and things with tastes, under names."""
-    path = tmp_path_factory.mktemp("log")
-    rng = np.random.default_rng(0)
-    people, things = rng.standard_normal((120, 3)), rng.standard_normal((80, 3))
-    liked = people @ things.T + rng.standard_normal((120, 80)) > 2.2
-    users, items = np.nonzero(liked)
-    pq.write_table(
-        pa.table({"user_id": [f"u{u}" for u in users], "item_id": items + 1000}),
-        path / "log.parquet",
-    )
-    return path
-
+from tests.cli.running import run
 
 QUICK = ("--epochs", 20, "--dim", 8)
 
 
-def test_train_score_fit_apply(folder):
-    code, said, errors = run(
-        "train", folder / "log.parquet", "--model", "bpr", "-o", folder / "model", *QUICK
-    )
-    assert (code, errors) == (0, "")
-    assert "calibrank fit scores.parquet --propensity propensity" in said
-    pairs = pq.read_table(folder / "model" / "calibration.parquet")
-    assert pairs.schema.names[:4] == ["user", "item", "label", "propensity"]
-    assert (
-        run(
-            "score",
-            folder / "model",
-            folder / "model" / "calibration.parquet",
-            "-o",
-            folder / "s.parquet",
-        )[0]
-        == 0
-    )
-    assert (
-        run("fit", folder / "s.parquet", "--propensity", "propensity", "-o", folder / "map.json")[0]
-        == 0
-    )
-    assert (
-        run("apply", folder / "map.json", folder / "s.parquet", "-o", folder / "p.parquet")[0] == 0
-    )
-    done = pq.read_table(folder / "p.parquet")
-    model = SavedModel.load(folder / "model")
-    users, items = (
-        model.users.rows("users", done["user"].to_pylist()),
-        model.items.rows("items", done["item"].to_pylist()),
-    )
-    np.testing.assert_array_equal(model.scorer.score(users, items), done["score"].to_numpy())
-    probability, label = done["probability"].to_numpy(), done["label"].to_numpy()
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Positives of 120 users and 80 items with latent tastes; users have names, not numbers."""
+    path = tmp_path_factory.mktemp("log") / "log.parquet"
+    rng = np.random.default_rng(0)
+    tastes = rng.standard_normal((120, 3))
+    qualities = rng.standard_normal((80, 3))
+    liked = tastes @ qualities.T + rng.standard_normal((120, 80)) > 2.2
+    users, items = np.nonzero(liked)
+    columns = {"user_id": [f"u{user}" for user in users], "item_id": items + 1000}
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def test_four_commands_lead_from_interactions_to_probabilities(log: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    pairs = model / "calibration.parquet"
+    scores = tmp_path / "scores.parquet"
+    map_file = tmp_path / "map.json"
+    calibrated = tmp_path / "calibrated.parquet"
+    code, text, error = run("train", log, "--model", "bpr", "-o", model, *QUICK)
+    assert (code, error) == (0, "")
+    assert "calibrank fit scores.parquet --propensity propensity" in text
+    assert pq.read_schema(pairs).names[:4] == ["user", "item", "label", "propensity"]
+    assert not (model / "checkpoint.safetensors").exists()
+    assert run("score", model, pairs, "-o", scores)[0] == 0
+    assert run("fit", scores, "--propensity", "propensity", "-o", map_file)[0] == 0
+    assert run("apply", map_file, scores, "-o", calibrated)[0] == 0
+    table = pq.read_table(calibrated)
+    trained = SavedModel.load(model)
+    users = trained.users.rows("users", table["user"].to_pylist())
+    items = trained.items.rows("items", table["item"].to_pylist())
+    np.testing.assert_array_equal(trained.scorer.score(users, items), table["score"].to_numpy())
+    probability = table["probability"].to_numpy()
+    label = table["label"].to_numpy()
     assert probability[label == 1].mean() > probability[label == 0].mean()
-    assert not (folder / "model" / "checkpoint.safetensors").exists()
 
 
-def test_score_says_which_pair_is_unknown(folder):
-    run("train", folder / "log.parquet", "-o", folder / "small", "--epochs", 1, "--dim", 2)
-    pq.write_table(
-        pa.table({"user": ["u1", "u2", "nobody"], "item": [1001, 5, 1002]}),
-        folder / "pairs.parquet",
-    )
-    code, _, errors = run(
-        "score", folder / "small", folder / "pairs.parquet", "-o", folder / "x.parquet"
-    )
+def test_unknown_users_and_items_are_named_or_skipped(log: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    pairs = tmp_path / "pairs.parquet"
+    out = tmp_path / "scores.parquet"
+    run("train", log, "-o", model, "--epochs", 1, "--dim", 2)
+    pq.write_table(pa.table({"user": ["u1", "u2", "nobody"], "item": [1001, 5, 1002]}), pairs)
+    code, _, error = run("score", model, pairs, "-o", out)
     assert code == 3
-    assert "pairs.parquet, row 2: user must be known to the model, got nobody" in errors
-    assert not (folder / "x.parquet").exists()
-    code, said, errors = run(
-        "score",
-        folder / "small",
-        folder / "pairs.parquet",
-        "-o",
-        folder / "x.parquet",
-        "--on-bad-rows",
-        "skip",
-    )
+    assert "pairs.parquet, row 2: user must be known to the model, got nobody" in error
+    assert not out.exists()
+    code, text, error = run("score", model, pairs, "-o", out, "--on-bad-rows", "skip")
     assert code == 0
-    assert "left out 1 rows with a bad user" in errors
-    assert "left out 1 rows with a bad item" in errors
-    assert pq.read_table(folder / "x.parquet").num_rows == 1
-    pq.write_table(
-        pa.table({"user": ["u1", "nobody"], "item": [1001, 1002]}), folder / "one.parquet"
-    )
-    run(
-        "score",
-        folder / "small",
-        folder / "one.parquet",
-        "-o",
-        folder / "y.parquet",
-        "--on-bad-rows",
-        "skip",
-    )
-    assert pq.read_table(folder / "y.parquet")["user"].to_pylist() == ["u1"]
-    assert "1 rows" in said
+    assert "skipped 1 rows with an invalid user" in error
+    assert "skipped 1 rows with an invalid item" in error
+    assert "1 rows with the new column 'score'" in text
+    assert pq.read_table(out)["user"].to_pylist() == ["u1"]
 
 
-OFTEN_SAVED = """
+# Saves a checkpoint after every epoch instead of every few minutes.
+WITH_FREQUENT_CHECKPOINTS = """
 from dataclasses import replace
 import calibrank.models as m
 T = m.Training
@@ -129,65 +86,53 @@ main()
 """
 
 
-def test_a_killed_training_goes_on(folder):
-    def command(out):
-        return [
-            "train",
-            folder / "log.parquet",
-            "--model",
-            "ubpr",
-            "-o",
-            folder / out,
-            "--epochs",
-            400,
-            "--dim",
-            64,
-            "--batch",
-            32,
-            "--patience",
-            400,
-        ]
-
-    start = [sys.executable, "-c", OFTEN_SAVED, *map(str, command("killed"))]
-    child = subprocess.Popen(start, stderr=subprocess.DEVNULL)
-    while not (folder / "killed" / "checkpoint.safetensors").exists():
+def test_an_interrupted_training_resumes_to_the_same_model(log: Path, tmp_path: Path) -> None:
+    settings = ["--epochs", 400, "--dim", 64, "--batch", 32, "--patience", 400]
+    train = ["train", log, "--model", "ubpr", *settings, "-o"]
+    killed = tmp_path / "killed"
+    whole = tmp_path / "whole"
+    command = [sys.executable, "-c", WITH_FREQUENT_CHECKPOINTS, *map(str, train), str(killed)]
+    child = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    while not (killed / "checkpoint.safetensors").exists():
         time.sleep(0.05)
         assert child.poll() is None
     time.sleep(0.3)
     os.kill(child.pid, signal.SIGKILL)
     child.wait()
-    assert not (folder / "killed" / "model.json").exists()
-    for out in ("killed", "whole"):
-        assert run(*command(out), "--json")[0] == 0
-    killed, whole = (SavedModel.load(folder / out).digest for out in ("killed", "whole"))
-    assert killed == whole
+    assert not (killed / "model.json").exists()
+    assert run(*train, killed, "--json")[0] == 0
+    assert run(*train, whole, "--json")[0] == 0
+    assert SavedModel.load(killed).digest == load_model(whole).digest
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "words"),
+    ("arguments", "message"),
     [
-        (["train", "yahoo_r3"], 3, "Yahoo! licenses R3"),
-        (["train", "LOG", "--device", "cuda"], 3, "device cuda must be available"),
-        (["train", "LOG", "--split", "time"], 3, "must have times to split by"),
-        (["train", "nowhere.parquet"], 3, "must be a table"),
-        (["score", "nowhere", "LOG"], 3, "must be a saved model"),
+        (["train", "yahoo_r3"], "Yahoo! licenses R3"),
+        (["train", "LOG", "--device", "cuda"], "device cuda must be available"),
+        (["train", "LOG", "--split", "time"], "must have times to split by"),
+        (["train", "nowhere.parquet"], "must be a table"),
+        (["score", "nowhere", "LOG"], "must be a saved model"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_a_line(folder, tmp_path, arguments, code, words):
-    arguments = [str(folder / "log.parquet") if part == "LOG" else part for part in arguments]
-    returned, _, errors = run(*arguments, "-o", tmp_path / "out.parquet")
-    assert returned == code
-    assert words in errors
-    assert "Traceback" not in errors
+def test_impossible_requests_are_one_line_and_exit_code_3(
+    log: Path, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    arguments = [str(log) if part == "LOG" else part for part in arguments]
+    code, _, error = run(*arguments, "-o", tmp_path / "out.parquet")
+    assert code == 3
+    assert message in error
+    assert error.count("\n") == 1
 
 
-def test_json_for_machines(folder, tmp_path):
-    code, said, _ = run(
-        "train", folder / "log.parquet", "-o", tmp_path / "m", "--negatives", 5, "--json", *QUICK
-    )
-    told = json.loads(said)
-    assert code == 0
-    assert told["negative_weight"] is None
-    assert (
-        pq.read_table(tmp_path / "m" / "calibration.parquet").num_rows == told["calibration_rows"]
-    )
+@pytest.mark.parametrize("split", ["random", "released", "leave-one-out"])
+def test_every_split_without_times_can_be_chosen(log: Path, tmp_path: Path, split: str) -> None:
+    settings = ["--split", split, "--epochs", 1, "--dim", 2, "--negatives", 5]
+    code, text, error = run("train", log, "-o", tmp_path / "m", *settings, "--json")
+    assert code == 0, error
+    result = json.loads(text)
+    assert result["split"] == split
+    assert result["negative_weight"] is None
+    rows = pq.read_table(tmp_path / "m" / "calibration.parquet").num_rows
+    assert rows == result["calibration_rows"]
+    assert rows % 6 == 0  # each positive with its five negatives

@@ -1,4 +1,8 @@
-"""The command line: each command in its own module. Needs an extra, which is looked for here, before any of them."""
+"""The `calibrank` command line: one module per command.
+
+The command line is an optional extra, so its packages are checked here, before any command is
+imported.
+"""
 
 from importlib.util import find_spec
 

@@ -6,58 +6,53 @@ from typing import Annotated
 import typer
 
 from calibrank.cli.console import (
+    print_json,
+    progress_bar,
+    report_skipped,
+    report_written,
+    rules_for,
+)
+from calibrank.cli.options import (
+    MAP_HELP,
+    OUTPUT_HELP,
     BadRowsOption,
     JsonOption,
     OnBadRows,
     ScoreOption,
     TableArgument,
-    console,
-    print_json,
-    reading,
-    say_skipped,
 )
 from calibrank.maps import load
 from calibrank.tabular.read import Table
-from calibrank.tabular.rules import Rules
 from calibrank.tabular.write import Probabilities, add_column
 
 
 def apply(
-    map_file: Annotated[Path, typer.Argument(metavar="MAP", help="A saved map.")],
+    map_file: Annotated[Path, typer.Argument(metavar="MAP", help=MAP_HELP)],
     table: TableArgument,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="File for a file; folder for a folder or glob.")
-    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help=OUTPUT_HELP)],
     score: ScoreOption = None,
     to: Annotated[str, typer.Option(help="Name of the new column.")] = "probability",
     on_bad_rows: BadRowsOption = OnBadRows.error,
     json: JsonOption = False,
 ) -> None:
-    """Add a probability column to a table, file by file; each appears whole, and a rerun does only what is missing.
+    """Add a probability column to a table, file by file.
+
+    Each file is written atomically: it appears under its name only when it is complete. A rerun
+    writes only the files that are missing or out of date.
 
     Example: calibrank apply map.json scores.parquet -o calibrated.parquet
     """
-    fitted, source = load(map_file), Table.find(table)
-    rules = Rules(skip=on_bad_rows is OnBadRows.skip)
-    with reading(source, "Applying") as progress:
+    fitted = load(map_file)
+    source = Table.find(table)
+    rules = rules_for(on_bad_rows)
+    # One batch at a time: memory does not grow with the table.
+    with progress_bar(source, "Applying") as progress:
         filler = Probabilities(fitted, source.resolve("score", score), rules)
-        rows, done = add_column(filler, source, out, to, progress)
-    say_skipped(rules)
+        rows, up_to_date = add_column(filler, source, out, to, progress)
+    report_skipped(rules)
+    files = len(source.files)
     if json:
-        print_json(
-            {
-                "out": str(out),
-                "rows": rows,
-                "files": len(source.files),
-                "already_done": done,
-                "skipped": rules.skipped,
-            }
-        )
+        about = {"out": str(out), "rows": rows, "files": files}
+        print_json({**about, "already_done": up_to_date, "skipped": rules.skipped})
         return
-    again = f" ({done} of {len(source.files)} files were done already)" if done else ""
-    said = (
-        f"[bold]Nothing to do:[/] {out}"
-        if done == len(source.files)
-        else f"[bold]Wrote[/] {out}: {rows:,} rows"
-    )
-    console.print(said + again)
+    report_written(out, rows, to, up_to_date, files)

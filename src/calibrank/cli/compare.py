@@ -4,28 +4,32 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rich.table import Table as Grid
+from rich.table import Table as RichTable
 
 from calibrank.calibrators import Calibrator, fit_without_each
 from calibrank.cli.console import (
-    HEADLINE,
+    HEADLINE_METRICS,
+    choose_columns,
+    console,
+    print_json,
+    progress_bar,
+    report_skipped,
+    require_one_propensity_source,
+    rules_for,
+)
+from calibrank.cli.options import (
     BadRowsOption,
-    ItemOption,
+    ItemForPopularityOption,
     JsonOption,
     LabelOption,
-    Loss,
+    LossOption,
     OnBadRows,
     PropensityOption,
     ScoreOption,
     TableArgument,
     UserOption,
     WeightOption,
-    choose_columns,
-    console,
-    print_json,
-    reading,
-    require_one_source,
-    say_skipped,
+    as_typed,
 )
 from calibrank.errors import DataError, FitError
 from calibrank.evidence import Evidence
@@ -33,7 +37,12 @@ from calibrank.registry import CALIBRATORS
 from calibrank.summary import Summary
 from calibrank.tabular.aggregate import summarize
 from calibrank.tabular.read import Table
-from calibrank.tabular.rules import Rules
+
+FoldsOption = Annotated[
+    int, typer.Option(min=2, help="Folds of users; each is evaluated by a fit on the others.")
+]
+Result = dict[str, float | str]
+"""Metrics by name, or the reason under "error"."""
 
 
 def compare(
@@ -42,87 +51,90 @@ def compare(
     label: LabelOption = None,
     user: UserOption = None,
     propensity: PropensityOption = None,
-    item: ItemOption = None,
+    item: ItemForPopularityOption = None,
     weight: WeightOption = None,
-    loss: Annotated[
-        Loss, typer.Option(help="How labels become evidence, in fitting and in judging.")
-    ] = Loss.ips,
-    folds: Annotated[
-        int, typer.Option(min=2, help="Shares of users; each is judged by a fit on the others.")
-    ] = 5,
+    loss: LossOption = "ips",
+    folds: FoldsOption = 5,
     on_bad_rows: BadRowsOption = OnBadRows.error,
     json: JsonOption = False,
 ) -> None:
-    """Compare all methods, cross-validated by user; the best by log loss is marked.
+    """Compare all calibration methods by cross-validation over users.
 
-    With --item, propensities are guessed from the whole table, held-out users included.
+    The method with the lowest log loss is marked. With --item, propensities are estimated from the
+    whole table, held-out users included.
 
     Example: calibrank compare scores.parquet --user user_id --item item_id
     """
-    require_one_source(propensity, item)
-    source, rules = Table.find(table), Rules(skip=on_bad_rows is OnBadRows.skip)
-    who = user or source.has("user")
-    columns = choose_columns(source, score, label, loss, propensity, item, weight, who)
-    with reading(source, "Reading") as progress:
-        parts = summarize(source, columns, rules, progress, folds=folds)
-    say_skipped(rules)
-    results = {name.lower(): _cross_validate(method, parts) for name, method in CALIBRATORS.items()}
+    require_one_propensity_source(propensity, item)
+    source = Table.find(table)
+    rules = rules_for(on_bad_rows)
+    # Folds by user: rows of one user are alike, and must not be on both sides.
+    user_column = user or source.has("user")
+    columns = choose_columns(source, score, label, loss, propensity, item, weight, user_column)
+    with progress_bar(source, "Reading") as progress:
+        summaries = summarize(source, columns, rules, progress, folds=folds)
+    report_skipped(rules)
+    results = {}
+    for name, calibrator in CALIBRATORS.items():
+        results[as_typed(name)] = _cross_validate(calibrator, summaries)
     if json:
-        print_json(
-            {
-                "loss": loss.value,
-                "folds": folds,
-                "user": who,
-                "methods": results,
-                "skipped": rules.skipped,
-            }
-        )
+        about = {"loss": loss, "folds": folds, "user": user_column}
+        print_json({**about, "methods": results, "skipped": rules.skipped})
         return
-    console.print(_grid(results, loss.value, who, folds))
-    if any(float(values.get("LogLoss", 0)) < 0 for values in results.values()):
-        words = "mean Y/w exceeds 1 somewhere, so nothing is marked best. See calibrank diagnose."
-        console.print(f"[yellow]A loss below 0 is no loss:[/] {words}")
-    if loss is not Loss.naive:
-        console.print(
-            "[dim]Judged by the same evidence: shapes are compared, the level is not tested.[/]"
-        )
+    unit = f"user ({user_column})" if user_column else "row (there is no user column)"
+    title = f"{folds}-fold cross-validation by {unit}, {loss} evidence"
+    _print_comparison(results, title, weighted=loss != "naive")
 
 
-def _cross_validate(method: Calibrator, parts: list[Summary]) -> dict[str, float | str]:
-    """Metrics over all held-out shares together, or why there are none."""
+def _cross_validate(calibrator: Calibrator, summaries: list[Summary]) -> Result:
+    """Metrics over all held-out folds together, or the reason why there are none."""
     try:
-        fitted = fit_without_each(method, parts)
+        maps = fit_without_each(calibrator, summaries)
     except (FitError, DataError) as error:
         return {"error": str(error)}
-    probabilities = [each.predict(part.scores) for each, part in zip(fitted, parts, strict=True)]
-    positive, total = (
-        np.concatenate([getattr(part, name) for part in parts]) for name in ("positive", "total")
-    )
-    evidence = Evidence.trusted(positive, total, parts[0].kind)
-    return {metric.name: metric(np.concatenate(probabilities), evidence) for metric in HEADLINE}
+    # Metrics of all folds at once: a mean over folds would weight small folds too much.
+    predicted = []
+    for fitted, held_out in zip(maps, summaries, strict=True):
+        predicted.append(fitted.predict(held_out.scores))
+    probabilities = np.concatenate(predicted)
+    positive = np.concatenate([summary.positive for summary in summaries])
+    total = np.concatenate([summary.total for summary in summaries])
+    evidence = Evidence.trusted(positive, total, summaries[0].kind)
+    return {metric.name: metric(probabilities, evidence) for metric in HEADLINE_METRICS}
 
 
-def _grid(
-    results: dict[str, dict[str, float | str]], loss: str, who: str | None, folds: int
-) -> Grid:
-    unit = (
-        f"by user ({who})"
-        if who
-        else "by row (no user column: rows of one user may be on both sides)"
-    )
-    grid = Grid(title=f"{folds}-fold cross-validated {unit}, {loss} evidence", title_justify="left")
-    for heading in ("method", *(metric.name for metric in HEADLINE)):
-        grid.add_column(heading, justify="left" if heading == "method" else "right")
+def _print_comparison(results: dict[str, Result], title: str, *, weighted: bool) -> None:
     fitted = {name: values for name, values in results.items() if "error" not in values}
-    order = sorted(fitted, key=lambda name: fitted[name]["LogLoss"])
-    sound = all(float(values["LogLoss"]) >= 0 for values in fitted.values())
-    for name in order:
-        cells = [f"{values:.4f}" for values in fitted[name].values()]
-        best = sound and name == order[0]
-        grid.add_row(
-            name + (" (best)" if best else ""), *cells, style="bold green" if best else None
+    # With weighted labels above 1 the log loss has no lower bound, so its minimum means nothing.
+    is_loss = all(float(values["LogLoss"]) >= 0 for values in fitted.values())
+    console.print(_comparison_table(results, title, mark_best=is_loss))
+    if not is_loss:
+        console.print(
+            "[yellow]A negative log loss is not a loss:[/] the mean weighted label exceeds 1 for "
+            "some scores, so no method is marked. Run calibrank diagnose."
         )
-    for name in results:
-        if name not in fitted:
-            grid.add_row(name, str(results[name]["error"]).split(",")[0], style="dim")
-    return grid
+    if weighted:
+        console.print(
+            "[dim]Methods are evaluated with the weighted labels that they are fitted to. "
+            "This compares the shapes of their curves; it does not test the base rate.[/]"
+        )
+
+
+def _comparison_table(results: dict[str, Result], title: str, *, mark_best: bool) -> RichTable:
+    table = RichTable(title=title, title_justify="left")
+    table.add_column("method")
+    for metric in HEADLINE_METRICS:
+        table.add_column(metric.name, justify="right")
+    fitted = {name: values for name, values in results.items() if "error" not in values}
+    ranking = sorted(fitted, key=lambda name: fitted[name]["LogLoss"])
+    for rank, name in enumerate(ranking):
+        cells = [f"{value:.4f}" for value in fitted[name].values()]
+        if rank == 0 and mark_best:
+            table.add_row(f"{name} (best)", *cells, style="bold green")
+        else:
+            table.add_row(name, *cells)
+    for name, values in results.items():
+        if "error" in values:
+            # The first clause states the rule that was broken; the rest would not fit a cell.
+            table.add_row(name, str(values["error"]).split(",")[0], style="dim")
+    return table

@@ -4,93 +4,98 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
+from rich.table import Table as RichTable
 
 from calibrank.cli.console import console
 
 if TYPE_CHECKING:
-    from calibrank.demo import Demo
+    from calibrank.demo import Demo, Run
+
+PairsOption = Annotated[int, typer.Option(help="Number of synthetic user-item pairs.")]
+SeedOption = Annotated[int, typer.Option(help="Seed of the synthetic data.")]
+OutOption = Annotated[Path, typer.Option(help="Folder for the figures and the saved map.")]
 
 
-def demo(
-    pairs: Annotated[int, typer.Option(help="User-item pairs in the world.")] = 200_000,
-    seed: Annotated[int, typer.Option(help="Makes the world; the same seed, the same world.")] = 0,
-    out: Annotated[Path, typer.Option(help="Folder for the figures and the saved map.")] = Path(
-        "demo"
-    ),
-) -> None:
-    """Calibrate a synthetic model every way there is, and compare with the known truth.
+def demo(pairs: PairsOption = 200_000, seed: SeedOption = 0, out: OutOption = Path("demo")) -> None:
+    """Compare every calibration method on synthetic data whose true preferences are known.
 
     Example: calibrank demo --pairs 1000000 --out demo
     """
-    # Not above: matplotlib takes longer to load than most commands take to run.
     from calibrank.demo import run_demo, save_and_reload, save_figures  # noqa: PLC0415  (matplotlib)
 
-    with console.status("Building a world, fitting every method ..."):
+    with console.status("Generating data and fitting every method ..."):
         result = run_demo(pairs, seed)
-    console.print(_summary(result))
-    console.print(_table(result))
-    console.print(_lesson(result))
-    with console.status("Drawing ..."):
+    console.print(_introduction(result))
+    console.print(_result_table(result))
+    console.print(_conclusion(result))
+    with console.status("Drawing figures ..."):
         paths = save_figures(result, out)
-    saved = out / "map.json"
-    same = save_and_reload(result, saved)
+    map_file = out / "map.json"
+    unchanged = save_and_reload(result, map_file)
     console.print("[bold]Figures:[/] " + ", ".join(str(path) for path in paths))
-    console.print(
-        f"[bold]Map:[/] {saved}, reloaded: {'the same probabilities' if same else 'DIFFERENT'}"
-    )
-    if not same:
+    outcome = "gives the same probabilities" if unchanged else "gives DIFFERENT probabilities"
+    console.print(f"[bold]Map:[/] {map_file} (loaded again, it {outcome})")
+    if not unchanged:
         raise typer.Exit(1)
 
 
-def _summary(result: "Demo") -> str:
+def _introduction(result: "Demo") -> str:
     world = result.world
-    seen = world.labels.mean()
+    observed = world.labels.mean()
     return (
-        f"\nA world of {len(world):,} user-item pairs. In truth [bold]{world.base_rate:.1%}[/] of them would be liked; "
-        f"the log shows [bold]{seen:.1%}[/], because most were never seen.\nEach method learns from scores and that "
-        "log; the test is the true preference on fresh draws.\n"
+        f"\n{len(world):,} synthetic user-item pairs. Users would like [bold]{world.base_rate:.1%}"
+        f"[/] of them, but the log records only [bold]{observed:.1%}[/] as positive, because most "
+        "pairs were never shown.\nEach method is fitted to the scores and that log, and evaluated "
+        "against the true preferences of new pairs. Labels are used in three ways:\n"
+        "  naive       as the log records them\n"
+        "  UERM        weighted by the true propensities (unbiased empirical risk minimization)\n"
+        "  popularity  weighted by propensities estimated from item popularity\n"
     )
 
 
-def _table(result: "Demo") -> Table:
-    from calibrank.demo import GUESSED, METRICS  # noqa: PLC0415  (matplotlib)
+def _result_table(result: "Demo") -> RichTable:
+    from calibrank.demo import METRICS  # noqa: PLC0415  (matplotlib)
 
-    table = Table(
-        title="Against the true preference (lower is better; pred/obs: nearer 1)",
-        title_justify="left",
-    )
+    title = "Error against the true preferences (lower is better; predicted/observed: closer to 1)"
+    table = RichTable(title=title, title_justify="left")
     table.add_column("method")
-    table.add_column("loss")
+    table.add_column("labels")
     for metric in METRICS:
-        table.add_column(
-            "pred/obs" if metric.name == "CalibrationInTheLarge" else metric.name, justify="right"
-        )
-    learned = [run for run in result.runs if run.loss != GUESSED]
-    best = {m.name: min(m.better.loss(run.values[m.name]) for run in learned) for m in METRICS}
+        is_ratio = metric.name == "CalibrationInTheLarge"
+        table.add_column("predicted/observed" if is_ratio else metric.name, justify="right")
+    # A method's name is printed once, beside the first of its runs.
     previous = ""
     for run in result.runs:
-        starts_group = run.method in ("Histogram", "Temperature") and run.method != previous
-        if starts_group or run.loss == GUESSED:
+        if run.estimated or (run.starts_group and run.method != previous):
             table.add_section()
-        cells = []
-        for metric in METRICS:
-            value = run.values[metric.name]
-            top = run in learned and metric.better.loss(value) == best[metric.name]
-            cells.append(f"[bold green]{value:.4f}[/]" if top else f"{value:.4f}")
-        table.add_row(
-            run.method if run.method != previous or run.loss == GUESSED else "", run.loss, *cells
-        )
+        repeated = run.method == previous and not run.estimated
+        table.add_row("" if repeated else run.method, run.loss, *_cells(run, result))
         previous = run.method
     return table
 
 
-def _lesson(result: "Demo") -> str:
-    biased, right = (result.find("Gaussian", loss).values for loss in ("naive", "UERM"))
-    guessed = result.runs[-1].values
+def _cells(run: "Run", result: "Demo") -> list[str]:
+    """The values of one run, the best of all runs with known propensities in bold."""
+    from calibrank.demo import METRICS  # noqa: PLC0415  (matplotlib)
+
+    cells = []
+    for metric in METRICS:
+        value = run.values[metric.name]
+        is_best = not run.estimated and metric.better.loss(value) == result.lowest_loss(metric)
+        cells.append(f"[bold green]{value:.4f}[/]" if is_best else f"{value:.4f}")
+    return cells
+
+
+def _conclusion(result: "Demo") -> str:
+    unweighted = result.find("Gaussian", "naive").values
+    weighted = result.find("Gaussian", "UERM").values
+    estimated = result.runs[-1].values
+    ratio = estimated["CalibrationInTheLarge"]
     return (
-        f"\nGaussian calibration: ECE {biased['ECE']:.4f} from the log as it is, [bold]{right['ECE']:.4f}[/] with the "
-        f"true propensities, {guessed['ECE']:.4f} with propensities guessed from popularity.\nPopularity ranks "
-        "exposure but not its level, so the base rate stays unknown: predicted over observed is "
-        f"{guessed['CalibrationInTheLarge']:.2f}. A few randomly shown items would settle it.\n"
+        f"\nGaussian calibration: ECE {unweighted['ECE']:.4f} with the labels as they are, "
+        f"[bold]{weighted['ECE']:.4f}[/] with labels weighted by true propensities (UERM), "
+        f"{estimated['ECE']:.4f} with propensities estimated from item popularity.\n"
+        "Popularity shows which items are seen more often, but not how often, so the base rate "
+        f"stays unknown: mean predicted over mean observed is {ratio:.2f}.\n"
+        "Labels of a few hundred randomly shown pairs would determine it.\n"
     )

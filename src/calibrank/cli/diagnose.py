@@ -1,29 +1,32 @@
 """`calibrank diagnose`."""
 
 from dataclasses import asdict, replace
-from typing import Annotated
+from typing import Any
 
-import typer
 from rich.markup import escape
 
 from calibrank.cli.console import (
-    ItemOption,
+    choose_columns,
+    console,
+    find_user,
+    print_json,
+    progress_bar,
+    require_fraction,
+)
+from calibrank.cli.options import (
+    ItemForPopularityOption,
     JsonOption,
     LabelOption,
-    Loss,
+    NegativesKeptOption,
+    OptionalLossOption,
     PropensityOption,
     ScoreOption,
     TableArgument,
     UserOption,
     WeightOption,
-    choose_columns,
-    console,
-    describe_sensitivity,
-    print_json,
-    reading,
-    require_share,
 )
-from calibrank.diagnosis import Diagnosis, Tone
+from calibrank.cli.rendering import bar, sensitivity_lines
+from calibrank.diagnosis import Diagnosis, Severity
 from calibrank.diagnosis import diagnose as diagnose_table
 from calibrank.tabular.aggregate import aggregate
 from calibrank.tabular.profile import profile
@@ -31,9 +34,9 @@ from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
 
 _MARKS = {
-    Tone.fine: "[green]fine[/]    ",
-    Tone.note: "[cyan]note[/]    ",
-    Tone.warning: "[yellow]warning[/] ",
+    Severity.ok: "[green]ok[/]      ",
+    Severity.note: "[cyan]note[/]    ",
+    Severity.warning: "[yellow]warning[/] ",
 }
 
 
@@ -43,76 +46,81 @@ def diagnose(
     label: LabelOption = None,
     user: UserOption = None,
     propensity: PropensityOption = None,
-    item: ItemOption = None,
+    item: ItemForPopularityOption = None,
     weight: WeightOption = None,
-    loss: Annotated[
-        Loss | None,
-        typer.Option(
-            help="How labels become evidence; ips where propensities are named, else naive."
-        ),
-    ] = None,
-    negatives_kept: Annotated[
-        float, typer.Option(help="The share of rows without a positive that TABLE holds.")
-    ] = 1.0,
+    loss: OptionalLossOption = None,
+    negatives_kept: NegativesKeptOption = 1.0,
     json: JsonOption = False,
 ) -> None:
-    """Say in words what a table can tell and what not, what is wrong with it, and what to collect.
+    """Check a table before fitting: what it identifies, what is wrong, which labels to collect.
 
     Example: calibrank diagnose scores.parquet --item item_id
     """
-    require_share("--negatives-kept", negatives_kept)
+    require_fraction("--negatives-kept", negatives_kept)
     source = Table.find(table)
     if loss is None:
-        loss = Loss.naive if propensity is None and item is None else Loss.ips
-    who = source.resolve("user", user) if user else source.has("user")
+        loss = "naive" if propensity is None and item is None else "ips"
+    user_column = find_user(source, user)
     columns = choose_columns(
-        source, score, label, loss, propensity, item, weight, who, negatives_kept
+        source, score, label, loss, propensity, item, weight, user_column, negatives_kept
     )
+    # Invalid rows are what a diagnosis is about: they are counted, never an error.
     rules = Rules(skip=True)
-    with reading(source, "Surveying") as progress:
-        found = profile(source, replace(columns, item=columns.item or source.has("item")), progress)
-    with reading(source, "Weighing") as progress:
-        summed = aggregate(source, replace(columns, user=None), rules, progress)
-    diagnosis = diagnose_table(found, summed, columns, rules.skipped, named_user=who is not None)
-    if json:
-        print_json(_plain(diagnosis))
-        return
-    _print(diagnosis)
-
-
-def _plain(diagnosis: Diagnosis) -> dict[str, object]:
-    fitted = diagnosis.fitted
-    doubt = (
-        None
-        if fitted is None or fitted.record.sensitivity is None
-        else asdict(fitted.record.sensitivity)
+    with progress_bar(source, "Profiling") as progress:
+        # Items are counted even if propensities do not come from them.
+        profiled = replace(columns, item=columns.item or source.has("item"))
+        found = profile(source, profiled, progress)
+    with progress_bar(source, "Aggregating") as progress:
+        # Users matter to the profile only; without them a row with a missing user counts.
+        aggregated = aggregate(source, replace(columns, user=None), rules, progress)
+    diagnosis = diagnose_table(
+        found, aggregated, columns, rules.skipped, has_users=user_column is not None
     )
+    if json:
+        print_json(_as_json(diagnosis))
+        return
+    _print_diagnosis(diagnosis)
+
+
+def _as_json(diagnosis: Diagnosis) -> dict[str, Any]:
+    sensitivity = diagnosis.sensitivity
+    deciles = []
+    for score, rate in diagnosis.deciles:
+        deciles.append({"score": score, "preference": rate})
     return {
         "findings": [asdict(finding) for finding in diagnosis.findings],
-        "bands": [{"score": score, "preference": rate} for score, rate in diagnosis.bands],
-        "sensitivity": doubt,
-        "plan": [step._asdict() for step in diagnosis.planned],
+        "deciles": deciles,
+        "sensitivity": None if sensitivity is None else asdict(sensitivity),
+        "label_plan": [step._asdict() for step in diagnosis.label_plan],
     }
 
 
-def _print(diagnosis: Diagnosis) -> None:
+def _print_diagnosis(diagnosis: Diagnosis) -> None:
     for finding in diagnosis.findings:
-        console.print(
-            f"{_MARKS[finding.tone]}[bold]{finding.about}[/]: {escape(finding.words)}",
-            highlight=False,
-        )
-    highest = max(*(rate for _, rate in diagnosis.bands), 1e-12)
-    console.print("\n[bold]   score  mean Y/w by tenths of the table[/]")
-    for score, rate in diagnosis.bands:
-        console.print(
-            f"{score:8.3g}  {rate:8.4f}  {'█' * round(rate / highest * 40)}", highlight=False
-        )
-    doubt = None if diagnosis.fitted is None else describe_sensitivity(diagnosis.fitted.record)
-    if doubt is not None:
-        console.print("\n" + doubt, highlight=False)
-    if diagnosis.planned:
-        console.print("\n[bold]random labels  expected ECE[/]")
-        most = max(step.error for step in diagnosis.planned)
-        for step in diagnosis.planned:
-            bar = "█" * round(step.error / most * 40)
-            console.print(f"{step.labels:13,}  {step.error:12.4f}  {bar}", highlight=False)
+        mark = _MARKS[finding.severity]
+        text = f"{mark}[bold]{finding.subject}[/]: {escape(finding.message)}"
+        console.print(text, highlight=False)
+    _print_deciles(diagnosis)
+    if diagnosis.sensitivity is not None:
+        console.print("\n" + sensitivity_lines(diagnosis.sensitivity), highlight=False)
+    if diagnosis.label_plan:
+        _print_label_plan(diagnosis)
+
+
+def _print_deciles(diagnosis: Diagnosis) -> None:
+    rates = [rate for _, rate in diagnosis.deciles]
+    # Not 0, by which bars are divided.
+    highest = max(*rates, 1e-12)
+    console.print("\n[bold]Weighted mean label by tenths of the table, lowest scores first[/]")
+    console.print("[bold]   score  mean label[/]")
+    for score, rate in diagnosis.deciles:
+        console.print(f"{score:8.3g}  {rate:10.4f}  {bar(rate, highest)}", highlight=False)
+
+
+def _print_label_plan(diagnosis: Diagnosis) -> None:
+    console.print("\n[bold]Expected calibration error after labelling randomly shown pairs[/]")
+    console.print("[bold]   labels  expected ECE[/]")
+    largest = max(step.error for step in diagnosis.label_plan)
+    for step in diagnosis.label_plan:
+        line = f"{step.labels:9,}  {step.error:12.4f}  {bar(step.error, largest)}"
+        console.print(line, highlight=False)

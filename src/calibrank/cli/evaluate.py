@@ -2,12 +2,20 @@
 
 import math
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.table import Table as Grid
+from rich.table import Table as RichTable
 
 from calibrank.cli.console import (
+    console,
+    find_user,
+    print_json,
+    progress_bar,
+    report_skipped,
+    rules_for,
+)
+from calibrank.cli.options import (
     BadRowsOption,
     JsonOption,
     LabelOption,
@@ -16,29 +24,27 @@ from calibrank.cli.console import (
     TableArgument,
     UserOption,
     WeightOption,
-    console,
-    picture,
-    print_json,
-    reading,
-    say_skipped,
 )
+from calibrank.cli.rendering import reliability_diagram
 from calibrank.evidence import naive
 from calibrank.maps import load
 from calibrank.tabular.aggregate import Columns
 from calibrank.tabular.evaluate import MOST_ROWS_IN_MEMORY, Evaluation
 from calibrank.tabular.evaluate import evaluate as evaluate_table
 from calibrank.tabular.read import Table
-from calibrank.tabular.rules import Rules
+
+MapOption = Annotated[
+    Path | None, typer.Option("--map", help="Map that turns the score column into probabilities.")
+]
+ProbabilityOption = Annotated[
+    str | None, typer.Option(help="Without --map: the column of probabilities to evaluate.")
+]
 
 
 def evaluate(
     table: TableArgument,
-    map_file: Annotated[
-        Path | None, typer.Option("--map", help="Map to apply to the score column first.")
-    ] = None,
-    probability: Annotated[
-        str | None, typer.Option(help="Without a map: the column to judge.")
-    ] = None,
+    map_file: MapOption = None,
+    probability: ProbabilityOption = None,
     score: ScoreOption = None,
     label: LabelOption = None,
     user: UserOption = None,
@@ -46,57 +52,74 @@ def evaluate(
     on_bad_rows: BadRowsOption = OnBadRows.error,
     json: JsonOption = False,
 ) -> None:
-    """Evaluate probabilities against labels: all metrics, with intervals over resampled users.
+    """Evaluate probabilities against labels: all metrics, with bootstrap intervals over users.
 
-    Labels are taken at their word, so judge on randomly shown pairs where you can.
+    Labels are treated as unbiased, so use randomly shown pairs if you have any.
 
     Example: calibrank evaluate test.parquet --map map.json --user user_id
     """
-    source, rules = Table.find(table), Rules(skip=on_bad_rows is OnBadRows.skip)
+    source = Table.find(table)
+    rules = rules_for(on_bad_rows)
     fitted = None if map_file is None else load(map_file)
-    judged = (
-        source.resolve("probability", probability)
-        if fitted is None
-        else source.resolve("score", score)
-    )
-    who = source.resolve("user", user) if user else source.has("user")
-    heavy = source.resolve("weight", weight) if weight else None
-    rule = "probability" if fitted is None else "score"
+    # Scores may be any finite number, probabilities must lie in [0, 1].
+    role = "probability" if fitted is None else "score"
+    evaluated = source.resolve(role, probability if fitted is None else score)
+    user_column = find_user(source, user)
     columns = Columns(
-        judged, source.resolve("label", label), naive, weight=heavy, user=who, score_is=rule
+        evaluated,
+        source.resolve("label", label),
+        naive,
+        weight=source.resolve("weight", weight) if weight else None,
+        user=user_column,
+        score_is=role,
     )
-    with reading(source, "Judging") as progress:
-        verdict = evaluate_table(source, columns, fitted, rules, progress)
-    say_skipped(rules)
+    with progress_bar(source, "Evaluating") as progress:
+        result = evaluate_table(source, columns, fitted, rules, progress)
+    report_skipped(rules)
     if json:
-        estimates = {name: dict(estimate._asdict()) for name, estimate in verdict.estimates.items()}
-        curve = {name: column.tolist() for name, column in verdict.curve._asdict().items()}
-        about = {
-            "rows": verdict.rows,
-            "users": who,
-            "left_out": list(verdict.left_out),
-            "skipped": rules.skipped,
-        }
-        print_json({**about, "metrics": estimates, "reliability": curve})
+        about = {"rows": result.rows, "users": user_column, "skipped": rules.skipped}
+        print_json({**about, **_as_json(result)})
         return
-    console.print(_grid(verdict, who))
-    console.print(picture(verdict.curve))
-    if verdict.left_out:
-        crowded = (
-            f"over {MOST_ROWS_IN_MEMORY:,} rows"
-            if verdict.rows > MOST_ROWS_IN_MEMORY
-            else "no positive label"
-        )
-        why = crowded if who else "no user column"
-        console.print(f"[dim]Left out, {why}: {', '.join(verdict.left_out)}[/]")
+    _print_evaluation(result, user_column)
 
 
-def _grid(verdict: Evaluation, who: str | None) -> Grid:
-    unit = f"users ({who})" if who else "rows, taken as independent"
-    grid = Grid(title=f"{verdict.rows:,} rows; 95 % intervals over {unit}", title_justify="left")
-    for heading in ("metric", "value", "95 % interval", ""):
-        grid.add_column(heading, justify="left" if heading in ("metric", "") else "right")
-    for name, estimate in verdict.estimates.items():
-        interval = "" if math.isnan(estimate.low) else f"{estimate.low:.4f} to {estimate.high:.4f}"
-        grid.add_row(name, f"{estimate.value:.4f}", interval, verdict.better[name])
-    return grid
+def _as_json(result: Evaluation) -> dict[str, Any]:
+    metrics = {}
+    for name, estimate in result.estimates.items():
+        metrics[name] = dict(estimate._asdict())
+    curve = {}
+    for name, column in result.curve._asdict().items():
+        curve[name] = column.tolist()
+    return {"not_computed": list(result.left_out), "metrics": metrics, "reliability": curve}
+
+
+def _print_evaluation(result: Evaluation, user: str | None) -> None:
+    console.print(_metric_table(result, user))
+    console.print(reliability_diagram(result.curve))
+    if result.left_out:
+        names = ", ".join(result.left_out)
+        console.print(f"[dim]Not computed ({_why_not_computed(result, user)}): {names}[/]")
+
+
+def _why_not_computed(result: Evaluation, user: str | None) -> str:
+    if user is None:
+        return "no user column"
+    if result.rows > MOST_ROWS_IN_MEMORY:
+        return f"more than {MOST_ROWS_IN_MEMORY:,} rows"
+    return "no positive label"
+
+
+def _metric_table(result: Evaluation, user: str | None) -> RichTable:
+    unit = f"users ({user})" if user else "rows, treated as independent"
+    title = f"{result.rows:,} rows; 95% bootstrap intervals over {unit}"
+    table = RichTable(title=title, title_justify="left")
+    table.add_column("metric")
+    table.add_column("value", justify="right")
+    table.add_column("95% interval", justify="right")
+    table.add_column("")
+    for name, estimate in result.estimates.items():
+        interval = f"{estimate.low:.4f} to {estimate.high:.4f}"
+        if math.isnan(estimate.low):
+            interval = ""  # nothing to resample, as with a single user
+        table.add_row(name, f"{estimate.value:.4f}", interval, result.better[name])
+    return table

@@ -3,24 +3,20 @@
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
+from rich.table import Table as RichTable
 
-from calibrank.cli.console import (
-    JsonOption,
-    console,
-    describe_base_rate,
-    describe_sensitivity,
-    print_json,
-)
+from calibrank.cli.console import console, print_json
+from calibrank.cli.options import MAP_HELP, JsonOption
+from calibrank.cli.rendering import base_rate_lines, map_curve, sensitivity_lines
 from calibrank.maps import CalibrationMap, load
 
 
 def inspect(
-    map_file: Annotated[Path, typer.Argument(metavar="MAP", help="A saved map.")],
+    map_file: Annotated[Path, typer.Argument(metavar="MAP", help=MAP_HELP)],
     json: JsonOption = False,
 ) -> None:
-    """Say in words what is in a map, and draw it.
+    """Describe a saved map and plot it in the terminal.
 
     Example: calibrank inspect map.json
     """
@@ -28,43 +24,31 @@ def inspect(
     if json:
         print_json(fitted.to_dict())
         return
+    console.print(f"[bold]{fitted.method}[/] calibration map")
+    console.print(_facts(fitted), highlight=False)
+    console.print(map_curve(fitted))
+    console.print(base_rate_lines(fitted.record))
+    if fitted.record.sensitivity is not None:
+        console.print(sensitivity_lines(fitted.record.sensitivity), highlight=False)
+
+
+def _facts(fitted: CalibrationMap) -> RichTable:
     record = fitted.record
-    console.print(
-        f"[bold]{fitted.method}[/], fitted on {record.rows:,} rows by {record.evidence} evidence: "
-        f"positive mass {record.positive:,.6g} of {record.total:,.6g} ({record.positive / record.total:.2%})."
-    )
-    console.print(
-        "Every distinct score was kept."
-        if record.exact
-        else "Scores were pooled into fine bins first."
-    )
-    console.print(fitted.description)
-    if fitted.parameters:
-        terms = [
-            f"{name} = {value:.6g} +- {fitted.standard_errors[name]:.2g}"
-            for name, value in fitted.parameters.items()
-        ]
-        console.print(f"Parameters: {', '.join(terms)}.")
+    rate = record.positive / record.total
+    table = RichTable(box=None, show_header=False, pad_edge=False)
+    table.add_row("fitted on", f"{record.rows:,} rows, {record.evidence} evidence")
+    table.add_row("positive mass", f"{record.positive:,.6g} of {record.total:,.6g} ({rate:.2%})")
+    pooling = "every distinct score kept" if record.exact else "pooled into fine bins"
+    table.add_row("scores", pooling)
+    table.add_row("function", fitted.description)
+    for name, value in fitted.parameters.items():
+        error = fitted.standard_errors[name]
+        table.add_row(f"parameter {name}", f"{value:.6g} (standard error {error:.2g})")
+    # Non-parametric maps are not solved for, and have neither parameters nor a residual.
     if record.residual is not None:
-        console.print(
-            f"Mean loss {record.loss:.6f}, optimal to {record.residual:.0e} after {record.iterations} steps."
-        )
+        solved = f"optimality residual {record.residual:.0e}, {record.iterations} iterations"
+        table.add_row("mean loss", f"{record.loss:.6f} ({solved})")
     if record.at_bound:
-        console.print(
-            "[yellow]Held up by the constraint that a higher score never gets a lower probability.[/]"
-        )
-    console.print(_curve(fitted))
-    console.print(describe_base_rate(record))
-    doubt = describe_sensitivity(record)
-    if doubt is not None:
-        console.print(doubt, highlight=False)
-
-
-def _curve(fitted: CalibrationMap, lines: int = 15, width: int = 35) -> str:
-    scores = np.linspace(*fitted.span, lines)
-    low, high = fitted.interval(scores)
-    rows = ["[bold]   score  probability  (95 % interval)[/]"]
-    for score, middle, below, above in zip(scores, fitted.predict(scores), low, high, strict=True):
-        bar = "█" * round(middle * width)
-        rows.append(f"{score:8.3g}  {middle:11.4f}  {below:.4f} to {above:.4f}  {bar}")
-    return "\n".join(rows)
+        limit = "the curve is held from falling, so that higher scores keep higher probabilities"
+        table.add_row("constraint", f"[yellow]active: {limit}[/]")
+    return table

@@ -9,106 +9,119 @@ from typing import Annotated
 import typer
 
 from calibrank.cli.console import (
-    BadRowsOption,
-    LabelOption,
-    Loss,
-    OnBadRows,
-    PropensityOption,
-    ScoreOption,
     UsageError,
-    UserOption,
-    WeightOption,
     choose_columns,
     console,
     log,
-    reading,
+    progress_bar,
+    report_skipped,
     require_output,
-    say_skipped,
+    rules_for,
+)
+from calibrank.cli.options import (
+    BadRowsOption,
+    ItemOption,
+    LabelOption,
+    OnBadRows,
+    OptionalLossOption,
+    PropensityOption,
+    ScoreOption,
+    UserOption,
+    WeightOption,
 )
 from calibrank.errors import DataError
-from calibrank.evidence import naive
 from calibrank.maps import load
 from calibrank.report.html_report import Report, report_on_rows, results_report
 from calibrank.report.provenance import fingerprint_files
 from calibrank.report.read_table import read_report_rows
-from calibrank.tabular.aggregate import Columns
 from calibrank.tabular.read import Table
-from calibrank.tabular.rules import Rules
+
+OptionalTableArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="[TABLE]", help="Parquet or CSV file, folder, or quoted glob."),
+]
+OutOption = Annotated[Path, typer.Option("--out", "-o", help="Where to write the HTML page.")]
+MapOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--map", help="Map to evaluate; without one, Gaussian is fitted and cross-validated."
+    ),
+]
+SegmentOption = Annotated[
+    list[str] | None,
+    typer.Option(help="Column whose values are evaluated separately; may be repeated."),
+]
+ResultsOption = Annotated[
+    Path | None,
+    typer.Option(help="Instead of a table: a folder of results of calibrank reproduce."),
+]
 
 
 def report(
-    table: Annotated[
-        str | None,
-        typer.Argument(metavar="[TABLE]", help="Parquet or CSV file, folder, or glob in quotes."),
-    ] = None,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="Where to write the page (HTML).")
-    ] = Path("report.html"),
-    map_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--map", help="Map to judge; without one, Gaussian is fitted and cross-validated."
-        ),
-    ] = None,
+    table: OptionalTableArgument = None,
+    out: OutOption = Path("report.html"),
+    map_file: MapOption = None,
     score: ScoreOption = None,
     label: LabelOption = None,
     user: UserOption = None,
-    item: Annotated[
-        str | None, typer.Option(help="Item column; item, item_id, itemID ... unless named.")
-    ] = None,
+    item: ItemOption = None,
     propensity: PropensityOption = None,
     weight: WeightOption = None,
-    segment: Annotated[
-        list[str] | None, typer.Option(help="Column to show calibration by; may be repeated.")
-    ] = None,
-    loss: Annotated[
-        Loss | None,
-        typer.Option(
-            help="How labels become evidence: ips where propensities are given, else naive, unless named."
-        ),
-    ] = None,
+    segment: SegmentOption = None,
+    loss: OptionalLossOption = None,
     on_bad_rows: BadRowsOption = OnBadRows.error,
-    results: Annotated[
-        Path | None,
-        typer.Option(help="Instead of a table: the folder that calibrank reproduce wrote rows to."),
-    ] = None,
+    results: ResultsOption = None,
 ) -> None:
-    """Write one self-contained, interactive HTML page on how far the probabilities can be trusted.
+    """Write a self-contained, interactive HTML report on how well probabilities are calibrated.
 
-    Example: calibrank report test.parquet --map map.json --user user_id --item item_id -o report.html
+    Example: calibrank report test.parquet --map map.json --user user_id -o report.html
     """
     if (table is None) == (results is None):
         raise UsageError("a report must be about a TABLE or about --results, got both or neither.")
     require_output(out, table, map_file)
     if table is None:
-        _save(_of_results(results or Path()), out)
+        _save(_report_on_results(results or Path()), out)
         return
-    source, rules = Table.find(table), Rules(skip=on_bad_rows is OnBadRows.skip)
-    columns = _columns(source, score, label, user, item, propensity, weight, segment, loss)
+    source = Table.find(table)
+    rules = rules_for(on_bad_rows)
+    if loss is None:
+        loss = "naive" if propensity is None else "ips"
+    # Users and items also label the page, so columns with a usual name are read in any case.
+    user_column = user or source.has("user")
+    item_column = item or source.has("item")
+    columns = choose_columns(
+        source, score, label, loss, propensity, item_column, weight, user_column
+    )
+    columns = replace(columns, others=_segment_columns(source, segment or []))
     fitted = None if map_file is None else load(map_file)
-    with reading(source, "Reading") as progress:
+    with progress_bar(source, "Reading") as progress:
         rows = read_report_rows(source, columns, rules, progress)
-    say_skipped(rules)
-    with console.status("Fitting and judging every method ..."):
-        made = report_on_rows(rows, fitted, table, fingerprint_files(source.files), _command())
+    report_skipped(rules)
+    with console.status("Fitting and evaluating every method ..."):
+        fingerprint = fingerprint_files(source.files)
+        made = report_on_rows(rows, fitted, table, fingerprint, _command_line())
     _save(made, out)
-    if columns.evidence is naive:
-        log.print(
-            "labels were taken at their word, as if the pairs had been shown at random; --loss ips weighs them.",
-            style="dim",
-            highlight=False,
-        )
+    if loss == "naive":
+        _note_unweighted_labels()
+
+
+def _note_unweighted_labels() -> None:
+    log.print(
+        "Labels were used as they are, which is correct if the pairs were shown at random. "
+        "To weight labels of a biased log, use --loss ips.",
+        style="dim",
+        highlight=False,
+    )
 
 
 def _save(made: Report, out: Path) -> None:
     made.save(out)
     console.print(f"{made.headline}.", highlight=False)
-    console.print(
-        f"[bold]Report:[/] {out} ({out.stat().st_size / 1e6:.2f} MB, opens anywhere, loads nothing)"
-    )
+    megabytes = out.stat().st_size / 1e6
+    console.print(f"[bold]Report:[/] {out} ({megabytes:.2f} MB, one file, no network needed)")
 
 
-def _of_results(folder: Path) -> Report:
+def _report_on_results(folder: Path) -> Report:
     from calibrank.experiment.overview import overview, read_rows  # noqa: PLC0415  (torch)
     from calibrank.experiment.spec import find_folder  # noqa: PLC0415  (torch)
     from calibrank.experiment.tables import Published  # noqa: PLC0415  (torch)
@@ -116,36 +129,25 @@ def _of_results(folder: Path) -> Report:
     rows = read_rows(folder)
     try:
         file = find_folder("aaai22") / "published.csv"
-    except DataError:  # installed without the repository: our numbers stand alone
-        return results_report(overview(rows, lambda *_: None), str(folder), "", _command())
-    return results_report(
-        overview(rows, Published.load(file).find), str(folder), "aaai22/published.csv", _command()
-    )
+    except DataError:
+        # Without the repository there are no published numbers to compare with.
+        found = overview(rows, lambda *_: None)
+        return results_report(found, str(folder), "", _command_line())
+    found = overview(rows, Published.load(file).find)
+    return results_report(found, str(folder), "aaai22/published.csv", _command_line())
 
 
-def _columns(
-    table: Table,
-    score: str | None,
-    label: str | None,
-    user: str | None,
-    item: str | None,
-    propensity: str | None,
-    weight: str | None,
-    segment: list[str] | None,
-    loss: Loss | None,
-) -> Columns:
-    """As for other commands; users and items are taken by alias where not named, for they serve as names too."""
-    chosen = loss or (Loss.naive if propensity is None else Loss.ips)
-    who, what = user or table.has("user"), item or table.has("item")
-    columns = choose_columns(table, score, label, chosen, propensity, what, weight, who)
-    for name in segment or ():
-        if name not in table.columns():
-            names = ", ".join(map(repr, table.columns()))
+def _segment_columns(table: Table, segments: list[str]) -> tuple[str, ...]:
+    columns = table.columns()
+    for name in segments:
+        if name not in columns:
+            names = ", ".join(map(repr, columns))
             raise DataError(
-                f"{table.name} must have the segment column {name!r}, got {names}. Name one of these."
+                f"{table.name} must have the segment column {name!r}, got {names}. "
+                "Name one of these."
             )
-    return replace(columns, others=tuple(dict.fromkeys(segment or ())))
+    return tuple(dict.fromkeys(segments))
 
 
-def _command() -> str:
+def _command_line() -> str:
     return shlex.join(["calibrank", *sys.argv[1:]])

@@ -6,19 +6,23 @@ from typing import Annotated
 import typer
 
 from calibrank.cli.console import (
+    print_json,
+    progress_bar,
+    report_skipped,
+    report_written,
+    rules_for,
+)
+from calibrank.cli.options import (
+    OUTPUT_HELP,
     BadRowsOption,
+    ItemOption,
     JsonOption,
     OnBadRows,
     TableArgument,
     UserOption,
-    console,
-    print_json,
-    reading,
-    say_skipped,
 )
 from calibrank.scorers import SavedModel
 from calibrank.tabular.read import Table
-from calibrank.tabular.rules import Rules
 from calibrank.tabular.write import Scores, add_column
 
 
@@ -27,30 +31,27 @@ def score(
         Path, typer.Argument(metavar="MODEL", help="A folder that `calibrank train` wrote.")
     ],
     table: TableArgument,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="File for a file; folder for a folder or glob.")
-    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help=OUTPUT_HELP)],
     user: UserOption = None,
-    item: Annotated[
-        str | None, typer.Option(help="Item column; item, item_id, itemID ... unless named.")
-    ] = None,
+    item: ItemOption = None,
     to: Annotated[str, typer.Option(help="Name of the new column.")] = "score",
     on_bad_rows: BadRowsOption = OnBadRows.error,
     json: JsonOption = False,
 ) -> None:
-    """Add a trained model's score to a table of users and items.
+    """Add a column of a trained model's scores to a table of users and items.
 
     Example: calibrank score model pairs.parquet -o scores.parquet
     """
-    trained, source = SavedModel.load(model), Table.find(table)
-    rules = Rules(skip=on_bad_rows is OnBadRows.skip)
+    trained = SavedModel.load(model)
+    source = Table.find(table)
+    rules = rules_for(on_bad_rows)
     filler = Scores(trained, source.resolve("user", user), source.resolve("item", item), rules)
-    with reading(source, "Scoring") as progress:
-        rows, done = add_column(filler, source, out, to, progress)
-    say_skipped(rules)
+    with progress_bar(source, "Scoring") as progress:
+        rows, up_to_date = add_column(filler, source, out, to, progress)
+    report_skipped(rules)
+    files = len(source.files)
     if json:
-        print_json(
-            {"out": str(out), "rows": rows, "files": len(source.files), "already_done": done}
-        )
+        about = {"out": str(out), "rows": rows, "files": files}
+        print_json({**about, "already_done": up_to_date, "skipped": rules.skipped})
         return
-    console.print(f"[bold]Wrote[/] {out}: {rows:,} rows")
+    report_written(out, rows, to, up_to_date, files)

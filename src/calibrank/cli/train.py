@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,54 +14,19 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from calibrank._atomic import atomic_path
-from calibrank.cli.console import (
-    ItemOption,
-    JsonOption,
-    LabelOption,
-    UserOption,
-    console,
-    log,
-    print_json,
-)
-from calibrank.data import (
-    Dataset,
-    LeaveOneOut,
-    Positives,
-    RandomSplit,
-    ReleasedSplit,
-    Split,
-    TimeSplit,
-    population_negatives,
-    with_negatives,
-)
+from calibrank.cli.console import console, log, print_json
+from calibrank.cli.options import ItemOption, JsonOption, LabelOption, UserOption, choice
+from calibrank.data import Dataset, Positives, population_negatives, with_negatives
 from calibrank.data.table import load_table
 from calibrank.errors import DataError
 from calibrank.propensity import Popularity
-from calibrank.registry import DATASETS, load_dataset
+from calibrank.registry import DATASETS, MODELS, SPLITS, find, load_dataset
 from calibrank.scorers import SavedModel
 from calibrank.tables import Interactions
 
 if TYPE_CHECKING:
+    from calibrank.models import Model
     from calibrank.models.training import TrainingStatus
-
-
-class ModelName(StrEnum):
-    """Base models by name."""
-
-    bpr = "bpr"
-    ncf = "ncf"
-    cml = "cml"
-    ubpr = "ubpr"
-    lightgcn = "lightgcn"
-
-
-class SplitName(StrEnum):
-    """Splits by name."""
-
-    random = "random"
-    released = "released"
-    time = "time"
-    leave_one_out = "leave-one-out"
 
 
 class Device(StrEnum):
@@ -70,126 +36,141 @@ class Device(StrEnum):
     cuda = "cuda"
 
 
+SourceArgument = Annotated[
+    str, typer.Argument(metavar="SOURCE", help=f"A table, or one of {', '.join(DATASETS)}.")
+]
+OutOption = Annotated[
+    Path, typer.Option("--out", "-o", help="Folder for the model and the pairs to calibrate on.")
+]
+DataOption = Annotated[
+    Path | None,
+    typer.Option(help="Folder of a named dataset's files; downloaded if its licence allows it."),
+]
+NegativesOption = Annotated[
+    int | None,
+    typer.Option(
+        help="Negatives per held-out positive. Default: enough to represent all unobserved pairs."
+    ),
+]
+DimOption = Annotated[
+    int | None, typer.Option(help="Length of the embedding vectors. Default: the paper's.")
+]
+PatienceOption = Annotated[
+    int, typer.Option(help="Stop after this many epochs without a higher validation NDCG.")
+]
+ThreadsOption = Annotated[int, typer.Option(help="CPU threads; more than one is rarely faster.")]
+
+
 def train(
-    source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help=f"A table, or one of {', '.join(DATASETS)}.")
-    ],
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", help="Folder for the model and the pairs to calibrate on."),
-    ],
-    model: Annotated[ModelName, typer.Option(help="Which model.")] = ModelName.bpr,
-    data: Annotated[
-        Path | None, typer.Option(help="Folder of a named dataset's files; fetched if allowed.")
-    ] = None,
-    split: Annotated[
-        SplitName, typer.Option(help="Which positives to hold out.")
-    ] = SplitName.random,
-    negatives: Annotated[
-        int | None,
-        typer.Option(help="Negatives a held-out positive; unless given, as many as stand for all."),
-    ] = None,
+    source: SourceArgument,
+    out: OutOption,
+    model: Annotated[str, choice("Base model.", MODELS)] = "bpr",
+    data: DataOption = None,
+    split: Annotated[str, choice("How positives are held out.", SPLITS)] = "random",
+    negatives: NegativesOption = None,
     user: UserOption = None,
     item: ItemOption = None,
     label: LabelOption = None,
     time: Annotated[str | None, typer.Option(help="Time column.")] = None,
-    dim: Annotated[
-        int | None, typer.Option(help="Length of vectors; the paper's unless given.")
-    ] = None,
-    epochs: Annotated[int, typer.Option(help="At most so many.")] = 200,
-    batch: Annotated[int, typer.Option(help="Positives a step.")] = 512,
-    patience: Annotated[
-        int, typer.Option(help="Epochs without a better NDCG before stopping.")
-    ] = 20,
-    seed: Annotated[int, typer.Option(help="Decides all that is random.")] = 0,
+    dim: DimOption = None,
+    epochs: Annotated[int, typer.Option(help="Maximum number of epochs.")] = 200,
+    batch: Annotated[int, typer.Option(help="Positives per gradient step.")] = 512,
+    patience: PatienceOption = 20,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     device: Annotated[Device, typer.Option(help="Where to train.")] = Device.cpu,
-    threads: Annotated[int, typer.Option(help="CPU threads; more than one is rarely faster.")] = 1,
+    threads: ThreadsOption = 1,
     json: JsonOption = False,
 ) -> None:
-    """Train a base model, and set aside pairs to calibrate it on. Killed and run again, it goes on where it was.
+    """Train a base model and hold out pairs to calibrate it on. An interrupted run resumes.
 
     Example: calibrank train log.parquet --model lightgcn -o model
     """
-    from calibrank import models, registry  # noqa: PLC0415
+    from calibrank import models  # noqa: PLC0415  (torch)
 
-    dataset = (
-        load_dataset(source, data)
-        if source in DATASETS
-        else load_table(source, None, user, item, label, time)
-    )
-    kept, held = _split(split, seed).divide(dataset.train.positives())
-    if not len(held):
-        raise DataError(
-            f"{source} must have users with 5 positives or more to hold some out, got none."
-        )
-    chosen = registry.find("model", registry.MODELS, model.value)
-    chosen = chosen if dim is None else type(chosen)(dim=dim)
+    dataset = _load(source, data, user, item, label, time)
+    kept, held_out = _hold_out(dataset, source, split, seed)
+    chosen = _model(model, dim)
     training = models.Training(
         epochs, batch, patience=patience, device=device.value, threads=threads
     )
     out.mkdir(parents=True, exist_ok=True)
+    # A run that was interrupted finds its checkpoint here and continues from it.
     checkpoint = out / "checkpoint.safetensors"
-    with _watching(chosen.name, epochs) as progress:
-        done = models.train(chosen, kept, held, training, seed, checkpoint, progress)
-    best = max(ndcg for _, ndcg in done.history)
-    about = {
-        "model": repr(chosen),
-        "training": repr(training),
-        "seed": seed,
-        "split": split.value,
-        "source": source,
-    }
-    about |= {"best_epoch": done.best_epoch, "validation_ndcg": best}
-    SavedModel(done.scorer, dataset.users, dataset.items, about).save(out)
-    pairs, weight = _pairs(kept, held, negatives, seed)
-    _write(out / "calibration.parquet", dataset, pairs, _evidence_columns(pairs, kept, weight))
-    if dataset.test is not None:
-        _write(out / "test.parquet", dataset, dataset.test, {})
+    with _epoch_bar(chosen.name, epochs) as progress:
+        trained = models.train(chosen, kept, held_out, training, seed, checkpoint, progress)
+    ndcg = max(value for _, value in trained.history)
+    about = {"model": repr(chosen), "training": repr(training), "seed": seed, "split": split}
+    about |= {"source": source, "best_epoch": trained.best_epoch, "validation_ndcg": ndcg}
+    SavedModel(trained.scorer, dataset.users, dataset.items, about).save(out)
+    pairs, weight = _calibration_pairs(kept, held_out, negatives, seed)
+    _write_tables(out, dataset, pairs, _evidence_columns(pairs, kept, weight))
     checkpoint.unlink(missing_ok=True)
     if json:
-        print_json(
-            {"out": str(out), **about, "calibration_rows": len(pairs), "negative_weight": weight}
-        )
+        rows = {"calibration_rows": len(pairs), "negative_weight": weight}
+        print_json({"out": str(out), **about, **rows})
         return
     console.print(
-        f"[bold]{chosen.name}[/] on {kept!r}: best epoch {done.best_epoch}, validation NDCG@5 {best:.4f}"
+        f"[bold]{chosen.name}[/] trained on {len(kept):,} positives: best epoch "
+        f"{trained.best_epoch}, validation NDCG@5 {ndcg:.4f}"
     )
+    _print_next_steps(out, weighted=weight is not None)
+
+
+def _load(source: str, data: Path | None, *columns: str | None) -> Dataset:
+    if source in DATASETS:
+        return load_dataset(source, data)
+    return load_table(source, None, *columns)
+
+
+def _hold_out(
+    dataset: Dataset, source: str, split: str, seed: int
+) -> tuple[Interactions, Interactions]:
+    """The positives to train on, and those held out for early stopping and calibration."""
+    kind = find("split", SPLITS, split)
+    # Splits by item or by time involve no randomness and take no seed.
+    is_random = any(field.name == "seed" for field in fields(kind))
+    settings: dict[str, Any] = {"seed": seed} if is_random else {}
+    chosen = kind(**settings)
+    kept, held_out = chosen.divide(dataset.train.positives())
+    if not len(held_out):
+        raise DataError(
+            f"{source} must have users with 5 positives or more to hold some out, got none."
+        )
+    return kept, held_out
+
+
+def _model(name: str, dim: int | None) -> "Model":
+    chosen = find("model", MODELS, name)
+    return chosen if dim is None else type(chosen)(dim=dim)
+
+
+def _print_next_steps(out: Path, *, weighted: bool) -> None:
+    weight = " --weight weight" if weighted else ""
     console.print(f"[bold]Saved:[/] {out}. Next:")
-    heavy = "" if weight is None else " --weight weight"
-    console.print(
-        f"  calibrank score {out} {out}/calibration.parquet -o scores.parquet", highlight=False
-    )
-    console.print(
-        f"  calibrank fit scores.parquet --propensity propensity{heavy} -o map.json",
-        highlight=False,
-    )
+    for command in (
+        f"calibrank score {out} {out}/calibration.parquet -o scores.parquet",
+        f"calibrank fit scores.parquet --propensity propensity{weight} -o map.json",
+    ):
+        console.print(f"  {command}", highlight=False)
 
 
-def _split(name: SplitName, seed: int) -> Split:
-    splits = {
-        SplitName.random: RandomSplit(seed=seed),
-        SplitName.released: ReleasedSplit(),
-        SplitName.time: TimeSplit(),
-        SplitName.leave_one_out: LeaveOneOut(seed=seed),
-    }
-    return splits[name]
-
-
-def _pairs(
-    kept: Interactions, held: Interactions, negatives: int | None, seed: int
+def _calibration_pairs(
+    kept: Interactions, held_out: Interactions, negatives: int | None, seed: int
 ) -> tuple[Interactions, float | None]:
-    """Pairs to calibrate on, and the weight of a negative unless it is 1."""
-    positives = Positives.of(kept, held)
+    """Held-out positives and sampled negatives, and the weight of a negative unless it is 1."""
+    positives = Positives.of(kept, held_out)
+    # Another generator than the split's: which negatives are drawn does not depend on it.
     rng = np.random.default_rng([seed, 2])
     if negatives is not None:
-        return with_negatives(held, positives, negatives, rng), None
-    each, weight = population_negatives(positives)
-    return with_negatives(held, positives, each, rng), weight
+        return with_negatives(held_out, positives, negatives, rng), None
+    per_positive, weight = population_negatives(positives)
+    return with_negatives(held_out, positives, per_positive, rng), weight
 
 
 def _evidence_columns(
     pairs: Interactions, kept: Interactions, weight: float | None
 ) -> dict[str, pa.Array]:
+    # Popularity in the training log: the held-out positives are what it is used on.
     propensity = Popularity().fit(kept).predict(pairs.users, pairs.items)
     columns = {"propensity": pa.array(propensity)}
     if weight is not None:
@@ -197,29 +178,43 @@ def _evidence_columns(
     return columns
 
 
+def _write_tables(
+    out: Path, dataset: Dataset, pairs: Interactions, columns: dict[str, pa.Array]
+) -> None:
+    _write(out / "calibration.parquet", dataset, pairs, columns)
+    if dataset.test is not None:
+        _write(out / "test.parquet", dataset, dataset.test, {})
+
+
 def _write(path: Path, dataset: Dataset, pairs: Interactions, columns: dict[str, pa.Array]) -> None:
-    names = {"user": dataset.users.names[pairs.users], "item": dataset.items.names[pairs.items]}
-    table = pa.table({**names, "label": pairs.labels.astype(np.int8), **columns})
+    table = pa.table(
+        {
+            "user": dataset.users.names[pairs.users],
+            "item": dataset.items.names[pairs.items],
+            "label": pairs.labels.astype(np.int8),
+            **columns,
+        }
+    )
     with atomic_path(path) as partial:
         pq.write_table(table, partial)
 
 
 @contextmanager
-def _watching(name: str, epochs: int) -> Iterator[Callable[["TrainingStatus"], None]]:
-    """A bar over epochs with what validation says; nothing where nobody watches."""
+def _epoch_bar(name: str, epochs: int) -> Iterator[Callable[["TrainingStatus"], None]]:
+    """A progress bar over epochs with the validation NDCG; hidden if stderr is not a terminal."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.completed}/{task.total} epochs"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
     )
-    times = (TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(
-        *columns, *times, console=log, transient=True, disable=not log.is_terminal
-    ) as bar:
+    hidden = not log.is_terminal
+    with Progress(*columns, console=log, transient=True, disable=hidden) as bar:
         task = bar.add_task(name, total=epochs)
 
-        def tell(moment: "TrainingStatus") -> None:
-            words = f"{name}, NDCG@5 {moment.ndcg[0]:.4f}" if moment.ndcg else name
-            bar.update(task, completed=moment.epoch, description=words)
+        def on_epoch(moment: "TrainingStatus") -> None:
+            description = f"{name}, NDCG@5 {moment.ndcg[0]:.4f}" if moment.ndcg else name
+            bar.update(task, completed=moment.epoch, description=description)
 
-        yield tell
+        yield on_epoch

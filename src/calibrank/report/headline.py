@@ -118,12 +118,18 @@ def verdict(
     coverage = float(curve["mass"][contained].sum() / curve["mass"].sum())
     tone, title = _judgement(metrics["CalibrationInTheLarge"], coverage, identified=identified)
     facts = [
-        "Mean prediction divided by observed rate: "
-        f"{_with_interval(metrics['CalibrationInTheLarge'], 3)}. 1 is ideal.",
-        f"{coverage:.0%} of the rows are in bins where the 95% interval of the observed rate "
-        "contains the mean prediction.",
-        f"Log loss {_with_interval(metrics['LogLoss'], 4)}, "
-        f"ECE {_with_interval(metrics['ECE'], 4)}.",
+        (
+            "Mean prediction divided by observed rate: "
+            f"{_with_interval(metrics['CalibrationInTheLarge'], 3)}. 1 is ideal."
+        ),
+        (
+            f"{coverage:.0%} of the rows are in bins where the 95% interval of the observed rate "
+            "contains the mean prediction."
+        ),
+        (
+            f"Log loss {_with_interval(metrics['LogLoss'], 4)}, "
+            f"ECE {_with_interval(metrics['ECE'], 4)}."
+        ),
     ]
     if baseline is not None and baseline.get("metrics"):
         before = baseline["metrics"]["LogLoss"]["value"]

@@ -1,0 +1,80 @@
+"""Options that several commands share; lists of valid names come from the registry."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from calibrank.registry import CALIBRATORS, EVIDENCE
+from calibrank.tabular.read import ALIASES
+
+
+def as_typed(name: str) -> str:
+    """A member's name as it is typed on the command line.
+
+    >>> as_typed("GammaGaussian"), as_typed("positive_ips")
+    ('gammagaussian', 'positive-ips')
+    """
+    return name.lower().replace("_", "-")
+
+
+def choice(help: str, members: Iterable[str]) -> Any:
+    """An option that accepts one of the members' names, in upper or lower case."""
+    # An Enum would have to repeat the registry's names, and click's Choice is out of reach where
+    # typer bundles click; a parser works with every typer.
+    names = [as_typed(member) for member in members]
+
+    def parse(given: str) -> str:
+        if as_typed(given) not in names:
+            raise typer.BadParameter(f"must be one of {', '.join(names)}, got {given!r}.")
+        return as_typed(given)
+
+    return typer.Option(help=help, parser=parse, metavar="|".join(names))
+
+
+def _column(help: str, role: str) -> Any:
+    names = ", ".join(ALIASES[role])
+    return typer.Option(help=f"{help} Default: the first of {names} that the table has.")
+
+
+class OnBadRows(StrEnum):
+    """What to do with rows that contain an invalid value."""
+
+    error = "error"
+    skip = "skip"
+
+
+# Texts that more than one option uses.
+MAP_HELP = "A map that `calibrank fit` saved (JSON)."
+OUTPUT_HELP = "Output: a file for a file, a folder for a folder or a glob."
+LOSS_HELP = "How labels are weighted: naive uses them as they are, ips divides them by propensity."
+
+_NEGATIVES_HELP = "Fraction of the negatives that TABLE contains, if they were sampled."
+_BAD_ROWS_HELP = "Stop at the first invalid row, or skip invalid rows and print how many."
+
+TableArgument = Annotated[
+    str, typer.Argument(metavar="TABLE", help="Parquet or CSV file, folder, or quoted glob.")
+]
+ScoreOption = Annotated[str | None, _column("Score column.", "score")]
+LabelOption = Annotated[str | None, _column("Label column (0 or 1).", "label")]
+UserOption = Annotated[str | None, _column("User column.", "user")]
+ItemOption = Annotated[str | None, _column("Item column.", "item")]
+# Where naming the item column changes the result, it is never chosen by its usual name.
+ItemForPopularityOption = Annotated[
+    str | None,
+    typer.Option("--item", help="Item column: estimate propensities from item popularity."),
+]
+PropensityOption = Annotated[
+    str | None, typer.Option(help="Column of propensities, P(pair was observed), in (0, 1].")
+]
+WeightOption = Annotated[str | None, typer.Option(help="Column of row weights.")]
+MethodOption = Annotated[str, choice("Calibration method.", CALIBRATORS)]
+LossOption = Annotated[str, choice(LOSS_HELP, EVIDENCE)]
+OptionalLossOption = Annotated[
+    str | None,
+    choice(f"{LOSS_HELP} Default: ips if propensities are available, otherwise naive.", EVIDENCE),
+]
+NegativesKeptOption = Annotated[float, typer.Option(help=_NEGATIVES_HELP)]
+BadRowsOption = Annotated[OnBadRows, typer.Option(help=_BAD_ROWS_HELP)]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]

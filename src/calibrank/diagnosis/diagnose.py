@@ -1,0 +1,113 @@
+"""Runs all checks of a table, and fits a map to see what the table leaves open."""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from calibrank.base_rate import ExpectedError, plan_labels, with_sensitivity
+from calibrank.calibrators import Calibrator, Gaussian
+from calibrank.diagnosis.distribution import label_deciles, score_quantiles
+from calibrank.diagnosis.finding import Finding, note, ok, warning
+from calibrank.diagnosis.fit_checks import check_base_rate, check_label_plan, check_weights
+from calibrank.diagnosis.table_checks import (
+    check_lists,
+    check_rows,
+    check_scores,
+    check_skipped,
+)
+from calibrank.errors import CalibrankError, FlatMapWarning
+from calibrank.maps import CalibrationMap, Sensitivity
+from calibrank.tabular.aggregate import Aggregate, Columns, propensity_model_for
+from calibrank.tabular.profile import Profile
+
+# As many scores as `plan_labels` keeps of a population.
+_POPULATION = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """All findings about a table, and the numbers behind them."""
+
+    findings: tuple[Finding, ...]
+    deciles: tuple[tuple[float, float], ...]
+    """Mean score and mean weighted label (Y/w) in each tenth of the table, by score."""
+    sensitivity: Sensitivity | None
+    """What the log leaves open; None if labels are not weighted or no fit exists."""
+    label_plan: tuple[ExpectedError, ...]
+    """The error to expect with some numbers of random labels; empty if it is unknown."""
+
+
+def diagnose(
+    found: Profile,
+    aggregated: Aggregate,
+    columns: Columns,
+    skipped: Mapping[str, int],
+    *,
+    has_users: bool,
+) -> Diagnosis:
+    """Check a table that was profiled and aggregated.
+
+    `skipped` counts rows with an invalid value, by the role of its column.
+    """
+    fitted, fit_finding = _fit(aggregated, columns)
+    sensitivity = None if fitted is None else fitted.record.sensitivity
+    findings = [
+        *check_rows(found),
+        *check_skipped(skipped),
+        *check_scores(found),
+        *check_lists(found, has_users=has_users),
+        *check_weights(aggregated, columns),
+        fit_finding,
+        check_base_rate(columns, sensitivity),
+    ]
+    plan: tuple[ExpectedError, ...] = ()
+    if fitted is not None and sensitivity is not None:
+        plan, plan_finding = _plan(fitted, aggregated)
+        findings.append(plan_finding)
+    deciles = tuple(label_deciles(aggregated.summary))
+    return Diagnosis(tuple(findings), deciles, sensitivity, plan)
+
+
+def _fit(aggregated: Aggregate, columns: Columns) -> tuple[CalibrationMap | None, Finding]:
+    """A Gaussian fit with its sensitivity band, and whether it exists."""
+    calibrator = Gaussian()
+    try:
+        with warnings.catch_warnings():
+            # The checks of the scores report this.
+            warnings.simplefilter("ignore", FlatMapWarning)
+            fitted = calibrator.fit_summary(aggregated.summary)
+    except CalibrankError as error:
+        return None, warning("fit", str(error))
+    finding = ok("fit", "A Gaussian map can be fitted: the loss has a finite minimum.")
+    return attach_sensitivity(fitted, calibrator, aggregated, columns), finding
+
+
+def attach_sensitivity(
+    fitted: CalibrationMap, calibrator: Calibrator, aggregated: Aggregate, columns: Columns
+) -> CalibrationMap:
+    """The map with its sensitivity band, if its positives were weighted by propensities."""
+    if aggregated.positives is None:
+        return fitted
+    model, scale_known = propensity_model_for(columns)
+    return with_sensitivity(
+        fitted,
+        calibrator,
+        aggregated.summary,
+        aggregated.positives,
+        model,
+        columns.evidence,
+        scale_known=scale_known,
+    )
+
+
+def _plan(
+    fitted: CalibrationMap, aggregated: Aggregate
+) -> tuple[tuple[ExpectedError, ...], Finding]:
+    population = score_quantiles(aggregated.summary, _POPULATION)
+    try:
+        plan = tuple(plan_labels(fitted, population))
+    except CalibrankError as error:
+        return (), note(
+            "labels to collect", f"The effect of random labels cannot be estimated: {error}"
+        )
+    return plan, check_label_plan(plan)

@@ -1,0 +1,88 @@
+"""Checks of what a fit to a table would rest on: weights, base rate, and labels to collect."""
+
+from collections.abc import Iterator
+
+from calibrank.base_rate import ExpectedError
+from calibrank.diagnosis.distribution import label_deciles
+from calibrank.diagnosis.finding import Finding, note, ok, warning
+from calibrank.evidence import impressions, naive
+from calibrank.maps import Sensitivity
+from calibrank.tabular.aggregate import Aggregate, Columns, propensity_model_for
+
+# Below this effective number of positives, or this fraction of them, weights dominate the fit.
+_FEW_POSITIVES = 100
+_LEAST_EFFECTIVE = 0.25
+
+_TYPICAL_PLAN = 300
+"""The number of random labels that the summary of a label plan is about."""
+
+
+def check_weights(aggregated: Aggregate, columns: Columns) -> Iterator[Finding]:
+    """How much inverse propensities reduce the effective number of positives."""
+    positives = aggregated.positives
+    if positives is None:
+        return
+    model, _ = propensity_model_for(columns)
+    weights = positives.weights / model.propensity(positives.exposure)
+    # Kish's effective sample size: as many rows of equal weight have the same variance.
+    effective = float(weights.sum() ** 2 / (weights**2).sum())
+    count = len(weights)
+    largest = float(weights.max())
+    message = f"{count:,} positives with weights up to {largest:.3g}; effective number"
+    if effective > max(_FEW_POSITIVES, count * _LEAST_EFFECTIVE):
+        yield ok("weights", f"{message} {effective:,.0f}.")
+    else:
+        yield warning(
+            "weights",
+            f"{message} only {effective:,.0f}: a few rows dominate. "
+            "Raise the propensity clip, or collect more data.",
+        )
+    highest = max(rate for _, rate in label_deciles(aggregated.summary))
+    if highest > 1:
+        yield warning(
+            "weights",
+            f"For some scores the mean weighted label is {highest:.2f}, above 1: propensities are "
+            "too small there, or too few unobserved pairs are in the table.",
+        )
+
+
+def check_base_rate(columns: Columns, sensitivity: Sensitivity | None) -> Finding:
+    """Whether the table identifies the base rate."""
+    if columns.evidence is naive:
+        return note(
+            "base rate",
+            "No propensities: labels are used as they are. This is correct if the pairs were shown "
+            "at random. If they come from a recommender's log, name --item or --propensity.",
+        )
+    if columns.evidence is impressions:
+        return ok(
+            "base rate",
+            "Impressions with the logging policy's propensities identify the base rate.",
+        )
+    rates = ""
+    if sensitivity is not None:
+        low = sensitivity.low_rate
+        high = sensitivity.high_rate
+        rates = f" Anything from {low:.2%} to {high:.2%} is compatible with it."
+    return warning(
+        "base rate",
+        f"Base-rate source: assumed. This log does not identify the base rate.{rates} "
+        "Use labels of a few hundred randomly shown pairs (fit --anchor; source: random labels) "
+        "or a known rate (fit --base-rate; source: known rate).",
+    )
+
+
+def check_label_plan(plan: tuple[ExpectedError, ...]) -> Finding:
+    """How much a few hundred random labels would reduce the expected error."""
+    before = plan[0].error
+    after = next(step.error for step in plan if step.labels == _TYPICAL_PLAN)
+    labels = f"{_TYPICAL_PLAN} labels of randomly shown pairs"
+    if after >= before:
+        return note(
+            "labels to collect",
+            f"{labels} are too few to reduce the expected ECE of about {before:.3f}.",
+        )
+    return note(
+        "labels to collect",
+        f"{labels} would reduce the expected ECE from about {before:.3f} to about {after:.3f}.",
+    )

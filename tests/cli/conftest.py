@@ -1,0 +1,67 @@
+"""Tables for the tests of the command line, and a way to call it in the same process."""
+
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.parquet as pq
+import pytest
+
+import calibrank as cr
+from calibrank.cli import app
+from calibrank.data.score_world import World, make_world
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="session")
+def world() -> World:
+    return make_world(40_000, seed=3)
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory, world: World) -> Path:
+    """A log in one file, in three files and in CSV, and a test table with true preferences."""
+    path = tmp_path_factory.mktemp("tables")
+    table = pa.table(
+        {
+            "user_id": world.users,
+            "item_id": [f"item {item}" for item in world.items],
+            "score": world.scores,
+            "label": world.labels.astype("int8"),
+            "w": world.propensity,
+        }
+    )
+    pq.write_table(table, path / "log.parquet")
+    pc.write_csv(table, path / "log.csv")
+    for day in range(3):
+        (path / "days" / f"day={day}").mkdir(parents=True)
+        rows = table.slice(day * 14_000, 14_000)
+        pq.write_table(rows, path / "days" / f"day={day}" / "rows.parquet")
+    test = world.redraw(9)
+    shown = pa.table({"userID": test.users, "prediction": test.scores, "label": test.preferences})
+    pq.write_table(shown, path / "test.parquet")
+    return path
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
+    """Calls the command line in this process: exit code, standard output, standard error."""
+
+    def inner(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["calibrank", *map(str, arguments)])
+        code = 0
+        # The command line replaces `warnings.showwarning`; this restores it.
+        with warnings.catch_warnings():
+            warnings.simplefilter("default", cr.FlatMapWarning)
+            try:
+                app.main()
+            except SystemExit as stop:
+                code = int(stop.code or 0)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return inner

@@ -1,0 +1,48 @@
+"""`calibrank compare`: all methods, cross-validated over users."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from calibrank.cli.options import as_typed
+from calibrank.registry import CALIBRATORS
+from tests.cli.conftest import Call
+from tests.cli.running import one_line
+
+
+def test_every_method_is_compared_and_the_lowest_log_loss_is_marked(
+    call: Call, folder: Path
+) -> None:
+    arguments = ["compare", folder / "log.parquet", "--propensity", "w"]
+    results = json.loads(call(*arguments, "--json")[1])["methods"]
+    assert list(results) == [as_typed(name) for name in CALIBRATORS]
+    assert results["gaussian"]["LogLoss"] < results["minmax"]["LogLoss"]
+    best = min(results, key=lambda name: results[name]["LogLoss"])
+    code, text, error = call(*arguments)
+    assert code == 0, error
+    assert "5-fold cross-validation by user (user_id), ips evidence" in text
+    assert text.count("(best)") == 1
+    assert f"{best} (best)" in text
+
+
+def test_more_folds_than_users_are_refused(call: Call, tmp_path: Path) -> None:
+    columns = {"score": [0.1, 0.2, 0.3], "label": [0, 1, 0], "user": ["a", "b", "c"]}
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    code, _, error = call("compare", tmp_path / "t.parquet", "--loss", "naive", "--folds", "50")
+    assert code == 3
+    assert "enough users for 50 folds" in one_line(error)
+
+
+def test_no_method_is_best_by_a_negative_log_loss(call: Call, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels = (rng.random(600) < 0.5).astype(int)
+    # Positives of weight 5 on half of the rows: the mean weighted label is 2.5.
+    columns = {"score": labels + rng.random(600), "label": labels, "propensity": np.full(600, 0.2)}
+    pq.write_table(pa.table(columns), tmp_path / "log.parquet")
+    code, text, _ = call("compare", tmp_path / "log.parquet", "--propensity", "propensity")
+    assert code == 0
+    assert "(best)" not in text
+    assert "A negative log loss is not a loss" in text

@@ -1,0 +1,95 @@
+"""`calibrank evaluate`: the library's metrics, with intervals, from a table."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import calibrank as cr
+from calibrank.data.score_world import World
+from tests.cli.conftest import Call
+from tests.cli.running import one_line
+
+
+def test_metrics_are_those_of_the_library(
+    call: Call, folder: Path, tmp_path: Path, world: World
+) -> None:
+    map_file = tmp_path / "map.json"
+    call("fit", folder / "log.parquet", "--propensity", "w", "-o", map_file)
+    code, text, error = call("evaluate", folder / "test.parquet", "--map", map_file, "--json")
+    assert code == 0, error
+    result = json.loads(text)
+    assert result["users"] == "userID"
+    assert result["not_computed"] == []
+    test = world.redraw(9)
+    probabilities = cr.load(map_file).predict(test.scores)
+    for metric in (
+        cr.LogLoss(),
+        cr.ECE(),
+        cr.MCE(),
+        cr.Brier(),
+        cr.NDCG(5),
+        cr.TopN(cr.ECE(), 5),
+        cr.CalibrationInTheLarge(),
+    ):
+        expected = metric(probabilities, test.preferences, test.users)
+        assert result["metrics"][metric.name]["value"] == pytest.approx(expected, rel=1e-9)
+    # Resampling draws other users, so the width agrees only roughly.
+    expected = cr.bootstrap(cr.LogLoss(), probabilities, test.preferences, test.users)
+    found = result["metrics"]["LogLoss"]
+    width = expected.high - expected.low
+    assert found["high"] - found["low"] == pytest.approx(width, rel=0.25)
+
+
+def test_the_table_of_metrics_names_the_users_that_are_resampled(
+    call: Call, folder: Path, tmp_path: Path
+) -> None:
+    call("fit", folder / "log.parquet", "--propensity", "w", "-o", tmp_path / "map.json")
+    code, text, _ = call("evaluate", folder / "test.parquet", "--map", tmp_path / "map.json")
+    assert code == 0
+    assert "40,000 rows; 95% bootstrap intervals over users (userID)" in text
+    assert "█ observed rate, ┃ predicted probability" in text
+    assert "Not computed" not in text
+
+
+def test_a_probability_column_is_evaluated_as_it_is(call: Call, tmp_path: Path) -> None:
+    columns = {"probability": [0.2, 0.7, 0.4], "label": [False, True, True]}
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    code, text, _ = call("evaluate", tmp_path / "t.parquet")
+    assert code == 0
+    assert "rows, treated as independent" in text
+    assert "Not computed (no user column): ECE of top 5, NDCG@5, Recall@5" in text
+    brier = ((0.2 - 0) ** 2 + (0.7 - 1) ** 2 + (0.4 - 1) ** 2) / 3
+    assert f"{brier:.4f}" in text
+
+
+def test_values_outside_0_and_1_are_not_probabilities(call: Call, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"probability": [0.2, 1.7], "label": [0, 1]}), tmp_path / "t.parquet")
+    code, _, error = call("evaluate", tmp_path / "t.parquet")
+    assert code == 3
+    assert "row 1: probability must lie in [0, 1], got 1.7" in one_line(error)
+
+
+def test_ids_may_be_categories_but_not_missing(call: Call, tmp_path: Path) -> None:
+    table = tmp_path / "t.parquet"
+    map_file = tmp_path / "map.json"
+    users = pa.array(["a", "b", "c", "a", "b", "c"]).dictionary_encode()
+    columns = {
+        "score": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6],
+        "label": [0, 1, 0, 1, 0, 0],
+        "user": users,
+        "item": users,
+    }
+    pq.write_table(pa.table(columns), table)
+    assert call("fit", table, "--item", "item", "--method", "isotonic", "-o", map_file)[0] == 0
+    assert call("evaluate", table, "--map", map_file)[0] == 0
+    columns["user"] = pa.array(["a", None, "c", "a", "b", "c"])
+    pq.write_table(pa.table(columns), table)
+    code, _, error = call("evaluate", table, "--map", map_file)
+    assert code == 3
+    assert "row 1: user must be an id, got none" in one_line(error)
+    code, _, error = call("evaluate", table, "--map", map_file, "--on-bad-rows", "skip")
+    assert code == 0
+    assert "skipped 1 rows with an invalid user" in error

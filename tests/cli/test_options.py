@@ -1,0 +1,176 @@
+"""Options, help and exit codes of the whole command line."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import calibrank as cr
+from calibrank.cli.options import as_typed
+from calibrank.registry import (
+    CALIBRATORS,
+    COMMANDS,
+    DIALECT_NAMES,
+    EVIDENCE,
+    EXPORTERS,
+    MODEL_NAMES,
+    SPLITS,
+)
+from tests.cli.conftest import Call
+from tests.cli.running import one_line, run
+
+
+def test_version_prints_one_line() -> None:
+    assert run("--version") == (0, f"calibrank {cr.__version__}\n", "")
+
+
+def test_without_arguments_help_lists_every_command() -> None:
+    code, text, _ = run("--help")
+    assert code == 0
+    for command in COMMANDS:
+        assert re.search(rf"│ {command} ", text)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_a_command_has_an_example(call: Call, command: str) -> None:
+    code, text, _ = call(command, "--help")
+    assert code == 0
+    assert f"Usage: calibrank {command}" in text
+    assert f"Example: calibrank {command}" in one_line(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option", "members"),
+    [
+        (["fit", "log.parquet"], "--method", CALIBRATORS),
+        (["fit", "log.parquet"], "--loss", EVIDENCE),
+        (["diagnose", "log.parquet"], "--loss", EVIDENCE),
+        (["train", "log.parquet", "-o", "model"], "--model", MODEL_NAMES),
+        (["train", "log.parquet", "-o", "model"], "--split", SPLITS),
+        (["export", "map.json"], "--to", EXPORTERS),
+        (["export", "map.json", "--to", "sql"], "--dialect", DIALECT_NAMES),
+    ],
+)
+def test_a_wrong_choice_lists_the_members_of_the_registry(
+    call: Call, arguments: list[str], option: str, members: list[str]
+) -> None:
+    code, _, error = call(*arguments, option, "magic")
+    assert code == 2
+    names = ", ".join(as_typed(member) for member in members)
+    expected = f"Invalid value for '{option}': must be one of {names}, got 'magic'."
+    assert expected in one_line(error)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ["--item", "item_id", "--propensity", "w"],
+            "--propensity and --item must not both be given",
+        ),
+        (
+            ["--item", "item_id", "--base-rate", "1.5"],
+            "--base-rate must lie between 0 and 1, got 1.5",
+        ),
+        (
+            ["--item", "item_id", "--base-rate", "0.1", "--anchor", "random.parquet"],
+            "--anchor and --base-rate must not both be given",
+        ),
+        (
+            ["--item", "item_id", "--loss", "positive-ips", "--base-rate", "0.1"],
+            "--anchor and --base-rate must go with --loss ips, impressions or naive",
+        ),
+        (
+            ["--item", "item_id", "--negatives-kept", "0"],
+            "--negatives-kept must lie in (0, 1], got 0.0",
+        ),
+        (
+            ["--loss", "impressions"],
+            "--loss impressions must have the logging policy's propensities",
+        ),
+        ([], "--loss ips must have propensities"),
+        (["--loss", "positive-ips"], "--loss positive-ips must have propensities"),
+    ],
+)
+def test_options_that_exclude_each_other_are_wrong_usage(
+    call: Call, folder: Path, tmp_path: Path, options: list[str], message: str
+) -> None:
+    code, _, error = call("fit", folder / "log.parquet", *options, "-o", tmp_path / "map.json")
+    assert code == 2
+    assert message in error
+    assert not (tmp_path / "map.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["fit", "nowhere.parquet"], 3, "nowhere.parquet must be a table"),
+        (["fit", "log.txt", "--loss", "naive"], 3, "log.txt must end in .parquet"),
+        (
+            ["fit", "log.parquet", "--score", "x", "--loss", "naive"],
+            3,
+            "must have a score column (x), got 'user_id'",
+        ),
+        (["fit", "log.parquet", "--item", "x"], 3, "must have an item column (x)"),
+        (
+            ["apply", "nomap.json", "log.parquet", "-o", "o.parquet"],
+            3,
+            "nomap.json must be a saved map, got no such file",
+        ),
+        (["inspect", "log.csv"], 3, "log.csv must be JSON"),
+        (["fit", "separable.csv", "--loss", "naive"], 4, "no finite best fit exists"),
+        (
+            ["fit", "broken.parquet", "--loss", "naive"],
+            3,
+            "broken.parquet must be readable as parquet",
+        ),
+        (["report"], 2, "a report must be about a TABLE or about --results"),
+        (
+            ["report", "log.parquet", "--segment", "x"],
+            3,
+            "must have the segment column 'x', got 'user_id'",
+        ),
+    ],
+)
+def test_an_expected_error_is_one_line_with_its_own_exit_code(
+    call: Call,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    code: int,
+    message: str,
+) -> None:
+    monkeypatch.chdir(folder)
+    Path("log.txt").write_text("x")
+    Path("broken.parquet").write_bytes(b"PAR1 nonsense")
+    Path("separable.csv").write_text("score,label\n1,0\n2,0\n3,1\n4,1\n")
+    found, _, error = call(*arguments)
+    assert found == code
+    assert error.startswith("calibrank: ")
+    assert error.count("\n") == 1
+    assert message in error
+
+
+def test_outputs_never_replace_an_input(call: Call, folder: Path, tmp_path: Path) -> None:
+    table = tmp_path / "log.parquet"
+    table.write_bytes((folder / "log.parquet").read_bytes())
+    before = table.read_bytes()
+    map_file = tmp_path / "map.json"
+    fit = ["fit", table, "--item", "item_id"]
+    code, _, error = call(*fit, "-o", table)
+    assert code == 3
+    assert f"{table} must not be the input {table}" in error
+    code, _, error = call(*fit, "-o", tmp_path)
+    assert code == 3
+    assert f"{tmp_path} must be a file to write, got a folder" in error
+    code, _, error = call(*fit, "-o", table / "map.json")
+    assert code == 3
+    assert "must be in a folder, got" in error
+    assert call(*fit, "-o", map_file)[0] == 0
+    code, _, error = call("export", map_file, "--to", "json", "-o", map_file)
+    assert code == 3
+    assert f"{map_file} must not be the input" in error
+    code, _, error = call("report", table, "-o", table)
+    assert code == 3
+    assert f"{table} must not be the input" in error
+    assert table.read_bytes() == before
