@@ -134,7 +134,9 @@ def test_known_propensities_leave_only_negatives_and_clip_open():
 
 
 def test_a_map_without_choices_has_no_band():
-    with pytest.raises(cr.DataError, match="a sensitivity band must come from alternative propensity models"):
+    with pytest.raises(
+        cr.DataError, match="a sensitivity band must come from alternative propensity models"
+    ):
         cr.Platt().fit([0.0, 1, 2, 3], [0, 1, 0, 1]).band([0.5])
 
 

@@ -267,7 +267,9 @@ class _Groups:
             ):  # the fit's own shape, then, at this choice's level
                 own = _within(fitted.log_odds(self.scores))
                 level = shift_for(own, mass, min(mean, 1 - _SURE))
-                yield _Curve(Alternative(name, mean, None), _within(fitted.log_odds(where)) + level, 1.0)
+                yield _Curve(
+                    Alternative(name, mean, None), _within(fitted.log_odds(where)) + level, 1.0
+                )
                 continue
             moved = _moved(fitted, chosen, varied, self.scores)
             shift = 0.0 if rate is None else shift_for(moved, mass, rate)

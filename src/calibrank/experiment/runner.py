@@ -162,7 +162,9 @@ def _work(grid: Grid, cell: Cell) -> None:
 @lru_cache(maxsize=1)
 def _load(name: str, data: str | None) -> Dataset:
     if name not in EXPERIMENT_DATASETS:
-        raise DataError(f"the dataset must be one of {", ".join(EXPERIMENT_DATASETS)}, got {name!r}.")
+        raise DataError(
+            f"the dataset must be one of {', '.join(EXPERIMENT_DATASETS)}, got {name!r}."
+        )
     return simulate() if name == "synthetic" else load_dataset(name, data)
 
 
