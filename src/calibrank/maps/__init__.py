@@ -4,6 +4,7 @@ from calibrank.maps.calibration_map import CalibrationMap, Interval
 from calibrank.maps.describe import describe_base_rate, is_base_rate_known
 from calibrank.maps.format import load
 from calibrank.maps.logistic import LogisticMap
+from calibrank.maps.piecewise import PiecewiseMap
 from calibrank.maps.record import Alternative, Anchoring, FitRecord, Sensitivity
 from calibrank.maps.rescale import RescaleMap
 from calibrank.maps.step import StepMap
@@ -15,6 +16,7 @@ __all__ = [
     "FitRecord",
     "Interval",
     "LogisticMap",
+    "PiecewiseMap",
     "RescaleMap",
     "Sensitivity",
     "StepMap",

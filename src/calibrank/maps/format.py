@@ -9,6 +9,7 @@ from calibrank._json import Fields, digest_of
 from calibrank.errors import DataError
 from calibrank.maps.calibration_map import FORMAT, VERSION, CalibrationMap
 from calibrank.maps.logistic import LogisticMap
+from calibrank.maps.piecewise import PiecewiseMap
 from calibrank.maps.record import FitRecord
 from calibrank.maps.rescale import RescaleMap
 from calibrank.maps.step import StepMap
@@ -17,6 +18,7 @@ KINDS: dict[str, type[CalibrationMap]] = {
     LogisticMap.kind: LogisticMap,
     StepMap.kind: StepMap,
     RescaleMap.kind: RescaleMap,
+    PiecewiseMap.kind: PiecewiseMap,
 }
 """Every kind of map, by its name in JSON."""
 

@@ -252,12 +252,31 @@ class SqlTarget(Target):
         return bound if x.high <= bound else self._call(self.dialect.greatest, x, bound)
 
     def steps(self, score: Sql, edges: Sequence[float], values: Sequence[float]) -> Sql:
-        """A balanced tree of CASE: thousands of steps are a dozen levels deep."""
+        return self._tree(score, edges, [self.text(value) for value in values])
+
+    def lines(
+        self,
+        score: Sql,
+        edges: Sequence[float],
+        origins: Sequence[float],
+        values: Sequence[float],
+        slopes: Sequence[float],
+    ) -> Sql:
+        """One tree whose leaves are straight lines, instead of one tree per number."""
+        low, high = min(origins), max(origins)
+        score, _, _ = self._without_underflow(score, low, high)
+        leaves = []
+        for origin, value, slope in zip(origins, values, slopes, strict=True):
+            leaves.append(self.text((score - origin) * slope + value))
+        return self._tree(score, edges, leaves)
+
+    def _tree(self, score: Sql, edges: Sequence[float], leaves: Sequence[str]) -> Sql:
+        """A balanced tree of CASE: thousands of leaves are a dozen levels deep."""
         if not edges:
-            return self._atom(self.text(values[0]))
+            return self._atom(leaves[0])
         middle = len(edges) // 2
-        below = self.steps(score, edges[:middle], values[: middle + 1])
-        above = self.steps(score, edges[middle + 1 :], values[middle + 1 :])
+        below = self._tree(score, edges[:middle], leaves[: middle + 1])
+        above = self._tree(score, edges[middle + 1 :], leaves[middle + 1 :])
         is_below = f"{score.text} < {self.text(edges[middle])}"
         return self._atom(f"CASE WHEN {is_below} THEN {below.text} ELSE {above.text} END")
 

@@ -67,6 +67,23 @@ class Target(Protocol):
     def steps(self, score: Any, edges: Sequence[float], values: Sequence[float]) -> Any:
         """`values[k]`, where k is the number of edges that are at most the score."""
 
+    def lines(
+        self,
+        score: Any,
+        edges: Sequence[float],
+        origins: Sequence[float],
+        values: Sequence[float],
+        slopes: Sequence[float],
+    ) -> Any:
+        """`values[k] + slopes[k] * (score - origins[k])`, with k as in `steps`.
+
+        The difference to an origin nearby is small, so nothing cancels, unlike in a sum of hinge
+        functions.
+        """
+        origin = self.steps(score, edges, origins)
+        slope = self.steps(score, edges, slopes)
+        return (score - origin) * slope + self.steps(score, edges, values)
+
     def place(self, score: Any, low: float, width: float) -> Any:
         """Position of a score in a range, (score - low) / width, with little rounding error."""
         return (score - low) / width

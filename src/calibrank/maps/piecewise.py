@@ -1,0 +1,156 @@
+"""Piecewise maps: log odds linear between knots (Spline, CenteredIsotonic, anchored curves)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import NormalDist
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from calibrank._json import Fields
+from calibrank._logit import expit
+from calibrank._validation import Floats
+from calibrank.errors import DataError
+from calibrank.maps.calibration_map import CalibrationMap, Ends
+from calibrank.maps.record import FitRecord
+from calibrank.maps.targets.numpy import NumpyTarget
+from calibrank.maps.targets.target import Target, large_term_problem, narrow_range_problem
+
+MOST_KNOTS = 1000
+"""Knots a map may have: enough for any smooth curve, and SQL engines still parse the expression."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PiecewiseMap(CalibrationMap):
+    """Log odds `values[k]` at `knots[k]`, linear between knots and straight beyond the outer ones.
+
+    `end_slopes` are the slopes below the first and above the last knot. Neither the values nor the
+    slopes may decrease, so the map never reverses an order. `value_errors` are the standard errors
+    of `values`, `slope_errors` those of `end_slopes`.
+    """
+
+    kind: ClassVar[str] = "piecewise"
+
+    method: str
+    knots: tuple[float, ...]
+    values: tuple[float, ...]
+    end_slopes: tuple[float, float]
+    value_errors: tuple[float, ...]
+    slope_errors: tuple[float, float]
+    record: FitRecord
+
+    def __post_init__(self) -> None:
+        count = len(self.knots)
+        if not 1 <= count <= MOST_KNOTS:
+            raise DataError(f"knots must be 1 to {MOST_KNOTS}, got {count}.")
+        if len(self.values) != count or len(self.value_errors) != count:
+            raise DataError(
+                f"values and value_errors must be as many as knots ({count}), "
+                f"got {len(self.values)} and {len(self.value_errors)}."
+            )
+        if not all(low < high for low, high in pairwise(self.knots)):
+            raise DataError("knots must be strictly increasing.")
+        if not all(low <= high for low, high in pairwise(self.values)):
+            raise DataError("values must not decrease.")
+        if len(self.end_slopes) != 2 or min(self.end_slopes) < 0:
+            raise DataError(f"end_slopes must be 2 numbers of 0 or more, got {self.end_slopes}.")
+        if len(self.slope_errors) != 2 or min(*self.slope_errors, *self.value_errors) < 0:
+            raise DataError("slope_errors must be 2 numbers, and no standard error negative.")
+
+    @property
+    def description(self) -> str:
+        low, high = self.span
+        return (
+            f"Log odds linear between {len(self.knots):,} knots "
+            f"from {low:.4g} to {high:.4g}, straight lines beyond."
+        )
+
+    @property
+    def breakpoints(self) -> tuple[float, ...]:
+        return self.knots
+
+    @property
+    def span(self) -> tuple[float, float]:
+        low, high = self.knots[0], self.knots[-1]
+        # A single knot has no width: half a unit on either side shows the slopes.
+        return (low, high) if low < high else (low - 0.5, high + 0.5)
+
+    @property
+    def largest_term(self) -> float:
+        return max(abs(self.values[0]), abs(self.values[-1]))
+
+    def float32_problem(self) -> str | None:
+        # Slopes are differences over the distance of two knots, which float32 must hold.
+        for low, high in pairwise(self.knots):
+            problem = narrow_range_problem(low, high)
+            if problem is not None:
+                return problem
+        return large_term_problem(self.largest_term)
+
+    def on(self, target: Target, score: Any) -> Any:
+        return target.sigmoid(self._log_odds_on(target, score))
+
+    def _log_odds_on(self, target: Target, score: Any) -> Any:
+        # The segment below the first knot is measured from that knot, like the one above it.
+        origins = (self.knots[0], *self.knots)
+        values = (self.values[0], *self.values)
+        return target.lines(score, self.knots, origins, values, self._slopes())
+
+    def _slopes(self) -> tuple[float, ...]:
+        """The slope of each segment, from below the first knot to above the last."""
+        inner = [
+            (above - below) / (high - low)
+            for (low, high), (below, above) in zip(
+                pairwise(self.knots), pairwise(self.values), strict=True
+            )
+        ]
+        return (self.end_slopes[0], *inner, self.end_slopes[1])
+
+    def _log_odds(self, scores: Floats) -> Floats:
+        log_odds: Floats = self._log_odds_on(NumpyTarget(), scores)
+        return log_odds
+
+    def _interval_ends(self, scores: Floats, level: float) -> Ends:
+        """Normal intervals of the log odds.
+
+        The standard error of a weighted mean of two values is at most the weighted mean of their
+        standard errors, so interpolating standard errors never makes an interval too narrow.
+        """
+        outside_low = np.maximum(self.knots[0] - scores, 0)
+        outside_high = np.maximum(scores - self.knots[-1], 0)
+        error = np.interp(scores, self.knots, self.value_errors)
+        error += self.slope_errors[0] * outside_low + self.slope_errors[1] * outside_high
+        reach = -NormalDist().inv_cdf((1 - level) / 2) * error
+        middle = self._log_odds(scores)
+        return expit(middle - reach), expit(middle + reach)
+
+    def _content(self) -> dict[str, Any]:
+        return {
+            "knots": list(self.knots),
+            "values": list(self.values),
+            "end_slopes": list(self.end_slopes),
+            "value_errors": list(self.value_errors),
+            "slope_errors": list(self.slope_errors),
+        }
+
+    @classmethod
+    def read(cls, method: str, fields: Fields, record: FitRecord) -> Self:
+        fields.only("knots", "values", "end_slopes", "value_errors", "slope_errors")
+        return cls(
+            method=method,
+            knots=tuple(fields.numbers("knots")),
+            values=tuple(fields.numbers("values")),
+            end_slopes=_pair(fields, "end_slopes"),
+            value_errors=tuple(fields.numbers("value_errors")),
+            slope_errors=_pair(fields, "slope_errors"),
+            record=record,
+        )
+
+
+def _pair(fields: Fields, name: str) -> tuple[float, float]:
+    numbers = fields.numbers(name)
+    if len(numbers) != 2:
+        raise DataError(f"{fields.where}, {name} must be 2 numbers, got {len(numbers)}.")
+    return numbers[0], numbers[1]
