@@ -44,7 +44,13 @@ class Basis(ABC):
     """Whether the log odds are a polynomial of degree 2 or less."""
 
     @abstractmethod
-    def generators(self, score: Any, low: float, high: float, target: Target) -> Terms:
+    def generators(
+        self,
+        score: Any,
+        low: float,
+        high: float,
+        target: Target,
+    ) -> Terms:
         """The value of each generator; `score` lies within [low, high]."""
 
     @abstractmethod
@@ -74,7 +80,13 @@ class Linear(Basis):
     parameters: ClassVar[tuple[str, ...]] = ("b", "c")
     is_polynomial: ClassVar[bool] = True
 
-    def generators(self, score: Any, low: float, high: float, target: Target) -> Terms:
+    def generators(
+        self,
+        score: Any,
+        low: float,
+        high: float,
+        target: Target,
+    ) -> Terms:
         return ((score - low) / (high - low),)
 
     def end_slopes(self, low: float, high: float) -> tuple[Slopes, Slopes]:
@@ -93,7 +105,13 @@ class Quadratic(Basis):
     parameters: ClassVar[tuple[str, ...]] = ("a", "b", "c")
     is_polynomial: ClassVar[bool] = True
 
-    def generators(self, score: Any, low: float, high: float, target: Target) -> Terms:
+    def generators(
+        self,
+        score: Any,
+        low: float,
+        high: float,
+        target: Target,
+    ) -> Terms:
         # The slope of an increasing parabola is a straight line that is not negative on the range:
         # a weighted sum of 1 - u and u, where u = (s - low) / (high - low). These are the integrals
         # of 1 - u and of u, up to the width of the range.
@@ -137,7 +155,13 @@ class Log(_Shifted):
     name: ClassVar[str] = "log"
     parameters: ClassVar[tuple[str, ...]] = ("a", "b", "c")
 
-    def generators(self, score: Any, low: float, high: float, target: Target) -> Terms:
+    def generators(
+        self,
+        score: Any,
+        low: float,
+        high: float,
+        target: Target,
+    ) -> Terms:
         # With x = u + margin, the slope a / x + b is not negative on [start, end] if it is not
         # negative at both ends: each generator has a slope of 0 at one end and 1 at the other.
         position = (score - low) / (high - low)
@@ -166,7 +190,13 @@ class LogQuadratic(_Shifted):
     name: ClassVar[str] = "log-quadratic"
     parameters: ClassVar[tuple[str, ...]] = ("a", "b", "b'", "c")
 
-    def generators(self, score: Any, low: float, high: float, target: Target) -> Terms:
+    def generators(
+        self,
+        score: Any,
+        low: float,
+        high: float,
+        target: Target,
+    ) -> Terms:
         # The slope times x is a concave quadratic, so it is not negative on the range if it is not
         # negative at both ends. The third generator has a slope of 0 at both ends.
         position = (score - low) / (high - low)
@@ -211,7 +241,13 @@ class Softplus(Basis):
     parameters: ClassVar[tuple[str, ...]] = ("a", "b", "c")
     scale_free: ClassVar[bool] = False
 
-    def generators(self, score: Any, low: float, high: float, target: Target) -> Terms:
+    def generators(
+        self,
+        score: Any,
+        low: float,
+        high: float,
+        target: Target,
+    ) -> Terms:
         # log p = -softplus(-s) and -log(1 - p) = softplus(s). Not every target has a unary minus.
         return target.softplus(score * -1.0) * -1.0, target.softplus(score)
 

@@ -86,12 +86,24 @@ class CalibrationMap(ABC):
         return _unwrapped(_in_blocks(self._log_odds, array, np.dtype(np.float64)))
 
     @overload
-    def interval(self, scores: float, level: float = 0.95) -> Interval[float]: ...
+    def interval(
+        self,
+        scores: float,
+        level: float = 0.95,
+    ) -> Interval[float]: ...
 
     @overload
-    def interval(self, scores: Numbers, level: float = 0.95) -> Interval[Floats]: ...
+    def interval(
+        self,
+        scores: Numbers,
+        level: float = 0.95,
+    ) -> Interval[Floats]: ...
 
-    def interval(self, scores: Numbers, level: float = 0.95) -> Interval[Floats] | Interval[float]:
+    def interval(
+        self,
+        scores: Numbers,
+        level: float = 0.95,
+    ) -> Interval[Floats] | Interval[float]:
         """Confidence interval of the probability, for the sampling error of the fit alone."""
         if not 0 < level < 1:
             raise DataError(f"level must lie in (0, 1), got {level}. Use e.g. 0.95.")
@@ -129,7 +141,13 @@ class CalibrationMap(ABC):
 
         return _interval_in_blocks(ends, floats("scores", scores))
 
-    def transform(self, frame: Any, *, score: str = "score", to: str = "probability") -> Any:
+    def transform(
+        self,
+        frame: Any,
+        *,
+        score: str = "score",
+        to: str = "probability",
+    ) -> Any:
         """Add a column of probabilities to a dataframe of any kind; a lazy one stays lazy.
 
         A lazy frame (polars' LazyFrame, duckdb) gets an expression: nothing is computed or checked

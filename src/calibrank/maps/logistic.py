@@ -119,7 +119,13 @@ class LogisticMap(CalibrationMap):
         scale_free = self.basis.scale_free
         return target.over_range(score, self.low, self.high, formula, scale_free=scale_free)
 
-    def _inside(self, target: Target, score: Any, low: float, high: float) -> Any:
+    def _inside(
+        self,
+        target: Target,
+        score: Any,
+        low: float,
+        high: float,
+    ) -> Any:
         """The log odds of a score within [low, high]."""
         generators = self.basis.generators(score, low, high, target)
         result: Any = self.intercept

@@ -30,30 +30,36 @@ class Code:
     code: str
 
     def __add__(self, other: Code | float) -> Code:
-        return Code(f"({self.code} + {_operand(other)})")
+        return _binary(self, "+", other)
 
     def __radd__(self, other: float) -> Code:
-        return Code(f"({_operand(other)} + {self.code})")
+        return _binary(other, "+", self)
 
     def __sub__(self, other: Code | float) -> Code:
-        return Code(f"({self.code} - {_operand(other)})")
+        return _binary(self, "-", other)
 
     def __rsub__(self, other: float) -> Code:
-        return Code(f"({_operand(other)} - {self.code})")
+        return _binary(other, "-", self)
 
     def __mul__(self, other: Code | float) -> Code:
-        return Code(f"({self.code} * {_operand(other)})")
+        return _binary(self, "*", other)
 
     def __rmul__(self, other: float) -> Code:
-        return Code(f"({_operand(other)} * {self.code})")
+        return _binary(other, "*", self)
 
     def __truediv__(self, other: float) -> Code:
         # On a GPU a division costs as much as all the rest of the formula.
-        return Code(f"({self.code} * {_operand(1 / other)})")
+        return _binary(self, "*", 1 / other)
+
+
+def _binary(left: Code | float, operator: str, right: Code | float) -> Code:
+    return Code(f"({_operand(left)} {operator} {_operand(right)})")
 
 
 def _operand(value: Code | float) -> str:
-    return value.code if isinstance(value, Code) else f"T({float(value)!r})"
+    if isinstance(value, Code):
+        return value.code
+    return f"T({float(value)!r})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,5 +91,10 @@ class CudaTarget(Target):
     def maximum(self, x: Code, bound: float) -> Code:
         return Code(f"fmax({x.code}, {_operand(bound)})")
 
-    def steps(self, score: Code, edges: Sequence[float], values: Sequence[float]) -> Code:
+    def steps(
+        self,
+        score: Code,
+        edges: Sequence[float],
+        values: Sequence[float],
+    ) -> Code:
         raise UnsupportedOperationError("a kernel has no table to search for steps")

@@ -42,7 +42,12 @@ class NarwhalsTarget(Target):
     def maximum(self, x: nw.Expr, bound: float) -> nw.Expr:
         return x.clip(lower_bound=bound)
 
-    def steps(self, score: nw.Expr, edges: Sequence[float], values: Sequence[float]) -> nw.Expr:
+    def steps(
+        self,
+        score: nw.Expr,
+        edges: Sequence[float],
+        values: Sequence[float],
+    ) -> nw.Expr:
         """A balanced tree of comparisons."""
         if not edges:
             return score * 0.0 + values[0]
@@ -52,7 +57,12 @@ class NarwhalsTarget(Target):
         return nw.when(score < edges[middle]).then(below).otherwise(above)
 
 
-def transform(fitted: CalibrationMap, frame: Any, score: str, to: str) -> Any:
+def transform(
+    fitted: CalibrationMap,
+    frame: Any,
+    score: str,
+    to: str,
+) -> Any:
     """The frame with a column of probabilities, which stays an expression if the frame is lazy."""
     try:
         wrapped = nw.from_native(frame)

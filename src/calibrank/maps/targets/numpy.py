@@ -31,7 +31,12 @@ class NumpyTarget(Target):
     def maximum(self, x: Floats, bound: float) -> Floats:
         return np.maximum(x, bound)
 
-    def steps(self, score: Floats, edges: Sequence[float], values: Sequence[float]) -> Floats:
+    def steps(
+        self,
+        score: Floats,
+        edges: Sequence[float],
+        values: Sequence[float],
+    ) -> Floats:
         step = np.searchsorted(np.array(edges), score, side="right")
         return np.array(values)[step]
 

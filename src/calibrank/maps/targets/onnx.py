@@ -151,7 +151,12 @@ class OnnxTarget(Target):
     def maximum(self, x: Value, bound: float) -> Value:
         return self.add("Max", x, bound)
 
-    def steps(self, score: Value, edges: Sequence[float], values: Sequence[float]) -> Value:
+    def steps(
+        self,
+        score: Value,
+        edges: Sequence[float],
+        values: Sequence[float],
+    ) -> Value:
         """A binary search with one Gather per halving, which needs little memory per score."""
         halvings = len(edges).bit_length()
         # Both tables are padded to a full binary tree: with edges that no score reaches.

@@ -54,7 +54,12 @@ class SparkTarget(Target):
     def maximum(self, x: Column, bound: float) -> Column:
         return F.greatest(x, F.lit(float(bound)))
 
-    def steps(self, score: Column, edges: Sequence[float], values: Sequence[float]) -> Column:
+    def steps(
+        self,
+        score: Column,
+        edges: Sequence[float],
+        values: Sequence[float],
+    ) -> Column:
         """Nested conditions for a few steps, which is faster, and an array search for many."""
         # Spark generates shorter code for a column that cannot be null.
         not_null = self.stage(F.coalesce(score, F.lit(0.0)))
@@ -62,7 +67,12 @@ class SparkTarget(Target):
             return _tree(not_null, edges, values)
         return self._search(not_null, edges, values)
 
-    def _search(self, score: Column, edges: Sequence[float], values: Sequence[float]) -> Column:
+    def _search(
+        self,
+        score: Column,
+        edges: Sequence[float],
+        values: Sequence[float],
+    ) -> Column:
         """A binary search among the edges that share the score's cell, of many equally wide cells.
 
         Computing a cell rounds, but it never changes the order of scores: all edges in lower cells
@@ -99,7 +109,11 @@ def _free_names(existing: Sequence[str]) -> Iterator[str]:
         number += 1
 
 
-def _tree(score: Column, edges: Sequence[float], values: Sequence[float]) -> Column:
+def _tree(
+    score: Column,
+    edges: Sequence[float],
+    values: Sequence[float],
+) -> Column:
     if not edges:
         return F.lit(float(values[0]))
     middle = len(edges) // 2

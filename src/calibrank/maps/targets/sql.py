@@ -80,7 +80,11 @@ DIALECTS: dict[str, Dialect] = {
 """The engines `to_sql` writes for, by name."""
 
 
-def to_sql(fitted: CalibrationMap, dialect: str, score: str = "score") -> str:
+def to_sql(
+    fitted: CalibrationMap,
+    dialect: str,
+    score: str = "score",
+) -> str:
     """The probability as one SQL expression of a column.
 
     It is NULL where the score is NULL, NaN or beyond +-1e30. Dialects are spark, duckdb,
@@ -287,7 +291,12 @@ class SqlTarget(Target):
     def _atom(self, text: str) -> Sql:
         return Sql(text, _ATOM, self.dialect)
 
-    def _without_underflow(self, score: Sql, low: float, high: float) -> tuple[Sql, float, float]:
+    def _without_underflow(
+        self,
+        score: Sql,
+        low: float,
+        high: float,
+    ) -> tuple[Sql, float, float]:
         """A score and range whose differences are 0, or too large for products to underflow.
 
         Only near an end at 0 can a difference be too small. Adding and subtracting a unit of 1e-100

@@ -64,7 +64,12 @@ class Target(Protocol):
         """The larger of an expression and a number."""
 
     @abstractmethod
-    def steps(self, score: Any, edges: Sequence[float], values: Sequence[float]) -> Any:
+    def steps(
+        self,
+        score: Any,
+        edges: Sequence[float],
+        values: Sequence[float],
+    ) -> Any:
         """`values[k]`, where k is the number of edges that are at most the score."""
 
     def lines(
@@ -102,7 +107,12 @@ class Target(Protocol):
         return formula(score, low, high)
 
 
-def place_in_dtype(score: Any, low: float, width: float, dtype: Dtype) -> Any:
+def place_in_dtype(
+    score: Any,
+    low: float,
+    width: float,
+    dtype: Dtype,
+) -> Any:
     """(score - low) / width in float32 or float64, without operations that change nothing.
 
     `low` is rarely a float32. Subtracting the nearest float32 is exact near `low` (Sterbenz), and

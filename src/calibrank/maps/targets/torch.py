@@ -55,7 +55,13 @@ class TorchGraphTarget(Target):
 
     normalizes: ClassVar[bool] = True
 
-    def __init__(self, package: ModuleType, root: Any, tracer: Any, dtype: Dtype) -> None:
+    def __init__(
+        self,
+        package: ModuleType,
+        root: Any,
+        tracer: Any,
+        dtype: Dtype,
+    ) -> None:
         self._torch = package
         self._root = root
         self._tracer = tracer
@@ -82,7 +88,12 @@ class TorchGraphTarget(Target):
     def maximum(self, x: Any, bound: float) -> Any:
         return x.maximum(x.new_full((), bound))
 
-    def steps(self, score: Any, edges: Sequence[float], values: Sequence[float]) -> Any:
+    def steps(
+        self,
+        score: Any,
+        edges: Sequence[float],
+        values: Sequence[float],
+    ) -> Any:
         edge_table = self._table("edges", ceilings(edges, self._dtype))
         value_table = self._table("values", np.array(values, dtype=self._dtype))
         step = self._torch.bucketize(score, edge_table, right=True)
