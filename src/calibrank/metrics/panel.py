@@ -93,7 +93,10 @@ class PanelSums:
         # One decomposition per resample serves both metrics: it is the slow part of the panel.
         resampled = [decompose_sums(one) for one in resampled_sums(sums)]
         estimates = {}
-        for metric, part in ((MISCALIBRATION, "miscalibration"), (DISCRIMINATION, "discrimination")):
+        for metric, part in (
+            (MISCALIBRATION, "miscalibration"),
+            (DISCRIMINATION, "discrimination"),
+        ):
             replicates = [getattr(one, part) for one in resampled]
             coarse = basic_interval(metric, getattr(binned, part), replicates)
             exact = metric(probabilities, summary.evidence)

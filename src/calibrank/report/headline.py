@@ -69,7 +69,7 @@ def sentences(rows: ReportRows, probabilities: Floats, clusters: Clusters) -> li
 def _sentence(
     rows: ReportRows, probabilities: Floats, clusters: Clusters, near: Codes, probability: float
 ) -> dict[str, Any]:
-    """State the observed rate of rows near a probability, shifted by their mean distance from it."""
+    """State the observed rate of rows near a probability, corrected for their mean distance."""
     evidence = rows.evidence.rows(near)
     predicted = probabilities[near]
     bins = np.zeros(len(near), dtype=np.intp)
@@ -88,8 +88,7 @@ def _sentence(
         "low": lowest,
         "high": highest,
         "text": (
-            f"Of {out_of:,} items given {percent(probability)}, "
-            f"{lowest:,} to {highest:,} are liked"
+            f"Of {out_of:,} items given {percent(probability)}, {lowest:,} to {highest:,} are liked"
         ),
         "rows": len(near),
         "lowest_prediction": float(predicted.min()),
@@ -118,13 +117,17 @@ def verdict(
     contained = (curve["low"] <= curve["predicted"]) & (curve["predicted"] <= curve["high"])
     coverage = float(curve["mass"][contained].sum() / curve["mass"].sum())
     tone, title = _judgement(metrics["CalibrationInTheLarge"], coverage, identified=identified)
-    facts = [
-        "Mean prediction divided by observed rate: "
-        f"{_with_interval(metrics['CalibrationInTheLarge'], 3)}. 1 is ideal.",
+    ratio = _with_interval(metrics["CalibrationInTheLarge"], 3)
+    log_loss = _with_interval(metrics["LogLoss"], 4)
+    ece = _with_interval(metrics["ECE"], 4)
+    contained_rows = (
         f"{coverage:.0%} of the rows are in bins where the 95% interval of the observed rate "
-        "contains the mean prediction.",
-        f"Log loss {_with_interval(metrics['LogLoss'], 4)}, "
-        f"ECE {_with_interval(metrics['ECE'], 4)}.",
+        "contains the mean prediction."
+    )
+    facts = [
+        f"Mean prediction divided by observed rate: {ratio}. 1 is ideal.",
+        contained_rows,
+        f"Log loss {log_loss}, ECE {ece}.",
     ]
     if baseline is not None and baseline.get("metrics"):
         before = baseline["metrics"]["LogLoss"]["value"]
