@@ -204,7 +204,9 @@ def cluster_sums(
     return sums.result()
 
 
-def draw_matrix(size: int, resamples: int = RESAMPLES, seed: int = 0) -> Floats:
+def draw_matrix(
+    size: int, resamples: int = RESAMPLES, seed: int | np.random.Generator = 0
+) -> Floats:
     """Draw how often each cluster occurs in each resample, resamples x clusters."""
     draws = _draws(size, resamples, np.random.default_rng(seed))
     return np.array(list(draws), dtype=np.float64)

@@ -116,7 +116,7 @@ def verdict(
     curve = main["curves"]["mass"]
     contained = (curve["low"] <= curve["predicted"]) & (curve["predicted"] <= curve["high"])
     coverage = float(curve["mass"][contained].sum() / curve["mass"].sum())
-    tone, title = _judgement(metrics["CalibrationInTheLarge"], coverage, identified=identified)
+    tone, title = _tone_and_title(metrics["CalibrationInTheLarge"], coverage, identified=identified)
     ratio = _with_interval(metrics["CalibrationInTheLarge"], 3)
     log_loss = _with_interval(metrics["LogLoss"], 4)
     ece = _with_interval(metrics["ECE"], 4)
@@ -135,7 +135,9 @@ def verdict(
     return {"tone": tone, "title": title, "facts": facts}
 
 
-def _judgement(ratio: dict[str, float], coverage: float, *, identified: bool) -> tuple[str, str]:
+def _tone_and_title(
+    ratio: dict[str, float], coverage: float, *, identified: bool
+) -> tuple[str, str]:
     """Return the tone (good, fair or bad) and the text of a verdict."""
     if not ratio["low"] <= 1 <= ratio["high"]:
         direction = "high" if ratio["value"] > 1 else "low"
@@ -183,7 +185,7 @@ def _source_title(record: FitRecord) -> str:
 
 
 def limitations(rows: ReportRows, fitted: CalibrationMap, *, given: bool) -> list[str]:
-    """List what this report cannot tell, one or two sentences each."""
+    """List what this report cannot show, each in one to three sentences."""
     found = [_evidence_limitation(rows)]
     if given and _looks_fitted_here(fitted.record, rows):
         found.append(

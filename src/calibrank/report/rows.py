@@ -172,12 +172,12 @@ def _category_name(value: Any) -> str:
     return MISSING if is_missing else str(value)
 
 
-def _partition(users: Categorical | None, rows: int, parts: int) -> Codes:
-    """Assign rows to at most `parts` nonempty parts, by a hash of the user where there are any."""
+def _partition(users: Categorical | None, rows: int, most: int) -> Codes:
+    """Assign rows to at most `most` nonempty partitions, by a hash of the user if possible."""
     if users is not None:
-        hashed = hash_partitions(users.names, parts)
+        hashed = hash_partitions(users.names, most)
         nonempty, compact = np.unique(hashed, return_inverse=True)
         if len(nonempty) > 1:
             return compact.astype(np.intp)[users.codes]
-    # Without at least two parts of users, rows are treated as independent.
-    return np.arange(rows, dtype=np.intp) % min(parts, rows)
+    # Without at least two partitions of users, rows are treated as independent.
+    return np.arange(rows, dtype=np.intp) % min(most, rows)
