@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from calibrank.evidence import naive
 from calibrank.report.html_report import report_on_rows
 from calibrank.report.provenance import fingerprint_files
 from calibrank.report.read_table import read_report_rows
@@ -20,7 +21,7 @@ from calibrank.tabular.aggregate import Columns
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
 
-COLUMNS = Columns("score", "label", "naive", item="item_id", user="user_id", others=("country",))
+COLUMNS = Columns("score", "label", naive, item="item_id", user="user_id", others=("country",))
 
 
 def write_table(path: Path, rows: int, users: int, seed: int = 0) -> None:

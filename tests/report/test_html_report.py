@@ -107,7 +107,7 @@ def table(tmp_path: Path) -> Path:
 
 def test_a_table_on_disk_gives_the_same_rows_as_its_arrays(table: Path) -> None:
     columns = Columns(
-        "score", "label", "ips", propensity="w", item="item_id", user="user_id", others=("age",)
+        "score", "label", cr.ips, propensity="w", item="item_id", user="user_id", others=("age",)
     )
     read = read_report_rows(Table.find(str(table)), columns, Rules(skip=False))
     arrays = pq.read_table(table).to_pydict()
@@ -127,7 +127,7 @@ def test_a_table_on_disk_gives_the_same_rows_as_its_arrays(table: Path) -> None:
 
 
 def test_a_table_too_long_for_memory_is_sampled_by_user(table: Path) -> None:
-    columns = Columns("score", "label", "naive", user="user_id")
+    columns = Columns("score", "label", cr.naive, user="user_id")
     source = Table.find(str(table))
     everything = read_report_rows(source, columns, Rules(skip=False))
     sample = read_report_rows(source, columns, Rules(skip=False), most_rows=2000)
