@@ -64,6 +64,7 @@ class Figures:
         scored = self._load_scored()
         if scored:
             shown = self.shown if self.shown in scored else next(iter(scored))
+            # Fitted again rather than saved: a fit takes milliseconds.
             fits = _fit_all(scored[shown])
             yield "figure1_paper", self._reliability(shown, scored[shown], fits, paper=True)
             yield "figure1_plain", self._reliability(shown, scored[shown], fits, paper=False)

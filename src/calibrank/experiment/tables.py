@@ -95,6 +95,7 @@ class TableWriter:
         """A table like the paper's Table 1."""
         models = self._models()
         lines = [f"### {title}\n", _header(["", "method", *models])]
+        # Only methods of the paper compete for the bold number.
         best = {model: _lowest(self._published_fits(metric, model)) for model in models}
         for row in (*PUBLISHED_ROWS, *FURTHER_ROWS):
             group, method, loss = row
@@ -180,6 +181,7 @@ class TableWriter:
         proposed = {}
         others = {}
         for fit, spread in spreads.items():
+            # The proposed methods with the naive loss are in neither group.
             if fit.method not in PROPOSED:
                 others[fit] = spread
             elif fit.loss == "ips":
@@ -201,6 +203,7 @@ class TableWriter:
             return ""
         our_values = self.results.values(**self._key(metric, ours, model))
         their_values = self.results.values(**self._key(metric, theirs, model))
+        # A failed fit leaves a seed without a value, and then there are no pairs to compare.
         p = float("nan")
         if len(our_values) == len(their_values):
             p = paired_p(our_values, their_values)
@@ -234,6 +237,7 @@ def write_tables(grid: Grid, results: Results, published: Published) -> str:
         of_spec = results.where(spec=spec.name)
         writer = TableWriter(of_spec, published, spec, grid.dataset, spec.splits[0])
         parts += [*writer.all(), split_and_loss_table(of_spec, spec, grid.dataset)]
+        # The paper's numbers are for the released split only.
         if writer.split == "released":
             parts.append(writer.agreement())
     return "\n".join(part for part in parts if part)
