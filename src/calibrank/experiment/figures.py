@@ -160,7 +160,7 @@ class Figures:
         """Numbers of negatives, means and half intervals; None without results."""
         counts = {*self.spec.sweep, self.spec.negatives_for(self.grid.dataset)}
         points = []
-        # 0 stands for as many as represent all unobserved pairs: it has no place on the axis.
+        # 0 means as many as represent all unobserved pairs, which has no place on the axis.
         for count in sorted(counts - {0}):
             spread = self._spread(model, metric, "popularity", count)
             if spread is not None:

@@ -102,8 +102,8 @@ class TableWriter:
             cells = []
             for model in models:
                 spread = self._spread(metric, Fit(method, loss), model)
-                theirs = self.published.find(paper_metric, method, loss, self.dataset, model)
-                cells.append(_cell(spread, theirs, bold=best[model] == (method, loss)))
+                published = self.published.find(paper_metric, method, loss, self.dataset, model)
+                cells.append(_cell(spread, published, bold=best[model] == (method, loss)))
             name = method + LOSS_SUFFIXES[loss] if row in FURTHER_ROWS else method
             lines.append(_line([group, name, *cells]))
         improvements = [self._improvement(metric, model) for model in models]
@@ -207,21 +207,21 @@ class TableWriter:
         p = float("nan")
         if len(our_values) == len(their_values):
             p = paired_p(our_values, their_values)
-        opponent = theirs.method + LOSS_SUFFIXES[theirs.loss]
+        baseline = theirs.method + LOSS_SUFFIXES[theirs.loss]
         result = "-" if _is_nan(p) else f"p = {p:.2g}"
-        return f"{ours.method} against {opponent}: {result}"
+        return f"{ours.method} against {baseline}: {result}"
 
     def _verdict(self, method: str, model: str) -> str:
         """How the published ECE of a proposed method compares with ours; "" if one is missing."""
         spread = self._spread("ECE", Fit(method, "ips"), model)
-        theirs = self.published.find("ECE", method, "ips", self.dataset, model)
-        if spread is None or theirs is None:
+        published = self.published.find("ECE", method, "ips", self.dataset, model)
+        if spread is None or published is None:
             return ""
-        if spread.mean <= theirs:
+        if spread.mean <= published:
             return "ours is better"
-        if abs(spread.mean - theirs) <= spread.half:
+        if abs(spread.mean - published) <= spread.half:
             return "within our interval"
-        if spread.covers(theirs):
+        if spread.covers(published):
             return "**not met**, within one run's range"
         return "**not met**"
 
