@@ -33,8 +33,8 @@ def demo(pairs: PairsOption = 200_000, seed: SeedOption = 0, out: OutOption = Pa
     map_file = out / "map.json"
     unchanged = save_and_reload(result, map_file)
     console.print("[bold]Figures:[/] " + ", ".join(str(path) for path in paths))
-    outcome = "gives the same probabilities" if unchanged else "gives DIFFERENT probabilities"
-    console.print(f"[bold]Map:[/] {map_file} (loaded again, it {outcome})")
+    outcome = "the same probabilities" if unchanged else "DIFFERENT probabilities"
+    console.print(f"[bold]Map:[/] {map_file} (reloaded: {outcome})")
     if not unchanged:
         raise typer.Exit(1)
 
