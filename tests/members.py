@@ -1,7 +1,6 @@
-"""Every member that a law must hold for, and tables to hold it on."""
+"""The members that every law is checked for, and random tables to check them on."""
 
 import warnings
-from typing import NamedTuple
 
 import numpy as np
 from hypothesis import reject
@@ -10,6 +9,17 @@ from hypothesis import strategies as st
 import calibrank as cr
 from calibrank.calibrators import Calibrator, Parametric
 from calibrank.metrics import Metric
+from calibrank.propensity import (
+    Known,
+    Logistic,
+    NaiveBayes,
+    Popularity,
+    Propensity,
+    Random,
+    Uniform,
+)
+from calibrank.testing import Example as Table
+from calibrank.testing.examples import probe_between
 
 CALIBRATORS: tuple[Calibrator, ...] = (
     cr.MinMax(),
@@ -42,24 +52,28 @@ METRICS: tuple[Metric, ...] = (
     cr.TopN(cr.ECE(), 2),
 )
 
+PROPENSITY_SIZE = 9
+"""Users and items of the logs that propensities are checked on."""
+_FEATURES = np.random.default_rng(0).normal(size=(PROPENSITY_SIZE, 2))
+PROPENSITIES: tuple[Propensity, ...] = (
+    Popularity(),
+    Popularity(power=1.0, clip=0.5),
+    Uniform(0.3),
+    Random(seed=4),
+    NaiveBayes([0, 1, 0, 1]),
+    Logistic(_FEATURES, _FEATURES),
+    Known(np.full((PROPENSITY_SIZE, PROPENSITY_SIZE), 0.2)),
+)
+
 
 def name(member: object) -> str:
     """A readable test id."""
     return repr(member)
 
 
-class Table(NamedTuple):
-    """A small table to calibrate on."""
-
-    scores: np.ndarray
-    labels: np.ndarray
-    propensity: np.ndarray
-    users: np.ndarray
-
-
 @st.composite
 def tables(draw: st.DrawFn, least: int = 12, most: int = 60, spread: float = 5.0) -> Table:
-    """Rows with both classes, some ties, scores of any scale and offset."""
+    """Rows of both classes with some ties, and scores of any scale and offset."""
     rows = draw(st.integers(least, most))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     scores = rng.normal(0, 1, rows)
@@ -75,7 +89,7 @@ def tables(draw: st.DrawFn, least: int = 12, most: int = 60, spread: float = 5.0
 
 
 def fit(calibrator: Calibrator, scores: np.ndarray, labels: object) -> cr.CalibrationMap:
-    """Fit, or give the example up where no optimum exists; a flat map is fine here."""
+    """Fit, or reject the example if no optimum exists; the map may be flat."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", cr.FlatMapWarning)
         try:
@@ -85,13 +99,5 @@ def fit(calibrator: Calibrator, scores: np.ndarray, labels: object) -> cr.Calibr
 
 
 def probe(scores: np.ndarray) -> np.ndarray:
-    """Scores to ask a map about: within its range, at its ends and far outside, in order."""
-    low, high = scores.min(), scores.max()
-    width = high - low
-    return np.concatenate(
-        [
-            low - width * np.geomspace(1e3, 0.01, 9),
-            np.linspace(low, high, 101),
-            high + width * np.geomspace(0.01, 1e3, 9),
-        ]
-    )
+    """Increasing scores to evaluate a map at: within the range, at its ends, far outside."""
+    return probe_between(scores.min(), scores.max())

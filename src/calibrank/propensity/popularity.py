@@ -91,7 +91,7 @@ class Popularity:
         array([1. , 0.5])
         """
         if weights is None:
-            masses = np.ones(len(interactions))
+            masses: Floats = np.ones(len(interactions))
         else:
             masses = column("weights", weights, len(interactions))
             remedy = "Drop the row to ignore it."
