@@ -19,7 +19,6 @@ from calibrank.propensity import (
     Uniform,
 )
 from calibrank.testing import Example as Table
-from calibrank.testing.examples import probe_between
 
 CALIBRATORS: tuple[Calibrator, ...] = (
     cr.MinMax(),
