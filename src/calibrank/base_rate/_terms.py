@@ -1,5 +1,7 @@
 """The terms of a log-odds curve: intercept, base curve and curvature terms."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Self
 

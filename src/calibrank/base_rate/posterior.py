@@ -12,6 +12,8 @@ MacKay's moderated probability. Each prior mean is chosen so that without any la
 probabilities have the base rate of the biased fit, and nearly its shape.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
