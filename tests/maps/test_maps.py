@@ -224,7 +224,7 @@ def test_the_base_rate_is_described_by_its_source() -> None:
     assert "Moved to a base rate of 11.00% that is known" in describe_base_rate(known)
     assert "impressions and the policy that chose them" in describe_base_rate(impressions)
     assert "treated as unbiased" in describe_base_rate(RECORD)
-    assert "The base rate is assumed" in describe_base_rate(ips)
+    assert "The log does not identify the base rate" in describe_base_rate(ips)
     sources = [anchored, known, impressions, RECORD, ips]
     assert [is_base_rate_known(record) for record in sources] == [True, True, True, True, False]
 

@@ -74,8 +74,8 @@ def _describe_assumption(evidence: str) -> str:
             "The labels were treated as unbiased: this is right only if pairs were shown at random."
         )
     return (
-        "The base rate is assumed: propensities give the relative exposure of items, "
-        "and the number of negatives sets the base rate. "
+        "The log does not identify the base rate: propensities give the relative exposure of "
+        "items, and the number of negatives sets the base rate. "
         "Labels of a few hundred randomly shown pairs (--anchor) or a known rate (--base-rate) "
         "would determine it."
     )
