@@ -150,8 +150,8 @@ class _CurveFamily:
             return [[first], [np.concatenate([first, size * decay]) for size in sizes]]
         groups = []
         for degree in range(1, deviations + 1):
-            decay = POLYNOMIAL_DECAY ** np.arange(degree)
-            groups.append([np.concatenate([first, size * decay]) for size in POLYNOMIAL_SDS])
+            powers = POLYNOMIAL_DECAY ** np.arange(degree)
+            groups.append([np.concatenate([first, size * powers]) for size in POLYNOMIAL_SDS])
         return groups
 
     def _expected_curves(self) -> list[Floats]:
