@@ -1,4 +1,4 @@
-# `make demo` and `make test` set up everything they need from a bare Python 3.11 or newer.
+# Every target first creates the environment that it needs, from a plain Python 3.11 or newer.
 PYTHON ?= python3
 VENV ?= .venv
 RUN = $(VENV)/bin

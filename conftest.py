@@ -1,24 +1,25 @@
-"""Tests of Spark share one session, and one worker where there are several: starting it takes the longest."""
+"""Test configuration: one Spark session, in one worker, because starting it is slow."""
 
 import os
 from typing import Any
 
 import pytest
 
-os.environ.setdefault(
-    "OPENBLAS_NUM_THREADS", "1"
-)  # matrices are tiny: threads only get in each other's way
+# Matrices are tiny here: threads of OpenBLAS would only compete with each other.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:
-    """Keep what needs Spark together."""
+    """Run all tests that need Spark in the same worker."""
     for item in items:
-        if "spark" in item.nodeid.lower() or "als" in getattr(item, "fixturenames", ()):
+        uses_spark = "spark" in item.nodeid.lower()
+        uses_als = "als" in getattr(item, "fixturenames", ())
+        if uses_spark or uses_als:
             item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 def pytest_runtest_setup(item: Any) -> None:
-    """Start the shared session before an example of the Spark engine runs, or skip it where Spark cannot run."""
+    """Start Spark before a docstring example of `calibrank.spark`, or skip it without Spark."""
     if isinstance(item, pytest.DoctestItem) and item.name.startswith("calibrank.spark"):
         from tests.spark_session import session  # noqa: PLC0415  (only these need Spark)
 

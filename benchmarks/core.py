@@ -1,4 +1,7 @@
-"""The core against its peers: fit time and memory on 1e6 rows, import time. Prints ratios; exits 1 if one is missed."""
+"""The core against its peers: fit time and memory on 1e6 rows, and import time.
+
+Prints ratios, and exits with 1 if a limit is missed.
+"""
 
 import subprocess
 import sys
@@ -45,7 +48,8 @@ def main() -> None:
     imports = (import_time("import calibrank") - nothing) / (
         import_time("import numpy, scipy.optimize") - nothing
     )
-    first_fit = "import numpy as np; s = np.random.default_rng(0).normal(size=10_000)\nimport calibrank as cr\n"
+    first_fit = "import numpy as np; s = np.random.default_rng(0).normal(size=10_000)\n"
+    first_fit += "import calibrank as cr\n"
     first_fit += (
         "cr.Gaussian().fit(s, (s + np.random.default_rng(1).normal(size=10_000) > 1).astype(float))"
     )

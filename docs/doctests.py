@@ -1,4 +1,4 @@
-"""Docstrings for the site: examples as code. Markdown would take `>>>` for three quotations inside one another."""
+"""Docstring examples as code blocks: Markdown would read `>>>` as nested quotations."""
 
 import re
 from typing import Any
@@ -9,14 +9,14 @@ _EXAMPLE = re.compile(r"(?:^>>> .*\n?)(?:^.+\n?)*", re.MULTILINE)
 
 
 class FencedExamples(Extension):
-    """Puts a fence round every example of a docstring."""
+    """A griffe extension that puts every docstring example into a fenced code block."""
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
-        """Called for everything that is documented."""
+        """Called by griffe for every documented object."""
         if obj.docstring is not None:
             obj.docstring.value = fenced(obj.docstring.value)
 
 
 def fenced(docstring: str) -> str:
-    """The docstring with its examples as blocks of code."""
+    """The docstring with its examples as fenced code blocks."""
     return _EXAMPLE.sub(lambda found: f"```pycon\n{found[0].rstrip()}\n```\n", docstring)

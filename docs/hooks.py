@@ -1,4 +1,4 @@
-"""What the site is built with beyond Markdown: the reproduction, the command line, and no page that loads from afar."""
+"""MkDocs hooks: the reproduction, the command line reference, and a check for network use."""
 
 import inspect
 import posixpath
@@ -20,15 +20,18 @@ log = get_plugin_logger("hooks")
 ROOT = Path(__file__).parents[1]
 REPRODUCTION = ROOT / "reproduce" / "aaai22"
 COMMANDS = "<!-- commands -->"
+# What of the reproduction's folder belongs on the site.
 _SHOWN = {".md", ".png", ".toml", ".csv"}
+# Tags that make a browser load something from another host.
 _LOADS = re.compile(r"<(?:script|img|iframe|link)\b[^>]*?\b(?:src|href)=[\"']?(?:https?:)?//[^>]*>")
-_FAR_SCRIPT = re.compile(
+# Scripts from another host, by address or by an import in their text.
+_REMOTE_SCRIPT = re.compile(
     r"<script\b(?:[^>]*\bsrc=\"https?://|[^>]*>\s*import [^<]*https?://).*?</script>", re.DOTALL
 )
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the reproduction, which lives beside its specs, as if it were a folder of the docs."""
+    """Add the reproduction, which is kept beside its specs, as a folder of the site."""
     for path in sorted(REPRODUCTION.rglob("*")):
         if path.suffix in _SHOWN:
             uri = f"reproduction/{path.relative_to(REPRODUCTION).as_posix()}"
@@ -37,7 +40,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Mend what differs between a repository's host and the site."""
+    """Adapt links that differ between the repository and the site."""
     markdown = markdown.replace("](../reproduce/aaai22/", "](reproduction/")
     if page.file.src_uri == "reproduction/README.md":
         return with_figures(markdown)
@@ -45,7 +48,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def on_page_content(html: str, page: Page, files: Files, **_: Any) -> str:
-    """Links of notebooks, which MkDocs does not look into, to the pages they mean."""
+    """Resolve links in notebooks to pages of the site, which MkDocs does for Markdown only."""
     if not page.file.src_uri.endswith(".ipynb"):
         return html
 
@@ -54,7 +57,7 @@ def on_page_content(html: str, page: Page, files: Files, **_: Any) -> str:
         uri = posixpath.normpath(posixpath.join(posixpath.dirname(page.file.src_uri), path))
         file = files.get_file_from_path(uri)
         if file is None:
-            log.warning("%s links to %s, which is not there", page.file.src_uri, found[1])
+            log.warning("%s links to %s, which does not exist", page.file.src_uri, found[1])
             return found[0]
         return f'href="{file.url_relative_to(page.file)}{found[2]}"'
 
@@ -62,16 +65,16 @@ def on_page_content(html: str, page: Page, files: Files, **_: Any) -> str:
 
 
 def on_post_page(output: str, page: Page, **_: Any) -> str:
-    """Take out what notebooks would load (formulas, diagrams: there are none), and warn of anything left."""
-    output = _FAR_SCRIPT.sub("", output)
+    """Remove scripts that notebooks would load (for formulas and diagrams), warn of the rest."""
+    output = _REMOTE_SCRIPT.sub("", output)
     for found in _LOADS.findall(output):
         if 'rel="canonical"' not in found:
-            log.warning("%s loads from elsewhere: %s", page.file.src_uri, found)
+            log.warning("%s loads from another host: %s", page.file.src_uri, found)
     return output
 
 
 def with_figures(markdown: str) -> str:
-    """Links to figures, and the figures below them."""
+    """Add each linked figure below the list item that links to it."""
 
     def item(found: re.Match[str]) -> str:
         figures = re.findall(r"\[([^\]]+)\]\((\S+\.png)\)", found[0])
@@ -81,27 +84,26 @@ def with_figures(markdown: str) -> str:
 
 
 def reference() -> Iterator[str]:
-    """The command line in Markdown, as the commands describe themselves."""
+    """The command line reference in Markdown, from the commands' docstrings and options."""
     for command in make_app().registered_commands:
         yield from _command(command.callback)
 
 
 def _command(callback: Callable[..., None]) -> Iterator[str]:
-    words, example = inspect.getdoc(callback).split("\n\nExample: ")
+    description, example = inspect.getdoc(callback).split("\n\nExample: ")
     yield from (
         f"## calibrank {callback.__name__}",
         "",
-        words,
+        description,
         "",
         "```sh",
         example.strip(),
         "```",
         "",
     )
-    yield from ("| | default | |", "|---|---|---|")
-    yield from (
-        _row(each) for each in inspect.signature(callback, eval_str=True).parameters.values()
-    )
+    yield from ("| option | default | description |", "|---|---|---|")
+    for parameter in inspect.signature(callback, eval_str=True).parameters.values():
+        yield _row(parameter)
     yield ""
 
 
@@ -111,24 +113,26 @@ def _row(parameter: inspect.Parameter) -> str:
     shown = "" if default is None or default is False else f"`{getattr(default, 'value', default)}`"
     if default is inspect.Parameter.empty:
         shown = "required"
-    words = f"{info.help or ''}{_choices(kind)}".replace("|", "\\|")
-    return f"| {_names(parameter.name, info)} | {shown} | {words} |"
+    text = f"{info.help or ''}{_choices(kind, info)}".replace("|", "\\|")
+    return f"| {_names(parameter.name, info)} | {shown} | {text} |"
 
 
 def _names(name: str, info: ParameterInfo) -> str:
     if isinstance(info, ArgumentInfo):
         names = [info.metavar or name.upper()]
     else:
-        given = (
-            info.default,
-            *(info.param_decls or ()),
-        )  # typer keeps the first name where a default would be
+        # typer stores the first of several names as the default.
+        given = (info.default, *(info.param_decls or ()))
         names = [each for each in given if isinstance(each, str)] or [f"--{name.replace('_', '-')}"]
     return ", ".join(f"`{each}`" for each in names)
 
 
-def _choices(kind: Any) -> str:
+def _choices(kind: Any, info: ParameterInfo) -> str:
+    """The values that an option accepts: members of an Enum, or names of the registry."""
+    names: list[str] = []
     for each in (kind, *get_args(kind)):
         if isinstance(each, type) and issubclass(each, Enum):
-            return f" One of {', '.join(f'`{choice.value}`' for choice in each)}."
-    return ""
+            names = [choice.value for choice in each]
+    if info.metavar and "|" in info.metavar:
+        names = info.metavar.split("|")
+    return f" One of {', '.join(f'`{name}`' for name in names)}." if names else ""

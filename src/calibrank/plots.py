@@ -42,6 +42,7 @@ def draw_reliability(
     axes: Axes, curve: ReliabilityCurve, colour: str = INK["fit"], label: str | None = None
 ) -> None:
     """Draw one reliability curve; the area of a point is proportional to its mass."""
+    # Points of tiny bins stay visible, and one point with all the mass does not cover the panel.
     area = 12 + 240 * curve.total / curve.total.sum()
     axes.plot(curve.predicted, curve.observed, color=colour, linewidth=1.2, alpha=0.8)
     axes.scatter(
@@ -128,6 +129,7 @@ def score_distributions(panels: Mapping[str, tuple[Floats, Floats]], title: str)
     figure = Figure(figsize=(2.7 * len(panels), 2.9), layout="constrained")
     grid = np.atleast_1d(figure.subplots(1, len(panels)))
     for axes, (name, (negative, positive)) in zip(grid, panels.items(), strict=True):
+        # Both classes share their bins, so that the histograms can be compared.
         edges = np.histogram_bin_edges(np.concatenate([negative, positive]), 40)
         axes.hist(negative, edges, density=True, color=INK["other"], alpha=0.5, label="not liked")
         axes.hist(positive, edges, density=True, color=INK["fit"], alpha=0.5, label="liked")

@@ -170,9 +170,10 @@ def find(what: str, members: Mapping[str, Member], name: str) -> Member:
 
 
 def load_dataset(name: str, folder: str | Path | None = None) -> Dataset:
-    """A dataset by name from the folder of its official files; without a folder, downloaded where its licence allows.
+    """Load a dataset from the folder of its official files.
 
-    A folder that holds `train.parquet` and `test.parquet` instead is read as tables of user, item and label.
+    Without a folder it is downloaded, where its licence allows. A folder that holds `train.parquet`
+    and `test.parquet` instead is read as tables of user, item and label.
     """
     loader = find("dataset", DATASETS, name)
     if folder is None and name in SOURCES:

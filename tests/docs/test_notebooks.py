@@ -1,58 +1,62 @@
-"""The notebooks run, and print what their committed outputs say.
+"""The notebooks run, and print what their committed outputs show.
 
-To write new outputs: `jupyter nbconvert --to notebook --execute --inplace docs/notebooks/*.ipynb`.
+`python docs/pages.py` runs them and stores new outputs.
 """
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+from tests.docs.building import DOCS
+
+NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
 LARGEST = 300_000
-SECONDS = 300  # of a cell on a machine busy with other tests; alone a whole notebook takes some ten
+# Per cell, on a machine that is busy with other tests; alone a whole notebook takes some ten.
+SECONDS = 300
 
 
-def printed(cell) -> str:
-    """What a cell printed, or showed as text alone; figures and cards hold more digits than a page should promise."""
-    shown = [
-        output.get("text") or _plain(output.get("data", {})) for output in cell.get("outputs", [])
-    ]
-    return "".join(shown)
+def printed(cell: Any) -> str:
+    """The text that a cell printed; figures and HTML hold more digits than are comparable."""
+    return "".join(_text(output) for output in cell.get("outputs", []))
 
 
-def _plain(data) -> str:
-    return "" if {"text/html", "image/png"} & set(data) else data.get("text/plain", "")
+def _text(output: Any) -> str:
+    data = output.get("data", {})
+    if {"text/html", "image/png"} & set(data):
+        return ""
+    return output.get("text") or data.get("text/plain", "")
 
 
-def test_both_are_found() -> None:
-    assert [path.stem for path in NOTEBOOKS] == ["from-scores-to-probabilities", "three-doors"]
+def test_all_notebooks_are_found() -> None:
+    names = [path.stem for path in NOTEBOOKS]
+    assert names == ["base-rate-sources", "from-scores-to-probabilities"]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_is_committed_whole_and_small(path: Path) -> None:
+def test_a_notebook_is_committed_completely_run_and_small(path: Path) -> None:
     nbformat = pytest.importorskip("nbformat", reason="notebooks need nbclient and ipykernel")
     cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
-    assert any("image/png" in output.get("data", {}) for cell in cells for output in cell.outputs)
+    outputs = [output for cell in cells for output in cell.outputs]
+    assert any("image/png" in output.get("data", {}) for output in outputs)
     assert path.stat().st_size < LARGEST
 
 
-@pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning", "ignore::ResourceWarning"
-)  # Jupyter's own
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")  # Jupyter's
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_prints_what_it_says(
+def test_a_notebook_prints_what_it_shows(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("ipykernel", reason="notebooks need nbclient and ipykernel")
     nbclient = pytest.importorskip("nbclient", reason="notebooks need nbclient and ipykernel")
     import nbformat
 
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))  # no one's own settings
-    said = nbformat.read(path, as_version=4)
-    done = nbformat.read(path, as_version=4)
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))  # without the user's own settings
+    shown = nbformat.read(path, as_version=4)
+    rerun = nbformat.read(path, as_version=4)
+    folder = {"metadata": {"path": tmp_path}}
     nbclient.NotebookClient(
-        done, timeout=SECONDS, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
+        rerun, timeout=SECONDS, kernel_name="python3", resources=folder
     ).execute()
-    assert [printed(cell) for cell in done.cells] == [printed(cell) for cell in said.cells]
+    assert [printed(cell) for cell in rerun.cells] == [printed(cell) for cell in shown.cells]

@@ -1,41 +1,21 @@
-"""The Python on our pages runs as it stands, and so do the quickstart's commands."""
+"""The code on the README and on the documentation pages runs, and prints what the pages show.
 
-import os
+`python docs/pages.py` rewrites the outputs on the pages.
+"""
+
 import re
-import shlex
-import subprocess
-import sys
-from contextlib import redirect_stdout
-from doctest import ELLIPSIS, NORMALIZE_WHITESPACE, OutputChecker
-from io import StringIO
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.docs.building import ROOT, load_script
 
+pages = load_script("pages")
 
-class Recipe(NamedTuple):
-    """A block of Python and what the page says it prints."""
-
-    name: str
-    code: str
-    printed: str
-
-
-def recipes(page: str) -> list[Recipe]:
-    """The blocks of a page that show their output, each named by its section."""
-    found = []
-    for section in re.split(r"^#+ ", (ROOT / page).read_text(encoding="utf-8"), flags=re.MULTILINE):
-        name = f"{page}: {section.splitlines()[0] if section else ''}"
-        blocks = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", section, re.DOTALL)
-        found += [Recipe(name, *block) for block in blocks]
-    return found
-
-
-PAGES = ("cookbook", "adapters", "methods", "random-labels")
-RECIPES = [recipe for page in PAGES for recipe in recipes(f"docs/{page}.md")]
+RECIPES = {}
+for page in pages.SELF_CONTAINED:
+    for block in pages.blocks_of(page):
+        RECIPES[f"{page}: {block.section}"] = block
 
 
 @pytest.mark.parametrize(
@@ -48,14 +28,13 @@ RECIPES = [recipe for page in PAGES for recipe in recipes(f"docs/{page}.md")]
         ("docs/report.md", "report.html"),
     ],
 )
-def test_code_on_a_page_runs(
+def test_code_without_output_runs_and_writes_its_file(
     page: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for block in re.findall(
-        r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL
-    ):
-        exec(block, {})  # noqa: S102  (our own page)
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(code, {})  # noqa: S102  (the code of our own page)
     assert (tmp_path / file).exists()
 
 
@@ -63,52 +42,59 @@ def test_every_recipe_is_found() -> None:
     assert len(RECIPES) == 8
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
-def test_a_recipe_prints_what_its_page_says(
-    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_prints_what_its_page_shows(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if "implicit" in recipe.code:
+    block = RECIPES[name]
+    if "implicit" in block.code:
         pytest.importorskip("implicit")
     monkeypatch.chdir(tmp_path)
-    printed = StringIO()
-    with redirect_stdout(printed):
-        exec(recipe.code, {})  # noqa: S102  (our own page)
-    assert printed.getvalue() == recipe.printed
+    assert pages.run_block(block, {}) == block.shown
 
 
-def run_commands(lines: str) -> str:
-    """What the `calibrank` commands of a block print; other commands (pip) are not ours to run."""
-    printed = ""
-    for line in lines.splitlines():
-        if line.startswith("calibrank "):
-            command = [sys.executable, "-m", *shlex.split(line)]
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                check=True,
-                encoding="utf-8",
-                env={**os.environ, "COLUMNS": "100", "PYTHONIOENCODING": "utf-8"},
-            )
-            printed += done.stdout
-    return printed
-
-
-def test_the_quickstart_runs_from_top_to_bottom(
+def test_the_quickstart_prints_what_it_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its blocks build on one another; where lines are left out the page says `...`."""
     monkeypatch.chdir(tmp_path)
-    page = (ROOT / "docs/quickstart.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```(python|sh)\n(.*?)```(?:\n\n```text\n(.*?)```)?", page, re.DOTALL)
-    assert len(blocks) == 13
-    names: dict[str, object] = {}
-    for language, code, said in blocks:
-        printed = StringIO()
-        with redirect_stdout(printed):
-            if language == "python":
-                exec(code, names)  # noqa: S102  (our own page)
-        got = printed.getvalue() if language == "python" else run_commands(code)
-        assert not said or OutputChecker().check_output(
-            said, got, ELLIPSIS | NORMALIZE_WHITESPACE
-        ), f"{code}\n{got}"
+    ran = 0
+    for block, printed in pages.run_page("quickstart"):
+        assert block.agrees_with(printed), f"{block.code}\n{printed}"
+        ran += 1
+    assert ran == 13
     assert (tmp_path / "report.html").exists()
+
+
+PAGE = "# Title\n\n```python\nprint(1)\n```\n\n```text\n1\n```\n\n```sh\nls\n```\n"
+
+
+def test_blocks_know_their_output_and_where_it_is() -> None:
+    first, second = pages.read_blocks(PAGE)
+    assert (first.section, first.language, first.code, first.shown) == (
+        "Title",
+        "python",
+        "print(1)\n",
+        "1\n",
+    )
+    assert PAGE[first.start :].startswith("1\n```")
+    assert second.shown is None
+    assert first.agrees_with("1\n")
+    assert not first.agrees_with("2\n")
+    assert not first.agrees_with("1\n2\n")
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "expected"),
+    [
+        ("old\n", "anything\n", "anything\n"),
+        ("ECE 0.1\n...\nloss 0.3\n", "ECE 0.2\nx\nloss 0.4 \n", "ECE 0.2\n...\nloss 0.4\n"),
+        ("...\nsize (... MB)\n", "x\nsize (0.3 MB)\n", "...\nsize (... MB)\n"),
+        ("...\nsomething else\n", "x\ny\n", None),
+        # The new output has a line between two shown ones: what to leave out is not known.
+        ("...\nfirst 1\nsecond 1\n", "x\nfirst 2\nnew\nsecond 2\n", None),
+    ],
+)
+def test_shown_lines_are_replaced_by_their_successors(
+    shown: str, printed: str, expected: str | None
+) -> None:
+    assert pages.refreshed(shown, printed) == expected

@@ -1,7 +1,10 @@
-"""The site says what the code says, and loads nothing from elsewhere. `mkdocs build --strict` does the rest."""
+"""The site agrees with the code, needs no network, and its search works when opened from disk."""
 
-import importlib.util
+import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -10,27 +13,21 @@ import pytest
 import calibrank
 from calibrank.calibrators import Calibrator
 from calibrank.registry import CALIBRATORS
+from tests.docs.building import DOCS, ROOT, load_script
 
-ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
-
-
-def loaded(name: str) -> ModuleType:
-    """A script of the site's build, as a module."""
-    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 
 
 @pytest.fixture(scope="module")
 def hooks() -> ModuleType:
     pytest.importorskip("mkdocs", reason="the site needs mkdocs-material")
-    return loaded("hooks")
+    return load_script("hooks")
 
 
 @pytest.mark.parametrize("member", CALIBRATORS.values(), ids=lambda member: member.name)
-def test_the_table_of_methods_is_true(member: Calibrator) -> None:
+def test_the_table_of_methods_agrees_with_the_calibrators(member: Calibrator) -> None:
     page = (DOCS / "methods.md").read_text(encoding="utf-8")
     rows = re.findall(
         rf"^\| `{member.name}` \| (yes|no) \| (yes|no) \| (yes|no) \|", page, re.MULTILINE
@@ -40,54 +37,97 @@ def test_the_table_of_methods_is_true(member: Calibrator) -> None:
 
 def test_every_public_name_is_in_the_reference() -> None:
     pages = "".join(page.read_text(encoding="utf-8") for page in (DOCS / "api").glob("*.md"))
-    named = {target.rsplit(".", 1)[1] for target in re.findall(r"^::: (\S+)$", pages, re.MULTILINE)}
-    assert set(calibrank.__all__) <= named
+    targets = re.findall(r"^::: (\S+)$", pages, re.MULTILINE)
+    documented = {target.rsplit(".", 1)[1] for target in targets}
+    assert set(calibrank.__all__) <= documented
 
 
 def test_every_command_and_option_is_in_the_reference(hooks: ModuleType) -> None:
     from calibrank.cli.app import make_app
 
-    words = "\n".join(hooks.reference())
+    text = "\n".join(hooks.reference())
     names = [command.callback.__name__ for command in make_app().registered_commands]
-    assert re.findall(r"^## calibrank (\S+)$", words, re.MULTILINE) == names
-    assert "| `--out`, `-o` | `map.json` | Where to save the map (JSON). |" in words
-    assert "| `TABLE` | required | Parquet or CSV file, folder, or glob in quotes. |" in words
-    assert "One of `naive`, `ips`, `positive-ips`, `impressions`." in words
+    assert re.findall(r"^## calibrank (\S+)$", text, re.MULTILINE) == names
+    assert "| `--out`, `-o` | `map.json` | Where to save the map (JSON). |" in text
+    assert "| `TABLE` | required | Parquet or CSV file, folder, or quoted glob. |" in text
+    assert "One of `naive`, `ips`, `positive-ips`, `impressions`. |" in text
+    assert "One of `error`, `skip`. |" in text
 
 
-def test_a_page_that_loads_from_elsewhere_is_told(
+def test_a_page_that_loads_from_another_host_is_reported(
     hooks: ModuleType, caplog: pytest.LogCaptureFixture
 ) -> None:
     page = SimpleNamespace(file=SimpleNamespace(src_uri="page.md"))
-    near = '<script src="a.js"></script><a href="https://example.org">a link</a>'
-    assert hooks.on_post_page(near, page=page) == near
+    local = '<script src="a.js"></script><a href="https://example.org">a link</a>'
+    assert hooks.on_post_page(local, page=page) == local
     assert not caplog.records
     hooks.on_post_page('<img src="https://example.org/a.png">', page=page)
-    assert "page.md loads from elsewhere" in caplog.text
+    assert "page.md loads from another host" in caplog.text
 
 
-def test_what_notebooks_would_load_is_taken_out(
+def test_remote_scripts_of_notebooks_are_removed(
     hooks: ModuleType, caplog: pytest.LogCaptureFixture
 ) -> None:
     page = SimpleNamespace(file=SimpleNamespace(src_uri="notebook.ipynb"))
-    far = '<p>1</p><script src="https://example.org/a.js" async></script><p>2</p><script>near()</script>'
-    assert hooks.on_post_page(far, page=page) == "<p>1</p><p>2</p><script>near()</script>"
-    module = (
-        '<script type="module">\nimport x from "https://example.org/x.mjs"; x();</script><p>3</p>'
+    remote = '<script src="https://example.org/a.js" async></script>'
+    local = "<script>local()</script>"
+    assert hooks.on_post_page(f"<p>1</p>{remote}<p>2</p>{local}", page=page) == (
+        f"<p>1</p><p>2</p>{local}"
     )
-    assert hooks.on_post_page(module, page=page) == "<p>3</p>"
+    module = '<script type="module">\nimport x from "https://example.org/x.mjs"; x();</script>'
+    assert hooks.on_post_page(f"{module}<p>3</p>", page=page) == "<p>3</p>"
     assert not caplog.records
 
 
 def test_figures_of_the_reproduction_are_shown(hooks: ModuleType) -> None:
-    page = "1. First: [a](x/a.png),\n   [b](x/b.png).\n2. Second: [c](x/c.png).\n\nAfter [d](x/d.png).\n"
+    page = (
+        "1. First: [a](x/a.png),\n   [b](x/b.png).\n2. Second: [c](x/c.png).\n\n"
+        "After [d](x/d.png).\n"
+    )
     shown = re.findall(r"!\[(\w)\]\(x/\w\.png\)", hooks.with_figures(page))
     assert shown == ["a", "b", "c"]
 
 
-def test_examples_become_code() -> None:
+def test_docstring_examples_become_code_blocks() -> None:
     pytest.importorskip("griffe", reason="the site needs mkdocstrings")
-    fenced = loaded("doctests").fenced("Words.\n\n>>> 1 + 1\n2\n\nMore words.\n\n>>> f()")
-    assert (
-        fenced == "Words.\n\n```pycon\n>>> 1 + 1\n2\n```\n\nMore words.\n\n```pycon\n>>> f()\n```\n"
+    fenced = load_script("doctests").fenced("Text.\n\n>>> 1 + 1\n2\n\nMore text.\n\n>>> f()")
+    assert fenced == (
+        "Text.\n\n```pycon\n>>> 1 + 1\n2\n```\n\nMore text.\n\n```pycon\n>>> f()\n```\n"
     )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The whole site, built with warnings as errors."""
+    pytest.importorskip("mkdocs", reason="the site needs mkdocs-material")
+    pytest.importorskip("mkdocs_jupyter", reason="the site needs mkdocs-jupyter")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(folder)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert built.returncode == 0, built.stderr
+    return folder
+
+
+def test_search_works_on_pages_opened_from_disk(site: Path) -> None:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("no Chromium to open the site in")
+    requests: list[str] = []
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto((site / "api" / "maps.html").as_uri())
+        page.click(".md-search__input")
+        page.keyboard.type("isotonic")
+        page.wait_for_selector(".md-search-result__item")
+        links = page.eval_on_selector_all(
+            ".md-search-result__link", "links => links.map(link => link.href)"
+        )
+        browser.close()
+    assert any("calibrators.html" in link for link in links)
+    assert requests
+    assert all(url.startswith("file:") for url in requests)

@@ -21,8 +21,7 @@ from calibrank.models.sampling import Sampler
 from calibrank.models.validation import Validation
 from calibrank.propensity import Uniform
 from calibrank.registry import MODELS
-from calibrank.scorers import Distance, InnerProduct, NeuMF, SavedModel
-from calibrank.tables import Index, Interactions
+from calibrank.tables import Interactions
 
 SMALL = tuple(replace(model, dim=6) for model in MODELS.values())
 USERS, ITEMS = 17, 11
@@ -50,7 +49,7 @@ def name_of(model):
     return model.name
 
 
-# ---- against an independent implementation ----------------------------------------------------
+# ---- against an independent implementation ----
 
 
 def dense_reference(model, log, training, seed):
@@ -132,7 +131,7 @@ def test_training_takes_the_same_steps_as_dense_adam(model, device):
         np.testing.assert_allclose(scorer.weights[name], values, rtol=2e-3, atol=2e-5)
 
 
-# ---- seeds --------------------------------------------------------------------------------------
+# ---- seeds ----
 
 
 @pytest.mark.parametrize("model", SMALL, ids=name_of)
@@ -169,7 +168,7 @@ def test_a_generator_can_be_the_seed():
     assert two[0].seed == first.seed != two[1].seed
 
 
-# ---- what each model guarantees -----------------------------------------------------------------
+# ---- what each model guarantees ----
 
 
 def test_ubpr_with_propensity_1_equals_bpr():
@@ -232,67 +231,7 @@ def test_graph_edges_are_normalized_by_both_degrees():
     np.testing.assert_allclose(graph.propagate(identity).numpy(), expected, rtol=1e-6)
 
 
-# ---- scorers --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", [InnerProduct, Distance, NeuMF])
-def test_pair_scores_equal_the_entries_of_the_grid(kind):
-    rng = np.random.default_rng(0)
-    weights = NCF(dim=4).initial_weights(rng) if kind is NeuMF else {}
-    scorer = kind(rng.standard_normal((5, 8)), rng.standard_normal((7, 8)), weights)
-    pairs = scorer.score(*all_pairs(5, 7)).reshape(5, 7)
-    np.testing.assert_allclose(pairs, scorer.score_all(np.arange(5)), rtol=1e-10)
-
-
-def test_recommendations_are_the_best_items_that_are_not_excluded():
-    rng = np.random.default_rng(0)
-    scorer = InnerProduct(rng.standard_normal((6, 3)), rng.standard_normal((9, 3)), {})
-    exclude = (np.array([0] * 8 + [2]), np.array([*range(8), 4]))
-    items, scores = scorer.recommend(np.arange(6), 4, exclude)
-    grid = scorer.score_all(np.arange(6))
-    grid[exclude] = -np.inf
-    np.testing.assert_array_equal(items[1:], np.argsort(-grid, axis=1)[1:, :4])
-    np.testing.assert_array_equal(items[0], [8, -1, -1, -1])
-    assert np.isneginf(scores[0, 1:]).all()
-    with pytest.raises(DataError, match="k must be between 1 and the 9 items, got 10"):
-        scorer.recommend([0], 10)
-
-
-def test_no_users_give_empty_results_of_the_right_shape():
-    scorer = InnerProduct(np.ones((2, 3), np.float32), np.ones((5, 3), np.float32), {})
-    nobody = np.empty(0, dtype=int)
-    assert scorer.score(nobody, nobody).shape == (0,)
-    assert scorer.score_all(nobody).shape == (0, 5)
-    items, scores = scorer.recommend(nobody, 2)
-    assert items.shape == scores.shape == (0, 2)
-
-
-@pytest.mark.parametrize(
-    "names",
-    [Index.of(range(5, 10)), Index.of(["añé", "b", "c", "d", "🎸"])],
-    ids=["integers", "strings"],
-)
-def test_a_saved_model_loads_unchanged_and_damage_is_an_error(tmp_path, names):
-    rng = np.random.default_rng(0)
-    vectors = rng.standard_normal((2, 5, 8)).astype(np.float32)
-    scorer = NeuMF(*vectors, NCF(dim=4).initial_weights(rng))
-    saved = SavedModel(scorer, names, names, {"model": "NCF"})
-    saved.save(tmp_path)
-    loaded = SavedModel.load(tmp_path)
-    np.testing.assert_array_equal(loaded.scorer.score_all(range(5)), scorer.score_all(range(5)))
-    np.testing.assert_array_equal(loaded.users.names, names.names)
-    assert loaded.about == {"model": "NCF"}
-    assert loaded.digest == saved.digest
-    with (tmp_path / "weights.safetensors").open("r+b") as file:
-        file.seek(-3, os.SEEK_END)
-        file.write(b"xyz")
-    with pytest.raises(DataError, match=r"must be the file saved with model\.json"):
-        SavedModel.load(tmp_path)
-    with pytest.raises(DataError, match=r"must be a saved model, got no model\.json"):
-        SavedModel.load(tmp_path / "nowhere")
-
-
-# ---- checkpoints ------------------------------------------------------------------------------------
+# ---- checkpoints ----
 
 TRAIN_WITH_CHECKPOINT = """
 import sys
@@ -355,7 +294,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
         train(BPR(dim=4), small_log(), training=settings, checkpoint=file)
 
 
-# ---- settings and progress --------------------------------------------------------------------------
+# ---- settings and progress ----
 
 
 @pytest.mark.parametrize(
@@ -388,7 +327,7 @@ def test_progress_is_reported_after_every_epoch():
     assert found == [(1, 3, ()), (2, 3, ()), (3, 3, ())]
 
 
-# ---- GPU ---------------------------------------------------------------------------------------------
+# ---- GPU ----
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

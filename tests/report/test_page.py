@@ -13,7 +13,7 @@ import calibrank as cr
 from calibrank.data.score_world import make_world
 from calibrank.report import report
 from calibrank.report.thresholds import GRID
-from tests.report.test_report import HOSTILE, write_result_rows
+from tests.report.examples import HOSTILE, write_result_rows
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")

@@ -191,6 +191,22 @@ def test_scores_outside_the_range_of_the_first_rows(engine: Any) -> None:
         engine.summarize(invalid)
 
 
+def test_results_are_collected_without_arrow_too(
+    engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = frame([(0.1, 0), (0.5, 0), (0.5, 1), (0.9, 1)], "score double, label int")
+    expected = engine.summarize(given)
+
+    def no_arrow(_: Any) -> None:
+        raise ImportError("pyarrow")
+
+    monkeypatch.setattr(type(given), "toArrow", no_arrow)
+    found = engine.summarize(given)
+    np.testing.assert_array_equal(found.scores, expected.scores)
+    np.testing.assert_array_equal(found.positive, expected.positive)
+    np.testing.assert_array_equal(found.total, expected.total)
+
+
 @pytest.mark.parametrize(("power", "clip"), [(0.5, 0.1), (1.0, 0.3), (0.0, 0.2)])
 def test_popularity_equals_that_of_one_machine(engine: Any, power: float, clip: float) -> None:
     rng = np.random.default_rng(0)

@@ -63,15 +63,17 @@ class Cornac(PairModel):
             grid[place] = self._scores_of_user(rows[place])
         # The history is removed afterwards, so ask for that many more.
         columns, scores = best(grid, k + self.history.longest(users))
-        n_added = scores.shape[1] * int(np.count_nonzero(~known))
-        return PaddedLists(self.items.names[columns], scores, n_added)
+        n_unknown = int(np.count_nonzero(~known))
+        names = self.items.names[columns]
+        return PaddedLists(names, scores, added=scores.shape[1] * n_unknown)
 
     def _hidden(self, users: Ids, lists: PaddedLists) -> npt.NDArray[np.bool_]:
         return self.history.hidden(users, lists.items)
 
     def _scores_of_user(self, row: Any) -> Floats:
         """The scores of all items; cornac omits those that came after training."""
-        known = floats("scores", to_numpy(self.model.score(int(row))))[: len(self.items)]
+        output = to_numpy(self.model.score(int(row)))
+        known = floats("scores", output)[: len(self.items)]
         scores = np.full(len(self.items), np.nan)
         scores[: len(known)] = known
         return scores

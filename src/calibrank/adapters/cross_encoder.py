@@ -41,13 +41,19 @@ class CrossEncoder:
 
     def score_table(self, pairs: Sequence[tuple[str, str]], labels: Numbers) -> ScoreTable:
         """Labelled pairs with this model's scores, to fit a calibrator on."""
-        queries, passages = zip(*pairs, strict=True)
+        queries = [query for query, _ in pairs]
+        passages = [passage for _, passage in pairs]
         return make_score_table(queries, passages, self.score(pairs), labels)
 
     def recommend(
-        self, fitted: CalibrationMap, query: str, passages: Sequence[str], k: int | None = None
+        self,
+        fitted: CalibrationMap,
+        query: str,
+        passages: Sequence[str],
+        k: int | None = None,
     ) -> Recommendations:
         """The passages, best first, each with the probability that it is relevant to the query."""
         queries = np.full(len(passages), query)
+        items = ids("passages", passages)
         scores = self.score([(query, passage) for passage in passages])
-        return ranked(fitted, queries, ids("passages", passages), scores, k or len(passages))
+        return ranked(fitted, queries, items, scores, k or len(passages))

@@ -28,6 +28,7 @@ class History:
             log = Interactions([], [])
         users, user_rows = np.unique(log.users, return_inverse=True)
         items, item_rows = np.unique(log.items, return_inverse=True)
+        # Pairs as single numbers can be looked up with `isin`.
         cells = np.unique(user_rows * max(len(items), 1) + item_rows)
         return cls(IdMap.of("users", users), IdMap.of("items", items), cells)
 

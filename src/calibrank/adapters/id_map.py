@@ -50,5 +50,6 @@ class IdMap:
         """The row number of each id, and whether the id is known."""
         if not len(self.names):
             return np.zeros(len(wanted), dtype=np.intp), np.zeros(len(wanted), dtype=bool)
+        # `Index` needs sorted ids; `order` leads back to the model's rows.
         places, known = Index(self.names[self.order]).find(self.kind, wanted)
         return self.order[places], known

@@ -93,12 +93,14 @@ class Implicit(PairModel):
         is_empty = columns < 0
         scores[is_empty] = np.nan
         names = self.items.names[np.where(is_empty, 0, columns)]
-        return PaddedLists(names, scores, length * int(np.count_nonzero(~known)))
+        n_unknown = int(np.count_nonzero(~known))
+        return PaddedLists(names, scores, added=length * n_unknown)
 
     def _hidden(self, users: Ids, lists: PaddedLists) -> npt.NDArray[np.bool_]:
         rows, known = self.users.find(users)
         columns, _ = self.items.find(lists.items.reshape(-1))
-        values = self.user_items[np.repeat(rows, lists.items.shape[1]), columns]
+        repeated = np.repeat(rows, lists.items.shape[1])
+        values = self.user_items[repeated, columns]
         in_history = np.asarray(values).reshape(lists.items.shape) != 0
         return in_history & known[:, None]
 

@@ -167,6 +167,7 @@ def calibrated(
     most: int | None = None,
 ) -> Recommendations:
     """The filled slots that are not hidden, at most `most` per user, with their probabilities."""
+    # Hidden slots are history, not padding: they are not counted as left out.
     filled = lists.filled()
     shown = filled if hidden is None else filled & ~hidden
     ranks = np.cumsum(shown, axis=1, dtype=np.intp)

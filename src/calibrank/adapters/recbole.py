@@ -29,7 +29,11 @@ class RecBole(PairModel):
     """
 
     def __init__(
-        self, users: IdsLike, scores: Any, items: IdsLike | None = None, outputs: Outputs = _MARGIN
+        self,
+        users: IdsLike,
+        scores: Any,
+        items: IdsLike | None = None,
+        outputs: Outputs = _MARGIN,
     ) -> None:
         self.outputs = outputs
         self.scores = floats("scores", to_numpy(scores)).copy()
@@ -56,6 +60,8 @@ class RecBole(PairModel):
 
     def _lists(self, users: Ids, k: int) -> PaddedLists:
         rows, known = self.users.find(users)
-        columns, scores = best(np.where(known[:, None], self.scores[rows], np.nan), k)
-        n_added = scores.shape[1] * int(np.count_nonzero(~known))
-        return PaddedLists(self.items.names[columns], scores, n_added)
+        grid = np.where(known[:, None], self.scores[rows], np.nan)
+        columns, scores = best(grid, k)
+        n_unknown = int(np.count_nonzero(~known))
+        names = self.items.names[columns]
+        return PaddedLists(names, scores, added=scores.shape[1] * n_unknown)

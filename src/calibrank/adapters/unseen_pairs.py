@@ -56,7 +56,8 @@ class UnseenPairs:
                 f"got {len(held)} positives and {n_others} other pairs."
             )
         n_negatives = max(_NEGATIVES_PER_POSITIVE * len(held), _FEWEST_NEGATIVES)
-        negative_users, negative_items = _draw(positives, min(n_negatives, n_others), rng)
+        n_negatives = min(n_negatives, n_others)
+        negative_users, negative_items = _draw(positives, n_negatives, rng)
         counts = [len(held), len(negative_users)]
         pairs = Interactions(
             users.names[np.concatenate([held.users, negative_users])],

@@ -33,8 +33,8 @@ def demo(pairs: PairsOption = 200_000, seed: SeedOption = 0, out: OutOption = Pa
     map_file = out / "map.json"
     unchanged = save_and_reload(result, map_file)
     console.print("[bold]Figures:[/] " + ", ".join(str(path) for path in paths))
-    outcome = "gives the same probabilities" if unchanged else "gives DIFFERENT probabilities"
-    console.print(f"[bold]Map:[/] {map_file} (loaded again, it {outcome})")
+    outcome = "the same probabilities" if unchanged else "DIFFERENT probabilities"
+    console.print(f"[bold]Map:[/] {map_file} (reloaded: {outcome})")
     if not unchanged:
         raise typer.Exit(1)
 
@@ -48,7 +48,8 @@ def _introduction(result: "Demo") -> str:
         "pairs were never shown.\nEach method is fitted to the scores and that log, and evaluated "
         "against the true preferences of new pairs. Labels are used in three ways:\n"
         "  naive       as the log records them\n"
-        "  UERM        weighted by the true propensities (unbiased empirical risk minimization)\n"
+        "  UERM        weighted by the true propensities: unbiased empirical risk\n"
+        "              minimization\n"
         "  popularity  weighted by propensities estimated from item popularity\n"
     )
 
@@ -56,13 +57,14 @@ def _introduction(result: "Demo") -> str:
 def _result_table(result: "Demo") -> RichTable:
     from calibrank.demo import METRICS  # noqa: PLC0415  (matplotlib)
 
-    title = "Error against the true preferences (lower is better; predicted/observed: closer to 1)"
+    # Short headings: the table must fit a terminal of 80 columns.
+    title = "Against the true preferences (lower is better; mean pred/obs: closer to 1)"
     table = RichTable(title=title, title_justify="left")
     table.add_column("method")
     table.add_column("labels")
     for metric in METRICS:
         is_ratio = metric.name == "CalibrationInTheLarge"
-        table.add_column("predicted/observed" if is_ratio else metric.name, justify="right")
+        table.add_column("pred/obs" if is_ratio else metric.name, justify="right")
     # A method's name is printed once, beside the first of its runs.
     previous = ""
     for run in result.runs:

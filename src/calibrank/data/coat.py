@@ -16,6 +16,7 @@ from calibrank.data.dataset import Dataset
 from calibrank.data.text import NumericText, find_file
 from calibrank.tables import Index, Interactions
 
+# The files have one line per user and one column per item.
 USERS = 290
 ITEMS = 300
 _HOW_TO_GET = (
@@ -63,6 +64,7 @@ def _read_features(folder: Path, name: str) -> Floats | None:
     found = sorted(folder.rglob(name))
     if not found:
         return None
+    # The number of features is not documented: count the columns of the first line.
     with found[0].open() as file:
         width = len(file.readline().split())
     return NumericText(found[0], width, np.isfinite, "numbers").read()

@@ -51,6 +51,7 @@ def fetch(name: str, folder: str | Path | None = None, source: Source | None = N
     if source is None:
         raise DataError(f"the dataset to fetch must be one of {', '.join(SOURCES)}, got {name!r}.")
     cache = Path(folder) if folder is not None else Path(pooch.os_cache("calibrank")) / name
+    # The archive stays in the cache beside its unpacked files, so a second call downloads nothing.
     is_tar = source.url.endswith(".tar.gz")
     unpack: Callable[..., Any] = pooch.Untar if is_tar else pooch.Unzip
     try:

@@ -32,16 +32,23 @@ def load_kuairec(folder: str | Path, liked_above: float = 2) -> Dataset:
     `big_matrix.csv` is the log, `small_matrix.csv` the fully observed test block. A video is a
     positive if it was watched for more than `liked_above` times its length.
     """
-    columns = ColumnNames("user_id", "video_id", "watch_ratio", "timestamp")
+    columns = ColumnNames(
+        user="user_id",
+        item="video_id",
+        label="watch_ratio",
+        time="timestamp",
+    )
 
     def is_positive(ratio: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         return ratio > liked_above
 
-    logs = []
-    for name in ("big_matrix.csv", "small_matrix.csv"):
+    def read(name: str) -> RawLog:
         path = find_file(Path(folder), name, _GET_KUAIREC)
-        logs.append(read_log(find_table(path), columns, is_positive))
-    return dataset_from_logs("kuairec", *logs)
+        return read_log(find_table(path), columns, is_positive)
+
+    train = read("big_matrix.csv")
+    test = read("small_matrix.csv")
+    return dataset_from_logs("kuairec", train, test)
 
 
 def load_kuairand(folder: str | Path, label: str = "is_click") -> Dataset:
@@ -50,14 +57,20 @@ def load_kuairand(folder: str | Path, label: str = "is_click") -> Dataset:
     The two standard logs are the training log; the log of randomly inserted videos is the test set.
     `label` names the column that is the label.
     """
-    columns = ColumnNames("user_id", "video_id", label, "time_ms")
+    columns = ColumnNames(
+        user="user_id",
+        item="video_id",
+        label=label,
+        time="time_ms",
+    )
 
     def read(name: str) -> RawLog:
         path = find_file(Path(folder), name, _GET_KUAIRAND)
         return read_log(find_table(path), columns)
 
-    standard = [read(name) for name in _STANDARD_LOGS]
-    return dataset_from_logs("kuairand", _concatenate(standard), read(_RANDOM_LOG))
+    train = _concatenate([read(name) for name in _STANDARD_LOGS])
+    test = read(_RANDOM_LOG)
+    return dataset_from_logs("kuairand", train, test)
 
 
 def _concatenate(logs: list[RawLog]) -> RawLog:

@@ -89,21 +89,22 @@ class MixedScores(Scores):
     No parametric calibrator contains this shape.
     """
 
-    shifts: ClassVar[tuple[float, float]] = (0.6, 2.6)
+    means: ClassVar[tuple[float, float]] = (0.6, 2.6)
     """The means of the two components; every standard deviation is 1."""
-    shares: ClassVar[tuple[float, float]] = (0.6, 0.4)
+    mixture_weights: ClassVar[tuple[float, float]] = (0.6, 0.4)
     """The mixture weights."""
 
     def draw(self, liked: Floats, seed: int | np.random.Generator) -> Floats:
         rng = np.random.default_rng(seed)
-        shift = np.where(rng.random(len(liked)) < self.shares[0], *self.shifts)
-        return rng.standard_normal(len(liked)) + liked * shift
+        in_first = rng.random(len(liked)) < self.mixture_weights[0]
+        means = np.where(in_first, *self.means)
+        return rng.standard_normal(len(liked)) + liked * means
 
     def log_ratio(self, scores: Floats) -> Floats:
         # log N(s; m, 1) - log N(s; 0, 1) = m s - m^2 / 2, for each component of the mixture.
         components = [
-            np.log(share) + shift * scores - shift**2 / 2
-            for share, shift in zip(self.shares, self.shifts, strict=True)
+            np.log(weight) + mean * scores - mean**2 / 2
+            for weight, mean in zip(self.mixture_weights, self.means, strict=True)
         ]
         return np.logaddexp(*components)
 

@@ -15,6 +15,9 @@ import numpy.typing as npt
 from calibrank.errors import DataError
 from calibrank.tables import Interactions
 
+Keys = npt.NDArray[np.floating]
+Counts = npt.NDArray[np.intp]
+
 
 @dataclass(frozen=True, slots=True)
 class Split(ABC):
@@ -40,9 +43,10 @@ class Split(ABC):
         positives = np.flatnonzero(interactions.labels == 1)
         _, users = np.unique(interactions.users[positives], return_inverse=True)
         # Sort by user and, within a user, by key; the last rows of each user are held out.
-        order = np.lexsort((self._keys(interactions.take(positives)), users))
+        keys = self._keys(interactions.take(positives))
+        order = np.lexsort((keys, users))
         users = users[order]
-        counts = np.bincount(users) if len(users) else np.zeros(0, dtype=np.intp)
+        counts = np.bincount(users)
         ends = np.cumsum(counts)
         places_from_end = ends[users] - 1 - np.arange(len(order))
         is_held_out = places_from_end < self._held_out_counts(counts)[users]
@@ -55,13 +59,13 @@ class Split(ABC):
         """The same split with another seed; a split that is not random is returned unchanged."""
         return self
 
-    def _held_out_counts(self, counts: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    def _held_out_counts(self, counts: Counts) -> Counts:
         """How many positives each user gives, from the number the user has."""
         held_out = np.maximum(np.rint(counts * self.fraction), 1).astype(np.intp)
         return np.where(counts >= self.at_least, held_out, 0)
 
     @abstractmethod
-    def _keys(self, positives: Interactions) -> npt.NDArray[np.floating]:
+    def _keys(self, positives: Interactions) -> Keys:
         """A sort key for each positive; the highest of each user are held out."""
 
 
@@ -74,7 +78,7 @@ class ReleasedSplit(Split):
 
     __slots__ = ()
 
-    def _keys(self, positives: Interactions) -> npt.NDArray[np.floating]:
+    def _keys(self, positives: Interactions) -> Keys:
         _, item_ranks = np.unique(positives.items, return_inverse=True)
         return item_ranks.astype(np.float64)
 
@@ -93,7 +97,7 @@ class RandomSplit(Split):
     def with_seed(self, seed: int | np.random.Generator) -> Self:
         return replace(self, seed=seed)
 
-    def _keys(self, positives: Interactions) -> npt.NDArray[np.floating]:
+    def _keys(self, positives: Interactions) -> Keys:
         return np.random.default_rng(self.seed).random(len(positives))
 
 
@@ -102,7 +106,7 @@ class TimeSplit(Split):
 
     __slots__ = ()
 
-    def _keys(self, positives: Interactions) -> npt.NDArray[np.floating]:
+    def _keys(self, positives: Interactions) -> Keys:
         if positives.times is None:
             raise DataError("interactions must have times to split by, got none. Use RandomSplit.")
         return positives.times
@@ -118,10 +122,10 @@ class LeaveOneOut(Split):
     def with_seed(self, seed: int | np.random.Generator) -> Self:
         return replace(self, seed=seed)
 
-    def _held_out_counts(self, counts: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    def _held_out_counts(self, counts: Counts) -> Counts:
         return (counts >= self.at_least).astype(np.intp)
 
-    def _keys(self, positives: Interactions) -> npt.NDArray[np.floating]:
+    def _keys(self, positives: Interactions) -> Keys:
         if positives.times is not None:
             return positives.times
         return np.random.default_rng(self.seed).random(len(positives))

@@ -96,6 +96,7 @@ def read_log(
     from calibrank.tabular.read import names_of  # noqa: PLC0415  (needs pyarrow)
     from calibrank.tabular.rules import Rules  # noqa: PLC0415  (needs pyarrow)
 
+    # An invalid row is an error: a training log must not lose rows silently.
     rules = Rules(skip=False)
     # Values that `is_positive` converts may be any numbers; labels must be 0 or 1.
     has_labels = columns.label is not None and is_positive is None
@@ -112,6 +113,7 @@ def read_log(
             times.append(batch.numbers(columns.time))
     if not users:
         raise DataError(f"{table.name} must hold at least one row, got none.")
+    # Arrow arrays are joined before conversion: strings become one numpy array once.
     user_ids = names_of(pa.chunked_array(users).combine_chunks())
     item_ids = names_of(pa.chunked_array(items).combine_chunks())
     return RawLog(

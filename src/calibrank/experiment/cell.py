@@ -181,6 +181,7 @@ class _Evaluation:
         self.test_scores = test_scores
         self.positives = Positives.of(kept, held_out)
         self.popularity = Popularity(spec.power, spec.clip)
+        # All methods of a spec are fitted on the same pairs.
         self.main_pairs = self._sample_pairs(spec.negatives_for(dataset.name))
 
     def scored(self) -> Scored:
@@ -272,6 +273,7 @@ class _Evaluation:
                 warnings.simplefilter("ignore", FlatMapWarning)
                 fitted = CALIBRATORS[labels["method"]].fit(pairs.scores, evidence)
         except FitError as error:
+            # A failed fit is a result too: readers must see that it is missing, and why.
             yield {**row, "metric": "failed", "value": 1.0, "note": str(error)}
             return
         probabilities = fitted.predict(self.test_scores)[evaluated]

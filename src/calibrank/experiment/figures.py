@@ -64,6 +64,7 @@ class Figures:
         scored = self._load_scored()
         if scored:
             shown = self.shown if self.shown in scored else next(iter(scored))
+            # Fitted again rather than saved: a fit takes milliseconds.
             fits = _fit_all(scored[shown])
             yield "figure1_paper", self._reliability(shown, scored[shown], fits, paper=True)
             yield "figure1_plain", self._reliability(shown, scored[shown], fits, paper=False)
@@ -159,7 +160,7 @@ class Figures:
         """Numbers of negatives, means and half intervals; None without results."""
         counts = {*self.spec.sweep, self.spec.negatives_for(self.grid.dataset)}
         points = []
-        # 0 stands for as many as represent all unobserved pairs: it has no place on the axis.
+        # 0 means as many as represent all unobserved pairs, which has no place on the axis.
         for count in sorted(counts - {0}):
             spread = self._spread(model, metric, "popularity", count)
             if spread is not None:

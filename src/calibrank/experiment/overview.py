@@ -42,7 +42,9 @@ def read_rows(folder: Path) -> pa.Table:
 
 def overview(rows: pa.Table, find: Find) -> dict[str, Any]:
     """The cells of every protocol: means over seeds with half their 95% intervals."""
-    groups = _main_rows(rows).group_by([*_KEYS], use_threads=False).aggregate([("value", "list")])
+    # Without threads, groups come in the order of the rows.
+    grouped = _main_rows(rows).group_by([*_KEYS], use_threads=False)
+    groups = grouped.aggregate([("value", "list")])
     protocols: dict[str, dict[str, Any]] = {}
     for group in groups.to_pylist():
         if group["metric"] not in METRICS:

@@ -33,6 +33,7 @@ class Scored:
         for column in _COLUMNS:
             arrays[f"test_{column}"] = getattr(self.test, column)
             arrays[f"pair_{column}"] = getattr(self.pairs, column)
+        # Not every user and item occurs in the pairs, so the sizes are saved too.
         arrays["sizes"] = np.array([self.test.n_users, self.test.n_items])
         with atomic_path(path) as partial, partial.open("wb") as file:
             np.savez_compressed(file, **arrays)

@@ -53,6 +53,7 @@ class Spec:
         _require_names(path, "methods", spec.methods, CALIBRATORS)
         _require_names(path, "losses", spec.losses, EVIDENCE)
         _require_names(path, "estimators", spec.estimators, PROPENSITIES)
+        # Settings of a model that the spec does not train are a mistake.
         for by_model in spec.epochs.values():
             _require_names(path, "epochs", by_model, spec.models)
         for settings_by_model in spec.settings.values():

@@ -95,14 +95,15 @@ class TableWriter:
         """A table like the paper's Table 1."""
         models = self._models()
         lines = [f"### {title}\n", _header(["", "method", *models])]
+        # Only methods of the paper compete for the bold number.
         best = {model: _lowest(self._published_fits(metric, model)) for model in models}
         for row in (*PUBLISHED_ROWS, *FURTHER_ROWS):
             group, method, loss = row
             cells = []
             for model in models:
                 spread = self._spread(metric, Fit(method, loss), model)
-                theirs = self.published.find(paper_metric, method, loss, self.dataset, model)
-                cells.append(_cell(spread, theirs, bold=best[model] == (method, loss)))
+                published = self.published.find(paper_metric, method, loss, self.dataset, model)
+                cells.append(_cell(spread, published, bold=best[model] == (method, loss)))
             name = method + LOSS_SUFFIXES[loss] if row in FURTHER_ROWS else method
             lines.append(_line([group, name, *cells]))
         improvements = [self._improvement(metric, model) for model in models]
@@ -180,6 +181,7 @@ class TableWriter:
         proposed = {}
         others = {}
         for fit, spread in spreads.items():
+            # The proposed methods with the naive loss are in neither group.
             if fit.method not in PROPOSED:
                 others[fit] = spread
             elif fit.loss == "ips":
@@ -201,24 +203,25 @@ class TableWriter:
             return ""
         our_values = self.results.values(**self._key(metric, ours, model))
         their_values = self.results.values(**self._key(metric, theirs, model))
+        # A failed fit leaves a seed without a value, and then there are no pairs to compare.
         p = float("nan")
         if len(our_values) == len(their_values):
             p = paired_p(our_values, their_values)
-        opponent = theirs.method + LOSS_SUFFIXES[theirs.loss]
+        baseline = theirs.method + LOSS_SUFFIXES[theirs.loss]
         result = "-" if _is_nan(p) else f"p = {p:.2g}"
-        return f"{ours.method} against {opponent}: {result}"
+        return f"{ours.method} against {baseline}: {result}"
 
     def _verdict(self, method: str, model: str) -> str:
         """How the published ECE of a proposed method compares with ours; "" if one is missing."""
         spread = self._spread("ECE", Fit(method, "ips"), model)
-        theirs = self.published.find("ECE", method, "ips", self.dataset, model)
-        if spread is None or theirs is None:
+        published = self.published.find("ECE", method, "ips", self.dataset, model)
+        if spread is None or published is None:
             return ""
-        if spread.mean <= theirs:
+        if spread.mean <= published:
             return "ours is better"
-        if abs(spread.mean - theirs) <= spread.half:
+        if abs(spread.mean - published) <= spread.half:
             return "within our interval"
-        if spread.covers(theirs):
+        if spread.covers(published):
             return "**not met**, within one run's range"
         return "**not met**"
 
@@ -234,6 +237,7 @@ def write_tables(grid: Grid, results: Results, published: Published) -> str:
         of_spec = results.where(spec=spec.name)
         writer = TableWriter(of_spec, published, spec, grid.dataset, spec.splits[0])
         parts += [*writer.all(), split_and_loss_table(of_spec, spec, grid.dataset)]
+        # The paper's numbers are for the released split only.
         if writer.split == "released":
             parts.append(writer.agreement())
     return "\n".join(part for part in parts if part)

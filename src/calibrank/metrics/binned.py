@@ -41,7 +41,10 @@ class EqualWidth(Binning):
     """Bins of equal width: `[k / bins, (k + 1) / bins)`, the last one including 1."""
 
     def bin_indices(self, probabilities: Floats, evidence: Evidence) -> BinIndices:
-        indices = (probabilities.astype(np.float64) * self.bins).astype(np.intp)
+        # In float64, so that float32 probabilities do not round up into the next bin.
+        position = probabilities.astype(np.float64) * self.bins
+        indices = position.astype(np.intp)
+        # A probability of 1 belongs to the last bin.
         return np.minimum(indices, self.bins - 1)
 
 
@@ -54,7 +57,8 @@ class EqualMass(Binning):
         mass = add_up(groups, evidence.total)
         # The middle of a group's mass decides its bin, so a large group is placed fairly.
         middle = (np.cumsum(mass) - mass / 2) / mass.sum()
-        bin_of_group = np.minimum((middle * self.bins).astype(np.intp), self.bins - 1)
+        bin_of_group = (middle * self.bins).astype(np.intp)
+        bin_of_group = np.minimum(bin_of_group, self.bins - 1)
         return bin_of_group[groups]
 
 
@@ -103,6 +107,7 @@ class ECE(Additive):
     binning: Binning = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        # Subclasses with other bins replace this; the dataclass is frozen.
         object.__setattr__(self, "binning", EqualWidth(self.bins))
 
     @property
@@ -117,7 +122,8 @@ class ECE(Additive):
 
     def compute(self, sums: Floats) -> float:
         positive, total, predicted = sums
-        return float(np.abs(positive - predicted).sum() / total.sum())
+        gaps = np.abs(positive - predicted)
+        return float(gaps.sum() / total.sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +160,10 @@ class MCE(ECE):
     )
 
     def compute(self, sums: Floats) -> float:
+        # An empty bin has no gap.
         positive, total, predicted = sums[:, sums[1] > 0]
-        return float((np.abs(positive - predicted) / total).max())
+        gaps = np.abs(positive - predicted) / total
+        return float(gaps.max())
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +186,8 @@ class ReleasedECE(ECE):
     def terms(self, probabilities: Floats, evidence: Evidence) -> Floats:
         p = probabilities.astype(np.float64)
         is_positive = p >= 0.5
-        correct = np.where(is_positive, evidence.positive, evidence.total - evidence.positive)
+        negative = evidence.total - evidence.positive
+        correct = np.where(is_positive, evidence.positive, negative)
         confidence = np.where(is_positive, p, 1 - p)
         return np.array([correct, evidence.total, evidence.total * confidence])
 
@@ -199,7 +208,8 @@ class ReleasedMCE(ReleasedECE):
     def compute(self, sums: Floats) -> float:
         minimum = RELEASED_MINIMUM_FRACTION * sums[1].sum()
         correct, total, confidence = sums[:, sums[1] >= minimum]
-        return float((np.abs(correct - confidence) / total).max())
+        gaps = np.abs(correct - confidence) / total
+        return float(gaps.max())
 
 
 def calibration_masses(probabilities: Floats, evidence: Evidence) -> Floats:

@@ -41,7 +41,7 @@ class Clusters:
     """How often each cluster occurs in each resample, resamples x clusters."""
 
     @classmethod
-    def of(cls, codes: Codes, seed: int = 0) -> Clusters:
+    def of(cls, codes: Codes, seed: int | np.random.Generator = 0) -> Clusters:
         """Draw the resamples for rows that belong to clusters 0, 1, ... ."""
         size = int(codes.max()) + 1
         return cls(codes, size, draw_matrix(size, seed=seed))
@@ -81,7 +81,7 @@ class Clusters:
     def _quantiles(self, numerator: Floats, denominator: Floats, value: Floats) -> Floats:
         """Return the 2.5% and 97.5% quantiles of the resampled ratios, one line each."""
         below = self.draws @ denominator
-        # A resample that misses every cluster of a bin tells nothing: it gets the value itself.
+        # A resample that misses every cluster of a bin has no ratio: it gets the value itself.
         ratios = np.broadcast_to(value, below.shape).copy()
         np.divide(self.draws @ numerator, below, out=ratios, where=below > 0)
         return np.quantile(ratios, [0.025, 0.975], axis=0)

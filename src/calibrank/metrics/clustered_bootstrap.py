@@ -155,9 +155,10 @@ def basic_interval(
     if len(drawn) == 0 or np.isinf(drawn).any():
         # No interval is better than one that leaves the infinite replicates out.
         return Estimate(value, float("nan"), float("nan"))
-    lower_quantile, upper_quantile = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
-    low = 2 * value - upper_quantile
-    high = min(2 * value - lower_quantile, metric.maximum)
+    quantiles = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
+    low = 2 * value - quantiles[1]
+    high = min(2 * value - quantiles[0], metric.maximum)
+    # Reflection can leave the range of the metric; only weighted losses are ever negative.
     if value >= 0:
         low = max(low, 0.0)
     return Estimate(value, float(min(low, value)), float(max(high, value)))
@@ -203,7 +204,9 @@ def cluster_sums(
     return sums.result()
 
 
-def draw_matrix(size: int, resamples: int = RESAMPLES, seed: int = 0) -> Floats:
+def draw_matrix(
+    size: int, resamples: int = RESAMPLES, seed: int | np.random.Generator = 0
+) -> Floats:
     """Draw how often each cluster occurs in each resample, resamples x clusters."""
     draws = _draws(size, resamples, np.random.default_rng(seed))
     return np.array(list(draws), dtype=np.float64)

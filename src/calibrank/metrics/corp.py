@@ -44,7 +44,8 @@ def corp(probabilities: Numbers, labels: Labels, score: Additive = _BRIER) -> De
     0.1875
     """
     probabilities = probability_column(probabilities)
-    return _decompose(probabilities, nonzero_evidence(labels, len(probabilities)), score)
+    evidence = nonzero_evidence(labels, len(probabilities))
+    return _decompose(probabilities, evidence, score)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +119,11 @@ class LogOddsBinned(Additive):
         return _LOG_ODDS_BINS
 
     def bin_indices(self, probabilities: Floats, evidence: Evidence) -> BinIndices:
-        log_odds = np.clip(logit(probabilities), -_LOG_ODDS_LIMIT, _LOG_ODDS_LIMIT)
-        bins_per_unit = _LOG_ODDS_BINS / (2 * _LOG_ODDS_LIMIT)
-        indices = ((log_odds + _LOG_ODDS_LIMIT) * bins_per_unit).astype(np.intp)
+        limit = _LOG_ODDS_LIMIT
+        log_odds = np.clip(logit(probabilities), -limit, limit)
+        bins_per_unit = _LOG_ODDS_BINS / (2 * limit)
+        position = (log_odds + limit) * bins_per_unit
+        indices = position.astype(np.intp)
         return np.minimum(indices, _LOG_ODDS_BINS - 1)
 
     def terms(self, probabilities: Floats, evidence: Evidence) -> Floats:
@@ -139,7 +142,9 @@ def decompose_sums(sums: Floats, score: Additive = _BRIER) -> Decomposition:
 def _pooled(sums: Floats) -> tuple[Floats, Evidence]:
     """Return the mean probability and the evidence of each nonempty bin."""
     positive, total, predicted = sums[:, sums[1] > 0]
-    return np.clip(predicted / total, 0, 1), Evidence.trusted(positive, total, "naive")
+    # Rounding can move the mean of probabilities outside [0, 1].
+    probabilities = np.clip(predicted / total, 0, 1)
+    return probabilities, Evidence.trusted(positive, total, "naive")
 
 
 def _decompose(probabilities: Floats, evidence: Evidence, score: Additive) -> Decomposition:
@@ -148,12 +153,18 @@ def _decompose(probabilities: Floats, evidence: Evidence, score: Additive) -> De
     positive = add_up(groups, evidence.positive[weighted])
     total = add_up(groups, evidence.total[weighted])
     pooled = Evidence.trusted(positive, total, evidence.kind)
+    # Isotonic regression is the best increasing recalibration for every proper score.
     blocks = pool_adjacent_violators(positive, total)
     block_sizes = np.diff([*blocks.starts, len(total)])
     recalibrated = np.repeat(blocks.values, block_sizes)
     # Inverse-propensity weights can push the rate above 1, which no proper score accepts.
-    base_rate = np.full(len(total), np.clip(positive.sum() / total.sum(), 0, 1))
+    base_rate = np.clip(positive.sum() / total.sum(), 0, 1)
     as_given = score.evaluate(distinct, pooled, None)
     best = score.evaluate(recalibrated, pooled, None)
-    constant = score.evaluate(base_rate, pooled, None)
-    return Decomposition(as_given, as_given - best, constant - best, constant)
+    constant = score.evaluate(np.full(len(total), base_rate), pooled, None)
+    return Decomposition(
+        score=as_given,
+        miscalibration=as_given - best,
+        discrimination=constant - best,
+        uncertainty=constant,
+    )

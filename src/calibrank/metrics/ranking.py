@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,17 +35,23 @@ class Ranking(NamedTuple):
 def rank_by_user(values: Floats, users: Ids) -> Ranking:
     """Sort rows into one list per user, highest value first."""
     codes = np.unique(users, return_inverse=True)[1]
+    # lexsort sorts by its last key first: by user, then by descending value.
     order = np.lexsort((-values, codes))
     user = codes[order]
     ranked = values[order]
-    starts_user = np.concatenate([[True], user[1:] != user[:-1]])
-    starts_tie = starts_user | np.concatenate([[True], ranked[1:] != ranked[:-1]])
+    starts_user = _changes(user)
+    starts_tie = starts_user | _changes(ranked)
     user_starts = np.flatnonzero(starts_user)
     tie_starts = np.flatnonzero(starts_tie)
     tie = np.cumsum(starts_tie) - 1
     rank = tie_starts[tie] - user_starts[user]
     tie_sizes = np.diff([*tie_starts, len(values)])
     return Ranking(order, user, rank, tie_sizes[tie])
+
+
+def _changes(ordered: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Mark the first of each run of equal values."""
+    return np.concatenate([[True], ordered[1:] != ordered[:-1]])
 
 
 class PerUser(NamedTuple):
@@ -84,12 +90,14 @@ class UserMean(Metric):
         """Compute the value of each user's list."""
 
     def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
-        each = self.per_user(probabilities, evidence, require_users(self, users))
-        if each.weight.sum() == 0:
+        users = require_users(self, users)
+        each = self.per_user(probabilities, evidence, users)
+        total = each.weight.sum()
+        if total == 0:
             raise DataError(
                 f"labels must hold a positive for some user, got none: {self.name} is undefined."
             )
-        return float(each.value @ each.weight / each.weight.sum())
+        return float(each.value @ each.weight / total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +204,8 @@ def _fraction_in_top(ranking: Ranking, k: int) -> Floats:
 
 def _discounted_gain(ranking: Ranking, gains: Floats, k: int) -> Floats:
     """Sum each user's gains, discounted by 1 / log2(rank + 2) with ranks from 0."""
-    cumulative = np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(2, k + 2)))])
+    discounts = 1 / np.log2(np.arange(2, k + 2))
+    cumulative = np.concatenate([[0.0], np.cumsum(discounts)])
     first = np.minimum(ranking.rank, k)
     last = np.minimum(ranking.rank + ranking.ties, k)
     # Tied rows each get the mean discount of the ranks that their tie spans.
@@ -216,9 +225,11 @@ def _drop_zero_weights(
 def _normalized(users: Ids, evidence: Evidence, achieved: Floats, possible: Floats) -> PerUser:
     """Divide what each user's list achieved by what is possible, where anything is."""
     codes = np.unique(users, return_inverse=True)[1]
+    # A user counts by the mean weight of the rows, not by their number.
     weight = add_up(codes, evidence.total) / np.bincount(codes)
     defined = np.flatnonzero(possible > 0)
-    return PerUser(defined, achieved[defined] / possible[defined], weight[defined])
+    values = achieved[defined] / possible[defined]
+    return PerUser(defined, values, weight[defined])
 
 
 def _require_length(k: int) -> None:

@@ -43,12 +43,14 @@ class TrainingRun:
         self.training = training
         self.seeds = seeds
         self.n_users = positives.n_users
-        self.sampler = Sampler.of(positives, model.importance(positives), seeds, training.batch)
+        importance = model.importance(positives)
+        self.sampler = Sampler.of(positives, importance, seeds, training.batch)
         self.engine = _make_engine(model, positives, training, seeds)
         self.validation: Validation | None = None
         if held_out is not None:
-            trained = self.sampler.positives
-            self.validation = Validation.of(held_out, trained, training.k, model, training.device)
+            self.validation = Validation.of(
+                held_out, self.sampler.positives, training.k, model, training.device
+            )
         # Neither setting changes the parameters after a given epoch, so both may differ on
         # resuming.
         comparable = replace(training, epochs=1, checkpoint_every=0.0)
@@ -132,7 +134,9 @@ class TrainingRun:
     def _ndcg(self, validation: Validation, vectors: Tensor, index: int) -> float:
         users = vectors[: self.n_users]
         items = vectors[self.n_users :]
-        weights = {name: values[index].detach() for name, values in self.engine.weights.items()}
+        weights = {}
+        for name, values in self.engine.weights.items():
+            weights[name] = values[index].detach()
         return validation.ndcg(self.model, users, items, weights)
 
     def _vectors(self) -> Tensor:
@@ -144,7 +148,11 @@ class TrainingRun:
         tensors = {"vectors": self._vectors()[:, index]}
         for name, values in self.engine.weights.items():
             tensors[_WEIGHT + name] = values[index]
-        return {name: np.array(values.detach().cpu().numpy()) for name, values in tensors.items()}
+        # A tensor on the CPU shares its memory with the array, and training goes on: copy it.
+        arrays = {}
+        for name, values in tensors.items():
+            arrays[name] = np.array(values.detach().cpu().numpy())
+        return arrays
 
     def _trained(self, index: int) -> Trained:
         best = self.best[index]
@@ -234,6 +242,7 @@ def _make_engine(
     graph = Graph.of(positives, layers, training.device) if layers else None
     start = initial_parameters(model, positives.n_users + positives.n_items, seeds)
     settings = (training.learning_rate, training.weight_decay)
+    # The engines are imported apart: a GPU needs no numba.
     if training.device == "cuda":
         with explain_out_of_memory():
             return GpuEngine(model, start, graph, *settings)

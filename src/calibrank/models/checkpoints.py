@@ -21,6 +21,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 def fingerprint(settings: object, *logs: Interactions | None) -> str:
     """A digest of everything that the result of a run depends on."""
+    # Settings are frozen dataclasses, whose repr holds every field.
     digest = hashlib.sha256(repr(settings).encode())
     for log in logs:
         if log is None:
@@ -40,7 +41,9 @@ class Checkpoint:
 
     def save(self, arrays: Arrays, numbers: Mapping[str, Any]) -> None:
         """Replace the saved state."""
-        write_arrays(self.file, arrays, {"run": self.run, "numbers": json.dumps(numbers)})
+        # safetensors holds arrays; everything else goes into its metadata, which are strings.
+        metadata = {"run": self.run, "numbers": json.dumps(numbers)}
+        write_arrays(self.file, arrays, metadata)
 
     def load(self) -> tuple[Arrays, dict[str, Any]] | None:
         """The state that was saved last, or None if there is none."""

@@ -43,6 +43,7 @@ class Model(ABC):
     @property
     def initial_std(self) -> float:
         """Standard deviation of the parameter table before the first step."""
+        # Small, so that all scores start near 0.
         return 0.01
 
     @property

@@ -45,16 +45,19 @@ def train_seeds(
     On a GPU this is much faster than one seed after another.
     """
     require_torch()
-    from calibrank.models._run import TrainingRun, require_device, torch_threads  # noqa: PLC0415
+    from calibrank.models import _run  # noqa: PLC0415  (needs torch)
 
-    require_device(training.device)
+    _run.require_device(training.device)
     if not seeds:
         raise DataError("seeds must hold at least one seed, got none.")
-    checked = _checked_positives(positives, "positives")
-    held_out = None if validation is None else _checked_positives(validation, "validation")
+    numbers = tuple(_seed_number(seed) for seed in seeds)
+    kept = _checked_positives(positives, "positives")
+    held_out = None
+    if validation is not None:
+        held_out = _checked_positives(validation, "validation")
     file = None if checkpoint is None else Path(checkpoint)
-    with torch_threads(training.threads):
-        run = TrainingRun(model, checked, held_out, training, tuple(map(_seed_number, seeds)))
+    with _run.torch_threads(training.threads):
+        run = _run.TrainingRun(model, kept, held_out, training, numbers)
         return run.finish(file, progress)
 
 

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from calibrank.errors import DataError
 from calibrank.scorers import Factors
 
+# Settings that must be 1 or more.
 _COUNTS = ("epochs", "batch", "patience", "patience_steps", "check_steps", "k", "threads")
 
 

@@ -69,7 +69,7 @@ def sentences(rows: ReportRows, probabilities: Floats, clusters: Clusters) -> li
 def _sentence(
     rows: ReportRows, probabilities: Floats, clusters: Clusters, near: Codes, probability: float
 ) -> dict[str, Any]:
-    """State the observed rate of rows near a probability, shifted by their mean distance from it."""
+    """State the observed rate of rows near a probability, corrected for their mean distance."""
     evidence = rows.evidence.rows(near)
     predicted = probabilities[near]
     bins = np.zeros(len(near), dtype=np.intp)
@@ -116,20 +116,18 @@ def verdict(
     curve = main["curves"]["mass"]
     contained = (curve["low"] <= curve["predicted"]) & (curve["predicted"] <= curve["high"])
     coverage = float(curve["mass"][contained].sum() / curve["mass"].sum())
-    tone, title = _judgement(metrics["CalibrationInTheLarge"], coverage, identified=identified)
+    tone, title = _tone_and_title(metrics["CalibrationInTheLarge"], coverage, identified=identified)
+    ratio = _with_interval(metrics["CalibrationInTheLarge"], 3)
+    log_loss = _with_interval(metrics["LogLoss"], 4)
+    ece = _with_interval(metrics["ECE"], 4)
+    contained_rows = (
+        f"{coverage:.0%} of the rows are in bins where the 95% interval of the observed rate "
+        "contains the mean prediction."
+    )
     facts = [
-        (
-            "Mean prediction divided by observed rate: "
-            f"{_with_interval(metrics['CalibrationInTheLarge'], 3)}. 1 is ideal."
-        ),
-        (
-            f"{coverage:.0%} of the rows are in bins where the 95% interval of the observed rate "
-            "contains the mean prediction."
-        ),
-        (
-            f"Log loss {_with_interval(metrics['LogLoss'], 4)}, "
-            f"ECE {_with_interval(metrics['ECE'], 4)}."
-        ),
+        f"Mean prediction divided by observed rate: {ratio}. 1 is ideal.",
+        contained_rows,
+        f"Log loss {log_loss}, ECE {ece}.",
     ]
     if baseline is not None and baseline.get("metrics"):
         before = baseline["metrics"]["LogLoss"]["value"]
@@ -137,7 +135,9 @@ def verdict(
     return {"tone": tone, "title": title, "facts": facts}
 
 
-def _judgement(ratio: dict[str, float], coverage: float, *, identified: bool) -> tuple[str, str]:
+def _tone_and_title(
+    ratio: dict[str, float], coverage: float, *, identified: bool
+) -> tuple[str, str]:
     """Return the tone (good, fair or bad) and the text of a verdict."""
     if not ratio["low"] <= 1 <= ratio["high"]:
         direction = "high" if ratio["value"] > 1 else "low"
@@ -185,7 +185,7 @@ def _source_title(record: FitRecord) -> str:
 
 
 def limitations(rows: ReportRows, fitted: CalibrationMap, *, given: bool) -> list[str]:
-    """List what this report cannot tell, one or two sentences each."""
+    """List what this report cannot show, each in one to three sentences."""
     found = [_evidence_limitation(rows)]
     if given and _looks_fitted_here(fitted.record, rows):
         found.append(

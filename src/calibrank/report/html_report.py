@@ -40,6 +40,7 @@ class Report:
 
     def _repr_html_(self) -> str:
         """Return the page inside a sandboxed frame, isolated from the notebook's own styles."""
+        # Without allow-same-origin the page cannot reach the notebook, whatever its data hold.
         style = "width:100%;height:80vh;border:1px solid #8888;border-radius:6px"
         return (
             f'<iframe title="calibrank report" sandbox="allow-scripts" style="{style}" '

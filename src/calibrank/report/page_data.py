@@ -39,6 +39,7 @@ def page_data(
     evaluator = Evaluator.of(rows)
     results = list(evaluate_methods(rows, given))
     main = results[0]
+    # Other methods may fail and are listed with the reason; without the main one there is no page.
     if main.probabilities is None or main.fitted is None:
         raise FitError(main.error)
     methods = [evaluator.describe(result) for result in results]

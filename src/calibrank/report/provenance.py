@@ -20,6 +20,7 @@ _PACKAGES = ("numpy", "scipy", "pyarrow")
 def fingerprint_files(files: Sequence[Path]) -> str:
     """Hash the bytes of files, in order."""
     digest = hashlib.sha256()
+    # A hash of hashes: where one file ends and the next begins matters too.
     for file in files:
         with file.open("rb") as opened:
             digest.update(hashlib.file_digest(opened, "sha256").digest())

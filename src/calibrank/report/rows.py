@@ -17,6 +17,7 @@ from calibrank.metrics.clustered_bootstrap import CLUSTERS, Codes
 from calibrank.summary import Summary
 from calibrank.tables import hash_partitions
 
+# The usual compromise: each fit sees 80% of the users, and there are only five fits per method.
 FOLDS = 5
 
 MOST_CATEGORIES = 12
@@ -62,8 +63,9 @@ class ReportRows:
     """The cluster of users that each row is resampled with."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "folds", _partition(self.users, len(self.scores), FOLDS))
-        object.__setattr__(self, "clusters", _partition(self.users, len(self.scores), CLUSTERS))
+        rows = len(self.scores)
+        object.__setattr__(self, "folds", _partition(self.users, rows, FOLDS))
+        object.__setattr__(self, "clusters", _partition(self.users, rows, CLUSTERS))
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -147,6 +149,7 @@ def _labels_and_evidence(
         raise DataError(
             f"labels must have one value per row, got {len(labels)} values for {rows} rows."
         )
+    # Evidence has no labels of its own; any positive mass comes from a positive label.
     return (labels.positive > 0).astype(np.float64), labels
 
 
@@ -158,7 +161,8 @@ def segment_column(name: str, values: npt.NDArray[Any], rows: int) -> Categorica
         )
     if values.dtype.kind in "iuf" and len(np.unique(values)) > MOST_CATEGORIES:
         return values.astype(np.float64)
-    texts = np.array([_category_name(value) for value in values.tolist()], dtype=np.str_)
+    names = [_category_name(value) for value in values.tolist()]
+    texts = np.array(names, dtype=np.str_)
     distinct, codes = np.unique(texts, return_inverse=True)
     return Categorical(codes.astype(np.intp), distinct.tolist())
 
@@ -168,12 +172,12 @@ def _category_name(value: Any) -> str:
     return MISSING if is_missing else str(value)
 
 
-def _partition(users: Categorical | None, rows: int, parts: int) -> Codes:
-    """Assign rows to at most `parts` nonempty parts, by a hash of the user where there are any."""
+def _partition(users: Categorical | None, rows: int, most: int) -> Codes:
+    """Assign rows to at most `most` nonempty partitions, by a hash of the user if possible."""
     if users is not None:
-        hashed = hash_partitions(users.names, parts)
+        hashed = hash_partitions(users.names, most)
         nonempty, compact = np.unique(hashed, return_inverse=True)
         if len(nonempty) > 1:
             return compact.astype(np.intp)[users.codes]
-    # Without at least two parts of users, rows are treated as independent.
-    return np.arange(rows, dtype=np.intp) % min(parts, rows)
+    # Without at least two partitions of users, rows are treated as independent.
+    return np.arange(rows, dtype=np.intp) % min(most, rows)

@@ -30,6 +30,7 @@ def score_histograms(rows: ReportRows, main: CalibrationMap, clusters: Clusters)
     width = edges[1] - edges[0]
     centres = (edges[1:] + edges[:-1]) / 2
     position = (rows.scores - low) / (high - low) * HISTOGRAM_BINS
+    # Scores beyond the axis are counted in the outermost bins.
     bins = np.clip(position.astype(np.intp), 0, HISTOGRAM_BINS - 1)
 
     row_counts = add_up(bins, None, HISTOGRAM_BINS)

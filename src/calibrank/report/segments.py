@@ -14,6 +14,7 @@ from calibrank.metrics.clustered_bootstrap import Codes
 from calibrank.report.rows import MISSING, Categorical, ReportRows
 from calibrank.report.user_sample import shorten
 
+# Quintiles: enough to show a trend, few enough for narrow intervals.
 QUANTILE_GROUPS = 5
 
 MOST_VALUES = 30
@@ -56,8 +57,11 @@ def _likes_in_other_folds(rows: ReportRows, items: Categorical) -> Floats:
     """Count the likes that each row's item has outside the row's own fold."""
     folds = int(rows.folds.max()) + 1
     places = items.codes * folds + rows.folds
-    likes = add_up(places, rows.labels, len(items.names) * folds).reshape(-1, folds)
-    return likes.sum(axis=1)[items.codes] - likes[items.codes, rows.folds]
+    size = len(items.names) * folds
+    likes = add_up(places, rows.labels, size).reshape(-1, folds)
+    of_item = likes.sum(axis=1)[items.codes]
+    in_own_fold = likes[items.codes, rows.folds]
+    return of_item - in_own_fold
 
 
 def _quantile_groups(values: Floats, unit: str) -> Categorical:
@@ -67,6 +71,7 @@ def _quantile_groups(values: Floats, unit: str) -> Categorical:
     edges = known
     if len(known):
         quantiles = np.arange(1, QUANTILE_GROUPS) / QUANTILE_GROUPS
+        # "higher" returns values that occur, so that no edge lies between equal values.
         edges = np.unique(np.quantile(known, quantiles, method="higher"))
     codes = np.searchsorted(edges, values, side="right")
     names = []

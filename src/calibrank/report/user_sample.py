@@ -69,6 +69,7 @@ def _describe_list(
     if rows.items is not None:
         codes = rows.items.codes[top].tolist()
         items = [item_positions.setdefault(code, len(item_positions)) for code in codes]
+    # A few digits are enough to read, and keep the page small.
     return {
         "scores": [float(f"{score:.5g}") for score in rows.scores[top]],
         "probabilities": [float(f"{value:.6g}") for value in probabilities[top]],

@@ -24,6 +24,7 @@ from calibrank.tables import Index
 _KINDS: dict[str, type[Factors]] = {
     scorer.kind: scorer for scorer in (InnerProduct, Distance, NeuMF)
 }
+# Raised when a reader of the old format could misread the new one.
 _FORMAT = 1
 _MODEL_FILE = "model.json"
 _WEIGHTS_FILE = "weights.safetensors"
@@ -120,6 +121,7 @@ def _read_description(folder: Path) -> Fields:
             "Train one with `calibrank train`."
         )
     fields = Fields.parse(str(path), path.read_text())
+    # An unknown field may change the meaning of the known ones.
     fields.only("format", "scorer", "about", "weights")
     kind = fields.text("scorer")
     if fields.count("format") != _FORMAT or kind not in _KINDS:

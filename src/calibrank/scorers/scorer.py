@@ -56,7 +56,7 @@ class Factors(ABC):
 
     def score(self, users: IdsLike, items: IdsLike) -> Floats:
         """The score of each pair of row numbers."""
-        user_rows = row_numbers("users", ids("users", users), len(self.users))
+        user_rows = self._user_rows(users)
         item_ids = ids("items", items, len(user_rows))
         item_rows = row_numbers("items", item_ids, len(self.items))
         batches = []
@@ -70,10 +70,9 @@ class Factors(ABC):
 
     def score_all(self, users: IdsLike) -> Floats:
         """The scores of all items for each user: one row per user, one column per item."""
-        user_rows = row_numbers("users", ids("users", users), len(self.users))
         batches = [
             self.grid(self.users[batch], self.items, self.weights)
-            for batch in self._batches(user_rows)
+            for batch in self._batches(self._user_rows(users))
         ]
         if not batches:
             return np.empty((0, len(self.items)), dtype=self.users.dtype)
@@ -87,10 +86,11 @@ class Factors(ABC):
         Pairs in `exclude` (users, items) are left out. A user with fewer than `k` items left gets
         item -1 with score -inf in the remaining places.
         """
-        user_rows = row_numbers("users", ids("users", users), len(self.users))
+        user_rows = self._user_rows(users)
         if not 1 <= k <= len(self.items):
             raise DataError(f"k must be between 1 and the {len(self.items):,} items, got {k}.")
         excluded = _Excluded.of(exclude, len(self.users), len(self.items))
+        # The empty first blocks give the right shape if there are no users.
         items = [np.empty((0, k), dtype=np.intp)]
         scores = [np.empty((0, k), dtype=self.users.dtype)]
         for batch in self._batches(user_rows):
@@ -99,11 +99,15 @@ class Factors(ABC):
             scores.append(best_scores)
         return np.concatenate(items), np.concatenate(scores)
 
+    def _user_rows(self, users: IdsLike) -> Rows:
+        return row_numbers("users", ids("users", users), len(self.users))
+
     def _batches(self, user_rows: Rows) -> list[Rows]:
         """Users in batches whose score grid fits in memory."""
         per_user = len(self.items) * self.values_per_score(self.users.shape[1])
         step = max(1, _GRID_VALUES // per_user)
-        return [user_rows[start : start + step] for start in range(0, len(user_rows), step)]
+        starts = range(0, len(user_rows), step)
+        return [user_rows[start : start + step] for start in starts]
 
     def _best(self, user_rows: Rows, k: int, excluded: _Excluded) -> tuple[Rows, Floats]:
         scores = self.grid(self.users[user_rows], self.items, self.weights)

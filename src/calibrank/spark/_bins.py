@@ -28,7 +28,8 @@ OUT_OF_RANGE = 4
 def row_class(rows: Rows) -> Column:
     """Return the class of each row with a valid score."""
     label = F.col("label")
-    by_label = F.when(label == 0, NEGATIVE).when(label == 1, POSITIVE).otherwise(INVALID)
+    binary = F.when(label == 0, NEGATIVE).when(label == 1, POSITIVE)
+    by_label = binary.otherwise(INVALID)
     if rows.roles == ("score", "label"):
         return by_label
     result = by_label

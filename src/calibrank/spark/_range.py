@@ -64,7 +64,9 @@ class ScoreRange:
     def of(cls, rows: Rows) -> ScoreRange:
         """Read the scores (and weights) of all rows; an invalid score raises an error."""
         score = F.col("score")
-        weighted = F.when(F.col("weight") > 0.0, score) if rows.has_weight else score
+        weighted = score
+        if rows.has_weight:
+            weighted = F.when(F.col("weight") > 0.0, score)
         found = rows.frame.agg(
             F.count(F.lit(1)).alias("rows"),
             F.count(score).alias("present"),
@@ -78,7 +80,8 @@ class ScoreRange:
         if found["present"] < found["rows"]:
             raise rows.invalid_row_error()
         # NaN is the highest score to Spark, so it fails this check too.
-        if not COLUMN_RULES["score"].holds(np.array([found["lowest"], found["highest"]])).all():
+        ends = np.array([found["lowest"], found["highest"]])
+        if not COLUMN_RULES["score"].holds(ends).all():
             raise rows.invalid_row_error()
         if found["low"] is None:
             raise _zero_weight_error(rows, found["rows"])

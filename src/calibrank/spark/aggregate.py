@@ -58,7 +58,9 @@ def summarize(
         if summary is not None:
             return summary
     span = ScoreRange.of(rows)
-    if span.rows <= CAPACITY or (not first.continuous and _has_few_scores(rows, span)):
+    if span.rows <= CAPACITY:
+        return _exact(rows, span)
+    if not first.continuous and _has_few_scores(rows, span):
         return _exact(rows, span)
     return _pooled(rows, span)
 
@@ -114,11 +116,16 @@ def _in_one_pass(rows: Rows, grid: Grid) -> Summary | None:
 def _outermost(rows: Rows, grid: Grid, keys: Keys, masses: Masses) -> tuple[float, float]:
     """Return the lowest and the highest score."""
     # The outermost scores are usually alone in their bins, and then equal the bins' sums.
-    if not rows.has_weight and masses.total[0] == masses.total[-1] == 1:
-        return float(masses.moment[0]) + 0.0, float(masses.moment[-1]) + 0.0
+    total = masses.total
+    moment = masses.moment
+    if not rows.has_weight and total[0] == total[-1] == 1:
+        return float(moment[0]) + 0.0, float(moment[-1]) + 0.0
     # Otherwise the two outermost bins are read again. Parquet's statistics skip most row groups.
-    inward = np.array([keys[0] + (keys[0] >= 0), keys[-1] - (keys[-1] < 0)])
-    low_edge, high_edge = grid.inner_edges(inward).tolist()
+    # Their inner ends: `Grid.inner_edges` gives the end of a bin that is nearest to zero.
+    after_first = keys[0] + (keys[0] >= 0)
+    before_last = keys[-1] - (keys[-1] < 0)
+    inner = grid.inner_edges(np.array([after_first, before_last]))
+    low_edge, high_edge = inner.tolist()
     score = F.col("score")
     outer = rows.frame.where((score <= low_edge) | (score >= high_edge))
     if rows.has_weight:
@@ -131,8 +138,9 @@ def _outermost(rows: Rows, grid: Grid, keys: Keys, masses: Masses) -> tuple[floa
 
 def _has_few_scores(rows: Rows, span: ScoreRange) -> bool:
     """Whether a summary can keep all distinct scores apart."""
-    scores = _classified(rows, span).where(F.col("class") < INVALID).select("score")
-    return bool(scores.distinct().limit(CAPACITY + 1).count() <= CAPACITY)
+    used = _classified(rows, span).where(F.col("class") < INVALID)
+    distinct = used.select("score").distinct()
+    return bool(distinct.limit(CAPACITY + 1).count() <= CAPACITY)
 
 
 def _exact(rows: Rows, span: ScoreRange) -> Summary:
@@ -155,7 +163,8 @@ def _pooled(rows: Rows, span: ScoreRange) -> Summary:
     size = len(table.squares)
     if sums.keys.min() < 0 or sums.keys.max() >= size:
         raise changed_rows_error()
-    table.add(sums.masses.gather(sums.keys.astype(np.intp), size), slice(None))
+    masses = sums.masses.gather(sums.keys.astype(np.intp), size)
+    table.add(masses, slice(None))
     return Summary.of_table(table, span.low, span.high, sums.rows, rows.kind)
 
 
@@ -164,7 +173,8 @@ def _classified(rows: Rows, span: ScoreRange) -> DataFrame:
     classified = rows.frame.withColumn("class", row_class(rows))
     if not rows.has_weight:
         return classified
-    score = F.when(F.col("class") < INVALID, F.col("score")).otherwise(span.low)
+    is_used = F.col("class") < INVALID
+    score = F.when(is_used, F.col("score")).otherwise(span.low)
     return classified.withColumn("score", score)
 
 

@@ -23,8 +23,10 @@ def fetch(frame: DataFrame) -> dict[str, npt.NDArray[Any]]:
         table = frame.toArrow()
     except (AttributeError, ImportError):  # pyspark before 4, or no pyarrow
         rows = frame.collect()
-        columns = enumerate(frame.columns)
-        return {name: np.array([row[position] for row in rows]) for position, name in columns}
+        columns = {}
+        for position, name in enumerate(frame.columns):
+            columns[name] = np.array([row[position] for row in rows])
+        return columns
     return {name: table.column(name).to_numpy() for name in frame.columns}
 
 

@@ -66,6 +66,7 @@ def evaluate(
     >>> evaluate(frame, [Brier()])
     {'Brier': 0.25}
     """
+    # Results are returned by name, so names must differ.
     names = _distinct_names(metrics)
     rows = Rows.of(
         frame, probability=probability, label=label, propensity=propensity, weight=weight
@@ -126,6 +127,7 @@ def _aggregate(
     for name, columns in terms.items():
         for number, column in enumerate(columns):
             sums.append(F.sum(column).alias(f"{name}_{number}"))
+    # One row per combination of bins comes back: small, whatever the size of the frame.
     found = fetch(rows.frame.groupBy(*bins).agg(*sums))
     if found["invalid"].sum():
         raise rows.invalid_row_error()

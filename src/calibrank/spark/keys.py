@@ -34,7 +34,8 @@ def with_bins(
     first = int(grid.keys(np.array([low], dtype=np.float64))[0])
     base, last = _octaves(grid, low, high)
     exponent = grid.bits - grid.floor - base
-    steps = [f"{score} AS _score", f"floor({_scaled('abs(_score)', exponent)}) AS _units"]
+    magnitude = _scaled("abs(_score)", exponent)
+    steps = [f"{score} AS _score", f"floor({magnitude}) AS _units"]
     steps += _octave_steps("_units", grid.bits, last - base)
     within = f"shiftright(_units, _octave) + shiftleft(cast(_octave as bigint), {grid.bits})"
     key = f"{within} + {base << grid.bits}L"

@@ -45,16 +45,7 @@ def popularity(
     require_column(frame, "item", item)
     counts = _count_positives(frame, rows, item)
     found = _Totals.of(counts)
-    if found.invalid_rows:
-        raise rows.invalid_row_error()
-    if found.missing_ids:
-        raise DataError(
-            "item must be ids (integers or strings), got null. Drop rows without an id."
-        )
-    if not found.largest:
-        raise DataError(
-            "labels must hold a positive with nonzero weight to estimate popularity, got none."
-        )
+    found.require_valid(rows)
     exposure = model.exposure(F.col("positives"), found.largest)
     propensity = model.propensity(exposure, _greatest).alias(_PROPENSITY)
     popular = counts.where(F.col("positives") > 0).select(_ITEM, propensity)
@@ -62,7 +53,8 @@ def popularity(
         popular = F.broadcast(popular)
     joined = frame.join(popular, F.col(quoted(item)) == F.col(_ITEM), "left")
     unseen = F.lit(float(clip))
-    return joined.withColumn(to, F.coalesce(F.col(_PROPENSITY), unseen)).drop(_ITEM, _PROPENSITY)
+    result = joined.withColumn(to, F.coalesce(F.col(_PROPENSITY), unseen))
+    return result.drop(_ITEM, _PROPENSITY)
 
 
 def _count_positives(frame: DataFrame, rows: Rows, item: str) -> DataFrame:
@@ -70,7 +62,8 @@ def _count_positives(frame: DataFrame, rows: Rows, item: str) -> DataFrame:
     is_positive = column(rows.names["label"]) == 1.0
     positives = F.count(F.when(is_positive, 1))
     if rows.has_weight:
-        positives = F.sum(F.when(is_positive, column(rows.names["weight"])).otherwise(0.0))
+        weight = column(rows.names["weight"])
+        positives = F.sum(F.when(is_positive, weight).otherwise(0.0))
     invalid = F.lit(False)  # noqa: FBT003  (a literal has no name)
     for role, name in rows.names.items():
         invalid = invalid | ~is_valid(role, column(name))
@@ -97,6 +90,19 @@ class _Totals(NamedTuple):
             F.count(F.when(F.col("positives") > 0, 1)),
         )
         return cls(*found.collect()[0])
+
+    def require_valid(self, rows: Rows) -> None:
+        """Raise an error about invalid rows, missing ids or a frame without positives."""
+        if self.invalid_rows:
+            raise rows.invalid_row_error()
+        if self.missing_ids:
+            raise DataError(
+                "item must be ids (integers or strings), got null. Drop rows without an id."
+            )
+        if not self.largest:
+            raise DataError(
+                "labels must hold a positive with nonzero weight to estimate popularity, got none."
+            )
 
 
 def _greatest(values: Column, bound: float) -> Column:

@@ -20,7 +20,8 @@ def is_valid(role: str, values: Column) -> Column:
 
     Spark orders NaN above every number, so NaN exceeds every upper bound.
     """
-    return F.coalesce(COLUMN_RULES[role].holds(values), F.lit(False))  # noqa: FBT003  (a literal has no name)
+    holds = COLUMN_RULES[role].holds(values)
+    return F.coalesce(holds, F.lit(False))  # noqa: FBT003  (a literal has no name)
 
 
 def column(name: str, kind: str = "double") -> Column:
@@ -74,7 +75,8 @@ class Rows:
         for role, name in given.items():
             # Spark compares integers faster than doubles.
             is_integer = role == "label" and types[name] in _INTEGERS
-            columns.append(column(name, "bigint" if is_integer else "double").alias(role))
+            kind = "bigint" if is_integer else "double"
+            columns.append(column(name, kind).alias(role))
         return cls(frame.select(*columns), tuple(given), given)
 
     @property
@@ -136,8 +138,9 @@ class Rows:
             examples.append(example.alias(f"{role}_example"))
         found = self.frame.agg(*counts, *examples).collect()[0]
         for role in self.roles:
-            if found[f"{role}_count"]:
-                return self._error(role, found[f"{role}_count"], found[f"{role}_example"])
+            count = found[f"{role}_count"]
+            if count:
+                return self._error(role, count, found[f"{role}_example"])
         return changed_rows_error()
 
     def _error(self, role: str, count: int, example: str) -> DataError:

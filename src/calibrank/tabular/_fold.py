@@ -102,7 +102,8 @@ class FoldBuilder:
         items = None
         if positives.propensity is None and positives.items is not None:
             items = widen_ids(positives.items)
-        self.kept.append(replace(positives, weights=weights, items=items, users=None, others=()))
+        kept = replace(positives, weights=weights, items=items, users=None, others=())
+        self.kept.append(kept)
         if positives.propensity is not None:
             self._thin_out()
 
@@ -133,8 +134,10 @@ class FoldBuilder:
     def _correction(self, rows: Rows) -> tuple[Floats, Evidence, Evidence]:
         """Return scores, their final evidence and the evidence they were added with."""
         propensity = POPULARITY.propensity(cast("Floats", rows.propensity))
-        final = make_evidence(self.columns.evidence, rows.labels, propensity, rows.weights)
-        return rows.scores, final, naive(np.zeros(len(rows)), weights=rows.weights)
+        function = self.columns.evidence
+        final = make_evidence(function, rows.labels, propensity, rows.weights)
+        no_positives = np.zeros(len(rows))
+        return rows.scores, final, naive(no_positives, weights=rows.weights)
 
 
 def _weights(rows: Rows) -> Floats:

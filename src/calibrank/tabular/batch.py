@@ -34,7 +34,8 @@ class Batch:
         column = self.rows.column(name)
         if pa.types.is_boolean(column.type):
             column = column.cast(pa.int8())
-        if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        is_integer = pa.types.is_integer(column.type)
+        if not is_integer and not pa.types.is_floating(column.type):
             raise DataError(f"{self.file}, column {name} must hold numbers, got {column.type}.")
         if column.null_count or pa.types.is_float16(column.type):
             column = column.cast(pa.float64()).fill_null(np.nan)

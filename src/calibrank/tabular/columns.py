@@ -49,7 +49,8 @@ class Columns:
     @property
     def read(self) -> list[str]:
         """All columns to read, each once."""
-        return list(dict.fromkeys([*self.checked.values(), *self.ids, *self.others]))
+        names = [*self.checked.values(), *self.ids, *self.others]
+        return list(dict.fromkeys(names))
 
     @property
     def needs_popularity(self) -> bool:

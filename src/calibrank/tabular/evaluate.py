@@ -78,7 +78,10 @@ class _Accumulator:
     user_codes: dict[object, int] = field(default_factory=dict)
 
     def add(self, rows: Rows, probabilities: Floats) -> None:
+        # Evaluation uses labels as they are: it tests calibration on the pairs of this table.
         evidence = naive(rows.labels, weights=rows.weights)
+        # Rows of a user fall into one cluster in whichever batch they are; without users, single
+        # rows are distributed over the clusters.
         clusters = buckets_of(rows, self.rows, CLUSTERS)
         self.sums.add(probabilities, evidence, clusters)
         self.pooled.update(probabilities, evidence)
@@ -92,6 +95,7 @@ class _Accumulator:
 
     def _number_users(self, users: pa.Array) -> npt.NDArray[np.intp]:
         """Number the users of a batch consistently with earlier batches."""
+        # Only the distinct users of the batch pass through Python.
         encoded = users.dictionary_encode()
         codes = [
             self.user_codes.setdefault(user, len(self.user_codes))

@@ -139,7 +139,8 @@ def _parquet_chunks(
     sizes = [metadata.row_group(group).num_rows for group in groups]
     if max(sizes, default=0) > _LARGEST_ROW_GROUP:
         with pq.ParquetFile(file, metadata=metadata) as reader:
-            yield from _already_read(reader.iter_batches(_BATCH_ROWS, columns=columns))
+            batches = reader.iter_batches(_BATCH_ROWS, columns=columns)
+            yield from _already_read(batches)
         return
     for group, size in zip(groups, sizes, strict=True):
         yield _Chunk(size, partial(_read_row_group, file, metadata, columns, group))
@@ -165,7 +166,8 @@ def _already_read(batches: Iterable[pa.RecordBatch]) -> Iterator[_Chunk]:
 
 
 def _open_csv(file: Path) -> pc.CSVStreamingReader:
-    return pc.open_csv(file, read_options=pc.ReadOptions(block_size=_CSV_BLOCK_BYTES))
+    options = pc.ReadOptions(block_size=_CSV_BLOCK_BYTES)
+    return pc.open_csv(file, read_options=options)
 
 
 def _select_columns(
@@ -176,7 +178,8 @@ def _select_columns(
         return rows
     for name, value in _partition_values(file).items():
         if name in columns and name not in rows.schema.names:
-            rows = rows.append_column(name, pa.array([value] * rows.num_rows))
+            column = pa.array([value] * rows.num_rows)
+            rows = rows.append_column(name, column)
     return rows.select(list(columns))
 
 

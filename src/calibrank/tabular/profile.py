@@ -49,7 +49,9 @@ class Tally:
     def counts(self) -> npt.NDArray[np.int64]:
         """The number of rows of each distinct id."""
         self._merge()
-        return self.occurrences[0] if self.occurrences else np.empty(0, dtype=np.int64)
+        if not self.occurrences:
+            return np.empty(0, dtype=np.int64)
+        return self.occurrences[0]
 
     def most_frequent(self) -> tuple[object, int]:
         """Return the id with the most rows, and their number."""
@@ -65,7 +67,8 @@ class Tally:
         # Files of one table may store ids in different types.
         types = {ids.type for ids in self.ids}
         shared = types.pop() if len(types) == 1 else pa.large_string()
-        joined = pa.chunked_array([ids.cast(shared) for ids in self.ids]).combine_chunks()
+        columns = [ids.cast(shared) for ids in self.ids]
+        joined = pa.chunked_array(columns).combine_chunks()
         encoded = joined.dictionary_encode(null_encoding="encode")
         sums = np.bincount(indices_of(encoded), np.concatenate(self.occurrences))
         self.ids = [encoded.dictionary]

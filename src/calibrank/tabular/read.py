@@ -45,7 +45,8 @@ class Table:
     @classmethod
     def find(cls, name: str) -> Table:
         """Find a table by the name of a file, a folder (searched recursively) or a glob."""
-        files = [file for file in _matches(name) if file.is_file() and not _is_hidden(file.name)]
+        found = [file for file in _matches(name) if file.is_file()]
+        files = [file for file in found if not _is_hidden(file.name)]
         if not files:
             raise DataError(
                 f"{name} must be a table (Parquet or CSV file, folder or glob), got no such file."

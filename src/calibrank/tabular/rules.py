@@ -49,9 +49,10 @@ class Rules:
 
         Rows that are already invalid are not looked up, and count as known.
         """
-        rows = np.arange(batch.rows.num_rows) if valid is None else np.flatnonzero(valid)
+        count = batch.rows.num_rows
+        rows = np.arange(count) if valid is None else np.flatnonzero(valid)
         names = names_of(batch.ids(name).take(to_arrow(rows)))
-        known = np.ones(batch.rows.num_rows, dtype=bool)
+        known = np.ones(count, dtype=bool)
         known[rows] = index.find(name, names)[1]
         if known.all():
             return None
@@ -79,7 +80,8 @@ class Rules:
         if not column.null_count:
             return None
         valid = np.array(column.is_valid().to_pylist())
-        self._reject(batch, name, name, "be an id", np.full(len(valid), "none"), valid)
+        values = np.full(len(valid), "none")
+        self._reject(batch, name, name, "be an id", values, valid)
         return valid
 
     def _reject(

@@ -74,7 +74,11 @@ class Probabilities:
         return (self.score,)
 
     def digest(self) -> str:
-        content = {"map": self.fitted.to_dict(), "score": self.score, "skip": self.rules.skip}
+        content = {
+            "map": self.fitted.to_dict(),
+            "score": self.score,
+            "skip": self.rules.skip,
+        }
         return digest_of(content)
 
 
@@ -107,8 +111,12 @@ class Scores:
         return (self.user, self.item)
 
     def digest(self) -> str:
-        pairs = [self.user, self.item]
-        return digest_of({"weights": self.model.digest, "pairs": pairs, "skip": self.rules.skip})
+        content = {
+            "weights": self.model.digest,
+            "pairs": [self.user, self.item],
+            "skip": self.rules.skip,
+        }
+        return digest_of(content)
 
 
 def add_column(
@@ -155,7 +163,8 @@ def _write_file(
     stored = stored_schema(source)
     _require_columns(column, source, stored, to)
     metadata = {**(stored.metadata or {}), _DIGEST_KEY: digest}
-    schema = stored.append(pa.field(to, column.data_type(stored))).with_metadata(metadata)
+    field = pa.field(to, column.data_type(stored))
+    schema = stored.append(field).with_metadata(metadata)
     written = 0
     with _writer(target, schema) as write:
         for batch in batches:
@@ -163,8 +172,8 @@ def _write_file(
             if valid is not None:
                 chosen = to_arrow(np.flatnonzero(valid))
                 batch = replace(batch, rows=batch.rows.take(chosen))
-            values = to_arrow(column.values(batch))
-            write(pa.RecordBatch.from_arrays([*batch.rows.columns, values], schema=schema))
+            columns = [*batch.rows.columns, to_arrow(column.values(batch))]
+            write(pa.RecordBatch.from_arrays(columns, schema=schema))
             written += batch.rows.num_rows
     return written
 
@@ -184,7 +193,8 @@ def _writer(target: Path, schema: pa.Schema) -> Iterator[WriteBatch]:
     if target.suffix not in FORMATS:
         found = target.suffix or "no ending"
         raise DataError(f"{target} must end in .parquet, .pq or .csv, got {found}.")
-    open_writer = pc.CSVWriter if FORMATS[target.suffix] == "csv" else pq.ParquetWriter
+    is_csv = FORMATS[target.suffix] == "csv"
+    open_writer = pc.CSVWriter if is_csv else pq.ParquetWriter
     with atomic_path(target) as partial, open_writer(partial, schema) as writer:
         yield writer.write_batch
 

@@ -41,6 +41,7 @@ def step_sizes(learning_rate: float, steps: int) -> Matrix:
     factor of the square root of the second moment.
     """
     step = np.arange(steps + 1, dtype=np.float64)
+    # Step 0 would divide by zero.
     step[0] = 1
     rate = learning_rate / (1 - BETAS[0] ** step)
     correction = 1 / np.sqrt(1 - BETAS[1] ** step)
@@ -152,6 +153,7 @@ def step_rows(
     The gradients of a row that occurs more than once are added up in the place of its first
     occurrence. `slots` is scratch memory with one number per row of the table.
     """
+    # Only the slots of these rows are reset: clearing all would cost as much as the step.
     for place in range(rows.size):
         slots[rows[place]] = -1
     for place in range(rows.size):
@@ -166,6 +168,7 @@ def step_rows(
     size = (sizes[now, 0], sizes[now, 1])
     for place in range(rows.size):
         row = rows[place]
+        # A later occurrence has been added to the first, which has taken the step.
         if last_step[row] < now:
             gradient = gradients[place]
             _step_row(table[row], first[row], second[row], gradient, size, decay, in_unit_ball)
@@ -231,6 +234,7 @@ def scatter_product(
 
     The matrix is symmetric, so each of these rows can be added to its neighbours.
     """
+    # A batch has few rows, so this visits far fewer edges than a full product.
     result[:] = 0
     for place in range(rows.size):
         result[rows[place]] += some[place]

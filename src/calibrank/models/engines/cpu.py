@@ -60,10 +60,12 @@ class CpuEngine(Engine):
     def _step(self, rows: Rows, importance: Tensor) -> list[Tensor]:
         """Update the table; returns the gradients of the other weights."""
         flat = rows.reshape(-1)
+        # The gradient must be taken at the parameters after the previous step.
         self._catch_up(flat, self.steps - 1)
         row_gradients, *weight_gradients = self._gradients(
             self.table, torch.from_numpy(rows), importance
         )
+        # `numpy()` shares memory with the tensor: the kernel updates the table in place.
         kernels.step_rows(
             self.table.numpy(),
             self.first,
@@ -136,6 +138,7 @@ class CpuGraphEngine(CpuEngine):
 
     def _step(self, rows: Rows, importance: Tensor) -> list[Tensor]:
         n_seeds = len(self.table) // self.n_nodes
+        # Row = node * n_seeds + seed: all seeds of a node are propagated together.
         nodes, places = np.unique(rows // n_seeds, return_inverse=True)
         table = self._by_node(self.table.numpy())
         inner = self._apply_layers(self.layers - 1, table, table)
@@ -178,6 +181,7 @@ class CpuGraphEngine(CpuEngine):
             np.float32(self.weight_decay),
         )
         self.slots[nodes] = -1
+        # Nothing is deferred here.
         self.last_step[:] = self.steps
 
     def _propagate(self, table: Tensor) -> Tensor:

@@ -1,0 +1,204 @@
+"""The page as text, reports of tables on disk, the command, and the page of results."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import calibrank as cr
+from calibrank.data.score_world import make_world
+from calibrank.report import Report, report
+from calibrank.report.page_data import page_data
+from calibrank.report.read_table import read_report_rows
+from calibrank.report.render import embed, plain
+from calibrank.report.rows import rows_from_arrays
+from calibrank.tabular.aggregate import Columns
+from calibrank.tabular.read import Table
+from calibrank.tabular.rules import Rules
+from tests.report.examples import HOSTILE, data_of, write_result_rows
+
+
+@pytest.fixture(scope="module")
+def hostile_report() -> Report:
+    rng = np.random.default_rng(0)
+    size = 800
+    scores = rng.normal(size=size)
+    labels = (rng.random(size) < 1 / (1 + np.exp(1 - scores))).astype(int)
+    names = np.array(HOSTILE)
+    users = names[rng.integers(0, len(HOSTILE), size)]
+    items = names[rng.integers(0, len(HOSTILE), size)]
+    return report(
+        None,
+        scores,
+        labels,
+        users=users,
+        items=items,
+        segments={HOSTILE[0]: items},
+        name=HOSTILE[0],
+    )
+
+
+# ----- the page as text -----
+def test_hostile_names_stay_data(hostile_report: Report) -> None:
+    text = embed({"names": HOSTILE})
+    assert json.loads(text)["names"] == list(HOSTILE)
+    assert not set("<>&\u2028\u2029") & set(text)
+    assert hostile_report.page.count("<script") == 2
+    assert "onerror=alert(2)>" not in hostile_report.page
+    data = data_of(hostile_report.page)
+    assert {user["name"] for user in data["user_sample"]["users"]} == set(HOSTILE)
+    assert data["provenance"]["source"] == HOSTILE[0]
+
+
+def test_half_a_surrogate_pair_does_not_fail_the_report() -> None:
+    assert embed("half a pair: \ud83d").encode()
+
+
+def test_the_page_may_run_only_its_own_script_and_request_nothing(hostile_report: Report) -> None:
+    page = hostile_report.page
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    assert policy
+    assert "default-src &#x27;none&#x27;" in policy[1]
+    assert "unsafe" not in policy[1]
+    addresses = set(re.findall(r"https?://[^\s\"'<]+", page))
+    assert addresses == {"http://www.w3.org/2000/svg"}
+    assert "innerHTML" not in page
+
+
+def test_a_report_is_an_isolated_frame_in_a_notebook(hostile_report: Report) -> None:
+    shown = hostile_report._repr_html_()
+    assert shown.startswith("<iframe")
+    assert shown.count("<") == 2  # the page itself is text inside an attribute
+
+
+def test_save_leaves_no_temporary_file(hostile_report: Report, tmp_path: Path) -> None:
+    hostile_report.save(tmp_path / "r.html")
+    assert (tmp_path / "r.html").read_text(encoding="utf-8") == hostile_report.page
+    assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
+
+
+def test_values_that_json_does_not_have_become_null() -> None:
+    values = [float("nan"), float("inf"), np.float32(0.5), np.arange(2)]
+    assert plain(values) == [None, None, 0.5, [0, 1]]
+
+
+# ----- tables on disk and the command -----
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    world = make_world(6_000, seed=2)
+    columns = {
+        "user_id": world.users,
+        "item_id": world.items,
+        "score": world.scores,
+        "w": world.propensity,
+        "label": world.labels.astype("int8"),
+        "age": [None if row % 7 == 0 else float(row % 50) for row in range(len(world))],
+    }
+    path = tmp_path / "log.parquet"
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def test_a_table_on_disk_gives_the_same_rows_as_its_arrays(table: Path) -> None:
+    columns = Columns(
+        "score", "label", cr.ips, propensity="w", item="item_id", user="user_id", others=("age",)
+    )
+    read = read_report_rows(Table.find(str(table)), columns, Rules(skip=False))
+    arrays = pq.read_table(table).to_pydict()
+    expected = rows_from_arrays(
+        np.array(arrays["score"]),
+        np.array(arrays["label"]),
+        users=np.array(arrays["user_id"]),
+        propensity=np.array(arrays["w"]),
+    )
+    np.testing.assert_array_equal(read.evidence.positive, expected.evidence.positive)
+    read_names = np.array(read.users.names)[read.users.codes]
+    expected_names = np.array(expected.users.names)[expected.users.codes]
+    np.testing.assert_array_equal(read_names, expected_names)
+    np.testing.assert_array_equal(read.folds, expected.folds)
+    missing_ages = sum(value is None for value in arrays["age"])
+    assert np.isnan(read.segments["age"]).sum() == missing_ages
+
+
+def test_a_table_too_long_for_memory_is_sampled_by_user(table: Path) -> None:
+    columns = Columns("score", "label", cr.naive, user="user_id")
+    source = Table.find(str(table))
+    everything = read_report_rows(source, columns, Rules(skip=False))
+    sample = read_report_rows(source, columns, Rules(skip=False), most_rows=2000)
+    assert len(sample) <= 2000
+    assert sample.rows_in_table == len(everything) == 6000
+    row_counts = dict(zip(everything.users.names, everything.users.counts(), strict=True))
+    for name, count in zip(sample.users.names, sample.users.counts(), strict=True):
+        assert count == row_counts[name]
+    limitations = page_data(sample, None, {})["headline"]["limitations"]
+    assert any("6,000 rows" in text for text in limitations)
+
+
+def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error", "-m", "calibrank", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_command_writes_a_page_with_its_provenance(table: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out" / "report.html"
+    arguments = ["report", str(table), "--propensity", "w", "--segment", "age", "-o", str(out)]
+    result = run_command(*arguments)
+    assert result.returncode == 0, result.stderr
+    assert re.match(r"Of 1[0,]+ items given \d+%, [\d,]+ to [\d,]+ are liked", result.stdout)
+    data = data_of(out.read_text(encoding="utf-8"))
+    assert data["provenance"]["command"] == f"calibrank {' '.join(arguments)}"
+    assert data["provenance"]["fingerprint"].startswith("sha256:")
+    assert data["provenance"]["rows"] == 6000
+    assert "age" in [one["title"] for one in data["segments"]]
+
+
+def test_the_command_names_a_missing_segment_column(table: Path, tmp_path: Path) -> None:
+    out = tmp_path / "report.html"
+    result = run_command("report", str(table), "--segment", "colour", "-o", str(out))
+    assert result.returncode == 3
+    assert "must have the segment column 'colour'" in result.stderr
+
+
+# ----- results of a reproduction -----
+def test_results_are_means_with_intervals_and_published_numbers(tmp_path: Path) -> None:
+    from calibrank.experiment.overview import overview, read_rows
+    from calibrank.experiment.statistics import Spread
+
+    write_result_rows(tmp_path / "results" / "coat")
+    requested = []
+
+    def find(*key: str) -> float | None:
+        requested.append(key)
+        return 0.0393 if key == ("ECE", "Gaussian", "ips", "coat", "BPR") else None
+
+    found = overview(read_rows(tmp_path / "results"), find)
+    cells = {}
+    for cell in found["protocols"]["coat, trained, random split"]["cells"]:
+        cells[tuple(cell[:4])] = cell[4:]
+    spread = Spread.of(np.array([0.1, 0.11]))  # without the 0.9 of 100 negatives
+    assert cells["ECE", "Gaussian", "ips", "BPR"] == [spread.mean, spread.half, 2, 0.0393]
+    assert cells["LogLoss", "MinMax", "none", "BPR"][3] is None
+    assert ("NLL", "MinMax", "none", "coat", "BPR") in requested
+    assert cells["NDCG@5", "", "", "BPR"][0] == pytest.approx(0.6)
+    assert found["failed"] == 6
+    with pytest.raises(cr.DataError, match="must hold rows"):
+        read_rows(tmp_path)
+
+
+def test_the_page_of_results_gets_the_loss_of_each_mean(tmp_path: Path) -> None:
+    from calibrank.experiment.overview import overview, read_rows
+    from calibrank.report.html_report import results_report
+
+    write_result_rows(tmp_path / "results")
+    found = overview(read_rows(tmp_path / "results"), lambda *_: None)
+    data = data_of(results_report(found, "results", "", "calibrank report").page)
+    cells = data["protocols"]["coat, trained, random split"]["cells"]
+    losses = {(cell["metric"], cell["method"], cell["evidence"]): cell["loss"] for cell in cells}
+    assert losses["ECE", "Gaussian", "ips"] == pytest.approx(0.105)
+    assert losses["NDCG@5", "", ""] == pytest.approx(-0.6)
