@@ -111,7 +111,7 @@ def _run_commands(lines: str) -> str:
 
 
 def refreshed(shown: str, printed: str) -> str | None:
-    """The output that a page should show now; None if that cannot be told from the old one."""
+    """The output that a page should show now; None if that does not follow from the old one."""
     if LEFT_OUT not in shown:
         return printed
     text = _with_successors(shown.splitlines(), printed.splitlines())

@@ -1,7 +1,6 @@
 """The members that every law is tested on, and random tables to test it with."""
 
 import warnings
-from typing import NamedTuple
 
 import numpy as np
 from hypothesis import reject
@@ -10,6 +9,16 @@ from hypothesis import strategies as st
 import calibrank as cr
 from calibrank.calibrators import Calibrator, Parametric
 from calibrank.metrics import Metric
+from calibrank.propensity import (
+    Known,
+    Logistic,
+    NaiveBayes,
+    Popularity,
+    Propensity,
+    Random,
+    Uniform,
+)
+from calibrank.testing import Example as Table
 
 CALIBRATORS: tuple[Calibrator, ...] = (
     cr.MinMax(),
@@ -42,19 +51,23 @@ METRICS: tuple[Metric, ...] = (
     cr.TopN(cr.ECE(), 2),
 )
 
+PROPENSITY_SIZE = 9
+"""Users and items of the logs that propensities are checked on."""
+_FEATURES = np.random.default_rng(0).normal(size=(PROPENSITY_SIZE, 2))
+PROPENSITIES: tuple[Propensity, ...] = (
+    Popularity(),
+    Popularity(power=1.0, clip=0.5),
+    Uniform(0.3),
+    Random(seed=4),
+    NaiveBayes([0, 1, 0, 1]),
+    Logistic(_FEATURES, _FEATURES),
+    Known(np.full((PROPENSITY_SIZE, PROPENSITY_SIZE), 0.2)),
+)
+
 
 def name(member: object) -> str:
     """A readable test id."""
     return repr(member)
-
-
-class Table(NamedTuple):
-    """A small table to calibrate on."""
-
-    scores: np.ndarray
-    labels: np.ndarray
-    propensity: np.ndarray
-    users: np.ndarray
 
 
 @st.composite

@@ -27,6 +27,7 @@ from calibrank.plots import fitted_functions, reliability_grid
 from calibrank.propensity import Popularity
 from calibrank.registry import CALIBRATORS
 
+# Calibration first, as in the paper; the last one shows the base rate alone.
 METRICS: tuple[Metric, ...] = (ECE(), MCE(), LogLoss(), Brier(), CalibrationInTheLarge())
 
 _ESTIMATED = "popularity"
@@ -103,7 +104,13 @@ def _settings(world: World) -> Iterator[tuple[Calibrator, str, Evidence]]:
     yield Gaussian(), _ESTIMATED, ips(world.labels, estimated)
 
 
-def _evaluate(method: Calibrator, loss: str, evidence: Evidence, world: World, test: World) -> Run:
+def _evaluate(
+    method: Calibrator,
+    loss: str,
+    evidence: Evidence,
+    world: World,
+    test: World,
+) -> Run:
     with warnings.catch_warnings():
         # Temperature cannot fit ranking scores; the result table shows it.
         warnings.simplefilter("ignore", FlatMapWarning)

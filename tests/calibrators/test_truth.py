@@ -1,4 +1,4 @@
-"""Truth known by construction: the synthetic world, and the paper's two propositions in it."""
+"""Fits against known truth: the synthetic world, and the paper's two propositions in it."""
 
 import numpy as np
 import pytest
@@ -6,14 +6,22 @@ from scipy.special import expit
 
 import calibrank as cr
 from calibrank.calibrators import Calibrator
-from calibrank.data.score_world import GammaScores, GaussianScores, MixedScores, Scores, make_world
+from calibrank.data.score_world import (
+    GammaScores,
+    GaussianScores,
+    MixedScores,
+    Scores,
+    World,
+    make_world,
+)
 from calibrank.propensity import Popularity
 
 SHAPES = [GaussianScores(), GammaScores(), MixedScores()]
+LEVELS = np.linspace(0.01, 0.99, 99)
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda s: type(s).__name__)
-def test_the_worlds_formula_is_its_frequency(shape: Scores) -> None:
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: type(shape).__name__)
+def test_probabilities_of_the_world_are_its_frequencies(shape: Scores) -> None:
     world = make_world(400_000, shape, seed=5)
     assert cr.ECE()(world.probability(world.scores), world.preferences) < 0.003
     assert (world.labels == world.exposures * world.preferences).all()
@@ -21,28 +29,40 @@ def test_the_worlds_formula_is_its_frequency(shape: Scores) -> None:
     assert world.preferences.mean() == pytest.approx(world.base_rate, abs=0.005)
 
 
-def test_worlds_are_the_same_per_seed_and_of_any_size() -> None:
+def test_a_seed_determines_the_world() -> None:
     first, second = make_world(5_000, seed=1), make_world(5_000, seed=1)
     np.testing.assert_array_equal(first.scores, second.scores)
     assert not np.array_equal(first.scores, make_world(5_000, seed=2).scores)
     assert not np.array_equal(first.scores, first.redraw(7).scores)
-    for pairs in (1_000, 12_345):
-        assert len(make_world(pairs)) == pairs
+
+
+@pytest.mark.parametrize("pairs", [1_000, 12_345])
+def test_a_world_has_the_requested_size(pairs: int) -> None:
+    assert len(make_world(pairs)) == pairs
+
+
+def test_preferred_pairs_are_shown_more() -> None:
+    world = make_world(5_000)
+    assert np.corrcoef(world.propensity, world.affinity)[0, 1] > 0.3
 
 
 @pytest.mark.parametrize(
     ("member", "shape"),
-    list(zip([cr.Gaussian(), cr.Gamma(), cr.Gaussian()], SHAPES, strict=True)),
+    [
+        (cr.Gaussian(), GaussianScores()),
+        (cr.Gamma(), GammaScores()),
+        (cr.Gaussian(), MixedScores()),
+    ],
     ids=["Gaussian", "Gamma", "Mixed"],
 )
-def test_uerm_finds_the_truth_and_naive_does_not(member: Calibrator, shape: Scores) -> None:
+def test_ips_finds_the_truth_and_naive_does_not(member: Calibrator, shape: Scores) -> None:
     world = make_world(300_000, shape, seed=6)
-    asked = np.quantile(world.scores, np.linspace(0.01, 0.99, 99))
-    truth = world.probability(asked)
+    scores = np.quantile(world.scores, LEVELS)
+    truth = world.probability(scores)
     unbiased = member.fit(world.scores, cr.ips(world.labels, world.propensity))
     biased = member.fit(world.scores, world.labels)
-    assert np.abs(unbiased.predict(asked) - truth).mean() < 0.015
-    assert np.abs(biased.predict(asked) - truth).mean() > 0.04
+    assert np.abs(unbiased.predict(scores) - truth).mean() < 0.015
+    assert np.abs(biased.predict(scores) - truth).mean() > 0.04
 
 
 @pytest.mark.parametrize(
@@ -53,54 +73,57 @@ def test_uerm_finds_the_truth_and_naive_does_not(member: Calibrator, shape: Scor
 def test_each_family_recovers_its_own_world(member: Calibrator, shape: Scores) -> None:
     world = make_world(400_000, shape, seed=7)
     fitted = member.fit(world.scores, world.preferences)
-    asked = np.quantile(world.scores, np.linspace(0.01, 0.99, 99))
-    assert np.abs(fitted.predict(asked) - world.probability(asked)).max() < 0.01
+    scores = np.quantile(world.scores, LEVELS)
+    assert np.abs(fitted.predict(scores) - world.probability(scores)).max() < 0.01
 
 
-def test_gammas_margin_hardly_matters() -> None:
+def test_the_margin_of_gamma_hardly_matters() -> None:
     world = make_world(200_000, GammaScores(), seed=1)
-    fits = [
-        cr.Gamma(margin).fit(world.scores, world.preferences).record.loss
-        for margin in (0.0001, 0.01, 0.03)
-    ]
-    assert max(fits) - min(fits) < 2e-4
+    losses = []
+    for margin in (0.0001, 0.01, 0.03):
+        fitted = cr.Gamma(margin).fit(world.scores, world.preferences)
+        losses.append(fitted.record.loss)
+    assert max(losses) - min(losses) < 2e-4
 
 
-def losses(z: np.ndarray, target: np.ndarray) -> np.ndarray:
-    return np.logaddexp(0, z) - target * z
+def log_losses(log_odds: np.ndarray, target: np.ndarray) -> np.ndarray:
+    return np.logaddexp(0, log_odds) - target * log_odds
 
 
-def test_proposition_1_uerm_is_unbiased() -> None:
+def uerm_risk(log: World, propensity: np.ndarray, log_odds: np.ndarray) -> float:
+    """The risk that unbiased empirical risk minimization (UERM) minimizes."""
+    evidence = cr.ips(log.labels, propensity)
+    return float(log_losses(log_odds, evidence.positive).mean())
+
+
+def test_proposition_1_the_uerm_risk_is_unbiased() -> None:
     """The mean UERM risk over many logs of the same pairs is the ideal risk."""
     world = make_world(2_000, seed=8)
-    z = world.scores - 2
-    ideal = losses(z, world.affinity).mean()
-    draws = np.array([_risk(world.redraw(seed), world.propensity, z) for seed in range(400)])
-    assert abs(draws.mean() - ideal) < 3 * draws.std() / 20
+    log_odds = world.scores - 2
+    ideal = log_losses(log_odds, world.affinity).mean()
+    risks = [uerm_risk(world.redraw(seed), world.propensity, log_odds) for seed in range(400)]
+    assert abs(np.mean(risks) - ideal) < 3 * np.std(risks) / np.sqrt(len(risks))
 
 
-def test_proposition_2_bias_has_the_proofs_sign() -> None:
+def test_proposition_2_the_bias_has_the_sign_of_the_proof() -> None:
     world = make_world(2_000, seed=9)
-    z = world.scores - 2
+    log_odds = world.scores - 2
     wrong = np.clip(world.propensity * 1.5, 0, 1)
-    # log((1 - g) / g) is -z: the statement in the paper has it upside down, its proof is right.
-    bias = (world.affinity * (world.propensity / wrong - 1) * -z).mean()
-    draws = np.array([_risk(world.redraw(seed), wrong, z) for seed in range(400)])
-    error = 3 * draws.std() / 20
-    assert abs(draws.mean() - losses(z, world.affinity).mean() - bias) < error
+    # log((1 - g) / g) is minus the log odds: the paper's statement inverts it, its proof is right.
+    bias = (world.affinity * (world.propensity / wrong - 1) * -log_odds).mean()
+    risks = [uerm_risk(world.redraw(seed), wrong, log_odds) for seed in range(400)]
+    ideal = log_losses(log_odds, world.affinity).mean()
+    error = 3 * np.std(risks) / np.sqrt(len(risks))
+    assert abs(np.mean(risks) - ideal - bias) < error
     assert abs(bias) > 3 * error
 
 
-def _risk(log: object, propensity: np.ndarray, z: np.ndarray) -> float:
-    evidence = cr.ips(log.labels, propensity)  # type: ignore[attr-defined]
-    return float(losses(z, evidence.positive).mean())
-
-
-def test_log_loss_of_evidence_is_the_uerm_risk() -> None:
+def test_the_log_loss_of_ips_evidence_is_the_uerm_risk() -> None:
     world = make_world(2_000, seed=10)
-    z = world.scores - 2
-    risk = _risk(world, world.propensity, z)
-    assert cr.LogLoss()(expit(z), cr.ips(world.labels, world.propensity)) == pytest.approx(risk)
+    log_odds = world.scores - 2
+    evidence = cr.ips(world.labels, world.propensity)
+    risk = uerm_risk(world, world.propensity, log_odds)
+    assert cr.LogLoss()(expit(log_odds), evidence) == pytest.approx(risk)
 
 
 @pytest.mark.parametrize(
@@ -109,63 +132,63 @@ def test_log_loss_of_evidence_is_the_uerm_risk() -> None:
 def test_intervals_cover_the_truth_under_inverse_propensities(member: Calibrator) -> None:
     shape = GaussianScores(liked=(1.5, 1.0)) if isinstance(member, cr.Platt) else GaussianScores()
     world = make_world(10_000, shape, seed=11)
-    asked = np.quantile(world.scores, [0.2, 0.5, 0.8, 0.95])
-    truth = world.probability(asked)
+    scores = np.quantile(world.scores, [0.2, 0.5, 0.8, 0.95])
+    truth = world.probability(scores)
     covered = []
     for seed in range(150):
         log = world.redraw(seed)
-        low, high = member.fit(log.scores, cr.ips(log.labels, log.propensity)).interval(asked)
+        fitted = member.fit(log.scores, cr.ips(log.labels, log.propensity))
+        low, high = fitted.interval(scores)
         covered.append((low <= truth) & (truth <= high))
     assert 0.90 <= np.mean(covered) <= 0.98
 
 
-def test_histogram_intervals_cover_the_bin_means() -> None:
+def test_histogram_intervals_cover_the_means_of_bins() -> None:
     world = make_world(20_000, seed=12)
-    big = make_world(2_000_000, seed=13)
+    large = make_world(2_000_000, seed=13)
     edges = np.linspace(-3, 4, 8)
+    bins = np.digitize(np.clip(large.scores, -3, 4), edges[1:-1])
+    means = np.bincount(bins, large.probability(large.scores)) / np.bincount(bins)
+    truth = means * world.base_rate / large.base_rate
+    centres = (edges[:-1] + edges[1:]) / 2
+    well_filled = slice(2, 6)
     covered = []
-    homes = np.digitize(np.clip(big.scores, -3, 4), edges[1:-1])
-    shift = world.base_rate / big.base_rate
-    truth = np.bincount(homes, big.probability(big.scores)) / np.bincount(homes) * shift
     for seed in range(150):
         log = world.redraw(seed)
         scores = np.clip(log.scores, -3, 4)
         fitted = cr.Histogram(bins=7).fit(scores, cr.ips(log.labels, log.propensity))
-        asked = (edges[:-1] + edges[1:]) / 2
-        low, high = fitted.interval(asked)
-        inner = slice(2, 6)  # bins with rows enough
-        covered.append(((low <= truth) & (truth <= high))[inner])
+        low, high = fitted.interval(centres)
+        covered.append(((low <= truth) & (truth <= high))[well_filled])
     assert 0.88 <= np.mean(covered) <= 0.99
 
 
-def test_clustered_intervals_cover_where_row_intervals_do_not() -> None:
-    """Users differ in mood, so their rows move together: only resampling users knows it."""
+def test_only_intervals_over_users_cover_where_rows_are_dependent() -> None:
+    """Users differ in their rates, so their rows are correlated: users must be resampled."""
     rng = np.random.default_rng(0)
+    metric = cr.CalibrationInTheLarge()
+    rates = expit(np.random.default_rng(1).normal(0, 0.8, 100_000) - 1)
+    expected = 0.3 / rates.mean()
+    users = np.repeat(np.arange(60), 40)
+    probabilities = np.full(2_400, 0.3)
     covered = []
     for _ in range(100):
-        moods = rng.normal(0, 0.8, 60)
-        users = np.repeat(np.arange(60), 40)
-        labels = (rng.random(2_400) < expit(moods[users] - 1)).astype(float)
-        p = np.full(2_400, 0.3)
-        estimate = cr.bootstrap(
-            cr.CalibrationInTheLarge(), p, labels, users, resamples=100, seed=rng
-        )
-        nobody = cr.bootstrap(
-            cr.CalibrationInTheLarge(), p, labels, np.arange(2_400), resamples=100, seed=rng
-        )
-        expected = 0.3 / np.mean(expit(np.random.default_rng(1).normal(0, 0.8, 100_000) - 1))
+        effects = rng.normal(0, 0.8, 60)
+        labels = (rng.random(2_400) < expit(effects[users] - 1)).astype(float)
+        by_user = cr.bootstrap(metric, probabilities, labels, users, resamples=100)
+        rows = np.arange(2_400)
+        by_row = cr.bootstrap(metric, probabilities, labels, rows, resamples=100)
         covered.append(
-            (estimate.low <= expected <= estimate.high, nobody.low <= expected <= nobody.high)
+            (by_user.low <= expected <= by_user.high, by_row.low <= expected <= by_row.high)
         )
-    users_cover, rows_cover = np.mean(covered, axis=0)
-    assert users_cover > 0.88
-    assert rows_cover < 0.75
+    user_coverage, row_coverage = np.mean(covered, axis=0)
+    assert user_coverage > 0.88
+    assert row_coverage < 0.75
 
 
-def test_popularity_orders_exposure_but_misses_its_level() -> None:
+def test_popularity_orders_exposure_but_misses_the_base_rate() -> None:
     world = make_world(200_000, seed=14)
-    guessed = Popularity().fit(world.interactions()).predict(world.users, world.items)
-    assert np.corrcoef(np.log(guessed), np.log(world.propensity))[0, 1] > 0.6
-    fitted = cr.Gaussian().fit(world.scores, cr.ips(world.labels, guessed))
+    estimated = Popularity().fit(world.interactions()).predict(world.users, world.items)
+    assert np.corrcoef(np.log(estimated), np.log(world.propensity))[0, 1] > 0.6
+    fitted = cr.Gaussian().fit(world.scores, cr.ips(world.labels, estimated))
     ratio = cr.CalibrationInTheLarge()(fitted.predict(world.scores), world.preferences)
     assert abs(ratio - 1) > 0.05

@@ -1,9 +1,10 @@
-"""Propensity estimators."""
+"""Propensity estimators: the laws, and the formula of each."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.linear_model import LogisticRegression
 
 import calibrank as cr
 from calibrank.data.score_world import make_world
@@ -15,33 +16,34 @@ from calibrank.propensity import (
     Propensity,
     Random,
     Uniform,
+    count_positives,
 )
+from calibrank.testing import PROPENSITY_LAWS, Log
+from tests.members import PROPENSITIES, PROPENSITY_SIZE
 
 FEATURES = np.random.default_rng(0).normal(size=(9, 2))
-MEMBERS: list[Propensity] = [
-    Popularity(),
-    Popularity(power=1.0, clip=0.5),
-    Uniform(0.3),
-    Random(seed=4),
-    NaiveBayes([0, 1, 0, 1]),
-    Logistic(FEATURES, FEATURES),
-    Known(np.full((9, 9), 0.2)),
-]
 
 
-@pytest.mark.parametrize("member", MEMBERS, ids=lambda m: type(m).__name__)
-@given(pairs=st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=1, max_size=40))
-def test_every_estimate_is_usable(member: Propensity, pairs: list[tuple[int, int]]) -> None:
-    users, items = np.array(pairs).T
-    log = cr.Interactions(users, items, n_users=9, n_items=9)
-    asked = np.arange(9)
-    first = member.fit(log).predict(asked, asked[::-1])
-    assert ((first > 0) & (first <= 1)).all()
-    np.testing.assert_array_equal(first, member.fit(log).predict(asked, asked[::-1]))
-    cr.ips(np.ones(9), first)
+@st.composite
+def logs(draw: st.DrawFn) -> Log:
+    """Interactions in which the last item never occurs and the first row is a positive."""
+    ids = st.integers(0, PROPENSITY_SIZE - 1)
+    items = st.integers(0, PROPENSITY_SIZE - 2)
+    rows = draw(st.lists(st.tuples(ids, items, st.integers(0, 1)), min_size=1, max_size=40))
+    users, items, labels = np.array(rows).T
+    labels[0] = 1
+    log = cr.Interactions(users, items, labels, PROPENSITY_SIZE, PROPENSITY_SIZE)
+    return Log(log, PROPENSITY_SIZE, PROPENSITY_SIZE)
 
 
-def test_popularity_is_the_papers_formula() -> None:
+@pytest.mark.parametrize("member", PROPENSITIES, ids=lambda member: type(member).__name__)
+@pytest.mark.parametrize("law", PROPENSITY_LAWS)
+@given(log=logs())
+def test_public_laws_hold(member: Propensity, law: str, log: Log) -> None:
+    PROPENSITY_LAWS[law](member, log)
+
+
+def test_popularity_is_the_formula_of_the_paper() -> None:
     items = np.repeat(["a", "b", "c"], [100, 25, 0])
     fitted = Popularity().fit(cr.Interactions(np.arange(125), items))
     np.testing.assert_allclose(fitted.predict([0, 0, 0], ["a", "b", "c"]), [1, 0.5, 0.1])
@@ -50,34 +52,131 @@ def test_popularity_is_the_papers_formula() -> None:
 def test_popularity_counts_positives_only() -> None:
     log = cr.Interactions([1, 2, 3, 4], ["a", "b", "b", "b"], [1, 1, 0, 0])
     np.testing.assert_allclose(Popularity().fit(log).predict([1, 1], ["a", "b"]), [1, 1])
-    with pytest.raises(cr.DataError, match="must hold a positive to tell popularity"):
+    with pytest.raises(cr.DataError, match="must hold a positive to estimate popularity, got none"):
         Popularity().fit(cr.Interactions([1], [1], [0]))
 
 
-def test_naive_bayes_sets_the_base_rate() -> None:
+def test_a_weight_in_popularity_equals_repeated_interactions() -> None:
+    rng = np.random.default_rng(0)
+    items, labels = rng.integers(0, 5, 30), rng.integers(0, 2, 30)
+    weights = rng.integers(0, 4, 30)
+    log = cr.Interactions(np.arange(30), items, labels)
+    repeated = log.take(np.repeat(np.arange(30), weights))
+    asked = np.arange(6)
+    for popularity in (Popularity(), Popularity(power=0), Popularity(power=2, clip=0.01)):
+        weighted = popularity.fit(log, weights=weights).predict(asked, asked)
+        np.testing.assert_allclose(weighted, popularity.fit(repeated).predict(asked, asked))
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([0.0, 0.0], "must hold a positive to estimate popularity, got none"),
+        ([1.0, -1.0], "weights must be finite and not negative, got -1.0 at row 1"),
+        ([1.0], "weights must have one value"),
+    ],
+)
+def test_popularity_rejects_bad_weights(weights: list[float], message: str) -> None:
+    with pytest.raises(cr.DataError, match=message):
+        Popularity().fit(cr.Interactions([1, 2], ["a", "b"]), weights=weights)
+
+
+def test_counts_of_batches_add_up() -> None:
+    rng = np.random.default_rng(1)
+    codes, labels = rng.integers(0, 5, 50), rng.integers(0, 2, 50).astype(float)
+    weights = rng.random(50)
+    whole = count_positives(codes, labels, weights, size=5)
+    batches = [slice(0, 20), slice(20, 50)]
+    parts = [count_positives(codes[rows], labels[rows], weights[rows], 5) for rows in batches]
+    np.testing.assert_allclose(sum(parts), whole)
+    np.testing.assert_allclose(Popularity.exposure(whole, highest=2.0), whole / 2)
+
+
+def test_the_formula_takes_the_maximum_of_another_engine() -> None:
+    calls = []
+
+    def maximum(values: np.ndarray, bound: float) -> np.ndarray:
+        calls.append(bound)
+        return np.maximum(values, bound)
+
+    propensity = Popularity(clip=0.2).propensity(np.array([1.0, 0.01]), maximum)
+    np.testing.assert_allclose(propensity, [1, 0.2])
+    assert calls == [0.2]
+
+
+def test_uniform_and_random_ignore_the_labels() -> None:
+    log = cr.Interactions([1, 2], ["a", "b"], [0, 0])
+    assert Uniform(0.3).fit(log).predict([1], ["a"]) == pytest.approx(0.3)
+    assert Random(clip=0.2).fit(log).predict([1], ["new"]) == pytest.approx(0.6)
+
+
+def test_a_random_seed_may_be_a_generator() -> None:
+    log = cr.Interactions(np.arange(20), np.arange(20))
+    asked = np.arange(20)
+    rng = np.random.default_rng(3)
+    first = Random(rng).fit(log).predict(asked, asked)
+    second = Random(rng).fit(log).predict(asked, asked)
+    np.testing.assert_array_equal(first, Random(3).fit(log).predict(asked, asked))
+    assert not np.array_equal(first, second)
+
+
+def test_naive_bayes_divides_observed_positives_by_the_unbiased_rate() -> None:
+    log = cr.Interactions([1, 2], [1, 1], [1, 0], n_users=4, n_items=5)
+    assert NaiveBayes([1, 0, 0, 0, 0]).fit(log).predict([1], [1]) == pytest.approx(0.25)
+
+
+def test_naive_bayes_corrects_the_base_rate() -> None:
     world = make_world(200_000, seed=1)
-    shown_at_random = world.redraw(2).preferences[::50]
-    propensity = (
-        NaiveBayes(shown_at_random).fit(world.interactions()).predict(world.users, world.items)
-    )
-    fitted = cr.Gaussian().fit(world.scores, cr.ips(world.labels, propensity))
-    ratio = cr.CalibrationInTheLarge()(fitted.predict(world.scores), world.preferences)
+    unbiased = world.redraw(2).preferences[::50]
+    fitted = NaiveBayes(unbiased).fit(world.interactions())
+    propensity = fitted.predict(world.users, world.items)
+    calibrated = cr.Gaussian().fit(world.scores, cr.ips(world.labels, propensity))
+    ratio = cr.CalibrationInTheLarge()(calibrated.predict(world.scores), world.preferences)
     assert ratio == pytest.approx(1, abs=0.1)
 
 
-def test_logistic_learns_exposure_from_features() -> None:
+def test_logistic_recovers_exposure_from_features() -> None:
     rng = np.random.default_rng(3)
-    people, things = rng.normal(size=(200, 2)), rng.normal(size=(150, 1))
-    logits = -2 + (people @ [0.8, -0.5])[:, None] + (things @ [1.0])[None]
-    truth = 1 / (1 + np.exp(-logits))
+    user_features, item_features = rng.normal(size=(200, 2)), rng.normal(size=(150, 1))
+    by_user = user_features @ [0.8, -0.5]
+    by_item = item_features @ [1.0]
+    truth = 1 / (1 + np.exp(-(-2 + by_user[:, None] + by_item[None])))
     users, items = np.nonzero(rng.random(truth.shape) < truth)
-    fitted = Logistic(people, things).fit(cr.Interactions(users, items, n_users=200, n_items=150))
-    asked_users, asked_items = np.divmod(np.arange(truth.size), 150)
-    guessed = fitted.predict(asked_users, asked_items).reshape(truth.shape)
-    assert np.abs(guessed - np.maximum(truth, 0.01)).mean() < 0.01
+    log = cr.Interactions(users, items, n_users=200, n_items=150)
+    fitted = Logistic(user_features, item_features).fit(log)
+    all_users, all_items = np.divmod(np.arange(truth.size), 150)
+    estimated = fitted.predict(all_users, all_items).reshape(truth.shape)
+    assert np.abs(estimated - np.maximum(truth, 0.01)).mean() < 0.01
 
 
-def test_logistic_and_known_refuse_unknown_ids() -> None:
+def test_logistic_equals_scikit_learn() -> None:
+    rng = np.random.default_rng(0)
+    user_features, item_features = rng.normal(size=(8, 2)), rng.normal(size=(6, 1))
+    observed = rng.random((8, 6)) < 0.3
+    design = np.hstack([np.repeat(user_features, 6, axis=0), np.tile(item_features, (8, 1))])
+    reference = LogisticRegression(C=1 / 5, tol=1e-10).fit(design, observed.ravel())
+    fitted = Logistic(user_features, item_features, ridge=5.0).fit(
+        cr.Interactions(*np.nonzero(observed))
+    )
+    propensity = fitted.predict(*np.divmod(np.arange(48), 6))
+    np.testing.assert_allclose(propensity, reference.predict_proba(design)[:, 1], rtol=1e-5)
+
+
+def test_logistic_without_information_predicts_the_observed_fraction() -> None:
+    log = cr.Interactions([0, 1, 2], [0, 1, 2], n_users=3, n_items=4)
+    fitted = Logistic(np.zeros((3, 1)), np.zeros((4, 1)), ridge=10.0).fit(log)
+    assert fitted.predict([0], [0]) == pytest.approx(0.25)
+
+
+def test_logistic_counts_a_repeated_pair_once() -> None:
+    features, asked = np.random.default_rng(0).normal(size=(5, 1)), np.arange(5)
+    estimator = Logistic(features, features)
+    once = estimator.fit(cr.Interactions([0, 1, 3], [0, 2, 4]))
+    twice = estimator.fit(cr.Interactions([0, 0, 1, 3], [0, 0, 2, 4]))
+    np.testing.assert_allclose(once.predict(asked, asked), twice.predict(asked, asked))
+
+
+def test_logistic_and_known_reject_unknown_ids() -> None:
     log = cr.Interactions([0], [0])
     with pytest.raises(cr.DataError, match="items must be numbers below 9"):
         Logistic(FEATURES, FEATURES).fit(log).predict([0], [9])

@@ -39,7 +39,8 @@ from calibrank.tabular.aggregate import summarize
 from calibrank.tabular.read import Table
 
 FoldsOption = Annotated[
-    int, typer.Option(min=2, help="Folds of users; each is evaluated by a fit on the others.")
+    int,
+    typer.Option(min=2, help="Folds of users; each is evaluated by a fit on the others."),
 ]
 Result = dict[str, float | str]
 """Metrics by name, or the reason under "error"."""
@@ -103,7 +104,12 @@ def _cross_validate(calibrator: Calibrator, summaries: list[Summary]) -> Result:
     return {metric.name: metric(probabilities, evidence) for metric in HEADLINE_METRICS}
 
 
-def _print_comparison(results: dict[str, Result], title: str, *, weighted: bool) -> None:
+def _print_comparison(
+    results: dict[str, Result],
+    title: str,
+    *,
+    weighted: bool,
+) -> None:
     fitted = {name: values for name, values in results.items() if "error" not in values}
     # With weighted labels above 1 the log loss has no lower bound, so its minimum means nothing.
     is_loss = all(float(values["LogLoss"]) >= 0 for values in fitted.values())
@@ -120,7 +126,12 @@ def _print_comparison(results: dict[str, Result], title: str, *, weighted: bool)
         )
 
 
-def _comparison_table(results: dict[str, Result], title: str, *, mark_best: bool) -> RichTable:
+def _comparison_table(
+    results: dict[str, Result],
+    title: str,
+    *,
+    mark_best: bool,
+) -> RichTable:
     table = RichTable(title=title, title_justify="left")
     table.add_column("method")
     for metric in HEADLINE_METRICS:

@@ -81,7 +81,11 @@ def choose_columns(
     )
 
 
-def _require_propensities(loss: str, propensity: str | None, item: str | None) -> None:
+def _require_propensities(
+    loss: str,
+    propensity: str | None,
+    item: str | None,
+) -> None:
     evidence = find("loss", EVIDENCE, loss)
     if evidence is impressions and propensity is None:
         raise UsageError(
@@ -154,7 +158,13 @@ def report_skipped(rules: Rules) -> None:
         log.print(message, style="yellow", highlight=False)
 
 
-def report_written(out: Path, rows: int, column: str, up_to_date: int, files: int) -> None:
+def report_written(
+    out: Path,
+    rows: int,
+    column: str,
+    up_to_date: int,
+    files: int,
+) -> None:
     """Print what a command wrote that adds a column to a table."""
     if up_to_date == files:
         console.print(f"[bold]Already up to date:[/] {out}")

@@ -11,27 +11,41 @@ from calibrank.cli.console import console
 if TYPE_CHECKING:
     from calibrank.demo import Demo, Run
 
-PairsOption = Annotated[int, typer.Option(help="Number of synthetic user-item pairs.")]
-SeedOption = Annotated[int, typer.Option(help="Seed of the synthetic data.")]
-OutOption = Annotated[Path, typer.Option(help="Folder for the figures and the saved map.")]
+PairsOption = Annotated[
+    int,
+    typer.Option(help="Number of synthetic user-item pairs."),
+]
+SeedOption = Annotated[
+    int,
+    typer.Option(help="Seed of the synthetic data."),
+]
+OutOption = Annotated[
+    Path,
+    typer.Option(help="Folder for the figures and the saved map."),
+]
 
 
-def demo(pairs: PairsOption = 200_000, seed: SeedOption = 0, out: OutOption = Path("demo")) -> None:
+def demo(
+    pairs: PairsOption = 200_000,
+    seed: SeedOption = 0,
+    out: OutOption = Path("demo"),
+) -> None:
     """Compare every calibration method on synthetic data whose true preferences are known.
 
     Example: calibrank demo --pairs 1000000 --out demo
     """
-    from calibrank.demo import run_demo, save_and_reload, save_figures  # noqa: PLC0415  (matplotlib)
+    # matplotlib takes longer to load than most commands take to run.
+    from calibrank import demo as demonstration  # noqa: PLC0415
 
     with console.status("Generating data and fitting every method ..."):
-        result = run_demo(pairs, seed)
+        result = demonstration.run_demo(pairs, seed)
     console.print(_introduction(result))
     console.print(_result_table(result))
     console.print(_conclusion(result))
     with console.status("Drawing figures ..."):
-        paths = save_figures(result, out)
+        paths = demonstration.save_figures(result, out)
     map_file = out / "map.json"
-    unchanged = save_and_reload(result, map_file)
+    unchanged = demonstration.save_and_reload(result, map_file)
     console.print("[bold]Figures:[/] " + ", ".join(str(path) for path in paths))
     outcome = "the same probabilities" if unchanged else "DIFFERENT probabilities"
     console.print(f"[bold]Map:[/] {map_file} (reloaded: {outcome})")

@@ -34,10 +34,12 @@ from calibrank.tabular.evaluate import evaluate as evaluate_table
 from calibrank.tabular.read import Table
 
 MapOption = Annotated[
-    Path | None, typer.Option("--map", help="Map that turns the score column into probabilities.")
+    Path | None,
+    typer.Option("--map", help="Map that turns the score column into probabilities."),
 ]
 ProbabilityOption = Annotated[
-    str | None, typer.Option(help="Without --map: the column of probabilities to evaluate.")
+    str | None,
+    typer.Option(help="Without --map: the column of probabilities to evaluate."),
 ]
 
 

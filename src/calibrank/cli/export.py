@@ -22,7 +22,10 @@ class FloatType(StrEnum):
     float64 = "float64"
 
 
-DtypeOption = Annotated[FloatType, typer.Option(help="What onnx and torch compute in.")]
+DtypeOption = Annotated[
+    FloatType,
+    typer.Option(help="What onnx and torch compute in."),
+]
 OutOption = Annotated[
     Path | None,
     typer.Option("--out", "-o", help="Output file; sql and json are printed if it is omitted."),

@@ -51,7 +51,10 @@ from calibrank.tabular.rules import Rules
 # As many scores as `anchor` keeps of a population.
 _POPULATION = 20_000
 
-OutOption = Annotated[Path, typer.Option("--out", "-o", help="Where to save the map (JSON).")]
+OutOption = Annotated[
+    Path,
+    typer.Option("--out", "-o", help="Where to save the map (JSON)."),
+]
 AnchorOption = Annotated[
     str | None,
     typer.Option(
@@ -118,7 +121,11 @@ def fit(
     console.print(f"[bold]Saved:[/] {out}")
 
 
-def _require_valid_base_rate(loss: str, anchor: str | None, base_rate: float | None) -> None:
+def _require_valid_base_rate(
+    loss: str,
+    anchor: str | None,
+    base_rate: float | None,
+) -> None:
     if anchor is None and base_rate is None:
         return
     if anchor is not None and base_rate is not None:
@@ -137,7 +144,11 @@ def _require_valid_base_rate(loss: str, anchor: str | None, base_rate: float | N
 
 
 def _anchored(
-    fitted: CalibrationMap, name: str, columns: Columns, rules: Rules, summary: Summary
+    fitted: CalibrationMap,
+    name: str,
+    columns: Columns,
+    rules: Rules,
+    summary: Summary,
 ) -> CalibrationMap:
     """The map anchored on a table of randomly shown pairs.
 

@@ -54,27 +54,59 @@ _NEGATIVES_HELP = "Fraction of the negatives that TABLE contains, if they were s
 _BAD_ROWS_HELP = "Stop at the first invalid row, or skip invalid rows and print how many."
 
 TableArgument = Annotated[
-    str, typer.Argument(metavar="TABLE", help="Parquet or CSV file, folder, or quoted glob.")
+    str,
+    typer.Argument(metavar="TABLE", help="Parquet or CSV file, folder, or quoted glob."),
 ]
-ScoreOption = Annotated[str | None, _column("Score column.", "score")]
-LabelOption = Annotated[str | None, _column("Label column (0 or 1).", "label")]
-UserOption = Annotated[str | None, _column("User column.", "user")]
-ItemOption = Annotated[str | None, _column("Item column.", "item")]
+ScoreOption = Annotated[
+    str | None,
+    _column("Score column.", "score"),
+]
+LabelOption = Annotated[
+    str | None,
+    _column("Label column (0 or 1).", "label"),
+]
+UserOption = Annotated[
+    str | None,
+    _column("User column.", "user"),
+]
+ItemOption = Annotated[
+    str | None,
+    _column("Item column.", "item"),
+]
 # Where naming the item column changes the result, it is never chosen by its usual name.
 ItemForPopularityOption = Annotated[
     str | None,
     typer.Option("--item", help="Item column: estimate propensities from item popularity."),
 ]
 PropensityOption = Annotated[
-    str | None, typer.Option(help="Column of propensities, P(pair was observed), in (0, 1].")
+    str | None,
+    typer.Option(help="Column of propensities, P(pair was observed), in (0, 1]."),
 ]
-WeightOption = Annotated[str | None, typer.Option(help="Column of row weights.")]
-MethodOption = Annotated[str, choice("Calibration method.", CALIBRATORS)]
-LossOption = Annotated[str, choice(LOSS_HELP, EVIDENCE)]
+WeightOption = Annotated[
+    str | None,
+    typer.Option(help="Column of row weights."),
+]
+MethodOption = Annotated[
+    str,
+    choice("Calibration method.", CALIBRATORS),
+]
+LossOption = Annotated[
+    str,
+    choice(LOSS_HELP, EVIDENCE),
+]
 OptionalLossOption = Annotated[
     str | None,
     choice(f"{LOSS_HELP} Default: ips if propensities are available, otherwise naive.", EVIDENCE),
 ]
-NegativesKeptOption = Annotated[float, typer.Option(help=_NEGATIVES_HELP)]
-BadRowsOption = Annotated[OnBadRows, typer.Option(help=_BAD_ROWS_HELP)]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+NegativesKeptOption = Annotated[
+    float,
+    typer.Option(help=_NEGATIVES_HELP),
+]
+BadRowsOption = Annotated[
+    OnBadRows,
+    typer.Option(help=_BAD_ROWS_HELP),
+]
+JsonOption = Annotated[
+    bool,
+    typer.Option("--json", help="Print one JSON object instead of text."),
+]

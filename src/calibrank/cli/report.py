@@ -40,7 +40,10 @@ OptionalTableArgument = Annotated[
     str | None,
     typer.Argument(metavar="[TABLE]", help="Parquet or CSV file, folder, or quoted glob."),
 ]
-OutOption = Annotated[Path, typer.Option("--out", "-o", help="Where to write the HTML page.")]
+OutOption = Annotated[
+    Path,
+    typer.Option("--out", "-o", help="Where to write the HTML page."),
+]
 MapOption = Annotated[
     Path | None,
     typer.Option(

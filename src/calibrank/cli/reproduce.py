@@ -29,20 +29,37 @@ _DATASETS_HELP = f"One of synthetic, {', '.join(DATASETS)}."
 _JOBS = min(os.cpu_count() or 1, 8)
 
 NameArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help="A folder of specs, or its name under reproduce/.")
+    str,
+    typer.Argument(metavar="NAME", help="A folder of specs, or its name under reproduce/."),
 ]
 DataOption = Annotated[
     Path | None,
     typer.Option(help="Folder of the dataset's files; downloaded if its licence allows it."),
 ]
-SeedsOption = Annotated[int, typer.Option(min=1, help="Number of repetitions.")]
-OutOption = Annotated[Path, typer.Option(help="Folder for result rows, tables and figures.")]
-JobsOption = Annotated[int, typer.Option(min=1, help="Number of parallel processes.")]
-SpecOption = Annotated[list[str] | None, typer.Option(help="Run only this spec; may be repeated.")]
-ModelOption = Annotated[
-    list[str] | None, typer.Option(help="Run only this model; may be repeated.")
+SeedsOption = Annotated[
+    int,
+    typer.Option(min=1, help="Number of repetitions."),
 ]
-EpochsOption = Annotated[int, typer.Option(min=1, help="Maximum number of training epochs.")]
+OutOption = Annotated[
+    Path,
+    typer.Option(help="Folder for result rows, tables and figures."),
+]
+JobsOption = Annotated[
+    int,
+    typer.Option(min=1, help="Number of parallel processes."),
+]
+SpecOption = Annotated[
+    list[str] | None,
+    typer.Option(help="Run only this spec; may be repeated."),
+]
+ModelOption = Annotated[
+    list[str] | None,
+    typer.Option(help="Run only this model; may be repeated."),
+]
+EpochsOption = Annotated[
+    int,
+    typer.Option(min=1, help="Maximum number of training epochs."),
+]
 
 
 def reproduce(
@@ -112,7 +129,11 @@ def _run(grid: "Grid", jobs: int) -> dict["Cell", str]:
         return run_grid(grid, jobs, on_finished)
 
 
-def _as_json(grid: "Grid", results: "Results", failed: dict["Cell", str]) -> dict[str, object]:
+def _as_json(
+    grid: "Grid",
+    results: "Results",
+    failed: dict["Cell", str],
+) -> dict[str, object]:
     return {
         "out": str(grid.out),
         "rows": results.table.num_rows,
@@ -121,7 +142,12 @@ def _as_json(grid: "Grid", results: "Results", failed: dict["Cell", str]) -> dic
     }
 
 
-def _print_outputs(grid: "Grid", results: "Results", tables: Path, figures: list[Path]) -> None:
+def _print_outputs(
+    grid: "Grid",
+    results: "Results",
+    tables: Path,
+    figures: list[Path],
+) -> None:
     rows = results.table.num_rows
     console.print(f"[bold]Rows:[/] {grid.out / 'rows.parquet'} ({rows:,}), rows.csv")
     unfit = _fits_without_optimum(results)

@@ -37,10 +37,12 @@ class Device(StrEnum):
 
 
 SourceArgument = Annotated[
-    str, typer.Argument(metavar="SOURCE", help=f"A table, or one of {', '.join(DATASETS)}.")
+    str,
+    typer.Argument(metavar="SOURCE", help=f"A table, or one of {', '.join(DATASETS)}."),
 ]
 OutOption = Annotated[
-    Path, typer.Option("--out", "-o", help="Folder for the model and the pairs to calibrate on.")
+    Path,
+    typer.Option("--out", "-o", help="Folder for the model and the pairs to calibrate on."),
 ]
 DataOption = Annotated[
     Path | None,
@@ -53,12 +55,17 @@ NegativesOption = Annotated[
     ),
 ]
 DimOption = Annotated[
-    int | None, typer.Option(help="Length of the embedding vectors. Default: the paper's.")
+    int | None,
+    typer.Option(help="Length of the embedding vectors. Default: the paper's."),
 ]
 PatienceOption = Annotated[
-    int, typer.Option(help="Stop after this many epochs without a higher validation NDCG.")
+    int,
+    typer.Option(help="Stop after this many epochs without a higher validation NDCG."),
 ]
-ThreadsOption = Annotated[int, typer.Option(help="CPU threads; more than one is rarely faster.")]
+ThreadsOption = Annotated[
+    int,
+    typer.Option(help="CPU threads; more than one is rarely faster."),
+]
 
 
 def train(
@@ -123,7 +130,10 @@ def _load(source: str, data: Path | None, *columns: str | None) -> Dataset:
 
 
 def _hold_out(
-    dataset: Dataset, source: str, split: str, seed: int
+    dataset: Dataset,
+    source: str,
+    split: str,
+    seed: int,
 ) -> tuple[Interactions, Interactions]:
     """The positives to train on, and those held out for early stopping and calibration."""
     kind = find("split", SPLITS, split)
@@ -155,7 +165,10 @@ def _print_next_steps(out: Path, *, weighted: bool) -> None:
 
 
 def _calibration_pairs(
-    kept: Interactions, held_out: Interactions, negatives: int | None, seed: int
+    kept: Interactions,
+    held_out: Interactions,
+    negatives: int | None,
+    seed: int,
 ) -> tuple[Interactions, float | None]:
     """Held-out positives and sampled negatives, and the weight of a negative unless it is 1."""
     positives = Positives.of(kept, held_out)
@@ -168,7 +181,9 @@ def _calibration_pairs(
 
 
 def _evidence_columns(
-    pairs: Interactions, kept: Interactions, weight: float | None
+    pairs: Interactions,
+    kept: Interactions,
+    weight: float | None,
 ) -> dict[str, pa.Array]:
     # Popularity in the training log: the held-out positives are what it is used on.
     propensity = Popularity().fit(kept).predict(pairs.users, pairs.items)
@@ -179,14 +194,22 @@ def _evidence_columns(
 
 
 def _write_tables(
-    out: Path, dataset: Dataset, pairs: Interactions, columns: dict[str, pa.Array]
+    out: Path,
+    dataset: Dataset,
+    pairs: Interactions,
+    columns: dict[str, pa.Array],
 ) -> None:
     _write(out / "calibration.parquet", dataset, pairs, columns)
     if dataset.test is not None:
         _write(out / "test.parquet", dataset, dataset.test, {})
 
 
-def _write(path: Path, dataset: Dataset, pairs: Interactions, columns: dict[str, pa.Array]) -> None:
+def _write(
+    path: Path,
+    dataset: Dataset,
+    pairs: Interactions,
+    columns: dict[str, pa.Array],
+) -> None:
     table = pa.table(
         {
             "user": dataset.users.names[pairs.users],

@@ -68,7 +68,10 @@ def diagnose(
     return Diagnosis(tuple(findings), deciles, sensitivity, plan)
 
 
-def _fit(aggregated: Aggregate, columns: Columns) -> tuple[CalibrationMap | None, Finding]:
+def _fit(
+    aggregated: Aggregate,
+    columns: Columns,
+) -> tuple[CalibrationMap | None, Finding]:
     """A Gaussian fit with its sensitivity band, and whether it exists."""
     calibrator = Gaussian()
     try:
@@ -83,7 +86,10 @@ def _fit(aggregated: Aggregate, columns: Columns) -> tuple[CalibrationMap | None
 
 
 def attach_sensitivity(
-    fitted: CalibrationMap, calibrator: Calibrator, aggregated: Aggregate, columns: Columns
+    fitted: CalibrationMap,
+    calibrator: Calibrator,
+    aggregated: Aggregate,
+    columns: Columns,
 ) -> CalibrationMap:
     """The map with its sensitivity band, if its positives were weighted by propensities."""
     if aggregated.positives is None:
@@ -101,7 +107,8 @@ def attach_sensitivity(
 
 
 def _plan(
-    fitted: CalibrationMap, aggregated: Aggregate
+    fitted: CalibrationMap,
+    aggregated: Aggregate,
 ) -> tuple[tuple[ExpectedError, ...], Finding]:
     population = score_quantiles(aggregated.summary, _POPULATION)
     try:

@@ -41,8 +41,8 @@ def auc(summary: Summary) -> tuple[float, float]:
 
 def score_quantiles(summary: Summary, count: int) -> Floats:
     """`count` evenly spaced quantiles of the scores: a sample that represents all of them."""
-    share = np.cumsum(summary.total) / summary.total.sum()
+    cumulative = np.cumsum(summary.total) / summary.total.sum()
     levels = (np.arange(count) + 0.5) / count
-    # Rounding may leave the last share just below 1.
-    rows = np.searchsorted(share, levels).clip(max=len(share) - 1)
+    # Rounding may leave the last value just below 1.
+    rows = np.searchsorted(cumulative, levels).clip(max=len(cumulative) - 1)
     return summary.scores[rows]

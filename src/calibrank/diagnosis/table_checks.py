@@ -81,11 +81,11 @@ def check_scores(found: Profile) -> Iterator[Finding]:
 def _check_repeated(scores: Floats) -> Iterator[Finding]:
     values, counts = np.unique(scores, return_counts=True)
     most = int(np.argmax(counts))
-    share = counts[most] / len(scores)
-    if share > _REPEATED and len(values) > _FEW_DISTINCT:
+    fraction = counts[most] / len(scores)
+    if fraction > _REPEATED and len(values) > _FEW_DISTINCT:
         yield warning(
             "scores",
-            f"{share:.0%} of scores are exactly {values[most]:.6g}: {_explain(values, most)}",
+            f"{fraction:.0%} of scores are exactly {values[most]:.6g}: {_explain(values, most)}",
         )
 
 
@@ -127,9 +127,10 @@ def check_lists(found: Profile, *, has_users: bool) -> Iterator[Finding]:
     item, count = found.per_item.most_frequent()
     items = len(found.per_item.counts)
     if items > _LEAST_ITEMS and count > _MOST_ROWS * found.rows:
-        share = count / found.rows
+        fraction = count / found.rows
         yield warning(
-            "items", f"Item {item!r} makes up {share:.0%} of all rows. If it is padding, drop it."
+            "items",
+            f"Item {item!r} makes up {fraction:.0%} of all rows. If it is padding, drop it.",
         )
 
 

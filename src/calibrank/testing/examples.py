@@ -1,0 +1,82 @@
+"""Random examples that laws are checked on."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from calibrank._logit import expit
+from calibrank._validation import Floats, Ids
+from calibrank.tables import Interactions
+
+# Large enough for bins and lists, small enough for hundreds of fits per second.
+_ROWS = (12, 60)
+_USERS = 6
+
+
+class Example(NamedTuple):
+    """A small table: one score, label, propensity and user per row."""
+
+    scores: Floats
+    labels: Floats
+    propensity: Floats
+    users: Ids
+
+    def take(self, rows: Ids | slice) -> Example:
+        """Some of the rows, by number, mask or slice."""
+        return Example(
+            self.scores[rows], self.labels[rows], self.propensity[rows], self.users[rows]
+        )
+
+    def probe(self) -> Floats:
+        """Increasing scores to evaluate a map at: within the range, at its ends, far outside."""
+        low = float(self.scores.min())
+        high = float(self.scores.max())
+        return probe_between(low, high)
+
+
+class Log(NamedTuple):
+    """Interactions of users and items that are numbered from 0."""
+
+    interactions: Interactions
+    n_users: int
+    n_items: int
+
+
+def probe_between(low: float, high: float) -> Floats:
+    """Increasing scores within [low, high] and up to a thousand widths outside."""
+    width = high - low
+    below = low - width * np.geomspace(1e3, 0.01, 9)
+    above = high + width * np.geomspace(0.01, 1e3, 9)
+    return np.concatenate([below, np.linspace(low, high, 101), above])
+
+
+def draw_example(rng: np.random.Generator, *, log_scale: float = 2.0) -> Example:
+    """Rows of both classes, with ties in half of the examples.
+
+    Scores have any offset and a scale of up to 10 ** `log_scale`, or its inverse.
+    """
+    rows = int(rng.integers(*_ROWS, endpoint=True))
+    scores = rng.normal(0, 1, rows)
+    if rng.random() < 0.5:
+        scores = np.round(scores, 1)
+    slope = rng.uniform(-0.5, 2)
+    labels = (rng.random(rows) < expit(slope * scores)).astype(np.float64)
+    labels[:2] = [0, 1]
+    offset = rng.choice([0.0, 0.0, 3.0, -20.0])
+    scale = 10 ** rng.uniform(-log_scale, log_scale)
+    propensity = rng.uniform(0.3, 1, rows)
+    users = rng.integers(0, _USERS, rows)
+    return Example((scores + offset) * scale, labels, propensity, users)
+
+
+def draw_log(rng: np.random.Generator, n_users: int, n_items: int) -> Log:
+    """A log of positives and negatives in which the last item never occurs."""
+    rows = int(rng.integers(1, 40, endpoint=True))
+    users = rng.integers(0, n_users, rows)
+    items = rng.integers(0, max(n_items - 1, 1), rows)
+    labels = (rng.random(rows) < 0.7).astype(np.float64)
+    labels[0] = 1
+    interactions = Interactions(users, items, labels, n_users, n_items)
+    return Log(interactions, n_users, n_items)

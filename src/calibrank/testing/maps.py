@@ -1,0 +1,148 @@
+"""The laws of fitted maps."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from calibrank._logit import expit
+from calibrank._validation import Floats
+from calibrank.errors import DataError
+from calibrank.maps import CalibrationMap, load
+from calibrank.testing._checks import (
+    check_laws,
+    ensure,
+    ensure_close,
+    ensure_each,
+)
+from calibrank.testing.examples import probe_between
+
+_ROUNDING = 1e-12
+
+
+def check_map(
+    fitted: CalibrationMap,
+    *,
+    increasing: bool = True,
+    examples: int = 50,
+    seed: int | np.random.Generator = 0,
+) -> None:
+    """Check a fitted map of your own; pass `increasing=False` if it need not be monotone.
+
+    >>> from calibrank import Isotonic
+    >>> check_map(Isotonic().fit([1.0, 2.0, 3.0, 4.0], [0, 1, 0, 1]), examples=5)
+    """
+    rng = np.random.default_rng(seed)
+    laws = MAP_LAWS | INCREASING_LAWS if increasing else MAP_LAWS
+    drawn = [_draw_scores(fitted, rng) for _ in range(examples)]
+    check_laws(fitted, laws, drawn, seed)
+
+
+def _draw_scores(fitted: CalibrationMap, rng: np.random.Generator) -> Floats:
+    """Increasing scores around the map's own range."""
+    low, high = fitted.span
+    width = high - low
+    regular = probe_between(low, high)
+    random = rng.uniform(low - width, high + width, 20)
+    return np.sort(np.concatenate([regular, random]))
+
+
+def _probabilities_in_range(fitted: CalibrationMap, scores: Floats) -> None:
+    probabilities = fitted.predict(scores)
+    in_range = (probabilities >= 0) & (probabilities <= 1)
+    ensure_each(in_range, scores, probabilities, "a probability must lie in [0, 1]")
+
+
+def _shape_and_type_kept(fitted: CalibrationMap, scores: Floats) -> None:
+    for dtype in (np.float32, np.float64):
+        matrix = scores.astype(dtype).reshape(1, -1)
+        result = fitted.predict(matrix)
+        same_shape = result.shape == matrix.shape
+        ensure(same_shape, f"got shape {result.shape} for scores of shape {matrix.shape}.")
+        same_type = result.dtype == matrix.dtype
+        ensure(same_type, f"got {result.dtype} probabilities for {matrix.dtype} scores.")
+
+
+def _scalar_gives_scalar(fitted: CalibrationMap, scores: Floats) -> None:
+    some = scores[:1]
+    result = fitted.predict(float(some[0]))
+    ensure(np.ndim(result) == 0, f"got {result!r} for the score {some[0]}.")
+    scalar = np.array([float(result)])
+    expected = fitted.predict(some)
+    ensure_close(scalar, expected, some, "scalar and array predictions", _ROUNDING)
+
+
+def _scores_do_not_interact(fitted: CalibrationMap, scores: Floats) -> None:
+    together = fitted.predict(scores)
+    backwards = fitted.predict(scores[::-1])[::-1]
+    ensure_close(together, backwards, scores, "predictions in either order", _ROUNDING)
+    # Inner scores only, so that the range of the scores differs as well.
+    inner = slice(len(scores) // 3, 2 * len(scores) // 3)
+    alone = fitted.predict(scores[inner])
+    ensure_close(together[inner], alone, scores[inner], "predictions of some scores", _ROUNDING)
+
+
+def _log_odds_agree(fitted: CalibrationMap, scores: Floats) -> None:
+    probabilities = fitted.predict(scores)
+    from_log_odds = expit(fitted.log_odds(scores))
+    ensure_close(probabilities, from_log_odds, scores, "predict and log_odds", _ROUNDING)
+
+
+def _interval_contains_estimate(fitted: CalibrationMap, scores: Floats) -> None:
+    probabilities = fitted.predict(scores)
+    narrow = fitted.interval(scores, 0.5)
+    wide = fitted.interval(scores, 0.99)
+    below = narrow.low <= probabilities + _ROUNDING
+    ensure_each(below, scores, narrow.low, "the lower end must not exceed the estimate")
+    above = narrow.high >= probabilities - _ROUNDING
+    ensure_each(above, scores, narrow.high, "the upper end must not be below the estimate")
+    rule = "a 99% interval must contain the 50% interval"
+    ensure_each(wide.low <= narrow.low + _ROUNDING, scores, wide.low, rule)
+    ensure_each(wide.high >= narrow.high - _ROUNDING, scores, wide.high, rule)
+
+
+def _loaded_equals_saved(fitted: CalibrationMap, scores: Floats) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "map.json"
+        fitted.save(path)
+        try:
+            loaded = load(path)
+        except DataError as error:
+            # `load` knows the kinds of maps of calibrank only.
+            own_kind = not type(fitted).__module__.startswith("calibrank.")
+            ensure(own_kind, f"the saved map must be loadable, got: {error}")
+            return
+    ensure(loaded == fitted, "the loaded map must be equal to the saved one.")
+    expected = fitted.predict(scores)
+    ensure_close(loaded.predict(scores), expected, scores, "predictions", 0)
+    interval = fitted.interval(scores)
+    loaded_interval = loaded.interval(scores)
+    ensure_close(loaded_interval.low, interval.low, scores, "lower ends", 0)
+    ensure_close(loaded_interval.high, interval.high, scores, "upper ends", 0)
+
+
+def _never_decreases(fitted: CalibrationMap, scores: Floats) -> None:
+    probabilities = fitted.predict(scores)
+    rises = np.diff(probabilities) >= 0
+    rule = "a higher score must not get a lower probability"
+    ensure_each(rises, scores[1:], probabilities[1:], rule)
+
+
+MAP_LAWS: dict[str, Callable[[CalibrationMap, Floats], None]] = {
+    "probabilities lie in [0, 1]": _probabilities_in_range,
+    "probabilities have the shape and float type of the scores": _shape_and_type_kept,
+    "a scalar score gives a scalar probability": _scalar_gives_scalar,
+    "the probability of a score does not depend on other scores": _scores_do_not_interact,
+    "predict is the sigmoid of log_odds": _log_odds_agree,
+    "intervals contain the estimate and grow with the level": _interval_contains_estimate,
+    "a saved map is loaded unchanged": _loaded_equals_saved,
+}
+"""Laws of every map, by statement: functions of the map and increasing scores."""
+
+INCREASING_LAWS: dict[str, Callable[[CalibrationMap, Floats], None]] = {
+    "a higher score never gets a lower probability": _never_decreases,
+}
+"""Laws of maps whose calibrator declares `meets.increasing`."""

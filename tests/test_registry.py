@@ -1,0 +1,133 @@
+"""Every member of every kind is in the registry, and every registered member is under the laws."""
+
+import inspect
+import pkgutil
+from importlib import import_module
+from types import ModuleType
+from typing import Any, get_type_hints
+
+import pytest
+
+import calibrank
+import calibrank.calibrators
+import calibrank.data
+import calibrank.export
+import calibrank.metrics
+import calibrank.propensity
+from calibrank import registry
+from calibrank.data.splits import Split
+from tests import members
+
+# Stands for a metric that is registered, on cells of log odds, inside the bootstrap.
+NOT_A_METRIC_OF_ITS_OWN = {"OnCells"}
+# Reads any table; `registry.load_dataset` uses it for every name.
+NOT_A_DATASET = {"load_table"}
+
+
+def exported_classes(package: ModuleType) -> list[type]:
+    exported = [getattr(package, name) for name in package.__all__]
+    return [member for member in exported if inspect.isclass(member)]
+
+
+def concrete_subclasses(package: ModuleType, base: type) -> set[type]:
+    """The exported classes that derive from a base and can be instantiated."""
+    found = set()
+    for member in exported_classes(package):
+        if issubclass(member, base) and not inspect.isabstract(member):
+            found.add(member)
+    return found
+
+
+def modules_of(package: ModuleType) -> dict[str, ModuleType]:
+    names = [module.name for module in pkgutil.iter_modules(package.__path__)]
+    return {name: import_module(f"{package.__name__}.{name}") for name in names}
+
+
+def own_functions(module: ModuleType) -> dict[str, Any]:
+    """The functions that a module defines itself."""
+    functions = inspect.getmembers(module, inspect.isfunction)
+    return {name: value for name, value in functions if value.__module__ == module.__name__}
+
+
+def classes_of(instances: Any) -> set[type]:
+    return {type(instance) for instance in instances}
+
+
+def test_every_calibrator_is_registered() -> None:
+    exported = concrete_subclasses(calibrank.calibrators, calibrank.Calibrator)
+    assert classes_of(registry.CALIBRATORS.values()) == exported
+
+
+def test_every_metric_is_registered() -> None:
+    exported = concrete_subclasses(calibrank.metrics, calibrank.Metric)
+    own = {kind for kind in exported if kind.__name__ not in NOT_A_METRIC_OF_ITS_OWN}
+    assert classes_of(registry.METRICS.values()) == own
+
+
+def test_every_propensity_is_registered() -> None:
+    estimators = set()
+    for kind in exported_classes(calibrank.propensity):
+        is_protocol = getattr(kind, "_is_protocol", False)
+        if hasattr(kind, "fit") and not is_protocol:
+            estimators.add(kind)
+    assert set(registry.PROPENSITIES.values()) == estimators
+
+
+def test_every_kind_of_evidence_is_registered() -> None:
+    constructors = set()
+    for function in own_functions(calibrank.evidence).values():
+        is_public = function.__name__ in calibrank.__all__
+        if is_public and get_type_hints(function)["return"] is calibrank.Evidence:
+            constructors.add(function)
+    assert set(registry.EVIDENCE.values()) == constructors
+
+
+def test_every_split_is_registered() -> None:
+    assert set(registry.SPLITS.values()) == concrete_subclasses(calibrank.data, Split)
+
+
+def test_every_dataset_loader_is_registered() -> None:
+    pytest.importorskip("pyarrow")
+    loaders = set()
+    for module in modules_of(calibrank.data).values():
+        for name, function in own_functions(module).items():
+            if name.startswith("load_") and name not in NOT_A_DATASET:
+                loaders.add(function)
+    assert set(registry.DATASETS.values()) == loaders
+
+
+def test_every_exporter_is_registered() -> None:
+    names = [name for name in calibrank.export.__all__ if name.startswith("to_")]
+    exporters = {getattr(calibrank.export, name) for name in names}
+    assert set(registry.EXPORTERS.values()) == exporters
+
+
+def test_every_command_is_registered() -> None:
+    pytest.importorskip("typer")
+    cli = import_module("calibrank.cli")
+    commands = set()
+    for name, module in modules_of(cli).items():
+        if name in own_functions(module):
+            commands.add(name)
+    assert set(registry.COMMANDS) == commands
+
+
+def test_every_model_is_registered() -> None:
+    pytest.importorskip("torch")
+    models = import_module("calibrank.models")
+    exported = concrete_subclasses(models, models.Model)
+    assert classes_of(registry.models().values()) == exported
+    assert set(registry.MODEL_NAMES) == set(registry.models())
+
+
+def test_names_are_those_of_the_members() -> None:
+    for members_by_name in (registry.CALIBRATORS, registry.METRICS):
+        assert all(name == member.name for name, member in members_by_name.items())
+    for functions in (registry.EVIDENCE, registry.PROPENSITIES):
+        assert all(name == member.__name__ for name, member in functions.items())
+
+
+def test_every_registered_member_is_checked_by_the_laws() -> None:
+    assert classes_of(members.CALIBRATORS) >= classes_of(registry.CALIBRATORS.values())
+    assert classes_of(members.METRICS) >= classes_of(registry.METRICS.values())
+    assert classes_of(members.PROPENSITIES) >= set(registry.PROPENSITIES.values())
