@@ -8,7 +8,7 @@ import numpy as np
 
 from calibrank._isotonic import pool_adjacent_violators
 from calibrank._logit import logit
-from calibrank._validation import Floats, add_up
+from calibrank._validation import Floats, add_up, starts_of
 from calibrank.calibrators._steps import (
     Bins,
     effective_rows,
@@ -59,10 +59,14 @@ class CenteredIsotonic(Calibrator):
 
     def _fit(self, summary: Summary) -> PiecewiseMap:
         bins, values = _blocks(summary)
+        # Inverse-propensity rates above 1 are clipped, which leaves equal neighbours: one block.
+        starts = starts_of(values)
+        bins = (np.cumsum(starts) - 1)[bins]
+        values = values[starts]
         total = add_up(bins, summary.total)
         centres = add_up(bins, summary.total * summary.scores) / total
         effective = effective_rows(summary, bins, values)
-        shrunk = _without_extremes(values, effective)
+        shrunk = _without_extremes(values, total)
         errors = 1 / np.sqrt(np.maximum(effective, 0.5) * shrunk * (1 - shrunk))
         chosen = _evenly(len(centres), MOST_KNOTS)
         return PiecewiseMap(
@@ -83,17 +87,17 @@ def _blocks(summary: Summary) -> tuple[Bins, Floats]:
     return np.repeat(np.arange(len(blocks.starts)), sizes), blocks.values
 
 
-def _without_extremes(values: Floats, effective: Floats) -> Floats:
+def _without_extremes(values: Floats, total: Floats) -> Floats:
     """Values of 0 and 1 replaced by Jeffreys estimates, kept in order with their neighbours.
 
     Neighbouring blocks have different values, so only the first can be 0 and only the last 1.
     """
     shrunk = values.copy()
     if values[0] == 0:
-        estimate = 0.5 / (effective[0] + 1)
+        estimate = 0.5 / (total[0] + 1)
         shrunk[0] = min(estimate, values[1] / 2) if len(values) > 1 else estimate
     if values[-1] == 1:
-        estimate = (effective[-1] + 0.5) / (effective[-1] + 1)
+        estimate = (total[-1] + 0.5) / (total[-1] + 1)
         shrunk[-1] = max(estimate, (1 + shrunk[-2]) / 2) if len(values) > 1 else estimate
     return shrunk
 

@@ -15,7 +15,7 @@ from typing import Self
 
 import numpy as np
 
-from calibrank._validation import Floats, Indices, add_up, starts_of
+from calibrank._validation import Floats, add_up, starts_of
 from calibrank.calibrators._logistic_fit import require_optimum
 from calibrank.calibrators._monotone import MonotoneProblem, Optimum, minimize
 from calibrank.calibrators.calibrator import Calibrator, Desiderata, record_of
@@ -29,6 +29,8 @@ _PENALTIES = 10.0 ** np.arange(4.0, -4.25, -0.5)
 _END_FRACTION = 0.1
 # The penalty is chosen on at most this many points, and the final fit uses all of them.
 _MOST_POINTS = 4096
+# Fewer points than this do not determine the dispersion of the evidence.
+_FEWEST_POINTS = 20
 # Singular values below this fraction of the largest belong to the null space of the penalty.
 _NULL_SPACE = 1e-10
 
@@ -135,10 +137,9 @@ def _choose_penalty(frame: _Frame, summary: Summary) -> tuple[float, float]:
     Inverse-propensity evidence varies more than labels do. Dividing the log likelihood by the
     dispersion (quasi-likelihood) makes the penalty see the information there really is.
     """
-    scores, positive, total, squares = _pooled(summary)
-    problem = frame.problem(scores, positive, total)
+    problem = frame.problem(*_pooled(summary))
     start = minimize(frame.penalized(problem, 1.0))
-    dispersion = _dispersion(problem, start, summary, squares)
+    dispersion = _dispersion(problem, start)
     best = -np.inf
     chosen = float(_PENALTIES[0])
     warm = start.unknowns
@@ -153,25 +154,30 @@ def _choose_penalty(frame: _Frame, summary: Summary) -> tuple[float, float]:
     return chosen, dispersion
 
 
-def _pooled(summary: Summary) -> tuple[Floats, Floats, Floats, Indices]:
-    """At most `_MOST_POINTS` points of neighbouring bins, and the point of each bin."""
+def _pooled(summary: Summary) -> tuple[Floats, Floats, Floats]:
+    """Scores, positive and total mass of at most `_MOST_POINTS` runs of neighbouring bins."""
     count = len(summary)
     if count <= _MOST_POINTS:
-        return summary.scores, summary.positive, summary.total, np.arange(count)
+        return summary.scores, summary.positive, summary.total
     point = np.arange(count) * _MOST_POINTS // count
     total = add_up(point, summary.total)
     scores = add_up(point, summary.total * summary.scores) / total
-    return scores, add_up(point, summary.positive), total, point
+    return scores, add_up(point, summary.positive), total
 
 
-def _dispersion(
-    problem: MonotoneProblem, optimum: Optimum, summary: Summary, point: Indices
-) -> float:
-    """The variance of the evidence over that of labels with the fitted probabilities."""
+def _dispersion(problem: MonotoneProblem, optimum: Optimum) -> float:
+    """Pearson's estimate: the mean squared standardized residual of the points.
+
+    It uses the masses of the points alone, so weight k equals k repeated rows.
+    """
+    count = len(problem.total)
+    if count < _FEWEST_POINTS:
+        return 1.0
     probabilities = problem.probabilities(optimum.unknowns)
-    expected = float(problem.total @ (probabilities * (1 - probabilities)))
-    squares = float(summary.squared_residuals(probabilities[point]).sum())
-    return max(squares / max(expected, 1e-300), 1e-300)
+    expected = problem.total * probabilities
+    variance = np.maximum(expected * (1 - probabilities), 1e-300)
+    standardized = (problem.positive - expected) ** 2 / variance
+    return max(float(standardized.sum()) / (count - 2), 1e-300)
 
 
 def _log_marginal_likelihood(
