@@ -130,7 +130,9 @@ def test_the_log_loss_of_ips_evidence_is_the_uerm_risk() -> None:
     "member", [cr.Platt(), cr.Gaussian(), cr.Gamma(), cr.GammaGaussian()], ids=repr
 )
 def test_intervals_cover_the_truth_under_inverse_propensities(member: Calibrator) -> None:
-    shape = GaussianScores(liked=(1.5, 1.0)) if isinstance(member, cr.Platt) else GaussianScores()
+    shape = (
+        GaussianScores((0.0, 1.0), (1.5, 1.0)) if isinstance(member, cr.Platt) else GaussianScores()
+    )
     world = make_world(10_000, shape, seed=11)
     scores = np.quantile(world.scores, [0.2, 0.5, 0.8, 0.95])
     truth = world.probability(scores)

@@ -120,7 +120,8 @@ def origin_of(member: cr.Calibrator, scores: np.ndarray) -> float:
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(
-    "world", [GaussianScores(), GammaScores(), MixedScores(), GaussianScores(liked=(0.5, 0.4))]
+    "world",
+    [GaussianScores(), GammaScores(), MixedScores(), GaussianScores((0.0, 1.0), (0.5, 0.4))],
 )
 def test_constrained_fits_equal_scipy_on_the_formulas_of_the_paper(
     family: str, world: Scores

@@ -1,5 +1,7 @@
 """Refits under alternative propensity models, on groups of neighbouring scores."""
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -65,7 +67,7 @@ class ScoreGroups:
         positives: Positives,
         propensity_model: PropensityModel,
         evidence_of: EvidenceOf,
-    ) -> "ScoreGroups":
+    ) -> ScoreGroups:
         """Group a summary whose evidence was made with this propensity model."""
         mass_below = np.cumsum(summary.total) - summary.total
         quantiles = mass_below * _GROUPS // summary.total.sum()

@@ -1,5 +1,7 @@
 """Laplace approximations of the posterior of a logistic regression, under many priors at once."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Logistic maps whose coefficients can be changed after the fit."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 from calibrank._validation import Floats

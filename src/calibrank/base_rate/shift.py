@@ -1,5 +1,7 @@
 """Shift log odds so that their mean probability matches a known rate."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 import numpy as np

@@ -1,5 +1,7 @@
 """From a summary to a logistic map: standardized design, existence of an optimum, covariance."""
 
+from __future__ import annotations
+
 import warnings
 from dataclasses import dataclass, replace
 
@@ -8,7 +10,11 @@ import numpy.typing as npt
 
 from calibrank._validation import Floats
 from calibrank.calibrators.calibrator import record_of
-from calibrank.calibrators.solver import SMALLEST_RISE, Problem, Solution
+from calibrank.calibrators.solver import (
+    SMALLEST_RISE,
+    Problem,
+    Solution,
+)
 from calibrank.errors import DataError, FitError, FlatMapWarning
 from calibrank.maps import LogisticMap
 from calibrank.maps.basis import Basis, NumpyOps
@@ -35,7 +41,7 @@ class StandardizedDesign:
     """The matrix from standardized coefficients to the coefficients of the basis."""
 
     @classmethod
-    def of(cls, basis: Basis, summary: Summary) -> "StandardizedDesign":
+    def of(cls, basis: Basis, summary: Summary) -> StandardizedDesign:
         """Raises a `FitError` if the loss of this basis has no finite minimum on the summary."""
         generators = _generators(basis, summary, summary.scores)
         usable = _varies(generators)
@@ -116,7 +122,14 @@ def as_map(
     coefficients = tuple(np.maximum(raw[1:], 0).tolist())
     rows = tuple(tuple(row) for row in covariance.tolist())
     return LogisticMap(
-        name, basis, summary.low, summary.high, float(raw[0]), coefficients, rows, record
+        name,
+        basis,
+        summary.low,
+        summary.high,
+        float(raw[0]),
+        coefficients,
+        rows,
+        record,
     )
 
 

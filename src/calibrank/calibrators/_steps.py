@@ -1,5 +1,7 @@
 """Helpers that turn bins of a summary into a step map."""
 
+from __future__ import annotations
+
 import numpy as np
 import numpy.typing as npt
 

@@ -16,6 +16,7 @@ from calibrank.calibrators._steps import (
     step_map,
 )
 from calibrank.calibrators.calibrator import Calibrator, Desiderata, record_of
+from calibrank.calibrators.solver import SMALLEST_RISE
 from calibrank.maps import PiecewiseMap, StepMap
 from calibrank.maps.piecewise import MOST_KNOTS
 from calibrank.summary import Summary
@@ -46,16 +47,15 @@ class CenteredIsotonic(Calibrator):
     """Isotonic regression without its steps (centred isotonic regression, Oron & Flournoy 2017).
 
     Each step is concentrated at its mean score; log odds are linear between these scores and
-    constant beyond them. Steps of 0 and 1, whose log odds are infinite, are shrunk as by half a
-    positive and half a negative. Desiderata: any score, increasing; not expressive (scores beyond
-    the outermost steps tie).
+    nearly constant beyond them. Steps of 0 and 1, whose log odds are infinite, are shrunk as by
+    half a positive and half a negative. Desiderata: all three.
 
     >>> fitted = CenteredIsotonic().fit([1.0, 2.0, 3.0, 4.0, 5.0], [0, 1, 0, 1, 1])
     >>> fitted.predict([2.5])
     array([0.5])
     """
 
-    meets = Desiderata(any_score=True, increasing=True, expressive=False)
+    meets = Desiderata(any_score=True, increasing=True, expressive=True)
 
     def _fit(self, summary: Summary) -> PiecewiseMap:
         bins, values = _blocks(summary)
@@ -69,11 +69,13 @@ class CenteredIsotonic(Calibrator):
         shrunk = _without_extremes(values, total)
         errors = 1 / np.sqrt(np.maximum(effective, 0.5) * shrunk * (1 - shrunk))
         chosen = _evenly(len(centres), MOST_KNOTS)
+        # Beyond the outermost steps nothing is known: a slope that only keeps scores distinct.
+        slope = SMALLEST_RISE / (summary.high - summary.low)
         return PiecewiseMap(
             method=self.name,
             knots=tuple(centres[chosen].tolist()),
             values=tuple(logit(shrunk[chosen]).tolist()),
-            end_slopes=(0.0, 0.0),
+            end_slopes=(slope, slope),
             value_errors=tuple(errors[chosen].tolist()),
             slope_errors=(0.0, 0.0),
             record=record_of(summary),

@@ -5,6 +5,8 @@ exactly by trying every set of active bounds. The solution carries its Karush-Ku
 as a certificate of optimality.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, combinations
@@ -53,7 +55,7 @@ class Problem:
     rate: float
     """Positive mass over total mass: residuals are measured relative to it."""
 
-    def at(self, solution: Floats) -> "Point":
+    def at(self, solution: Floats) -> Point:
         """The loss and the fitted probabilities at a solution."""
         z = solution @ self.design
         # exp(-|z|) cannot overflow; softplus(z) = max(z, 0) + log(1 + exp(-|z|)).
@@ -63,20 +65,20 @@ class Problem:
         value = self.total @ softplus - self.positive_sums @ solution
         return Point(solution, float(value / self.total.sum()), probabilities)
 
-    def gradient(self, point: "Point") -> Floats:
+    def gradient(self, point: Point) -> Floats:
         """The gradient of the mean loss."""
         fitted_sums = self.design @ (self.total * point.probabilities)
         gradient: Floats = fitted_sums - self.positive_sums
         return gradient / self.total.sum()
 
-    def hessian(self, point: "Point") -> Floats:
+    def hessian(self, point: Point) -> Floats:
         """The matrix of second derivatives of the mean loss."""
         p = point.probabilities
         weights = self.total * p * (1 - p) / self.total.sum()
         hessian: Floats = (self.design * weights) @ self.design.T
         return hessian
 
-    def pooled(self) -> "Problem":
+    def pooled(self) -> Problem:
         """A smaller approximate problem: runs of neighbouring points pooled at their mean."""
         starts = np.arange(0, len(self.total), _POOLED_RUN)
         total = np.add.reduceat(self.total, starts)
@@ -158,7 +160,11 @@ def _residual(gradient: Floats, slack: Floats) -> float:
     return float(np.abs(upward + downward).max())
 
 
-def _newton_step(problem: Problem, point: Point, gradient: Floats) -> Point | None:
+def _newton_step(
+    problem: Problem,
+    point: Point,
+    gradient: Floats,
+) -> Point | None:
     """The next point, or None if no step reduces the loss."""
     bounds = problem.lower_bounds - point.solution
     step = _bounded_step(gradient, problem.hessian(point), bounds)

@@ -82,7 +82,11 @@ class Popularity:
         if not 0 <= self.power < np.inf:
             raise DataError(f"power must be 0 or more, got {self.power}.")
 
-    def fit(self, interactions: Interactions, weights: Numbers | None = None) -> ByItem:
+    def fit(
+        self,
+        interactions: Interactions,
+        weights: Numbers | None = None,
+    ) -> ByItem:
         """Count the positives of each item; `weights` holds one weight per interaction.
 
         >>> log = Interactions(users=[1, 2], items=["a", "b"])

@@ -18,11 +18,7 @@ from calibrank.testing.examples import (
     draw_example,
     draw_log,
 )
-from calibrank.testing.maps import (
-    INCREASING_LAWS,
-    MAP_LAWS,
-    check_map,
-)
+from calibrank.testing.maps import INCREASING_LAWS, MAP_LAWS, check_map
 from calibrank.testing.metrics import (
     METRIC_LAWS,
     ROW_METRIC_LAWS,

@@ -1,5 +1,7 @@
 """Run laws on examples, and describe the first that does not hold."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 

@@ -20,11 +20,7 @@ from calibrank.evidence import (
 )
 from calibrank.maps import CalibrationMap
 from calibrank.summary import Summary
-from calibrank.testing._checks import (
-    check_laws,
-    ensure,
-    ensure_close,
-)
+from calibrank.testing._checks import check_laws, ensure, ensure_close
 from calibrank.testing.examples import Example, draw_example
 from calibrank.testing.maps import INCREASING_LAWS, MAP_LAWS
 
@@ -144,11 +140,7 @@ def _merging_is_exact(calibrator: Calibrator, example: Example) -> None:
             _ensure_same(fitted, expected, example, "predictions of merged summaries")
 
 
-def _map_law(
-    law: MapLaw,
-    calibrator: Calibrator,
-    example: Example,
-) -> None:
+def _map_law(law: MapLaw, calibrator: Calibrator, example: Example) -> None:
     law(_ips_fit(calibrator, example), example.probe())
 
 

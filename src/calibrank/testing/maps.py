@@ -143,6 +143,6 @@ MAP_LAWS: dict[str, Callable[[CalibrationMap, Floats], None]] = {
 """Laws of every map, by statement: functions of the map and increasing scores."""
 
 INCREASING_LAWS: dict[str, Callable[[CalibrationMap, Floats], None]] = {
-    "a higher score never gets a lower probability": _never_decreases,
+    "a higher score never gets a lower probability": _never_decreases
 }
 """Laws of maps whose calibrator declares `meets.increasing`."""

@@ -149,7 +149,5 @@ METRIC_LAWS: dict[str, Law] = {
 }
 """Laws of every metric, by statement: functions of the metric and an `Example`."""
 
-ROW_METRIC_LAWS: dict[str, Law] = {
-    "weight k equals k repeated rows": _row_weight_is_repetition,
-}
+ROW_METRIC_LAWS: dict[str, Law] = {"weight k equals k repeated rows": _row_weight_is_repetition}
 """Laws of metrics over rows; repeating a row would lengthen a user's list."""

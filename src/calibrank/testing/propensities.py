@@ -63,8 +63,7 @@ def _ensure_equal(first: Floats, second: Floats, what: str) -> None:
 def _interface(propensity: Propensity, log: Log) -> None:
     fitted = propensity.fit(log.interactions)
     ensure(
-        isinstance(fitted, FittedPropensity),
-        f"fit must return a FittedPropensity, got {fitted!r}.",
+        isinstance(fitted, FittedPropensity), f"fit must return a FittedPropensity, got {fitted!r}."
     )
 
 
