@@ -59,9 +59,9 @@ class WithoutInterval(cr.maps.RescaleMap):
 
     __slots__ = ()
 
-    def _ends(self, scores: np.ndarray, level: float) -> cr.Interval:
+    def _interval_ends(self, scores: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
         probabilities = self._probabilities(scores)
-        return cr.Interval(probabilities + 0.1, probabilities + 0.2)
+        return probabilities + 0.1, probabilities + 0.2
 
 
 class OutOfRange(cr.maps.RescaleMap):
@@ -152,6 +152,7 @@ def test_broken_calibrators_are_caught(member: cr.Calibrator, law: str) -> None:
 class WrongDirection(cr.Brier):
     """A loss that declares higher values better."""
 
+    explanation = "A loss that declares higher values better."
     better = Better.HIGHER
 
 
@@ -159,12 +160,15 @@ class WrongDirection(cr.Brier):
 class WrongRankingDirection(cr.NDCG):
     """A gain that declares lower values better."""
 
+    explanation = "A gain that declares lower values better."
     better = Better.LOWER
 
 
 @dataclass(frozen=True, slots=True)
 class Unweighted(cr.Brier):
     """The mean over rows, whatever their weight."""
+
+    explanation = "The mean over rows, whatever their weight."
 
     def evaluate(self, probabilities: object, evidence: cr.Evidence, users: object) -> float:
         return float(np.mean((probabilities - (evidence.positive > 0)) ** 2))
@@ -173,6 +177,8 @@ class Unweighted(cr.Brier):
 @dataclass(frozen=True, slots=True)
 class FirstRow(cr.Brier):
     """The error of the first row only."""
+
+    explanation = "The error of the first row only."
 
     def evaluate(self, probabilities: object, evidence: cr.Evidence, users: object) -> float:
         return float((probabilities[0] - evidence.positive[0]) ** 2)

@@ -116,7 +116,7 @@ def test_equal_mass_bins_keep_ties_together() -> None:
 
 def test_unweighted_rows_are_all_effective() -> None:
     fitted = cr.BBQ(bins=(1,)).fit(np.arange(100.0), np.arange(100) % 2)
-    assert fitted.effective[0] == pytest.approx(100, rel=0.05)
+    assert fitted.effective_rows[0] == pytest.approx(100, rel=0.05)
 
 
 def test_weighted_rows_are_effective_by_their_variance() -> None:
@@ -124,7 +124,7 @@ def test_weighted_rows_are_effective_by_their_variance() -> None:
     evidence = cr.ips(labels, np.full(100, 0.5))
     fitted = cr.Histogram(bins=1).fit(np.arange(100.0), evidence)
     # 30 positives of mass 2: rate 0.6, squared residuals 30 * 1.4^2 + 70 * 0.6^2 = 84.
-    assert fitted.effective[0] == pytest.approx(0.24 / (84 / 100**2))
+    assert fitted.effective_rows[0] == pytest.approx(0.24 / (84 / 100**2))
 
 
 def test_intervals_of_steps_are_jeffreys_intervals() -> None:

@@ -241,7 +241,10 @@ def test_a_map_of_a_later_version_is_rejected(saved: Path) -> None:
     ("changes", "message"),
     [
         ({"format": "other"}, "must be a calibrank-map document, got format 'other'"),
-        ({"kind": "spline"}, "kind must be one of logistic, step, rescale, got 'spline'"),
+        (
+            {"kind": "spline"},
+            "kind must be one of logistic, step, rescale, piecewise, got 'spline'",
+        ),
         ({"surprise": 1}, "must hold only .* got field 'surprise'"),
         ({"map": []}, "must be a JSON object, got list"),
         ({"record": {}}, "must hold 'evidence', which is missing"),
@@ -284,7 +287,7 @@ def test_maps_with_impossible_values_are_rejected(
         ("[]", "must be a JSON object, got list"),
         ("NaN", "must be JSON, .* NaN is not a JSON number"),
         ("{", "must be JSON, .* Expecting property name"),
-        ('{"format": 1e999}', "format must be text, got inf"),
+        ('{"format": 1e999}', "format must be a string, got inf"),
         ("\x00", "must be JSON, .* Expecting value"),
         ('{"format": Infinity}', "must be JSON, .* Infinity is not a JSON number"),
         ("[" * 100_000, "must be JSON, .* maximum recursion depth"),

@@ -73,7 +73,7 @@ def test_every_method_and_loss_fits_as_the_library_does(
     [
         (["--anchor", "random.parquet"], "random labels", "Anchored on 300 randomly shown pairs"),
         (["--base-rate", "0.1"], "known rate", "base rate of 10.00%"),
-        ([], "assumed", "base rate is not known"),
+        ([], "assumed", "The base rate is assumed"),
     ],
 )
 def test_the_base_rate_source_is_printed_and_saved(

@@ -13,7 +13,7 @@ from calibrank.registry import (
     DIALECT_NAMES,
     EVIDENCE,
     EXPORTERS,
-    MODEL_NAMES,
+    MODELS,
     SPLITS,
 )
 from tests.cli.conftest import Call
@@ -45,7 +45,7 @@ def test_help_of_a_command_has_an_example(call: Call, command: str) -> None:
         (["fit", "log.parquet"], "--method", CALIBRATORS),
         (["fit", "log.parquet"], "--loss", EVIDENCE),
         (["diagnose", "log.parquet"], "--loss", EVIDENCE),
-        (["train", "log.parquet", "-o", "model"], "--model", MODEL_NAMES),
+        (["train", "log.parquet", "-o", "model"], "--model", MODELS),
         (["train", "log.parquet", "-o", "model"], "--split", SPLITS),
         (["export", "map.json"], "--to", EXPORTERS),
         (["export", "map.json", "--to", "sql"], "--dialect", DIALECT_NAMES),

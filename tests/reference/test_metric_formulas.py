@@ -31,7 +31,7 @@ def test_uncertainty_is_the_score_of_the_base_rate() -> None:
 
 def test_equal_mass_cells_keep_ties_together() -> None:
     probabilities = np.repeat([0.1, 0.2], [3, 5])
-    cells = EqualMass(2).cells(probabilities, cr.naive(np.zeros(8)))
+    cells = EqualMass(2).bin_indices(probabilities, cr.naive(np.zeros(8)))
     np.testing.assert_array_equal(cells, np.repeat([0, 1], [3, 5]))
 
 
@@ -69,7 +69,7 @@ def reweighted_interval(
         replicates.append(metric(probabilities, evidence, users))
     low, high = np.quantile(replicates, [(1 - level) / 2, (1 + level) / 2])
     lower = max(2 * value - high, 0.0)
-    upper = min(2 * value - low, metric.highest)
+    upper = min(2 * value - low, metric.maximum)
     return value, min(lower, value), max(upper, value)
 
 

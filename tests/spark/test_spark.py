@@ -222,8 +222,7 @@ def test_popularity_equals_that_of_one_machine(engine: Any, power: float, clip: 
 
 
 def test_weighted_popularity_equals_that_of_fit_and_report(engine: Any, tmp_path: Path) -> None:
-    from calibrank.report.from_table import read_ledger
-
+    from calibrank.report.read_table import read_report_rows
     from calibrank.tabular.aggregate import Columns, aggregate
     from calibrank.tabular.read import Table
     from calibrank.tabular.rules import Rules
@@ -237,7 +236,7 @@ def test_weighted_popularity_equals_that_of_fit_and_report(engine: Any, tmp_path
     columns = Columns("score", "label", cr.ips, item="item", weight="weight")
     table = Table.find(str(tmp_path))
     by_fit = aggregate(table, columns, Rules(skip=False)).summary
-    ledger = read_ledger(table, columns, Rules(skip=False))
+    ledger = read_report_rows(table, columns, Rules(skip=False))
     by_report = cr.Summary.of(ledger.scores, ledger.evidence)
     for found in (by_spark, by_report):
         np.testing.assert_array_equal(found.scores, by_fit.scores)

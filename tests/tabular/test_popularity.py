@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from calibrank.report.from_table import read_ledger
 
 import calibrank as cr
+from calibrank.report.read_table import read_report_rows
 from calibrank.tabular.aggregate import Columns, aggregate
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
@@ -55,6 +55,6 @@ def test_fit_counts_the_weights_of_positives(table: Table) -> None:
 def test_report_counts_the_weights_of_positives(table: Table) -> None:
     rows = weighted_table()
     expected = cr.ips(rows["label"], expected_propensity(rows), weights=rows["weight"])
-    found = read_ledger(table, COLUMNS, Rules(skip=False)).evidence
+    found = read_report_rows(table, COLUMNS, Rules(skip=False)).evidence
     np.testing.assert_allclose(found.positive, expected.positive, rtol=1e-12)
     np.testing.assert_allclose(found.total, expected.total, rtol=1e-12)

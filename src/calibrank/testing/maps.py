@@ -69,8 +69,8 @@ def _shape_and_type_kept(fitted: CalibrationMap, scores: Floats) -> None:
 def _scalar_gives_scalar(fitted: CalibrationMap, scores: Floats) -> None:
     some = scores[:1]
     result = fitted.predict(float(some[0]))
-    ensure(np.ndim(result) == 0, f"got {result!r} for the score {some[0]}.")
-    scalar = np.array([float(result)])
+    ensure(isinstance(result, float), f"got {result!r} for the score {some[0]}.")
+    scalar = np.array([result])
     expected = fitted.predict(some)
     ensure_close(scalar, expected, some, "scalar and array predictions", _ROUNDING)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibrank.export import DIALECTS, to_json, to_onnx, to_sql
+from calibrank.export import to_json, to_onnx, to_sql
 from calibrank.maps import LogisticMap
 
 pytest.importorskip("typer")
@@ -58,12 +58,6 @@ def test_torch_is_written_to_a_file(fitted: LogisticMap, folder: Path) -> None:
     scores = np.linspace(-2, 2, 9)
     probabilities = program(torch.linspace(-2, 2, 9))
     np.testing.assert_allclose(probabilities, fitted.predict(scores), atol=1e-6)
-
-
-def test_the_command_offers_every_dialect() -> None:
-    from calibrank.cli.export import DialectName
-
-    assert [name.value for name in DialectName] == list(DIALECTS)
 
 
 def test_missing_options_are_named(folder: Path) -> None:
