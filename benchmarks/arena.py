@@ -122,7 +122,7 @@ def venn_abers(task: Task) -> np.ndarray:
 def histogram(task: Task) -> np.ndarray:
     from netcal.binning import HistogramBinning
 
-    fitted = HistogramBinning(bins=10, equal_intervals=False)
+    fitted = HistogramBinning(bins=10)
     fitted.fit(task.ranks(task.scores), task.labels.astype(int))
     return fitted.transform(task.ranks(task.asked))
 
