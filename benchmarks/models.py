@@ -129,7 +129,7 @@ def now(device: str) -> float:
 
 def implicit_speed(positives: Interactions, epochs: int) -> float:
     """Positives per second of implicit's BPR: stochastic gradient steps without batches or Adam."""
-    from implicit.bpr import BayesianPersonalizedRanking  # noqa: PLC0415  (optional)
+    from implicit.bpr import BayesianPersonalizedRanking
 
     ones = np.ones(len(positives), np.float32)
     matrix = csr_matrix((ones, (positives.users, positives.items)), (USERS, ITEMS))

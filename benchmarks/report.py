@@ -45,7 +45,7 @@ def write_table(path: Path, rows: int, users: int, seed: int = 0) -> None:
 
 def time_to_open(path: Path) -> tuple[float, float]:
     """Return the seconds until the page is drawn and until the slider responds."""
-    from playwright.sync_api import sync_playwright  # noqa: PLC0415  (only with a browser)
+    from playwright.sync_api import sync_playwright
 
     with sync_playwright() as started:
         browser = started.chromium.launch(

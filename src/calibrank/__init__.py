@@ -20,6 +20,7 @@ from calibrank.calibrators import (
     BBQ,
     Beta,
     Calibrator,
+    CenteredIsotonic,
     Gamma,
     GammaGaussian,
     Gaussian,
@@ -28,6 +29,7 @@ from calibrank.calibrators import (
     MinMax,
     Platt,
     Sigmoid,
+    Spline,
     Temperature,
 )
 from calibrank.errors import (
@@ -86,6 +88,7 @@ __all__ = [
     "CalibrationInTheLarge",
     "CalibrationMap",
     "Calibrator",
+    "CenteredIsotonic",
     "ClippedScoresWarning",
     "DataError",
     "Discrimination",
@@ -114,6 +117,7 @@ __all__ = [
     "ReleasedMCE",
     "ScoreTable",
     "Sigmoid",
+    "Spline",
     "Summary",
     "SummaryBuilder",
     "Temperature",

@@ -26,3 +26,10 @@ def pool_adjacent_violators(positive: Floats, total: Floats) -> Blocks:
     fit = isotonic_regression(positive / total, weights=total)
     starts = fit.blocks[:-1].astype(np.intp)
     return Blocks(starts, np.clip(fit.x[starts], 0, 1))
+
+
+def isotonic_values(values: Floats, weights: Floats) -> Floats:
+    """The nondecreasing values in [0, 1] that are closest to the given ones."""
+    blocks = pool_adjacent_violators(values * weights, weights)
+    lengths = np.diff([*blocks.starts, len(values)])
+    return np.repeat(blocks.values, lengths)

@@ -13,6 +13,7 @@ from calibrank.calibrators import (
     BBQ,
     Beta,
     Calibrator,
+    CenteredIsotonic,
     Gamma,
     GammaGaussian,
     Gaussian,
@@ -21,6 +22,7 @@ from calibrank.calibrators import (
     MinMax,
     Platt,
     Sigmoid,
+    Spline,
     Temperature,
 )
 from calibrank.data.coat import load_coat
@@ -71,7 +73,9 @@ CALIBRATORS: dict[str, Calibrator] = _by_name(
     Sigmoid(),
     Histogram(),
     Isotonic(),
+    CenteredIsotonic(),
     BBQ(),
+    Spline(),
     Temperature(),
     Platt(),
     Beta(),

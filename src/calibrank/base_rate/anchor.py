@@ -3,11 +3,8 @@
 A biased log determines the shape of P(preferred | score) partly and the base rate hardly at all.
 Labels collected under random exposure determine both without bias, but there are few of them.
 `anchor` combines the two by Bayesian model averaging (`posterior`), with priors centred at the
-biased fit, and projects the result onto the family of the biased fit: the map whose probabilities
-predict those of the posterior curve best over the population.
-
-A quadratic may be restricted to a part of the score range and continue as a straight line beyond:
-preference often rises and then levels off, which a single quadratic cannot follow.
+biased fit. The result is a piecewise map, whose log odds are linear between quantiles of the
+population.
 """
 
 from __future__ import annotations
@@ -21,30 +18,27 @@ from calibrank._validation import (
     Floats,
     Numbers,
     column,
-    is_binary,
     require,
+    require_role,
     score_column,
     starts_of,
 )
-from calibrank.base_rate._parametric_maps import require_logistic, with_coefficients
-from calibrank.base_rate._terms import TAIL
-from calibrank.base_rate.posterior import (
-    PosteriorCurve,
-    RandomLabels,
-    posterior_curve,
-)
-from calibrank.calibrators.solver import SMALLEST_RISE, Problem, solve
+from calibrank.base_rate._population import Population
+from calibrank.base_rate.posterior import PosteriorCurve, RandomLabels, posterior_curve
 from calibrank.errors import DataError
 from calibrank.evidence import is_usable
-from calibrank.maps import Anchoring, CalibrationMap, LogisticMap
-from calibrank.maps.basis import Quadratic
+from calibrank.maps import Anchoring, CalibrationMap, FitRecord, PiecewiseMap
 
 # Scores that are enough to describe a distribution.
 _MAX_POPULATION = 20_000
 # Scores that stand for the range of the biased fit.
 _RANGE_SCORES = 20
-_ENDS = (0.015, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
-"""Fractions of the population, at either end, on which a quadratic may continue as a line."""
+# Log odds gained over the population at least, so that different scores stay different.
+_SMALLEST_RISE = 1e-6
+# Beyond the outermost quantiles, the slope is that over this fraction of the population.
+_END_FRACTION = 0.02
+# Log odds stay finite where every curve rounds to 0 or 1.
+_SMALLEST_PROBABILITY = 1e-12
 
 
 def anchor(
@@ -53,8 +47,11 @@ def anchor(
     labels: Numbers,
     propensity: Numbers | None = None,
     population: Numbers | None = None,
-) -> LogisticMap:
+) -> PiecewiseMap:
     """Combine a biased fit with labels of pairs that were shown at random.
+
+    The biased fit may be any map. It matters most while labels are few: with thousands of them the
+    result is as flexible as an isotonic fit, and smoother.
 
     `propensity` is the exploration policy's probability of showing each pair, if it was not the
     same for all. `population` holds scores of the pairs that probabilities are wanted for; by
@@ -67,26 +64,24 @@ def anchor(
     >>> bool(anchored.predict(2.0) < biased.predict(2.0))
     True
     """
-    biased = require_logistic(fitted, "anchored")
     shown = score_column(scores)[0]
     labels = column("labels", labels, len(shown))
-    require(is_binary, "labels", "be 0 or 1", labels, "Turn ratings into likes first.")
+    require_role("label", "labels", labels)
     weights = _label_weights(propensity, len(shown))
     shown = shown.astype(np.float64)
     random_labels = RandomLabels(shown, weights, weights * labels)
-    where = _population(biased, shown, population)
-    curve = posterior_curve(biased, random_labels, where)
+    curve = posterior_curve(fitted, random_labels, _population(fitted, shown, population))
     anchoring = Anchoring(
         len(shown), float(weights.sum()), curve.intercept, curve.slope, curve.curvature
     )
     record = replace(
-        biased.record,
+        fitted.record,
         base_rate_source="random labels",
         anchoring=anchoring,
         base_rate=None,
         sensitivity=None,
     )
-    return replace(_project(biased, curve), record=record)
+    return _piecewise_map(record, fitted.method, curve)
 
 
 def _label_weights(propensity: Numbers | None, rows: int) -> Floats:
@@ -101,78 +96,50 @@ def _label_weights(propensity: Numbers | None, rows: int) -> Floats:
     return inverse * inverse.sum() / (inverse**2).sum()
 
 
-def _population(
-    biased: LogisticMap,
-    shown: Floats,
-    population: Numbers | None,
-) -> Floats:
-    """Sorted scores of the population, thinned to a manageable number."""
+def _population(fitted: CalibrationMap, shown: Floats, population: Numbers | None) -> Population:
+    """The population, thinned to a manageable number of scores."""
     if population is None:
         # Two or three shown pairs do not span a curve, so the range of the biased fit is added.
-        fitted_range = np.linspace(biased.low, biased.high, _RANGE_SCORES)
+        fitted_range = np.linspace(*fitted.span, _RANGE_SCORES)
         scores = np.concatenate([shown, fitted_range])
     else:
         scores = score_column(population)[0]
     step = max(1, len(scores) // _MAX_POPULATION)
     scores = np.sort(scores[::step].astype(np.float64))
-    least = len(biased.basis.parameters)
-    if np.count_nonzero(starts_of(scores)) < least:
+    if np.count_nonzero(starts_of(scores)) < 2:
         raise DataError(
-            f"population must hold {least} scores or more that differ, got fewer. "
-            "Pass more of them."
+            "population must hold scores that differ, got only one. Pass scores of more pairs."
         )
-    return scores
+    return Population.of(scores)
 
 
-def _project(biased: LogisticMap, curve: PosteriorCurve) -> LogisticMap:
-    """The map of the biased fit's family that is closest to the posterior curve."""
-    ranges = _candidate_ranges(biased, curve.scores)
-    candidates = [_project_on_range(biased, curve, low, high) for low, high in ranges]
-    losses = [loss for loss, _ in candidates]
-    return candidates[int(np.argmin(losses))][1]
+def _piecewise_map(record: FitRecord, method: str, curve: PosteriorCurve) -> PiecewiseMap:
+    """The map through the posterior curve, rising at least a little everywhere."""
+    smallest, largest = _SMALLEST_PROBABILITY, 1 - _SMALLEST_PROBABILITY
+    log_odds = logit(np.clip(curve.probabilities, smallest, largest))
+    log_odds = log_odds + np.linspace(0, _SMALLEST_RISE, len(log_odds))
+    low_slope, low_error = _end_slope(curve, log_odds, at_high=False)
+    high_slope, high_error = _end_slope(curve, log_odds, at_high=True)
+    errors = np.sqrt(np.maximum(np.diag(curve.covariance), 0))
+    return PiecewiseMap(
+        method=method,
+        knots=tuple(curve.scores.tolist()),
+        values=tuple(log_odds.tolist()),
+        end_slopes=(low_slope, high_slope),
+        value_errors=tuple(errors.tolist()),
+        slope_errors=(low_error, high_error),
+        record=record,
+    )
 
 
-def _candidate_ranges(biased: LogisticMap, scores: Floats) -> list[tuple[float, float]]:
-    """Ranges on which the map may be curved: the family's own or, for a quadratic, shorter ones."""
-    own_range = (biased.low, biased.high)
-    if not isinstance(biased.basis, Quadratic):
-        return [own_range]
-    low, high = np.quantile(scores, [TAIL, 1 - TAIL]).tolist()
-    starts = np.quantile(scores, _ENDS).tolist()
-    ends = np.quantile(scores, 1 - np.array(_ENDS)).tolist()
-    ranges = [(low, high)]
-    ranges += [(start, high) for start in starts]
-    ranges += [(low, end) for end in ends]
-    # Quantiles of tied scores may coincide.
-    proper = [(start, end) for start, end in ranges if start < end]
-    return proper or [own_range]
-
-
-def _project_on_range(
-    biased: LogisticMap,
-    curve: PosteriorCurve,
-    low: float,
-    high: float,
-) -> tuple[float, LogisticMap]:
-    """The closest map that is curved on this range, and its log loss against the curve."""
-    ones = (1.0,) * len(biased.coefficients)
-    template = replace(biased, low=low, high=high, coefficients=ones)
-    design = template.gradient(curve.scores)
-    ends = template.gradient(np.array([low, high]))
-    rises = np.diff(ends)[1:, 0]
-    smallest = SMALLEST_RISE / np.maximum(rises, 1e-300)
-    bounds = np.concatenate([[-np.inf], smallest])
-    probabilities = curve.probabilities
-    rate = float(probabilities.mean())
-    mass = np.ones(len(curve.scores))
-    problem = Problem(design, mass, design @ probabilities, bounds, rate)
-    start = np.concatenate([[logit(rate)], smallest])
-    point = solve(problem, start).point
-    # Delta method: near the optimum the coefficients are the regression of the curve's log odds
-    # on the design, weighted by p (1 - p).
-    weighted = design * (probabilities * (1 - probabilities))
-    inverse = np.linalg.pinv(weighted @ design.T, hermitian=True)
-    regression = inverse @ weighted
-    covariance = regression @ curve.covariance @ regression.T
-    projected = with_coefficients(template, point.solution, covariance)
-    return point.value, projected
+def _end_slope(curve: PosteriorCurve, log_odds: Floats, *, at_high: bool) -> tuple[float, float]:
+    """The mean slope over the outermost quantiles at one end, and its standard error."""
+    reach = max(1, round(_END_FRACTION * len(log_odds)))
+    last = len(log_odds) - 1
+    inner, outer = (last - reach, last) if at_high else (reach, 0)
+    inner = min(max(inner, 0), last)
+    distance = curve.scores[outer] - curve.scores[inner]
+    slope = (log_odds[outer] - log_odds[inner]) / distance
+    covariance = curve.covariance
+    variance = covariance[outer, outer] + covariance[inner, inner] - 2 * covariance[outer, inner]
+    return float(slope), float(np.sqrt(max(variance, 0.0)) / abs(distance))

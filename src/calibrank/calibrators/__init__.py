@@ -4,7 +4,7 @@ from calibrank.calibrators.baselines import MinMax, Sigmoid
 from calibrank.calibrators.binning import BBQ, Histogram
 from calibrank.calibrators.calibrator import Calibrator, Desiderata
 from calibrank.calibrators.cross_validation import fit_without_each
-from calibrank.calibrators.isotonic import Isotonic
+from calibrank.calibrators.isotonic import CenteredIsotonic, Isotonic
 from calibrank.calibrators.parametric import (
     Beta,
     Gamma,
@@ -14,11 +14,13 @@ from calibrank.calibrators.parametric import (
     Platt,
     Temperature,
 )
+from calibrank.calibrators.spline import Spline
 
 __all__ = [
     "BBQ",
     "Beta",
     "Calibrator",
+    "CenteredIsotonic",
     "Desiderata",
     "Gamma",
     "GammaGaussian",
@@ -29,6 +31,7 @@ __all__ = [
     "Parametric",
     "Platt",
     "Sigmoid",
+    "Spline",
     "Temperature",
     "fit_without_each",
 ]

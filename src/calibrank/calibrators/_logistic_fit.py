@@ -45,7 +45,7 @@ class StandardizedDesign:
         """Raises a `FitError` if the loss of this basis has no finite minimum on the summary."""
         generators = _generators(basis, summary, summary.scores)
         usable = _varies(generators)
-        _require_optimum(summary, generators[usable])
+        require_optimum(summary, generators[usable])
         weights = summary.total / summary.total.sum()
         means = generators @ weights
         spreads = np.sqrt((generators - means[:, None]) ** 2 @ weights)[usable]
@@ -164,7 +164,7 @@ def _varies(generators: Floats) -> npt.NDArray[np.bool_]:
     return varies
 
 
-def _require_optimum(summary: Summary, generators: Floats) -> None:
+def require_optimum(summary: Summary, generators: Floats) -> None:
     """Raise a `FitError` exactly when the loss has no finite minimum.
 
     Along an increasing direction, the loss eventually grows at the rate "sum of the direction over

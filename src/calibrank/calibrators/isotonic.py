@@ -1,4 +1,4 @@
-"""Isotonic calibration: the best non-decreasing step function."""
+"""Isotonic calibration: the best nondecreasing step function, and its centred version."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from calibrank._isotonic import pool_adjacent_violators
+from calibrank._logit import logit
+from calibrank._validation import Floats, add_up, starts_of
 from calibrank.calibrators._steps import (
+    Bins,
     effective_rows,
     midpoint_edges,
     step_map,
 )
-from calibrank.calibrators.calibrator import Calibrator, Desiderata
-from calibrank.maps import StepMap
+from calibrank.calibrators.calibrator import Calibrator, Desiderata, record_of
+from calibrank.calibrators.solver import SMALLEST_RISE
+from calibrank.maps import PiecewiseMap, StepMap
+from calibrank.maps.piecewise import MOST_KNOTS
 from calibrank.summary import Summary
 
 
@@ -31,9 +36,76 @@ class Isotonic(Calibrator):
     meets = Desiderata(any_score=True, increasing=True, expressive=False)
 
     def _fit(self, summary: Summary) -> StepMap:
-        blocks = pool_adjacent_violators(summary.positive, summary.total)
-        sizes = np.diff([*blocks.starts, len(summary)])
-        bins = np.repeat(np.arange(len(blocks.starts)), sizes)
+        bins, values = _blocks(summary)
         edges = midpoint_edges(summary.scores, bins)
-        effective = effective_rows(summary, bins, blocks.values)
-        return step_map(self.name, summary, edges, blocks.values, effective)
+        effective = effective_rows(summary, bins, values)
+        return step_map(self.name, summary, edges, values, effective)
+
+
+@dataclass(frozen=True, slots=True)
+class CenteredIsotonic(Calibrator):
+    """Isotonic regression without its steps (centred isotonic regression, Oron & Flournoy 2017).
+
+    Each step is concentrated at its mean score; log odds are linear between these scores and
+    nearly constant beyond them. Steps of 0 and 1, whose log odds are infinite, are shrunk as by
+    half a positive and half a negative. Desiderata: all three.
+
+    >>> fitted = CenteredIsotonic().fit([1.0, 2.0, 3.0, 4.0, 5.0], [0, 1, 0, 1, 1])
+    >>> fitted.predict([2.5])
+    array([0.5])
+    """
+
+    meets = Desiderata(any_score=True, increasing=True, expressive=True)
+
+    def _fit(self, summary: Summary) -> PiecewiseMap:
+        bins, values = _blocks(summary)
+        # Inverse-propensity rates above 1 are clipped, which leaves equal neighbours: one block.
+        starts = starts_of(values)
+        bins = (np.cumsum(starts) - 1)[bins]
+        values = values[starts]
+        total = add_up(bins, summary.total)
+        centres = add_up(bins, summary.total * summary.scores) / total
+        effective = effective_rows(summary, bins, values)
+        shrunk = _without_extremes(values, total)
+        errors = 1 / np.sqrt(np.maximum(effective, 0.5) * shrunk * (1 - shrunk))
+        chosen = _evenly(len(centres), MOST_KNOTS)
+        # Beyond the outermost steps nothing is known: a slope that only keeps scores distinct.
+        slope = SMALLEST_RISE / (summary.high - summary.low)
+        return PiecewiseMap(
+            method=self.name,
+            knots=tuple(centres[chosen].tolist()),
+            values=tuple(logit(shrunk[chosen]).tolist()),
+            end_slopes=(slope, slope),
+            value_errors=tuple(errors[chosen].tolist()),
+            slope_errors=(0.0, 0.0),
+            record=record_of(summary),
+        )
+
+
+def _blocks(summary: Summary) -> tuple[Bins, Floats]:
+    """The block of each bin of the summary, and the value of each block."""
+    blocks = pool_adjacent_violators(summary.positive, summary.total)
+    sizes = np.diff([*blocks.starts, len(summary)])
+    return np.repeat(np.arange(len(blocks.starts)), sizes), blocks.values
+
+
+def _without_extremes(values: Floats, total: Floats) -> Floats:
+    """Values of 0 and 1 replaced by Jeffreys estimates, kept in order with their neighbours.
+
+    Neighbouring blocks have different values, so only the first can be 0 and only the last 1.
+    """
+    shrunk = values.copy()
+    if values[0] == 0:
+        estimate = 0.5 / (total[0] + 1)
+        shrunk[0] = min(estimate, values[1] / 2) if len(values) > 1 else estimate
+    if values[-1] == 1:
+        estimate = (total[-1] + 0.5) / (total[-1] + 1)
+        shrunk[-1] = max(estimate, (1 + shrunk[-2]) / 2) if len(values) > 1 else estimate
+    return shrunk
+
+
+def _evenly(count: int, most: int) -> Bins:
+    """At most so many of the indices below `count`, evenly spaced, with both ends."""
+    if count <= most:
+        return np.arange(count)
+    return np.linspace(0, count - 1, most).astype(np.intp)

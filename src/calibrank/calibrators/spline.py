@@ -1,0 +1,232 @@
+"""Spline calibration: monotone smoothing of the log odds on the scale of normal scores.
+
+The log odds are linear in the score between knots at quantiles of the scores. Their roughness is
+penalized on the scale of normal scores (the normal quantile of a score's rank), where every
+distribution of scores looks alike: without curvature the fit is a line in the normal score, which
+for normally distributed scores is Platt scaling. The weight of the penalty maximizes the marginal
+likelihood (empirical Bayes), so smoothness is not a setting.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import Self
+
+import numpy as np
+
+from calibrank._validation import Floats, add_up, starts_of
+from calibrank.calibrators._logistic_fit import require_optimum
+from calibrank.calibrators._monotone import MonotoneProblem, Optimum, minimize
+from calibrank.calibrators.calibrator import Calibrator, Desiderata, record_of
+from calibrank.errors import DataError
+from calibrank.maps import FitRecord, PiecewiseMap
+from calibrank.summary import Summary
+
+# Weights of the penalty that are tried, from nearly a line to hardly smoothed.
+_PENALTIES = 10.0 ** np.arange(4.0, -4.25, -0.5)
+# Beyond the outermost knots, the slope is at most the mean over this fraction of the knots.
+_END_FRACTION = 0.1
+# The penalty is chosen on at most this many points, and the final fit uses all of them.
+_MOST_POINTS = 4096
+# Fewer points than this do not determine the dispersion of the evidence.
+_FEWEST_POINTS = 20
+# Singular values below this fraction of the largest belong to the null space of the penalty.
+_NULL_SPACE = 1e-10
+
+
+@dataclass(frozen=True, slots=True)
+class Spline(Calibrator):
+    """Penalized monotone spline of the log odds, smoothed by marginal likelihood.
+
+    Follows any increasing curve, and needs no assumption about the distribution of the scores.
+    `knots` bounds the number of knots; more than the default rarely changes anything, because the
+    penalty decides how much of them is used. Desiderata: all three.
+
+    >>> fitted = Spline().fit([-2.0, -1.0, 0.0, 1.0, 2.0, 3.0], [0, 0, 1, 0, 1, 1])
+    >>> bool(fitted.predict(2.5) > fitted.predict(-1.5))
+    True
+    """
+
+    meets = Desiderata(any_score=True, increasing=True, expressive=True)
+    knots: int = 50
+
+    def __post_init__(self) -> None:
+        if not 3 <= self.knots <= 500:
+            raise DataError(f"knots must be 3 to 500, got {self.knots}.")
+
+    def _fit(self, summary: Summary) -> PiecewiseMap:
+        frame = _Frame.of(summary, self.knots)
+        require_optimum(summary, frame.normal_scores(summary.scores)[None])
+        problem = frame.problem(summary.scores, summary.positive, summary.total)
+        penalty, dispersion = _choose_penalty(frame, summary)
+        penalized = frame.penalized(problem, penalty * dispersion)
+        optimum = minimize(penalized)
+        covariance = dispersion * penalized.covariance(optimum)
+        record = replace(
+            record_of(summary),
+            loss=problem.mean_loss(optimum.unknowns),
+            residual=optimum.residual,
+            iterations=optimum.iterations,
+        )
+        return _as_map(self.name, frame.knots, optimum.log_odds, covariance, record)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Frame:
+    """Knots at quantiles of the scores, with their normal scores and the roughness penalty."""
+
+    knots: Floats
+    normal: Floats
+    """The normal score of each knot."""
+    roughness: Floats
+    """A matrix in (first value, increments), as `MonotoneProblem` takes it.
+
+    The squared length of its product is the integral of the squared second derivative.
+    """
+
+    @classmethod
+    def of(cls, summary: Summary, count: int) -> Self:
+        fractions = np.cumsum(summary.total) - summary.total / 2
+        ranks = fractions / summary.total.sum()
+        levels = (np.arange(count) + 0.5) / count
+        chosen = np.searchsorted(ranks, levels).clip(max=len(ranks) - 1)
+        # The outermost scores are knots too, so that the curve is fitted over the whole range.
+        places = np.concatenate([[0], chosen, [len(ranks) - 1]])
+        places = places[starts_of(places)]
+        quantile = NormalDist().inv_cdf
+        normal = np.array([quantile(rank) for rank in ranks[places].tolist()])
+        return cls(summary.scores[places], normal, _roughness(normal))
+
+    def normal_scores(self, scores: Floats) -> Floats:
+        """Normal scores, interpolated between the knots."""
+        interpolated: Floats = np.interp(scores, self.knots, self.normal)
+        return interpolated
+
+    def problem(self, scores: Floats, positive: Floats, total: Floats) -> MonotoneProblem:
+        """The unpenalized problem on these points."""
+        last = len(self.knots) - 2
+        segment = np.searchsorted(self.knots, scores, side="right") - 1
+        segment = segment.clip(0, max(last, 0)).astype(np.intp)
+        width = self.knots[segment + 1] - self.knots[segment]
+        position = ((scores - self.knots[segment]) / width).clip(0, 1)
+        no_penalty = np.zeros_like(self.roughness)
+        return MonotoneProblem(segment, position, positive, total, no_penalty)
+
+    def penalized(self, problem: MonotoneProblem, penalty: float) -> MonotoneProblem:
+        """The problem with a roughness penalty of this weight."""
+        return replace(problem, penalty_root=np.sqrt(penalty) * self.roughness)
+
+
+def _roughness(x: Floats) -> Floats:
+    """Second divided differences over x, in terms of the increments between knots."""
+    size = len(x)
+    steps = np.diff(x)
+    lengths = (steps[:-1] + steps[1:]) / 2
+    roots = 1 / np.sqrt(lengths)
+    second = np.zeros((max(size - 2, 0), size))
+    rows = np.arange(size - 2)
+    second[rows, rows + 1] = -roots / steps[:-1]
+    second[rows, rows + 2] = roots / steps[1:]
+    return second
+
+
+def _choose_penalty(frame: _Frame, summary: Summary) -> tuple[float, float]:
+    """The penalty with the highest marginal likelihood, and the dispersion of the evidence.
+
+    Inverse-propensity evidence varies more than labels do. Dividing the log likelihood by the
+    dispersion (quasi-likelihood) makes the penalty see the information there really is.
+    """
+    problem = frame.problem(*_pooled(summary))
+    start = minimize(frame.penalized(problem, 1.0))
+    dispersion = _dispersion(problem, start)
+    best = -np.inf
+    chosen = float(_PENALTIES[0])
+    warm = start.unknowns
+    for penalty in _PENALTIES.tolist():
+        penalized = frame.penalized(problem, penalty * dispersion)
+        optimum = minimize(penalized, warm)
+        warm = optimum.unknowns
+        evidence = _log_marginal_likelihood(penalized, optimum, dispersion)
+        if evidence > best:
+            best = evidence
+            chosen = penalty
+    return chosen, dispersion
+
+
+def _pooled(summary: Summary) -> tuple[Floats, Floats, Floats]:
+    """Scores, positive and total mass of at most `_MOST_POINTS` runs of neighbouring bins."""
+    count = len(summary)
+    if count <= _MOST_POINTS:
+        return summary.scores, summary.positive, summary.total
+    point = np.arange(count) * _MOST_POINTS // count
+    total = add_up(point, summary.total)
+    scores = add_up(point, summary.total * summary.scores) / total
+    return scores, add_up(point, summary.positive), total
+
+
+def _dispersion(problem: MonotoneProblem, optimum: Optimum) -> float:
+    """Pearson's estimate: the mean squared standardized residual of the points.
+
+    It uses the masses of the points alone, so weight k equals k repeated rows.
+    """
+    count = len(problem.total)
+    if count < _FEWEST_POINTS:
+        return 1.0
+    probabilities = problem.probabilities(optimum.unknowns)
+    expected = problem.total * probabilities
+    variance = np.maximum(expected * (1 - probabilities), 1e-300)
+    standardized = (problem.positive - expected) ** 2 / variance
+    return max(float(standardized.sum()) / (count - 2), 1e-300)
+
+
+def _log_marginal_likelihood(
+    problem: MonotoneProblem, optimum: Optimum, dispersion: float
+) -> float:
+    """Laplace approximation: log p(labels, z) at the mode, and the volume around it.
+
+    The volume counts all coefficients. Counting only those that are not at their bound would
+    reward small penalties, which push many coefficients to their bound, by fewer dimensions.
+    """
+    singular = np.linalg.svd(problem.penalty_root / np.sqrt(dispersion), compute_uv=False)
+    proper = singular[singular > _NULL_SPACE * max(float(singular.max(initial=0.0)), 1e-300)]
+    # The log determinant of the prior precision is twice that of its root.
+    log_prior = float(np.log(proper).sum())
+    posterior = problem.hessian(optimum.unknowns) / dispersion
+    log_posterior = float(np.linalg.slogdet(posterior)[1]) / 2
+    return -problem.loss(optimum.unknowns) / dispersion + log_prior - log_posterior
+
+
+def _as_map(
+    name: str, knots: Floats, log_odds: Floats, covariance: Floats, record: FitRecord
+) -> PiecewiseMap:
+    errors = np.sqrt(np.maximum(np.diag(covariance), 0))
+    reach = max(1, round(_END_FRACTION * (len(knots) - 1)))
+    last = len(knots) - 1
+    low_slope, low_error = _end_slope(knots, log_odds, covariance, 0, 1, reach)
+    high_slope, high_error = _end_slope(knots, log_odds, covariance, last, last - 1, last - reach)
+    return PiecewiseMap(
+        method=name,
+        knots=tuple(knots.tolist()),
+        values=tuple(log_odds.tolist()),
+        end_slopes=(low_slope, high_slope),
+        value_errors=tuple(errors.tolist()),
+        slope_errors=(low_error, high_error),
+        record=record,
+    )
+
+
+def _end_slope(
+    knots: Floats, log_odds: Floats, covariance: Floats, end: int, beside: int, inner: int
+) -> tuple[float, float]:
+    """The slope beyond an end, and its standard error.
+
+    It is the smaller of the outermost segment's slope and the mean slope over a longer stretch: the
+    outermost segment alone rests on few rows, and a steep line would soon predict 0 or 1.
+    """
+    outermost = (log_odds[end] - log_odds[beside]) / (knots[end] - knots[beside])
+    distance = knots[end] - knots[inner]
+    stretch = (log_odds[end] - log_odds[inner]) / distance
+    variance = covariance[end, end] + covariance[inner, inner] - 2 * covariance[end, inner]
+    error = np.sqrt(max(float(variance), 0.0)) / abs(float(distance))
+    return float(min(outermost, stretch)), float(error)
