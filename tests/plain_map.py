@@ -11,7 +11,7 @@ def reader(document):
     """The function from score to probability that a saved map describes."""
     if document["format"] != "calibrank-map" or document["version"] > 1:
         raise ValueError("not a map that this reader knows")
-    kinds = {"logistic": logistic, "step": step, "rescale": rescale}
+    kinds = {"logistic": logistic, "piecewise": piecewise, "step": step, "rescale": rescale}
     return kinds[document["kind"]](document["map"])
 
 
@@ -22,6 +22,22 @@ def rescale(fields):
 
 def step(fields):
     return lambda score: fields["values"][bisect_right(fields["edges"], score)]
+
+
+def piecewise(fields):
+    knots, values = fields["knots"], fields["values"]
+    below, above = fields["end_slopes"]
+
+    def evaluate(score):
+        upper = bisect_right(knots, score)
+        if upper == 0:
+            return sigmoid(values[0] + below * (score - knots[0]))
+        if upper == len(knots):
+            return sigmoid(values[-1] + above * (score - knots[-1]))
+        slope = (values[upper] - values[upper - 1]) / (knots[upper] - knots[upper - 1])
+        return sigmoid(values[upper - 1] + slope * (score - knots[upper - 1]))
+
+    return evaluate
 
 
 def logistic(fields):

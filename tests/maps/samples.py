@@ -3,7 +3,7 @@
 import numpy as np
 
 import calibrank as cr
-from calibrank.maps import FitRecord, LogisticMap, StepMap
+from calibrank.maps import FitRecord, LogisticMap, PiecewiseMap, StepMap
 from calibrank.maps.basis import Basis
 
 RECORD = FitRecord("naive", 4, 2.0, 4.0, exact=True)
@@ -36,6 +36,16 @@ def step_map(steps: int) -> StepMap:
     return StepMap(
         "Isotonic", tuple(edges.tolist()), tuple(values.tolist()), effective_rows, RECORD
     )
+
+
+def spline_map() -> PiecewiseMap:
+    """A piecewise map of 2,000 standard normal scores."""
+    rng = np.random.default_rng(1)
+    scores = rng.normal(size=2_000)
+    labels = rng.random(2_000) < 1 / (1 + np.exp(2 - 2 * np.tanh(scores)))
+    fitted = cr.Spline(knots=8).fit(scores, labels)
+    assert isinstance(fitted, PiecewiseMap)
+    return fitted
 
 
 def min_max_map() -> cr.CalibrationMap:

@@ -22,10 +22,10 @@ from calibrank.maps import (
 )
 from calibrank.maps.format import parse
 from tests import plain_map
-from tests.maps.samples import RECORD, gaussian_map, min_max_map, step_map
+from tests.maps.samples import RECORD, gaussian_map, min_max_map, spline_map, step_map
 
 ROOT = Path(__file__).parents[2]
-MAPS = [gaussian_map(), step_map(7), min_max_map()]
+MAPS = [gaussian_map(), step_map(7), min_max_map(), spline_map()]
 every_map = pytest.mark.parametrize("fitted", MAPS, ids=lambda fitted: fitted.kind)
 
 SENSITIVITY = Sensitivity(
@@ -177,6 +177,7 @@ def test_the_documented_vectors_agree_with_both_readers() -> None:
         "softplus",
         "step",
         "rescale",
+        "piecewise",
     }
 
 
