@@ -32,7 +32,7 @@ _CYCLE = ("#555555", INK["other"], INK["fit"], INK["truth"], "#CC79A7", "#E69F00
 _LONG_CYCLE = (*_CYCLE, "#56B4E9", "#000000")
 _LINE_STYLES = ("-", "--", "-.", ":")
 
-_MAXIMUM_COLUMNS = 4
+_MAXIMUM_COLUMNS = 5
 
 # The part of the distance between two groups of bars that the bars cover.
 _GROUP_WIDTH = 0.84
