@@ -41,6 +41,7 @@ from calibrank.errors import (
     FitError,
     FlatMapWarning,
     MissingExtraError,
+    PooledScoresWarning,
 )
 from calibrank.evidence import (
     Evidence,
@@ -111,6 +112,7 @@ __all__ = [
     "Miscalibration",
     "MissingExtraError",
     "Platt",
+    "PooledScoresWarning",
     "PropensityModel",
     "Recall",
     "ReleasedECE",

@@ -28,6 +28,10 @@ class FlatMapWarning(CalibrankWarning):
     """The fitted map hardly rises: higher scores do not come with more positives."""
 
 
+class PooledScoresWarning(CalibrankWarning):
+    """Scores that differ were pooled so coarsely that probabilities may be off; see the message."""
+
+
 class DroppedRowsWarning(CalibrankWarning):
     """Rows were dropped because the model gives them no score; the message says how many."""
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from calibrank._validation import Numbers
-from calibrank.errors import DataError, FitError
+from calibrank.errors import DataError, FitError, PooledScoresWarning
 from calibrank.evidence import Labels
 from calibrank.maps import CalibrationMap, FitRecord
 from calibrank.summary import Summary
 
 SMALLEST_RANGE = 1e-100
 """Scores whose range is below this count as constant: their squared differences would underflow."""
+
+
+POOLING_TOLERANCE = 1e-4
+"""Mean error of probabilities through pooling from which a fit warns."""
 
 
 class Desiderata(NamedTuple):
@@ -44,7 +49,9 @@ class Calibrator(ABC):
         if self.learns:
             require_both_classes(summary)
             require_spread(summary)
-        return self._fit(summary)
+        fitted = self._fit(summary)
+        _warn_if_coarse(fitted, summary)
+        return fitted
 
     @property
     def name(self) -> str:
@@ -54,6 +61,27 @@ class Calibrator(ABC):
     @abstractmethod
     def _fit(self, summary: Summary) -> CalibrationMap:
         """Fit on a summary that has passed the checks of `fit_summary`."""
+
+
+def _warn_if_coarse(fitted: CalibrationMap, summary: Summary) -> None:
+    """Warn if pooling may have moved the probabilities by more than the tolerance.
+
+    A score in a bin that holds the fraction f of the mass has a rank uncertain by about f / 4 on
+    average. If probabilities rise evenly over the ranks, by their whole range, they are uncertain
+    by that range times f / 4; the mean over the mass is range * sum(f^2) / 4.
+    """
+    if summary.exact:
+        return
+    probabilities = fitted.predict(summary.scores)
+    error = float(np.ptp(probabilities)) * summary.concentration / 4
+    if error > POOLING_TOLERANCE:
+        message = (
+            f"scores are pooled so coarsely that probabilities may be off by about {error:.2g} "
+            "on average: they are far from zero relative to their spread, or there are outliers. "
+            "Subtract a typical score (the median) from all, and clip outliers, before "
+            "calibrating."
+        )
+        warnings.warn(message, PooledScoresWarning, stacklevel=4)
 
 
 def record_of(summary: Summary) -> FitRecord:

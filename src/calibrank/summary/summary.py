@@ -25,6 +25,8 @@ from calibrank.summary.bins import Masses, Table, pool_bins
 from calibrank.summary.grid import CAPACITY, DOUBLE, Grid, Keys
 
 # Rows whose scores are sorted at a time: sorting a block and merging is faster than sorting all.
+# A bin of a resolved summary holds far less than this fraction of the mass.
+_LARGE_SHARE = 0.05
 _BLOCK = 2**20
 
 _FILE_VERSION = 1
@@ -234,6 +236,25 @@ class Summary:
             where=self.positive > 0,
         )
         return np.clip(means, self.low, self.high)
+
+    @property
+    def concentration(self) -> float:
+        """The probability that two random units of mass are pooled although their scores differ.
+
+        Near 0 for scores that the bins resolve, near 1 if nearly all share a bin: far from zero
+        relative to their spread, or beside an outlier. Bins of tied scores do not count.
+        """
+        if self.exact:
+            return 0.0
+        # Tied scores leave no distance between the mean of all and the mean of the positives.
+        distance = np.abs(self.positive_scores - self.scores)
+        resolution = 1e-12 * np.maximum(np.abs(self.scores), np.finfo(np.float64).tiny)
+        differs = (distance > resolution) | (self.positive == 0)
+        shares = self.total / self.total.sum()
+        # A bin without positives shows nothing: it counts only if it is large, as an outlier's
+        # neighbours are.
+        counted = shares[differs & ((self.positive > 0) | (shares > _LARGE_SHARE))]
+        return float((counted**2).sum())
 
     @property
     def bits(self) -> int:
