@@ -192,11 +192,11 @@ def test_tables_without_a_fit_are_still_diagnosed(tmp_path, world, change, expec
     assert "AUC 0.000" not in json.dumps(diagnosis)
 
 
-def test_two_distinct_scores_are_too_few_for_a_label_plan(tmp_path, world):
+def test_two_distinct_scores_are_enough_for_a_label_plan(tmp_path, world):
     diagnosis = _diagnose(
         tmp_path, _table(world, score=(world.scores > 1).astype(float)), "--item", "item"
     )
-    assert "cannot be estimated" in _messages(diagnosis, "note")
+    assert "300 labels of randomly shown pairs would" in _messages(diagnosis, "note")
 
 
 def test_ids_are_counted_in_whatever_type_files_store_them() -> None:

@@ -29,6 +29,8 @@ _PENALTIES = 10.0 ** np.arange(4.0, -4.25, -0.5)
 _END_FRACTION = 0.1
 # The penalty is chosen on at most this many points, and the final fit uses all of them.
 _MOST_POINTS = 4096
+# Fitted rates count as at least this far from 0 and 1 in the dispersion.
+_SMALLEST_RATE = 1e-4
 # Fewer points than this do not determine the dispersion of the evidence.
 _FEWEST_POINTS = 20
 # Singular values below this fraction of the largest belong to the null space of the penalty.
@@ -175,7 +177,8 @@ def _dispersion(problem: MonotoneProblem, optimum: Optimum) -> float:
         return 1.0
     probabilities = problem.probabilities(optimum.unknowns)
     expected = problem.total * probabilities
-    variance = np.maximum(expected * (1 - probabilities), 1e-300)
+    # A fitted rate of nearly 0 or 1 would make a single contrary row decide.
+    variance = np.maximum(expected * (1 - probabilities), _SMALLEST_RATE * problem.total)
     standardized = (problem.positive - expected) ** 2 / variance
     return max(float(standardized.sum()) / (count - 2), 1e-300)
 

@@ -157,7 +157,8 @@ def _anchored(
     rows = _random_pairs(Table.find(name), columns, rules)
     if not rows.labels.any():
         count = len(rows.labels)
-        log.print(f"{name}: all {count:,} labels are 0. Check that the label column is right.")
+        message = f"{name}: all {count:,} labels are 0. Check that the label column is right."
+        log.print(message, soft_wrap=True)
     # Each score stands for the population as often as it occurs in the table of the fit.
     population = score_quantiles(summary, _POPULATION)
     return anchor_map(fitted, rows.scores, rows.labels, rows.propensity, population)

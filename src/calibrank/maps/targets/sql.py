@@ -267,11 +267,12 @@ class SqlTarget(Target):
         slopes: Sequence[float],
     ) -> Sql:
         """One tree whose leaves are straight lines, instead of one tree per number."""
-        low, high = min(origins), max(origins)
-        score, _, _ = self._without_underflow(score, low, high)
         leaves = []
         for origin, value, slope in zip(origins, values, slopes, strict=True):
-            leaves.append(self.text((score - origin) * slope + value))
+            # Each origin may be the one near 0 from which a difference is too small.
+            high = max(origins[-1], origin + 1e-100)
+            near, start, _ = self._without_underflow(score, origin, high)
+            leaves.append(self.text((near - start) * slope + value))
         return self._tree(score, edges, leaves)
 
     def _tree(self, score: Sql, edges: Sequence[float], leaves: Sequence[str]) -> Sql:
