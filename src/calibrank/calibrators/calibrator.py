@@ -72,8 +72,12 @@ def _warn_if_coarse(fitted: CalibrationMap, summary: Summary) -> None:
     """
     if summary.exact:
         return
-    probabilities = fitted.predict(summary.scores)
-    error = float(np.ptp(probabilities)) * summary.concentration / 4
+    order_mass = np.cumsum(summary.total) / summary.total.sum()
+    ends = np.searchsorted(order_mass, [0.01, 0.99]).clip(max=len(summary) - 1)
+    low, high = fitted.predict(summary.scores[ends]).tolist()
+    # Where all scores share a bin the map is constant: the truth may range by the rate at least.
+    rate = float(summary.positive.sum() / summary.total.sum())
+    error = max(high - low, rate) * summary.concentration / 4
     if error > POOLING_TOLERANCE:
         message = (
             f"scores are pooled so coarsely that probabilities may be off by about {error:.2g} "

@@ -27,6 +27,8 @@ from calibrank.summary.grid import CAPACITY, DOUBLE, Grid, Keys
 # Rows whose scores are sorted at a time: sorting a block and merging is faster than sorting all.
 # A bin of a resolved summary holds far less than this fraction of the mass.
 _LARGE_SHARE = 0.05
+# Distances below this fraction of a bin's width come from ties, not from scores that differ.
+_TIED = 1e-3
 _BLOCK = 2**20
 
 _FILE_VERSION = 1
@@ -246,15 +248,26 @@ class Summary:
         """
         if self.exact:
             return 0.0
-        # Tied scores leave no distance between the mean of all and the mean of the positives.
+        # Where most of a bin's mass is tied, the positives have nearly the mean score of the bin.
         distance = np.abs(self.positive_scores - self.scores)
-        resolution = 1e-12 * np.maximum(np.abs(self.scores), np.finfo(np.float64).tiny)
-        differs = (distance > resolution) | (self.positive == 0)
+        # A bin beside an outlier is so wide that only the size of the scores is a yardstick.
+        yardstick = np.minimum(self._bin_widths(), np.abs(self.scores))
+        differs = (distance > _TIED * yardstick) | (self.positive == 0)
         shares = self.total / self.total.sum()
         # A bin without positives shows nothing: it counts only if it is large, as an outlier's
         # neighbours are.
         counted = shares[differs & ((self.positive > 0) | (shares > _LARGE_SHARE))]
         return float((counted**2).sum())
+
+    def _bin_widths(self) -> Floats:
+        """The width of each bin of the grid, at most the range of the scores."""
+        if self.grid is None:
+            return np.zeros(len(self))
+        inner = self.grid.inner_edges(self.keys)
+        # Keys count away from zero on either side: ~k mirrors k.
+        outwards = np.where(self.keys < 0, self.keys - 1, self.keys + 1)
+        widths = np.abs(self.grid.inner_edges(outwards) - inner)
+        return np.minimum(widths, self.high - self.low)
 
     @property
     def bits(self) -> int:
