@@ -9,8 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from calibrank.base_rate import ExpectedError
 from calibrank.cli.app import make_app
 from calibrank.data.score_world import make_world
+from calibrank.diagnosis.fit_checks import check_label_plan
 from calibrank.evidence import naive
 from calibrank.tabular.aggregate import Columns, summarize
 from calibrank.tabular.profile import Tally
@@ -192,11 +194,37 @@ def test_tables_without_a_fit_are_still_diagnosed(tmp_path, world, change, expec
     assert "AUC 0.000" not in json.dumps(diagnosis)
 
 
+def test_the_range_of_base_rates_is_worded_with_its_assumption(tmp_path, world):
+    words = _messages(_diagnose(tmp_path, _table(world), "--item", "item"))
+    assert "If exposure depends only on item popularity, the base rate lies between" in words
+    assert "depends on users or on preference can put the true rate outside" in words
+    assert "compatible" not in words
+    words = _messages(_diagnose(tmp_path, _table(world), "--propensity", "propensity"))
+    assert "If the propensities are right up to a factor and a power" in words
+
+
+def test_only_propensities_declared_as_logged_fix_the_scale(tmp_path, world):
+    options = ["--propensity", "propensity"]
+    relative = _diagnose(tmp_path, _table(world), *options)["sensitivity"]
+    logged = _diagnose(tmp_path, _table(world), *options, "--propensity-kind", "logged")
+    assert logged["sensitivity"]["assumption"] == "logged propensities"
+    assert logged["sensitivity"]["high_rate"] < 0.7 * relative["high_rate"]
+    assert "If the logged propensities are right" in _messages(logged)
+
+
+def test_a_plan_never_argues_against_labels():
+    plan = tuple(ExpectedError(labels, 0.001 + labels / 1e6) for labels in (0, 100, 300, 1000))
+    shown, finding = check_label_plan(plan)
+    assert shown == ()
+    assert "would replace the assumption about exposure by a measurement" in finding.message
+    assert "too few" not in finding.message
+
+
 def test_two_distinct_scores_are_enough_for_a_label_plan(tmp_path, world):
     diagnosis = _diagnose(
         tmp_path, _table(world, score=(world.scores > 1).astype(float)), "--item", "item"
     )
-    assert "300 labels of randomly shown pairs would" in _messages(diagnosis, "note")
+    assert "would reduce the expected ECE" in _messages(diagnosis, "note")
 
 
 def test_ids_are_counted_in_whatever_type_files_store_them() -> None:

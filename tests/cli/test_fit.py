@@ -12,6 +12,7 @@ import pytest
 import calibrank as cr
 from calibrank.cli.options import as_typed
 from calibrank.data.score_world import World
+from calibrank.metrics import LogLoss
 from calibrank.propensity import Popularity
 from calibrank.registry import CALIBRATORS, EVIDENCE
 from tests.cli.conftest import Call
@@ -97,6 +98,48 @@ def test_the_base_rate_source_is_printed_and_saved(
     assert f"Base-rate source: {source}." in one_line(text)
     assert explanation in one_line(text)
     assert cr.load(out).record.base_rate_source == source
+
+
+def test_anchoring_names_its_columns_and_ignores_a_propensity_unless_told(
+    call: Call, folder: Path, tmp_path: Path, world: World
+) -> None:
+    rng = np.random.default_rng(0)
+    chosen = rng.choice(len(world), 300, replace=False)
+    random = {"score": world.scores[chosen], "label": world.preferences[chosen].astype("int8")}
+    table = tmp_path / "random.parquet"
+    fit = ["fit", folder / "log.parquet", "--item", "item_id", "--anchor", table]
+
+    def anchored(columns: dict[str, object], *options: str) -> tuple[cr.CalibrationMap, str]:
+        pq.write_table(pa.table(columns), table)
+        code, _, error = call(*fit, *options, "-o", tmp_path / "map.json")
+        assert code == 0, error
+        return cr.load(tmp_path / "map.json"), one_line(error)
+
+    plain, said = anchored(random)
+    assert "Anchoring on score column 'score' and label column 'label' of" in said
+    assert "every pair weighted equally" in said
+    unrelated = {**random, "propensity": rng.uniform(0.05, 1, 300)}
+    assert anchored(unrelated)[0] == plain
+    told, said = anchored(unrelated, "--anchor-propensity", "propensity")
+    assert told != plain
+    assert "propensity column 'propensity'" in said
+
+
+def test_inspect_shows_an_anchored_map_over_all_scores_with_its_own_loss(
+    call: Call, folder: Path, tmp_path: Path, world: World
+) -> None:
+    out = tmp_path / "map.json"
+    chosen = np.random.default_rng(1).choice(len(world), 300, replace=False)
+    scores, labels = world.scores[chosen], world.preferences[chosen].astype(float)
+    pq.write_table(pa.table({"score": scores, "label": labels}), tmp_path / "random.parquet")
+    options = ["--item", "item_id", "--anchor", tmp_path / "random.parquet", "-o", out]
+    assert call("fit", folder / "log.parquet", *options)[0] == 0
+    _, text, _ = call("inspect", out)
+    fitted = cr.load(out)
+    assert fitted.span == pytest.approx((world.scores.min(), world.scores.max()), rel=0.01)
+    loss = LogLoss()(fitted.predict(scores), labels)
+    assert f"mean loss {loss:.6f} on the random labels" in one_line(text)
+    assert "optimality residual" not in text
 
 
 def test_random_labels_without_a_positive_are_pointed_out(

@@ -88,6 +88,14 @@ def test_a_wrong_choice_lists_the_members_of_the_registry(
             ["--loss", "impressions"],
             "--loss impressions must have the logging policy's propensities",
         ),
+        (
+            ["--item", "item_id", "--propensity-kind", "logged"],
+            "--propensity-kind logged must go with a column of logged probabilities",
+        ),
+        (
+            ["--item", "item_id", "--anchor-propensity", "w"],
+            "--anchor-propensity must go with --anchor",
+        ),
         ([], "--loss ips must have propensities"),
         (["--loss", "positive-ips"], "--loss positive-ips must have propensities"),
     ],

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibrank.scorers import SavedModel
+from calibrank.tabular.roles import roles_of
 from tests.cli.running import run
 
 QUICK = ("--epochs", 20, "--dim", 8)
@@ -41,11 +43,11 @@ def test_four_commands_lead_from_interactions_to_probabilities(log: Path, tmp_pa
     calibrated = tmp_path / "calibrated.parquet"
     code, text, error = run("train", log, "--model", "bpr", "-o", model, *QUICK)
     assert (code, error) == (0, "")
-    assert "calibrank fit scores.parquet --propensity propensity" in text
-    assert pq.read_schema(pairs).names[:4] == ["user", "item", "label", "propensity"]
+    assert "calibrank fit scores.parquet -o map.json" in text
+    assert pq.read_schema(pairs).names[:4] == ["user", "item", "label", "relative_propensity"]
     assert not (model / "checkpoint.safetensors").exists()
     assert run("score", model, pairs, "-o", scores)[0] == 0
-    assert run("fit", scores, "--propensity", "propensity", "-o", map_file)[0] == 0
+    assert run("fit", scores, "-o", map_file)[0] == 0
     assert run("apply", map_file, scores, "-o", calibrated)[0] == 0
     table = pq.read_table(calibrated)
     trained = SavedModel.load(model)
@@ -55,6 +57,56 @@ def test_four_commands_lead_from_interactions_to_probabilities(log: Path, tmp_pa
     probability = table["probability"].to_numpy()
     label = table["label"].to_numpy()
     assert probability[label == 1].mean() > probability[label == 0].mean()
+
+
+def test_the_recipe_needs_no_options_and_uses_the_weights(log: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    scores = tmp_path / "scores.parquet"
+    assert run("train", log, "-o", model, *QUICK)[0] == 0
+    # So few users and items have few pairs; other weights stand for a sample of many more.
+    pairs = pq.read_table(model / "calibration.parquet")
+    weights = np.where(pairs["label"].to_numpy() == 1, 1.0, 3.0)
+    weighted = model / "weighted.parquet"
+    metadata = {**pairs.schema.metadata, **_with_role(pairs.schema, "weight")}
+    names = [name for name in pairs.column_names if name != "weight"]
+    columns = pairs.select(names).append_column("weight", pa.array(weights))
+    pq.write_table(columns.replace_schema_metadata(metadata), weighted)
+    assert run("score", model, weighted, "-o", scores)[0] == 0
+
+    by_record = _fit(scores, tmp_path / "record.json")
+    assert by_record[1].splitlines() == [
+        "Using propensity column 'relative_propensity' (recorded by calibrank score)",
+        "Using weight column 'weight' (recorded by calibrank score)",
+    ]
+    named = ["--propensity", "relative_propensity", "--weight", "weight"]
+    by_option = _fit(scores, tmp_path / "option.json", *named)
+    assert by_option[1] == ""
+    assert by_record[0] == by_option[0]
+    unrecorded = tmp_path / "unrecorded.parquet"
+    pq.write_table(pq.read_table(scores).replace_schema_metadata(None), unrecorded)
+    without = _fit(unrecorded, tmp_path / "without.json", "--propensity", "relative_propensity")
+    assert without[0]["map"] != by_record[0]["map"]
+    assert "Column 'weight' is not used." in without[1]
+
+
+def test_a_csv_file_loses_the_record_and_says_so(log: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    assert run("train", log, "-o", model, "--epochs", 1, "--dim", 2)[0] == 0
+    scores = tmp_path / "scores.csv"
+    _, _, error = run("score", model, model / "calibration.parquet", "-o", scores)
+    assert "--propensity relative_propensity to fit" in error
+
+
+def _with_role(schema: pa.Schema, name: str) -> dict[bytes, bytes]:
+    return roles_of(schema).added("calibrank train", **{name: name}).metadata()
+
+
+def _fit(scores: Path, out: Path, *options: str) -> tuple[dict[str, Any], str]:
+    code, text, error = run("fit", scores, *options, "-o", out, "--json")
+    assert code == 0, error
+    fitted = json.loads(text)
+    del fitted["out"]
+    return fitted, error
 
 
 def test_unknown_users_and_items_are_named_or_skipped(log: Path, tmp_path: Path) -> None:

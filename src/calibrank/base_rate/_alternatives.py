@@ -153,10 +153,11 @@ class ScoreGroups:
         evidence: Evidence,
     ) -> CalibrationMap | None:
         try:
-            with warnings.catch_warnings():
+            # Weighted labels above 1 can make a fit diverge, which is no finite fit either.
+            with warnings.catch_warnings(), np.errstate(over="raise"):
                 warnings.simplefilter("ignore", FlatMapWarning)
                 return calibrator.fit(self.scores, evidence)
-        except CalibrankError:
+        except (CalibrankError, FloatingPointError):
             return None
 
 

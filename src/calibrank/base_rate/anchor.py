@@ -26,8 +26,9 @@ from calibrank._validation import (
 from calibrank.base_rate._population import Population
 from calibrank.base_rate.posterior import PosteriorCurve, RandomLabels, posterior_curve
 from calibrank.errors import DataError
-from calibrank.evidence import is_usable
+from calibrank.evidence import Evidence, is_usable
 from calibrank.maps import Anchoring, CalibrationMap, FitRecord, PiecewiseMap
+from calibrank.metrics import LogLoss
 
 # Scores that are enough to describe a distribution.
 _MAX_POPULATION = 20_000
@@ -37,6 +38,10 @@ _RANGE_SCORES = 20
 _SMALLEST_RISE = 1e-6
 # Beyond the outermost quantiles, the slope is that over this fraction of the population.
 _END_FRACTION = 0.02
+# Ends that are nearer than this to the outermost quantile, relative to the range, are left out.
+_NEGLIGIBLE_END = 1e-3
+# Beyond these log odds a probability is 0 or 1, and a knot would only be a large number.
+_LARGEST_LOG_ODDS = 100.0
 # Log odds stay finite where every curve rounds to 0 or 1.
 _SMALLEST_PROBABILITY = 1e-12
 
@@ -70,7 +75,8 @@ def anchor(
     weights = _label_weights(propensity, len(shown))
     shown = shown.astype(np.float64)
     random_labels = RandomLabels(shown, weights, weights * labels)
-    curve = posterior_curve(fitted, random_labels, _population(fitted, shown, population))
+    pairs = _population(fitted, shown, population)
+    curve = posterior_curve(fitted, random_labels, pairs)
     anchoring = Anchoring(
         len(shown), float(weights.sum()), curve.intercept, curve.slope, curve.curvature
     )
@@ -80,8 +86,18 @@ def anchor(
         anchoring=anchoring,
         base_rate=None,
         sensitivity=None,
+        # These describe the solution of the biased fit, which the anchored curve is not.
+        residual=None,
+        iterations=0,
+        at_bound=(),
     )
-    return _piecewise_map(record, fitted.method, curve)
+    anchored = _piecewise_map(record, fitted.method, curve)
+    evidence = Evidence.trusted(random_labels.positive, random_labels.total, "naive")
+    loss = LogLoss()(anchored.predict(shown), evidence)
+    anchored = replace(anchored, record=replace(record, loss=loss))
+    lowest = min(fitted.span[0], shown.min(), pairs.scores[0])
+    highest = max(fitted.span[1], shown.max(), pairs.scores[-1])
+    return _over_range(anchored, float(lowest), float(highest))
 
 
 def _label_weights(propensity: Numbers | None, rows: int) -> Floats:
@@ -130,6 +146,25 @@ def _piecewise_map(record: FitRecord, method: str, curve: PosteriorCurve) -> Pie
         slope_errors=(low_error, high_error),
         record=record,
     )
+
+
+def _over_range(fitted: PiecewiseMap, lowest: float, highest: float) -> PiecewiseMap:
+    """The same function with knots at the ends of the scores, so that its span is all of them."""
+    first, last = fitted.knots[0], fitted.knots[-1]
+    negligible = _NEGLIGIBLE_END * (highest - lowest)
+    low_value = fitted.values[0] - fitted.end_slopes[0] * (first - lowest)
+    high_value = fitted.values[-1] + fitted.end_slopes[1] * (highest - last)
+    below: list[tuple[float, float, float]] = []
+    if first - lowest > negligible and low_value > -_LARGEST_LOG_ODDS:
+        error = fitted.value_errors[0] + fitted.slope_errors[0] * (first - lowest)
+        below = [(lowest, low_value, error)]
+    above: list[tuple[float, float, float]] = []
+    if highest - last > negligible and high_value < _LARGEST_LOG_ODDS:
+        error = fitted.value_errors[-1] + fitted.slope_errors[1] * (highest - last)
+        above = [(highest, high_value, error)]
+    inner = list(zip(fitted.knots, fitted.values, fitted.value_errors, strict=True))
+    knots, values, errors = zip(*below, *inner, *above, strict=True)
+    return replace(fitted, knots=knots, values=values, value_errors=errors)
 
 
 def _end_slope(curve: PosteriorCurve, log_odds: Floats, *, at_high: bool) -> tuple[float, float]:

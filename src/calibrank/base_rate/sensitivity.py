@@ -91,7 +91,7 @@ def fit_with_sensitivity(
         summary,
         positives,
         propensity_model,
-        scale_known=scale_known,
+        assumption="logged propensities" if scale_known else "relative propensities",
     )
 
 
@@ -103,13 +103,14 @@ def with_sensitivity(
     propensity_model: PropensityModel,
     evidence_of: EvidenceOf = ips,
     *,
-    scale_known: bool,
+    assumption: str,
 ) -> CalibrationMap:
     """Attach a sensitivity band to a fitted map.
 
-    `evidence_of` is the function that made the summary's evidence. If the map was moved to a known
-    base rate, so is every alternative. A map that was anchored on random labels, or that learns
-    nothing from labels, has no band and is returned as it is.
+    `assumption` is one of `calibrank.maps.record.ASSUMPTIONS`, and `evidence_of` the function that
+    made the summary's evidence. If the map was moved to a known base rate, so is every alternative.
+    A map that was anchored on random labels, or that learns nothing from labels, has no band and is
+    returned as it is.
     """
     if fitted.record.base_rate_source == "random labels" or not calibrator.learns:
         return fitted
@@ -120,13 +121,14 @@ def with_sensitivity(
     scores = scores[starts_of(scores)]
     if len(scores) < 2:
         return fitted
+    scale_known = assumption == "logged propensities"
     models = [("as chosen", propensity_model)]
     models += propensity_model.alternatives(scale_known=scale_known)
     curves = list(groups.curves(fitted, calibrator, models, scores, rate))
     # A known scale of the propensities, or a known base rate, leaves no factor undetermined.
     determined = scale_known or rate is not None
     scales = [1.0 if determined else curve.smallest_scale for curve in curves]
-    sensitivity = _band(fitted, curves, scales, scores)
+    sensitivity = replace(_band(fitted, curves, scales, scores), assumption=assumption)
     record = replace(fitted.record, sensitivity=sensitivity)
     return replace(fitted, record=record)  # type: ignore[type-var]  # all maps are dataclasses
 

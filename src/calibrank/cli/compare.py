@@ -31,6 +31,7 @@ from calibrank.cli.options import (
     WeightOption,
     as_typed,
 )
+from calibrank.cli.recorded import choose_propensity, choose_weight
 from calibrank.errors import DataError, FitError
 from calibrank.evidence import Evidence
 from calibrank.registry import CALIBRATORS
@@ -71,6 +72,8 @@ def compare(
     rules = rules_for(on_bad_rows)
     # Folds by user: rows of one user are alike, and must not be on both sides.
     user_column = user or source.has("user")
+    propensity = choose_propensity(source, propensity, item, loss)
+    weight = choose_weight(source, weight)
     columns = choose_columns(source, score, label, loss, propensity, item, weight, user_column)
     with progress_bar(source, "Reading") as progress:
         summaries = summarize(source, columns, rules, progress, folds=folds)

@@ -56,6 +56,8 @@ def choose_columns(
     weight: str | None = None,
     user: str | None = None,
     negatives_kept: float = 1.0,
+    *,
+    assumption: str = "relative propensities",
 ) -> Columns:
     """The columns to read: those named by options, scores and labels also by their usual names."""
 
@@ -74,6 +76,7 @@ def choose_columns(
         label=table.resolve("label", label),
         evidence=find("loss", EVIDENCE, loss),
         propensity=optional["propensity"],
+        assumption=assumption,
         item=optional["item"],
         weight=optional["weight"],
         user=optional["user"],

@@ -19,12 +19,15 @@ from calibrank.cli.options import (
     LabelOption,
     NegativesKeptOption,
     OptionalLossOption,
+    PropensityKind,
+    PropensityKindOption,
     PropensityOption,
     ScoreOption,
     TableArgument,
     UserOption,
     WeightOption,
 )
+from calibrank.cli.recorded import assumption_about, choose_propensity, choose_weight
 from calibrank.cli.rendering import bar, sensitivity_lines
 from calibrank.diagnosis import Diagnosis, Severity
 from calibrank.diagnosis import diagnose as diagnose_table
@@ -46,6 +49,7 @@ def diagnose(
     label: LabelOption = None,
     user: UserOption = None,
     propensity: PropensityOption = None,
+    propensity_kind: PropensityKindOption = PropensityKind.relative,
     item: ItemForPopularityOption = None,
     weight: WeightOption = None,
     loss: OptionalLossOption = None,
@@ -58,11 +62,21 @@ def diagnose(
     """
     require_fraction("--negatives-kept", negatives_kept)
     source = Table.find(table)
+    propensity = choose_propensity(source, propensity, item, loss)
     if loss is None:
         loss = "naive" if propensity is None and item is None else "ips"
     user_column = find_user(source, user)
     columns = choose_columns(
-        source, score, label, loss, propensity, item, weight, user_column, negatives_kept
+        source,
+        score,
+        label,
+        loss,
+        propensity,
+        item,
+        choose_weight(source, weight),
+        user_column,
+        negatives_kept,
+        assumption=assumption_about(source, propensity, propensity_kind),
     )
     # Invalid rows are what a diagnosis is about: they are counted, never an error.
     rules = Rules(skip=True)

@@ -25,6 +25,7 @@ from calibrank.cli.options import (
     UserOption,
     WeightOption,
 )
+from calibrank.cli.recorded import choose_weight
 from calibrank.cli.rendering import reliability_diagram
 from calibrank.evidence import naive
 from calibrank.maps import load
@@ -71,7 +72,7 @@ def evaluate(
         evaluated,
         source.resolve("label", label),
         naive,
-        weight=source.resolve("weight", weight) if weight else None,
+        weight=choose_weight(source, weight),
         user=user_column,
         score_is=role,
     )

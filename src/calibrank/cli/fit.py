@@ -31,11 +31,14 @@ from calibrank.cli.options import (
     MethodOption,
     NegativesKeptOption,
     OnBadRows,
+    PropensityKind,
+    PropensityKindOption,
     PropensityOption,
     ScoreOption,
     TableArgument,
     WeightOption,
 )
+from calibrank.cli.recorded import assumption_about, choose_propensity, choose_weight
 from calibrank.cli.rendering import base_rate_lines, reliability_diagram, sensitivity_lines
 from calibrank.diagnosis import attach_sensitivity, score_quantiles
 from calibrank.errors import DataError
@@ -62,6 +65,13 @@ AnchorOption = Annotated[
         "estimate the base rate from."
     ),
 ]
+AnchorPropensityOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Column of the --anchor table: the exploration policy's probability of showing each "
+        "pair, if it was not the same for all."
+    ),
+]
 BaseRateOption = Annotated[
     float | None,
     typer.Option(help="The fraction of all pairs in TABLE that users like, if it is known."),
@@ -74,11 +84,13 @@ def fit(
     score: ScoreOption = None,
     label: LabelOption = None,
     propensity: PropensityOption = None,
+    propensity_kind: PropensityKindOption = PropensityKind.relative,
     item: ItemForPopularityOption = None,
     weight: WeightOption = None,
     method: MethodOption = "gaussian",
     loss: LossOption = "ips",
     anchor: AnchorOption = None,
+    anchor_propensity: AnchorPropensityOption = None,
     base_rate: BaseRateOption = None,
     negatives_kept: NegativesKeptOption = 1.0,
     on_bad_rows: BadRowsOption = OnBadRows.error,
@@ -90,21 +102,33 @@ def fit(
     """
     # All options are checked before the table is read, which may take minutes.
     _require_valid_base_rate(loss, anchor, base_rate)
+    if anchor_propensity is not None and anchor is None:
+        raise UsageError("--anchor-propensity must go with --anchor, whose table has the column.")
     require_fraction("--negatives-kept", negatives_kept)
     require_one_propensity_source(propensity, item)
     require_output(out, table, anchor)
     out.parent.mkdir(parents=True, exist_ok=True)
     source = Table.find(table)
     rules = rules_for(on_bad_rows)
+    propensity = choose_propensity(source, propensity, item, loss)
     columns = choose_columns(
-        source, score, label, loss, propensity, item, weight, negatives_kept=negatives_kept
+        source,
+        score,
+        label,
+        loss,
+        propensity,
+        item,
+        choose_weight(source, weight),
+        negatives_kept=negatives_kept,
+        assumption=assumption_about(source, propensity, propensity_kind),
     )
     with progress_bar(source, "Reading") as progress:
         aggregated = aggregate(source, columns, rules, progress)
     calibrator = find("method", CALIBRATORS, method)
     fitted = calibrator.fit_summary(aggregated.summary)
     if anchor is not None:
-        fitted = _anchored(fitted, anchor, columns, rules, aggregated.summary)
+        random_columns = _anchor_columns(Table.find(anchor), columns, anchor_propensity)
+        fitted = _anchored(fitted, anchor, random_columns, rules, aggregated.summary)
     else:
         # Random labels leave no band of base rates; a known rate still leaves one of slopes.
         if base_rate is not None:
@@ -150,10 +174,7 @@ def _anchored(
     rules: Rules,
     summary: Summary,
 ) -> CalibrationMap:
-    """The map anchored on a table of randomly shown pairs.
-
-    A propensity column in that table is taken to be the exploration policy's.
-    """
+    """The map anchored on a table of randomly shown pairs."""
     rows = _random_pairs(Table.find(name), columns, rules)
     if not rows.labels.any():
         count = len(rows.labels)
@@ -164,12 +185,21 @@ def _anchored(
     return anchor_map(fitted, rows.scores, rows.labels, rows.propensity, population)
 
 
-def _random_pairs(table: Table, columns: Columns, rules: Rules) -> Rows:
-    # Uniform exploration needs no propensities; any other policy must have logged them.
-    propensity = "propensity" if "propensity" in table.columns() else None
+def _anchor_columns(table: Table, columns: Columns, propensity: str | None) -> Columns:
+    """The columns of the random pairs: score and label as in the fit, propensities if named."""
+    # Uniform exploration needs no propensities, and a column of that name may be anything.
+    weighting = "every pair weighted equally"
+    if propensity is not None:
+        propensity = table.resolve("propensity", propensity)
+        weighting = f"propensity column {propensity!r}"
+    text = f"Anchoring on score column {columns.score!r} and label column {columns.label!r} of "
+    log.print(f"{text}{table.name}, {weighting}", highlight=False, soft_wrap=True)
     evidence = naive if propensity is None else ips
-    wanted = Columns(columns.score, columns.label, evidence, propensity=propensity)
-    batches = list(rows_of(table, wanted, rules, None))
+    return Columns(columns.score, columns.label, evidence, propensity=propensity)
+
+
+def _random_pairs(table: Table, columns: Columns, rules: Rules) -> Rows:
+    batches = list(rows_of(table, columns, rules, None))
     if not batches:
         raise DataError(f"{table.name} must hold at least one valid row to anchor on, got none.")
     return Rows.joined(batches)

@@ -37,15 +37,19 @@ def _facts(fitted: CalibrationMap) -> RichTable:
     rate = record.positive / record.total
     table = RichTable(box=None, show_header=False, pad_edge=False)
     table.add_row("fitted on", f"{record.rows:,} rows, {record.evidence} evidence")
-    table.add_row("positive mass", f"{record.positive:,.6g} of {record.total:,.6g} ({rate:.2%})")
+    when = "" if record.anchoring is None else " before anchoring"
+    mass = f"{record.positive:,.6g} of {record.total:,.6g} ({rate:.2%}{when})"
+    table.add_row("positive mass", mass)
     pooling = "every distinct score kept" if record.exact else "pooled into fine bins"
     table.add_row("scores", pooling)
     table.add_row("function", fitted.description)
     for name, value in fitted.parameters.items():
         error = fitted.standard_errors[name]
         table.add_row(f"parameter {name}", f"{value:.6g} (standard error {error:.2g})")
-    # Non-parametric maps are not solved for, and have neither parameters nor a residual.
-    if record.residual is not None:
+    # Other maps than parametric ones are not solved for and have no residual.
+    if record.anchoring is not None and record.loss is not None:
+        table.add_row("mean loss", f"{record.loss:.6f} on the random labels")
+    elif record.residual is not None:
         solved = f"optimality residual {record.residual:.0e}, {record.iterations} iterations"
         table.add_row("mean loss", f"{record.loss:.6f} ({solved})")
     if record.at_bound:

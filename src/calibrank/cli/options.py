@@ -45,6 +45,13 @@ class OnBadRows(StrEnum):
     skip = "skip"
 
 
+class PropensityKind(StrEnum):
+    """Whether propensities are probabilities, or right only up to an unknown factor."""
+
+    relative = "relative"
+    logged = "logged"
+
+
 # Texts that more than one option uses.
 MAP_HELP = "A map that `calibrank fit` saved (JSON)."
 OUTPUT_HELP = "Output: a file for a file, a folder for a folder or a glob."
@@ -80,11 +87,21 @@ ItemForPopularityOption = Annotated[
 ]
 PropensityOption = Annotated[
     str | None,
-    typer.Option(help="Column of propensities, P(pair was observed), in (0, 1]."),
+    typer.Option(
+        help="Column of propensities, P(pair was observed), in (0, 1]. Default: the one recorded "
+        "by calibrank score."
+    ),
+]
+PropensityKindOption = Annotated[
+    PropensityKind,
+    typer.Option(
+        help="logged: the probabilities with which your system showed the pairs, which fix the "
+        "base rate. relative: estimates, right up to an unknown factor."
+    ),
 ]
 WeightOption = Annotated[
     str | None,
-    typer.Option(help="Column of row weights."),
+    typer.Option(help="Column of row weights. Default: the one recorded by calibrank score."),
 ]
 MethodOption = Annotated[
     str,

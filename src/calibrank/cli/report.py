@@ -29,6 +29,7 @@ from calibrank.cli.options import (
     UserOption,
     WeightOption,
 )
+from calibrank.cli.recorded import choose_propensity, choose_weight
 from calibrank.errors import DataError
 from calibrank.maps import load
 from calibrank.report.html_report import Report, report_on_rows, results_report
@@ -87,6 +88,9 @@ def report(
         return
     source = Table.find(table)
     rules = rules_for(on_bad_rows)
+    # Without --loss, the item column only labels the page.
+    propensity = choose_propensity(source, propensity, item if loss else None, loss)
+    weight = choose_weight(source, weight)
     if loss is None:
         loss = "naive" if propensity is None else "ips"
     # Users and items also label the page, so columns with a usual name are read in any case.

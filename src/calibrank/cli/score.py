@@ -21,6 +21,7 @@ from calibrank.cli.options import (
     TableArgument,
     UserOption,
 )
+from calibrank.cli.recorded import report_lost_roles
 from calibrank.scorers import SavedModel
 from calibrank.tabular.read import Table
 from calibrank.tabular.write import Scores, add_column
@@ -49,6 +50,7 @@ def score(
     with progress_bar(source, "Scoring") as progress:
         rows, up_to_date = add_column(filler, source, out, to, progress)
     report_skipped(rules)
+    report_lost_roles(source, out)
     files = len(source.files)
     if json:
         about = {"out": str(out), "rows": rows, "files": files}

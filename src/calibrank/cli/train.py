@@ -23,6 +23,7 @@ from calibrank.propensity import Popularity
 from calibrank.registry import DATASETS, MODELS, SPLITS, find, load_dataset
 from calibrank.scorers import SavedModel
 from calibrank.tables import Interactions
+from calibrank.tabular.roles import RELATIVE_PROPENSITY, Roles
 
 if TYPE_CHECKING:
     from calibrank.models import Model
@@ -120,7 +121,7 @@ def train(
         f"[bold]{chosen.name}[/] trained on {len(kept):,} positives: best epoch "
         f"{trained.best_epoch}, validation NDCG@5 {ndcg:.4f}"
     )
-    _print_next_steps(out, weighted=weight is not None)
+    _print_next_steps(out)
 
 
 def _load(source: str, data: Path | None, *columns: str | None) -> Dataset:
@@ -154,12 +155,11 @@ def _model(name: str, dim: int | None) -> "Model":
     return chosen if dim is None else type(chosen)(dim=dim)
 
 
-def _print_next_steps(out: Path, *, weighted: bool) -> None:
-    weight = " --weight weight" if weighted else ""
+def _print_next_steps(out: Path) -> None:
     console.print(f"[bold]Saved:[/] {out}. Next:")
     for command in (
         f"calibrank score {out} {out}/calibration.parquet -o scores.parquet",
-        f"calibrank fit scores.parquet --propensity propensity{weight} -o map.json",
+        "calibrank fit scores.parquet -o map.json",
     ):
         console.print(f"  {command}", highlight=False)
 
@@ -187,7 +187,7 @@ def _evidence_columns(
 ) -> dict[str, pa.Array]:
     # Popularity in the training log: the held-out positives are what it is used on.
     propensity = Popularity().fit(kept).predict(pairs.users, pairs.items)
-    columns = {"propensity": pa.array(propensity)}
+    columns = {RELATIVE_PROPENSITY: pa.array(propensity)}
     if weight is not None:
         columns["weight"] = pa.array(np.where(pairs.labels == 1, 1.0, weight))
     return columns
@@ -218,8 +218,10 @@ def _write(
             **columns,
         }
     )
+    # Every column is named after its role.
+    roles = Roles({name: name for name in table.column_names}, "calibrank train")
     with atomic_path(path) as partial:
-        pq.write_table(table, partial)
+        pq.write_table(table.replace_schema_metadata(roles.metadata()), partial)
 
 
 @contextmanager

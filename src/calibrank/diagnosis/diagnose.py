@@ -94,7 +94,7 @@ def attach_sensitivity(
     """The map with its sensitivity band, if its positives were weighted by propensities."""
     if aggregated.positives is None:
         return fitted
-    model, scale_known = propensity_model_for(columns)
+    model, assumption = propensity_model_for(columns)
     return with_sensitivity(
         fitted,
         calibrator,
@@ -102,7 +102,7 @@ def attach_sensitivity(
         aggregated.positives,
         model,
         columns.evidence,
-        scale_known=scale_known,
+        assumption=assumption,
     )
 
 
@@ -117,4 +117,4 @@ def _plan(
         return (), note(
             "labels to collect", f"The effect of random labels cannot be estimated: {error}"
         )
-    return plan, check_label_plan(plan)
+    return check_label_plan(plan)

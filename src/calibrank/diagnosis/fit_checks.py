@@ -6,7 +6,7 @@ from calibrank.base_rate import ExpectedError
 from calibrank.diagnosis.distribution import label_deciles
 from calibrank.diagnosis.finding import Finding, note, ok, warning
 from calibrank.evidence import impressions, naive
-from calibrank.maps import Sensitivity
+from calibrank.maps import Sensitivity, describe_range
 from calibrank.tabular.aggregate import Aggregate, Columns, propensity_model_for
 
 # Below this effective number of positives, or this fraction of them, weights dominate the fit.
@@ -59,30 +59,36 @@ def check_base_rate(columns: Columns, sensitivity: Sensitivity | None) -> Findin
             "base rate",
             "Impressions with the logging policy's propensities identify the base rate.",
         )
-    rates = ""
+    unidentified = "This log does not identify the base rate."
     if sensitivity is not None:
-        low = sensitivity.low_rate
-        high = sensitivity.high_rate
-        rates = f" Anything from {low:.2%} to {high:.2%} is compatible with it."
+        unidentified = f"{unidentified} {describe_range(sensitivity)}".strip()
     return warning(
         "base rate",
-        f"Base-rate source: assumed. This log does not identify the base rate.{rates} "
+        f"Base-rate source: assumed. {unidentified} "
         "Use labels of a few hundred randomly shown pairs (fit --anchor; source: random labels) "
         "or a known rate (fit --base-rate; source: known rate).",
     )
 
 
-def check_label_plan(plan: tuple[ExpectedError, ...]) -> Finding:
-    """How much a few hundred random labels would reduce the expected error."""
+def check_label_plan(
+    plan: tuple[ExpectedError, ...],
+) -> tuple[tuple[ExpectedError, ...], Finding]:
+    """The plan if it shows that labels help, and how much a few hundred of them would.
+
+    The plan draws true curves from the sensitivity band. A narrow band makes labels look useless,
+    but only under its assumption about exposure, so it is no reason not to collect them.
+    """
     before = plan[0].error
     after = next(step.error for step in plan if step.labels == _TYPICAL_PLAN)
     labels = f"{_TYPICAL_PLAN} labels of randomly shown pairs"
     if after >= before:
-        return note(
+        return (), note(
             "labels to collect",
-            f"{labels} are too few to reduce the expected ECE of about {before:.3f}.",
+            f"{labels} would replace the assumption about exposure by a measurement. This log "
+            "cannot tell how large the error is without them.",
         )
-    return note(
+    return plan, note(
         "labels to collect",
-        f"{labels} would reduce the expected ECE from about {before:.3f} to about {after:.3f}.",
+        f"{labels} would reduce the expected ECE from about {before:.3f} to about {after:.3f} "
+        "if the assumption about exposure holds.",
     )

@@ -1,8 +1,24 @@
-"""Sentences about the source of a base rate: random labels, a known rate, or an assumption."""
+"""Sentences about a base rate: its source, and its range where it is only assumed."""
 
 from __future__ import annotations
 
-from calibrank.maps.record import FitRecord
+from calibrank.maps.record import FitRecord, Sensitivity
+
+# The condition under which a range of base rates holds, and what would break it.
+_CONDITIONS = {
+    "item popularity": (
+        "exposure depends only on item popularity",
+        "Exposure that depends on users or on preference can put the true rate outside.",
+    ),
+    "relative propensities": (
+        "the propensities are right up to a factor and a power",
+        "Exposure that depends on preference in other ways can put the true rate outside.",
+    ),
+    "logged propensities": (
+        "the logged propensities are right",
+        "Exposure that depends on preference in other ways can put the true rate outside.",
+    ),
+}
 
 
 def is_base_rate_known(record: FitRecord) -> bool:
@@ -29,6 +45,24 @@ def describe_base_rate(record: FitRecord) -> str:
             "the shape of the curve comes from the biased log."
         )
     return _describe_assumption(record.evidence)
+
+
+def describe_range(sensitivity: Sensitivity) -> str:
+    """The range of base rates with the assumption behind it; empty if it is a single rate.
+
+    >>> band = {"alternatives": (), "scores": (0.0, 1.0), "low": (-1.0, 0.0), "high": (0.0, 1.0)}
+    >>> describe_range(Sensitivity(0.1, 0.2, **band, assumption="logged propensities"))[:78]
+    'If the logged propensities are right, the base rate lies between 10.00% and 20'
+    >>> describe_range(Sensitivity(0.1, 0.1, **band))
+    ''
+    """
+    low = f"{sensitivity.low_rate:.2%}"
+    high = f"{sensitivity.high_rate:.2%}"
+    # A known rate leaves no range: every alternative is shifted to that rate.
+    if low == high:
+        return ""
+    condition, caveat = _CONDITIONS[sensitivity.assumption]
+    return f"If {condition}, the base rate lies between {low} and {high}. {caveat}"
 
 
 def summarize_base_rate(record: FitRecord) -> str:

@@ -14,6 +14,9 @@ from calibrank.errors import DataError
 BASE_RATE_SOURCES = ("assumed", "random labels", "known rate")
 """Where the base rate of a map can come from."""
 
+ASSUMPTIONS = ("item popularity", "relative propensities", "logged propensities")
+"""What a sensitivity analysis can assume about exposure; only the last one fixes its scale."""
+
 
 @dataclass(frozen=True, slots=True)
 class Anchoring:
@@ -69,6 +72,8 @@ class Sensitivity:
     low: tuple[float, ...]
     """Lower ends of the band, in log odds."""
     high: tuple[float, ...]
+    assumption: str = "relative propensities"
+    """What exposure is assumed to depend on; one of `ASSUMPTIONS`."""
 
     def __post_init__(self) -> None:
         lengths = {len(self.scores), len(self.low), len(self.high)}
@@ -82,6 +87,9 @@ class Sensitivity:
                 f"base rates must be increasing within [0, 1], "
                 f"got {self.low_rate} to {self.high_rate}."
             )
+        if self.assumption not in ASSUMPTIONS:
+            known = ", ".join(ASSUMPTIONS)
+            raise DataError(f"assumption must be one of {known}, got {self.assumption!r}.")
 
     def ends(self, scores: Floats) -> tuple[Floats, Floats]:
         """Lower and upper probabilities of the band, constant beyond its first and last score."""
@@ -101,6 +109,10 @@ class Sensitivity:
             scores=tuple(fields.numbers("scores")),
             low=tuple(fields.numbers("low")),
             high=tuple(fields.numbers("high")),
+            # Files of older versions do not say.
+            assumption=fields.text("assumption")
+            if fields.holds("assumption")
+            else "relative propensities",
         )
 
 

@@ -8,7 +8,13 @@ import numpy as np
 
 from calibrank._logit import logit
 from calibrank._validation import Floats
-from calibrank.maps import CalibrationMap, FitRecord, describe_base_rate, is_base_rate_known
+from calibrank.maps import (
+    CalibrationMap,
+    FitRecord,
+    describe_base_rate,
+    describe_range,
+    is_base_rate_known,
+)
 from calibrank.metrics import Clusters
 from calibrank.metrics.clustered_bootstrap import Codes
 from calibrank.report.rows import ReportRows
@@ -160,11 +166,9 @@ def describe_source(fitted: CalibrationMap) -> dict[str, Any]:
     record = fitted.record
     text = describe_base_rate(record)
     sensitivity = record.sensitivity
-    if sensitivity is not None:
-        text += (
-            " Base rates that this log is compatible with: "
-            f"{percent(sensitivity.low_rate)} to {percent(sensitivity.high_rate)}."
-        )
+    base_rates = "" if sensitivity is None else describe_range(sensitivity)
+    if base_rates:
+        text += f" {base_rates}"
     return {
         "title": _source_title(record),
         "text": text,

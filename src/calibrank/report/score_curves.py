@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from calibrank._validation import Floats, add_up
-from calibrank.maps import CalibrationMap
+from calibrank.maps import CalibrationMap, describe_range
 from calibrank.metrics import Clusters
 from calibrank.report.methods import MethodResult
 from calibrank.report.rows import ReportRows
@@ -95,8 +95,7 @@ def sensitivity_band(fitted: CalibrationMap, scores: Floats) -> dict[str, Any] |
         return None
     low, high = fitted.band(scores)
     return {
-        "low_rate": sensitivity.low_rate,
-        "high_rate": sensitivity.high_rate,
+        "base_rates": describe_range(sensitivity),
         "alternatives": [[one.name, one.rate, one.top_rate] for one in sensitivity.alternatives],
         "low": low,
         "high": high,

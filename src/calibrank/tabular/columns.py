@@ -21,6 +21,8 @@ class Columns:
     label: str
     evidence: EvidenceFunction
     propensity: str | None = None
+    assumption: str = "relative propensities"
+    """What is assumed about the propensity column; one of `calibrank.maps.record.ASSUMPTIONS`."""
     item: str | None = None
     weight: str | None = None
     user: str | None = None

@@ -35,14 +35,14 @@ def item_exposure(counts: npt.NDArray[Any]) -> Floats:
     return POPULARITY.exposure(counts)
 
 
-def propensity_model_for(columns: Columns) -> tuple[PropensityModel, bool]:
-    """Return the model behind the propensities, and whether their scale is known.
+def propensity_model_for(columns: Columns) -> tuple[PropensityModel, str]:
+    """Return the model behind the propensities, and what it assumes about exposure.
 
-    A propensity column is used as it is, so its scale is known. Popularity is only relative.
+    Only logged propensities have a known scale. Others, and popularity, are relative.
     """
     if columns.propensity is not None:
-        return PropensityModel(power=1, clip=0), True
-    return PropensityModel(POPULARITY.power, POPULARITY.clip), False
+        return PropensityModel(power=1, clip=0), columns.assumption
+    return PropensityModel(POPULARITY.power, POPULARITY.clip), "item popularity"
 
 
 def encode_ids(columns: Sequence[pa.Array]) -> list[Codes]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from calibrank.errors import DataError
 from calibrank.tabular.batch import Batch, indices_of, names_of
 from calibrank.tabular.files import FORMATS, Progress, ReadTask, read_tasks, schema
+from calibrank.tabular.roles import Roles, roles_of
 
 __all__ = ["ALIASES", "Batch", "Progress", "Table", "indices_of", "names_of", "prefetch"]
 
@@ -68,9 +69,14 @@ class Table:
         """Return the column names of the first file."""
         return schema(self.files[0]).names
 
+    def roles(self) -> Roles:
+        """Return the roles that calibrank recorded in the first file when it wrote it."""
+        return roles_of(schema(self.files[0]))
+
     def resolve(self, role: str, given: str | None) -> str:
-        """Return the column for a role: the given one, or the first known alias; else raise."""
+        """Return the column for a role: given, recorded, or the first known alias; else raise."""
         names = self.columns()
+        given = given or self.roles().column(role)
         wanted = (given,) if given else ALIASES[role]
         for name in wanted:
             if name in names:
@@ -85,8 +91,11 @@ class Table:
         )
 
     def has(self, role: str) -> str | None:
-        """Return the column for a role if a known alias is present, else None."""
+        """Return the column for a role if it is recorded or a known alias is present."""
         names = self.columns()
+        recorded = self.roles().column(role)
+        if recorded is not None:
+            return recorded
         return next((name for name in ALIASES[role] if name in names), None)
 
     def batches(self, columns: Sequence[str], progress: Progress | None = None) -> Iterator[Batch]:

@@ -26,9 +26,10 @@ from calibrank.scorers import SavedModel
 from calibrank.tabular.batch import Batch, names_of, to_arrow
 from calibrank.tabular.files import FORMATS, Progress, read_tasks, stored_schema
 from calibrank.tabular.read import Table, prefetch
+from calibrank.tabular.roles import Roles, roles_of
 from calibrank.tabular.rules import Mask, Rules
 
-_DIGEST_KEY = b"calibrank"
+_DIGEST_KEY = b"calibrank_digest"
 
 WriteBatch: TypeAlias = Callable[[pa.RecordBatch], None]
 
@@ -47,6 +48,9 @@ class NewColumn(Protocol):
 
     def inputs(self) -> tuple[str, ...]:
         """Return the columns that it is computed from."""
+
+    def roles(self, recorded: Roles, to: str) -> Roles:
+        """Return the roles of the written table, given those of the table that is read."""
 
     def digest(self) -> str:
         """Return a digest of everything that the values depend on, except the table."""
@@ -72,6 +76,9 @@ class Probabilities:
 
     def inputs(self) -> tuple[str, ...]:
         return (self.score,)
+
+    def roles(self, recorded: Roles, to: str) -> Roles:
+        return recorded.added("calibrank apply", score=self.score, probability=to)
 
     def digest(self) -> str:
         content = {
@@ -109,6 +116,9 @@ class Scores:
 
     def inputs(self) -> tuple[str, ...]:
         return (self.user, self.item)
+
+    def roles(self, recorded: Roles, to: str) -> Roles:
+        return recorded.added("calibrank score", user=self.user, item=self.item, score=to)
 
     def digest(self) -> str:
         content = {
@@ -162,7 +172,8 @@ def _write_file(
 ) -> int:
     stored = stored_schema(source)
     _require_columns(column, source, stored, to)
-    metadata = {**(stored.metadata or {}), _DIGEST_KEY: digest}
+    roles = column.roles(roles_of(stored), to)
+    metadata = {**(stored.metadata or {}), **roles.metadata(), _DIGEST_KEY: digest}
     field = pa.field(to, column.data_type(stored))
     schema = stored.append(field).with_metadata(metadata)
     written = 0

@@ -242,13 +242,11 @@ function sensitivityFacts(sensitivity) {
     percent(rate),
     isMissing(topRate) ? "no finite fit" : percent(topRate),
   ]);
-  const range = interval(sensitivity.low_rate, sensitivity.high_rate, percent);
-  const text =
-    `Base rates that this log is compatible with: ${range}. How they depend on the propensity ` +
-    "model:";
+  // A known base rate leaves no range of them.
+  const text = `${sensitivity.base_rates} How it depends on the propensity model:`.trim();
   const headings = ["propensity model", "base rate", "rate of the top 10%"];
   return [
     el("p", { id: "sensitivity" }, text),
-    table(headings, rows, "Alternatives that the log cannot tell apart", "short"),
+    table(headings, rows, "Base rates under other propensity models", "short"),
   ];
 }
