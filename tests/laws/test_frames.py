@@ -80,6 +80,16 @@ def test_transform_refuses_frames_without_scores() -> None:
         fitted.transform([1.0, 2.0])
 
 
+@pytest.mark.parametrize("frame", FRAMES, ids=lambda function: function.__name__)
+def test_transform_overwrites_no_column(frame: Any) -> None:
+    fitted = cr.Platt().fit([0.0, 1.0, 2.0, 3.0], [0, 1, 0, 1])
+    native, _ = frame(np.array([1.0]))
+    with pytest.raises(
+        cr.DataError, match=r"must not have a column 'score' already, got .*score\. .* to=\.\.\."
+    ):
+        fitted.transform(native, to="score")
+
+
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_columns_of_frames_fit_like_lists(library: str) -> None:
     columns = {"score": [0.0, 1.0, 2.0, 3.0], "label": [0, 1, 0, 1]}

@@ -76,6 +76,11 @@ def transform(
         raise DataError(
             f"frame must have a column {score!r}, got {', '.join(names)}. Name it with score=..."
         )
+    if to in names:
+        raise DataError(
+            f"frame must not have a column {to!r} already, got {', '.join(names)}. "
+            "Name another with to=..., or drop it first."
+        )
     if isinstance(wrapped, nw.LazyFrame):
         expression = fitted.on(NarwhalsTarget(), nw.col(score).cast(nw.Float64))
         return wrapped.with_columns(expression.alias(to)).to_native()
