@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrank._validation import Numbers, column, is_binary, require
+from calibrank._validation import Numbers, column, require_role
 from calibrank.errors import DataError
 from calibrank.propensity.propensity import Constant, require_probability
 from calibrank.tables import Interactions
@@ -30,8 +30,7 @@ class NaiveBayes:
     def __post_init__(self) -> None:
         require_probability("clip", self.clip)
         labels = column("unbiased labels", self.unbiased)
-        remedy = "Turn ratings into likes first."
-        require(is_binary, "unbiased labels", "be 0 or 1", labels, remedy)
+        require_role("label", "unbiased labels", labels)
         if not labels.any():
             raise DataError(
                 f"unbiased labels must hold a positive, got none in {len(labels)}. Collect more."
