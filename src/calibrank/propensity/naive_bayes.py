@@ -9,7 +9,7 @@ import numpy as np
 from calibrank._validation import Numbers, column, require_role
 from calibrank.errors import DataError
 from calibrank.propensity.propensity import Constant, require_probability
-from calibrank.tables import Interactions
+from calibrank.tables import Frame, Interactions, as_interactions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,10 +36,11 @@ class NaiveBayes:
                 f"unbiased labels must hold a positive, got none in {len(labels)}. Collect more."
             )
 
-    def fit(self, interactions: Interactions) -> Constant:
+    def fit(self, interactions: Interactions | Frame) -> Constant:
         """Divide the log's positives per pair by the unbiased positive rate."""
-        pairs = interactions.n_users * interactions.n_items
-        positive_and_observed = interactions.labels.sum() / pairs
+        log = as_interactions(interactions)
+        pairs = log.n_users * log.n_items
+        positive_and_observed = log.labels.sum() / pairs
         positive = np.mean(column("unbiased labels", self.unbiased))
         propensity = np.clip(positive_and_observed / positive, self.clip, 1)
         return Constant(float(propensity))
