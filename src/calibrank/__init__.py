@@ -41,6 +41,7 @@ from calibrank.errors import (
     FitError,
     FlatMapWarning,
     MissingExtraError,
+    ScoreShiftWarning,
 )
 from calibrank.evidence import (
     Evidence,
@@ -115,6 +116,7 @@ __all__ = [
     "Recall",
     "ReleasedECE",
     "ReleasedMCE",
+    "ScoreShiftWarning",
     "ScoreTable",
     "Sigmoid",
     "Spline",

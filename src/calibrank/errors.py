@@ -34,3 +34,7 @@ class DroppedRowsWarning(CalibrankWarning):
 
 class ClippedScoresWarning(CalibrankWarning):
     """Many rows share the lowest or highest score: the order of the clipped scores is lost."""
+
+
+class ScoreShiftWarning(CalibrankWarning):
+    """New scores do not look like those that a map was fitted on; the message says how far."""
