@@ -17,7 +17,10 @@ class MissingExtraError(CalibrankError, ImportError):
     """An optional dependency is not installed; the message is the command that installs it."""
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is not installed. Run: pip install 'calibrank[{extra}]'")
+        super().__init__(
+            f"{package} is not installed. Run: pip install 'calibrank[{extra}]' "
+            f"(in a checkout: pip install '.[{extra}]')"
+        )
 
 
 class CalibrankWarning(UserWarning):
