@@ -39,4 +39,7 @@ def test_errors_are_also_the_errors_that_python_code_expects() -> None:
 
 def test_a_missing_extra_names_the_command_that_installs_it() -> None:
     error = cr.MissingExtraError("torch", "models")
-    assert str(error) == "torch is not installed. Run: pip install 'calibrank[models]'"
+    assert str(error) == (
+        "torch is not installed. Run: pip install 'calibrank[models]' "
+        "(in a checkout: pip install '.[models]')"
+    )

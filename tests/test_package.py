@@ -113,5 +113,8 @@ def test_a_missing_extra_is_reported_by_its_install_command() -> None:
         main()"""
     result = run("-c", code)
     assert result.returncode == 5
-    expected = "calibrank: typer is not installed. Run: pip install 'calibrank[cli]'"
+    expected = (
+        "calibrank: typer is not installed. Run: pip install 'calibrank[cli]' "
+        "(in a checkout: pip install '.[cli]')"
+    )
     assert result.stderr.strip() == expected

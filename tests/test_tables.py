@@ -1,16 +1,51 @@
 """Tables of interactions and scores, and the index of ids."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank.tables import Index, hash_partitions
+from calibrank.tables import Index, as_interactions, hash_partitions
 
 
 def test_interactions_default_to_positive_labels_and_the_ids_seen() -> None:
     log = cr.Interactions(["ann", "bob", "ann"], [7, 9, 9])
     assert log.labels.tolist() == [1, 1, 1]
     assert (len(log), log.n_users, log.n_items, log.times) == (3, 2, 2, None)
+
+
+LOG = {"user": ["ann", "bob", "ann"], "item": [7, 9, 9], "label": [1, 0, 1], "other": [1, 2, 3]}
+
+
+def frames() -> list[Any]:
+    pl = pytest.importorskip("polars")
+    pandas = pytest.importorskip("pandas")
+    arrow = pytest.importorskip("pyarrow").table(LOG)
+    return [pandas.DataFrame(LOG), pl.DataFrame(LOG), pl.LazyFrame(LOG), arrow]
+
+
+def test_a_dataframe_is_a_log_by_its_columns() -> None:
+    for frame in frames():
+        log = as_interactions(frame)
+        assert log.users.tolist() == LOG["user"]
+        assert log.items.tolist() == LOG["item"]
+        assert log.labels.tolist() == LOG["label"]
+    log = cr.Interactions([1], [1], n_users=5)
+    assert as_interactions(log) is log
+
+
+def test_a_frame_without_the_columns_of_a_log_is_refused() -> None:
+    frame = pytest.importorskip("polars").DataFrame(LOG).rename({"label": "liked"})
+    message = "must have columns user, item and label, got user, item, liked, other. Rename"
+    for given in (frame, frame.lazy()):
+        with pytest.raises(cr.DataError, match=message):
+            as_interactions(given)
+    with pytest.raises(
+        cr.DataError,
+        match=r"interactions must be calibrank\.Interactions or a dataframe .* got list",
+    ):
+        as_interactions([[1, 2]])  # type: ignore[arg-type]
 
 
 def test_selected_interactions_keep_the_population() -> None:

@@ -132,6 +132,24 @@ def test_a_label_other_than_0_and_1_is_refused(label: float) -> None:
         cr.ScoreTable([1, 2], [1, 2], [0.1, 0.2], [0.0, label])
 
 
+@pytest.mark.parametrize(
+    ("labels", "remedy"),
+    [
+        ([1, NAN], "Drop rows whose label is missing"),
+        ([1, 5, 3], "Turn ratings into likes first, e.g. labels = ratings > 3 (or counts > 0)."),
+        ([1, 3.5], "Turn ratings into likes first"),
+        ([1, 2, 240], "Turn counts into likes first"),
+        ([1, 3, 47.2], "Turn seconds (dwell or watch time) into likes first"),
+        ([1, 47.2, NAN], "Turn seconds (dwell or watch time) into likes first"),
+        ([1, -1], "Turn labels of -1 and 1 into 0 and 1"),
+        ([1, np.inf], "Turn ratings into likes first"),
+    ],
+)
+def test_labels_that_are_something_else_are_named(labels: list[float], remedy: str) -> None:
+    with pytest.raises(cr.DataError, match=re.escape(remedy)):
+        cr.naive(labels)
+
+
 def test_scores_come_with_their_range() -> None:
     array, low, high = validation.score_column([3, -1, 2])
     assert (array.dtype, low, high) == (np.float64, -1.0, 3.0)

@@ -42,6 +42,7 @@ from calibrank.errors import (
     FlatMapWarning,
     MissingExtraError,
     PooledScoresWarning,
+    ScoreShiftWarning,
 )
 from calibrank.evidence import (
     Evidence,
@@ -117,6 +118,7 @@ __all__ = [
     "Recall",
     "ReleasedECE",
     "ReleasedMCE",
+    "ScoreShiftWarning",
     "ScoreTable",
     "Sigmoid",
     "Spline",

@@ -3,6 +3,7 @@
 This is the only place that states them; arrays, files and Spark frames all evaluate this table.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +50,7 @@ COLUMN_RULES = {
         low=0,
         high=1,
         statement="be 0 or 1",
-        remedy="Turn ratings into likes first, e.g. labels = ratings > 3.",
+        remedy="Turn ratings into likes first, e.g. labels = ratings > 3 (or counts > 0).",
         only_ends=True,
     ),
     "propensity": ColumnRule(
@@ -74,3 +75,30 @@ COLUMN_RULES = {
     ),
 }
 """Rules by the role that a column plays."""
+
+# The largest rating of common scales; larger labels are counts or durations.
+_LARGEST_RATING = 10
+
+_MISSING_LABEL = "Drop rows whose label is missing, or use 0 if no label means no preference."
+_SIGNED_LABEL = "Turn labels of -1 and 1 into 0 and 1: labels > 0."
+_COUNT = "Turn counts into likes first, e.g. labels = counts > 0 (or seconds > 30)."
+_SECONDS = "Turn seconds (dwell or watch time) into likes first, e.g. labels = seconds > 30."
+
+
+def remedy_for(role: str, value: float, largest: float | None = None) -> str:
+    """What to do about an invalid value of a column, if `largest` is the largest one in it.
+
+    Only the wording of an error depends on what the values look like, never a result.
+    """
+    if role != "label":
+        return COLUMN_RULES[role].remedy
+    if math.isnan(value):
+        return _MISSING_LABEL
+    if value == -1:
+        return _SIGNED_LABEL
+    size = value if largest is None or math.isnan(largest) else max(value, largest)
+    if not _LARGEST_RATING < size < math.inf:
+        return COLUMN_RULES[role].remedy
+    # Counts are whole; a duration seldom is.
+    is_whole = float(value).is_integer() and float(size).is_integer()
+    return _COUNT if is_whole else _SECONDS

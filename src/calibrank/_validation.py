@@ -3,12 +3,12 @@
 import math
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._rules import COLUMN_RULES
+from calibrank._rules import COLUMN_RULES, remedy_for
 from calibrank._rules import LARGEST_SCORE as LARGEST_SCORE  # noqa: PLC0414  (re-exported)
 from calibrank.errors import DataError
 
@@ -172,23 +172,40 @@ def require(
 
     `statement` words the rule: it completes the sentence "<name> must ...".
     """
+    invalid = _first_invalid(rule, values)
+    if invalid is not None:
+        raise DataError(f"{name} must {statement}, got {invalid.where}. {remedy}")
+
+
+def require_role(role: str, name: str, values: Floats) -> None:
+    """Raise a `DataError` about the first row that breaks the column rule of `role`."""
+    rule = COLUMN_RULES[role]
+    invalid = _first_invalid(rule.holds, values)
+    if invalid is not None:
+        remedy = remedy_for(role, float(invalid.value), float(values.max()))
+        raise DataError(f"{name} must {rule.statement}, got {invalid.where}. {remedy}")
+
+
+class _Invalid(NamedTuple):
+    """The first value that breaks a rule."""
+
+    value: Any
+    where: str
+    """The value, its row and the number of such rows, as text."""
+
+
+def _first_invalid(rule: Callable[[Any], Mask], values: npt.NDArray[Any]) -> _Invalid | None:
     flat = values.reshape(-1)
     block = _GPU_BLOCK if on_gpu(flat) else _BLOCK
     if all(rule(flat[start : start + block]).all() for start in range(0, len(flat), block)):
-        return
+        return None
     valid: Any = rule(flat)
     if on_gpu(flat):
         valid = np.asarray(valid.cpu())
     row = int(np.argmin(valid))
     invalid = int(valid.size - np.count_nonzero(valid))
     count = f" ({invalid:,} such rows)" if invalid > 1 else ""
-    raise DataError(f"{name} must {statement}, got {flat[row]} at row {row}{count}. {remedy}")
-
-
-def require_role(role: str, name: str, values: Floats) -> None:
-    """Raise a `DataError` about the first row that breaks the column rule of `role`."""
-    rule = COLUMN_RULES[role]
-    require(rule.holds, name, rule.statement, values, rule.remedy)
+    return _Invalid(flat[row], f"{flat[row]} at row {row}{count}")
 
 
 def score_column(scores: Numbers) -> tuple[Floats, float, float]:

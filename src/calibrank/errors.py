@@ -17,7 +17,10 @@ class MissingExtraError(CalibrankError, ImportError):
     """An optional dependency is not installed; the message is the command that installs it."""
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is not installed. Run: pip install 'calibrank[{extra}]'")
+        super().__init__(
+            f"{package} is not installed. Run: pip install 'calibrank[{extra}]' "
+            f"(in a checkout: pip install '.[{extra}]')"
+        )
 
 
 class CalibrankWarning(UserWarning):
@@ -38,3 +41,7 @@ class DroppedRowsWarning(CalibrankWarning):
 
 class ClippedScoresWarning(CalibrankWarning):
     """Many rows share the lowest or highest score: the order of the clipped scores is lost."""
+
+
+class ScoreShiftWarning(CalibrankWarning):
+    """New scores do not look like those that a map was fitted on; the message says how far."""

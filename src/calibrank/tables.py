@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,9 @@ from calibrank._validation import (
 )
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, ips, naive
+
+if TYPE_CHECKING:
+    from narwhals.typing import IntoFrame
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,6 +90,44 @@ class Interactions:
     def __repr__(self) -> str:
         rows = f"{len(self):,} rows, {int(self.labels.sum()):,} positive"
         return f"Interactions({rows}, {self.n_users:,} users, {self.n_items:,} items)"
+
+
+Frame: TypeAlias = "IntoFrame"
+"""A dataframe of any library that narwhals supports."""
+
+_FRAME_COLUMNS = ("user", "item", "label")
+
+
+def as_interactions(log: Interactions | Frame) -> Interactions:
+    """Interactions as they are; a dataframe of any library by its columns user, item and label.
+
+    >>> import pyarrow as pa
+    >>> as_interactions(pa.table({"user": ["ann", "bob"], "item": [7, 9], "label": [1, 0]}))
+    Interactions(2 rows, 1 positive, 2 users, 2 items)
+    """
+    if isinstance(log, Interactions):
+        return log
+    # Only dataframes need narwhals.
+    import narwhals as nw  # noqa: PLC0415
+
+    try:
+        frame: Any = nw.from_native(log)
+    except TypeError:
+        raise DataError(
+            "interactions must be calibrank.Interactions or a dataframe with columns user, item "
+            f"and label, got {type(log).__name__}. Pass Interactions(users, items, labels)."
+        ) from None
+    names = frame.collect_schema().names()
+    missing = [name for name in _FRAME_COLUMNS if name not in names]
+    if missing:
+        raise DataError(
+            f"a frame of interactions must have columns user, item and label, "
+            f"got {', '.join(map(str, names))}. Rename its columns, "
+            "or pass Interactions(users, items, labels)."
+        )
+    # A lazy frame is collected; an eager one stays as it is.
+    selected = frame.lazy().select(_FRAME_COLUMNS).collect()
+    return Interactions(*[selected[name].to_numpy() for name in _FRAME_COLUMNS])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -139,6 +140,25 @@ def test_positives_and_sampled_negatives_represent_every_pair_outside_training(
     items = np.r_[world.truth.items, held.items[half]]
     labels = np.r_[world.truth.labels, held.labels[half]]
     assert ECE()(fitted.predict(adapter.score(users, items)), labels) < 0.02
+
+
+def test_a_score_table_of_a_dataframe_is_that_of_its_interactions(world: World) -> None:
+    def as_frame(log: Interactions) -> Any:
+        columns = {"user": log.users, "item": log.items, "label": log.labels}
+        return pytest.importorskip("pandas").DataFrame(columns)
+
+    rng = np.random.default_rng(0)
+    model = SimpleNamespace(  # in place of a trained one
+        user_factors=np.ones((world.train.n_users, 2)),
+        item_factors=rng.normal(size=(world.train.n_items, 2)),
+    )
+    adapter = Implicit(model, world.matrix)
+    for train in (None, world.train):
+        expected = adapter.score_table(world.validation, train)
+        frame = None if train is None else as_frame(train)
+        actual = adapter.score_table(as_frame(world.validation), frame)
+        np.testing.assert_array_equal(actual.scores, expected.scores)
+        np.testing.assert_array_equal(actual.labels, expected.labels)
 
 
 def test_negatives_are_sampled_by_id_and_depend_on_the_seed(world: World) -> None:

@@ -60,6 +60,28 @@ def test_a_rerun_on_a_folder_writes_only_missing_files(
     assert json.loads(call(*apply)[1])["already_done"] == 0
 
 
+@pytest.mark.filterwarnings("always::calibrank.ScoreShiftWarning")
+def test_scores_unlike_those_of_the_fit_give_a_warning(call: Call, tmp_path: Path) -> None:
+    rows = np.arange(3_000)
+    columns = {"score": rows / 1_000, "shifted": rows / 1_000 + 2, "label": rows * rows % 7 % 2}
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    table, map_file = tmp_path / "t.parquet", tmp_path / "map.json"
+    about = ("--model-name", "two towers", "--date", "2026-01-31")
+    assert call("fit", table, "--loss", "naive", "-o", map_file, *about)[0] == 0
+    assert "two towers" in call("inspect", map_file)[1]
+    apply = ("apply", map_file, table, "-o")
+    evaluate = ("evaluate", table, "--map", map_file)
+    assert "look like" not in call(*apply, tmp_path / "a.parquet")[2] + call(*evaluate)[2]
+    expected = "do not look like those of the map's fit (two towers, 2026-01-31)"
+    for command in ((*apply, tmp_path / "b.parquet"), evaluate):
+        code, _, error = call(*command, "--score", "shifted")
+        assert code == 0
+        assert expected in error
+    code, _, error = call("fit", table, "--loss", "naive", "-o", map_file, "--date", "May")
+    assert code == 2
+    assert "--date must be a date such as 2026-01-31, got May." in error
+
+
 def test_another_score_column_or_rule_is_written_again(call: Call, tmp_path: Path) -> None:
     columns = {
         "score": [0.1, 0.9, 0.4, 0.6],

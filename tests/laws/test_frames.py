@@ -80,6 +80,28 @@ def test_transform_refuses_frames_without_scores() -> None:
         fitted.transform([1.0, 2.0])
 
 
+@pytest.mark.parametrize("frame", FRAMES, ids=lambda function: function.__name__)
+def test_transform_overwrites_no_column(frame: Any) -> None:
+    fitted = cr.Platt().fit([0.0, 1.0, 2.0, 3.0], [0, 1, 0, 1])
+    native, _ = frame(np.array([1.0]))
+    with pytest.raises(
+        cr.DataError, match=r"must not have a column 'score' already, got .*score\. .* to=\.\.\."
+    ):
+        fitted.transform(native, to="score")
+
+
+def test_transform_warns_of_scores_unlike_those_of_the_fit() -> None:
+    scores = np.random.default_rng(0).normal(size=2_000)
+    fitted = cr.Platt().fit(scores, scores > np.random.default_rng(1).normal(size=2_000))
+    for function in (pandas, polars, pyarrow):
+        fitted.transform(function(scores[:500])[0])
+        with pytest.warns(cr.ScoreShiftWarning, match="do not look like") as found:
+            fitted.transform(function(scores + 3)[0])
+        assert found[0].filename == __file__
+    fitted.transform(polars_lazy(scores + 3)[0])
+    fitted.predict(scores + 3)
+
+
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_columns_of_frames_fit_like_lists(library: str) -> None:
     columns = {"score": [0.0, 1.0, 2.0, 3.0], "label": [0, 1, 0, 1]}

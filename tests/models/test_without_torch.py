@@ -20,7 +20,10 @@ class HideTorch:
 
 sys.meta_path.insert(0, HideTorch)
 """
-INSTALL = "calibrank: torch is not installed. Run: pip install 'calibrank[torch]'"
+INSTALL = (
+    "calibrank: torch is not installed. Run: pip install 'calibrank[torch]' "
+    "(in a checkout: pip install '.[torch]')"
+)
 
 
 def run(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:

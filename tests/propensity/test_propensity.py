@@ -43,6 +43,16 @@ def test_public_laws_hold(member: Propensity, law: str, log: Log) -> None:
     PROPENSITY_LAWS[law](member, log)
 
 
+@pytest.mark.parametrize("member", PROPENSITIES, ids=lambda member: type(member).__name__)
+def test_a_dataframe_is_fitted_like_its_interactions(member: Propensity) -> None:
+    users, items, labels = [0, 1, 2], [0, 1, 1], [1, 0, 1]
+    frame = pytest.importorskip("pandas").DataFrame({"user": users, "item": items, "label": labels})
+    expected = member.fit(cr.Interactions(users, items, labels)).predict(users, items)
+    np.testing.assert_array_equal(member.fit(frame).predict(users, items), expected)
+    with pytest.raises(cr.DataError, match="must have columns user, item and label, got a, b"):
+        member.fit(frame[["user", "item"]].set_axis(["a", "b"], axis=1))
+
+
 def test_popularity_is_the_formula_of_the_paper() -> None:
     items = np.repeat(["a", "b", "c"], [100, 25, 0])
     fitted = Popularity().fit(cr.Interactions(np.arange(125), items))

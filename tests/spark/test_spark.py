@@ -85,8 +85,14 @@ NAN = float("nan")
         ([(NAN, 0.0, 0.5, 1.0)] * 2, f"{SCORE}, got NaN in 2 rows. Drop padded"),
         ([(-3.4e38, 0.0, 0.5, 1.0)], f"{SCORE}, got -3.4E38 in 1 row."),
         ([(1.0, 0.5, 0.5, 1.0)], "label must be 0 or 1, got 0.5 in 1 row. Turn ratings into likes"),
-        ([(1.0, None, 0.5, 1.0)], "label must be 0 or 1, got null"),
-        ([(1.0, NAN, 0.5, 1.0)], "label must be 0 or 1, got NaN"),
+        (
+            [(1.0, None, 0.5, 1.0)],
+            "label must be 0 or 1, got null in 1 row. Drop rows whose label is missing",
+        ),
+        (
+            [(1.0, NAN, 0.5, 1.0)],
+            "label must be 0 or 1, got NaN in 1 row. Drop rows whose label is missing",
+        ),
         ([(1.0, 1.0, 0.0, 1.0)], f"{PROPENSITY}, got 0.0 in 1 row. Clip in the estimator"),
         ([(1.0, 0.0, 1.5, 1.0)], f"{PROPENSITY}, got 1.5"),
         ([(1.0, 0.0, NAN, 1.0)], f"{PROPENSITY}, got NaN"),
@@ -114,6 +120,8 @@ def test_missing_and_text_columns_raise(engine: Any) -> None:
     message = "label must be numbers, got column 'label' of type string. Cast it"
     with pytest.raises(cr.DataError, match=message):
         engine.summarize(given)
+    with pytest.raises(cr.DataError, match="not have a column 'score' already, got score, label"):
+        engine.transform(some_map(), given, to="score")
     with pytest.raises(cr.DataError, match="frame must be a Spark DataFrame, got dict"):
         engine.summarize({"score": [1.0]})
 

@@ -84,6 +84,47 @@ def test_minus_is_a_correction_to_add() -> None:
     np.testing.assert_array_equal(corrected.total, [1, 1, 1])
 
 
+def test_only_summaries_are_added_and_subtracted() -> None:
+    summary = cr.Summary.of([0.1, 0.5], [0, 1])
+    with pytest.raises(cr.DataError, match=r"a sum must be of two summaries, got int\. Make one"):
+        summary + 0
+    with pytest.raises(cr.DataError, match="a sum must be of two summaries, got float"):
+        0.5 + summary
+    with pytest.raises(cr.DataError, match="a sum must be of two summaries, got SummaryBuilder"):
+        summary + cr.SummaryBuilder()
+    with pytest.raises(cr.DataError, match="a difference must be of two summaries, got list"):
+        summary - [0.1]
+
+
+def test_rows_that_were_never_added_are_not_subtracted() -> None:
+    summary = cr.Summary.of([0.1, 0.5], [0, 1])
+    for other in (([0.1, 0.1], [0, 0]), ([0.3], [0]), ([0.1], [1])):
+        with pytest.raises(cr.DataError, match=r"to subtract must be part of the other, got more"):
+            summary - cr.Summary.of(*other)
+    scores = sample_scores(100_000, 0, "normal")
+    pooled = cr.Summary.of(scores, np.zeros(len(scores)))
+    with pytest.raises(cr.DataError, match=r"got scores over \[0, 99\]"):
+        pooled - cr.Summary.of([0.0, 99.0], [0, 0])
+    with pytest.raises(cr.DataError, match="must leave some mass, got none"):
+        summary - summary
+
+
+def test_a_bin_that_only_rounding_keeps_from_zero_is_empty() -> None:
+    kept = cr.Summary.of([0.9], [1])
+    first = cr.Summary.of([0.5], cr.naive([0], weights=[0.1]))
+    second = cr.Summary.of([0.5], cr.naive([0], weights=[0.2]))
+    assert 0.1 + 0.2 - 0.1 - 0.2 > 0
+    left = kept + first + second - first - second
+    np.testing.assert_array_equal(left.scores, [0.9])
+    assert (left.rows, left.low) == (1, 0.9)
+
+
+@pytest.mark.parametrize("factor", [0, -1, np.nan, np.inf, "2", None])
+def test_only_positive_numbers_scale_a_summary(factor: object) -> None:
+    with pytest.raises(cr.DataError, match="must be a finite number above 0, got"):
+        cr.Summary.of([0.1, 0.5], [0, 1]) * factor  # type: ignore[operator]
+
+
 @pytest.mark.parametrize("kind", ["normal", "few"])
 def test_squared_residuals_are_those_of_the_rows(kind: str) -> None:
     scores = sample_scores(100_000, 2, kind)

@@ -67,6 +67,13 @@ def test_a_table_without_files_raises(tmp_path: Path, name: str) -> None:
         find(tmp_path / name)
 
 
+@pytest.mark.parametrize("name", ["s3://bucket/t.parquet", "gs://bucket/*.parquet"])
+def test_a_table_in_remote_storage_is_refused_with_a_remedy(name: str) -> None:
+    message = r"must be on a local disk, got a (s3|gs):// address\. Copy or mount it first"
+    with pytest.raises(cr.DataError, match=message):
+        Table.find(name)
+
+
 def test_size_is_the_sum_over_all_files(tmp_path: Path) -> None:
     write(tmp_path / "a.csv", {"score": [1.0]})
     write(tmp_path / "b.parquet", {"score": [1.0]})
@@ -188,9 +195,10 @@ def test_a_file_without_a_column_that_others_have_raises(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "message"),
     [
+        ("t.csv.gz", r"got \.gz\. Unpack it first, or save it as Parquet"),
+        ("t.jsonl", r"got \.jsonl\. Save it as Parquet, e\.g\. polars\.read_ndjson"),
         ("t.txt", r"must end in \.parquet, \.pq, \.csv, got \.txt\."),
         ("t", r"must end in \.parquet, \.pq, \.csv, got no ending\."),
-        ("t.csv.gz", r"got \.gz\. Unpack it first\."),
         ("t.parquet", "must be readable as parquet"),
     ],
 )

@@ -93,6 +93,20 @@ def test_integer_labels_are_ratings_and_not_to_be_skipped() -> None:
         Rules(skip=False).valid_rows(batch(y=[1, 0.5]), {"label": "y"})
 
 
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([1, None, 0], r"got nan\. This label is missing\. Fix the table, or leave"),
+        ([1.0, 4.5], r"got 4\.5\. Turn ratings into likes first"),
+        ([1, 3, 87], r"got 3\. Turn counts into likes first"),
+        ([1.0, 3.0, NAN, 87.5], r"got 3\.0\. Turn seconds \(dwell or watch time\)"),
+    ],
+)
+def test_labels_that_are_something_else_are_named(labels: list[float], message: str) -> None:
+    with pytest.raises(cr.DataError, match=message):
+        Rules(skip=False).valid_rows(batch(y=labels), {"label": "y"})
+
+
 def test_skipped_rows_are_counted_by_role_and_combined() -> None:
     rules = Rules(skip=True)
     rows = batch(s=[0.5, NAN, 1.0, 2.0], y=[0, 1, 7, 1], u=["a", "b", "c", None])

@@ -16,7 +16,7 @@ from calibrank.adapters.unseen_pairs import UnseenPairs
 from calibrank.errors import DataError, DroppedRowsWarning
 from calibrank.maps import CalibrationMap
 from calibrank.propensity.propensity import FittedPropensity
-from calibrank.tables import Interactions, ScoreTable
+from calibrank.tables import Frame, Interactions, ScoreTable, as_interactions
 
 
 class PairModel(ABC):
@@ -31,8 +31,8 @@ class PairModel(ABC):
 
     def score_table(
         self,
-        validation: Interactions,
-        train: Interactions | None = None,
+        validation: Interactions | Frame,
+        train: Interactions | Frame | None = None,
         propensity: FittedPropensity | None = None,
         seed: int | np.random.Generator = 0,
     ) -> ScoreTable:
@@ -41,11 +41,13 @@ class PairModel(ABC):
         Where `validation` holds positives only, pass the `train` log too. Negatives are then drawn
         from the pairs outside both logs and weighted so that every pair outside training has total
         weight 1; `propensity` must be P(observed) in the two logs together. Rows that the model
-        cannot score are dropped with a warning.
+        cannot score are dropped with a warning. Either log may be a dataframe with columns user,
+        item and label.
         """
+        pairs = as_interactions(validation)
         if train is None:
-            return self._score_table(validation, propensity)
-        unseen = UnseenPairs.of(validation, train, seed)
+            return self._score_table(pairs, propensity)
+        unseen = UnseenPairs.of(pairs, as_interactions(train), seed)
         return self._score_table(unseen.pairs, propensity, unseen)
 
     def _score_table(

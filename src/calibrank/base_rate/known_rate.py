@@ -82,7 +82,7 @@ def undo_undersampling(fitted: CalibrationMap, kept: float) -> LogisticMap:
     return replace(
         sampled,
         intercept=sampled.intercept + float(np.log(kept)),
-        record=replace(sampled.record, sensitivity=None),
+        record=replace(sampled.record, sensitivity=None, score_quantiles=None),
     )
 
 

@@ -19,9 +19,9 @@ from calibrank._validation import (
     Floats,
     Numbers,
     column,
-    is_binary,
     is_probability,
     require,
+    require_role,
     score_column,
     starts_of,
 )
@@ -70,7 +70,7 @@ def fit_with_sensitivity(
     """
     array = score_column(scores)[0]
     labels = column("labels", labels, len(array))
-    require(is_binary, "labels", "be 0 or 1", labels, "Turn ratings into likes first.")
+    require_role("label", "labels", labels)
     exposure = column("exposure", exposure, len(array))
     require(is_probability, "exposure", "lie in [0, 1]", exposure, "Divide by the highest.")
     is_positive = labels == 1

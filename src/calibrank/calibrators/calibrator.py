@@ -17,6 +17,9 @@ from calibrank.summary import Summary
 SMALLEST_RANGE = 1e-100
 """Scores whose range is below this count as constant: their squared differences would underflow."""
 
+# Quantiles of the scores that a map keeps: every 5%.
+_QUANTILES = 21
+
 
 POOLING_TOLERANCE = 1e-4
 """Mean error of probabilities through pooling from which a fit warns."""
@@ -92,7 +95,22 @@ def record_of(summary: Summary) -> FitRecord:
     """The part of a map's record that describes its training data."""
     positive = float(summary.positive.sum())
     total = float(summary.total.sum())
-    return FitRecord(summary.kind, summary.rows, positive, total, summary.exact)
+    return FitRecord(
+        evidence=summary.kind,
+        rows=summary.rows,
+        positive=positive,
+        total=total,
+        exact=summary.exact,
+        score_quantiles=_score_quantiles(summary),
+    )
+
+
+def _score_quantiles(summary: Summary) -> tuple[float, ...]:
+    cumulative = np.cumsum(summary.total)
+    # A little below each level, so that rounding does not decide on which side of it a bin ends.
+    levels = np.linspace(0, 1, _QUANTILES)[1:-1] - 1e-9
+    inner = summary.scores[np.searchsorted(cumulative, levels * cumulative[-1])]
+    return summary.low, *inner.tolist(), summary.high
 
 
 def require_both_classes(summary: Summary) -> None:

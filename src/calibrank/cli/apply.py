@@ -22,6 +22,7 @@ from calibrank.cli.options import (
     TableArgument,
 )
 from calibrank.maps import load
+from calibrank.maps.score_shift import ScoreComparison
 from calibrank.tabular.read import Table
 from calibrank.tabular.write import Probabilities, add_column
 
@@ -38,7 +39,8 @@ def apply(
     """Add a probability column to a table, file by file.
 
     Each file is written atomically: it appears under its name only when it is complete. A rerun
-    writes only the files that are missing or out of date.
+    writes only the files that are missing or out of date. A warning says if the scores do not look
+    like those that the map was fitted on.
 
     Example: calibrank apply map.json scores.parquet -o calibrated.parquet
     """
@@ -47,9 +49,11 @@ def apply(
     rules = rules_for(on_bad_rows)
     # One batch at a time: memory does not grow with the table.
     with progress_bar(source, "Applying") as progress:
-        filler = Probabilities(fitted, source.resolve("score", score), rules)
+        comparison = ScoreComparison(fitted.record)
+        filler = Probabilities(fitted, source.resolve("score", score), rules, comparison)
         rows, up_to_date = add_column(filler, source, out, to, progress)
     report_skipped(rules)
+    comparison.warn()
     files = len(source.files)
     if json:
         about = {"out": str(out), "rows": rows, "files": files}

@@ -1,5 +1,7 @@
 """`calibrank fit`."""
 
+import datetime as dt
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -76,6 +78,14 @@ BaseRateOption = Annotated[
     float | None,
     typer.Option(help="The fraction of all pairs in TABLE that users like, if it is known."),
 ]
+ModelNameOption = Annotated[
+    str | None,
+    typer.Option(help="Name of the model that gave the scores, to keep in the map."),
+]
+DateOption = Annotated[
+    str | None,
+    typer.Option(help="Date of the model or the table (such as 2026-01-31), to keep in the map."),
+]
 
 
 def fit(
@@ -93,6 +103,8 @@ def fit(
     anchor_propensity: AnchorPropensityOption = None,
     base_rate: BaseRateOption = None,
     negatives_kept: NegativesKeptOption = 1.0,
+    model_name: ModelNameOption = None,
+    date: DateOption = None,
     on_bad_rows: BadRowsOption = OnBadRows.error,
     json: JsonOption = False,
 ) -> None:
@@ -107,6 +119,7 @@ def fit(
     require_fraction("--negatives-kept", negatives_kept)
     require_one_propensity_source(propensity, item)
     require_output(out, table, anchor)
+    _require_date(date)
     out.parent.mkdir(parents=True, exist_ok=True)
     source = Table.find(table)
     rules = rules_for(on_bad_rows)
@@ -134,6 +147,8 @@ def fit(
         if base_rate is not None:
             fitted = to_base_rate(fitted, base_rate, aggregated.summary)
         fitted = attach_sensitivity(fitted, calibrator, aggregated, columns)
+    record = replace(fitted.record, model_name=model_name, date=date)
+    fitted = replace(fitted, record=record)  # type: ignore[type-var]  # all maps are dataclasses
     fitted.save(out)
     report_skipped(rules)
     if json:
@@ -165,6 +180,13 @@ def _require_valid_base_rate(
         )
     if base_rate is not None and not 0 < base_rate < 1:
         raise UsageError(f"--base-rate must lie between 0 and 1, got {base_rate}.")
+
+
+def _require_date(given: str | None) -> None:
+    try:
+        dt.date.fromisoformat(given or "2000-01-01")
+    except ValueError:
+        raise UsageError(f"--date must be a date such as 2026-01-31, got {given}.") from None
 
 
 def _anchored(

@@ -37,6 +37,10 @@ def _facts(fitted: CalibrationMap) -> RichTable:
     rate = record.positive / record.total
     table = RichTable(box=None, show_header=False, pad_edge=False)
     table.add_row("fitted on", f"{record.rows:,} rows, {record.evidence} evidence")
+    if record.model_name is not None:
+        table.add_row("scores of", record.model_name)
+    if record.date is not None:
+        table.add_row("date", record.date)
     when = "" if record.anchoring is None else " before anchoring"
     mass = f"{record.positive:,.6g} of {record.total:,.6g} ({rate:.2%}{when})"
     table.add_row("positive mass", mass)

@@ -152,7 +152,8 @@ class CalibrationMap(ABC):
 
         A lazy frame (polars' LazyFrame, duckdb) gets an expression: nothing is computed or checked
         here, and a null score gives a null probability. Eager frames (pandas, polars, pyarrow) are
-        checked as by `predict`.
+        checked as by `predict`, and a `ScoreShiftWarning` says if the scores do not look like those
+        of the fit. A column that exists already is not overwritten: that is an error.
         """
         # Only dataframes need narwhals.
         from calibrank.maps.targets.narwhals import transform  # noqa: PLC0415

@@ -142,6 +142,11 @@ class FitRecord:
     base_rate: float | None = None
     """The given rate, where a known rate is the source."""
     sensitivity: Sensitivity | None = None
+    score_quantiles: tuple[float, ...] | None = None
+    """Evenly spaced quantiles of the scores, from the lowest to the highest, by total mass."""
+    model_name: str | None = None
+    """The model that gave the scores, and a date, if they were given."""
+    date: str | None = None
 
     @classmethod
     def read(cls, fields: Fields) -> FitRecord:
@@ -167,7 +172,22 @@ class FitRecord:
             anchoring=anchoring,
             base_rate=fields.number("base_rate") if fields.holds("base_rate") else None,
             sensitivity=sensitivity,
+            score_quantiles=_score_quantiles(fields),
+            model_name=fields.text("model_name") if fields.holds("model_name") else None,
+            date=fields.text("date") if fields.holds("date") else None,
         )
+
+
+def _score_quantiles(fields: Fields) -> tuple[float, ...] | None:
+    if not fields.holds("score_quantiles"):
+        return None
+    quantiles = fields.numbers("score_quantiles")
+    if len(quantiles) < 2 or sorted(quantiles) != quantiles:
+        raise DataError(
+            f"{fields.where}, score_quantiles must be two or more numbers in increasing order, "
+            f"got {quantiles}."
+        )
+    return tuple(quantiles)
 
 
 def _base_rate_source(fields: Fields) -> str:

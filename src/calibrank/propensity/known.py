@@ -17,7 +17,7 @@ from calibrank._validation import (
 )
 from calibrank.errors import DataError
 from calibrank.propensity.propensity import FittedPropensity, require_probability
-from calibrank.tables import Interactions
+from calibrank.tables import Frame, Interactions, as_interactions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,8 +46,9 @@ class Known(FittedPropensity):
         object.__setattr__(self, "matrix", array)
         object.__setattr__(self, "clip", clip)
 
-    def fit(self, interactions: Interactions) -> Known:
+    def fit(self, interactions: Interactions | Frame) -> Known:
         """Return itself: nothing is estimated, but it can be used wherever an estimator can."""
+        as_interactions(interactions)
         return self
 
     def _predict(self, users: Ids, items: Ids) -> Floats:

@@ -18,7 +18,7 @@ from calibrank._validation import (
 )
 from calibrank.errors import DataError
 from calibrank.propensity.propensity import FittedPropensity, require_probability
-from calibrank.tables import Interactions
+from calibrank.tables import Frame, Interactions, as_interactions
 
 # Every pair is a row of the regression.
 _MAX_PAIRS = 50_000_000
@@ -53,7 +53,7 @@ class Logistic:
         if not self.ridge > 0:
             raise DataError(f"ridge must be above 0, got {self.ridge}: features may be collinear.")
 
-    def fit(self, interactions: Interactions) -> FeatureLogit:
+    def fit(self, interactions: Interactions | Frame) -> FeatureLogit:
         """Regress whether a pair is in the log on its features, over all pairs."""
         users = _features("user", self.user_features)
         items = _features("item", self.item_features)
@@ -62,8 +62,9 @@ class Logistic:
                 f"user and item features must span at most {_MAX_PAIRS:,} pairs, "
                 f"got {len(users):,} x {len(items):,}. Fit on a sample."
             )
-        rows = row_numbers("users", interactions.users, len(users))
-        columns = row_numbers("items", interactions.items, len(items))
+        log = as_interactions(interactions)
+        rows = row_numbers("users", log.users, len(users))
+        columns = row_numbers("items", log.items, len(items))
         observed = np.zeros((len(users), len(items)))
         observed[rows, columns] = 1.0
         weights = _ridge_logit(users, items, observed, self.ridge)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrank._validation import Numbers, column, is_binary, require
+from calibrank._validation import Numbers, column, require_role
 from calibrank.errors import DataError
 from calibrank.propensity.propensity import Constant, require_probability
-from calibrank.tables import Interactions
+from calibrank.tables import Frame, Interactions, as_interactions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,17 +30,17 @@ class NaiveBayes:
     def __post_init__(self) -> None:
         require_probability("clip", self.clip)
         labels = column("unbiased labels", self.unbiased)
-        remedy = "Turn ratings into likes first."
-        require(is_binary, "unbiased labels", "be 0 or 1", labels, remedy)
+        require_role("label", "unbiased labels", labels)
         if not labels.any():
             raise DataError(
                 f"unbiased labels must hold a positive, got none in {len(labels)}. Collect more."
             )
 
-    def fit(self, interactions: Interactions) -> Constant:
+    def fit(self, interactions: Interactions | Frame) -> Constant:
         """Divide the log's positives per pair by the unbiased positive rate."""
-        pairs = interactions.n_users * interactions.n_items
-        positive_and_observed = interactions.labels.sum() / pairs
+        log = as_interactions(interactions)
+        pairs = log.n_users * log.n_items
+        positive_and_observed = log.labels.sum() / pairs
         positive = np.mean(column("unbiased labels", self.unbiased))
         propensity = np.clip(positive_and_observed / positive, self.clip, 1)
         return Constant(float(propensity))

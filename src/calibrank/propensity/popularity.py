@@ -23,7 +23,7 @@ from calibrank._validation import (
 )
 from calibrank.errors import DataError
 from calibrank.propensity.propensity import ByItem, require_probability
-from calibrank.tables import Interactions
+from calibrank.tables import Frame, Interactions, as_interactions
 
 
 def count_positives(
@@ -84,24 +84,27 @@ class Popularity:
 
     def fit(
         self,
-        interactions: Interactions,
+        interactions: Interactions | Frame,
         weights: Numbers | None = None,
     ) -> ByItem:
         """Count the positives of each item; `weights` holds one weight per interaction.
+
+        The log may be a dataframe with columns user, item and label; so for other estimators.
 
         >>> log = Interactions(users=[1, 2], items=["a", "b"])
         >>> Popularity().fit(log, weights=[4, 1]).predict([9, 9], ["a", "b"])
         array([1. , 0.5])
         """
+        log = as_interactions(interactions)
         if weights is None:
-            masses: Floats = np.ones(len(interactions))
+            masses: Floats = np.ones(len(log))
         else:
-            masses = column("weights", weights, len(interactions))
+            masses = column("weights", weights, len(log))
             require_role("weight", "weights", masses)
         # A row of weight 0 counts as absent: its item may be one that was never seen.
-        kept = (interactions.labels == 1) & (masses > 0)
-        items, codes = np.unique(interactions.items[kept], return_inverse=True)
-        counts = count_positives(codes, interactions.labels[kept], masses[kept])
+        kept = (log.labels == 1) & (masses > 0)
+        items, codes = np.unique(log.items[kept], return_inverse=True)
+        counts = count_positives(codes, log.labels[kept], masses[kept])
         if not len(counts):
             raise DataError(
                 "interactions must hold a positive to estimate popularity, got none. "

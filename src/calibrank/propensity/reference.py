@@ -11,7 +11,7 @@ from calibrank.propensity.propensity import (
     Constant,
     require_probability,
 )
-from calibrank.tables import Interactions
+from calibrank.tables import Frame, Interactions, as_interactions
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,9 @@ class Uniform:
     def __post_init__(self) -> None:
         require_probability("value", self.value)
 
-    def fit(self, interactions: Interactions) -> Constant:
+    def fit(self, interactions: Interactions | Frame) -> Constant:
         """A constant; nothing is estimated from the log."""
+        as_interactions(interactions)
         return Constant(self.value)
 
 
@@ -49,9 +50,9 @@ class Random:
     def __post_init__(self) -> None:
         require_probability("clip", self.clip)
 
-    def fit(self, interactions: Interactions) -> ByItem:
+    def fit(self, interactions: Interactions | Frame) -> ByItem:
         """Draw one propensity per item of the log; other items get the mean of the range."""
-        items = np.unique(interactions.items)
+        items = np.unique(as_interactions(interactions).items)
         rng = np.random.default_rng(self.seed)
         values = rng.uniform(self.clip, 1, len(items))
         return ByItem(items, values, (1 + self.clip) / 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
 from calibrank.maps.targets.spark import SparkTarget
 from calibrank.spark.rows import column, is_valid, require_columns
@@ -26,6 +27,11 @@ def transform(
     [Row(score=0.5, probability=0.5), Row(score=None, probability=None)]
     """
     require_columns(frame, {"score": score})
+    if to in frame.columns:
+        raise DataError(
+            f"frame must not have a column {to!r} already, got {', '.join(frame.columns)}. "
+            "Name another with to=... (outputCol=... in a pipeline), or drop it first."
+        )
     target = SparkTarget(frame.columns)
     given = column(score)
     valid = target.stage(F.when(is_valid("score", given), given))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from calibrank._rules import COLUMN_RULES
+from calibrank._rules import COLUMN_RULES, remedy_for
 from calibrank.errors import DataError
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint", "boolean")
@@ -148,7 +149,9 @@ class Rows:
         name = self.names[role]
         subject = role if name == role else f"{role} (column {name!r})"
         rows = "1 row" if count == 1 else f"{count:,} rows"
-        return DataError(f"{subject} must {rule.statement}, got {example} in {rows}. {rule.remedy}")
+        value = math.nan if example == "null" else float(example)
+        remedy = remedy_for(role, value)
+        return DataError(f"{subject} must {rule.statement}, got {example} in {rows}. {remedy}")
 
 
 def changed_rows_error() -> DataError:

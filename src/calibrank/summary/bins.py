@@ -58,6 +58,19 @@ class Masses:
         pairs = zip(self.columns, other.columns, strict=True)
         return Masses(*[mine - theirs for mine, theirs in pairs])
 
+    def scaled(self, factor: float) -> Masses:
+        """The sums that rows of `factor` times the weight have: squares scale by its square."""
+        square = factor**2
+        return Masses(
+            positive=factor * self.positive,
+            total=factor * self.total,
+            positive_moment=factor * self.positive_moment,
+            moment=factor * self.moment,
+            positive_squared=square * self.positive_squared,
+            cross=square * self.cross,
+            total_squared=square * self.total_squared,
+        )
+
     def followed_by(self, other: Masses) -> Masses:
         """These bins and then the other ones."""
         pairs = zip(self.columns, other.columns, strict=True)

@@ -10,14 +10,15 @@ import io
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from numbers import Real
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from calibrank._atomic import write_atomic
-from calibrank._validation import Floats, Numbers, on_gpu, starts_of
+from calibrank._validation import Floats, Indices, Numbers, on_gpu, starts_of
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels
 from calibrank.summary._batch import Batch, has_few_distinct
@@ -33,15 +34,31 @@ _BLOCK = 2**20
 
 _FILE_VERSION = 1
 
+# A difference this small, relative to the mass of its bin, is the rounding of sums: a bin of it
+# is empty. It is far below one row in the largest bins, and far above the error of their sums.
+_ROUNDING = 1e-9
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Summary:
     """Evidence pooled by score; `+` merges two summaries, in any order, to the same result.
 
-    >>> first = Summary.of([0.1, 0.5, 0.5], [0, 0, 1])
-    >>> first + Summary.of([0.5, 0.9], [1, 1])
+    `sum` merges many, `-` removes rows that were merged before (a sliding window), and a factor
+    multiplies the weights of all rows (exponential decay).
+
+    >>> monday = Summary.of([0.1, 0.5, 0.5], [0, 0, 1])
+    >>> tuesday = Summary.of([0.5, 0.9], [1, 1])
+    >>> both = sum([monday, tuesday])
+    >>> both
     Summary(5 rows in 3 bins over [0.1, 0.9], positive=3, total=5, kind='naive')
+    >>> both - monday
+    Summary(2 rows in 2 bins over [0.5, 0.9], positive=2, total=2, kind='naive')
+    >>> 0.5 * monday + tuesday
+    Summary(5 rows in 3 bins over [0.1, 0.9], positive=2.5, total=3.5, kind='naive')
     """
+
+    # NumPy's numbers would treat a summary as an array; this leaves `*` to the summary.
+    __array_ufunc__: ClassVar[None] = None
 
     scores: Floats
     """Mean score of each bin, in increasing order."""
@@ -101,7 +118,8 @@ class Summary:
         return cls(means, masses, rows, low, high, kind, table.grid, occupied + table.first)
 
     def __add__(self, other: Self) -> Self:
-        kind = self.kind if self.kind == other.kind else "mixed"
+        _require_summary("a sum", other)
+        kind = self._common_kind(other)
         rows = self.rows + other.rows
         if self.exact and other.exact:
             scores = np.concatenate([self.scores, other.scores])
@@ -115,6 +133,62 @@ class Summary:
         self.add_to(table)
         other.add_to(table)
         return self.of_table(table, low, high, rows, kind)
+
+    def __radd__(self, other: object) -> Self:
+        # The built-in `sum` starts from the number 0.
+        if isinstance(other, int) and other == 0:
+            return self
+        _require_summary("a sum", other)
+        raise AssertionError("a sum of two summaries starts at the first one")
+
+    def __sub__(self, other: Self) -> Self:
+        """The summary without rows that were merged into it before.
+
+        Where rows were pooled, the result keeps the range of scores of the larger summary.
+        """
+        _require_summary("a difference", other)
+        rows = self.rows - other.rows
+        kind = self._common_kind(other)
+        if self.exact and other.exact:
+            scores, bins = np.unique(
+                np.concatenate([self.scores, other.scores]), return_inverse=True
+            )
+            mine = self.masses.gather(bins[: len(self)], len(scores))
+            theirs = other.masses.gather(bins[len(self) :], len(scores))
+            masses, left = _difference(mine, theirs)
+            return self._of_distinct(scores[left], masses, max(rows, len(left)), kind)
+        return self._pooled_minus(other, rows, kind)
+
+    def _pooled_minus(self, other: Self, rows: int, kind: str) -> Self:
+        if other.low < self.low or other.high > self.high:
+            raise _not_contained(f"scores over [{other.low:.6g}, {other.high:.6g}]")
+        table = Table.spanning(self.low, self.high, bits=min(self.bits, other.bits))
+        others = table.empty_copy()
+        self.add_to(table)
+        other.add_to(others)
+        masses, left = _difference(table.masses(), others.masses())
+        means = np.clip(masses.moment / masses.total, self.low, self.high)
+        keys = left + table.first
+        rows = max(rows, len(left))
+        return type(self)(means, masses, rows, self.low, self.high, kind, table.grid, keys)
+
+    def __mul__(self, factor: float) -> Self:
+        """The summary of the same rows with `factor` times the weight.
+
+        The number of rows stays, as with row weights. Sums of squares scale by the square, so that
+        standard errors are those of weighted rows.
+        """
+        if not isinstance(factor, Real) or not 0 < factor < np.inf:
+            raise DataError(
+                "a factor of a summary must be a finite number above 0, "
+                f"got {factor!r}. Use e.g. 0.9 * summary."
+            )
+        return replace(self, masses=self.masses.scaled(float(factor)))
+
+    __rmul__ = __mul__
+
+    def _common_kind(self, other: Self) -> str:
+        return self.kind if self.kind == other.kind else "mixed"
 
     def update(self, scores: Numbers, labels: Labels) -> Self:
         """The summary with one more batch of rows; `SummaryBuilder` is faster for many batches."""
@@ -288,3 +362,43 @@ class Summary:
         squares = masses.positive_squared - 2 * probabilities * masses.cross
         # Rounding may leave a small negative number.
         return np.maximum(squares + probabilities**2 * masses.total_squared, 0)
+
+
+def _require_summary(operation: str, other: object) -> None:
+    if not isinstance(other, Summary):
+        raise DataError(
+            f"{operation} must be of two summaries, got {type(other).__name__}. "
+            "Make one of rows with Summary.of(scores, labels)."
+        )
+
+
+def _difference(mine: Masses, theirs: Masses) -> tuple[Masses, Indices]:
+    """Subtract sums of the same bins; return those that keep mass, and their numbers."""
+    masses = mine.minus(theirs)
+    smallest = _ROUNDING * mine.total
+    lacking = np.flatnonzero((masses.total < -smallest) | (masses.positive < -smallest))
+    if len(lacking):
+        bins = "a bin" if len(lacking) == 1 else f"{len(lacking):,} bins"
+        raise _not_contained(f"more mass than it in {bins}")
+    left = np.flatnonzero(masses.total > smallest)
+    if not len(left):
+        raise DataError(
+            "a difference of summaries must leave some mass, got none. "
+            "Add new rows before subtracting old ones."
+        )
+    kept = masses.take(left)
+    # What remains of a sum of no positives or of equal squares may be a little below zero.
+    return replace(
+        kept,
+        positive=np.maximum(kept.positive, 0),
+        positive_squared=np.maximum(kept.positive_squared, 0),
+        cross=np.maximum(kept.cross, 0),
+        total_squared=np.maximum(kept.total_squared, 0),
+    ), left
+
+
+def _not_contained(got: str) -> DataError:
+    return DataError(
+        f"a summary to subtract must be part of the other, got {got}. "
+        "Subtract only what was added before, with the same weights."
+    )

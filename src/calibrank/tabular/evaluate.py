@@ -12,6 +12,7 @@ import pyarrow as pa
 from calibrank._validation import Floats
 from calibrank.evidence import Evidence, naive
 from calibrank.maps import CalibrationMap
+from calibrank.maps.score_shift import ScoreComparison
 from calibrank.metrics import Estimate, ReliabilityCurve, reliability
 from calibrank.metrics.clustered_bootstrap import CLUSTERS
 from calibrank.metrics.panel import PANEL, PER_LIST, PanelSums, list_estimates
@@ -49,12 +50,18 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate a map on a score column, or a probability column as it is.
 
-    Without a map, `columns.score` names the column of probabilities.
+    Without a map, `columns.score` names the column of probabilities. With one, a warning says if
+    the scores do not look like those of its fit.
     """
     accumulator = _Accumulator()
+    comparison = None if fitted is None else ScoreComparison(fitted.record)
     for rows in rows_of(table, columns, rules, progress):
         probabilities = rows.scores if fitted is None else fitted.predict(rows.scores)
         accumulator.add(rows, probabilities)
+        if comparison is not None:
+            comparison.add(rows.scores)
+    if comparison is not None:
+        comparison.warn()
     return accumulator.result()
 
 

@@ -22,6 +22,7 @@ FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv"}
 """Supported formats by file suffix."""
 
 _COMPRESSED = (".gz", ".zip", ".bz2", ".zst", ".xz")
+_JSON = (".jsonl", ".ndjson", ".json")
 
 # Large enough for compiled loops to run at full speed, small enough to keep several in memory.
 _BATCH_ROWS = 2**20
@@ -207,6 +208,10 @@ def _readable(file: Path) -> Iterator[None]:
 def _format(file: Path) -> str:
     if file.suffix in FORMATS:
         return FORMATS[file.suffix]
-    remedy = " Unpack it first." if file.suffix in _COMPRESSED else ""
+    remedy = ""
+    if file.suffix in _COMPRESSED:
+        remedy = " Unpack it first, or save it as Parquet, which is compressed itself."
+    if file.suffix in _JSON:
+        remedy = " Save it as Parquet, e.g. polars.read_ndjson(file).write_parquet(...)."
     found = file.suffix or "no ending"
     raise DataError(f"{file} must end in {', '.join(FORMATS)}, got {found}.{remedy}")

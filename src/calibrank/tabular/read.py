@@ -46,6 +46,12 @@ class Table:
     @classmethod
     def find(cls, name: str) -> Table:
         """Find a table by the name of a file, a folder (searched recursively) or a glob."""
+        if "://" in name:
+            scheme = name.partition("://")[0]
+            raise DataError(
+                f"{name} must be on a local disk, got a {scheme}:// address. Copy or mount it "
+                "first, or pass batches of its rows to calibrank.frames.summarize."
+            )
         found = [file for file in _matches(name) if file.is_file()]
         files = [file for file in found if not _is_hidden(file.name)]
         if not files:

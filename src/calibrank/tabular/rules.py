@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._rules import COLUMN_RULES, ColumnRule
+from calibrank._rules import COLUMN_RULES, ColumnRule, remedy_for
 from calibrank.errors import DataError
 from calibrank.tables import Index
 from calibrank.tabular.batch import Batch, names_of, to_arrow
@@ -69,9 +69,7 @@ class Rules:
         valid: Mask = rule.holds(values)
         if valid.all():
             return None
-        # Ratings are not offered to be skipped: those of 1 would stay in the table as likes.
-        are_ratings = role == "label" and values.dtype.kind in "iu"
-        remedy = rule.remedy if are_ratings else _SKIP
+        remedy = _remedy(role, values, float(values[np.argmin(valid)]))
         self._reject(batch, role, name, rule.statement, values, valid, remedy)
         return valid
 
@@ -104,6 +102,18 @@ class Rules:
             f"{batch.file}, row {batch.first + row}: {name} must {statement}, "
             f"got {values[row]}. {remedy}"
         )
+
+
+def _remedy(role: str, values: npt.NDArray[Any], value: float) -> str:
+    """What to do about the first invalid value of a column."""
+    if role != "label":
+        return _SKIP
+    if np.isnan(value):
+        return f"This label is missing. {_SKIP}"
+    # Ratings and counts are not offered to be skipped: those of 1 would stay as likes.
+    if values.dtype.kind in "iu" or value > 1:
+        return remedy_for(role, value, float(np.nanmax(values)))
+    return _SKIP
 
 
 def _range_is_valid(rule: ColumnRule, values: npt.NDArray[Any]) -> bool:

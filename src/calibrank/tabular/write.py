@@ -22,6 +22,7 @@ from calibrank._json import digest_of
 from calibrank._validation import Floats, floats
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
+from calibrank.maps.score_shift import ScoreComparison
 from calibrank.scorers import SavedModel
 from calibrank.tabular.batch import Batch, names_of, to_arrow
 from calibrank.tabular.files import FORMATS, Progress, read_tasks, stored_schema
@@ -63,12 +64,16 @@ class Probabilities:
     fitted: CalibrationMap
     score: str
     rules: Rules
+    comparison: ScoreComparison
+    """Collects the scores, to compare them with those of the fit."""
 
     def valid_rows(self, batch: Batch) -> Mask | None:
         return self.rules.valid_rows(batch, {"score": self.score})
 
     def values(self, batch: Batch) -> Floats:
-        return self.fitted.predict(floats("scores", batch.numbers(self.score)))
+        scores = floats("scores", batch.numbers(self.score))
+        self.comparison.add(scores)
+        return self.fitted.predict(scores)
 
     def data_type(self, schema: pa.Schema) -> pa.DataType:
         is_single = schema.field(self.score).type == pa.float32()

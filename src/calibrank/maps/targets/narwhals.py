@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import narwhals as nw
 
 from calibrank.errors import DataError
+from calibrank.maps.score_shift import warn_if_shifted
 from calibrank.maps.targets.target import Target
 
 if TYPE_CHECKING:
@@ -76,9 +77,17 @@ def transform(
         raise DataError(
             f"frame must have a column {score!r}, got {', '.join(names)}. Name it with score=..."
         )
+    if to in names:
+        raise DataError(
+            f"frame must not have a column {to!r} already, got {', '.join(names)}. "
+            "Name another with to=..., or drop it first."
+        )
     if isinstance(wrapped, nw.LazyFrame):
         expression = fitted.on(NarwhalsTarget(), nw.col(score).cast(nw.Float64))
         return wrapped.with_columns(expression.alias(to)).to_native()
-    probabilities = fitted.predict(wrapped[score].to_numpy())
+    scores = wrapped[score].to_numpy()
+    probabilities = fitted.predict(scores)
+    # From here: this function, transform of the map, and then the caller.
+    warn_if_shifted(fitted.record, scores, stacklevel=4)
     column = nw.new_series(to, probabilities, backend=wrapped.implementation)
     return wrapped.with_columns(column).to_native()

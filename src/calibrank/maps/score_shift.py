@@ -1,0 +1,109 @@
+"""Compare new scores with those that a map was fitted on."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+
+from calibrank._validation import Floats
+from calibrank.errors import ScoreShiftWarning
+from calibrank.maps.record import FitRecord
+
+LARGEST_DISTANCE = 0.3
+"""Kolmogorov-Smirnov distance above which scores do not look like those of the fit."""
+LARGEST_OUTSIDE = 0.2
+"""Fraction of scores outside the range of the fit above which they do not either."""
+
+# The Kolmogorov-Smirnov distance of two samples of one distribution exceeds this number over the
+# root of their effective size in 1 of 1,000 cases (Smirnov, 1948).
+_CRITICAL = 1.95
+
+
+class ScoreComparison:
+    """Counts of new scores between the quantiles of the fit; add batches, then `warn`.
+
+    >>> from calibrank import Platt
+    >>> scores = np.arange(1000.0)
+    >>> record = Platt().fit(scores, np.arange(1000) % 3 == 0).record
+    >>> comparison = ScoreComparison(record)
+    >>> comparison.add(scores + 500)
+    >>> round(comparison.distance, 2), round(comparison.outside, 2)
+    (0.5, 0.5)
+    """
+
+    def __init__(self, record: FitRecord) -> None:
+        self.record = record
+        quantiles = np.array(record.score_quantiles or ())
+        self._values, first, counts = np.unique(quantiles, return_index=True, return_counts=True)
+        levels = np.linspace(0, 1, max(len(quantiles), 2))
+        # The distribution function of the fit lies below `_first` just before each value, and at
+        # or above `_last` at it. With ties the two are far apart.
+        self._first = levels[first]
+        self._last = levels[first + counts - 1]
+        self._below = np.zeros(len(self._values))
+        self._up_to = np.zeros(len(self._values))
+        self.rows = 0
+
+    def add(self, scores: Floats) -> None:
+        """Count the scores of one more batch."""
+        if not len(self._values):
+            return
+        # A score equal to a value counts up to it, but not below it.
+        up_to = np.searchsorted(self._values, scores, side="left")
+        below = np.searchsorted(self._values, scores, side="right")
+        size = len(self._values) + 1
+        self._up_to += np.cumsum(np.bincount(up_to, minlength=size))[:-1]
+        self._below += np.cumsum(np.bincount(below, minlength=size))[:-1]
+        self.rows += len(scores)
+
+    @property
+    def distance(self) -> float:
+        """The Kolmogorov-Smirnov distance that the quantiles prove; the true one may be larger."""
+        if not self.rows:
+            return 0.0
+        up_to = self._up_to / self.rows
+        below = self._below / self.rows
+        # Between two quantiles the distribution function of the fit is known only to lie between
+        # their levels.
+        highest = np.append(self._first[1:], 1.0)
+        lowest = np.insert(self._last[:-1], 0, 0.0)
+        gaps = [self._last - up_to, up_to - highest, below - self._first, lowest - below]
+        return float(max(np.max(gaps), 0.0))
+
+    @property
+    def outside(self) -> float:
+        """The fraction of scores below the lowest or above the highest score of the fit."""
+        if not self.rows:
+            return 0.0
+        return float(self._below[0] + self.rows - self._up_to[-1]) / self.rows
+
+    def warn(self, stacklevel: int = 2) -> None:
+        """Warn if the scores do not look like those of the fit; few scores prove little."""
+        if not self.rows:
+            return
+        effective = self.rows * self.record.rows / (self.rows + self.record.rows)
+        noise = _CRITICAL / math.sqrt(max(effective, 1e-9))
+        is_far = self.distance > max(LARGEST_DISTANCE, noise)
+        is_outside = self.outside > max(LARGEST_OUTSIDE, noise)
+        if is_far or is_outside:
+            warnings.warn(self._message(), ScoreShiftWarning, stacklevel=stacklevel)
+
+    def _message(self) -> str:
+        parts = [part for part in (self.record.model_name, self.record.date) if part]
+        fit = f"the map's fit ({', '.join(parts)})" if parts else "the map's fit"
+        low, high = self._values[0], self._values[-1]
+        return (
+            f"the scores do not look like those of {fit}: Kolmogorov-Smirnov distance "
+            f"{self.distance:.2f}, {self.outside:.0%} of {self.rows:,} scores outside "
+            f"[{low:.4g}, {high:.4g}]. If the model changed, fit a new map. If the rows are a "
+            "selection, such as the top of each list, this is expected."
+        )
+
+
+def warn_if_shifted(record: FitRecord, scores: Floats, stacklevel: int = 2) -> None:
+    """Warn if the scores of one table do not look like those that a map was fitted on."""
+    comparison = ScoreComparison(record)
+    comparison.add(scores)
+    comparison.warn(stacklevel + 1)
