@@ -143,7 +143,7 @@ def _empty_fold(fold: int) -> FitError:
 def _require_folds(folds: Sequence[Summary]) -> None:
     if len(folds) < 2:
         raise FitError(
-            f"folds must be 2 or more summaries with rows, got {len(folds)}. "
+            f"there must be 2 or more folds with rows, got {len(folds)}. "
             "Use more rows or users, or a fixed method such as Gaussian()."
         )
     for fold, summary in enumerate(folds):
