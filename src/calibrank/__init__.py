@@ -18,6 +18,7 @@ from calibrank.base_rate import (
 )
 from calibrank.calibrators import (
     BBQ,
+    Auto,
     Beta,
     Calibrator,
     CenteredIsotonic,
@@ -83,6 +84,7 @@ __all__ = [
     "ECE",
     "MCE",
     "NDCG",
+    "Auto",
     "Beta",
     "Brier",
     "CalibrankError",

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from calibrank.calibrators import (
     BBQ,
+    Auto,
     Beta,
     Calibrator,
     CenteredIsotonic,
@@ -84,6 +85,9 @@ CALIBRATORS: dict[str, Calibrator] = _by_name(
     GammaGaussian(),
 )
 """One of each with its defaults: baselines, then non-parametric, then parametric methods."""
+
+SELECTORS: dict[str, Auto] = _by_name(Auto())
+"""They choose among calibrators: what loops over `CALIBRATORS` would fit the chosen one twice."""
 
 METRICS: dict[str, Metric] = _by_name(
     LogLoss(),

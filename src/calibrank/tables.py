@@ -261,6 +261,24 @@ def hash_partitions(names: Iterable[object], partitions: int) -> Indices:
     return np.array([value % partitions for value in hashes], dtype=np.intp)
 
 
+def row_partitions(first: int, rows: int, partitions: int) -> Indices:
+    """Assign each row to a partition by a hash of its number; `first` is that of the first row.
+
+    In turn would be simpler, but where all lists are of the same length (one positive and 99
+    negatives), every positive would be in the same partition.
+
+    >>> row_partitions(0, 8, 5)
+    array([0, 0, 4, 4, 2, 0, 3, 0])
+    """
+    # The finalizer of SplitMix64 (Steele et al. 2014); multiplication wraps around on purpose.
+    mixed = np.arange(first + 1, first + rows + 1, dtype=np.uint64)
+    mixed *= np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return (mixed % np.uint64(partitions)).astype(np.intp)
+
+
 def _is_text(names: Ids) -> bool:
     return names.dtype.kind in "US"
 

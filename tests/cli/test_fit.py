@@ -23,7 +23,8 @@ def test_fit_gives_the_same_map_as_the_library(
     call: Call, folder: Path, tmp_path: Path, world: World
 ) -> None:
     out = tmp_path / "map.json"
-    code, text, _ = call("fit", folder / "log.parquet", "--propensity", "w", "-o", out)
+    options = ["--propensity", "w", "--method", "gaussian"]
+    code, text, _ = call("fit", folder / "log.parquet", *options, "-o", out)
     assert code == 0
     assert "Gaussian fitted on 40,000 rows with ips evidence" in one_line(text)
     evidence = cr.ips(world.labels, world.propensity)
@@ -36,7 +37,8 @@ def test_propensities_are_estimated_from_popularity_in_any_layout(
     call: Call, folder: Path, tmp_path: Path, world: World, table: str
 ) -> None:
     out = tmp_path / "map.json"
-    code, text, error = call("fit", folder / table, "--item", "item_id", "-o", out, "--json")
+    options = ["--item", "item_id", "--method", "gaussian", "--json"]
+    code, text, error = call("fit", folder / table, *options, "-o", out)
     assert code == 0, error
     propensity = Popularity().fit(world.interactions()).predict(world.users, world.items)
     expected = cr.Gaussian().fit(world.scores, cr.ips(world.labels, propensity))
@@ -243,7 +245,7 @@ def test_scores_that_fall_give_a_warning_of_one_line(call: Call, tmp_path: Path)
     scores = np.arange(40.0)
     labels = (np.arange(40) % 7 < 3 * (np.arange(40) < 20)).astype(int)
     pq.write_table(pa.table({"score": scores, "label": labels}), tmp_path / "t.parquet")
-    options = ["--loss", "naive", "-o", tmp_path / "m.json"]
+    options = ["--loss", "naive", "--method", "gaussian", "-o", tmp_path / "m.json"]
     code, _, error = call("fit", tmp_path / "t.parquet", *options)
     assert code == 0
     assert error.startswith("calibrank: the fitted Gaussian map hardly rises.")

@@ -14,6 +14,7 @@ from calibrank.registry import (
     EVIDENCE,
     EXPORTERS,
     MODELS,
+    SELECTORS,
     SPLITS,
 )
 from tests.cli.conftest import Call
@@ -42,7 +43,7 @@ def test_help_of_a_command_has_an_example(call: Call, command: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "option", "members"),
     [
-        (["fit", "log.parquet"], "--method", CALIBRATORS),
+        (["fit", "log.parquet"], "--method", [*SELECTORS, *CALIBRATORS]),
         (["fit", "log.parquet"], "--loss", EVIDENCE),
         (["diagnose", "log.parquet"], "--loss", EVIDENCE),
         (["train", "log.parquet", "-o", "model"], "--model", MODELS),

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import calibrank as cr
+from calibrank.tables import row_partitions
 from calibrank.tabular import _fold
 from calibrank.tabular.aggregate import Columns, aggregate, summarize
 from calibrank.tabular.columns import make_evidence
@@ -300,10 +301,33 @@ def test_propensities_of_all_folds_come_from_the_whole_table(
     assert_same(folds[0] + folds[1], expected)
 
 
-def test_without_users_rows_are_assigned_in_turn(table: Table, log: dict[str, np.ndarray]) -> None:
+def test_without_users_row_numbers_are_hashed(table: Table, log: dict[str, np.ndarray]) -> None:
     folds = summarize(table, Columns("score", "label", cr.naive), strict(), folds=3)
+    fold_of_row = row_partitions(0, len(log["score"]), 3)
     for fold, summary in enumerate(folds):
-        assert_same(summary, cr.Summary.of(log["score"][fold::3], log["label"][fold::3]))
+        rows = fold_of_row == fold
+        assert_same(summary, cr.Summary.of(log["score"][rows], log["label"][rows]))
+
+
+@pytest.mark.parametrize("propensity", ["propensity", None])
+def test_folds_leave_the_whole_table_and_its_positives_as_they_are(
+    table: Table, propensity: str | None
+) -> None:
+    item = None if propensity else "item"
+    columns = Columns("score", "label", cr.ips, propensity=propensity, item=item, user="user")
+    one = aggregate(table, columns, strict())
+    several = aggregate(table, columns, strict(), folds=3)
+    assert one.folds == ()
+    assert len(several.folds) == 3
+    assert_same(several.summary, one.summary)
+    expected = summarize(table, columns, strict(), folds=3)
+    for fold, summary in zip(several.folds, expected, strict=True):
+        assert_same(fold, summary)
+    assert one.positives is not None
+    assert several.positives is not None
+    for name in ("scores", "exposure", "weights"):
+        found = np.sort(getattr(several.positives, name))
+        assert found == pytest.approx(np.sort(getattr(one.positives, name)))
 
 
 def test_a_bucket_depends_only_on_the_user() -> None:

@@ -1,5 +1,6 @@
 """Calibrators: frozen configurations whose `fit` returns a calibration map."""
 
+from calibrank.calibrators.auto import Auto
 from calibrank.calibrators.baselines import MinMax, Sigmoid
 from calibrank.calibrators.binning import BBQ, Histogram
 from calibrank.calibrators.calibrator import Calibrator, Desiderata
@@ -18,6 +19,7 @@ from calibrank.calibrators.spline import Spline
 
 __all__ = [
     "BBQ",
+    "Auto",
     "Beta",
     "Calibrator",
     "CenteredIsotonic",

@@ -10,6 +10,8 @@ from rich.table import Table as RichTable
 
 from calibrank.base_rate import anchor as anchor_map
 from calibrank.base_rate import to_base_rate
+from calibrank.calibrators import Auto, Calibrator, Gaussian, Parametric
+from calibrank.calibrators.auto import with_selection
 from calibrank.cli.console import (
     HEADLINE_METRICS,
     UsageError,
@@ -38,23 +40,28 @@ from calibrank.cli.options import (
     PropensityOption,
     ScoreOption,
     TableArgument,
+    UserForFoldsOption,
     WeightOption,
+    as_typed,
 )
 from calibrank.cli.recorded import assumption_about, choose_propensity, choose_weight
 from calibrank.cli.rendering import base_rate_lines, reliability_diagram, sensitivity_lines
 from calibrank.diagnosis import attach_sensitivity, score_quantiles
-from calibrank.errors import DataError
+from calibrank.errors import DataError, FitError
 from calibrank.evidence import ips, naive
-from calibrank.maps import CalibrationMap, LogisticMap
+from calibrank.maps import CalibrationMap, LogisticMap, describe_selection
 from calibrank.metrics import reliability
-from calibrank.registry import CALIBRATORS, find
+from calibrank.registry import CALIBRATORS, SELECTORS, find
 from calibrank.summary import Summary
-from calibrank.tabular.aggregate import Columns, Rows, aggregate, rows_of
+from calibrank.tabular.aggregate import Aggregate, Columns, Rows, aggregate, rows_of
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
 
 # As many scores as `anchor` keeps of a population.
 _POPULATION = 20_000
+
+FALLBACK = Gaussian()
+"""The method where none can be selected by cross-validation."""
 
 OutOption = Annotated[
     Path,
@@ -96,8 +103,9 @@ def fit(
     propensity: PropensityOption = None,
     propensity_kind: PropensityKindOption = PropensityKind.relative,
     item: ItemForPopularityOption = None,
+    user: UserForFoldsOption = None,
     weight: WeightOption = None,
-    method: MethodOption = "gaussian",
+    method: MethodOption = "auto",
     loss: LossOption = "ips",
     anchor: AnchorOption = None,
     anchor_propensity: AnchorPropensityOption = None,
@@ -110,7 +118,10 @@ def fit(
 ) -> None:
     """Fit a calibration map to a table of scores and labels of any size.
 
-    Example: calibrank fit scores.parquet --item item_id --method gaussian -o map.json
+    By default the method is chosen by cross-validation; with --base-rate, among the parametric
+    ones, which alone can be moved to a rate.
+
+    Example: calibrank fit scores.parquet --item item_id --user user_id -o map.json
     """
     # All options are checked before the table is read, which may take minutes.
     _require_valid_base_rate(loss, anchor, base_rate)
@@ -132,13 +143,21 @@ def fit(
         propensity,
         item,
         choose_weight(source, weight),
+        user,
         negatives_kept=negatives_kept,
         assumption=assumption_about(source, propensity, propensity_kind),
     )
+    selector = _selector(method, parametric=base_rate is not None)
+    if selector is None:
+        columns = replace(columns, user=None)  # which only folds need
     with progress_bar(source, "Reading") as progress:
-        aggregated = aggregate(source, columns, rules, progress)
-    calibrator = find("method", CALIBRATORS, method)
-    fitted = calibrator.fit_summary(aggregated.summary)
+        folds = 1 if selector is None else selector.folds
+        aggregated = aggregate(source, columns, rules, progress, folds)
+    if selector is None:
+        calibrator = find("method", CALIBRATORS, method)
+        fitted = calibrator.fit_summary(aggregated.summary)
+    else:
+        calibrator, fitted = _select_and_fit(selector, aggregated)
     if anchor is not None:
         random_columns = _anchor_columns(Table.find(anchor), columns, anchor_propensity)
         fitted = _anchored(fitted, anchor, random_columns, rules, aggregated.summary)
@@ -158,6 +177,33 @@ def fit(
         return
     _print_fit(fitted, aggregated.summary)
     console.print(f"[bold]Saved:[/] {out}")
+
+
+def _selector(method: str, *, parametric: bool) -> Auto | None:
+    """What chooses the method, or None if it is given."""
+    if method not in map(as_typed, SELECTORS):
+        return None
+    selector = find("method", SELECTORS, method)
+    if not parametric:
+        return selector
+    movable = [each for each in selector.candidates if isinstance(each, Parametric)]
+    return replace(selector, candidates=tuple(movable))
+
+
+def _select_and_fit(selector: Auto, aggregated: Aggregate) -> tuple[Calibrator, CalibrationMap]:
+    """The selected method and its fit; those of `FALLBACK` where none can be selected."""
+    summary = aggregated.summary
+    try:
+        calibrator, selection = selector.choose(aggregated.folds)
+    except FitError as error:
+        # A table that is too small to select on may still be fitted.
+        fitted = FALLBACK.fit_summary(summary)
+        log.print(
+            f"Method: {FALLBACK.name}, because none could be selected by cross-validation: {error}",
+            highlight=False,
+        )
+        return FALLBACK, fitted
+    return calibrator, with_selection(calibrator.fit_summary(summary), selection)
 
 
 def _require_valid_base_rate(
@@ -238,6 +284,8 @@ def _print_fit(fitted: CalibrationMap, summary: Summary) -> None:
         f"[bold]{fitted.method}[/] fitted on {summary.rows:,} rows with {summary.kind} evidence: "
         f"scores {summary.low:.4g} to {summary.high:.4g}, mean label {rate:.2%} after weighting."
     )
+    if fitted.record.selection is not None:
+        console.print(f"[bold]Method:[/] {describe_selection(fitted.record.selection)}.")
     if isinstance(fitted, LogisticMap):
         console.print(fitted.description)
         console.print(_parameter_table(fitted))

@@ -9,7 +9,7 @@ from rich.table import Table as RichTable
 from calibrank.cli.console import console, print_json
 from calibrank.cli.options import MAP_HELP, JsonOption
 from calibrank.cli.rendering import base_rate_lines, map_curve, sensitivity_lines
-from calibrank.maps import CalibrationMap, load
+from calibrank.maps import CalibrationMap, describe_selection, load
 
 
 def inspect(
@@ -44,6 +44,8 @@ def _facts(fitted: CalibrationMap) -> RichTable:
     when = "" if record.anchoring is None else " before anchoring"
     mass = f"{record.positive:,.6g} of {record.total:,.6g} ({rate:.2%}{when})"
     table.add_row("positive mass", mass)
+    if record.selection is not None:
+        table.add_row("method", describe_selection(record.selection))
     pooling = "every distinct score kept" if record.exact else "pooled into fine bins"
     table.add_row("scores", pooling)
     table.add_row("function", fitted.description)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from calibrank.registry import CALIBRATORS, EVIDENCE
+from calibrank.registry import CALIBRATORS, EVIDENCE, SELECTORS
 from calibrank.tabular.read import ALIASES
 
 
@@ -76,6 +76,11 @@ UserOption = Annotated[
     str | None,
     _column("User column.", "user"),
 ]
+# Naming it changes the folds, and with them the result: it is never chosen by its usual name.
+UserForFoldsOption = Annotated[
+    str | None,
+    typer.Option("--user", help="User column: --method auto keeps all rows of a user in one fold."),
+]
 ItemOption = Annotated[
     str | None,
     _column("Item column.", "item"),
@@ -105,7 +110,7 @@ WeightOption = Annotated[
 ]
 MethodOption = Annotated[
     str,
-    choice("Calibration method.", CALIBRATORS),
+    choice("Calibration method. auto chooses one by cross-validation.", [*SELECTORS, *CALIBRATORS]),
 ]
 LossOption = Annotated[
     str,

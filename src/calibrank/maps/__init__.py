@@ -1,11 +1,23 @@
 """Calibration maps: the immutable results that calibrators return and targets run."""
 
 from calibrank.maps.calibration_map import CalibrationMap, Interval
-from calibrank.maps.describe import describe_base_rate, describe_range, is_base_rate_known
+from calibrank.maps.describe import (
+    describe_base_rate,
+    describe_range,
+    describe_selection,
+    is_base_rate_known,
+)
 from calibrank.maps.format import load
 from calibrank.maps.logistic import LogisticMap
 from calibrank.maps.piecewise import PiecewiseMap
-from calibrank.maps.record import Alternative, Anchoring, FitRecord, Sensitivity
+from calibrank.maps.record import (
+    Alternative,
+    Anchoring,
+    CandidateLoss,
+    FitRecord,
+    Selection,
+    Sensitivity,
+)
 from calibrank.maps.rescale import RescaleMap
 from calibrank.maps.step import StepMap
 
@@ -13,15 +25,18 @@ __all__ = [
     "Alternative",
     "Anchoring",
     "CalibrationMap",
+    "CandidateLoss",
     "FitRecord",
     "Interval",
     "LogisticMap",
     "PiecewiseMap",
     "RescaleMap",
+    "Selection",
     "Sensitivity",
     "StepMap",
     "describe_base_rate",
     "describe_range",
+    "describe_selection",
     "is_base_rate_known",
     "load",
 ]

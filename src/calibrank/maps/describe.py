@@ -1,8 +1,8 @@
-"""Sentences about a base rate: its source, and its range where it is only assumed."""
+"""Sentences about a base rate, its source and range, and about how a method was selected."""
 
 from __future__ import annotations
 
-from calibrank.maps.record import FitRecord, Sensitivity
+from calibrank.maps.record import FitRecord, Selection, Sensitivity
 
 # The condition under which a range of base rates holds, and what would break it.
 _CONDITIONS = {
@@ -82,6 +82,32 @@ def summarize_base_rate(record: FitRecord) -> str:
     if record.total <= 0:
         return "base rate assumed"
     return f"base rate {_percent(record.positive / record.total)} assumed"
+
+
+def describe_selection(selection: Selection) -> str:
+    """What was chosen, and the difference of every other method's cross-validated loss.
+
+    >>> from calibrank.maps import CandidateLoss
+    >>> platt = CandidateLoss("Platt", loss=0.5, standard_error=0.02)
+    >>> spline = CandidateLoss("Spline", loss=0.49, standard_error=0.0)
+    >>> describe_selection(Selection("Platt", folds=5, candidates=(platt, spline)))[42:]
+    'log loss 0.50000; Spline -0.01000 (within one standard error, 0.02000)'
+    """
+    chosen = next(each for each in selection.candidates if each.name == selection.chosen)
+    margins = selection.margins
+    others = {name: f"{name} {margin:+.5f}" for name, margin in margins.items()}
+    # The rule compares the chosen method with the best one: this difference has the error.
+    best = min(margins, key=margins.__getitem__, default=chosen.name)
+    if margins.get(best, 0) < 0:
+        others[best] += f" (within one standard error, {chosen.standard_error:.5f})"
+    for candidate in selection.candidates:
+        if candidate.loss is None:
+            others[candidate.name] = f"{candidate.name} has no fit"
+    compared = "; " + ", ".join(others.values()) if others else ""
+    return (
+        f"{chosen.name}, chosen by {selection.folds}-fold cross-validation: "
+        f"log loss {chosen.loss:.5f}{compared}"
+    )
 
 
 def _describe_random_labels(record: FitRecord) -> str:

@@ -117,6 +117,55 @@ class Sensitivity:
 
 
 @dataclass(frozen=True, slots=True)
+class CandidateLoss:
+    """The cross-validated log loss of one method that a selection compared."""
+
+    name: str
+    loss: float | None
+    """Mean log loss of the held-out folds; None if the method could not be fitted."""
+    standard_error: float | None
+    """Of the difference from the lowest loss, paired by fold; None as above."""
+
+    @classmethod
+    def read(cls, fields: Fields) -> CandidateLoss:
+        """Rebuild from a saved map."""
+        fields.only(*cls.__slots__)
+        return cls(fields.text("name"), fields.optional("loss"), fields.optional("standard_error"))
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which method `Auto` chose, and the cross-validated loss of every candidate."""
+
+    chosen: str
+    folds: int
+    candidates: tuple[CandidateLoss, ...]
+    """In the order of preference, the simplest method first."""
+
+    def __post_init__(self) -> None:
+        fitted = [candidate.name for candidate in self.candidates if candidate.loss is not None]
+        if self.chosen not in fitted:
+            raise DataError(
+                f"the chosen method must be a candidate that has a loss, got {self.chosen!r} "
+                f"and {fitted}."
+            )
+
+    @property
+    def margins(self) -> dict[str, float]:
+        """By how much the loss of every other method that was fitted exceeds the chosen one's."""
+        losses = {each.name: each.loss for each in self.candidates if each.loss is not None}
+        chosen = losses.pop(self.chosen)
+        return {name: loss - chosen for name, loss in losses.items()}
+
+    @classmethod
+    def read(cls, fields: Fields) -> Selection:
+        """Rebuild from a saved map."""
+        fields.only(*cls.__slots__)
+        candidates = [CandidateLoss.read(child) for child in fields.children("candidates")]
+        return cls(fields.text("chosen"), fields.count("folds"), tuple(candidates))
+
+
+@dataclass(frozen=True, slots=True)
 class FitRecord:
     """What a map was fitted on and how well the fit was solved; saved with the map."""
 
@@ -147,6 +196,8 @@ class FitRecord:
     model_name: str | None = None
     """The model that gave the scores, and a date, if they were given."""
     date: str | None = None
+    selection: Selection | None = None
+    """How `Auto` chose the method, where it did."""
 
     @classmethod
     def read(cls, fields: Fields) -> FitRecord:
@@ -158,6 +209,9 @@ class FitRecord:
         sensitivity = None
         if fields.holds("sensitivity"):
             sensitivity = Sensitivity.read(fields.child("sensitivity"))
+        selection = None
+        if fields.holds("selection"):
+            selection = Selection.read(fields.child("selection"))
         return cls(
             evidence=fields.text("evidence"),
             rows=fields.count("rows"),
@@ -175,6 +229,7 @@ class FitRecord:
             score_quantiles=_score_quantiles(fields),
             model_name=fields.text("model_name") if fields.holds("model_name") else None,
             date=fields.text("date") if fields.holds("date") else None,
+            selection=selection,
         )
 
 

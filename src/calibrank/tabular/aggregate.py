@@ -25,7 +25,7 @@ from calibrank.tabular.popularity import (
     propensity_model_for,
 )
 from calibrank.tabular.read import Table
-from calibrank.tabular.rows import Rows, buckets_of, rows_of, valid_rows
+from calibrank.tabular.rows import Rows, buckets_of, folds_of, rows_of, valid_rows
 from calibrank.tabular.rules import Rules
 
 __all__ = [
@@ -49,6 +49,8 @@ class Aggregate:
 
     summary: Summary
     positives: Positives | None
+    folds: tuple[Summary, ...] = ()
+    """One summary per fold that has rows, if folds were asked for."""
 
 
 def summarize(
@@ -60,18 +62,31 @@ def summarize(
 ) -> list[Summary]:
     """Summarize each fold of a table.
 
-    A user's rows are all in the same fold; without a user column, rows are assigned in turn.
+    A user's rows are all in the same fold; without a user column, row numbers are hashed.
     """
     builders = _build(table, columns, rules, progress, folds, keep_positives=False)
+    if not all(builder.rows for builder in builders):
+        raise DataError(
+            f"{table.name} must have enough users for {folds} folds, got an empty fold. "
+            "Use fewer folds."
+        )
     return [builder.summary() for builder in builders]
 
 
 def aggregate(
-    table: Table, columns: Columns, rules: Rules, progress: Progress | None = None
+    table: Table,
+    columns: Columns,
+    rules: Rules,
+    progress: Progress | None = None,
+    folds: int = 1,
 ) -> Aggregate:
-    """Summarize a whole table, and keep its positives."""
-    (builder,) = _build(table, columns, rules, progress, 1, keep_positives=True)
-    return Aggregate(builder.summary(), builder.positives())
+    """Summarize a whole table, and each of its folds if there are several; keep its positives."""
+    builders = _build(table, columns, rules, progress, folds, keep_positives=True)
+    by_fold: tuple[Summary, ...] = ()
+    if folds > 1:
+        by_fold = tuple(each.summary() for each in builders if not each.builder.empty)
+    whole = reduce(FoldBuilder.merge, builders)
+    return Aggregate(whole.summary(), whole.positives(), by_fold)
 
 
 def _build(
@@ -107,7 +122,7 @@ def _add_to_folds(builders: list[FoldBuilder], rows: Rows, first: int) -> None:
     if len(builders) == 1:
         builders[0].add(rows)
         return
-    fold_of_row = buckets_of(rows, first, len(builders))
+    fold_of_row = folds_of(rows, first, len(builders))
     for fold, builder in enumerate(builders):
         builder.add(rows.take(fold_of_row == fold))
 
@@ -116,11 +131,6 @@ def _require_rows(builders: list[FoldBuilder], table: Table, columns: Columns) -
     rows = sum(builder.rows for builder in builders)
     if not rows:
         raise DataError(f"{table.name} must hold at least one valid row, got none.")
-    if not all(builder.rows for builder in builders):
-        raise DataError(
-            f"{table.name} must have enough users for {len(builders)} folds, got an empty fold. "
-            "Use fewer folds."
-        )
     only_positives = all(builder.only_positives for builder in builders)
     if only_positives and columns.evidence is not naive:
         raise FitError(

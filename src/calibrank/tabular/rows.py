@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from calibrank._validation import Floats
 from calibrank.evidence import undersampling_weights
-from calibrank.tables import hash_partitions
+from calibrank.tables import hash_partitions, row_partitions
 from calibrank.tabular.batch import Batch, indices_of, take_ids
 from calibrank.tabular.columns import Columns
 from calibrank.tabular.files import Progress
@@ -89,6 +89,13 @@ def buckets_of(rows: Rows, first: int, buckets: int) -> npt.NDArray[np.intp]:
     encoded = rows.users.dictionary_encode()
     bucket_of_user = hash_partitions(encoded.dictionary.to_pylist(), buckets)
     return bucket_of_user[indices_of(encoded)]
+
+
+def folds_of(rows: Rows, first: int, folds: int) -> npt.NDArray[np.intp]:
+    """Assign each row to a fold by its user, or by a hash of its number without a user column."""
+    if rows.users is None:
+        return row_partitions(first, len(rows), folds)
+    return buckets_of(rows, first, folds)
 
 
 def _all_rows(batch: Batch, columns: Columns) -> Rows:
