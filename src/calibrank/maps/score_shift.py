@@ -24,9 +24,9 @@ _CRITICAL = 1.95
 class ScoreComparison:
     """Counts of new scores between the quantiles of the fit; add batches, then `warn`.
 
-    >>> from calibrank import Platt
+    >>> from calibrank import MinMax
     >>> scores = np.arange(1000.0)
-    >>> record = Platt().fit(scores, np.arange(1000) % 3 == 0).record
+    >>> record = MinMax().fit(scores, scores % 2).record
     >>> comparison = ScoreComparison(record)
     >>> comparison.add(scores + 500)
     >>> round(comparison.distance, 2), round(comparison.outside, 2)
