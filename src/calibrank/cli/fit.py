@@ -9,7 +9,6 @@ from rich.table import Table as RichTable
 from calibrank.base_rate import anchor as anchor_map
 from calibrank.base_rate import to_base_rate
 from calibrank.cli.console import (
-    HEADLINE_METRICS,
     UsageError,
     choose_columns,
     console,
@@ -42,6 +41,7 @@ from calibrank.errors import DataError
 from calibrank.evidence import ips, naive
 from calibrank.maps import CalibrationMap, LogisticMap
 from calibrank.metrics import reliability
+from calibrank.metrics.panel import HEADLINE
 from calibrank.registry import CALIBRATORS, find
 from calibrank.summary import Summary
 from calibrank.tabular.aggregate import Columns, Rows, aggregate, rows_of
@@ -176,7 +176,7 @@ def _random_pairs(table: Table, columns: Columns, rules: Rules) -> Rows:
 
 def _metrics(fitted: CalibrationMap, summary: Summary) -> dict[str, float]:
     probabilities = fitted.predict(summary.scores)
-    return {metric.name: metric(probabilities, summary.evidence) for metric in HEADLINE_METRICS}
+    return {metric.name: metric(probabilities, summary.evidence) for metric in HEADLINE}
 
 
 def _print_fit(fitted: CalibrationMap, summary: Summary) -> None:
