@@ -28,11 +28,10 @@ def base_rate_lines(record: FitRecord) -> str:
 def sensitivity_lines(sensitivity: Sensitivity) -> str:
     """The base rates that a log is compatible with, and the result under each alternative."""
     lines = []
-    low = sensitivity.low_rate
-    high = sensitivity.high_rate
+    rates = maps.describe_rates(sensitivity)
     # A known rate leaves nothing to report here: every alternative is shifted to that rate.
-    if low < high:
-        lines.append(f"Base rates compatible with this log: [bold]{low:.2%} to {high:.2%}[/].")
+    if rates:
+        lines.append(f"Base rates compatible with this log: [bold]{rates}[/].")
     lines.append("Mean probability under alternative assumptions about the log:")
     lines.append(f"  [bold]{'assumption':20} {'all pairs':>10} {'top 10% of scores':>18}[/]")
     for alternative in sensitivity.alternatives:

@@ -6,7 +6,7 @@ from calibrank.base_rate import ExpectedError
 from calibrank.diagnosis.distribution import label_deciles
 from calibrank.diagnosis.finding import Finding, note, ok, warning
 from calibrank.evidence import impressions, naive
-from calibrank.maps import Sensitivity
+from calibrank.maps import Sensitivity, describe_rates
 from calibrank.tabular.aggregate import Aggregate, Columns, propensity_model_for
 
 # Below this effective number of positives, or this fraction of them, weights dominate the fit.
@@ -59,11 +59,8 @@ def check_base_rate(columns: Columns, sensitivity: Sensitivity | None) -> Findin
             "base rate",
             "Impressions with the logging policy's propensities identify the base rate.",
         )
-    rates = ""
-    if sensitivity is not None:
-        low = sensitivity.low_rate
-        high = sensitivity.high_rate
-        rates = f" Anything from {low:.2%} to {high:.2%} is compatible with it."
+    found = "" if sensitivity is None else describe_rates(sensitivity)
+    rates = f" Anything from {found} is compatible with it." if found else ""
     return warning(
         "base rate",
         f"Base-rate source: assumed. This log does not identify the base rate.{rates} "

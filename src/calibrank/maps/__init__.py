@@ -1,7 +1,7 @@
 """Calibration maps: the immutable results that calibrators return and targets run."""
 
 from calibrank.maps.calibration_map import CalibrationMap, Interval
-from calibrank.maps.describe import describe_base_rate, is_base_rate_known
+from calibrank.maps.describe import describe_base_rate, describe_rates, is_base_rate_known
 from calibrank.maps.format import load
 from calibrank.maps.logistic import LogisticMap
 from calibrank.maps.piecewise import PiecewiseMap
@@ -21,6 +21,7 @@ __all__ = [
     "Sensitivity",
     "StepMap",
     "describe_base_rate",
+    "describe_rates",
     "is_base_rate_known",
     "load",
 ]

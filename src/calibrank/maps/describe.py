@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from calibrank.maps.record import FitRecord
+from calibrank.maps.record import FitRecord, Sensitivity
 
 
 def is_base_rate_known(record: FitRecord) -> bool:
@@ -29,6 +29,18 @@ def describe_base_rate(record: FitRecord) -> str:
             "the shape of the curve comes from the biased log."
         )
     return _describe_assumption(record.evidence)
+
+
+def describe_rates(sensitivity: Sensitivity) -> str:
+    """The range of base rates that a log leaves open; empty where the rate is known.
+
+    >>> open_rates = Sensitivity(0.1, 0.25, (), (0.0, 1.0), (-2.0, -1.0), (-1.0, 0.0))
+    >>> describe_rates(open_rates)
+    '10.00% to 25.00%'
+    """
+    low = f"{sensitivity.low_rate:.2%}"
+    high = f"{sensitivity.high_rate:.2%}"
+    return "" if low == high else f"{low} to {high}"
 
 
 def summarize_base_rate(record: FitRecord) -> str:
