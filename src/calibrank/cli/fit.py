@@ -41,6 +41,7 @@ from calibrank.errors import DataError
 from calibrank.evidence import ips, naive
 from calibrank.maps import CalibrationMap, LogisticMap
 from calibrank.metrics import reliability
+from calibrank.metrics.misfit import misfit
 from calibrank.metrics.panel import HEADLINE
 from calibrank.registry import CALIBRATORS, find
 from calibrank.summary import Summary
@@ -114,7 +115,12 @@ def fit(
     report_skipped(rules)
     if json:
         metrics = _metrics(fitted, aggregated.summary)
-        about = {"out": str(out), **fitted.to_dict()}
+        # A map moved to another base rate differs from the log on purpose.
+        shape = None
+        if fitted.record.base_rate_source == "assumed":
+            probabilities = fitted.predict(aggregated.summary.scores)
+            shape = misfit(probabilities, aggregated.summary)._asdict()
+        about = {"out": str(out), **fitted.to_dict(), "misfit": shape}
         print_json({**about, "metrics": metrics, "skipped": rules.skipped})
         return
     _print_fit(fitted, aggregated.summary)
@@ -204,6 +210,9 @@ def _print_in_sample_metrics(fitted: CalibrationMap, summary: Summary) -> None:
     console.print("  ".join(f"{name} [bold]{value:.4f}[/]" for name, value in metrics.items()))
     curve = reliability(fitted.predict(summary.scores), summary.evidence)
     console.print(reliability_diagram(curve))
+    shape = misfit(fitted.predict(summary.scores), summary)
+    if shape.matters:
+        console.print(f"[yellow]Misfit:[/] {shape.message}", highlight=False)
     console.print(
         "[dim]Computed on the rows and weights of the fit. "
         "Use calibrank evaluate on a separate table.[/]"
