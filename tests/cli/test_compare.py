@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from calibrank.cli.options import as_typed
 from calibrank.registry import CALIBRATORS
@@ -20,12 +21,23 @@ def test_every_method_is_compared_and_the_lowest_log_loss_is_marked(
     results = json.loads(call(*arguments, "--json")[1])["methods"]
     assert list(results) == [as_typed(name) for name in CALIBRATORS]
     assert results["gaussian"]["LogLoss"] < results["minmax"]["LogLoss"]
+    assert {"ConstantLogLoss", "CalibrationSlope", "CalibrationIntercept"} <= set(
+        results["gaussian"]
+    )
+    for values in results.values():
+        constant = values["LogLoss"] + values["LogLossGain"]
+        assert constant == pytest.approx(results["platt"]["ConstantLogLoss"])
     best = min(results, key=lambda name: results[name]["LogLoss"])
     code, text, error = call(*arguments)
     assert code == 0, error
     assert "5-fold cross-validation by user (user_id), ips evidence" in text
     assert text.count("(best)") == 1
     assert f"{best} (best)" in text
+    constant = results["platt"]["ConstantLogLoss"]
+    assert f"Log loss of the best constant (the base rate): {constant:.4f};" in one_line(text)
+    assert "Worse than this constant: " in one_line(text)
+    worse = one_line(text).split("Worse than this constant: ")[1].split(".")[0].split(", ")
+    assert worse == [name for name, values in results.items() if values["LogLossGain"] < 0]
 
 
 def test_more_folds_than_users_are_refused(call: Call, tmp_path: Path) -> None:

@@ -33,6 +33,10 @@ def test_metrics_are_those_of_the_library(
         cr.NDCG(5),
         cr.TopN(cr.ECE(), 5),
         cr.CalibrationInTheLarge(),
+        cr.ConstantLogLoss(),
+        cr.LogLossGain(),
+        cr.CalibrationSlope(),
+        cr.CalibrationIntercept(),
     ):
         expected = metric(probabilities, test.preferences, test.users)
         assert result["metrics"][metric.name]["value"] == pytest.approx(expected, rel=1e-9)
@@ -93,3 +97,16 @@ def test_ids_may_be_categories_but_not_missing(call: Call, tmp_path: Path) -> No
     code, _, error = call("evaluate", table, "--map", map_file, "--on-bad-rows", "skip")
     assert code == 0
     assert "skipped 1 rows with an invalid user" in error
+
+
+def test_probabilities_that_a_constant_beats_are_reported(call: Call, tmp_path: Path) -> None:
+    columns = {"probability": [0.2, 0.7, 0.4], "label": [1, 0, 0]}
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    code, text, _ = call("evaluate", tmp_path / "t.parquet")
+    assert code == 0
+    gain = cr.LogLossGain()(columns["probability"], columns["label"])
+    expected = "Worse than a constant: predicting the base rate for every row would have"
+    assert f"{expected} a log loss lower by {-gain:.4f}." in one_line(text)
+    columns["label"] = [0, 1, 0]
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    assert "Worse than a constant" not in call("evaluate", tmp_path / "t.parquet")[1]

@@ -27,7 +27,8 @@ def test_the_order_of_rows_does_not_matter(metric: Metric, table: Table) -> None
     evidence = cr.ips(table.labels, table.propensity)
     first = metric(p, evidence, table.users)
     again = metric(p[shuffled], evidence.rows(shuffled), table.users[shuffled])
-    assert again == pytest.approx(first, abs=1e-12)
+    # Not closer: a regression is as accurate as its solver.
+    assert again == pytest.approx(first, abs=1e-9)
 
 
 # Repeating a row makes a list longer, so metrics of lists obey the next law instead.

@@ -7,8 +7,7 @@ import calibrank as cr
 from calibrank.data.score_world import make_world
 from calibrank.metrics.panel import (
     ADDITIVE,
-    DISCRIMINATION,
-    MISCALIBRATION,
+    BINNED,
     PANEL,
     PER_LIST,
     PanelSums,
@@ -38,7 +37,7 @@ def test_sums_in_batches_give_the_metrics_of_all_rows(
     for batch in (slice(0, 1_000), slice(1_000, None)):
         sums.add(p[batch], evidence.rows(batch), clusters[batch])
     estimates = sums.estimates(Summary.of(p, evidence))
-    needs_no_lists = (*ADDITIVE, MISCALIBRATION, DISCRIMINATION)
+    needs_no_lists = (*ADDITIVE, *BINNED)
     assert list(estimates) == [metric.name for metric in needs_no_lists]
     for metric in needs_no_lists:
         found = estimates[metric.name]

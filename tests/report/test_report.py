@@ -11,16 +11,19 @@ import pytest
 
 import calibrank as cr
 from calibrank.calibrators import fit_without_each
+from calibrank.cli.rendering import sensitivity_lines
 from calibrank.data.score_world import make_world
 from calibrank.maps import Alternative, Sensitivity, describe_base_rate
 from calibrank.metrics import Clusters
 from calibrank.metrics.panel import DISCRIMINATION, MISCALIBRATION, PANEL, RANKING
 from calibrank.registry import CALIBRATORS
+from calibrank.report.headline import describe_source
 from calibrank.report.page_data import describe_metrics, page_data
 from calibrank.report.rows import ReportRows, rows_from_arrays
 from calibrank.report.segments import segment_tables
 from calibrank.report.thresholds import GRID, threshold_table
 from calibrank.report.user_sample import MOST_CHARACTERS, sample_users
+from calibrank.report.verdict import verdict
 
 
 @pytest.fixture(scope="module")
@@ -175,6 +178,80 @@ def test_a_map_with_a_wrong_base_rate_is_called_too_high(rows: ReportRows) -> No
     assert headline["base_rate_source"]["title"] == "A known rate"
     assert headline["base_rate_source"]["text"] == describe_base_rate(wrong.record)
     assert headline["base_rate_source"]["identified"]
+
+
+def test_a_map_that_a_constant_beats_is_called_so_first(rows: ReportRows) -> None:
+    fitted = cr.Gaussian().fit(rows.scores, rows.evidence)
+    wrong = cr.to_base_rate(fitted, 0.8, rows.scores)
+    found = page_data(rows, wrong, {})["headline"]["verdict"]
+    assert found["tone"] == "bad"
+    assert found["title"].startswith("Worse than a constant: predicting the base rate")
+    assert found["title"].endswith("too high on average.")
+
+
+def metrics_of(**values: float) -> dict[str, Any]:
+    """Metrics of a calibrated map with narrow intervals, but for the given ones."""
+    names = {"LogLoss": 0.3, "ConstantLogLoss": 0.35, "LogLossGain": 0.05, "ECE": 0.01}
+    names |= {"CalibrationInTheLarge": 1, "CalibrationSlope": 1, "CalibrationIntercept": 0}
+    return {
+        name: {"value": value, "low": value - 0.01, "high": value + 0.01}
+        for name, value in (names | values).items()
+    }
+
+
+def curve_of(*bins: tuple[float, float, int]) -> dict[str, np.ndarray]:
+    """A reliability curve of bins (predicted, observed, rows) with intervals of 2 points."""
+    predicted, observed, rows = np.array(bins).T
+    return {
+        "predicted": predicted,
+        "observed": observed,
+        "low": observed - 0.01,
+        "high": observed + 0.01,
+        "rows": rows,
+        "mass": rows,
+    }
+
+
+CALIBRATED = curve_of((0.1, 0.1, 5000), (0.3, 0.3, 5000))
+
+
+@pytest.mark.parametrize(
+    ("metrics", "top", "tone", "title"),
+    [
+        ({}, (0.9, 0.9, 300), "good", "well calibrated"),
+        (
+            {"CalibrationInTheLarge": 0.974},
+            (0.95, 0.55, 300),
+            "bad",
+            "too high by 40 points: items given 95% are liked 55% of the time.",
+        ),
+        ({}, (0.95, 0.55, 20), "good", "well calibrated"),
+        ({"CalibrationSlope": 0.85}, (0.9, 0.9, 300), "fair", "too extreme: the calibration slope"),
+        ({"CalibrationSlope": 1.5}, (0.9, 0.9, 300), "bad", "too close to each other"),
+        ({"CalibrationInTheLarge": 0.974}, (0.9, 0.9, 300), "fair", "too low on average"),
+        ({"LogLossGain": -0.02}, (0.95, 0.55, 300), "bad", "Worse than a constant"),
+    ],
+)
+def test_the_verdict_looks_at_the_constant_then_the_shape_then_the_rate(
+    metrics: dict[str, float], top: tuple[float, float, int], tone: str, title: str
+) -> None:
+    curves = {"mass": CALIBRATED, "width": curve_of((0.1, 0.1, 9700), top)}
+    main = {"metrics": metrics_of(**metrics), "curves": curves}
+    found = verdict(main, None, identified=True)
+    assert found["tone"] == tone
+    assert title in found["title"]
+    assert "best constant, 0.3500" in found["facts"][0]
+
+
+def test_a_known_rate_is_no_range_of_rates(rows: ReportRows) -> None:
+    fitted = cr.Gaussian().fit(rows.scores, rows.evidence)
+    for high, expected in ((0.20901, ""), (0.25, "20.9% to 25%")):
+        band = Sensitivity(0.209, high, (), (-1.0, 2.0), (-2.0, -1.0), (-1.0, 0.0))
+        record = replace(fitted.record, sensitivity=band)
+        text = describe_source(replace(fitted, record=record))["text"]
+        assert ("compatible with" in text) == bool(expected)
+        assert expected in text
+        assert ("Base rates compatible" in sensitivity_lines(band)) == bool(expected)
 
 
 def test_propensity_weighted_labels_do_not_identify_the_base_rate() -> None:

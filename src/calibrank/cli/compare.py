@@ -4,11 +4,11 @@ from typing import Annotated
 
 import numpy as np
 import typer
+from rich import box
 from rich.table import Table as RichTable
 
 from calibrank.calibrators import Calibrator, fit_without_each
 from calibrank.cli.console import (
-    HEADLINE_METRICS,
     choose_columns,
     console,
     print_json,
@@ -34,6 +34,14 @@ from calibrank.cli.options import (
 from calibrank.cli.recorded import choose_propensity, choose_weight
 from calibrank.errors import DataError, FitError
 from calibrank.evidence import Evidence
+from calibrank.metrics import (
+    CalibrationIntercept,
+    CalibrationInTheLarge,
+    CalibrationSlope,
+    ConstantLogLoss,
+    LogLossGain,
+)
+from calibrank.metrics.panel import HEADLINE
 from calibrank.registry import CALIBRATORS
 from calibrank.summary import Summary
 from calibrank.tabular.aggregate import summarize
@@ -43,6 +51,17 @@ FoldsOption = Annotated[
     int,
     typer.Option(min=2, help="Folds of users; each is evaluated by a fit on the others."),
 ]
+CONSTANT = ConstantLogLoss().name
+GAIN = LogLossGain().name
+
+# Short headings: the table must fit a terminal of 80 columns.
+_HEADINGS = {
+    GAIN: "gain",
+    CalibrationInTheLarge().name: "pred/obs",
+    CalibrationSlope().name: "slope",
+    CalibrationIntercept().name: "intercept",
+}
+
 Result = dict[str, float | str]
 """Metrics by name, or the reason under "error"."""
 
@@ -104,7 +123,7 @@ def _cross_validate(calibrator: Calibrator, summaries: list[Summary]) -> Result:
     positive = np.concatenate([summary.positive for summary in summaries])
     total = np.concatenate([summary.total for summary in summaries])
     evidence = Evidence.trusted(positive, total, summaries[0].kind)
-    return {metric.name: metric(probabilities, evidence) for metric in HEADLINE_METRICS}
+    return {metric.name: metric(probabilities, evidence) for metric in HEADLINE}
 
 
 def _print_comparison(
@@ -117,6 +136,8 @@ def _print_comparison(
     # With weighted labels above 1 the log loss has no lower bound, so its minimum means nothing.
     is_loss = all(float(values["LogLoss"]) >= 0 for values in fitted.values())
     console.print(_comparison_table(results, title, mark_best=is_loss))
+    if fitted:
+        console.print(_constant_line(fitted), highlight=False)
     if not is_loss:
         console.print(
             "[yellow]A negative log loss is not a loss:[/] the mean weighted label exceeds 1 for "
@@ -129,20 +150,41 @@ def _print_comparison(
         )
 
 
+def _constant_line(fitted: dict[str, Result]) -> str:
+    """What a constant achieves, and which methods are worse."""
+    constant = float(next(iter(fitted.values()))[CONSTANT])
+    worse = [name for name, values in fitted.items() if float(values[GAIN]) < 0]
+    line = (
+        f"Log loss of the best constant (the base rate): [bold]{constant:.4f}[/]; gain: how much "
+        "lower a method's is. Slope and intercept are ideally 1 and 0."
+    )
+    if worse:
+        line += f" [yellow]Worse than this constant:[/] {', '.join(worse)}."
+    return line
+
+
 def _comparison_table(
     results: dict[str, Result],
     title: str,
     *,
     mark_best: bool,
 ) -> RichTable:
-    table = RichTable(title=title, title_justify="left")
-    table.add_column("method")
-    for metric in HEADLINE_METRICS:
-        table.add_column(metric.name, justify="right")
+    table = RichTable(
+        title=title,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        show_edge=False,
+    )
+    table.add_column("method", no_wrap=True)
+    # The constant is the same for every method: it has a line of its own.
+    names = [metric.name for metric in HEADLINE if metric.name != CONSTANT]
+    for name in names:
+        table.add_column(_HEADINGS.get(name, name), justify="right")
     fitted = {name: values for name, values in results.items() if "error" not in values}
     ranking = sorted(fitted, key=lambda name: fitted[name]["LogLoss"])
     for rank, name in enumerate(ranking):
-        cells = [f"{value:.4f}" for value in fitted[name].values()]
+        cells = [f"{fitted[name][metric]:.4f}" for metric in names]
         if rank == 0 and mark_best:
             table.add_row(f"{name} (best)", *cells, style="bold green")
         else:

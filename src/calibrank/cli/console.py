@@ -12,7 +12,6 @@ from rich.console import Console
 from calibrank.cli.options import OnBadRows, as_typed
 from calibrank.errors import CalibrankError, DataError
 from calibrank.evidence import impressions, naive
-from calibrank.metrics import ECE, Brier, CalibrationInTheLarge, LogLoss, Metric
 from calibrank.registry import EVIDENCE, find
 from calibrank.tabular.aggregate import Columns
 from calibrank.tabular.read import Progress as OnProgress
@@ -22,9 +21,6 @@ from calibrank.tabular.rules import Rules
 # Results go to stdout and everything else to stderr, so that results can be piped.
 console = Console()
 log = Console(stderr=True)
-
-# A proper score comes first: ECE alone is minimal for a constant prediction.
-HEADLINE_METRICS: tuple[Metric, ...] = (LogLoss(), Brier(), ECE(), CalibrationInTheLarge())
 
 
 class UsageError(CalibrankError):

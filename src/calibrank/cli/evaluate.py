@@ -29,6 +29,7 @@ from calibrank.cli.recorded import choose_weight
 from calibrank.cli.rendering import reliability_diagram
 from calibrank.evidence import naive
 from calibrank.maps import load
+from calibrank.metrics import LogLossGain
 from calibrank.tabular.aggregate import Columns
 from calibrank.tabular.evaluate import MOST_ROWS_IN_MEMORY, Evaluation
 from calibrank.tabular.evaluate import evaluate as evaluate_table
@@ -98,6 +99,13 @@ def _as_json(result: Evaluation) -> dict[str, Any]:
 
 def _print_evaluation(result: Evaluation, user: str | None) -> None:
     console.print(_metric_table(result, user))
+    gain = result.estimates[LogLossGain().name].value
+    if gain < 0:
+        console.print(
+            "[yellow]Worse than a constant:[/] predicting the base rate for every row would have "
+            f"a log loss lower by {-gain:.4f}.",
+            highlight=False,
+        )
     console.print(reliability_diagram(result.curve))
     if result.left_out:
         names = ", ".join(result.left_out)

@@ -13,7 +13,6 @@ from calibrank.base_rate import to_base_rate
 from calibrank.calibrators import Auto, Calibrator, Gaussian, Parametric
 from calibrank.calibrators.auto import with_selection
 from calibrank.cli.console import (
-    HEADLINE_METRICS,
     UsageError,
     choose_columns,
     console,
@@ -51,6 +50,8 @@ from calibrank.errors import DataError, FitError
 from calibrank.evidence import ips, naive
 from calibrank.maps import CalibrationMap, LogisticMap, describe_selection
 from calibrank.metrics import reliability
+from calibrank.metrics.misfit import misfit
+from calibrank.metrics.panel import HEADLINE
 from calibrank.registry import CALIBRATORS, SELECTORS, find
 from calibrank.summary import Summary
 from calibrank.tabular.aggregate import Aggregate, Columns, Rows, aggregate, rows_of
@@ -172,7 +173,12 @@ def fit(
     report_skipped(rules)
     if json:
         metrics = _metrics(fitted, aggregated.summary)
-        about = {"out": str(out), **fitted.to_dict()}
+        # A map moved to another base rate differs from the log on purpose.
+        shape = None
+        if fitted.record.base_rate_source == "assumed":
+            probabilities = fitted.predict(aggregated.summary.scores)
+            shape = misfit(probabilities, aggregated.summary)._asdict()
+        about = {"out": str(out), **fitted.to_dict(), "misfit": shape}
         print_json({**about, "metrics": metrics, "skipped": rules.skipped})
         return
     _print_fit(fitted, aggregated.summary)
@@ -275,7 +281,7 @@ def _random_pairs(table: Table, columns: Columns, rules: Rules) -> Rows:
 
 def _metrics(fitted: CalibrationMap, summary: Summary) -> dict[str, float]:
     probabilities = fitted.predict(summary.scores)
-    return {metric.name: metric(probabilities, summary.evidence) for metric in HEADLINE_METRICS}
+    return {metric.name: metric(probabilities, summary.evidence) for metric in HEADLINE}
 
 
 def _print_fit(fitted: CalibrationMap, summary: Summary) -> None:
@@ -305,6 +311,9 @@ def _print_in_sample_metrics(fitted: CalibrationMap, summary: Summary) -> None:
     console.print("  ".join(f"{name} [bold]{value:.4f}[/]" for name, value in metrics.items()))
     curve = reliability(fitted.predict(summary.scores), summary.evidence)
     console.print(reliability_diagram(curve))
+    shape = misfit(fitted.predict(summary.scores), summary)
+    if shape.matters:
+        console.print(f"[yellow]Misfit:[/] {shape.message}", highlight=False)
     console.print(
         "[dim]Computed on the rows and weights of the fit. "
         "Use calibrank evaluate on a separate table.[/]"

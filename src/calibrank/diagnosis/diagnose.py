@@ -17,6 +17,7 @@ from calibrank.diagnosis.table_checks import (
 )
 from calibrank.errors import CalibrankError, FlatMapWarning
 from calibrank.maps import CalibrationMap, Sensitivity
+from calibrank.metrics.misfit import misfit
 from calibrank.tabular.aggregate import Aggregate, Columns, propensity_model_for
 from calibrank.tabular.profile import Profile
 
@@ -82,6 +83,9 @@ def _fit(
     except CalibrankError as error:
         return None, warning("fit", str(error))
     finding = ok("fit", "A Gaussian map can be fitted: the loss has a finite minimum.")
+    shape = misfit(fitted.predict(aggregated.summary.scores), aggregated.summary)
+    if shape.matters:
+        finding = warning("fit", f"A Gaussian map can be fitted, but {shape.message}")
     return attach_sensitivity(fitted, calibrator, aggregated, columns), finding
 
 

@@ -20,6 +20,7 @@ from calibrank.metrics.clustered_bootstrap import (
     bootstrap_sums,
     cluster_sums,
 )
+from calibrank.metrics.constant import ConstantLogLoss, LogLossGain
 from calibrank.metrics.corp import (
     Decomposition,
     Discrimination,
@@ -30,6 +31,12 @@ from calibrank.metrics.corp import (
 from calibrank.metrics.metric import Additive, Better, Metric
 from calibrank.metrics.proper import Brier, CalibrationInTheLarge, LogLoss
 from calibrank.metrics.ranking import NDCG, Recall, TopN
+from calibrank.metrics.recalibration import (
+    CalibrationIntercept,
+    CalibrationSlope,
+    Recalibration,
+    recalibration,
+)
 
 __all__ = [
     "ECE",
@@ -40,8 +47,11 @@ __all__ = [
     "Better",
     "Brier",
     "CalibrationInTheLarge",
+    "CalibrationIntercept",
+    "CalibrationSlope",
     "ClusterSums",
     "Clusters",
+    "ConstantLogLoss",
     "Decomposition",
     "Discrimination",
     "EqualMass",
@@ -49,10 +59,12 @@ __all__ = [
     "EqualWidth",
     "Estimate",
     "LogLoss",
+    "LogLossGain",
     "LogOddsBinned",
     "Metric",
     "Miscalibration",
     "Ratios",
+    "Recalibration",
     "Recall",
     "ReleasedECE",
     "ReleasedMCE",
@@ -62,5 +74,6 @@ __all__ = [
     "bootstrap_sums",
     "cluster_sums",
     "corp",
+    "recalibration",
     "reliability",
 ]

@@ -159,8 +159,8 @@ def basic_interval(
     low = 2 * value - quantiles[1]
     high = min(2 * value - quantiles[0], metric.maximum)
     # Reflection can leave the range of the metric; only weighted losses are ever negative.
-    if value >= 0:
-        low = max(low, 0.0)
+    if value >= metric.minimum:
+        low = max(low, metric.minimum)
     return Estimate(value, float(min(low, value)), float(max(high, value)))
 
 

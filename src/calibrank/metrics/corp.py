@@ -130,16 +130,16 @@ class LogOddsBinned(Additive):
         return calibration_masses(probabilities, evidence)
 
     def compute(self, sums: Floats) -> float:
-        return self.metric.evaluate(*_pooled(sums), users=None)
+        return self.metric.evaluate(*pooled_bins(sums), users=None)
 
 
 def decompose_sums(sums: Floats, score: Additive = _BRIER) -> Decomposition:
     """Decompose a proper score from the sums of a `LogOddsBinned` metric, terms x bins."""
-    probabilities, evidence = _pooled(sums)
+    probabilities, evidence = pooled_bins(sums)
     return _decompose(probabilities, evidence, score)
 
 
-def _pooled(sums: Floats) -> tuple[Floats, Evidence]:
+def pooled_bins(sums: Floats) -> tuple[Floats, Evidence]:
     """Return the mean probability and the evidence of each nonempty bin."""
     positive, total, predicted = sums[:, sums[1] > 0]
     # Rounding can move the mean of probabilities outside [0, 1].

@@ -22,6 +22,8 @@ class Better(Enum):
     LOWER = "lower is better"
     HIGHER = "higher is better"
     NEAR_ONE = "nearer 1 is better"
+    NEAR_ZERO = "nearer 0 is better"
+    REFERENCE = "to compare with"
 
     def loss(self, value: float) -> float:
         """Convert a value to a loss, so that the lower loss is always the better value.
@@ -33,6 +35,11 @@ class Better(Enum):
             return value
         if self is Better.HIGHER:
             return -value
+        if self is Better.NEAR_ZERO:
+            return abs(value)
+        if self is Better.REFERENCE:
+            # It depends on the labels alone, so no method is better than another.
+            return 0.0
         # Ratios are compared on the log scale: 2 is as far from 1 as 0.5 is.
         return abs(float(np.log(max(value, 1e-300))))
 
@@ -62,6 +69,8 @@ class Metric(ABC):
     """What the metric measures, in one or two sentences that do not assume statistics."""
     maximum: ClassVar[float] = float("inf")
     """The highest value that the metric can take; intervals are cut there."""
+    minimum: ClassVar[float] = 0.0
+    """The lowest value of unweighted labels; intervals of values above it are cut there."""
     needs_users: ClassVar[bool] = False
     """Whether the metric looks at each user's list, so that `users` must be given."""
 

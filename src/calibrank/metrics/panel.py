@@ -1,11 +1,14 @@
 """The panel of metrics that `calibrank evaluate`, the report and Spark show, computed together.
 
-Three kinds are computed in three ways. Additive metrics are sums per cluster of users. The parts
-of the CORP decomposition take their value from a summary of the probabilities and their interval
-from sums over bins of log odds. Metrics of each user's list need all rows in memory.
+Three kinds are computed in three ways. Additive metrics are sums per cluster of users. Calibration
+slope and intercept and the parts of the CORP decomposition take their value from a summary of the
+probabilities and their interval from sums over bins of log odds. Metrics of each user's list need
+all rows in memory.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,18 +26,40 @@ from calibrank.metrics.clustered_bootstrap import (
     nonempty,
     resampled_sums,
 )
-from calibrank.metrics.corp import Discrimination, LogOddsBinned, Miscalibration, decompose_sums
+from calibrank.metrics.constant import ConstantLogLoss, LogLossGain
+from calibrank.metrics.corp import (
+    Decomposition,
+    Discrimination,
+    LogOddsBinned,
+    Miscalibration,
+    decompose_sums,
+    pooled_bins,
+)
 from calibrank.metrics.metric import Additive, Metric
 from calibrank.metrics.proper import Brier, CalibrationInTheLarge, LogLoss
 from calibrank.metrics.ranking import NDCG, Recall, TopN, UserMean
+from calibrank.metrics.recalibration import (
+    IDENTITY,
+    CalibrationIntercept,
+    CalibrationSlope,
+    Recalibration,
+    fit_recalibration,
+)
 from calibrank.summary import Summary
 
-HEADLINE: tuple[Metric, ...] = (LogLoss(), Brier(), ECE(), CalibrationInTheLarge())
-"""The metrics printed for every fit, a proper score first."""
-
-ADDITIVE: tuple[Additive, ...] = (LogLoss(), Brier(), ECE(), MCE(), CalibrationInTheLarge())
+ADDITIVE: tuple[Additive, ...] = (
+    LogLoss(),
+    ConstantLogLoss(),
+    LogLossGain(),
+    Brier(),
+    ECE(),
+    MCE(),
+    CalibrationInTheLarge(),
+)
 """Metrics of single rows, which any engine can sum."""
 
+SLOPE = CalibrationSlope()
+INTERCEPT = CalibrationIntercept()
 MISCALIBRATION = Miscalibration()
 DISCRIMINATION = Discrimination()
 
@@ -48,11 +73,26 @@ RANKING: tuple[UserMean, ...] = (NDCG(LIST_LENGTH), Recall(LIST_LENGTH))
 
 PER_LIST: tuple[Metric, ...] = (TOP, *RANKING)
 
-PANEL: tuple[Metric, ...] = (*ADDITIVE, MISCALIBRATION, DISCRIMINATION, *PER_LIST)
+BINNED: tuple[Metric, ...] = (SLOPE, INTERCEPT, MISCALIBRATION, DISCRIMINATION)
+"""Metrics whose intervals come from sums over bins of log odds."""
+
+PANEL: tuple[Metric, ...] = (*ADDITIVE, *BINNED, *PER_LIST)
 """Every metric shown, in the order of tables."""
 
-# Both parts of the decomposition are computed from the sums of either.
-_DECOMPOSITION = LogOddsBinned(MISCALIBRATION)
+HEADLINE: tuple[Metric, ...] = (
+    LogLoss(),
+    ConstantLogLoss(),
+    LogLossGain(),
+    Brier(),
+    ECE(),
+    CalibrationInTheLarge(),
+    SLOPE,
+    INTERCEPT,
+)
+"""The metrics printed for every fit: a proper score first, and beside it that of a constant."""
+
+# All binned metrics are computed from the sums of any of them.
+_LOG_ODDS_SUMS = LogOddsBinned(MISCALIBRATION)
 
 
 class PanelSums:
@@ -68,40 +108,59 @@ class PanelSums:
 
     def __init__(self, n_clusters: int = CLUSTERS) -> None:
         self._additive = {metric: ClusterSums(metric, n_clusters) for metric in ADDITIVE}
-        self._decomposition = ClusterSums(_DECOMPOSITION, n_clusters)
+        self._log_odds = ClusterSums(_LOG_ODDS_SUMS, n_clusters)
 
     def add(self, probabilities: Floats, evidence: Evidence, clusters: Codes) -> None:
         """Add a batch of rows, each with the number of its cluster."""
         for sums in self._additive.values():
             sums.add(probabilities, evidence, clusters)
-        self._decomposition.add(probabilities, evidence, clusters)
+        self._log_odds.add(probabilities, evidence, clusters)
 
     def estimates(self, summary: Summary) -> dict[str, Estimate]:
         """Return each metric by name with its interval; `summary` pools the same probabilities."""
-        decomposition = self._decomposition_estimates(summary)
         additive = {
             metric.name: bootstrap_sums(metric, sums.result())
             for metric, sums in self._additive.items()
         }
-        return additive | decomposition
+        return additive | self._binned_estimates(summary)
 
-    def _decomposition_estimates(self, summary: Summary) -> dict[str, Estimate]:
+    def _binned_estimates(self, summary: Summary) -> dict[str, Estimate]:
         # A bin's mean probability can leave [0, 1] by rounding.
         probabilities = np.clip(summary.scores, 0, 1)
-        sums = nonempty(self._decomposition.result())
-        binned = decompose_sums(sums.sum(axis=0))
-        # One decomposition per resample serves both metrics: it is the slow part of the panel.
-        resampled = [decompose_sums(one) for one in resampled_sums(sums)]
+        sums = nonempty(self._log_odds.result())
+        binned = _BinnedValues.of(sums.sum(axis=0))
+        # One decomposition and one regression per resample serve all four metrics: they are the
+        # slow part of the panel.
+        start = binned.recalibration
+        resampled = [_BinnedValues.of(one, start) for one in resampled_sums(sums)]
         estimates = {}
-        for metric, part in (
-            (MISCALIBRATION, "miscalibration"),
-            (DISCRIMINATION, "discrimination"),
-        ):
-            replicates = [getattr(one, part) for one in resampled]
-            coarse = basic_interval(metric, getattr(binned, part), replicates)
+        for metric in BINNED:
+            replicates = [one.value(metric) for one in resampled]
+            coarse = basic_interval(metric, binned.value(metric), replicates)
             exact = metric(probabilities, summary.evidence)
             estimates[metric.name] = coarse.with_value(exact)
         return estimates
+
+
+class _BinnedValues(NamedTuple):
+    """What the metrics of `BINNED` are read from, for one set of sums over bins of log odds."""
+
+    recalibration: Recalibration
+    decomposition: Decomposition
+
+    @classmethod
+    def of(cls, sums: Floats, start: Recalibration = IDENTITY) -> _BinnedValues:
+        recalibration = fit_recalibration(*pooled_bins(sums), start)
+        return cls(recalibration, decompose_sums(sums))
+
+    def value(self, metric: Metric) -> float:
+        if metric is SLOPE:
+            return self.recalibration.slope
+        if metric is INTERCEPT:
+            return self.recalibration.intercept
+        if metric is MISCALIBRATION:
+            return self.decomposition.miscalibration
+        return self.decomposition.discrimination
 
 
 def list_estimates(

@@ -31,13 +31,6 @@ _MINIMUM_ROWS = 200
 # Counts are stated per 100 items, or per more where both ends would round to the same number.
 _OUT_OF = (100, 1000, 10_000)
 
-# The verdict is good if bins with this fraction of the mass contain the prediction. With correct
-# 95% intervals 15 bins fall below it by chance in about 4% of tables.
-_MINIMUM_COVERAGE = 0.85
-
-# A base rate that is off by more than 10% is called bad, by less fair.
-_LARGE_LOG_RATIO = 0.1
-
 
 def percent(probability: float) -> str:
     """Write a probability as a percentage the way the page's scripts do.
@@ -110,57 +103,6 @@ def _denominator(probability: float, low: float, high: float) -> int:
     return _OUT_OF[-1]
 
 
-def verdict(
-    main: dict[str, Any], baseline: dict[str, Any] | None, *, identified: bool
-) -> dict[str, Any]:
-    """Summarize how well calibrated the main method is, with the numbers that say so.
-
-    Labels weighted by propensities do not identify the base rate (`identified` is False), so with
-    them no verdict is better than fair.
-    """
-    metrics = main["metrics"]
-    curve = main["curves"]["mass"]
-    contained = (curve["low"] <= curve["predicted"]) & (curve["predicted"] <= curve["high"])
-    coverage = float(curve["mass"][contained].sum() / curve["mass"].sum())
-    tone, title = _tone_and_title(metrics["CalibrationInTheLarge"], coverage, identified=identified)
-    ratio = _with_interval(metrics["CalibrationInTheLarge"], 3)
-    log_loss = _with_interval(metrics["LogLoss"], 4)
-    ece = _with_interval(metrics["ECE"], 4)
-    contained_rows = (
-        f"{coverage:.0%} of the rows are in bins where the 95% interval of the observed rate "
-        "contains the mean prediction."
-    )
-    facts = [
-        f"Mean prediction divided by observed rate: {ratio}. 1 is ideal.",
-        contained_rows,
-        f"Log loss {log_loss}, ECE {ece}.",
-    ]
-    if baseline is not None and baseline.get("metrics"):
-        before = baseline["metrics"]["LogLoss"]["value"]
-        facts.append(f"Before calibration ({baseline['name']}), log loss was {before:.4f}.")
-    return {"tone": tone, "title": title, "facts": facts}
-
-
-def _tone_and_title(
-    ratio: dict[str, float], coverage: float, *, identified: bool
-) -> tuple[str, str]:
-    """Return the tone (good, fair or bad) and the text of a verdict."""
-    if not ratio["low"] <= 1 <= ratio["high"]:
-        direction = "high" if ratio["value"] > 1 else "low"
-        tone = "bad" if abs(np.log(ratio["value"])) > _LARGE_LOG_RATIO else "fair"
-        return tone, f"The probabilities are too {direction} on average."
-    if coverage < _MINIMUM_COVERAGE:
-        return "fair", "Right on average, but not at every probability."
-    if not identified:
-        return "fair", (
-            "The probabilities agree with the weighted log, which cannot confirm their base rate."
-        )
-    return "good", (
-        "The probabilities are well calibrated on this table, provided its pairs were shown at "
-        "random."
-    )
-
-
 def describe_source(fitted: CalibrationMap) -> dict[str, Any]:
     """Describe where the base rate of the map comes from."""
     record = fitted.record
@@ -228,13 +170,6 @@ def _evidence_limitation(rows: ReportRows) -> str:
         "identify the base rate: if the propensities are wrong by a factor, so is every observed "
         "rate here."
     )
-
-
-def _with_interval(estimate: dict[str, float], digits: int) -> str:
-    value = f"{estimate['value']:.{digits}f}"
-    if np.isnan(estimate["low"]):
-        return value
-    return f"{value} ({estimate['low']:.{digits}f} to {estimate['high']:.{digits}f})"
 
 
 def _looks_fitted_here(record: FitRecord, rows: ReportRows) -> bool:

@@ -9,7 +9,7 @@ from calibrank.errors import FitError
 from calibrank.maps import CalibrationMap
 from calibrank.metrics import Better, Metric
 from calibrank.metrics.panel import PANEL
-from calibrank.report.headline import describe_source, limitations, sentences, verdict
+from calibrank.report.headline import describe_source, limitations, sentences
 from calibrank.report.methods import (
     HISTOGRAM_BINS,
     LOG_ODDS_LIMIT,
@@ -27,6 +27,7 @@ from calibrank.report.score_curves import (
 from calibrank.report.segments import segment_tables
 from calibrank.report.thresholds import threshold_table
 from calibrank.report.user_sample import sample_users
+from calibrank.report.verdict import verdict
 
 BASELINE = "MinMax"
 """What the scores are before calibration: rescaled to [0, 1]."""

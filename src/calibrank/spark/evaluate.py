@@ -22,7 +22,9 @@ from calibrank.metrics import (
     Additive,
     Brier,
     CalibrationInTheLarge,
+    ConstantLogLoss,
     LogLoss,
+    LogLossGain,
     Metric,
     ReleasedECE,
     ReleasedMCE,
@@ -158,6 +160,15 @@ def _log_loss_terms(metric: LogLoss, row: _Row) -> tuple[Column, ...]:
     return positive_loss + negative_loss, row.total
 
 
+def _constant_terms(_: ConstantLogLoss, row: _Row) -> tuple[Column, ...]:
+    return row.positive, row.total
+
+
+def _gain_terms(_: LogLossGain, row: _Row) -> tuple[Column, ...]:
+    loss, total = _log_loss_terms(LogLoss(), row)
+    return loss, row.positive, total
+
+
 def _brier_terms(_: Brier, row: _Row) -> tuple[Column, ...]:
     p = row.probability
     squared_error = row.positive * (1.0 - p * 2.0) + row.total * p * p
@@ -181,6 +192,8 @@ def _released_terms(_: ReleasedECE, row: _Row) -> tuple[Column, ...]:
 
 _TERMS: dict[type, Terms] = {
     LogLoss: _log_loss_terms,
+    ConstantLogLoss: _constant_terms,
+    LogLossGain: _gain_terms,
     Brier: _brier_terms,
     CalibrationInTheLarge: _ratio_terms,
     ECE: _calibration_terms,

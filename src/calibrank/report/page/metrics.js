@@ -1,7 +1,11 @@
 // What the page knows about a metric: the explanation and direction that Python sent, by name.
 const METRIC_TITLES = {
   LogLoss: "Log loss",
+  ConstantLogLoss: "Log loss of a constant",
+  LogLossGain: "Gain over a constant",
   CalibrationInTheLarge: "Predicted / observed",
+  CalibrationSlope: "Calibration slope",
+  CalibrationIntercept: "Calibration intercept",
   ReleasedMCE: "MCE (as released)",
 };
 

@@ -1,0 +1,36 @@
+"""Misfit: a family of the wrong shape is reported, one of the right shape is not."""
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+import calibrank as cr
+from calibrank.metrics.misfit import misfit
+
+
+def summary_of(kink: float, seed: int, propensity: float = 1.0) -> cr.Summary:
+    """Labels whose log odds are linear in the score, or flat above 0 with a kink of 1."""
+    rng = np.random.default_rng(seed)
+    scores = rng.normal(size=20_000)
+    log_odds = 2 * scores - kink * 2 * np.maximum(scores, 0) - 1
+    shown = rng.random(20_000) < propensity
+    labels = (rng.random(20_000) < expit(log_odds)) & shown
+    return cr.Summary.of(scores, cr.ips(labels.astype(float), np.full(20_000, propensity)))
+
+
+@pytest.mark.parametrize("propensity", [1.0, 0.3])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_right_family_is_not_reported(seed: int, propensity: float) -> None:
+    summary = summary_of(0, seed, propensity)
+    found = misfit(cr.Platt().fit_summary(summary).predict(summary.scores), summary)
+    assert not found.matters
+
+
+def test_a_wrong_family_is_reported_with_its_size() -> None:
+    summary = summary_of(1, 0)
+    found = misfit(cr.Platt().fit_summary(summary).predict(summary.scores), summary)
+    assert found.matters
+    assert abs(found.largest_difference) > 0.2
+    assert "Use --method spline or isotonic" in found.message
+    spline = misfit(cr.Spline().fit_summary(summary).predict(summary.scores), summary)
+    assert not spline.matters
