@@ -57,6 +57,7 @@ def duckdb(scores: np.ndarray) -> tuple[Any, Any]:
 FRAMES = [pandas, polars, polars_lazy, pyarrow, duckdb]
 
 
+@pytest.mark.filterwarnings("ignore::calibrank.ScoreShiftWarning")  # probes reach far outside
 @pytest.mark.parametrize("frame", FRAMES, ids=lambda function: function.__name__)
 @pytest.mark.parametrize("member", CALIBRATORS, ids=name)
 @settings(max_examples=5)

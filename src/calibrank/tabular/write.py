@@ -64,7 +64,7 @@ class Probabilities:
     fitted: CalibrationMap
     score: str
     rules: Rules
-    comparison: ScoreComparison
+    comparison: ScoreComparison | None = None
     """Collects the scores, to compare them with those of the fit."""
 
     def valid_rows(self, batch: Batch) -> Mask | None:
@@ -72,7 +72,8 @@ class Probabilities:
 
     def values(self, batch: Batch) -> Floats:
         scores = floats("scores", batch.numbers(self.score))
-        self.comparison.add(scores)
+        if self.comparison is not None:
+            self.comparison.add(scores)
         return self.fitted.predict(scores)
 
     def data_type(self, schema: pa.Schema) -> pa.DataType:
