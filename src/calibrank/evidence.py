@@ -32,7 +32,12 @@ class Evidence:
     no_positives: bool
     """True if every positive mass is known to be 0, so that no sum of them is needed."""
 
-    def __init__(self, positive: Numbers, total: Numbers, kind: str = "given") -> None:
+    def __init__(
+        self,
+        positive: Numbers,
+        total: Numbers,
+        kind: str = "given",
+    ) -> None:
         positive = column("positive", positive)
         total = column("total", total, len(positive))
         is_mass = COLUMN_RULES["weight"]
@@ -114,7 +119,12 @@ def naive(labels: Numbers, *, weights: Numbers | None = None) -> Evidence:
     return _evidence(_labels(labels), None, weights, "naive")
 
 
-def ips(labels: Numbers, propensity: Numbers, *, weights: Numbers | None = None) -> Evidence:
+def ips(
+    labels: Numbers,
+    propensity: Numbers,
+    *,
+    weights: Numbers | None = None,
+) -> Evidence:
     """Inverse-propensity evidence: divide the positive mass by the propensity (Eq. 16).
 
     The loss is unbiased when a positive is observed with probability `propensity`.

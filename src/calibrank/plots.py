@@ -56,7 +56,10 @@ def draw_reliability(
     )
 
 
-def reliability_grid(panels: Mapping[str, Mapping[str, ReliabilityCurve]], title: str) -> Figure:
+def reliability_grid(
+    panels: Mapping[str, Mapping[str, ReliabilityCurve]],
+    title: str,
+) -> Figure:
     """Draw reliability diagrams side by side: one panel per method, one colour per curve."""
     labels = _inner_names(panels)
     colours = dict(zip(labels, _CYCLE, strict=False))
@@ -94,7 +97,11 @@ def fitted_functions(
     return figure
 
 
-def bars_of_gaps(panels: Mapping[str, tuple[Floats, Floats]], title: str, ylabel: str) -> Figure:
+def bars_of_gaps(
+    panels: Mapping[str, tuple[Floats, Floats]],
+    title: str,
+    ylabel: str,
+) -> Figure:
     """Draw binned diagrams as in the paper: observed rates as bars, predictions as lines.
 
     Each panel holds the observed rate and the mean prediction of each bin, NaN where it is empty.
@@ -124,7 +131,10 @@ def bars_of_gaps(panels: Mapping[str, tuple[Floats, Floats]], title: str, ylabel
     return figure
 
 
-def score_distributions(panels: Mapping[str, tuple[Floats, Floats]], title: str) -> Figure:
+def score_distributions(
+    panels: Mapping[str, tuple[Floats, Floats]],
+    title: str,
+) -> Figure:
     """Draw histograms of the scores of negatives and of positives; each panel holds both."""
     figure = Figure(figsize=(2.7 * len(panels), 2.9), layout="constrained")
     grid = np.atleast_1d(figure.subplots(1, len(panels)))
@@ -142,7 +152,10 @@ def score_distributions(panels: Mapping[str, tuple[Floats, Floats]], title: str)
     return figure
 
 
-def top_lists(users: Mapping[str, tuple[Sequence[str], Floats, Floats]], title: str) -> Figure:
+def top_lists(
+    users: Mapping[str, tuple[Sequence[str], Floats, Floats]],
+    title: str,
+) -> Figure:
     """Draw the best items of some users: names, scores and probabilities, best first."""
     figure = Figure(figsize=(3.1 * len(users), 2.9), layout="constrained")
     grid = np.atleast_1d(figure.subplots(1, len(users), sharex=True))

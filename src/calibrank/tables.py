@@ -283,7 +283,11 @@ def _is_text(names: Ids) -> bool:
     return names.dtype.kind in "US"
 
 
-def _optional_column(name: str, values: Numbers | None, rows: int) -> Floats | None:
+def _optional_column(
+    name: str,
+    values: Numbers | None,
+    rows: int,
+) -> Floats | None:
     return None if values is None else column(name, values, rows)
 
 

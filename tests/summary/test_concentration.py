@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import calibrank as cr
+from calibrank.summary.resolution import concentration
 
 ROWS = 200_000
 
@@ -56,4 +57,4 @@ def test_scores_that_share_few_bins_raise_a_warning(kind: str) -> None:
 
 def test_few_distinct_scores_are_never_pooled() -> None:
     scores, labels = labelled(normal().round(2) + 1e9)
-    assert cr.Summary.of(scores, labels).concentration == 0
+    assert concentration(cr.Summary.of(scores, labels)) == 0

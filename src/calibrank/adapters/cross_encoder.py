@@ -39,7 +39,11 @@ class CrossEncoder:
         """One score per (query, passage) pair, on the scale to calibrate."""
         return scores_of(self.outputs, self.predict(list(pairs)))
 
-    def score_table(self, pairs: Sequence[tuple[str, str]], labels: Numbers) -> ScoreTable:
+    def score_table(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        labels: Numbers,
+    ) -> ScoreTable:
         """Labelled pairs with this model's scores, to fit a calibrator on."""
         queries = [query for query, _ in pairs]
         passages = [passage for _, passage in pairs]

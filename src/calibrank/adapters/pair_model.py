@@ -66,7 +66,12 @@ class PairModel(ABC):
             pairs.users, pairs.items, scores, pairs.labels, propensity, weights, stacklevel=4
         )
 
-    def recommend(self, fitted: CalibrationMap, users: IdsLike, k: int = 10) -> Recommendations:
+    def recommend(
+        self,
+        fitted: CalibrationMap,
+        users: IdsLike,
+        k: int = 10,
+    ) -> Recommendations:
         """The `k` best items of each user with their probabilities, without padding and history."""
         checked = ids("users", users)
         if k < 1:
@@ -85,7 +90,11 @@ class PairModel(ABC):
             )
         return result
 
-    def _hidden(self, users: Ids, lists: PaddedLists) -> npt.NDArray[np.bool_] | None:
+    def _hidden(
+        self,
+        users: Ids,
+        lists: PaddedLists,
+    ) -> npt.NDArray[np.bool_] | None:
         """Filled slots that must not be shown, such as history."""
         return None
 

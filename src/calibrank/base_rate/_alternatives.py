@@ -91,7 +91,10 @@ class ScoreGroups:
         observed = add_up(self.codes, self.positives.weights, len(self.scores))
         return self.unobserved + observed
 
-    def evidence(self, propensity_model: PropensityModel) -> tuple[Evidence, Floats]:
+    def evidence(
+        self,
+        propensity_model: PropensityModel,
+    ) -> tuple[Evidence, Floats]:
         """The evidence of each group under a propensity model, and its sum of squared positives."""
         size = len(self.scores)
         rows = _positive_evidence(self.positives, propensity_model, self.evidence_of)

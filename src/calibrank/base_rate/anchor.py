@@ -112,7 +112,11 @@ def _label_weights(propensity: Numbers | None, rows: int) -> Floats:
     return inverse * inverse.sum() / (inverse**2).sum()
 
 
-def _population(fitted: CalibrationMap, shown: Floats, population: Numbers | None) -> Population:
+def _population(
+    fitted: CalibrationMap,
+    shown: Floats,
+    population: Numbers | None,
+) -> Population:
     """The population, thinned to a manageable number of scores."""
     if population is None:
         # Two or three shown pairs do not span a curve, so the range of the biased fit is added.
@@ -129,7 +133,11 @@ def _population(fitted: CalibrationMap, shown: Floats, population: Numbers | Non
     return Population.of(scores)
 
 
-def _piecewise_map(record: FitRecord, method: str, curve: PosteriorCurve) -> PiecewiseMap:
+def _piecewise_map(
+    record: FitRecord,
+    method: str,
+    curve: PosteriorCurve,
+) -> PiecewiseMap:
     """The map through the posterior curve, rising at least a little everywhere."""
     smallest, largest = _SMALLEST_PROBABILITY, 1 - _SMALLEST_PROBABILITY
     log_odds = logit(np.clip(curve.probabilities, smallest, largest))
@@ -148,7 +156,11 @@ def _piecewise_map(record: FitRecord, method: str, curve: PosteriorCurve) -> Pie
     )
 
 
-def _over_range(fitted: PiecewiseMap, lowest: float, highest: float) -> PiecewiseMap:
+def _over_range(
+    fitted: PiecewiseMap,
+    lowest: float,
+    highest: float,
+) -> PiecewiseMap:
     """The same function with knots at the ends of the scores, so that its span is all of them."""
     first, last = fitted.knots[0], fitted.knots[-1]
     negligible = _NEGLIGIBLE_END * (highest - lowest)
@@ -167,7 +179,12 @@ def _over_range(fitted: PiecewiseMap, lowest: float, highest: float) -> Piecewis
     return replace(fitted, knots=knots, values=values, value_errors=errors)
 
 
-def _end_slope(curve: PosteriorCurve, log_odds: Floats, *, at_high: bool) -> tuple[float, float]:
+def _end_slope(
+    curve: PosteriorCurve,
+    log_odds: Floats,
+    *,
+    at_high: bool,
+) -> tuple[float, float]:
     """The mean slope over the outermost quantiles at one end, and its standard error."""
     reach = max(1, round(_END_FRACTION * len(log_odds)))
     last = len(log_odds) - 1

@@ -212,7 +212,10 @@ class _CurveFamily:
         return pooled_terms / pooled_total, pooled_total, np.add.reduceat(positive, starts)
 
 
-def _average(population: Population, posteriors: list[_Posterior]) -> PosteriorCurve:
+def _average(
+    population: Population,
+    posteriors: list[_Posterior],
+) -> PosteriorCurve:
     """Bayesian model averaging: posteriors weighted by their marginal likelihood."""
     log_likelihoods = [posterior.log_marginal_likelihood for posterior in posteriors]
     # Subtracting the maximum avoids underflow.
@@ -239,7 +242,10 @@ def _average(population: Population, posteriors: list[_Posterior]) -> PosteriorC
     return PosteriorCurve(population.grid, probabilities, covariance, *learned)
 
 
-def _learned(posteriors: list[_Posterior], weights: Floats) -> tuple[float, float, float]:
+def _learned(
+    posteriors: list[_Posterior],
+    weights: Floats,
+) -> tuple[float, float, float]:
     """The average fractions of prior variance removed: of intercept, slope and curvature."""
     learned = [posterior.learned for posterior in posteriors]
     intercept = float(weights @ [fractions[0] for fractions in learned])

@@ -43,7 +43,11 @@ class PropensityModel:
         """P(observed) of pairs with this relative exposure."""
         return power_law(exposure, self.power, self.clip)
 
-    def alternatives(self, *, scale_known: bool) -> Iterator[tuple[str, PropensityModel]]:
+    def alternatives(
+        self,
+        *,
+        scale_known: bool,
+    ) -> Iterator[tuple[str, PropensityModel]]:
         """Other plausible models, each with a name; known propensities keep their power."""
         if self.power and not scale_known:
             for factor in _POWER_FACTORS:

@@ -159,7 +159,10 @@ def _band(
     )
 
 
-def _sampling_error(fitted: CalibrationMap, scores: Floats) -> tuple[Floats, Floats]:
+def _sampling_error(
+    fitted: CalibrationMap,
+    scores: Floats,
+) -> tuple[Floats, Floats]:
     """How far the confidence interval extends below and above the fit, in log odds."""
     middle = clipped_log_odds(fitted.log_odds(scores))
     interval = fitted.interval(scores)

@@ -115,13 +115,20 @@ class Auto(Calibrator):
         return self.fit_summary(summary)
 
 
-def with_selection(fitted: CalibrationMap, selection: Selection) -> CalibrationMap:
+def with_selection(
+    fitted: CalibrationMap,
+    selection: Selection,
+) -> CalibrationMap:
     """The map with the selection in its record."""
     record = replace(fitted.record, selection=selection)
     return replace(fitted, record=record)  # type: ignore[type-var]  # all maps are dataclasses
 
 
-def _compared(name: str, losses: HeldOutLosses | None, best: HeldOutLosses) -> CandidateLoss:
+def _compared(
+    name: str,
+    losses: HeldOutLosses | None,
+    best: HeldOutLosses,
+) -> CandidateLoss:
     if losses is None:
         return CandidateLoss(name, None, None)
     return CandidateLoss(name, losses.mean, losses.standard_error_of_difference(best))
@@ -159,7 +166,10 @@ def _require_folds(folds: Sequence[Summary]) -> None:
             ) from None
 
 
-def _require_losses(losses: dict[str, HeldOutLosses], candidates: tuple[Calibrator, ...]) -> None:
+def _require_losses(
+    losses: dict[str, HeldOutLosses],
+    candidates: tuple[Calibrator, ...],
+) -> None:
     if not losses:
         names = ", ".join(candidate.name for candidate in candidates)
         raise FitError(

@@ -13,6 +13,7 @@ from calibrank.errors import DataError, FitError, PooledScoresWarning
 from calibrank.evidence import Labels
 from calibrank.maps import CalibrationMap, FitRecord
 from calibrank.summary import Summary
+from calibrank.summary.resolution import concentration
 
 SMALLEST_RANGE = 1e-100
 """Scores whose range is below this count as constant: their squared differences would underflow."""
@@ -80,7 +81,7 @@ def _warn_if_coarse(fitted: CalibrationMap, summary: Summary) -> None:
     low, high = fitted.predict(summary.scores[ends]).tolist()
     # Where all scores share a bin the map is constant: the truth may range by the rate at least.
     rate = float(summary.positive.sum() / summary.total.sum())
-    error = max(high - low, rate) * summary.concentration / 4
+    error = max(high - low, rate) * concentration(summary) / 4
     if error > POOLING_TOLERANCE:
         message = (
             f"scores are pooled so coarsely that probabilities may be off by about {error:.2g} "

@@ -105,7 +105,12 @@ class _Frame:
         interpolated: Floats = np.interp(scores, self.knots, self.normal)
         return interpolated
 
-    def problem(self, scores: Floats, positive: Floats, total: Floats) -> MonotoneProblem:
+    def problem(
+        self,
+        scores: Floats,
+        positive: Floats,
+        total: Floats,
+    ) -> MonotoneProblem:
         """The unpenalized problem on these points."""
         last = len(self.knots) - 2
         segment = np.searchsorted(self.knots, scores, side="right") - 1
@@ -115,7 +120,11 @@ class _Frame:
         no_penalty = np.zeros_like(self.roughness)
         return MonotoneProblem(segment, position, positive, total, no_penalty)
 
-    def penalized(self, problem: MonotoneProblem, penalty: float) -> MonotoneProblem:
+    def penalized(
+        self,
+        problem: MonotoneProblem,
+        penalty: float,
+    ) -> MonotoneProblem:
         """The problem with a roughness penalty of this weight."""
         return replace(problem, penalty_root=np.sqrt(penalty) * self.roughness)
 

@@ -27,7 +27,10 @@ class UsageError(CalibrankError):
     """Options that are invalid, or that cannot be combined, whatever the table contains."""
 
 
-def require_one_propensity_source(propensity: str | None, item: str | None) -> None:
+def require_one_propensity_source(
+    propensity: str | None,
+    item: str | None,
+) -> None:
     """Propensities are either read from a column or estimated, not both."""
     if propensity is not None and item is not None:
         raise UsageError(

@@ -149,16 +149,7 @@ def fit(
         assumption=assumption_about(source, propensity, propensity_kind),
     )
     selector = _selector(method, parametric=base_rate is not None)
-    if selector is None:
-        columns = replace(columns, user=None)  # which only folds need
-    with progress_bar(source, "Reading") as progress:
-        folds = 1 if selector is None else selector.folds
-        aggregated = aggregate(source, columns, rules, progress, folds)
-    if selector is None:
-        calibrator = find("method", CALIBRATORS, method)
-        fitted = calibrator.fit_summary(aggregated.summary)
-    else:
-        calibrator, fitted = _select_and_fit(selector, aggregated)
+    calibrator, fitted, aggregated = _fit_table(source, columns, rules, selector, method)
     if anchor is not None:
         random_columns = _anchor_columns(Table.find(anchor), columns, anchor_propensity)
         fitted = _anchored(fitted, anchor, random_columns, rules, aggregated.summary)
@@ -172,17 +163,40 @@ def fit(
     fitted.save(out)
     report_skipped(rules)
     if json:
-        metrics = _metrics(fitted, aggregated.summary)
-        # A map moved to another base rate differs from the log on purpose.
-        shape = None
-        if fitted.record.base_rate_source == "assumed":
-            probabilities = fitted.predict(aggregated.summary.scores)
-            shape = misfit(probabilities, aggregated.summary)._asdict()
-        about = {"out": str(out), **fitted.to_dict(), "misfit": shape}
-        print_json({**about, "metrics": metrics, "skipped": rules.skipped})
-        return
-    _print_fit(fitted, aggregated.summary)
-    console.print(f"[bold]Saved:[/] {out}")
+        _print_json(fitted, aggregated.summary, out, rules)
+    else:
+        _print_fit(fitted, aggregated.summary)
+        console.print(f"[bold]Saved:[/] {out}")
+
+
+def _fit_table(
+    source: Table,
+    columns: Columns,
+    rules: Rules,
+    selector: Auto | None,
+    method: str,
+) -> tuple[Calibrator, CalibrationMap, Aggregate]:
+    """Read the table once, and fit the given or the selected method."""
+    folds = 1
+    if selector is None:
+        columns = replace(columns, user=None)  # which only folds need
+    else:
+        folds = selector.folds
+    with progress_bar(source, "Reading") as progress:
+        aggregated = aggregate(source, columns, rules, progress, folds)
+    if selector is None:
+        calibrator = find("method", CALIBRATORS, method)
+        return calibrator, calibrator.fit_summary(aggregated.summary), aggregated
+    return *_select_and_fit(selector, aggregated), aggregated
+
+
+def _print_json(fitted: CalibrationMap, summary: Summary, out: Path, rules: Rules) -> None:
+    # A map moved to another base rate differs from the log on purpose.
+    shape = None
+    if fitted.record.base_rate_source == "assumed":
+        shape = misfit(fitted.predict(summary.scores), summary)._asdict()
+    about = {"out": str(out), **fitted.to_dict(), "misfit": shape}
+    print_json({**about, "metrics": _metrics(fitted, summary), "skipped": rules.skipped})
 
 
 def _selector(method: str, *, parametric: bool) -> Auto | None:
@@ -196,7 +210,10 @@ def _selector(method: str, *, parametric: bool) -> Auto | None:
     return replace(selector, candidates=tuple(movable))
 
 
-def _select_and_fit(selector: Auto, aggregated: Aggregate) -> tuple[Calibrator, CalibrationMap]:
+def _select_and_fit(
+    selector: Auto,
+    aggregated: Aggregate,
+) -> tuple[Calibrator, CalibrationMap]:
     """The selected method and its fit; those of `FALLBACK` where none can be selected."""
     summary = aggregated.summary
     try:
@@ -259,7 +276,11 @@ def _anchored(
     return anchor_map(fitted, rows.scores, rows.labels, rows.propensity, population)
 
 
-def _anchor_columns(table: Table, columns: Columns, propensity: str | None) -> Columns:
+def _anchor_columns(
+    table: Table,
+    columns: Columns,
+    propensity: str | None,
+) -> Columns:
     """The columns of the random pairs: score and label as in the fit, propensities if named."""
     # Uniform exploration needs no propensities, and a column of that name may be anything.
     weighting = "every pair weighted equally"

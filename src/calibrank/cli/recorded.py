@@ -41,7 +41,11 @@ def choose_weight(table: Table, given: str | None) -> str | None:
     return None
 
 
-def assumption_about(table: Table, propensity: str | None, kind: PropensityKind) -> str:
+def assumption_about(
+    table: Table,
+    propensity: str | None,
+    kind: PropensityKind,
+) -> str:
     """What a column of propensities is assumed to be; one that calibrank estimated is relative."""
     is_estimate = propensity is not None and propensity == table.roles().column(RELATIVE_PROPENSITY)
     if kind is not PropensityKind.logged:

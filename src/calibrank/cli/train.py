@@ -225,7 +225,10 @@ def _write(
 
 
 @contextmanager
-def _epoch_bar(name: str, epochs: int) -> Iterator[Callable[["TrainingStatus"], None]]:
+def _epoch_bar(
+    name: str,
+    epochs: int,
+) -> Iterator[Callable[["TrainingStatus"], None]]:
     """A progress bar over epochs with the validation NDCG; hidden if stderr is not a terminal."""
     columns = (
         TextColumn("{task.description}"),

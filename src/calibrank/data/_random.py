@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 
-def generator(seed: int | np.random.Generator, stream: int) -> np.random.Generator:
+def generator(
+    seed: int | np.random.Generator,
+    stream: int,
+) -> np.random.Generator:
     """A generator as it is, or a new one from an integer seed.
 
     Functions that share a seed pass different `stream` numbers, so that their draws are

@@ -54,7 +54,11 @@ def _read_ratings(path: Path) -> Floats:
     return NumericText(path, ITEMS, is_rating, "ratings 1 to 5, or 0 where not rated").read()
 
 
-def _interactions(ratings: Floats, liked_above: float, n_users: int) -> Interactions:
+def _interactions(
+    ratings: Floats,
+    liked_above: float,
+    n_users: int,
+) -> Interactions:
     users, items = np.nonzero(ratings)
     labels = (ratings[users, items] > liked_above).astype(np.float64)
     return Interactions(users, items, labels, n_users, ITEMS)

@@ -59,7 +59,11 @@ class Positives:
         return self.cells[start:end] - first
 
 
-def draw_negatives(positives: Positives, users: Rows, seed: int | np.random.Generator = 0) -> Rows:
+def draw_negatives(
+    positives: Positives,
+    users: Rows,
+    seed: int | np.random.Generator = 0,
+) -> Rows:
     """For each of `users`, an item drawn uniformly from those with which it has no positive."""
     rng = np.random.default_rng(seed)
     items = rng.integers(0, positives.n_items, len(users))
@@ -76,7 +80,10 @@ def draw_negatives(positives: Positives, users: Rows, seed: int | np.random.Gene
     return items
 
 
-def population_negatives(positives: Positives, most: int = 100) -> tuple[int, float | None]:
+def population_negatives(
+    positives: Positives,
+    most: int = 100,
+) -> tuple[int, float | None]:
     """How many negatives to draw per positive, and the weight of each (None for weight 1).
 
     With these, held-out positives and their negatives are the same fraction of all positives and

@@ -38,7 +38,10 @@ class Split(ABC):
                 f"got {self.at_least}."
             )
 
-    def divide(self, interactions: Interactions) -> tuple[Interactions, Interactions]:
+    def divide(
+        self,
+        interactions: Interactions,
+    ) -> tuple[Interactions, Interactions]:
         """The rows to train on and the held-out positives; negatives are not held out."""
         positives = np.flatnonzero(interactions.labels == 1)
         _, users = np.unique(interactions.users[positives], return_inverse=True)

@@ -46,7 +46,10 @@ def check_weights(aggregated: Aggregate, columns: Columns) -> Iterator[Finding]:
         )
 
 
-def check_base_rate(columns: Columns, sensitivity: Sensitivity | None) -> Finding:
+def check_base_rate(
+    columns: Columns,
+    sensitivity: Sensitivity | None,
+) -> Finding:
     """Whether the table identifies the base rate."""
     if columns.evidence is naive:
         return note(

@@ -204,7 +204,11 @@ class _Evaluation:
         for name in self.spec.estimators:
             yield from self._estimator_rows(name)
 
-    def _method_rows(self, methods: Sequence[str], pairs: CalibrationPairs) -> Iterator[Row]:
+    def _method_rows(
+        self,
+        methods: Sequence[str],
+        pairs: CalibrationPairs,
+    ) -> Iterator[Row]:
         """Rows of some methods with popularity propensities."""
         propensity = self._propensity(self.popularity, pairs)
         everything = np.ones(len(self.test), dtype=bool)
@@ -250,7 +254,11 @@ class _Evaluation:
         rng = np.random.default_rng([self.cell.seed, _NAIVE_BAYES_STREAM])
         return rng.random(len(self.test)) < _NAIVE_BAYES_FRACTION
 
-    def _propensity(self, estimator: Propensity, pairs: CalibrationPairs) -> Floats:
+    def _propensity(
+        self,
+        estimator: Propensity,
+        pairs: CalibrationPairs,
+    ) -> Floats:
         return estimator.fit(self.kept).predict(pairs.pairs.users, pairs.pairs.items)
 
     def _sample_pairs(self, count: int) -> CalibrationPairs:
@@ -302,7 +310,11 @@ class _Evaluation:
         return row | values
 
 
-def _evidence(loss: str, pairs: CalibrationPairs, propensity: Floats) -> Evidence:
+def _evidence(
+    loss: str,
+    pairs: CalibrationPairs,
+    propensity: Floats,
+) -> Evidence:
     labels = pairs.pairs.labels
     if loss in ("naive", "none"):
         return naive(labels, weights=pairs.weights)

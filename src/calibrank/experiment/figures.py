@@ -92,7 +92,14 @@ class Figures:
         # In the order of the spec, not of the grid.
         return {model: scored[model] for model in self.spec.models if model in scored}
 
-    def _reliability(self, model: str, scored: Scored, fits: Fits, *, paper: bool) -> Figure:
+    def _reliability(
+        self,
+        model: str,
+        scored: Scored,
+        fits: Fits,
+        *,
+        paper: bool,
+    ) -> Figure:
         panels = {}
         for (method, loss), fitted in fits.items():
             probabilities = fitted.predict(scored.test_scores)
@@ -170,7 +177,13 @@ class Figures:
         x, means, halves = np.array(points).T
         return x, means, np.nan_to_num(halves)
 
-    def _spread(self, model: str, metric: str, estimator: str, negatives: int) -> Spread | None:
+    def _spread(
+        self,
+        model: str,
+        metric: str,
+        estimator: str,
+        negatives: int,
+    ) -> Spread | None:
         return self.results.spread(
             spec=self.spec.name,
             split=self._split,

@@ -152,7 +152,11 @@ def collect(grid: Grid) -> pa.Table:
     return table
 
 
-def _training_of(spec: Spec, dataset: str, model: str) -> tuple[int, tuple[tuple[str, float], ...]]:
+def _training_of(
+    spec: Spec,
+    dataset: str,
+    model: str,
+) -> tuple[int, tuple[tuple[str, float], ...]]:
     return spec.epochs_for(dataset, model), spec.settings_for(dataset, model)
 
 

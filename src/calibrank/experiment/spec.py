@@ -70,7 +70,11 @@ class Spec:
         """Epochs to train for; 0 where validation decides."""
         return self.epochs.get(dataset, {}).get(model, 0)
 
-    def settings_for(self, dataset: str, model: str) -> tuple[tuple[str, float], ...]:
+    def settings_for(
+        self,
+        dataset: str,
+        model: str,
+    ) -> tuple[tuple[str, float], ...]:
         """The model's settings that differ from its defaults."""
         return tuple(sorted(self.settings.get(dataset, {}).get(model, {}).items()))
 
@@ -132,7 +136,12 @@ def _parse(path: Path) -> Spec:
         raise DataError(f"{path} must be a complete spec: {error}.") from None
 
 
-def _require_names(path: Path, key: str, names: Collection[str], known: Collection[str]) -> None:
+def _require_names(
+    path: Path,
+    key: str,
+    names: Collection[str],
+    known: Collection[str],
+) -> None:
     for name in names:
         if name not in known:
             raise DataError(f"{path}, {key} must be among {', '.join(known)}, got {name!r}.")

@@ -64,7 +64,14 @@ class Published:
         keys = ("metric", "method", "loss", "dataset", "model")
         return cls({tuple(row[key] for key in keys): float(row["value"]) for row in rows})
 
-    def find(self, metric: str, method: str, loss: str, dataset: str, model: str) -> float | None:
+    def find(
+        self,
+        metric: str,
+        method: str,
+        loss: str,
+        dataset: str,
+        model: str,
+    ) -> float | None:
         """A published number, or None if the paper does not report it."""
         paper_method = _PAPER_METHODS.get(method, method)
         paper_loss = _PAPER_LOSSES.get(loss, loss)
@@ -175,7 +182,11 @@ class TableWriter:
                 spreads[Fit(method, loss)] = spread
         return spreads
 
-    def _compared(self, metric: str, model: str) -> tuple[Fit | None, Fit | None]:
+    def _compared(
+        self,
+        metric: str,
+        model: str,
+    ) -> tuple[Fit | None, Fit | None]:
         """The best proposed method with UERM, and the best method of others."""
         spreads = self._published_fits(metric, model)
         proposed = {}
@@ -284,7 +295,12 @@ def _lowest(spreads: dict[Fit, Spread]) -> Fit | None:
     return min(spreads, key=lambda fit: spreads[fit].mean)
 
 
-def _cell(spread: Spread | None, published: float | None, *, bold: bool = False) -> str:
+def _cell(
+    spread: Spread | None,
+    published: float | None,
+    *,
+    bold: bool = False,
+) -> str:
     if spread is None:
         return ""
     mean = f"**{spread.mean:.4f}**" if bold else f"{spread.mean:.4f}"

@@ -32,7 +32,11 @@ class Binning(ABC):
             raise DataError(f"bins must be at least 1, got {self.bins}.")
 
     @abstractmethod
-    def bin_indices(self, probabilities: Floats, evidence: Evidence) -> BinIndices:
+    def bin_indices(
+        self,
+        probabilities: Floats,
+        evidence: Evidence,
+    ) -> BinIndices:
         """Assign each row to a bin, counted from 0."""
 
 
@@ -40,7 +44,11 @@ class Binning(ABC):
 class EqualWidth(Binning):
     """Bins of equal width: `[k / bins, (k + 1) / bins)`, the last one including 1."""
 
-    def bin_indices(self, probabilities: Floats, evidence: Evidence) -> BinIndices:
+    def bin_indices(
+        self,
+        probabilities: Floats,
+        evidence: Evidence,
+    ) -> BinIndices:
         # In float64, so that float32 probabilities do not round up into the next bin.
         position = probabilities.astype(np.float64) * self.bins
         indices = position.astype(np.intp)
@@ -52,7 +60,11 @@ class EqualWidth(Binning):
 class EqualMass(Binning):
     """Bins of about equal total mass; rows with equal probabilities share a bin."""
 
-    def bin_indices(self, probabilities: Floats, evidence: Evidence) -> BinIndices:
+    def bin_indices(
+        self,
+        probabilities: Floats,
+        evidence: Evidence,
+    ) -> BinIndices:
         _, groups = np.unique(probabilities, return_inverse=True)
         mass = add_up(groups, evidence.total)
         # The middle of a group's mass decides its bin, so a large group is placed fairly.
@@ -114,7 +126,11 @@ class ECE(Additive):
     def n_bins(self) -> int:
         return self.bins
 
-    def bin_indices(self, probabilities: Floats, evidence: Evidence) -> BinIndices:
+    def bin_indices(
+        self,
+        probabilities: Floats,
+        evidence: Evidence,
+    ) -> BinIndices:
         return self.binning.bin_indices(probabilities, evidence)
 
     def terms(self, probabilities: Floats, evidence: Evidence) -> Floats:

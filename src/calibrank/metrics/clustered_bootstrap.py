@@ -172,7 +172,12 @@ class ClusterSums:
         self.n_clusters = n_clusters
         self._sums: Floats = np.zeros((0, n_clusters * metric.n_bins))
 
-    def add(self, probabilities: Floats, evidence: Evidence, clusters: Codes) -> None:
+    def add(
+        self,
+        probabilities: Floats,
+        evidence: Evidence,
+        clusters: Codes,
+    ) -> None:
         """Add a batch of rows, each with the number of its cluster."""
         bins = self.metric.bin_indices(probabilities, evidence)
         places = clusters * self.metric.n_bins + bins
@@ -219,7 +224,11 @@ def _require_settings(resamples: int, level: float) -> None:
         )
 
 
-def _draws(size: int, resamples: int, rng: np.random.Generator) -> Iterator[Counts]:
+def _draws(
+    size: int,
+    resamples: int,
+    rng: np.random.Generator,
+) -> Iterator[Counts]:
     """Yield how often each of `size` users or clusters occurs, resample by resample."""
     for _ in range(resamples):
         yield np.bincount(rng.integers(size, size=size), minlength=size)

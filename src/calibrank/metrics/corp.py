@@ -35,7 +35,11 @@ class Decomposition(NamedTuple):
     uncertainty: float
 
 
-def corp(probabilities: Numbers, labels: Labels, score: Additive = _BRIER) -> Decomposition:
+def corp(
+    probabilities: Numbers,
+    labels: Labels,
+    score: Additive = _BRIER,
+) -> Decomposition:
     """Decompose a proper score by comparing it with that of the isotonic recalibration.
 
     Unlike a binned error it has no bins to choose.
@@ -63,7 +67,12 @@ class Miscalibration(Metric):
     )
     score: Additive = _BRIER
 
-    def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
+    def evaluate(
+        self,
+        probabilities: Floats,
+        evidence: Evidence,
+        users: Ids | None,
+    ) -> float:
         return _decompose(probabilities, evidence, self.score).miscalibration
 
 
@@ -85,7 +94,12 @@ class Discrimination(Metric):
     )
     score: Additive = _BRIER
 
-    def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
+    def evaluate(
+        self,
+        probabilities: Floats,
+        evidence: Evidence,
+        users: Ids | None,
+    ) -> float:
         return _decompose(probabilities, evidence, self.score).discrimination
 
 
@@ -118,7 +132,11 @@ class LogOddsBinned(Additive):
     def n_bins(self) -> int:
         return _LOG_ODDS_BINS
 
-    def bin_indices(self, probabilities: Floats, evidence: Evidence) -> BinIndices:
+    def bin_indices(
+        self,
+        probabilities: Floats,
+        evidence: Evidence,
+    ) -> BinIndices:
         limit = _LOG_ODDS_LIMIT
         log_odds = np.clip(logit(probabilities), -limit, limit)
         bins_per_unit = _LOG_ODDS_BINS / (2 * limit)
@@ -147,7 +165,11 @@ def pooled_bins(sums: Floats) -> tuple[Floats, Evidence]:
     return probabilities, Evidence.trusted(positive, total, "naive")
 
 
-def _decompose(probabilities: Floats, evidence: Evidence, score: Additive) -> Decomposition:
+def _decompose(
+    probabilities: Floats,
+    evidence: Evidence,
+    score: Additive,
+) -> Decomposition:
     weighted = evidence.total > 0
     distinct, groups = np.unique(probabilities[weighted], return_inverse=True)
     positive = add_up(groups, evidence.positive[weighted])

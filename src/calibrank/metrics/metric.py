@@ -103,7 +103,12 @@ class Metric(ABC):
         return type(self).__name__
 
     @abstractmethod
-    def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
+    def evaluate(
+        self,
+        probabilities: Floats,
+        evidence: Evidence,
+        users: Ids | None,
+    ) -> float:
         """Compute the metric from validated columns."""
 
 
@@ -127,11 +132,20 @@ class Additive(Metric):
         """The number of bins."""
         return 1
 
-    def bin_indices(self, probabilities: Floats, evidence: Evidence) -> BinIndices:
+    def bin_indices(
+        self,
+        probabilities: Floats,
+        evidence: Evidence,
+    ) -> BinIndices:
         """Assign each row to a bin; by default all rows share one."""
         return np.zeros(len(probabilities), dtype=np.intp)
 
-    def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
+    def evaluate(
+        self,
+        probabilities: Floats,
+        evidence: Evidence,
+        users: Ids | None,
+    ) -> float:
         bins = self.bin_indices(probabilities, evidence)
         terms = self.terms(probabilities, evidence)
         return self.compute(np.array([add_up(bins, term) for term in terms]))

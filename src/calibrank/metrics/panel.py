@@ -110,7 +110,12 @@ class PanelSums:
         self._additive = {metric: ClusterSums(metric, n_clusters) for metric in ADDITIVE}
         self._log_odds = ClusterSums(_LOG_ODDS_SUMS, n_clusters)
 
-    def add(self, probabilities: Floats, evidence: Evidence, clusters: Codes) -> None:
+    def add(
+        self,
+        probabilities: Floats,
+        evidence: Evidence,
+        clusters: Codes,
+    ) -> None:
         """Add a batch of rows, each with the number of its cluster."""
         for sums in self._additive.values():
             sums.add(probabilities, evidence, clusters)

@@ -86,10 +86,20 @@ class UserMean(Metric):
         return f"{type(self).__name__}@{self.k}"
 
     @abstractmethod
-    def per_user(self, probabilities: Floats, evidence: Evidence, users: Ids) -> PerUser:
+    def per_user(
+        self,
+        probabilities: Floats,
+        evidence: Evidence,
+        users: Ids,
+    ) -> PerUser:
         """Compute the value of each user's list."""
 
-    def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
+    def evaluate(
+        self,
+        probabilities: Floats,
+        evidence: Evidence,
+        users: Ids | None,
+    ) -> float:
         users = require_users(self, users)
         each = self.per_user(probabilities, evidence, users)
         total = each.weight.sum()
@@ -115,7 +125,12 @@ class NDCG(UserMean):
         "the liked ones are. It is 1 when the liked items come first."
     )
 
-    def per_user(self, probabilities: Floats, evidence: Evidence, users: Ids) -> PerUser:
+    def per_user(
+        self,
+        probabilities: Floats,
+        evidence: Evidence,
+        users: Ids,
+    ) -> PerUser:
         probabilities, evidence, users = _drop_zero_weights(probabilities, evidence, users)
         gains = evidence.positive / evidence.total
         gained = _discounted_gain(rank_by_user(probabilities, users), gains, self.k)
@@ -137,7 +152,12 @@ class Recall(UserMean):
         "The fraction of each user's liked items that are among the k best."
     )
 
-    def per_user(self, probabilities: Floats, evidence: Evidence, users: Ids) -> PerUser:
+    def per_user(
+        self,
+        probabilities: Floats,
+        evidence: Evidence,
+        users: Ids,
+    ) -> PerUser:
         probabilities, evidence, users = _drop_zero_weights(probabilities, evidence, users)
         gains = evidence.positive / evidence.total
         ranking = rank_by_user(probabilities, users)
@@ -176,7 +196,12 @@ class TopN(Metric):
         limit = f"Only each user's {self.n} best items count: what is really shown."
         return f"{self.metric.explanation} {limit}"
 
-    def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
+    def evaluate(
+        self,
+        probabilities: Floats,
+        evidence: Evidence,
+        users: Ids | None,
+    ) -> float:
         users = require_users(self, users)
         rows, shown = self.select(probabilities, evidence, users)
         return self.metric.evaluate(probabilities[rows], shown, users[rows])
@@ -222,7 +247,12 @@ def _drop_zero_weights(
     return probabilities[weighted], evidence.rows(weighted), users[weighted]
 
 
-def _normalized(users: Ids, evidence: Evidence, achieved: Floats, possible: Floats) -> PerUser:
+def _normalized(
+    users: Ids,
+    evidence: Evidence,
+    achieved: Floats,
+    possible: Floats,
+) -> PerUser:
     """Divide what each user's list achieved by what is possible, where anything is."""
     codes = np.unique(users, return_inverse=True)[1]
     # A user counts by the mean weight of the rows, not by their number.

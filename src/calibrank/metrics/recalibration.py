@@ -92,7 +92,12 @@ class CalibrationSlope(Metric):
         "below 1 the probabilities are too extreme, above 1 too close to each other."
     )
 
-    def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
+    def evaluate(
+        self,
+        probabilities: Floats,
+        evidence: Evidence,
+        users: Ids | None,
+    ) -> float:
         return fit_recalibration(probabilities, evidence).slope
 
 
@@ -111,7 +116,12 @@ class CalibrationIntercept(Metric):
         "With a slope of 1, above 0 the probabilities are too low and below 0 too high."
     )
 
-    def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
+    def evaluate(
+        self,
+        probabilities: Floats,
+        evidence: Evidence,
+        users: Ids | None,
+    ) -> float:
         return fit_recalibration(probabilities, evidence).intercept
 
 

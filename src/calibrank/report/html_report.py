@@ -96,7 +96,12 @@ def report_on_rows(
     return Report(sentence, render(f"Calibration report: {source}", summary, data))
 
 
-def results_report(overview: dict[str, Any], source: str, published: str, command: str) -> Report:
+def results_report(
+    overview: dict[str, Any],
+    source: str,
+    published: str,
+    command: str,
+) -> Report:
     """Make the page of a reproduction's results, as `calibrank.experiment.overview` returns them.
 
     `published` names the file that the published numbers come from, or is empty.

@@ -49,7 +49,10 @@ class MethodResult(NamedTuple):
     error: str = ""
 
 
-def evaluate_methods(rows: ReportRows, given: CalibrationMap | None) -> Iterator[MethodResult]:
+def evaluate_methods(
+    rows: ReportRows,
+    given: CalibrationMap | None,
+) -> Iterator[MethodResult]:
     """Yield the given map, or else the Gaussian method, and then all other methods.
 
     A given map is evaluated as it is; methods are cross-validated by user.
@@ -63,7 +66,11 @@ def evaluate_methods(rows: ReportRows, given: CalibrationMap | None) -> Iterator
         yield _cross_validate(rows, method, summaries)
 
 
-def _cross_validate(rows: ReportRows, method: Calibrator, summaries: list[Summary]) -> MethodResult:
+def _cross_validate(
+    rows: ReportRows,
+    method: Calibrator,
+    summaries: list[Summary],
+) -> MethodResult:
     try:
         with warnings.catch_warnings():
             # A flat map is visible in its curve, so it needs no warning.
@@ -160,7 +167,9 @@ class Evaluator:
         }
 
 
-def describe_estimates(estimates: dict[str, Estimate]) -> dict[str, dict[str, float]]:
+def describe_estimates(
+    estimates: dict[str, Estimate],
+) -> dict[str, dict[str, float]]:
     """Return estimates as plain data, with the loss that the page sorts methods by.
 
     The direction of a metric stays in Python: on the page the lower loss is the better value.

@@ -153,7 +153,11 @@ def _labels_and_evidence(
     return (labels.positive > 0).astype(np.float64), labels
 
 
-def segment_column(name: str, values: npt.NDArray[Any], rows: int) -> Categorical | Floats:
+def segment_column(
+    name: str,
+    values: npt.NDArray[Any],
+    rows: int,
+) -> Categorical | Floats:
     """Prepare a segment column: numbers if it has many numeric values, else categories."""
     if values.shape != (rows,):
         raise DataError(

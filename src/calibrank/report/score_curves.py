@@ -19,7 +19,11 @@ CURVE_POINTS = 121
 _TAIL = 0.0005
 
 
-def score_histograms(rows: ReportRows, main: CalibrationMap, clusters: Clusters) -> dict[str, Any]:
+def score_histograms(
+    rows: ReportRows,
+    main: CalibrationMap,
+    clusters: Clusters,
+) -> dict[str, Any]:
     """Return densities of the score for positives and negatives, and two fits of each.
 
     One fit is what the map implies for all rows, the other a normal distribution per class.
@@ -88,7 +92,10 @@ def parameters(fitted: CalibrationMap) -> dict[str, Any]:
     }
 
 
-def sensitivity_band(fitted: CalibrationMap, scores: Floats) -> dict[str, Any] | None:
+def sensitivity_band(
+    fitted: CalibrationMap,
+    scores: Floats,
+) -> dict[str, Any] | None:
     """Return how far the map depends on the propensity model, where alternatives were fitted."""
     sensitivity = fitted.record.sensitivity
     if sensitivity is None:

@@ -49,7 +49,11 @@ def sort_lists(values: Floats, users: Codes) -> ListOrder:
     return ListOrder(order, rank, starts)
 
 
-def threshold_table(probabilities: Floats, evidence: Evidence, users: Codes) -> dict[str, Any]:
+def threshold_table(
+    probabilities: Floats,
+    evidence: Evidence,
+    users: Codes,
+) -> dict[str, Any]:
     """Compute the sums of every threshold on the grid, exact for all rows.
 
     A row at rank m passes all thresholds up to its probability, and the number of rows at rank m

@@ -113,7 +113,12 @@ def _in_one_pass(rows: Rows, grid: Grid) -> Summary | None:
     return Summary.of_table(table, low, high, sums.rows, rows.kind)
 
 
-def _outermost(rows: Rows, grid: Grid, keys: Keys, masses: Masses) -> tuple[float, float]:
+def _outermost(
+    rows: Rows,
+    grid: Grid,
+    keys: Keys,
+    masses: Masses,
+) -> tuple[float, float]:
     """Return the lowest and the highest score."""
     # The outermost scores are usually alone in their bins, and then equal the bins' sums.
     total = masses.total

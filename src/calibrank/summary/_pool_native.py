@@ -23,7 +23,13 @@ _TYPES = {
 }
 
 
-def pool(grid: Grid, first: int, sums: Sums, scores: Floats, evidence: Evidence) -> None:
+def pool(
+    grid: Grid,
+    first: int,
+    sums: Sums,
+    scores: Floats,
+    evidence: Evidence,
+) -> None:
     """Add rows to sums over the bins of a grid, from bin `first` on."""
     if not evidence.unit_weights:
         _run_loop(grid, first, sums, scores, evidence)
@@ -34,7 +40,13 @@ def pool(grid: Grid, first: int, sums: Sums, scores: Floats, evidence: Evidence)
     sums.squares[:] += sums.totals[:, 0] - counts
 
 
-def _run_loop(grid: Grid, first: int, sums: Sums, scores: Floats, evidence: Evidence) -> None:
+def _run_loop(
+    grid: Grid,
+    first: int,
+    sums: Sums,
+    scores: Floats,
+    evidence: Evidence,
+) -> None:
     layout = grid.layout(single=scores.dtype == np.float32)
     scores = _contiguous(scores.astype(layout.float, copy=False))
     positive = None if evidence.no_positives else _readable(evidence.positive)

@@ -65,7 +65,12 @@ class _WeightedBins:
         # Rows: positive, its moment, its square, its product with total.
         self.positives = torch.zeros((4, size), dtype=torch.float64, device=device)
 
-    def add(self, scores: Tensor, positive: Tensor, total: Tensor | None) -> None:
+    def add(
+        self,
+        scores: Tensor,
+        positive: Tensor,
+        total: Tensor | None,
+    ) -> None:
         keys = _keys(self.grid, self.first, scores)
         if total is not None:
             self.totals[0].index_add_(0, keys, total)
@@ -97,7 +102,15 @@ class _WeightedBins:
 class _CountedBins(_WeightedBins):
     """Counts of rows with unit weights in finer bins, also of positives if these are 0 or 1."""
 
-    def __init__(self, grid: Grid, first: int, size: int, device: Any, *, binary: bool) -> None:
+    def __init__(
+        self,
+        grid: Grid,
+        first: int,
+        size: int,
+        device: Any,
+        *,
+        binary: bool,
+    ) -> None:
         super().__init__(grid, first, size, device)
         self.binary = binary
         self.extra_bits = min(_EXTRA_BITS, DOUBLE.mantissa - grid.bits)
@@ -108,7 +121,12 @@ class _CountedBins(_WeightedBins):
         self.counts = torch.zeros((2, fine_size), dtype=torch.int32, device=device)
         self.one = torch.ones((), dtype=torch.int32, device=device)
 
-    def add(self, scores: Tensor, positive: Tensor, total: Tensor | None) -> None:
+    def add(
+        self,
+        scores: Tensor,
+        positive: Tensor,
+        total: Tensor | None,
+    ) -> None:
         keys = _keys(self.fine_grid, self.fine_first, scores)
         self.counts[0].index_add_(0, keys, self.one.expand(len(keys)))
         rows = positive.nonzero().squeeze(1)
@@ -151,7 +169,12 @@ def _integer_type(layout: Layout) -> torch.dtype:
     return torch.int32 if layout is SINGLE else torch.int64
 
 
-def _keys_without_kernel(grid: Grid, layout: Layout, first: int, scores: Tensor) -> Tensor:
+def _keys_without_kernel(
+    grid: Grid,
+    layout: Layout,
+    first: int,
+    scores: Tensor,
+) -> Tensor:
     bits = scores.view(_integer_type(layout))
     leading = (bits & layout.unsigned) >> (layout.mantissa - grid.bits)
     magnitudes = leading - grid.offset(layout)

@@ -155,7 +155,10 @@ class Table:
         else:
             self.pool_with_numpy(scores, evidence)
 
-    def replace_evidence(self, batches: Iterable[tuple[Floats, Evidence, Evidence]]) -> None:
+    def replace_evidence(
+        self,
+        batches: Iterable[tuple[Floats, Evidence, Evidence]],
+    ) -> None:
         """Replace the evidence of rows, given as (scores, new evidence, evidence pooled before)."""
         new = self.empty_copy()
         old = self.empty_copy()
@@ -215,7 +218,12 @@ class Table:
             self.merge(sums)
 
 
-def pool_bins(scores: Floats, evidence: Evidence, bins: Integers, size: int) -> Masses:
+def pool_bins(
+    scores: Floats,
+    evidence: Evidence,
+    bins: Integers,
+    size: int,
+) -> Masses:
     """Sum rows over bins, given the bin of each row."""
     # Most rows are negative, so the sums over positives cost little.
     if evidence.no_positives:

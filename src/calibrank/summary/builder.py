@@ -65,7 +65,10 @@ class SummaryBuilder:
             other = other.summary()
         self._set(other if self.empty else self.summary() + other)
 
-    def correct(self, batches: Iterable[tuple[Floats, Evidence, Evidence]]) -> None:
+    def correct(
+        self,
+        batches: Iterable[tuple[Floats, Evidence, Evidence]],
+    ) -> None:
         """Replace the evidence of rows that were added before.
 
         Each batch holds the scores, the new evidence, and the evidence they were added with.
@@ -102,7 +105,13 @@ def _is_weightless(labels: Labels) -> bool:
 class _GrowingTable:
     """A table of bins that grows with the range of the scores added to it."""
 
-    def __init__(self, low: float, high: float, kind: str, bits: int = DOUBLE.mantissa) -> None:
+    def __init__(
+        self,
+        low: float,
+        high: float,
+        kind: str,
+        bits: int = DOUBLE.mantissa,
+    ) -> None:
         self.low = low
         self.high = high
         self.rows = 0

@@ -26,10 +26,6 @@ from calibrank.summary.bins import Masses, Table, pool_bins
 from calibrank.summary.grid import CAPACITY, DOUBLE, Grid, Keys
 
 # Rows whose scores are sorted at a time: sorting a block and merging is faster than sorting all.
-# A bin of a resolved summary holds far less than this fraction of the mass.
-_LARGE_SHARE = 0.05
-# Distances below this fraction of a bin's width come from ties, not from scores that differ.
-_TIED = 1e-3
 _BLOCK = 2**20
 
 _FILE_VERSION = 1
@@ -103,13 +99,26 @@ class Summary:
         return cls._of_distinct(distinct, masses, len(scores), evidence.kind)
 
     @classmethod
-    def _of_distinct(cls, scores: Floats, masses: Masses, rows: int, kind: str) -> Self:
+    def _of_distinct(
+        cls,
+        scores: Floats,
+        masses: Masses,
+        rows: int,
+        kind: str,
+    ) -> Self:
         low = float(scores[0]) if len(scores) else np.nan
         high = float(scores[-1]) if len(scores) else np.nan
         return cls(scores, masses, rows, low, high, kind, None, np.empty(0, dtype=np.int64))
 
     @classmethod
-    def of_table(cls, table: Table, low: float, high: float, rows: int, kind: str) -> Self:
+    def of_table(
+        cls,
+        table: Table,
+        low: float,
+        high: float,
+        rows: int,
+        kind: str,
+    ) -> Self:
         """Summarize the bins of a table that hold any mass."""
         occupied = np.flatnonzero(table.totals[:, 0] > 0)
         masses = table.masses().take(occupied)
@@ -312,36 +321,6 @@ class Summary:
             where=self.positive > 0,
         )
         return np.clip(means, self.low, self.high)
-
-    @property
-    def concentration(self) -> float:
-        """The probability that two random units of mass are pooled although their scores differ.
-
-        Near 0 for scores that the bins resolve, near 1 if nearly all share a bin: far from zero
-        relative to their spread, or beside an outlier. Bins of tied scores do not count.
-        """
-        if self.exact:
-            return 0.0
-        # Where most of a bin's mass is tied, the positives have nearly the mean score of the bin.
-        distance = np.abs(self.positive_scores - self.scores)
-        # A bin beside an outlier is so wide that only the size of the scores is a yardstick.
-        yardstick = np.minimum(self._bin_widths(), np.abs(self.scores))
-        differs = (distance > _TIED * yardstick) | (self.positive == 0)
-        shares = self.total / self.total.sum()
-        # A bin without positives shows nothing: it counts only if it is large, as an outlier's
-        # neighbours are.
-        counted = shares[differs & ((self.positive > 0) | (shares > _LARGE_SHARE))]
-        return float((counted**2).sum())
-
-    def _bin_widths(self) -> Floats:
-        """The width of each bin of the grid, at most the range of the scores."""
-        if self.grid is None:
-            return np.zeros(len(self))
-        inner = self.grid.inner_edges(self.keys)
-        # Keys count away from zero on either side: ~k mirrors k.
-        outwards = np.where(self.keys < 0, self.keys - 1, self.keys + 1)
-        widths = np.abs(self.grid.inner_edges(outwards) - inner)
-        return np.minimum(widths, self.high - self.low)
 
     @property
     def bits(self) -> int:

@@ -127,7 +127,11 @@ def _add_to_folds(builders: list[FoldBuilder], rows: Rows, first: int) -> None:
         builder.add(rows.take(fold_of_row == fold))
 
 
-def _require_rows(builders: list[FoldBuilder], table: Table, columns: Columns) -> None:
+def _require_rows(
+    builders: list[FoldBuilder],
+    table: Table,
+    columns: Columns,
+) -> None:
     rows = sum(builder.rows for builder in builders)
     if not rows:
         raise DataError(f"{table.name} must hold at least one valid row, got none.")

@@ -121,7 +121,10 @@ def stored_schema(file: Path) -> pa.Schema:
             return reader.schema
 
 
-def _chunks(file: Path, columns: Sequence[str] | None) -> tuple[int, Iterable[_Chunk]]:
+def _chunks(
+    file: Path,
+    columns: Sequence[str] | None,
+) -> tuple[int, Iterable[_Chunk]]:
     """Return a file's number of rows (0 if it is not known yet) and its chunks."""
     if _format(file) == "csv":
         return 0, _csv_chunks(file)

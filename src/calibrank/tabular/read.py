@@ -104,7 +104,11 @@ class Table:
             return recorded
         return next((name for name in ALIASES[role] if name in names), None)
 
-    def batches(self, columns: Sequence[str], progress: Progress | None = None) -> Iterator[Batch]:
+    def batches(
+        self,
+        columns: Sequence[str],
+        progress: Progress | None = None,
+    ) -> Iterator[Batch]:
         """Read the chosen columns batch by batch, in row order.
 
         Reading runs ahead in other threads. `progress` is called with the bytes read.
@@ -117,7 +121,11 @@ class Table:
         """As `batches`, but in tasks that read when called, so that workers share the reading."""
         return _errors_as_tasks(self._tasks(columns, progress))
 
-    def _tasks(self, columns: Sequence[str], progress: Progress | None) -> Iterator[ReadTask]:
+    def _tasks(
+        self,
+        columns: Sequence[str],
+        progress: Progress | None,
+    ) -> Iterator[ReadTask]:
         before = 0
         for file in self.files:
             _require_columns(file, columns)

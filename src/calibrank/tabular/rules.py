@@ -44,7 +44,13 @@ class Rules:
             valid = _both(valid, self._check_ids(batch, name))
         return valid
 
-    def known_rows(self, batch: Batch, name: str, index: Index, valid: Mask | None) -> Mask | None:
+    def known_rows(
+        self,
+        batch: Batch,
+        name: str,
+        index: Index,
+        valid: Mask | None,
+    ) -> Mask | None:
         """Return which rows have an id that the index contains (None: all of them).
 
         Rows that are already invalid are not looked up, and count as known.

@@ -195,7 +195,12 @@ def _write_file(
     return written
 
 
-def _require_columns(column: NewColumn, source: Path, schema: pa.Schema, to: str) -> None:
+def _require_columns(
+    column: NewColumn,
+    source: Path,
+    schema: pa.Schema,
+    to: str,
+) -> None:
     for name in column.inputs():
         if name not in schema.names:
             found = ", ".join(schema.names)

@@ -255,7 +255,12 @@ class SqlTarget(Target):
             return x
         return bound if x.high <= bound else self._call(self.dialect.greatest, x, bound)
 
-    def steps(self, score: Sql, edges: Sequence[float], values: Sequence[float]) -> Sql:
+    def steps(
+        self,
+        score: Sql,
+        edges: Sequence[float],
+        values: Sequence[float],
+    ) -> Sql:
         return self._tree(score, edges, [self.text(value) for value in values])
 
     def lines(
@@ -275,7 +280,12 @@ class SqlTarget(Target):
             leaves.append(self.text((near - start) * slope + value))
         return self._tree(score, edges, leaves)
 
-    def _tree(self, score: Sql, edges: Sequence[float], leaves: Sequence[str]) -> Sql:
+    def _tree(
+        self,
+        score: Sql,
+        edges: Sequence[float],
+        leaves: Sequence[str],
+    ) -> Sql:
         """A balanced tree of CASE: thousands of leaves are a dozen levels deep."""
         if not edges:
             return self._atom(leaves[0])

@@ -129,7 +129,10 @@ def place_in_dtype(
     return score if width == 1 else score / width
 
 
-def ceilings(edges: Sequence[float], dtype: Dtype) -> np.ndarray[Any, np.dtype[np.floating[Any]]]:
+def ceilings(
+    edges: Sequence[float],
+    dtype: Dtype,
+) -> np.ndarray[Any, np.dtype[np.floating[Any]]]:
     """Edges rounded up to a dtype: its numbers compare with them as with the exact edges."""
     exact = np.array(edges, dtype=np.float64)
     rounded = exact.astype(dtype)
