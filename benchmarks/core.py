@@ -28,7 +28,8 @@ def best(function: Callable[[], object]) -> float:
 
 
 def import_time(code: str) -> float:
-    return best(lambda: subprocess.run([sys.executable, "-c", code], check=True))  # noqa: S603  (our own code)
+    command = [sys.executable, "-c", code]
+    return best(lambda: subprocess.run(command, check=True))  # noqa: S603  (our own code)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Test settings: Hypothesis draws the same examples in CI, and many more with --hypothesis-profile=thorough."""
+"""Hypothesis draws the same examples in CI, and many more with --hypothesis-profile=thorough."""
 
 import os
 

@@ -29,7 +29,7 @@ def weighted_table() -> dict[str, np.ndarray]:
 
 
 def expected_propensity(rows: dict[str, np.ndarray]) -> np.ndarray:
-    """The definition: (weight of the item's positives / largest such weight) ** 0.5, at least 0.1."""
+    """By definition: (weight of positives / largest such weight) ** 0.5, at least 0.1."""
     counts = np.bincount(rows["item"], weights=rows["weight"] * rows["label"])
     return np.maximum((counts / counts.max()) ** 0.5, 0.1)[rows["item"]]
 

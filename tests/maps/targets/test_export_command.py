@@ -64,7 +64,10 @@ def test_missing_options_are_named(folder: Path) -> None:
     code, _, errors = export(folder, "--to", "sql")
     assert (code, errors) == (
         2,
-        "calibrank: --to sql must have a dialect, got none. Name one of: spark, duckdb, postgresql, sqlite, bigquery\n",
+        (
+            "calibrank: --to sql must have a dialect, got none. "
+            "Name one of: spark, duckdb, postgresql, sqlite, bigquery\n"
+        ),
     )
     code, _, errors = export(folder, "--to", "onnx")
     assert (code, errors) == (

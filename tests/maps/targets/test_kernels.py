@@ -1,4 +1,4 @@
-"""CUDA kernels, compiled for the CPU where there is no GPU, and the choice between them and chunks."""
+"""CUDA kernels, compiled for the CPU where there is no GPU, and when they are used."""
 
 import ctypes
 import shutil

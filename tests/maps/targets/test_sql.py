@@ -1,4 +1,4 @@
-"""SQL expressions in real engines: invalid scores, column types and names, many steps, underflow."""
+"""SQL in real engines: invalid scores, column types and names, many steps, underflow."""
 
 import math
 import re
