@@ -61,7 +61,7 @@ def test_a_regressor_can_be_the_estimator() -> None:
 
 
 class _RidgeOnLabels(Ridge):
-    def fit(self, X, y, sample_weight=None):  # noqa: N803
+    def fit(self, X, y, sample_weight=None):
         return super().fit(X, (y == "yes").astype(float), sample_weight)
 
 
@@ -84,7 +84,7 @@ def test_a_classifier_without_decision_function_is_scored_by_its_log_odds() -> N
 class _Transformer:
     """Has `fit`, as every estimator of scikit-learn, and nothing that scores."""
 
-    def fit(self, X, y):  # noqa: N803
+    def fit(self, X, y):
         return self
 
 

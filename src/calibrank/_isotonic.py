@@ -21,7 +21,7 @@ def pool_adjacent_violators(positive: Floats, total: Floats) -> Blocks:
     clipping the unbounded fit to [0, 1] gives the optimum of the bounded problem.
     """
     # scipy.optimize doubles the import time of the package and only this function needs it.
-    from scipy.optimize import isotonic_regression  # noqa: PLC0415
+    from scipy.optimize import isotonic_regression  # noqa: PLC0415  (slow to load)
 
     fit = isotonic_regression(positive / total, weights=total)
     starts = fit.blocks[:-1].astype(np.intp)

@@ -38,12 +38,8 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 _BLOCK = 2**15
 _GPU_BLOCK = 2**26
 
-# Predicates of the rule table, for callers that phrase the error for their own column.
-is_binary = COLUMN_RULES["label"].holds
+# A predicate of the rule table, for callers that phrase the error for their own column.
 is_probability = COLUMN_RULES["probability"].holds
-
-SCORE_RULE = COLUMN_RULES["score"].statement
-SCORE_REMEDY = COLUMN_RULES["score"].remedy
 
 
 def is_tensor(values: Any) -> bool:

@@ -65,7 +65,7 @@ def _wrap(frame: Any) -> Any:
     """Wrap a frame with narwhals; None if it is not a frame."""
     if type(frame).__name__ == "RecordBatch":
         # Whoever has a batch has already imported pyarrow.
-        import pyarrow as pa  # noqa: PLC0415
+        import pyarrow as pa  # noqa: PLC0415  (loaded already)
 
         frame = pa.Table.from_batches([frame])
     try:

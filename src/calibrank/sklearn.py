@@ -61,7 +61,7 @@ class CalibratedRanker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
     def fit(
         self,
-        X: Any,  # noqa: N803
+        X: Any,
         y: Any,
         sample_weight: Any = None,
         propensity: Any = None,
@@ -70,7 +70,7 @@ class CalibratedRanker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
         `propensity` is P(observed) of each row; with it the inverse-propensity risk is minimized.
         """
-        X, y = validate_data(self, X, y, dtype="numeric", y_numeric=False)  # noqa: N806
+        X, y = validate_data(self, X, y, dtype="numeric", y_numeric=False)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         self._require_two_classes()
@@ -79,24 +79,24 @@ class CalibratedRanker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         self.map_ = calibrator.fit(scores, _evidence(labels, propensity, sample_weight))
         return self
 
-    def decision_function(self, X: Any) -> Array:  # noqa: N803
+    def decision_function(self, X: Any) -> Array:
         """Log odds of the positive class."""
         scores = self._scores(X)
         return self.map_.log_odds(scores)
 
-    def predict_proba(self, X: Any) -> Array:  # noqa: N803
+    def predict_proba(self, X: Any) -> Array:
         """Probabilities of both classes, one column each."""
         scores = self._scores(X)
         positive = self.map_.predict(scores)
         return np.column_stack([1 - positive, positive])
 
-    def predict(self, X: Any) -> Array:  # noqa: N803
+    def predict(self, X: Any) -> Array:
         """The more probable class."""
         is_positive = self.decision_function(X) > 0
         labels: Array = self.classes_[is_positive.astype(int)]
         return labels
 
-    def _out_of_fold_scores(self, X: Array, y: Array, labels: Array) -> Array:  # noqa: N803
+    def _out_of_fold_scores(self, X: Array, y: Array, labels: Array) -> Array:
         if self.estimator is None:
             return _only_column(X)
         method = _score_method(self.estimator)
@@ -107,9 +107,9 @@ class CalibratedRanker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
             return _one_score(getattr(self.estimator_, method)(X))
         return _one_score(cross_val_predict(clone(self.estimator), X, y, cv=folds, method=method))
 
-    def _scores(self, X: Any) -> Array:  # noqa: N803
+    def _scores(self, X: Any) -> Array:
         check_is_fitted(self, "map_")
-        X = validate_data(self, X, dtype="numeric", reset=False)  # noqa: N806
+        X = validate_data(self, X, dtype="numeric", reset=False)
         if self.estimator is None:
             return _only_column(X)
         method = _score_method(self.estimator)
@@ -160,7 +160,7 @@ def _one_score(output: Array) -> Array:
     return logit(np.clip(positive, _SMALLEST_PROBABILITY, 1 - _SMALLEST_PROBABILITY))
 
 
-def _only_column(X: Array) -> Array:  # noqa: N803
+def _only_column(X: Array) -> Array:
     if X.shape[1] != 1:
         raise ValueError(
             f"X must be one column of scores, got {X.shape[1]} columns. "

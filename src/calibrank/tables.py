@@ -108,7 +108,7 @@ def as_interactions(log: Interactions | Frame) -> Interactions:
     if isinstance(log, Interactions):
         return log
     # Only dataframes need narwhals.
-    import narwhals as nw  # noqa: PLC0415
+    import narwhals as nw  # noqa: PLC0415  (only frames need it)
 
     try:
         frame: Any = nw.from_native(log)

@@ -13,7 +13,7 @@ from calibrank.calibrators.binning import _equal_mass_bins, _QuantileModel
 from calibrank.calibrators.solver import Problem, _newton
 from calibrank.data.score_world import make_world
 from calibrank.maps import LogisticMap
-from calibrank.maps.basis import NumpyOps
+from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.summary.grid import CAPACITY, Grid
 
 FAMILIES = [cr.Platt(), cr.Gaussian(), cr.Gamma(), cr.GammaGaussian(), cr.Beta()]
@@ -32,7 +32,7 @@ def test_end_slopes_are_the_derivatives_of_the_generators(member: Parametric) ->
     low, high, step = -1.5, 2.0, 1e-7
 
     def generators(score: float) -> np.ndarray:
-        return np.array(member.basis.generators(np.array(score), low, high, NumpyOps()))
+        return np.array(member.basis.generators(np.array(score), low, high, NumpyTarget()))
 
     at_low, at_high = member.basis.end_slopes(low, high)
     right_of_low = (generators(low + step) - generators(low)) / step
@@ -138,7 +138,7 @@ def test_a_flat_map_rises_by_a_millionth_of_log_odds(member: Parametric) -> None
     scores = np.linspace(-1, 2, 31)
     with pytest.warns(cr.FlatMapWarning):
         flat = member.fit(scores, cr.Evidence(expit(-scores - 1), np.ones(31)))
-    ends = np.array(member.basis.generators(np.array([-1.0, 2.0]), -1.0, 2.0, NumpyOps()))
+    ends = np.array(member.basis.generators(np.array([-1.0, 2.0]), -1.0, 2.0, NumpyTarget()))
     rises = np.array(flat.coefficients) * np.diff(ends)[:, 0]
     np.testing.assert_allclose(rises, 1e-6)
 

@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 
 import calibrank as cr
 from calibrank.calibrators import Parametric
-from calibrank.maps.basis import NumpyOps
+from calibrank.maps.targets.numpy import NumpyTarget
 from tests.members import PARAMETRIC, name
 
 WITH_INTERCEPT = [member for member in PARAMETRIC if not isinstance(member, cr.Temperature)]
@@ -65,7 +65,7 @@ def test_fit_error_exactly_when_the_loss_has_no_minimum(
     scores, labels = draw_table(data, most=14)
     inverse = draw_column(data, st.sampled_from([1, 1, 2, 3]), len(scores))
     evidence = cr.ips(labels, 1 / inverse)
-    generators = member.basis.generators(scores, scores.min(), scores.max(), NumpyOps())
+    generators = member.basis.generators(scores, scores.min(), scores.max(), NumpyTarget())
     columns = np.array(generators)
     ranges = np.ptp(columns, axis=1, keepdims=True)
     columns = (columns - columns.min(axis=1, keepdims=True)) / ranges

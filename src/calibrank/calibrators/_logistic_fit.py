@@ -17,7 +17,8 @@ from calibrank.calibrators.solver import (
 )
 from calibrank.errors import DataError, FitError, FlatMapWarning
 from calibrank.maps import LogisticMap
-from calibrank.maps.basis import Basis, NumpyOps
+from calibrank.maps.basis import Basis
+from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.summary import Summary
 
 ROUNDING = 1e-12
@@ -68,7 +69,7 @@ class StandardizedDesign:
 
 def _generators(basis: Basis, summary: Summary, scores: Floats) -> Floats:
     """One row per generator, one column per score."""
-    generators = basis.generators(scores, summary.low, summary.high, NumpyOps())
+    generators = basis.generators(scores, summary.low, summary.high, NumpyTarget())
     return np.array(generators)
 
 

@@ -35,7 +35,7 @@ def demo(
     Example: calibrank demo --pairs 1000000 --out demo
     """
     # matplotlib takes longer to load than most commands take to run.
-    from calibrank import demo as demonstration  # noqa: PLC0415
+    from calibrank import demo as demonstration  # noqa: PLC0415  (slow to load)
 
     with console.status("Generating data and fitting every method ..."):
         result = demonstration.run_demo(pairs, seed)

@@ -52,7 +52,8 @@ def reliability_diagram(curve: ReliabilityCurve, width: int = _BAR_WIDTH) -> str
         cells[round(predicted * width)] = "[bold yellow]┃[/]"
         cells_text = "".join(cells)
         lines.append(f"{predicted:9.4f}  {observed:8.4f}  {cells_text}  {total / mass:6.2%}")
-    lines.append("[dim]█ observed rate, ┃ predicted probability: calibrated if they coincide.[/]")
+    legend = "█ observed rate, ┃ predicted probability: calibrated if they coincide."
+    lines.append(f"[dim]{legend}[/]")
     return "\n".join(lines)
 
 

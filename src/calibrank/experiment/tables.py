@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -311,7 +312,7 @@ def _cell(
 
 
 def _is_nan(value: float) -> bool:
-    return value != value  # noqa: PLR0124
+    return math.isnan(value)
 
 
 def _header(names: Sequence[str]) -> str:

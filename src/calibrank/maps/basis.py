@@ -19,11 +19,7 @@ from calibrank._json import Fields
 from calibrank._logit import expit
 from calibrank._validation import Floats
 from calibrank.errors import DataError
-from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.maps.targets.target import Target
-
-NumpyOps = NumpyTarget
-"""The former name of `NumpyTarget`."""
 
 Slopes: TypeAlias = tuple[float, ...]
 """One derivative per generator."""

@@ -156,7 +156,7 @@ class CalibrationMap(ABC):
         of the fit. A column that exists already is not overwritten: that is an error.
         """
         # Only dataframes need narwhals.
-        from calibrank.maps.targets.narwhals import transform  # noqa: PLC0415
+        from calibrank.maps.targets.narwhals import transform  # noqa: PLC0415  (see above)
 
         return transform(self, frame, score, to)
 
@@ -170,7 +170,7 @@ class CalibrationMap(ABC):
     def load(cls, path: str | PathLike[str]) -> Self:
         """Read a map that `save` wrote; called on one kind of map, it must be of that kind."""
         # Knows the kinds of maps, which build on this class.
-        from calibrank.maps.format import load  # noqa: PLC0415
+        from calibrank.maps.format import load  # noqa: PLC0415  (see above)
 
         fitted = load(path)
         if not isinstance(fitted, cls):
@@ -266,7 +266,7 @@ class CalibrationMap(ABC):
 
     def _predict_tensor(self, scores: Any) -> Any:
         # Only tensors need torch.
-        from calibrank.maps.targets.tensors import predict  # noqa: PLC0415
+        from calibrank.maps.targets.tensors import predict  # noqa: PLC0415  (see above)
 
         return predict(self, scores)
 

@@ -71,7 +71,7 @@ class StepMap(CalibrationMap):
     def _interval_ends(self, scores: Floats, level: float) -> Ends:
         """Jeffreys intervals: quantiles of the posterior under a Beta(1/2, 1/2) prior."""
         # Slow to load, and only intervals need it.
-        from scipy.special import betaincinv  # noqa: PLC0415
+        from scipy.special import betaincinv  # noqa: PLC0415  (slow to load)
 
         values = np.array(self.values)
         effective_rows = np.array(self.effective_rows)

@@ -67,7 +67,7 @@ def _map_to_json(value: Any) -> str:
 
 def _param(name: str, doc: str, converter: Any = TypeConverters.toString) -> Any:
     # As pyspark.ml declares its own parameters.
-    return Param(Params._dummy(), name, doc, typeConverter=converter)  # noqa: SLF001
+    return Param(Params._dummy(), name, doc, typeConverter=converter)
 
 
 class _Columns(HasOutputCol):
@@ -75,12 +75,12 @@ class _Columns(HasOutputCol):
 
     _input_kwargs: dict[str, Any]  # the keyword arguments, set by `keyword_only`
 
-    scoreCol = _param("scoreCol", "column of ranking scores")  # noqa: N815  (Spark's convention)
+    scoreCol = _param("scoreCol", "column of ranking scores")
 
-    def setScoreCol(self, value: str) -> Self:  # noqa: N802
+    def setScoreCol(self, value: str) -> Self:
         return self._set(scoreCol=value)
 
-    def setOutputCol(self, value: str) -> Self:  # noqa: N802
+    def setOutputCol(self, value: str) -> Self:
         return self._set(outputCol=value)
 
 
@@ -101,15 +101,15 @@ class CalibrationModel(Model, _Columns, DefaultParamsReadable[Any], DefaultParam
     def __init__(
         self,
         *,
-        map: Any = None,  # noqa: A002
-        scoreCol: str = "score",  # noqa: N803
-        outputCol: str = "probability",  # noqa: N803
+        map: Any = None,
+        scoreCol: str = "score",
+        outputCol: str = "probability",
     ) -> None:
         super().__init__()
         self._setDefault(scoreCol="score", outputCol="probability")
         self._set(**self._input_kwargs)
 
-    def getMap(self) -> CalibrationMap:  # noqa: N802
+    def getMap(self) -> CalibrationMap:
         """Return the map."""
         if not self.isSet(self.map):
             raise DataError(
@@ -140,18 +140,18 @@ class CalibrationEstimator(
     """
 
     calibrator = _param("calibrator", "the calibrator to fit, as JSON", _calibrator_to_json)
-    propensityCol = _param("propensityCol", "column of P(observed), in (0, 1]")  # noqa: N815
+    propensityCol = _param("propensityCol", "column of P(observed), in (0, 1]")
 
     @keyword_only
     def __init__(
         self,
         *,
         calibrator: Any = None,
-        scoreCol: str = "score",  # noqa: N803
-        labelCol: str = "label",  # noqa: N803
-        propensityCol: str | None = None,  # noqa: N803
-        weightCol: str | None = None,  # noqa: N803
-        outputCol: str = "probability",  # noqa: N803
+        scoreCol: str = "score",
+        labelCol: str = "label",
+        propensityCol: str | None = None,
+        weightCol: str | None = None,
+        outputCol: str = "probability",
     ) -> None:
         super().__init__()
         self._setDefault(
@@ -163,20 +163,20 @@ class CalibrationEstimator(
         given = {name: value for name, value in self._input_kwargs.items() if value is not None}
         self._set(**given)
 
-    def getCalibrator(self) -> Calibrator:  # noqa: N802
+    def getCalibrator(self) -> Calibrator:
         """Return the calibrator."""
         return _calibrator_from_json(self.getOrDefault(self.calibrator))
 
-    def setCalibrator(self, value: Calibrator) -> Self:  # noqa: N802
+    def setCalibrator(self, value: Calibrator) -> Self:
         return self._set(calibrator=value)
 
-    def setLabelCol(self, value: str) -> Self:  # noqa: N802
+    def setLabelCol(self, value: str) -> Self:
         return self._set(labelCol=value)
 
-    def setPropensityCol(self, value: str) -> Self:  # noqa: N802
+    def setPropensityCol(self, value: str) -> Self:
         return self._set(propensityCol=value)
 
-    def setWeightCol(self, value: str) -> Self:  # noqa: N802
+    def setWeightCol(self, value: str) -> Self:
         return self._set(weightCol=value)
 
     def _fit(self, dataset: DataFrame) -> CalibrationModel:

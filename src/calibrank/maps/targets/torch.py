@@ -44,7 +44,7 @@ def to_torch(fitted: CalibrationMap, dtype: str = "float32") -> torch.nn.Module:
 def _load_torch() -> ModuleType:
     try:
         import torch  # noqa: PLC0415  (slow to load, and only this exporter needs it)
-        import torch.fx  # noqa: PLC0415
+        import torch.fx  # noqa: PLC0415  (as above)
     except ImportError as error:
         raise MissingExtraError("torch", "torch") from error
     return torch

@@ -276,4 +276,5 @@ def step_all_rows(
         _add_row_product(starts, columns, values, row, propagated, gradient)
         gradient *= factor
         # Graph models are not confined to the unit ball.
-        _step_row(table[row], first[row], second[row], gradient, size, decay, False)  # noqa: FBT003
+        unit_ball = False
+        _step_row(table[row], first[row], second[row], gradient, size, decay, unit_ball)
