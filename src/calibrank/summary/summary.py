@@ -6,29 +6,24 @@ Rows with equal scores can be summed without changing any result, so a summary i
 
 from __future__ import annotations
 
-import io
-import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
-from calibrank._atomic import write_atomic
 from calibrank._validation import Floats, Indices, Numbers, on_gpu, starts_of
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels
+from calibrank.summary import _file
 from calibrank.summary._batch import Batch, has_few_distinct
 from calibrank.summary.bins import Masses, Table, pool_bins
 from calibrank.summary.grid import CAPACITY, DOUBLE, Grid, Keys
 
 # Rows whose scores are sorted at a time: sorting a block and merging is faster than sorting all.
 _BLOCK = 2**20
-
-_FILE_VERSION = 1
 
 # A difference this small, relative to the mass of its bin, is the rounding of sums: a bin of it
 # is empty. It is far below one row in the largest bins, and far above the error of their sums.
@@ -223,23 +218,19 @@ class Summary:
     def save(self, path: str | PathLike[str]) -> None:
         """Write the summary to a file, atomically, for `Summary.load`.
 
-        The file holds arrays only, in NumPy's npz format.
+        The file holds arrays and their digest, in NumPy's npz format.
         """
-        grid = [] if self.grid is None else [self.grid.top, self.grid.bits]
-        arrays: dict[str, Any] = {
-            "version": np.array(_FILE_VERSION),
-            "scores": self.scores,
-            "keys": self.keys,
-            "masses": np.array(self.masses.columns),
-            "rows": self.rows,
-            "low": self.low,
-            "high": self.high,
-            "grid": grid,
-            "kind": np.array(self.kind),
-        }
-        memory = io.BytesIO()
-        np.savez(memory, **arrays)
-        write_atomic(Path(path), memory.getvalue())
+        content = _file.Content(
+            scores=self.scores,
+            masses=self.masses,
+            rows=self.rows,
+            low=self.low,
+            high=self.high,
+            kind=self.kind,
+            grid=self.grid,
+            keys=self.keys,
+        )
+        _file.write(Path(path), content)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
@@ -251,40 +242,14 @@ class Summary:
         >>> Summary.load(path) + Summary.of([0.7], [1])
         Summary(3 rows in 3 bins over [0.1, 0.7], positive=2, total=3, kind='naive')
         """
-        from zipfile import BadZipFile  # noqa: PLC0415  (slow to import, seldom needed)
-
         if not Path(path).is_file():
             raise DataError(f"{path} must be a summary that calibrank saved, got no such file.")
-        content = io.BytesIO(Path(path).read_bytes())
-        # What NumPy and zipfile raise on damaged or foreign files.
-        unreadable = (ValueError, TypeError, KeyError, OSError, EOFError, BadZipFile, zlib.error)
         try:
-            with np.load(content, allow_pickle=False) as file:
-                return cls._read(file)
-        except unreadable as error:
+            return cls(**_file.read(Path(path))._asdict())
+        except ValueError as error:
             raise DataError(
                 f"{path} must be a summary that calibrank saved: {error}. Create it again."
             ) from None
-
-    @classmethod
-    def _read(cls, file: Mapping[str, Any]) -> Self:
-        version = int(file["version"])
-        if version > _FILE_VERSION:
-            raise ValueError(f"its version is {version}, upgrade calibrank")
-        grid = None
-        if len(file["grid"]):
-            top, bits = file["grid"].astype(int).tolist()
-            grid = Grid(top, bits)
-        return cls(
-            scores=file["scores"],
-            masses=Masses(*file["masses"]),
-            rows=int(file["rows"]),
-            low=float(file["low"]),
-            high=float(file["high"]),
-            kind=str(file["kind"]),
-            grid=grid,
-            keys=file["keys"],
-        )
 
     def __len__(self) -> int:
         return len(self.scores)
