@@ -117,7 +117,7 @@ def test_threads_that_write_one_file_do_not_damage_it(tmp_path: Path) -> None:
 def test_a_planted_link_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     victim = tmp_path / "victim"
     victim.write_text("precious")
-    monkeypatch.setattr(_atomic.os, "urandom", lambda size: bytes(size))
+    monkeypatch.setattr(_atomic.os, "urandom", bytes)
     with atomic_path(tmp_path / "file") as partial:
         name = partial.name
         partial.write_text("x")

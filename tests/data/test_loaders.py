@@ -3,6 +3,7 @@
 import http.server
 import subprocess
 import sys
+import tarfile
 import threading
 import zipfile
 from functools import partial
@@ -15,7 +16,7 @@ import pytest
 
 import calibrank.data
 from calibrank.data import fetch, load_coat, load_kuairand, load_kuairec, load_table, load_yahoo_r3
-from calibrank.data.download import SOURCES, Source
+from calibrank.data.download import SOURCES, Source, unpack
 from calibrank.errors import DataError
 from calibrank.registry import load_dataset
 from calibrank.tables import Index
@@ -265,6 +266,57 @@ def test_fetch_downloads_once_and_checks_the_hash(server, tmp_path, coat):
         fetch("coat", tmp_path / "other", Source(f"{address}/bad.zip", f"sha256:{known}", ""))
     with pytest.raises(DataError, match="must be one of coat, kuairec, kuairand, got 'yahoo_r3'"):
         fetch("yahoo_r3")
+
+
+def _zip(path, names):
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in names:
+            archive.writestr(name, name * 10)
+    return path
+
+
+def test_an_archive_is_unpacked_whole_or_not_at_all(tmp_path):
+    archive = _zip(tmp_path / "data.zip", ["a/train", "a/test"])
+    folder = unpack(archive, tmp_path / "files")
+    assert (folder / "a" / "train").read_text() == "a/train" * 10
+    before = (folder / "a" / "train").stat().st_ino
+    assert unpack(archive, folder) == folder
+    assert (folder / "a" / "train").stat().st_ino == before  # not unpacked again
+    (folder / "a" / "train").write_text("part")  # as a killed process left it
+    unpack(archive, folder)
+    assert (folder / "a" / "train").read_text() == "a/train" * 10
+    (folder / "a" / "test").unlink()
+    unpack(archive, folder)
+    assert (folder / "a" / "test").exists()
+    (tmp_path / "files.json").unlink()  # killed before the manifest was written
+    unpack(archive, folder)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["data.zip", "files", "files.json"]
+
+
+def test_a_damaged_archive_leaves_no_files(tmp_path):
+    whole = _zip(tmp_path / "data.zip", ["train", "test"]).read_bytes()
+    (tmp_path / "data.zip").write_bytes(whole.replace(b"traintraintrain", b"trainbraintrain"))
+    with pytest.raises(DataError, match="must be a zip or tar archive of files, got Bad CRC"):
+        unpack(tmp_path / "data.zip", tmp_path / "files")
+    (tmp_path / "text.zip").write_text("not an archive")
+    with pytest.raises(DataError, match="must be a zip or tar archive of files"):
+        unpack(tmp_path / "text.zip", tmp_path / "files")
+    assert not (tmp_path / "files").exists()
+
+
+@pytest.mark.parametrize("kind", ["outside", "link", "device"])
+def test_an_archive_cannot_write_elsewhere(tmp_path, kind):
+    with tarfile.open(tmp_path / "data.tar.gz", "w:gz") as archive:
+        member = tarfile.TarInfo("../outside" if kind == "outside" else "member")
+        if kind == "link":
+            member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        if kind == "device":
+            member.type = tarfile.CHRTYPE
+        archive.addfile(member)
+    with pytest.raises(DataError, match="must be a zip or tar archive of files"):
+        unpack(tmp_path / "data.tar.gz", tmp_path / "sub" / "files")
+    assert not list(tmp_path.rglob("outside"))
 
 
 def test_every_source_has_a_hash_and_uses_https():

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -279,11 +280,18 @@ def test_specs_and_models_can_be_chosen_by_name():
 def test_a_spec_can_change_the_settings_of_a_model():
     cell = Cell("coat", "released", "CML", 3, 0, (("margin", 0.5),))
     assert cell.configured_model().margin == 0.5
-    assert cell.key == "coat-released-CML-margin0.5-3"
+    assert re.fullmatch(r"coat-released-CML-[0-9a-f]{8}-3", cell.key)
+    wider = Cell("coat", "released", "CML", 3, 0, (("margin", 1.5),))
+    assert wider.key != cell.key
     released = Spec.load(REPRODUCE / "released.toml")
     assert released.settings_for("coat", "CML") == cell.settings
     with pytest.raises(DataError, match="settings must be those of BPR, got margin"):
         Cell("coat", "released", "BPR", 3, 0, (("margin", 0.5),)).configured_model()
+
+
+def test_no_value_of_a_spec_becomes_part_of_a_path():
+    cell = Cell("coat", "released", "BPR", 0, 0, (("dim", "/../../x"), ("/..", 1)))
+    assert Path(cell.key).name == cell.key
 
 
 # ---- numbers ----

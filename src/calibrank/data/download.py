@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import tarfile
+import zipfile
+import zlib
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
 
+from calibrank._atomic import write_atomic
 from calibrank.errors import DataError, MissingExtraError
 
 
@@ -56,18 +61,63 @@ def fetch(
         raise DataError(f"the dataset to fetch must be one of {', '.join(SOURCES)}, got {name!r}.")
     cache = Path(folder) if folder is not None else Path(pooch.os_cache("calibrank")) / name
     # The archive stays in the cache beside its unpacked files, so a second call downloads nothing.
-    is_tar = source.url.endswith(".tar.gz")
-    unpack: Callable[..., Any] = pooch.Untar if is_tar else pooch.Unzip
     try:
-        pooch.retrieve(
+        archive = pooch.retrieve(
             source.url,
             source.known_hash,
             path=cache,
-            processor=unpack(extract_dir="files"),
-            progressbar=True,
+            # The bar needs tqdm, which pooch does not install.
+            progressbar=find_spec("tqdm") is not None,
         )
     except ValueError as error:
         raise DataError(
             f"{source.url} must be the archive with the known hash, got a different file: {error}"
         ) from None
-    return cache / "files"
+    return unpack(Path(archive), cache / "files")
+
+
+def unpack(archive: Path, folder: Path) -> Path:
+    """Unpack an archive into a folder, whole or not at all, unless that was done before."""
+    manifest = folder.with_name(f"{folder.name}.json")
+    if _is_complete(folder, manifest):
+        return folder
+    # Neither a killed process nor one that unpacks at the same time can leave half a folder: all
+    # is unpacked elsewhere, and renamed.
+    with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
+        unpacked = Path(temporary) / folder.name
+        _extract(archive, unpacked)
+        sizes = _sizes(unpacked)
+        if folder.exists():
+            folder.rename(Path(temporary) / "incomplete")
+        unpacked.rename(folder)
+    write_atomic(manifest, json.dumps(sizes, indent=1))
+    return folder
+
+
+def _extract(archive: Path, folder: Path) -> None:
+    try:
+        if zipfile.is_zipfile(archive):
+            with zipfile.ZipFile(archive) as zipped:
+                zipped.extractall(folder)  # noqa: S202  (zipfile never leaves the folder)
+            return
+        with tarfile.open(archive) as tar:
+            # Refuses links, devices, and names that lead out of the folder.
+            tar.extractall(folder, filter="data")
+    except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error) as error:
+        raise DataError(
+            f"{archive} must be a zip or tar archive of files, got {error}. Delete it to try again."
+        ) from None
+
+
+def _is_complete(folder: Path, manifest: Path) -> bool:
+    """Whether every file of the manifest is in the folder, in its full size."""
+    try:
+        expected = json.loads(manifest.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return False
+    return bool(expected) and _sizes(folder) == expected
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -93,8 +94,12 @@ class Cell:
     @property
     def key(self) -> str:
         """A name for files."""
-        epochs = f"-{self.epochs}epochs" if self.epochs else ""
-        settings = "".join(f"-{name}{value!r}" for name, value in self.settings)
+        epochs = f"-{int(self.epochs)}epochs" if self.epochs else ""
+        settings = ""
+        if self.settings:
+            # Not the settings themselves: values of a spec could lead to another folder.
+            digest = hashlib.sha256(repr(self.settings).encode()).hexdigest()
+            settings = f"-{digest[:8]}"
         return f"{self.dataset}-{self.split}-{self.model}{epochs}{settings}-{self.seed}"
 
     def configured_model(self) -> Model:

@@ -8,6 +8,9 @@ result is the same as if every row had been updated at every step.
 Sparse matrices are symmetric and in CSR format: row `starts`, `columns` and `values`.
 """
 
+import os
+from pathlib import Path
+
 import numpy as np
 import numpy.typing as npt
 
@@ -18,6 +21,28 @@ try:
     from numba import njit
 except ImportError as error:
     raise MissingExtraError("numba", "torch") from error
+
+# Folders that numba keeps compiled code in, if they are set.
+_FOLDERS = ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "HOME")
+
+
+def _can_cache() -> bool:
+    """Whether compiled code can be kept from one process to the next.
+
+    Without a folder to write to (a read-only installation without a home), numba raises an error.
+    A relative folder would be one in the working folder.
+    """
+    folders = [os.environ[name] for name in _FOLDERS if name in os.environ]
+    if not all(Path(folder).is_absolute() for folder in folders):
+        return False
+    try:
+        njit(cache=True)(_can_cache)  # finds the folder, compiles nothing
+    except RuntimeError:
+        return False
+    return True
+
+
+_CACHE = _can_cache()
 
 Matrix = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -48,7 +73,7 @@ def step_sizes(learning_rate: float, steps: int) -> Matrix:
     return np.column_stack([rate, correction]).astype(np.float32)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=_CACHE, nogil=True)
 def _project(row: Matrix, squared_norm: np.float32) -> None:
     """Scale a row with this squared norm to norm 1."""
     scale = np.float32(1) / np.sqrt(squared_norm)
@@ -56,7 +81,7 @@ def _project(row: Matrix, squared_norm: np.float32) -> None:
         row[column] *= scale
 
 
-@njit(cache=True, nogil=True, fastmath=_FASTMATH, error_model="numpy")
+@njit(cache=_CACHE, nogil=True, fastmath=_FASTMATH, error_model="numpy")
 def _step_value(
     row: Matrix,
     first: Matrix,
@@ -75,7 +100,7 @@ def _step_value(
     return row[column] * row[column]
 
 
-@njit(cache=True, nogil=True, fastmath=_FASTMATH, error_model="numpy")
+@njit(cache=_CACHE, nogil=True, fastmath=_FASTMATH, error_model="numpy")
 def _step_row(
     row: Matrix,
     first: Matrix,
@@ -94,7 +119,7 @@ def _step_row(
         _project(row, squared_norm)
 
 
-@njit(cache=True, nogil=True, fastmath=_FASTMATH, error_model="numpy")
+@njit(cache=_CACHE, nogil=True, fastmath=_FASTMATH, error_model="numpy")
 def _step_row_without_gradient(
     row: Matrix,
     first: Matrix,
@@ -111,7 +136,7 @@ def _step_row_without_gradient(
         _project(row, squared_norm)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=_CACHE, nogil=True)
 def catch_up(
     table: Matrix,
     first: Matrix,
@@ -134,7 +159,7 @@ def catch_up(
         last_step[row] = max(last_step[row], now)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=_CACHE, nogil=True)
 def step_rows(
     table: Matrix,
     first: Matrix,
@@ -175,7 +200,7 @@ def step_rows(
             last_step[row] = now
 
 
-@njit(cache=True, nogil=True, fastmath=_FASTMATH)
+@njit(cache=_CACHE, nogil=True, fastmath=_FASTMATH)
 def _add_row_product(
     starts: Ints, columns: Columns, values: Matrix, row: int, table: Matrix, target: Matrix
 ) -> None:
@@ -187,7 +212,7 @@ def _add_row_product(
             target[column] += value * source[column]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=_CACHE, nogil=True)
 def add_product(
     base: Matrix | None,
     starts: Ints,
@@ -206,7 +231,7 @@ def add_product(
         _add_row_product(starts, columns, values, row, table, target)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=_CACHE, nogil=True)
 def add_product_rows(
     base: Matrix,
     starts: Ints,
@@ -226,7 +251,7 @@ def add_product_rows(
     return result
 
 
-@njit(cache=True, nogil=True, fastmath=_FASTMATH)
+@njit(cache=_CACHE, nogil=True, fastmath=_FASTMATH)
 def scatter_product(
     starts: Ints, columns: Columns, values: Matrix, rows: Ints, some: Matrix, result: Matrix
 ) -> None:
@@ -246,7 +271,7 @@ def scatter_product(
                 target[column] += value * source[column]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=_CACHE, nogil=True)
 def step_all_rows(
     table: Matrix,
     first: Matrix,
