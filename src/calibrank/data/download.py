@@ -81,6 +81,7 @@ def unpack(archive: Path, folder: Path) -> Path:
     manifest = folder.with_name(f"{folder.name}.json")
     if _is_complete(folder, manifest):
         return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
     # Neither a killed process nor one that unpacks at the same time can leave half a folder: all
     # is unpacked elsewhere, and renamed.
     with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
