@@ -1,6 +1,8 @@
-"""Test configuration: one Spark session, in one worker, because starting it is slow."""
+"""Test configuration: which tests are fast, and one Spark session, in one worker."""
 
 import os
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,13 +11,93 @@ import pytest
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
-def pytest_collection_modifyitems(items: list[Any]) -> None:
-    """Run all tests that need Spark in the same worker."""
+# What `--fast` leaves out: tests that start processes, Spark, a browser or a training run, and
+# those that repeat a fit hundreds of times to see that its intervals cover the truth.
+SLOW = (
+    "src/calibrank/spark/",
+    "tests/adapters/",
+    "tests/base_rate/",
+    "tests/calibrators/test_auto.py",
+    "tests/calibrators/test_spline.py",
+    "tests/calibrators/test_truth.py",
+    "tests/cli/",
+    "tests/docs/",
+    "tests/experiment/",
+    "tests/golden/",
+    "tests/laws/test_exports.py",
+    "tests/laws/test_spark.py",
+    "tests/laws/test_tensors.py",
+    "tests/maps/targets/",
+    "tests/metrics/test_clustered_bootstrap.py",
+    "tests/models/",
+    "tests/reference/",
+    "tests/report/",
+    "tests/spark/",
+    "tests/test_build.py",
+    "tests/test_package.py",
+    "tests/test_sklearn.py",
+    "tests/test_testing.py",
+)
+
+
+def pytest_addoption(parser: Any) -> None:
+    """Options for parts of the tests."""
+    parser.addoption("--fast", action="store_true", help="run only the fast half of the tests")
+    parser.addoption(
+        "--core-only", action="store_true", help="skip what needs a package that is not installed"
+    )
+
+
+def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
+    """Run all tests that need Spark in the same worker, and drop slow ones if asked to."""
     for item in items:
         uses_spark = "spark" in item.nodeid.lower()
         uses_als = "als" in getattr(item, "fixturenames", ())
         if uses_spark or uses_als:
             item.add_marker(pytest.mark.xdist_group("spark"))
+    if config.getoption("--fast"):
+        slow = [item for item in items if item.nodeid.startswith(SLOW)]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if not item.nodeid.startswith(SLOW)]
+
+
+def pytest_ignore_collect(collection_path: Any, config: Any) -> bool | None:
+    """With `--fast`, do not even import slow test modules."""
+    if not config.getoption("--fast"):
+        return None
+    path = collection_path.relative_to(config.rootpath).as_posix()
+    is_slow = path.startswith(SLOW) or f"{path}/" in SLOW
+    return True if is_slow else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: Any) -> Iterator[Any]:
+    """With `--core-only`, a test module that cannot be imported for want of an extra is skipped."""
+    report = yield
+    if not collector.config.getoption("--core-only") or not report.failed:
+        return report
+    missing = _MISSING.search(str(report.longrepr))
+    if missing:
+        report.outcome = "skipped"
+        report.longrepr = (str(collector.path), None, f"Skipped: {missing[0]}")
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: Any) -> Iterator[Any]:
+    """Likewise for a test that imports such a package itself."""
+    report = yield
+    if not item.config.getoption("--core-only") or not report.failed:
+        return report
+    missing = _MISSING.search(str(report.longrepr))
+    if missing:
+        report.outcome = "skipped"
+        report.longrepr = (str(item.path), None, f"Skipped: {missing[0]}")
+    return report
+
+
+# How a missing package shows: Python's own error, or ours.
+_MISSING = re.compile(r"No module named '(?!calibrank|tests)\w+|\w+ is not installed\. Run: pip")
 
 
 def pytest_runtest_setup(item: Any) -> None:

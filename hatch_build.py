@@ -4,9 +4,11 @@ Without a compiler the wheel is pure Python: calibrank then runs the same loops 
 """
 
 import os
+import platform
 import shlex
 import shutil
 import subprocess
+import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,6 @@ LIBRARY = "src/calibrank/libcalibrank.so"
 FLAGS = [
     "-O3",
     "-shared",
-    "-fPIC",
     "-fvisibility=hidden",
     # Comparisons and minima of floats only vectorise with these assumptions. The loops do not
     # rely on what they give up: NaN and infinity are detected by their bits.
@@ -28,6 +29,10 @@ FLAGS = [
     "-ffinite-math-only",
     "-fno-signed-zeros",
 ]
+# Windows has neither position-independent code nor a separate mathematics library. Its gcc would
+# leave a dependency on its own runtime library, which users do not have.
+PLATFORM_FLAGS = ["-static-libgcc"] if sys.platform == "win32" else ["-fPIC"]
+LIBRARIES = [] if sys.platform == "win32" else ["-lm"]
 
 
 class NativeLibraryHook(BuildHookInterface):
@@ -59,7 +64,8 @@ def build(source: Path, library: Path) -> str:
     # The loader compares this checksum with the source, so that a stale library is never used.
     checksum = zlib.crc32(source.read_bytes()) & 0x7FFFFFFF
     define = f"-DCALIBRANK_SOURCE_CHECKSUM={checksum}"
-    command = [*compiler, *FLAGS, define, "-o", str(partial), str(source), "-lm"]
+    flags = [*FLAGS, *PLATFORM_FLAGS, define]
+    command = [*compiler, *flags, "-o", str(partial), str(source), *LIBRARIES]
     try:
         result = subprocess.run(command, check=False)  # noqa: S603  (our own command)
         if result.returncode == 0:
@@ -73,9 +79,10 @@ def build(source: Path, library: Path) -> str:
 
 def _compiler() -> list[str]:
     """The command in CC, else the first compiler on the path, else nothing."""
-    configured = shlex.split(os.environ.get("CC", ""))
+    configured = os.environ.get("CC", "")
     if configured:
-        return configured
+        # A backslash separates folders on Windows; elsewhere it quotes the next character.
+        return shlex.split(configured, posix=sys.platform != "win32")
     for name in ("cc", "gcc", "clang"):
         if shutil.which(name):
             return [name]
@@ -83,8 +90,23 @@ def _compiler() -> list[str]:
 
 
 def _platform() -> str:
-    """The tag of this very platform; manylinux and musllinux tags promise more than we check."""
+    """The platform tag: of this very platform, or of the oldest macOS that is compiled for.
+
+    manylinux tags promise more than is checked here; auditwheel checks and adds them.
+    """
+    if sys.platform == "darwin":
+        return _macos_platform()
     for tag in sys_tags():
         if "manylinux" not in tag.platform and "musllinux" not in tag.platform:
             return tag.platform
     raise RuntimeError("packaging knows no tag of this platform")
+
+
+def _macos_platform() -> str:
+    """The compiler follows MACOSX_DEPLOYMENT_TARGET, so the tag does too."""
+    oldest = os.environ.get("MACOSX_DEPLOYMENT_TARGET") or platform.mac_ver()[0]
+    major, minor = (*oldest.split("."), "0")[:2]
+    # Since macOS 11 tags name the major version alone.
+    if int(major) >= 11:
+        minor = "0"
+    return f"macosx_{major}_{minor}_{platform.machine()}"

@@ -2,10 +2,17 @@
 
 import os
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 slow = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 settings.register_profile("default", max_examples=40, deadline=None, suppress_health_check=slow)
 settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True)
 settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=1000)
+# For `tools/mutation.py`: that a test fails is enough, the smallest example is not needed.
+settings.register_profile(
+    "mutation",
+    parent=settings.get_profile("ci"),
+    max_examples=15,
+    phases=[Phase.explicit, Phase.generate],
+)
 settings.load_profile("ci" if os.environ.get("CI") else "default")

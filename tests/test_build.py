@@ -39,6 +39,28 @@ def build_wheel(folder: Path, path: str) -> Path:
     return wheel
 
 
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source distribution, unpacked."""
+    pytest.importorskip("hatchling")
+    folder = tmp_path_factory.mktemp("sdist")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(folder)]
+    subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+    (archive,) = folder.glob("*.tar.gz")
+    shutil.unpack_archive(archive, folder, filter="data")
+    return archive.with_name(archive.name.removesuffix(".tar.gz"))
+
+
+def test_the_sdist_builds_without_a_compiler(sdist: Path, tmp_path: Path) -> None:
+    assert not list(sdist.rglob("*.so"))
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    environment = {**os.environ, "PATH": str(tmp_path), "CC": ""}
+    subprocess.run(command, cwd=sdist, env=environment, capture_output=True, check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name.endswith("py3-none-any.whl")
+    assert "calibrank/__init__.py" in zipfile.ZipFile(wheel).namelist()
+
+
 def run_with(package: Path, code: str) -> list[str]:
     """Run code with calibrank from a folder; return the words that it prints."""
     result = subprocess.run(

@@ -42,6 +42,23 @@ def test_every_public_name_is_in_the_reference() -> None:
     assert set(calibrank.__all__) <= documented
 
 
+def test_every_public_name_has_one_stability_level() -> None:
+    page = (DOCS / "api" / "index.md").read_text(encoding="utf-8")
+    table = page.split("## Stability")[1]
+    rows = re.findall(r"^\| (?:stable|provisional):[^|]*\| (.*) \|$", table, re.MULTILINE)
+    names = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert sorted(names) == sorted(calibrank.__all__)
+
+
+def test_every_page_of_the_reference_has_a_stability_level() -> None:
+    page = (DOCS / "api" / "index.md").read_text(encoding="utf-8")
+    modules = re.findall(r"^\| \[`(calibrank\.\w+)`\]", page, re.MULTILINE)
+    table = page.split("## Stability")[1]
+    assert len(modules) > 6
+    for module in modules:
+        assert table.count(f"`{module}`") == 1
+
+
 def test_every_command_and_option_is_in_the_reference(hooks: ModuleType) -> None:
     from calibrank.cli.app import make_app
 

@@ -1,0 +1,265 @@
+"""Mutation testing: change one thing in the source at a time, and see that a test fails.
+
+Mutants are sampled from the syntax trees of the calibrators, the evidence, the summaries and the
+metrics: comparisons, arithmetic, constants, conditions, returned values and removed statements.
+Each runs against the tests of its package, in order of relevance, until one fails.
+
+    python tools/mutation.py --mutants 160 --seed 0
+    python tools/mutation.py --only src/calibrank/evidence.py:120:7   # one mutant again
+"""
+
+import argparse
+import ast
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCES = ("calibrators", "evidence.py", "summary", "metrics")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+sys.dont_write_bytecode = True
+# Imported before the tests are, once for all mutants.
+for _name in ("hypothesis", "scipy.optimize", "scipy.special", "scipy.stats"):
+    import_module(_name)
+
+# Compiled or run elsewhere: tensors need torch, and their laws are slow.
+EXCLUDED = ("_tensors.py", "__init__.py")
+# The tests that concern a package, nearest first.
+TESTS = {
+    "calibrators": [
+        "tests/calibrators/test_formulas.py",
+        "tests/laws/test_calibrators.py",
+        "tests/laws/test_optimum.py",
+        "tests/calibrators/test_auto.py",
+        "tests/calibrators/test_spline.py",
+        "tests/reference/test_against_others.py",
+        "tests/golden",
+        "tests/calibrators/test_truth.py",
+    ],
+    "evidence.py": ["tests/test_evidence.py", "tests/laws/test_summaries.py", "tests/reference"],
+    "summary": ["tests/summary", "tests/laws/test_summaries.py", "tests/tabular/test_aggregate.py"],
+    "metrics": [
+        "tests/metrics",
+        "tests/reference/test_metric_formulas.py",
+        "tests/laws/test_metrics.py",
+        "tests/reference",
+    ],
+}
+TIME_LIMIT = 900
+
+COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
+    ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
+OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult,
+    ast.Pow: ast.Mult, ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult,
+    ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.LShift: ast.RShift, ast.RShift: ast.LShift,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change: the lines that it replaces, and their new text."""
+
+    path: Path
+    line: int
+    column: int
+    before: str
+    after: str
+    content: str
+
+    def __str__(self) -> str:
+        place = f"{self.path.relative_to(ROOT).as_posix()}:{self.line}:{self.column}"
+        return f"{place} `{self.before}` -> `{self.after}`"
+
+
+def main() -> int:
+    """Run a sample of mutants, print the survivors and the share that was killed."""
+    options = _options()
+    mutants = list(all_mutants())
+    total = len(mutants)
+    if options.only:
+        chosen = [mutant for mutant in mutants if f"{mutant} ".split(" ")[0] == options.only]
+    else:
+        chosen = random.Random(options.seed).sample(mutants, min(options.mutants, total))  # noqa: S311
+    check_unchanged({_package(mutant.path) for mutant in chosen})
+    killed = 0
+    survivors = []
+    with get_context("fork").Pool(options.jobs) as pool:
+        for mutant, failed in zip(chosen, pool.imap(is_killed, chosen), strict=True):
+            killed += failed
+            if not failed:
+                survivors.append(mutant)
+            print(f"{'killed' if failed else 'SURVIVED'} {mutant}", flush=True)
+    print(
+        f"{killed} of {len(chosen)} mutants killed, sampled from {total} with seed {options.seed}"
+    )
+    for mutant in survivors:
+        print(f"- {mutant}")
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--mutants", type=int, default=160, help="how many to sample")
+    parser.add_argument("--seed", type=int, default=0, help="of the sample")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--only", help="the place of one mutant, as path:line:column")
+    return parser.parse_args()
+
+
+def check_unchanged(packages: set[str]) -> None:
+    """Without a change the tests must pass: otherwise every mutant would seem to be killed."""
+    for package in sorted(packages):
+        path = ROOT / "src" / "calibrank" / package
+        path = path if path.is_file() else path / "__init__.py"
+        if is_killed(Mutant(path, 0, 0, "", "", path.read_text(encoding="utf-8"))):
+            raise SystemExit(f"the tests of {package} must pass without a change")
+
+
+def all_mutants() -> Iterator[Mutant]:
+    """Every mutant of the sources, in order."""
+    for name in SOURCES:
+        top = ROOT / "src" / "calibrank" / name
+        files = [top] if top.is_file() else sorted(top.rglob("*.py"))
+        for path in files:
+            if path.name not in EXCLUDED:
+                yield from mutants_of(path)
+
+
+def mutants_of(path: Path) -> Iterator[Mutant]:
+    """The mutants of one file; annotations, docstrings and messages are left alone."""
+    source = path.read_text(encoding="utf-8")
+    for node in _inside_functions(ast.parse(source)):
+        for replacement in _replacements(node):
+            before = ast.get_source_segment(source, node)
+            after = ast.unparse(replacement)
+            if before is None or before == after:
+                continue
+            content = _with_segment(source, node, after)
+            line = node.lineno  # type: ignore[attr-defined]
+            column = node.col_offset  # type: ignore[attr-defined]
+            yield Mutant(path, line, column, _short(before), _short(after), content)
+
+
+def _inside_functions(tree: ast.Module) -> Iterator[ast.AST]:
+    """The nodes of function bodies, without messages of errors, and without annotations."""
+    waiting: list[ast.AST] = [
+        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.Lambda)
+    ]
+    nested = {inner for node in waiting for inner in ast.walk(node) if inner is not node}
+    bodies: list[ast.AST] = []
+    for function in waiting:
+        if function not in nested:
+            body = function.body if isinstance(function, ast.FunctionDef) else [function.body]
+            bodies.extend(body)
+    while bodies:
+        node = bodies.pop(0)
+        if isinstance(node, ast.Raise | ast.JoinedStr):
+            continue
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            continue  # a docstring
+        yield node
+        if isinstance(node, ast.FunctionDef):
+            bodies[:0] = node.body
+        elif isinstance(node, ast.AnnAssign):
+            bodies[:0] = [node.value] if node.value else []
+        else:
+            bodies[:0] = list(ast.iter_child_nodes(node))
+
+
+def _replacements(node: ast.AST) -> Iterator[ast.AST]:
+    """What may stand in the place of a node."""
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+        other = COMPARISONS[type(node.ops[0])]()
+        yield ast.Compare(node.left, [other], node.comparators)
+    elif isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
+        yield _parenthesized(ast.BinOp(node.left, OPERATORS[type(node.op)](), node.right))
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.Not | ast.Invert):
+        yield _parenthesized(node.operand)
+    elif isinstance(node, ast.BoolOp):
+        other_way = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+        yield _parenthesized(ast.BoolOp(other_way, node.values))
+    elif isinstance(node, ast.Constant) and type(node.value) is bool:
+        yield ast.Constant(not node.value)
+    elif isinstance(node, ast.Constant) and type(node.value) in {int, float}:
+        yield ast.Constant(node.value + 1)
+    elif isinstance(node, ast.IfExp):
+        yield _parenthesized(ast.IfExp(node.test, node.orelse, node.body))
+    elif isinstance(node, ast.AugAssign | ast.Expr):
+        yield ast.Pass()
+
+
+def _parenthesized(expression: ast.expr) -> ast.expr:
+    """An expression in parentheses: what stands around it must not change its meaning."""
+    return ast.Name(f"({ast.unparse(expression)})")
+
+
+def _with_segment(source: str, node: ast.AST, text: str) -> str:
+    """The source with the text of one node replaced."""
+    lines = source.splitlines(keepends=True)
+    first, last = node.lineno - 1, node.end_lineno - 1  # type: ignore[attr-defined]
+    # Offsets count bytes.
+    head = lines[first].encode()[: node.col_offset].decode()  # type: ignore[attr-defined]
+    tail = lines[last].encode()[node.end_col_offset :].decode()  # type: ignore[attr-defined]
+    return "".join([*lines[:first], head, text, tail, *lines[last + 1 :]])
+
+
+def _package(path: Path) -> str:
+    return path.relative_to(ROOT / "src" / "calibrank").parts[0]
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 90 else f"{line[:87]}..."
+
+
+def is_killed(mutant: Mutant) -> bool:
+    """Whether a test fails, or never ends, with this change.
+
+    The tests run in a fork of this process, which has imported everything but calibrank.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder)
+        shutil.copytree(ROOT / "src", copy / "src", ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("tests", "reproduce", "docs", "conftest.py", "pyproject.toml"):
+            (copy / name).symlink_to(ROOT / name)
+        (copy / mutant.path.relative_to(ROOT)).write_text(mutant.content, encoding="utf-8")
+        child = os.fork()
+        if child == 0:
+            signal.alarm(TIME_LIMIT)  # ends a mutant that never does
+            code = 3
+            try:
+                code = _run_tests(copy, mutant)
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+    return status != 0
+
+
+def _run_tests(copy: Path, mutant: Mutant) -> int:
+    os.chdir(copy)
+    sys.path[:0] = [str(copy / "src"), str(copy)]
+    os.environ["PYTHONPATH"] = str(copy / "src")
+    silent = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silent, 1)
+    os.dup2(silent, 2)
+    quick = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what is imported already
+    quick += ["-q", "-x", "--tb=no", "-p", "no:cacheprovider", "--hypothesis-profile=mutation"]
+    return int(pytest.main([*quick, *TESTS[_package(mutant.path)]]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
