@@ -11,12 +11,16 @@ def main() -> None:
     # Imported modules stay for the whole run; scanning them for garbage would take 0.1 s.
     gc.set_threshold(100_000)
     try:
-        from calibrank.cli.app import main as run  # noqa: PLC0415  (the extra may be missing)
+        from calibrank.cli.failures import report_failure  # noqa: PLC0415  (the extra may be missing)
     except MissingExtraError as error:
         print(f"calibrank: {error}", file=sys.stderr)  # noqa: T201  (rich may be missing too)
         sys.exit(5)
     try:
+        from calibrank.cli.app import main as run  # noqa: PLC0415  (may fail for want of memory)
+
         run()
+    except Exception as error:  # noqa: BLE001  (even an import must not end in a traceback)
+        sys.exit(report_failure(error))
     finally:
         gc.freeze()  # the interpreter would otherwise collect everything once more at exit
 

@@ -1,5 +1,6 @@
-"""Assembles the commands, and turns expected errors into one line and an exit code."""
+"""Assembles the commands, and turns every error into one line and an exit code."""
 
+import io
 import sys
 import warnings
 from collections.abc import Iterable
@@ -7,21 +8,10 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from calibrank import __version__
-from calibrank.cli.console import UsageError, log
-from calibrank.errors import CalibrankError, DataError, FitError, MissingExtraError
+from calibrank.cli.failures import print_line, report_failure
 from calibrank.registry import COMMANDS
-
-# Scripts depend on these numbers; `calibrank --help` and docs/cli.md list them.
-_EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
-    (UsageError, 2),
-    (DataError, 3),
-    (FitError, 4),
-    (MissingExtraError, 5),
-    (OSError, 3),  # a file that cannot be read or written
-)
 
 
 def make_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
@@ -54,35 +44,55 @@ def calibrank(
 ) -> None:
     """Turn any ranking model's scores into preference probabilities you can trust.
 
-    Exit codes: 0 success, 2 wrong usage, 3 invalid data, 4 no fit exists, 5 a package is missing.
+    Exit codes: 0 success, 2 wrong usage, 3 invalid data, 4 no fit exists, 5 a package is missing,
+    6 out of memory, 70 a bug, 130 interrupted.
     """
 
 
 def main() -> None:
-    """Run the command line; an expected error is printed as one line, without a traceback."""
+    """Run the command line; an error is printed as one line, without a traceback."""
+    _degrade_output()
     warnings.showwarning = _print_warning
     # Importing the other commands would only delay the start.
     requested = [name for name in sys.argv[1:2] if name in COMMANDS]
-    app = make_app(requested or COMMANDS)
     try:
-        app(prog_name="calibrank")
-    except (CalibrankError, OSError) as error:
-        _print_line("red", str(error))
+        app = make_app(requested or COMMANDS)
+        # Not standalone: typer would print errors in its own way, and others as tracebacks.
+        code = app(prog_name="calibrank", standalone_mode=False)
+        # A full disk or a closed pipe shows only now.
+        sys.stdout.flush()
+    except SystemExit:
+        raise
+    except BaseException as error:  # noqa: BLE001  (no traceback reaches the user, ever)
         sys.exit(_exit_code(error))
+    sys.exit(code if isinstance(code, int) else 0)
 
 
-def _exit_code(error: Exception) -> int:
-    for kind, code in _EXIT_CODES:
-        if isinstance(error, kind):
-            return code
-    return 1  # a CalibrankError of a new kind, not listed above
+def _exit_code(error: BaseException) -> int:
+    if isinstance(error, BrokenPipeError):
+        # The reader has seen enough, as in `calibrank inspect map.json | head`.
+        sys.stdout = io.StringIO()
+        return 0
+    try:
+        return report_failure(error)
+    finally:
+        _drop_unwritable_output()
+
+
+def _drop_unwritable_output() -> None:
+    """Forget text that cannot be written: the interpreter would try again and print an error."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        sys.stdout = io.StringIO()
+
+
+def _degrade_output() -> None:
+    """Let characters that a terminal's encoding lacks be printed as escapes, not be an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _print_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    _print_line("yellow", str(message))
-
-
-def _print_line(colour: str, message: str) -> None:
-    # Without soft_wrap rich would break the line, and with it file names and searches in logs.
-    text = f"[{colour}]calibrank:[/] {escape(message)}"
-    log.print(text, highlight=False, soft_wrap=True)
+    print_line("33", str(message))

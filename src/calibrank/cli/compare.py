@@ -16,6 +16,7 @@ from calibrank.cli.console import (
     report_skipped,
     require_one_propensity_source,
     rules_for,
+    shown,
 )
 from calibrank.cli.options import (
     BadRowsOption,
@@ -104,7 +105,7 @@ def compare(
         about = {"loss": loss, "folds": folds, "user": user_column}
         print_json({**about, "methods": results, "skipped": rules.skipped})
         return
-    unit = f"user ({user_column})" if user_column else "row (there is no user column)"
+    unit = f"user ({shown(user_column)})" if user_column else "row (there is no user column)"
     title = f"{folds}-fold cross-validation by {unit}, {loss} evidence"
     _print_comparison(results, title, weighted=loss != "naive")
 
@@ -192,5 +193,5 @@ def _comparison_table(
     for name, values in results.items():
         if "error" in values:
             # The first clause states the rule that was broken; the rest would not fit a cell.
-            table.add_row(name, str(values["error"]).split(",")[0], style="dim")
+            table.add_row(name, shown(str(values["error"]).split(",")[0]), style="dim")
     return table

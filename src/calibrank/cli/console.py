@@ -7,10 +7,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, HighlighterType, JustifyMethod, OverflowMethod
+from rich.errors import MarkupError
+from rich.markup import escape
+from rich.style import Style
+from rich.text import Text
 
+from calibrank.cli.failures import UsageError as UsageError  # noqa: PLC0414  (re-exported)
+from calibrank.cli.failures import printable
 from calibrank.cli.options import OnBadRows, as_typed
-from calibrank.errors import CalibrankError, DataError
+from calibrank.errors import DataError
 from calibrank.evidence import impressions, naive
 from calibrank.registry import EVIDENCE, find
 from calibrank.tabular.aggregate import Columns
@@ -18,13 +24,52 @@ from calibrank.tabular.read import Progress as OnProgress
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
 
+# What is drawn with characters that ASCII lacks.
+_ASCII = str.maketrans({"█": "#", "·": ".", "┃": "|"})
+
+
+class SafeConsole(Console):
+    """A console that no text can control: escape sequences are shown, broken markup is plain."""
+
+    def render_str(
+        self,
+        text: str,
+        *,
+        style: str | Style = "",
+        justify: JustifyMethod | None = None,
+        overflow: OverflowMethod | None = None,
+        emoji: bool | None = None,
+        markup: bool | None = None,
+        highlight: bool | None = None,
+        highlighter: HighlighterType | None = None,
+    ) -> Text:
+        """Every string that is printed comes through here, also the cells of tables."""
+        text = printable(text)
+        if not self.encoding.startswith("utf"):
+            text = text.translate(_ASCII)
+        try:
+            return super().render_str(
+                text,
+                style=style,
+                justify=justify,
+                overflow=overflow,
+                emoji=emoji,
+                markup=markup,
+                highlight=highlight,
+                highlighter=highlighter,
+            )
+        except MarkupError:
+            return Text(text, style=style)
+
+
 # Results go to stdout and everything else to stderr, so that results can be piped.
-console = Console()
-log = Console(stderr=True)
+console = SafeConsole(emoji=False)
+log = SafeConsole(stderr=True, emoji=False)
 
 
-class UsageError(CalibrankError):
-    """Options that are invalid, or that cannot be combined, whatever the table contains."""
+def shown(value: object) -> str:
+    """A name or a path from outside, so that rich prints it as it is, without its markup."""
+    return escape(str(value))
 
 
 def require_one_propensity_source(
@@ -156,7 +201,7 @@ def progress_bar(table: Table, description: str) -> Iterator[OnProgress | None]:
 def report_skipped(rules: Rules) -> None:
     """Print how many rows were skipped, by the column whose value is invalid."""
     for role, count in rules.skipped.items():
-        message = f"skipped {count:,} rows with an invalid {role}"
+        message = f"skipped {count:,} rows with an invalid {shown(role)}"
         log.print(message, style="yellow", highlight=False)
 
 
@@ -169,10 +214,11 @@ def report_written(
 ) -> None:
     """Print what a command wrote that adds a column to a table."""
     if up_to_date == files:
-        console.print(f"[bold]Already up to date:[/] {out}")
+        console.print(f"[bold]Already up to date:[/] {shown(out)}", soft_wrap=True)
         return
     kept = f"; {up_to_date} of {files} files were already up to date" if up_to_date else ""
-    console.print(f"[bold]Wrote[/] {out}: {rows:,} rows with the new column '{column}'{kept}")
+    text = f"{shown(out)}: {rows:,} rows with the new column '{shown(column)}'{kept}"
+    console.print(f"[bold]Wrote[/] {text}")
 
 
 def print_json(content: dict[str, Any]) -> None:

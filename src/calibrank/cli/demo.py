@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table as RichTable
 
-from calibrank.cli.console import console
+from calibrank.cli.console import console, shown
 
 if TYPE_CHECKING:
     from calibrank.demo import Demo, Run
@@ -46,9 +46,9 @@ def demo(
         paths = demonstration.save_figures(result, out)
     map_file = out / "map.json"
     unchanged = demonstration.save_and_reload(result, map_file)
-    console.print("[bold]Figures:[/] " + ", ".join(str(path) for path in paths))
+    console.print("[bold]Figures:[/] " + ", ".join(shown(path) for path in paths))
     outcome = "the same probabilities" if unchanged else "DIFFERENT probabilities"
-    console.print(f"[bold]Map:[/] {map_file} (reloaded: {outcome})")
+    console.print(f"[bold]Map:[/] {shown(map_file)} (reloaded: {outcome})")
     if not unchanged:
         raise typer.Exit(1)
 

@@ -3,8 +3,6 @@
 from dataclasses import asdict, replace
 from typing import Any
 
-from rich.markup import escape
-
 from calibrank.cli.console import (
     choose_columns,
     console,
@@ -12,6 +10,7 @@ from calibrank.cli.console import (
     print_json,
     progress_bar,
     require_fraction,
+    shown,
 )
 from calibrank.cli.options import (
     ItemForPopularityOption,
@@ -112,7 +111,7 @@ def _as_json(diagnosis: Diagnosis) -> dict[str, Any]:
 def _print_diagnosis(diagnosis: Diagnosis) -> None:
     for finding in diagnosis.findings:
         mark = _MARKS[finding.severity]
-        text = f"{mark}[bold]{finding.subject}[/]: {escape(finding.message)}"
+        text = f"{mark}[bold]{shown(finding.subject)}[/]: {shown(finding.message)}"
         console.print(text, highlight=False)
     _print_deciles(diagnosis)
     if diagnosis.sensitivity is not None:

@@ -14,6 +14,7 @@ from calibrank.cli.console import (
     progress_bar,
     report_skipped,
     rules_for,
+    shown,
 )
 from calibrank.cli.options import (
     BadRowsOption,
@@ -121,7 +122,7 @@ def _why_not_computed(result: Evaluation, user: str | None) -> str:
 
 
 def _metric_table(result: Evaluation, user: str | None) -> RichTable:
-    unit = f"users ({user})" if user else "rows, treated as independent"
+    unit = f"users ({shown(user)})" if user else "rows, treated as independent"
     title = f"{result.rows:,} rows; 95% bootstrap intervals over {unit}"
     table = RichTable(title=title, title_justify="left")
     table.add_column("metric")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from calibrank._atomic import write_atomic
-from calibrank.cli.console import UsageError, console, require_output
+from calibrank.cli.console import UsageError, console, require_output, shown
 from calibrank.cli.options import MAP_HELP, choice
 from calibrank.export import to_json, to_onnx, to_sql, to_torch
 from calibrank.maps import CalibrationMap, load
@@ -64,7 +64,7 @@ def export(
         return
     require_output(out, map_file)
     write_atomic(out, content)
-    console.print(f"[bold]Wrote[/] {out}", highlight=False)
+    console.print(f"[bold]Wrote[/] {shown(out)}", highlight=False)
 
 
 def _graph(fitted: CalibrationMap, to: str, dtype: str) -> Any:

@@ -24,6 +24,7 @@ from calibrank.cli.console import (
     require_one_propensity_source,
     require_output,
     rules_for,
+    shown,
 )
 from calibrank.cli.options import (
     BadRowsOption,
@@ -166,7 +167,7 @@ def fit(
         _print_json(fitted, aggregated.summary, out, rules)
     else:
         _print_fit(fitted, aggregated.summary)
-        console.print(f"[bold]Saved:[/] {out}")
+        console.print(f"[bold]Saved:[/] {shown(out)}")
 
 
 def _fit_table(
@@ -222,7 +223,8 @@ def _select_and_fit(
         # A table that is too small to select on may still be fitted.
         fitted = FALLBACK.fit_summary(summary)
         log.print(
-            f"Method: {FALLBACK.name}, because none could be selected by cross-validation: {error}",
+            f"Method: {FALLBACK.name}, because none could be selected by cross-validation: "
+            f"{shown(error)}",
             highlight=False,
         )
         return FALLBACK, fitted
@@ -270,7 +272,7 @@ def _anchored(
     if not rows.labels.any():
         count = len(rows.labels)
         message = f"{name}: all {count:,} labels are 0. Check that the label column is right."
-        log.print(message, soft_wrap=True)
+        log.print(shown(message), soft_wrap=True)
     # Each score stands for the population as often as it occurs in the table of the fit.
     population = score_quantiles(summary, _POPULATION)
     return anchor_map(fitted, rows.scores, rows.labels, rows.propensity, population)
@@ -288,7 +290,7 @@ def _anchor_columns(
         propensity = table.resolve("propensity", propensity)
         weighting = f"propensity column {propensity!r}"
     text = f"Anchoring on score column {columns.score!r} and label column {columns.label!r} of "
-    log.print(f"{text}{table.name}, {weighting}", highlight=False, soft_wrap=True)
+    log.print(shown(f"{text}{table.name}, {weighting}"), highlight=False, soft_wrap=True)
     evidence = naive if propensity is None else ips
     return Columns(columns.score, columns.label, evidence, propensity=propensity)
 

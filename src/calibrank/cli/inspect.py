@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.table import Table as RichTable
 
-from calibrank.cli.console import console, print_json
+from calibrank.cli.console import console, print_json, shown
 from calibrank.cli.options import MAP_HELP, JsonOption
 from calibrank.cli.rendering import base_rate_lines, map_curve, sensitivity_lines
 from calibrank.maps import CalibrationMap, describe_selection, load
@@ -24,7 +24,7 @@ def inspect(
     if json:
         print_json(fitted.to_dict())
         return
-    console.print(f"[bold]{fitted.method}[/] calibration map")
+    console.print(f"[bold]{shown(fitted.method)}[/] calibration map")
     console.print(_facts(fitted), highlight=False)
     console.print(map_curve(fitted))
     console.print(base_rate_lines(fitted.record))
@@ -36,19 +36,19 @@ def _facts(fitted: CalibrationMap) -> RichTable:
     record = fitted.record
     rate = record.positive / record.total
     table = RichTable(box=None, show_header=False, pad_edge=False)
-    table.add_row("fitted on", f"{record.rows:,} rows, {record.evidence} evidence")
+    table.add_row("fitted on", f"{record.rows:,} rows, {shown(record.evidence)} evidence")
     if record.model_name is not None:
-        table.add_row("scores of", record.model_name)
+        table.add_row("scores of", shown(record.model_name))
     if record.date is not None:
-        table.add_row("date", record.date)
+        table.add_row("date", shown(record.date))
     when = "" if record.anchoring is None else " before anchoring"
     mass = f"{record.positive:,.6g} of {record.total:,.6g} ({rate:.2%}{when})"
     table.add_row("positive mass", mass)
     if record.selection is not None:
-        table.add_row("method", describe_selection(record.selection))
+        table.add_row("method", shown(describe_selection(record.selection)))
     pooling = "every distinct score kept" if record.exact else "pooled into fine bins"
     table.add_row("scores", pooling)
-    table.add_row("function", fitted.description)
+    table.add_row("function", shown(fitted.description))
     for name, value in fitted.parameters.items():
         error = fitted.standard_errors[name]
         table.add_row(f"parameter {name}", f"{value:.6g} (standard error {error:.2g})")

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from calibrank.cli.console import UsageError, log
+from calibrank.cli.console import UsageError, log, shown
 from calibrank.cli.options import PropensityKind
 from calibrank.tabular.read import Table
 from calibrank.tabular.roles import RELATIVE_PROPENSITY, Roles
@@ -37,7 +37,7 @@ def choose_weight(table: Table, given: str | None) -> str | None:
     unused = table.has("weight")
     if unused is not None:
         text = f"Column {unused!r} is not used. If rows are weighted, give --weight {unused}."
-        log.print(text, highlight=False, soft_wrap=True)
+        log.print(shown(text), highlight=False, soft_wrap=True)
     return None
 
 
@@ -73,10 +73,10 @@ def report_lost_roles(table: Table, out: Path) -> None:
     options = [f"--weight {weight}"] if weight else []
     options += [f"--propensity {propensity}"] if propensity else []
     text = f"CSV files do not record the roles of columns: give {' '.join(options)} to fit."
-    log.print(text, style="yellow", highlight=False, soft_wrap=True)
+    log.print(shown(text), style="yellow", highlight=False, soft_wrap=True)
 
 
 def _report(role: str, name: str, roles: Roles) -> None:
     # On standard error, so that --json stays one JSON object.
     text = f"Using {role} column {name!r} (recorded by {roles.written_by})"
-    log.print(text, highlight=False, soft_wrap=True)
+    log.print(shown(text), highlight=False, soft_wrap=True)

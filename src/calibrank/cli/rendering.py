@@ -3,6 +3,7 @@
 import numpy as np
 
 from calibrank import maps
+from calibrank.cli.console import shown
 from calibrank.maps import CalibrationMap, FitRecord, Sensitivity
 from calibrank.metrics import ReliabilityCurve
 
@@ -19,7 +20,7 @@ def bar(value: float, highest: float = 1.0, width: int = _BAR_WIDTH) -> str:
 
 def base_rate_lines(record: FitRecord) -> str:
     """Where a map's base rate comes from, and what follows from it; yellow if it is unknown."""
-    explanation = maps.describe_base_rate(record)
+    explanation = shown(maps.describe_base_rate(record))
     if not maps.is_base_rate_known(record):
         explanation = f"[yellow]{explanation}[/]"
     return f"[bold]Base-rate source:[/] {record.base_rate_source}. {explanation}"
@@ -30,13 +31,13 @@ def sensitivity_lines(sensitivity: Sensitivity) -> str:
     lines = []
     base_rates = maps.describe_range(sensitivity)
     if base_rates:
-        lines.append(base_rates)
+        lines.append(shown(base_rates))
     lines.append("Mean probability under alternative assumptions about the log:")
     lines.append(f"  [bold]{'assumption':20} {'all pairs':>10} {'top 10% of scores':>18}[/]")
     for alternative in sensitivity.alternatives:
         top_rate = alternative.top_rate
         top = "no finite fit" if top_rate is None else f"{top_rate:.2%}"
-        lines.append(f"  {alternative.name:20} {alternative.rate:10.2%} {top:>18}")
+        lines.append(f"  {shown(alternative.name):20} {alternative.rate:10.2%} {top:>18}")
     lines.append(f"[dim]{_SENSITIVITY_LEGEND}[/]")
     return "\n".join(lines)
 

@@ -17,6 +17,7 @@ from calibrank.cli.console import (
     report_skipped,
     require_output,
     rules_for,
+    shown,
 )
 from calibrank.cli.options import (
     BadRowsOption,
@@ -123,9 +124,11 @@ def _note_unweighted_labels() -> None:
 
 def _save(made: Report, out: Path) -> None:
     made.save(out)
-    console.print(f"{made.headline}.", highlight=False)
+    console.print(f"{shown(made.headline)}.", highlight=False)
     megabytes = out.stat().st_size / 1e6
-    console.print(f"[bold]Report:[/] {out} ({megabytes:.2f} MB, one file, no network needed)")
+    console.print(
+        f"[bold]Report:[/] {shown(out)} ({megabytes:.2f} MB, one file, no network needed)"
+    )
 
 
 def _report_on_results(folder: Path) -> Report:

@@ -15,7 +15,7 @@ from rich.progress import (
 )
 
 from calibrank._atomic import write_atomic
-from calibrank.cli.console import console, log, print_json
+from calibrank.cli.console import console, log, print_json, shown
 from calibrank.cli.options import JsonOption
 from calibrank.registry import DATASETS
 
@@ -95,7 +95,9 @@ def reproduce(
     tables = _write_tables(grid, results, folder)
     figures = _draw_figures(grid, results)
     for cell, reason in failed.items():
-        log.print(f"[red]failed:[/] {cell.key}: {reason}", highlight=False, soft_wrap=True)
+        log.print(
+            f"[red]failed:[/] {shown(cell.key)}: {shown(reason)}", highlight=False, soft_wrap=True
+        )
     if json:
         print_json(_as_json(grid, results, failed))
     else:
@@ -120,11 +122,11 @@ def _run(grid: "Grid", jobs: int) -> dict["Cell", str]:
     cells = grid.cells()
     done = sum(grid.is_done(cell) for cell in cells)
     with Progress(*columns, console=log, disable=not log.is_terminal) as bar:
-        task = bar.add_task(grid.dataset, total=len(cells), completed=done)
+        task = bar.add_task(shown(grid.dataset), total=len(cells), completed=done)
 
         def on_finished(cell: "Cell", error: BaseException | None) -> None:
             outcome = "failed" if error else "done"
-            bar.update(task, advance=1, description=f"{cell.key} {outcome}")
+            bar.update(task, advance=1, description=shown(f"{cell.key} {outcome}"))
 
         return run_grid(grid, jobs, on_finished)
 
@@ -149,12 +151,12 @@ def _print_outputs(
     figures: list[Path],
 ) -> None:
     rows = results.table.num_rows
-    console.print(f"[bold]Rows:[/] {grid.out / 'rows.parquet'} ({rows:,}), rows.csv")
+    console.print(f"[bold]Rows:[/] {shown(grid.out / 'rows.parquet')} ({rows:,}), rows.csv")
     unfit = _fits_without_optimum(results)
     if unfit:
         console.print(f"{unfit:,} fits have no finite optimum: see rows with metric 'failed'.")
-    console.print(f"[bold]Tables:[/] {tables}")
-    console.print(f"[bold]Figures:[/] {grid.out / 'figures'} ({len(figures)} files)")
+    console.print(f"[bold]Tables:[/] {shown(tables)}")
+    console.print(f"[bold]Figures:[/] {shown(grid.out / 'figures')} ({len(figures)} files)")
 
 
 def _fits_without_optimum(results: "Results") -> int:

@@ -14,7 +14,7 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from calibrank._atomic import atomic_path
-from calibrank.cli.console import console, log, print_json
+from calibrank.cli.console import console, log, print_json, shown
 from calibrank.cli.options import ItemOption, JsonOption, LabelOption, UserOption, choice
 from calibrank.data import Dataset, Positives, population_negatives, with_negatives
 from calibrank.data.table import load_table
@@ -156,12 +156,12 @@ def _model(name: str, dim: int | None) -> "Model":
 
 
 def _print_next_steps(out: Path) -> None:
-    console.print(f"[bold]Saved:[/] {out}. Next:")
+    console.print(f"[bold]Saved:[/] {shown(out)}. Next:")
     for command in (
         f"calibrank score {out} {out}/calibration.parquet -o scores.parquet",
         "calibrank fit scores.parquet -o map.json",
     ):
-        console.print(f"  {command}", highlight=False)
+        console.print(f"  {shown(command)}", highlight=False)
 
 
 def _calibration_pairs(

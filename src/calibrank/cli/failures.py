@@ -1,0 +1,153 @@
+"""What every failure becomes: one line on standard error and a known exit code.
+
+Nothing heavy is imported here, because it must work where memory, disk or a package is missing.
+"""
+
+import errno
+import os
+import platform
+import sys
+import tempfile
+import traceback
+import unicodedata
+
+from calibrank.errors import CalibrankError, DataError, FitError, MissingExtraError
+
+# Scripts depend on these numbers; docs/cli.md lists them.
+WRONG_USAGE = 2
+INVALID_DATA = 3
+NO_FIT = 4
+MISSING_PACKAGE = 5
+OUT_OF_MEMORY = 6
+BUG = 70
+INTERRUPTED = 130
+
+# Libraries report a failed allocation in errors of their own, told apart only by their text.
+_MEMORY_PHRASES = (
+    "out of memory",
+    "allocate memory",
+    "can't start new thread",
+    "failed to map segment",
+    "bad_alloc",
+)
+
+
+class UsageError(CalibrankError):
+    """Options that are invalid, or that cannot be combined, whatever the table contains."""
+
+
+_EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
+    (UsageError, WRONG_USAGE),
+    (DataError, INVALID_DATA),
+    (FitError, NO_FIT),
+    (MissingExtraError, MISSING_PACKAGE),
+    (CalibrankError, INVALID_DATA),
+)
+
+
+def report_failure(error: BaseException) -> int:
+    """Print an error as one line, and return the exit code of its kind."""
+    message, code = _describe(error)
+    print_line("31", message)
+    return code
+
+
+def print_line(colour: str, message: str) -> None:
+    """Print one line on standard error, in an ANSI colour if it is a terminal."""
+    name = "calibrank:"
+    if sys.stderr.isatty() and not os.environ.get("NO_COLOR"):
+        name = f"\x1b[{colour}m{name}\x1b[0m"
+    # One write: lines of several processes that share a log do not mix.
+    sys.stderr.write(f"{name} {printable(' '.join(message.split()))}\n")
+
+
+def printable(text: str) -> str:
+    r"""Text without characters that control a terminal; they are shown as escapes.
+
+    Names of files, columns and ids come from others, and may hold escape sequences or marks that
+    reverse the direction of writing.
+
+    >>> print(printable("a\x1b[31mb"))
+    a\x1b[31mb
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        character if _is_harmless(character) else _escape(character) for character in text
+    )
+
+
+def _is_harmless(character: str) -> bool:
+    return character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cf", "Cs")
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def _describe(error: BaseException) -> tuple[str, int]:
+    for kind, code in _EXIT_CODES:
+        if isinstance(error, kind):
+            return str(error), code
+    if _is_interrupt(error):
+        return "interrupted.", INTERRUPTED
+    if hasattr(error, "format_message"):  # what typer found in the command line
+        return _usage_message(error), WRONG_USAGE
+    if _is_out_of_memory(error):
+        return _memory_message(error), OUT_OF_MEMORY
+    if isinstance(error, OSError):
+        return _os_message(error), INVALID_DATA
+    return _bug_message(error), BUG
+
+
+def _memory_message(error: BaseException) -> str:
+    return (
+        f"this command must have more memory, got: {error}. Raise the limit, set "
+        "CALIBRANK_THREADS=1, or use a smaller table."
+    )
+
+
+def _is_interrupt(error: BaseException) -> bool:
+    # typer turns an interrupt into an exception of its own.
+    return isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort"
+
+
+def _usage_message(error: object) -> str:
+    message = str(error.format_message())  # type: ignore[attr-defined]  # checked by the caller
+    context = getattr(error, "ctx", None)
+    command = "calibrank" if context is None else context.command_path
+    end = "" if message.endswith((".", "?")) else "."
+    return f"{message}{end} See {command} --help."
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return True
+    text = str(error).lower()
+    is_candidate = isinstance(error, RuntimeError | ImportError | OSError)
+    return is_candidate and any(phrase in text for phrase in _MEMORY_PHRASES)
+
+
+def _os_message(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return f"the output must fit on the disk, got: {error}. Free some space, or use another."
+    if error.strerror and error.filename is not None:
+        return f"{os.fsdecode(error.filename)} cannot be used: {error.strerror}."
+    return str(error) or type(error).__name__
+
+
+def _bug_message(error: BaseException) -> str:
+    """Write the traceback to a log file, and say where it is."""
+    kind = f"{type(error).__name__}: {str(error)[:200]}"
+    about = f"{sys.argv}\n{sys.version}\n{platform.platform()}\n\n"
+    text = about + "".join(traceback.format_exception(error))
+    try:
+        # mkstemp: a name that nobody can predict, readable by this user alone.
+        handle, path = tempfile.mkstemp(prefix="calibrank-", suffix=".log")
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+    except OSError as reason:
+        return f"this is a bug, please report it ({kind}). No log could be written: {reason}."
+    return f"this is a bug, please report it with the log file {path} ({kind})."

@@ -1,0 +1,106 @@
+"""Every failure is one line with a known exit code; no text from outside controls a terminal."""
+
+import errno
+import io
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import calibrank as cr
+from calibrank.cli import inspect as inspect_command
+from calibrank.cli.console import SafeConsole, shown
+from calibrank.cli.failures import printable
+from calibrank.cli.rendering import bar
+from tests.cli.conftest import Call
+
+NASTY = ("[bold red]x[/]", "[/nope]", "\x1b[31mred\x07", "a\u202eb", ":smile:")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (KeyError("surprise"), 70, "this is a bug, please report it with the log file"),
+        (MemoryError("9 GB"), 6, "must have more memory, got: 9 GB"),
+        (RuntimeError("CUDA out of memory"), 6, "must have more memory"),
+        (RuntimeError("can't start new thread"), 6, "must have more memory"),
+        (ImportError("x.so: failed to map segment from shared object"), 6, "more memory"),
+        (OSError(errno.ENOSPC, "No space left on device"), 3, "must fit on the disk"),
+        (PermissionError(errno.EACCES, "Permission denied", "x"), 3, "x cannot be used: Permis"),
+        (cr.FitError("no fit"), 4, "no fit"),
+    ],
+)
+def test_every_exception_is_one_line_with_a_known_code(
+    call: Call,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    error: BaseException,
+    code: int,
+    message: str,
+) -> None:
+    def fail(_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(inspect_command, "load", fail)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    found, output, errors = call("inspect", "map.json")
+    assert (found, output) == (code, "")
+    assert errors.startswith("calibrank: ")
+    assert errors.count("\n") == 1
+    assert message in errors
+    if code == 70:
+        log = re.search(r"log file (\S+)", errors)
+        assert log is not None
+        assert "KeyError: 'surprise'" in Path(log[1]).read_text()
+
+
+def test_wrong_usage_is_one_line_too(call: Call) -> None:
+    code, _, errors = call("fit", "t.parquet", "--\x1b[31mx")
+    assert code == 2
+    assert errors.count("\n") == 1
+    assert "See calibrank fit --help." in errors
+    assert "\x1b" not in errors
+
+
+def test_an_interrupt_has_a_code_of_its_own(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(inspect_command, "load", fail)
+    assert call("inspect", "map.json")[0] == 130
+
+
+@pytest.mark.parametrize("name", NASTY)
+def test_text_from_outside_is_printed_as_it_is(name: str) -> None:
+    output = io.StringIO()
+    console = SafeConsole(file=output, emoji=False, force_terminal=True, color_system=None)
+    console.print(f"[bold]Wrote[/] {shown(name)}", highlight=False)
+    assert printable(name) in output.getvalue()
+    assert "\x07" not in output.getvalue()
+    assert "\u202e" not in output.getvalue()
+    console.print(name)  # not escaped: at worst its markup is applied, but it is no error
+
+
+def test_names_from_outside_are_printed_as_they_are(call: Call, tmp_path: Path) -> None:
+    name = "[/x]\x1b[31m"
+    table = pa.table({name: [0.1, 0.4, 0.2, 0.9] * 9, "label": [0, 1, 1, 0] * 9})
+    pq.write_table(table, tmp_path / "t.parquet")
+    cr.Platt().fit([0.1, 0.4, 0.2, 0.9], [0, 1, 0, 1.0]).save(tmp_path / "map.json")
+    for arguments in (
+        ("apply", tmp_path / "map.json", tmp_path / "t.parquet", "-o", tmp_path / "[o].parquet"),
+        ("evaluate", tmp_path / "t.parquet", "--map", tmp_path / "map.json"),
+        ("compare", tmp_path / "t.parquet", "--loss", "naive", "--user", name),
+    ):
+        _, output, errors = call(*arguments, "--score", name)
+        assert "bug" not in errors
+        assert "\x1b" not in output + errors
+    assert "[o].parquet" in call("inspect", tmp_path / "[o].parquet")[2]
+
+
+def test_output_degrades_to_ascii() -> None:
+    output = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    SafeConsole(file=output).print(bar(1, width=3), highlight=False)
+    output.seek(0)
+    assert output.read() == "###\n"
