@@ -87,7 +87,7 @@ def test_names_from_outside_are_printed_as_they_are(call: Call, tmp_path: Path) 
     name = "[/x]\x1b[31m"
     table = pa.table({name: [0.1, 0.4, 0.2, 0.9] * 9, "label": [0, 1, 1, 0] * 9})
     pq.write_table(table, tmp_path / "t.parquet")
-    cr.Platt().fit([0.1, 0.4, 0.2, 0.9], [0, 1, 0, 1.0]).save(tmp_path / "map.json")
+    cr.Platt().fit([0.1, 0.4, 0.2, 0.9], [1.0, 0, 0, 1]).save(tmp_path / "map.json")
     for arguments in (
         ("apply", tmp_path / "map.json", tmp_path / "t.parquet", "-o", tmp_path / "[o].parquet"),
         ("evaluate", tmp_path / "t.parquet", "--map", tmp_path / "map.json"),
