@@ -197,11 +197,13 @@ def test_tables_without_a_fit_are_still_diagnosed(tmp_path, world, change, expec
 
 def test_the_range_of_base_rates_is_worded_with_its_assumption(tmp_path, world):
     words = _messages(_diagnose(tmp_path, _table(world), "--item", "item"))
-    assert "If exposure depends only on item popularity, the base rate lies between" in words
-    assert "depends on users or on preference can put the true rate outside" in words
+    assert "if exposure depends only on item popularity, or exposure deviates from that" in words
+    assert "because of users and preference, it may still be as high as" in words
+    assert "This log cannot tell how much higher it is" in words
+    assert "300 labels of randomly shown pairs would determine it to within 6 percentage" in words
     assert "compatible" not in words
     words = _messages(_diagnose(tmp_path, _table(world), "--propensity", "propensity"))
-    assert "If the propensities are right up to a factor and a power" in words
+    assert "if the propensities are right up to a factor and a power" in words
 
 
 def test_only_propensities_declared_as_logged_fix_the_scale(tmp_path, world):

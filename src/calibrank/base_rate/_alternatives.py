@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -24,10 +24,12 @@ EvidenceOf = Callable[..., Evidence]
 
 # Groups of neighbouring scores: fine enough for a band.
 _GROUPS = 2_000
-# Bins in which the highest preference is looked for.
-_SCORE_BINS = 20
-# The largest of 20 standard normal deviates exceeds this with probability 5%.
-_STANDARD_ERRORS = 2.81
+# Bins in which the highest preference is looked for, by the fraction of scores below: 19 bins of
+# 5%, and narrower ones at the top, where the likes of a large catalogue are.
+_TAIL = (0.95, 0.98, 0.99, 0.995, 0.998, 0.999)
+_BIN_STARTS = np.concatenate([np.linspace(0, 0.9, 19), _TAIL])
+# The largest of 25 standard normal deviates exceeds this with probability 5%.
+_STANDARD_ERRORS = 2.88
 # The smallest scale of propensities that is considered.
 _SMALLEST_SCALE = 1e-3
 # The band's probabilities stay this far from 0 and 1.
@@ -42,6 +44,8 @@ class AlternativeCurve:
     log_odds: Floats
     smallest_scale: float
     """A lower bound on the true scale of the propensities: the highest preference at any scores."""
+    rate_error: float = 0.0
+    """The sampling error of the base rate; 0 where the rate is known."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,8 +129,10 @@ class ScoreGroups:
             mean = rate
             if mean is None:
                 mean = min(_overall_rate(evidence), 1.0)
+            error = 0.0 if rate is not None else _rate_error(evidence, squares)
             if chosen is None or refit is None:
-                yield self._shifted_curve(fitted, name, mass, mean, scores)
+                curve = self._shifted_curve(fitted, name, mass, mean, scores)
+                yield replace(curve, rate_error=error)
                 continue
             moved = _moved(fitted, chosen, refit, self.scores)
             shift = 0.0 if rate is None else shift_for(moved, mass, rate)
@@ -134,7 +140,7 @@ class ScoreGroups:
             log_odds = _moved(fitted, chosen, refit, scores) + shift
             alternative = Alternative(name, mean, top_rate)
             smallest_scale = _highest_preference(evidence, squares)
-            yield AlternativeCurve(alternative, log_odds, smallest_scale)
+            yield AlternativeCurve(alternative, log_odds, smallest_scale, error)
 
     def _shifted_curve(
         self,
@@ -178,6 +184,11 @@ def _overall_rate(evidence: Evidence) -> float:
     return float(evidence.positive.sum() / evidence.total.sum())
 
 
+def _rate_error(evidence: Evidence, squares: Floats) -> float:
+    """How far sampling error may put the overall rate from its expectation."""
+    return float(_STANDARD_ERRORS * np.sqrt(squares.sum()) / evidence.total.sum())
+
+
 def _moved(
     fitted: CalibrationMap,
     chosen: CalibrationMap,
@@ -196,17 +207,17 @@ def _moved(
 
 def _highest_preference(evidence: Evidence, squares: Floats) -> float:
     """A lower confidence bound on the highest positive rate among bins of scores."""
-    bins = (cumulative_fractions(evidence.total) * _SCORE_BINS).astype(np.intp)
-    bins = np.minimum(bins, _SCORE_BINS - 1)
-    positive = add_up(bins, evidence.positive, _SCORE_BINS)
-    total = add_up(bins, evidence.total, _SCORE_BINS)
-    squared = add_up(bins, squares, _SCORE_BINS)
+    below = cumulative_fractions(evidence.total)
+    bins = np.searchsorted(_BIN_STARTS, below, side="right") - 1
+    size = len(_BIN_STARTS)
+    positive = add_up(bins, evidence.positive, size)
+    total = add_up(bins, evidence.total, size)
+    squared = add_up(bins, squares, size)
     filled = total > 0
     # The sum of squared positives estimates the variance of a sum of inverse-propensity positives.
     errors = _STANDARD_ERRORS * np.sqrt(squared[filled])
     lower = (positive[filled] - errors) / total[filled]
-    overall_error = _STANDARD_ERRORS * np.sqrt(squares.sum())
-    overall = (evidence.positive.sum() - overall_error) / evidence.total.sum()
+    overall = _overall_rate(evidence) - _rate_error(evidence, squares)
     highest = max(lower.max(), overall)
     return float(np.clip(highest, _SMALLEST_SCALE, 1))
 

@@ -48,8 +48,12 @@ class PropensityModel:
         *,
         scale_known: bool,
     ) -> Iterator[tuple[str, PropensityModel]]:
-        """Other plausible models, each with a name; known propensities keep their power."""
+        """Other plausible models, each with a name; known propensities keep their power.
+
+        No propensity exceeds 1, so the rate if all pairs were exposed is a lower limit.
+        """
         if self.power and not scale_known:
+            yield "all pairs exposed", replace(self, power=0.0)
             for factor in _POWER_FACTORS:
                 power = self.power * factor
                 yield f"power {power:g}", replace(self, power=power)

@@ -6,6 +6,12 @@ as large and the log would look the same. Two facts bound c: no propensity excee
 most 1; no probability exceeds 1, so c is at least the highest preference seen at any scores. The
 power, the clip and the weight of negatives are assumptions too: each is varied, and the band covers
 all alternatives.
+
+Exposure also depends on the user and on preference itself, and a log without impressions cannot
+show how strongly. As in Rosenbaum's bounds, a stated factor limits it: let e(s) be the mean
+exposure of liked pairs at score s, and w(s) the one assumed. If e(s) / w(s) varies by a factor of
+at most `EXPOSURE_FACTOR` over the scores, the base rate is at most that factor times the limit
+above. The lower limit needs no assumption: at least the observed positives are liked.
 """
 
 from __future__ import annotations
@@ -39,6 +45,12 @@ from calibrank.evidence import ips, is_usable
 from calibrank.maps import CalibrationMap, Sensitivity
 from calibrank.summary import Summary
 
+EXPOSURE_FACTOR = 10.0
+"""How strongly exposure may depend on users and preference, beyond the assumed propensities.
+
+Set on synthetic worlds before any real log was looked at: tests/laws/test_base_rate_range.py.
+"""
+
 _INNER_LEVELS = np.linspace(0.01, 0.99, 29)
 _BAND_LEVELS = np.concatenate([[0.0, 0.002], _INNER_LEVELS, [0.998, 1.0]])
 """Quantiles of the scores at which the band is computed; denser in the tails."""
@@ -51,13 +63,15 @@ def fit_with_sensitivity(
     exposure: Numbers,
     propensity_model: PropensityModel = PropensityModel(),  # noqa: B008  (frozen)
     *,
+    weights: Numbers | None = None,
     scale_known: bool = False,
 ) -> CalibrationMap:
     """Fit with `ips` evidence and attach a sensitivity band to the map.
 
     The band is in `record.sensitivity`; `map.band(scores)` evaluates it. `exposure` is
     relative: 1 for what is seen most, such as an item's count over the highest count. If it is
-    P(observed) itself, pass `PropensityModel(power=1, clip=0)` and `scale_known=True`.
+    P(observed) itself, pass `PropensityModel(power=1, clip=0)` and `scale_known=True`. If negatives
+    were sampled, pass `weights=undersampling_weights(labels, kept)`.
 
     >>> from calibrank import Platt
     >>> rng = np.random.default_rng(0)
@@ -79,12 +93,12 @@ def fit_with_sensitivity(
         exposure = np.where(is_positive, exposure, 1.0)
         remedy = "Set a clip, or correct the propensities."
         require(is_usable, "exposure", "be above 0 where the label is 1", exposure, remedy)
-    weights = np.where(is_positive, 1.0, propensity_model.negatives)
+    row_weights = _row_weights(weights, len(array))
+    fit_weights = np.where(is_positive, row_weights, row_weights * propensity_model.negatives)
     propensity = propensity_model.propensity(exposure)
-    summary = Summary.of(array, ips(labels, propensity, weights=weights))
+    summary = Summary.of(array, ips(labels, propensity, weights=fit_weights))
     fitted = calibrator.fit_summary(summary)
-    unit_weights = np.ones(int(is_positive.sum()))
-    positives = Positives(array[is_positive], exposure[is_positive], unit_weights)
+    positives = Positives(array[is_positive], exposure[is_positive], row_weights[is_positive])
     return with_sensitivity(
         fitted,
         calibrator,
@@ -93,6 +107,14 @@ def fit_with_sensitivity(
         propensity_model,
         assumption="logged propensities" if scale_known else "relative propensities",
     )
+
+
+def _row_weights(weights: Numbers | None, size: int) -> Floats:
+    if weights is None:
+        return np.ones(size)
+    array = column("weights", weights, size)
+    require_role("weight", "weights", array)
+    return array
 
 
 def with_sensitivity(
@@ -128,7 +150,10 @@ def with_sensitivity(
     # A known scale of the propensities, or a known base rate, leaves no factor undetermined.
     determined = scale_known or rate is not None
     scales = [1.0 if determined else curve.smallest_scale for curve in curves]
-    sensitivity = replace(_band(fitted, curves, scales, scores), assumption=assumption)
+    factor = 1.0 if determined else EXPOSURE_FACTOR
+    scales = [scale / factor for scale in scales]
+    band = _band(fitted, curves, scales, scores)
+    sensitivity = replace(band, assumption=assumption, exposure_factor=factor)
     record = replace(fitted.record, sensitivity=sensitivity)
     return replace(fitted, record=record)  # type: ignore[type-var]  # all maps are dataclasses
 
@@ -147,10 +172,12 @@ def _band(
     for curve, scale in zip(curves, scales, strict=True):
         raised = np.minimum(expit(curve.log_odds + above) / scale, 1)
         raised_curves.append(clipped_logit(raised))
-        raised_rates.append(min(curve.alternative.rate / scale, 1.0))
+        raised_rate = (curve.alternative.rate + curve.rate_error) / scale
+        raised_rates.append(min(raised_rate, 1.0))
     high = np.max(raised_curves, axis=0)
+    lowered_rates = [curve.alternative.rate - curve.rate_error for curve in curves]
     return Sensitivity(
-        low_rate=min(curve.alternative.rate for curve in curves),
+        low_rate=max(min(lowered_rates), 0.0),
         high_rate=max(raised_rates),
         alternatives=tuple(curve.alternative for curve in curves),
         scores=tuple(scores.tolist()),

@@ -30,6 +30,7 @@ from calibrank.cli.recorded import assumption_about, choose_propensity, choose_w
 from calibrank.cli.rendering import bar, sensitivity_lines
 from calibrank.diagnosis import Diagnosis, Severity
 from calibrank.diagnosis import diagnose as diagnose_table
+from calibrank.maps import Sensitivity
 from calibrank.tabular.aggregate import aggregate
 from calibrank.tabular.profile import profile
 from calibrank.tabular.read import Table
@@ -103,9 +104,13 @@ def _as_json(diagnosis: Diagnosis) -> dict[str, Any]:
     return {
         "findings": [asdict(finding) for finding in diagnosis.findings],
         "deciles": deciles,
-        "sensitivity": None if sensitivity is None else asdict(sensitivity),
+        "sensitivity": None if sensitivity is None else _sensitivity_json(sensitivity),
         "label_plan": [step._asdict() for step in diagnosis.label_plan],
     }
+
+
+def _sensitivity_json(sensitivity: Sensitivity) -> dict[str, Any]:
+    return {**asdict(sensitivity), "is_informative": sensitivity.is_informative}
 
 
 def _print_diagnosis(diagnosis: Diagnosis) -> None:

@@ -92,6 +92,6 @@ def check_label_plan(
         )
     return plan, note(
         "labels to collect",
-        f"{labels} would reduce the expected ECE from about {before:.3f} to about {after:.3f} "
-        "if the assumption about exposure holds.",
+        f"{labels} would reduce the expected ECE from about {before:.3f} to about {after:.3f}, "
+        "averaged over the curves of the sensitivity band.",
     )

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from calibrank.maps.record import FitRecord, Selection, Sensitivity
+from calibrank.maps.record import FitRecord, Selection, Sensitivity, rate_margin
 
-# The condition under which a range of base rates holds, and what would break it.
+# The condition under which a range of base rates holds.
 _CONDITIONS = {
-    "item popularity": (
-        "exposure depends only on item popularity",
-        "Exposure that depends on users or on preference can put the true rate outside.",
-    ),
-    "relative propensities": (
-        "the propensities are right up to a factor and a power",
-        "Exposure that depends on preference in other ways can put the true rate outside.",
-    ),
-    "logged propensities": (
-        "the logged propensities are right",
-        "Exposure that depends on preference in other ways can put the true rate outside.",
-    ),
+    "item popularity": "exposure depends only on item popularity",
+    "relative propensities": "the propensities are right up to a factor and a power",
+    "logged propensities": "the logged propensities are right",
 }
+
+# The number of random labels that a range of base rates is compared with.
+_LABELS = 300
 
 
 def is_base_rate_known(record: FitRecord) -> bool:
@@ -48,7 +42,9 @@ def describe_base_rate(record: FitRecord) -> str:
 
 
 def describe_range(sensitivity: Sensitivity) -> str:
-    """The range of base rates with the assumption behind it; empty if it is a single rate.
+    """The range of base rates with its assumption, or that the log cannot tell the rate.
+
+    Empty if the range is a single rate.
 
     >>> band = {"alternatives": (), "scores": (0.0, 1.0), "low": (-1.0, 0.0), "high": (0.0, 1.0)}
     >>> describe_range(Sensitivity(0.1, 0.2, **band, assumption="logged propensities"))[:78]
@@ -61,8 +57,30 @@ def describe_range(sensitivity: Sensitivity) -> str:
     # A known rate leaves no range: every alternative is shifted to that rate.
     if low == high:
         return ""
-    condition, caveat = _CONDITIONS[sensitivity.assumption]
-    return f"If {condition}, the base rate lies between {low} and {high}. {caveat}"
+    condition = _condition(sensitivity)
+    if sensitivity.assumption == "logged propensities" or sensitivity.is_informative:
+        return (
+            f"If {condition}, the base rate lies between {low} and {high}. "
+            "Exposure that depends on users or preference in other ways can put it outside."
+        )
+    margin = rate_margin(min(sensitivity.high_rate, 0.5), _LABELS)
+    return (
+        f"The base rate is at least {low}. This log cannot tell how much higher it is: "
+        f"if {condition}, it may still be as high as {high}. "
+        f"{_LABELS} labels of randomly shown pairs would determine it to within "
+        f"{100 * margin:.0f} percentage points."
+    )
+
+
+def _condition(sensitivity: Sensitivity) -> str:
+    condition = _CONDITIONS[sensitivity.assumption]
+    factor = sensitivity.exposure_factor
+    if factor == 1:
+        return condition
+    return (
+        f"{condition}, or exposure deviates from that by a factor of at most {factor:g} "
+        "because of users and preference"
+    )
 
 
 def summarize_base_rate(record: FitRecord) -> str:

@@ -17,6 +17,18 @@ BASE_RATE_SOURCES = ("assumed", "random labels", "known rate")
 ASSUMPTIONS = ("item popularity", "relative propensities", "logged propensities")
 """What a sensitivity analysis can assume about exposure; only the last one fixes its scale."""
 
+# So few labels of random pairs can be had anywhere: a range that is wider than theirs is no answer.
+_FEW_LABELS = 30
+
+
+def rate_margin(rate: float, labels: int) -> float:
+    """Half the width of the 95% interval of a rate that is estimated from random labels.
+
+    >>> round(rate_margin(0.5, 300), 3)
+    0.057
+    """
+    return float(1.96 * np.sqrt(rate * (1 - rate) / labels))
+
 
 @dataclass(frozen=True, slots=True)
 class Anchoring:
@@ -74,6 +86,8 @@ class Sensitivity:
     high: tuple[float, ...]
     assumption: str = "relative propensities"
     """What exposure is assumed to depend on; one of `ASSUMPTIONS`."""
+    exposure_factor: float = 1.0
+    """By which factor exposure may deviate from the assumption, through users and preference."""
 
     def __post_init__(self) -> None:
         lengths = {len(self.scores), len(self.low), len(self.high)}
@@ -90,6 +104,16 @@ class Sensitivity:
         if self.assumption not in ASSUMPTIONS:
             known = ", ".join(ASSUMPTIONS)
             raise DataError(f"assumption must be one of {known}, got {self.assumption!r}.")
+        if not 1 <= self.exposure_factor < np.inf:
+            raise DataError(
+                f"exposure_factor must be finite and 1 or more, got {self.exposure_factor}."
+            )
+
+    @property
+    def is_informative(self) -> bool:
+        """Whether the range of base rates is narrower than a few random labels would leave it."""
+        middle = (self.low_rate + self.high_rate) / 2
+        return self.high_rate - self.low_rate < 2 * rate_margin(middle, _FEW_LABELS)
 
     def ends(self, scores: Floats) -> tuple[Floats, Floats]:
         """Lower and upper probabilities of the band, constant beyond its first and last score."""
@@ -113,6 +137,9 @@ class Sensitivity:
             assumption=fields.text("assumption")
             if fields.holds("assumption")
             else "relative propensities",
+            exposure_factor=fields.number("exposure_factor")
+            if fields.holds("exposure_factor")
+            else 1.0,
         )
 
 
