@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy.optimize import LinearConstraint, minimize
+from scipy.optimize import LinearConstraint, isotonic_regression, minimize
 
 from calibrank._isotonic import pool_adjacent_violators
 
@@ -40,3 +40,23 @@ def test_the_fit_is_the_best_nondecreasing_one_within_0_and_1(seed: int) -> None
         options={"ftol": 1e-14, "maxiter": 1000},
     )
     np.testing.assert_allclose(values_at(positive, total), best.x, atol=1e-6)
+
+
+@pytest.mark.parametrize("order", ["random", "rising", "falling", "one late drop", "labels"])
+@pytest.mark.parametrize("size", [1, 2, 50, 20_000])
+def test_blocks_are_those_of_scipy(size: int, order: str) -> None:
+    rng = np.random.default_rng(size)
+    total = rng.uniform(0.5, 2, size)
+    rate = np.sort(rng.random(size))
+    if order == "random":
+        rng.shuffle(rate)
+    elif order == "falling":
+        rate = rate[::-1]
+    elif order == "one late drop":
+        rate[-1] = 0
+    elif order == "labels":
+        rate = (rng.random(size) < rate).astype(float)
+    expected = isotonic_regression(rate, weights=total)
+    blocks = pool_adjacent_violators(rate * total, total)
+    assert blocks.starts.tolist() == expected.blocks[:-1].tolist()
+    np.testing.assert_allclose(values_at(rate * total, total), expected.x, rtol=1e-12, atol=1e-15)

@@ -50,6 +50,23 @@ def test_the_distance_is_that_of_all_scores_up_to_the_quantiles(
     assert comparison.outside == pytest.approx(outside)
 
 
+def test_of_long_batches_a_random_sample_is_compared() -> None:
+    rng = np.random.default_rng(5)
+    record = record_of(rng.normal(size=5_000))
+    # Lists of ten, sorted: every tenth row would be the top of a list. Batches differ in length.
+    lists = np.sort(rng.normal(0.5, 1, size=(50_000, 10)), axis=1)
+    comparison = ScoreComparison(record)
+    for batch in np.split(lists.ravel(), [300_000, 310_000]):
+        comparison.add(batch)
+    assert comparison.rows == 500_000
+    # The distance of normal distributions half a standard deviation apart is 0.197.
+    assert comparison.distance == pytest.approx(0.197, abs=0.06)
+    assert record.score_quantiles is not None
+    low, high = record.score_quantiles[0], record.score_quantiles[-1]
+    beyond = np.mean((lists < low) | (lists > high))
+    assert comparison.outside == pytest.approx(beyond, abs=0.002)
+
+
 @pytest.mark.parametrize("rows", [1, 5, 30, 200, 5_000])
 def test_samples_of_the_fit_give_no_warning(rows: int) -> None:
     rng = np.random.default_rng(2)

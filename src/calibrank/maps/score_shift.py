@@ -10,6 +10,7 @@ import numpy as np
 from calibrank._validation import Floats
 from calibrank.errors import ScoreShiftWarning
 from calibrank.maps.record import FitRecord
+from calibrank.tables import row_partitions
 
 LARGEST_DISTANCE = 0.3
 """Kolmogorov-Smirnov distance above which scores do not look like those of the fit."""
@@ -20,9 +21,15 @@ LARGEST_OUTSIDE = 0.2
 # root of their effective size in 1 of 1,000 cases (Smirnov, 1948).
 _CRITICAL = 1.95
 
+# Scores compared per batch. Their distance from all of the batch is 0.016 in 1 of 1,000 cases,
+# far below the limits, and counting more of them took a quarter of the time of `calibrank apply`.
+_SAMPLE = 2**14
+
 
 class ScoreComparison:
     """Counts of new scores between the quantiles of the fit; add batches, then `warn`.
+
+    Of a long batch, a random sample is counted.
 
     >>> from calibrank import MinMax
     >>> scores = np.arange(1000.0)
@@ -45,18 +52,24 @@ class ScoreComparison:
         self._below = np.zeros(len(self._values))
         self._up_to = np.zeros(len(self._values))
         self.rows = 0
+        self._compared = 0
 
     def add(self, scores: Floats) -> None:
         """Count the scores of one more batch."""
         if not len(self._values):
             return
+        sample = scores
+        if len(scores) > _SAMPLE:
+            sample = scores[row_partitions(self.rows, _SAMPLE, len(scores))]
         # A score equal to a value counts up to it, but not below it.
-        up_to = np.searchsorted(self._values, scores, side="left")
-        below = np.searchsorted(self._values, scores, side="right")
+        up_to = np.searchsorted(self._values, sample, side="left")
+        below = np.searchsorted(self._values, sample, side="right")
         size = len(self._values) + 1
-        self._up_to += np.cumsum(np.bincount(up_to, minlength=size))[:-1]
-        self._below += np.cumsum(np.bincount(below, minlength=size))[:-1]
+        rows_each = len(scores) / max(len(sample), 1)
+        self._up_to += rows_each * np.cumsum(np.bincount(up_to, minlength=size))[:-1]
+        self._below += rows_each * np.cumsum(np.bincount(below, minlength=size))[:-1]
         self.rows += len(scores)
+        self._compared += len(sample)
 
     @property
     def distance(self) -> float:
@@ -83,7 +96,7 @@ class ScoreComparison:
         """Warn if the scores do not look like those of the fit; few scores prove little."""
         if not self.rows:
             return
-        effective = self.rows * self.record.rows / (self.rows + self.record.rows)
+        effective = self._compared * self.record.rows / (self._compared + self.record.rows)
         noise = _CRITICAL / math.sqrt(max(effective, 1e-9))
         is_far = self.distance > max(LARGEST_DISTANCE, noise)
         is_outside = self.outside > max(LARGEST_OUTSIDE, noise)
