@@ -5,10 +5,17 @@ import pytest
 
 pytest.importorskip("sklearn")
 
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.model_selection import cross_val_predict
+from sklearn.model_selection import (
+    GroupKFold,
+    KFold,
+    ShuffleSplit,
+    StratifiedKFold,
+    cross_val_predict,
+)
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
@@ -96,3 +103,127 @@ def test_an_estimator_that_cannot_score_is_an_error_that_says_what_is_missing(es
     )
     with pytest.raises(TypeError, match=message):
         CalibratedRanker(estimator=estimator).fit(np.eye(4), [0, 1, 0, 1])
+
+
+def rows_with_users(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Features, labels and users, whose rows are not in order."""
+    rng = np.random.default_rng(seed)
+    users = rng.integers(0, 60, size=1_200)
+    features = rng.normal(size=(1_200, 3))
+    chance = 1 / (1 + np.exp(1 - features.sum(axis=1)))
+    return features, (rng.random(1_200) < chance).astype(int), users
+
+
+@pytest.mark.parametrize(
+    "cv", [4, KFold(4, shuffle=True, random_state=0), StratifiedKFold(4), GroupKFold(4)]
+)
+def test_out_of_fold_scores_are_those_of_scikit_learn(cv) -> None:
+    features, labels, users = rows_with_users()
+    model = LogisticRegression()
+    groups = users if isinstance(cv, GroupKFold) else None
+    scores = cross_val_predict(
+        model, features, labels, cv=cv, method="decision_function", groups=groups
+    )
+    ranker = CalibratedRanker(cr.Platt(), model, cv=cv).fit(features, labels, groups=groups)
+    assert ranker.map_.to_dict() == cr.Platt().fit(scores, labels).to_dict()
+    folds = list(KFold(4).split(features))
+    by_rows = CalibratedRanker(cr.Platt(), model, cv=iter(folds)).fit(features, labels)
+    assert by_rows.map_ == CalibratedRanker(cr.Platt(), model, KFold(4)).fit(features, labels).map_
+
+
+def test_folds_that_are_no_partition_are_refused() -> None:
+    features, labels, _ = rows_with_users()
+    model = LogisticRegression()
+    with pytest.raises(ValueError, match="cv must hold out every row exactly once, got"):
+        CalibratedRanker(cr.Platt(), model, ShuffleSplit(3)).fit(features, labels)
+    with pytest.raises(ValueError, match="cv must leave both classes in every fold's training"):
+        CalibratedRanker(cr.Platt(), model, KFold(2)).fit(features[:8], [0] * 4 + [1] * 4)
+
+
+class _GroupRanker(BaseEstimator):
+    """A ranker with the signature of LGBMRanker (`group`) that keeps what it was fitted on."""
+
+    def fit(self, X, y, group=None):
+        assert group is not None, "rankers need groups"
+        assert group.sum() == len(X)
+        self.sizes_ = group
+        self.weights_ = np.linalg.lstsq(X, y - y.mean(), rcond=None)[0]
+        # A user's rows are consecutive: the last feature is the user.
+        ends = np.cumsum(group)
+        for start, end in zip(ends - group, ends, strict=True):
+            assert len(np.unique(X[start:end, -1])) == 1
+        return self
+
+    def predict(self, X):
+        return X @ self.weights_
+
+
+class _QueryRanker(_GroupRanker):
+    """A ranker with the signature of XGBRanker: sorted query ids."""
+
+    def fit(self, X, y, *, group=None, qid=None):
+        assert group is None
+        assert (np.diff(qid) >= 0).all()
+        return super().fit(X, y, group=np.unique(qid, return_counts=True)[1])
+
+
+@pytest.mark.filterwarnings("ignore:The groups parameter is ignored by KFold")
+@pytest.mark.parametrize("ranker", [_GroupRanker(), _QueryRanker()])
+@pytest.mark.parametrize("cv", [3, GroupKFold(3), KFold(3)])
+def test_a_ranker_gets_the_groups_of_every_fold(ranker, cv) -> None:
+    features, labels, users = rows_with_users()
+    features = np.column_stack([features, users])
+    names = np.array([f"user {user}" for user in users])
+    calibrated = CalibratedRanker(cr.Platt(), ranker, cv).fit(features, labels, groups=names)
+    assert len(calibrated.estimator_.sizes_) == 60
+    probabilities = calibrated.predict_proba(features)[:, 1]
+    assert cr.ECE()(probabilities, labels) < 0.06
+    with pytest.raises(ValueError, match="groups must be given for _"):
+        CalibratedRanker(cr.Platt(), ranker).fit(features, labels)
+    with pytest.raises(ValueError, match="groups must have one value per row, got shape"):
+        CalibratedRanker(cr.Platt(), ranker).fit(features, labels, groups=[600, 600])
+
+
+def test_with_groups_a_number_of_folds_keeps_groups_together() -> None:
+    features, labels, users = rows_with_users()
+    model = LogisticRegression()
+    expected = CalibratedRanker(cr.Platt(), model, GroupKFold(3))
+    found = CalibratedRanker(cr.Platt(), model, 3).fit(features, labels, groups=users)
+    assert found.map_ == expected.fit(features, labels, groups=users).map_
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+@pytest.mark.parametrize(
+    ("package", "name", "settings"),
+    [
+        ("lightgbm", "LGBMRanker", {"n_estimators": 10, "verbose": -1, "num_threads": 1}),
+        ("xgboost", "XGBRanker", {"n_estimators": 10, "nthread": 1}),
+    ],
+)
+def test_rankers_of_other_libraries_are_calibrated(package, name, settings) -> None:
+    library = pytest.importorskip(package)
+    features, labels, users = rows_with_users()
+    ranker = getattr(library, name)(**settings)
+    calibrated = CalibratedRanker(cr.Platt(), ranker, cv=3).fit(features, labels, groups=users)
+    new_features, new_labels, _ = rows_with_users(seed=1)
+    probabilities = calibrated.predict_proba(new_features)[:, 1]
+    assert cr.LogLossGain()(probabilities, new_labels) > 0.03
+
+
+def test_a_frozen_model_is_not_fitted_again() -> None:
+    features, labels, _ = rows_with_users()
+    model = LogisticRegression().fit(features[:600], labels[:600])
+    before = model.coef_.copy()
+    held_out = slice(600, None)
+    ranker = CalibratedRanker(cr.Platt(), FrozenEstimator(model))
+    ranker.fit(features[held_out], labels[held_out])
+    np.testing.assert_array_equal(model.coef_, before)
+    scores = model.decision_function(features[held_out])
+    assert ranker.map_.to_dict() == cr.Platt().fit(scores, labels[held_out]).to_dict()
+
+
+def test_a_model_with_several_outputs_is_refused() -> None:
+    features, labels, _ = rows_with_users()
+    model = FrozenEstimator(LogisticRegression().fit(features, np.arange(1_200) % 3))
+    with pytest.raises(ValueError, match=r"must give one score per row, got output of shape \("):
+        CalibratedRanker(cr.Platt(), model).fit(features, labels)

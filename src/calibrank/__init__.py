@@ -44,6 +44,7 @@ from calibrank.errors import (
     MissingExtraError,
     PooledScoresWarning,
     ScoreShiftWarning,
+    WorseThanConstantWarning,
 )
 from calibrank.evidence import (
     Evidence,
@@ -137,6 +138,7 @@ __all__ = [
     "SummaryBuilder",
     "Temperature",
     "TopN",
+    "WorseThanConstantWarning",
     "anchor",
     "bootstrap",
     "corp",

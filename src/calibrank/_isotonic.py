@@ -44,9 +44,7 @@ def isotonic_values(values: Floats, weights: Floats) -> Floats:
     return np.repeat(blocks.values, lengths)
 
 
-def _merge_runs(
-    starts: Indices, positive: Floats, total: Floats
-) -> tuple[Indices, Floats, Floats]:
+def _merge_runs(starts: Indices, positive: Floats, total: Floats) -> tuple[Indices, Floats, Floats]:
     """Merge every run of blocks that does not increase; each is part of one block of the fit."""
     values = positive / total
     rises = np.append(True, values[1:] > values[:-1])

@@ -45,3 +45,7 @@ class ClippedScoresWarning(CalibrankWarning):
 
 class ScoreShiftWarning(CalibrankWarning):
     """New scores do not look like those that a map was fitted on; the message says how far."""
+
+
+class WorseThanConstantWarning(CalibrankWarning):
+    """A map at a known base rate is expected to be worse than that rate for every pair."""

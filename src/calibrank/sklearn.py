@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, Self
 
 import numpy as np
@@ -15,7 +16,7 @@ from calibrank.maps import CalibrationMap
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, clone
-    from sklearn.model_selection import cross_val_predict
+    from sklearn.model_selection import GroupKFold, StratifiedKFold, check_cv
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as error:
@@ -36,11 +37,19 @@ class CalibratedRanker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
     `decision_function`, `predict_proba` or `predict`), its out-of-fold scores are calibrated, and
     it is then fitted again on all rows. Weights and propensities are used by the calibrator only.
 
+    A ranker such as `LGBMRanker` or `XGBRanker` is told which rows belong together: pass `groups`,
+    the user or query of each row, to `fit`. The rows of a group are then in one fold.
+
+    A model that is fitted already is wrapped in `sklearn.frozen.FrozenEstimator`. It is not fitted
+    again, so X and y must be rows that it was not trained on.
+
     Parameters
     ----------
     calibrator : the calibration method; `Gaussian()` by default.
     estimator : the model that scores X; by default X itself is the score.
-    cv : the number of folds for out-of-fold scores.
+    cv : the folds for out-of-fold scores: a number (of stratified folds; with `groups`, of folds by
+        group), a splitter of scikit-learn such as `KFold(5, shuffle=True)` or `GroupKFold(5)`, or
+        pairs of row numbers. Every row must be held out exactly once.
 
     Examples
     --------
@@ -53,7 +62,7 @@ class CalibratedRanker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
     map_: CalibrationMap
 
     def __init__(
-        self, calibrator: Calibrator | None = None, estimator: Any = None, cv: int = 5
+        self, calibrator: Calibrator | None = None, estimator: Any = None, cv: Any = 5
     ) -> None:
         self.calibrator = calibrator
         self.estimator = estimator
@@ -65,16 +74,18 @@ class CalibratedRanker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         y: Any,
         sample_weight: Any = None,
         propensity: Any = None,
+        groups: Any = None,
     ) -> Self:
         """Fit on scores or features X and two classes y, the second of which is the positive one.
 
         `propensity` is P(observed) of each row; with it the inverse-propensity risk is minimized.
+        `groups` is the user or query of each row, in any order.
         """
         X, y = validate_data(self, X, y, dtype="numeric", y_numeric=False)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         self._require_two_classes()
-        scores = self._out_of_fold_scores(X, y, labels)
+        scores = self._out_of_fold_scores(X, y, labels, _group_codes(groups, len(labels)))
         calibrator = self.calibrator or Gaussian()
         self.map_ = calibrator.fit(scores, _evidence(labels, propensity, sample_weight))
         return self
@@ -96,16 +107,41 @@ class CalibratedRanker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         labels: Array = self.classes_[is_positive.astype(int)]
         return labels
 
-    def _out_of_fold_scores(self, X: Array, y: Array, labels: Array) -> Array:
+    def _out_of_fold_scores(self, X: Array, y: Array, labels: Array, groups: Array | None) -> Array:
         if self.estimator is None:
             return _only_column(X)
         method = _score_method(self.estimator)
-        self.estimator_ = clone(self.estimator).fit(X, y)
-        # Every fold needs both classes.
-        folds = int(min(self.cv, np.bincount(labels).min()))
-        if folds < 2:
+        # Rankers take relevance grades, and classifiers their classes.
+        targets = y if _group_argument(self.estimator) is None else labels
+        self.estimator_ = _fit_estimator(self.estimator, X, targets, groups)
+        folds = self._folds(X, y, labels, groups)
+        if not folds:
             return _one_score(getattr(self.estimator_, method)(X))
-        return _one_score(cross_val_predict(clone(self.estimator), X, y, cv=folds, method=method))
+        scores = np.empty(len(labels))
+        for train, held_out in folds:
+            group = None if groups is None else groups[train]
+            fitted = _fit_estimator(self.estimator, X[train], targets[train], group)
+            scores[held_out] = _one_score(getattr(fitted, method)(X[held_out]))
+        return scores
+
+    def _folds(
+        self, X: Array, y: Array, labels: Array, groups: Array | None
+    ) -> list[tuple[Array, Array]]:
+        """Row numbers to fit on and to hold out; none if there are too few rows for two folds."""
+        splitter = self.cv
+        if isinstance(splitter, int | np.integer):
+            # Every fold needs both classes.
+            most = np.bincount(labels).min()
+            if groups is not None:
+                most = min(most, len(np.unique(groups)))
+            number = int(min(splitter, most))
+            if number < 2:
+                return []
+            splitter = StratifiedKFold(number) if groups is None else GroupKFold(number)
+        # The splitter of a cross-validation around this one may be a generator: it is used once.
+        folds = list(check_cv(splitter, y, classifier=True).split(X, y, groups))
+        _require_partition(folds, labels)
+        return folds
 
     def _scores(self, X: Any) -> Array:
         check_is_fitted(self, "map_")
@@ -152,10 +188,71 @@ def _score_method(estimator: Any) -> str:
     )
 
 
+# How rankers name the argument of `fit` that says which rows belong together: one id per row
+# (XGBRanker, CatBoostRanker), or the sizes of consecutive groups (LGBMRanker).
+_GROUP_ARGUMENTS = ("qid", "group_id", "group")
+
+
+def _group_argument(estimator: Any) -> str | None:
+    """The name of the argument of `fit` for groups; None for estimators without one."""
+    accepted = inspect.signature(estimator.fit).parameters
+    return next((name for name in _GROUP_ARGUMENTS if name in accepted), None)
+
+
+def _group_codes(groups: Any, rows: int) -> Array | None:
+    if groups is None:
+        return None
+    values = np.asarray(groups)
+    if values.shape != (rows,):
+        raise ValueError(
+            f"groups must have one value per row, got shape {values.shape} for {rows} rows. From "
+            "sizes of groups it is np.repeat(np.arange(len(sizes)), sizes)."
+        )
+    codes: Array = np.unique(values, return_inverse=True)[1]
+    return codes
+
+
+def _fit_estimator(estimator: Any, X: Array, y: Array, groups: Array | None) -> Any:
+    """A fitted copy; a ranker gets the rows of each group together, and the groups."""
+    argument = _group_argument(estimator)
+    if argument is None:
+        return clone(estimator).fit(X, y)
+    if groups is None:
+        raise ValueError(
+            f"groups must be given for {type(estimator).__name__}, got none. Pass the user or "
+            "query of each row: fit(X, y, groups=users)."
+        )
+    order = np.argsort(groups, kind="stable")
+    ordered = groups[order]
+    if argument == "group":
+        ordered = np.unique(ordered, return_counts=True)[1]
+    return clone(estimator).fit(X[order], y[order], **{argument: ordered})
+
+
+def _require_partition(folds: list[tuple[Array, Array]], labels: Array) -> None:
+    """Raise unless every row is held out once, and every fit sees both classes."""
+    held_out = np.concatenate([np.arange(len(labels))[test] for _, test in folds])
+    if not np.array_equal(np.sort(held_out), np.arange(len(labels))):
+        raise ValueError(
+            f"cv must hold out every row exactly once, got {len(held_out)} held-out rows for "
+            f"{len(labels)} rows. Use KFold, StratifiedKFold or GroupKFold."
+        )
+    for train, _ in folds:
+        if len(np.unique(labels[train])) < 2:
+            raise ValueError(
+                "cv must leave both classes in every fold's training rows, got only one. Use "
+                "StratifiedKFold, or shuffle."
+            )
+
+
 def _one_score(output: Array) -> Array:
     """One score per row; from probabilities, the log odds of the second class."""
     if output.ndim == 1:
         return output
+    if output.ndim != 2 or output.shape[1] != 2:
+        raise ValueError(
+            f"the estimator must give one score per row, got output of shape {output.shape}."
+        )
     positive = output[:, 1]
     return logit(np.clip(positive, _SMALLEST_PROBABILITY, 1 - _SMALLEST_PROBABILITY))
 

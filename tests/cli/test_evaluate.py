@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pac
 import pyarrow.parquet as pq
 import pytest
 
@@ -110,3 +111,58 @@ def test_probabilities_that_a_constant_beats_are_reported(call: Call, tmp_path: 
     columns["label"] = [0, 1, 0]
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")
     assert "Worse than a constant" not in call("evaluate", tmp_path / "t.parquet")[1]
+
+
+def test_segments_are_evaluated_as_tables_of_their_own(
+    call: Call, folder: Path, tmp_path: Path
+) -> None:
+    table = pq.read_table(folder / "test.parquet")
+    rows = table.num_rows
+    countries = [("NL", "DE", None)[min(row % 7, 2)] for row in range(rows)]
+    table = table.append_column("country", pa.array(countries))
+    pq.write_table(table, tmp_path / "test.parquet")
+    dutch = table.filter(pac.equal(table["country"], "NL")).drop(["country"])
+    pq.write_table(dutch, tmp_path / "dutch.parquet")
+    call("fit", folder / "log.parquet", "--propensity", "w", "-o", tmp_path / "map.json")
+    options = ["--map", tmp_path / "map.json", "--json"]
+    code, text, error = call(
+        "evaluate", tmp_path / "test.parquet", *options, "--segment", "country"
+    )
+    assert code == 0, error
+    segments = json.loads(text)["segments"]["country"]
+    assert set(segments) == {"NL", "DE", "(missing)"}
+    assert sum(segment["rows"] for segment in segments.values()) == rows
+    alone = json.loads(call("evaluate", tmp_path / "dutch.parquet", *options)[1])
+    for name, estimate in segments["NL"]["metrics"].items():
+        assert estimate["value"] == pytest.approx(alone["metrics"][name]["value"], rel=1e-9)
+    text = call("evaluate", tmp_path / "test.parquet", *options[:2], "--segment", "country")[1]
+    assert "By country" in text
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ("prediction", "segment column 'prediction' must have at most 100 values"),
+        ("country", "must have the segment column 'country', got"),
+    ],
+)
+def test_unsuitable_segments_are_refused(
+    call: Call, folder: Path, tmp_path: Path, column: str, message: str
+) -> None:
+    call("fit", folder / "log.parquet", "--propensity", "w", "-o", tmp_path / "map.json")
+    options = ["--map", tmp_path / "map.json", "--segment", column]
+    code, _, error = call("evaluate", folder / "test.parquet", *options)
+    assert code == 3
+    assert message in error
+
+
+def test_a_segment_of_one_class_has_the_metrics_that_exist(call: Call, tmp_path: Path) -> None:
+    columns = {
+        "probability": [0.1, 0.2, 0.3, 0.4] * 5,
+        "label": [0, 1, 1, 0] * 4 + [0] * 4,
+        "day": ["a"] * 16 + ["b"] * 4,
+    }
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    code, text, error = call("evaluate", tmp_path / "t.parquet", "--segment", "day", "--json")
+    assert code == 0, error
+    assert json.loads(text)["segments"]["day"]["b"]["metrics"]["LogLoss"]["value"] > 0

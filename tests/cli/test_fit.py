@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scipy.special import expit
 
 import calibrank as cr
 from calibrank.cli.options import as_typed
@@ -100,6 +101,53 @@ def test_the_base_rate_source_is_printed_and_saved(
     assert f"Base-rate source: {source}." in one_line(text)
     assert explanation in one_line(text)
     assert cr.load(out).record.base_rate_source == source
+
+
+def test_two_rates_set_level_and_slope(call: Call, folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "map.json"
+    arguments = [folder / "log.parquet", "--item", "item_id", "--method", "platt", "-o", out]
+    rates = ["--base-rate", "0.1", "--top-rate", "0.3"]
+    code, text, error = call("fit", *arguments, *rates, "--json")
+    assert code == 0, error
+    assert "constant_check" not in json.loads(text)
+    scores = pq.read_table(folder / "log.parquet")["score"].to_numpy()
+    fitted = cr.load(out)
+    top = np.sort(scores)[-len(scores) // 10 :]
+    assert fitted.predict(scores).mean() == pytest.approx(0.1, abs=1e-4)
+    assert fitted.predict(top).mean() == pytest.approx(0.3, abs=1e-3)
+    assert fitted.record.sensitivity is None  # alternatives would have other slopes
+
+
+@pytest.mark.filterwarnings("always::calibrank.WorseThanConstantWarning")
+def test_a_rate_with_an_implausible_slope_is_reported(call: Call, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=20_000)
+    labels = (rng.random(20_000) < expit(2 * scores - 4)).astype(int)
+    table = tmp_path / "log.parquet"
+    pq.write_table(pa.table({"score": scores, "label": labels, "w": np.ones(20_000)}), table)
+    arguments = [table, "--propensity", "w", "--method", "platt", "-o", tmp_path / "map.json"]
+    expected = "is expected to be worse than predicting that rate for every pair"
+    assert expected in call("fit", *arguments, "--base-rate", "0.2")[2]
+    code, text, error = call("fit", *arguments, "--base-rate", "0.2", "--json")
+    assert code == 0, error
+    check = json.loads(text)["constant_check"]
+    assert check["expected_gain"] < 0
+    assert expected in check["warning"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--top-rate", "0.3"], "--top-rate must go with --base-rate"),
+        (["--base-rate", "0.2", "--top-rate", "0.1"], "between the base rate 0.2 and 1, got 0.1"),
+    ],
+)
+def test_an_invalid_top_rate_is_refused(
+    call: Call, folder: Path, options: list[str], message: str
+) -> None:
+    code, _, error = call("fit", folder / "log.parquet", "--item", "item_id", *options)
+    assert code == 2
+    assert message in error
 
 
 def test_anchoring_names_its_columns_and_ignores_a_propensity_unless_told(

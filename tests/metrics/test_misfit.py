@@ -26,11 +26,24 @@ def test_the_right_family_is_not_reported(seed: int, propensity: float) -> None:
     assert not found.matters
 
 
+@pytest.mark.parametrize("method", [cr.Gaussian(), cr.Gamma(), cr.Beta()])
+@pytest.mark.parametrize("seed", range(3))
+def test_truth_in_other_families_is_not_reported(method: cr.Calibrator, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    scores = rng.uniform(0.01, 0.99, 5_000)
+    bent = (rng.random(5_000) < expit(6 * scores**2 - 4)).astype(float)
+    truth = method.fit(scores, bent)
+    labels = (rng.random(5_000) < truth.predict(scores)).astype(float)
+    summary = cr.Summary.of(scores, labels)
+    fitted = method.fit_summary(summary)
+    assert not misfit(fitted.predict(summary.scores), summary).matters
+
+
 def test_a_wrong_family_is_reported_with_its_size() -> None:
     summary = summary_of(1, 0)
     found = misfit(cr.Platt().fit_summary(summary).predict(summary.scores), summary)
     assert found.matters
     assert abs(found.largest_difference) > 0.2
-    assert "Use --method spline or isotonic" in found.message
+    assert "Use --method auto" in found.message
     spline = misfit(cr.Spline().fit_summary(summary).predict(summary.scores), summary)
     assert not spline.matters

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import expit
 
 import calibrank as cr
 from calibrank.calibrators import fit_without_each
@@ -15,6 +16,7 @@ from calibrank.cli.rendering import sensitivity_lines
 from calibrank.data.score_world import make_world
 from calibrank.maps import Alternative, Sensitivity, describe_base_rate
 from calibrank.metrics import Clusters
+from calibrank.metrics.misfit import Misfit
 from calibrank.metrics.panel import DISCRIMINATION, MISCALIBRATION, PANEL, RANKING
 from calibrank.registry import CALIBRATORS
 from calibrank.report.headline import describe_source
@@ -237,10 +239,27 @@ def test_the_verdict_looks_at_the_constant_then_the_shape_then_the_rate(
 ) -> None:
     curves = {"mass": CALIBRATED, "width": curve_of((0.1, 0.1, 9700), top)}
     main = {"metrics": metrics_of(**metrics), "curves": curves}
-    found = verdict(main, None, identified=True)
+    shape = Misfit(0.001, 0.002, 1.0, 1.0)
+    found = verdict(main, None, shape, identified=True)
     assert found["tone"] == tone
     assert title in found["title"]
     assert "best constant, 0.3500" in found["facts"][0]
+
+
+def test_the_verdict_says_how_far_the_shape_is_from_isotonic_regression() -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=10_000)
+    # A step at 1, which no Gaussian map can follow.
+    labels = (rng.random(10_000) < np.where(scores > 1, 0.9, 0.1)).astype(int)
+    for truth, expected in (
+        (labels, ": more than chance explains."),
+        ((rng.random(10_000) < expit(scores)).astype(int), ": no more than chance explains"),
+    ):
+        data = page_data(rows_from_arrays(scores, truth), None, {})
+        fact = data["headline"]["verdict"]["facts"][-1]
+        assert "Compared with isotonic regression the probabilities are off by" in fact
+        assert expected in fact
+        assert data["misfit"]["matters"] == ("more than chance explains. " in fact)
 
 
 def test_a_known_rate_is_no_range_of_rates(rows: ReportRows) -> None:

@@ -1,7 +1,7 @@
 """The base rate of a map: from random labels, a known rate, or assumed with a sensitivity band."""
 
 from calibrank.base_rate.anchor import anchor
-from calibrank.base_rate.known_rate import to_base_rate, undo_undersampling
+from calibrank.base_rate.known_rate import compare_with_constant, to_base_rate, undo_undersampling
 from calibrank.base_rate.label_plan import ExpectedError, plan_labels
 from calibrank.base_rate.propensity_model import Positives, PropensityModel
 from calibrank.base_rate.sensitivity import fit_with_sensitivity, with_sensitivity
@@ -11,6 +11,7 @@ __all__ = [
     "Positives",
     "PropensityModel",
     "anchor",
+    "compare_with_constant",
     "fit_with_sensitivity",
     "plan_labels",
     "to_base_rate",

@@ -9,6 +9,11 @@ import numpy as np
 from calibrank._logit import expit
 from calibrank._validation import Floats, Numbers, score_column
 from calibrank.base_rate._parametric_maps import require_logistic, with_coefficients
+from calibrank.base_rate.constant_check import (
+    ConstantCheck,
+    check_against_constant,
+    is_slope_assumed,
+)
 from calibrank.base_rate.shift import root, shift_for, top_tenth
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap, LogisticMap
@@ -28,6 +33,8 @@ def to_base_rate(
 
     With `top_rate`, the positive rate among the tenth of the population with the highest scores,
     the slope is adjusted too. Nothing else is learned: errors in the shape of the curve remain.
+    Without it, and if labels were weighted by propensities, a `WorseThanConstantWarning` says if
+    the slope is so steep that the map is expected to be worse than the rate alone.
 
     >>> from calibrank import Gaussian
     >>> scores = [-2.0, -1.0, 0.0, 1.0, 2.0, 3.0]
@@ -58,7 +65,25 @@ def to_base_rate(
         base_rate=rate,
         sensitivity=None,
     )
+    if top_rate is None and is_slope_assumed(record):
+        check_against_constant(moved, mass, rate).warn()
     return replace(with_coefficients(biased, solution, covariance), record=record)
+
+
+def compare_with_constant(moved: CalibrationMap, population: Numbers | Summary) -> ConstantCheck:
+    """Compare a map that was moved to a known rate with predicting the rate for every pair.
+
+    >>> from calibrank import Platt
+    >>> scores = [-2.0, -1.0, 0.0, 1.0, 2.0, 3.0]
+    >>> fitted = Platt().fit(scores, [0, 1, 0, 1, 0, 1])
+    >>> compare_with_constant(to_base_rate(fitted, 0.1, scores), scores).is_worse
+    False
+    """
+    rate = moved.record.base_rate
+    if rate is None:
+        raise DataError("the map must be at a known base rate, got none. Use to_base_rate first.")
+    scores, mass = _scores_and_mass(population)
+    return check_against_constant(moved.log_odds(scores), mass, rate)
 
 
 def undo_undersampling(fitted: CalibrationMap, kept: float) -> LogisticMap:

@@ -152,6 +152,19 @@ def find_user(table: Table, name: str | None) -> str | None:
     return table.resolve("user", name) if name else table.has("user")
 
 
+def segment_columns(table: Table, segments: list[str]) -> tuple[str, ...]:
+    """The segment columns, each once; raises for a name that the table does not have."""
+    columns = table.columns()
+    for name in segments:
+        if name not in columns:
+            names = ", ".join(map(repr, columns))
+            raise DataError(
+                f"{table.name} must have the segment column {name!r}, got {names}. "
+                "Name one of these."
+            )
+    return tuple(dict.fromkeys(segments))
+
+
 def rules_for(on_bad_rows: OnBadRows) -> Rules:
     """The checks that every row must pass, as --on-bad-rows asks for."""
     return Rules(skip=on_bad_rows is OnBadRows.skip)

@@ -14,6 +14,7 @@ from calibrank.cli.console import (
     progress_bar,
     report_skipped,
     rules_for,
+    segment_columns,
     shown,
 )
 from calibrank.cli.options import (
@@ -22,6 +23,7 @@ from calibrank.cli.options import (
     LabelOption,
     OnBadRows,
     ScoreOption,
+    SegmentOption,
     TableArgument,
     UserOption,
     WeightOption,
@@ -35,6 +37,9 @@ from calibrank.tabular.aggregate import Columns
 from calibrank.tabular.evaluate import MOST_ROWS_IN_MEMORY, Evaluation
 from calibrank.tabular.evaluate import evaluate as evaluate_table
 from calibrank.tabular.read import Table
+
+# Whether a segment is off, and in which way; --json has all metrics with their intervals.
+_SEGMENT_METRICS = ("LogLoss", "LogLossGain", "ECE", "CalibrationInTheLarge", "CalibrationSlope")
 
 MapOption = Annotated[
     Path | None,
@@ -54,16 +59,19 @@ def evaluate(
     label: LabelOption = None,
     user: UserOption = None,
     weight: WeightOption = None,
+    segment: SegmentOption = None,
     on_bad_rows: BadRowsOption = OnBadRows.error,
     json: JsonOption = False,
 ) -> None:
     """Evaluate probabilities against labels: all metrics, with bootstrap intervals over users.
 
-    Labels are treated as unbiased, so use randomly shown pairs if you have any.
+    Labels are treated as unbiased, so use randomly shown pairs if you have any. With --segment,
+    metrics are also computed for each value of a column.
 
     Example: calibrank evaluate test.parquet --map map.json --user user_id
     """
     source = Table.find(table)
+    segments = segment_columns(source, segment or [])
     rules = rules_for(on_bad_rows)
     fitted = None if map_file is None else load(map_file)
     # Scores may be any finite number, probabilities must lie in [0, 1].
@@ -77,13 +85,14 @@ def evaluate(
         weight=choose_weight(source, weight),
         user=user_column,
         score_is=role,
+        others=segments,
     )
     with progress_bar(source, "Evaluating") as progress:
         result = evaluate_table(source, columns, fitted, rules, progress)
     report_skipped(rules)
     if json:
         about = {"rows": result.rows, "users": user_column, "skipped": rules.skipped}
-        print_json({**about, **_as_json(result)})
+        print_json({**about, **_as_json(result), "segments": _segments_as_json(result)})
         return
     _print_evaluation(result, user_column)
 
@@ -96,6 +105,16 @@ def _as_json(result: Evaluation) -> dict[str, Any]:
     for name, column in result.curve._asdict().items():
         curve[name] = column.tolist()
     return {"not_computed": list(result.left_out), "metrics": metrics, "reliability": curve}
+
+
+def _segments_as_json(result: Evaluation) -> dict[str, Any]:
+    segments = {}
+    for column, by_value in result.segments.items():
+        segments[column] = {
+            value: {"rows": segment.rows, **_as_json(segment)}
+            for value, segment in by_value.items()
+        }
+    return segments
 
 
 def _print_evaluation(result: Evaluation, user: str | None) -> None:
@@ -111,6 +130,20 @@ def _print_evaluation(result: Evaluation, user: str | None) -> None:
     if result.left_out:
         names = ", ".join(result.left_out)
         console.print(f"[dim]Not computed ({_why_not_computed(result, user)}): {names}[/]")
+    for column, by_value in result.segments.items():
+        console.print(_segment_table(column, by_value))
+
+
+def _segment_table(column: str, by_value: dict[str, Evaluation]) -> RichTable:
+    """The headline metrics of each segment, the largest first."""
+    table = RichTable(title=f"By {shown(column)}", title_justify="left")
+    table.add_column(shown(column))
+    for name in ("rows", *_SEGMENT_METRICS):
+        table.add_column(name, justify="right")
+    for value, segment in sorted(by_value.items(), key=lambda item: -item[1].rows):
+        cells = [f"{segment.estimates[name].value:.4f}" for name in _SEGMENT_METRICS]
+        table.add_row(shown(value), f"{segment.rows:,}", *cells)
+    return table
 
 
 def _why_not_computed(result: Evaluation, user: str | None) -> str:

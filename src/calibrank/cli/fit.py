@@ -9,7 +9,8 @@ import typer
 from rich.table import Table as RichTable
 
 from calibrank.base_rate import anchor as anchor_map
-from calibrank.base_rate import to_base_rate
+from calibrank.base_rate import compare_with_constant, to_base_rate
+from calibrank.base_rate.constant_check import ConstantCheck, is_slope_assumed
 from calibrank.calibrators import Auto, Calibrator, Gaussian, Parametric
 from calibrank.calibrators.auto import with_selection
 from calibrank.cli.console import (
@@ -87,6 +88,13 @@ BaseRateOption = Annotated[
     float | None,
     typer.Option(help="The fraction of all pairs in TABLE that users like, if it is known."),
 ]
+TopRateOption = Annotated[
+    float | None,
+    typer.Option(
+        help="With --base-rate: the fraction liked among the tenth of TABLE with the highest "
+        "scores, if it is known. It sets the slope."
+    ),
+]
 ModelNameOption = Annotated[
     str | None,
     typer.Option(help="Name of the model that gave the scores, to keep in the map."),
@@ -112,6 +120,7 @@ def fit(
     anchor: AnchorOption = None,
     anchor_propensity: AnchorPropensityOption = None,
     base_rate: BaseRateOption = None,
+    top_rate: TopRateOption = None,
     negatives_kept: NegativesKeptOption = 1.0,
     model_name: ModelNameOption = None,
     date: DateOption = None,
@@ -127,6 +136,7 @@ def fit(
     """
     # All options are checked before the table is read, which may take minutes.
     _require_valid_base_rate(loss, anchor, base_rate)
+    _require_valid_top_rate(base_rate, top_rate)
     if anchor_propensity is not None and anchor is None:
         raise UsageError("--anchor-propensity must go with --anchor, whose table has the column.")
     require_fraction("--negatives-kept", negatives_kept)
@@ -154,17 +164,20 @@ def fit(
     if anchor is not None:
         random_columns = _anchor_columns(Table.find(anchor), columns, anchor_propensity)
         fitted = _anchored(fitted, anchor, random_columns, rules, aggregated.summary)
-    else:
-        # Random labels leave no band of base rates; a known rate still leaves one of slopes.
-        if base_rate is not None:
-            fitted = to_base_rate(fitted, base_rate, aggregated.summary)
+    elif base_rate is not None:
+        fitted = to_base_rate(fitted, base_rate, aggregated.summary, top_rate)
+    # Random labels leave no band; a known rate leaves one of slopes, unless the slope is known too.
+    if anchor is None and top_rate is None:
         fitted = attach_sensitivity(fitted, calibrator, aggregated, columns)
     record = replace(fitted.record, model_name=model_name, date=date)
     fitted = replace(fitted, record=record)  # type: ignore[type-var]  # all maps are dataclasses
     fitted.save(out)
     report_skipped(rules)
     if json:
-        _print_json(fitted, aggregated.summary, out, rules)
+        check = None
+        if base_rate is not None and top_rate is None and is_slope_assumed(fitted.record):
+            check = compare_with_constant(fitted, aggregated.summary)
+        _print_json(fitted, aggregated.summary, out, rules, check)
     else:
         _print_fit(fitted, aggregated.summary)
         console.print(f"[bold]Saved:[/] {shown(out)}")
@@ -191,12 +204,21 @@ def _fit_table(
     return *_select_and_fit(selector, aggregated), aggregated
 
 
-def _print_json(fitted: CalibrationMap, summary: Summary, out: Path, rules: Rules) -> None:
+def _print_json(
+    fitted: CalibrationMap,
+    summary: Summary,
+    out: Path,
+    rules: Rules,
+    check: ConstantCheck | None,
+) -> None:
     # A map moved to another base rate differs from the log on purpose.
     shape = None
     if fitted.record.base_rate_source == "assumed":
         shape = misfit(fitted.predict(summary.scores), summary)._asdict()
     about = {"out": str(out), **fitted.to_dict(), "misfit": shape}
+    if check is not None:
+        warning = check.message if check.is_worse else None
+        about["constant_check"] = {**check._asdict(), "warning": warning}
     print_json({**about, "metrics": _metrics(fitted, summary), "skipped": rules.skipped})
 
 
@@ -251,6 +273,18 @@ def _require_valid_base_rate(
         )
     if base_rate is not None and not 0 < base_rate < 1:
         raise UsageError(f"--base-rate must lie between 0 and 1, got {base_rate}.")
+
+
+def _require_valid_top_rate(base_rate: float | None, top_rate: float | None) -> None:
+    if top_rate is None:
+        return
+    if base_rate is None:
+        raise UsageError("--top-rate must go with --base-rate: two rates set level and slope.")
+    if not base_rate < top_rate < 1:
+        raise UsageError(
+            f"--top-rate must lie between the base rate {base_rate} and 1, got {top_rate}. "
+            "It is the rate among the tenth with the highest scores."
+        )
 
 
 def _require_date(given: str | None) -> None:

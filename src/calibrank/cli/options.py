@@ -108,6 +108,10 @@ WeightOption = Annotated[
     str | None,
     typer.Option(help="Column of row weights. Default: the one recorded by calibrank score."),
 ]
+SegmentOption = Annotated[
+    list[str] | None,
+    typer.Option(help="Column whose values are evaluated separately; may be repeated."),
+]
 MethodOption = Annotated[
     str,
     choice("Calibration method. auto chooses one by cross-validation.", [*SELECTORS, *CALIBRATORS]),

@@ -13,20 +13,24 @@ from calibrank.cli.console import (
     choose_columns,
     console,
     log,
+    print_json,
     progress_bar,
     report_skipped,
     require_output,
     rules_for,
+    segment_columns,
     shown,
 )
 from calibrank.cli.options import (
     BadRowsOption,
     ItemOption,
+    JsonOption,
     LabelOption,
     OnBadRows,
     OptionalLossOption,
     PropensityOption,
     ScoreOption,
+    SegmentOption,
     UserOption,
     WeightOption,
 )
@@ -52,10 +56,6 @@ MapOption = Annotated[
         "--map", help="Map to evaluate; without one, Gaussian is fitted and cross-validated."
     ),
 ]
-SegmentOption = Annotated[
-    list[str] | None,
-    typer.Option(help="Column whose values are evaluated separately; may be repeated."),
-]
 ResultsOption = Annotated[
     Path | None,
     typer.Option(help="Instead of a table: a folder of results of calibrank reproduce."),
@@ -76,8 +76,11 @@ def report(
     loss: OptionalLossOption = None,
     on_bad_rows: BadRowsOption = OnBadRows.error,
     results: ResultsOption = None,
+    json: JsonOption = False,
 ) -> None:
     """Write a self-contained, interactive HTML report on how well probabilities are calibrated.
+
+    With --json, all numbers of the page are also printed.
 
     Example: calibrank report test.parquet --map map.json --user user_id -o report.html
     """
@@ -85,7 +88,7 @@ def report(
         raise UsageError("a report must be about a TABLE or about --results, got both or neither.")
     require_output(out, table, map_file)
     if table is None:
-        _save(_report_on_results(results or Path()), out)
+        _save(_report_on_results(results or Path()), out, json=json)
         return
     source = Table.find(table)
     rules = rules_for(on_bad_rows)
@@ -100,15 +103,15 @@ def report(
     columns = choose_columns(
         source, score, label, loss, propensity, item_column, weight, user_column
     )
-    columns = replace(columns, others=_segment_columns(source, segment or []))
+    columns = replace(columns, others=segment_columns(source, segment or []))
     fitted = None if map_file is None else load(map_file)
     with progress_bar(source, "Reading") as progress:
         rows = read_report_rows(source, columns, rules, progress)
     report_skipped(rules)
-    with console.status("Fitting and evaluating every method ..."):
+    with log.status("Fitting and evaluating every method ..."):
         fingerprint = fingerprint_files(source.files)
         made = report_on_rows(rows, fitted, table, fingerprint, _command_line())
-    _save(made, out)
+    _save(made, out, json=json)
     if loss == "naive":
         _note_unweighted_labels()
 
@@ -122,8 +125,11 @@ def _note_unweighted_labels() -> None:
     )
 
 
-def _save(made: Report, out: Path) -> None:
+def _save(made: Report, out: Path, *, json: bool) -> None:
     made.save(out)
+    if json:
+        print_json({"out": str(out), "headline_text": made.headline, **made.data})
+        return
     console.print(f"{shown(made.headline)}.", highlight=False)
     megabytes = out.stat().st_size / 1e6
     console.print(
@@ -145,18 +151,6 @@ def _report_on_results(folder: Path) -> Report:
         return results_report(found, str(folder), "", _command_line())
     found = overview(rows, Published.load(file).find)
     return results_report(found, str(folder), "aaai22/published.csv", _command_line())
-
-
-def _segment_columns(table: Table, segments: list[str]) -> tuple[str, ...]:
-    columns = table.columns()
-    for name in segments:
-        if name not in columns:
-            names = ", ".join(map(repr, columns))
-            raise DataError(
-                f"{table.name} must have the segment column {name!r}, got {names}. "
-                "Name one of these."
-            )
-    return tuple(dict.fromkeys(segments))
 
 
 def _command_line() -> str:

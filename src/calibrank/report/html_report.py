@@ -16,7 +16,7 @@ from calibrank.maps import CalibrationMap
 from calibrank.registry import METRICS
 from calibrank.report.page_data import describe_metrics, page_data
 from calibrank.report.provenance import fingerprint_rows, provenance, versions
-from calibrank.report.render import RESULTS_SCRIPTS, render
+from calibrank.report.render import RESULTS_SCRIPTS, plain, render
 from calibrank.report.rows import ReportRows, rows_from_arrays
 
 _EVIDENCE_DESCRIPTIONS = {
@@ -29,10 +29,12 @@ _EVIDENCE_DESCRIPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One self-contained HTML page and its headline sentence."""
+    """One self-contained HTML page, its headline sentence and its numbers."""
 
     headline: str
     page: str = field(repr=False)
+    data: dict[str, Any] = field(repr=False, default_factory=dict)
+    """Everything that the page shows, as types that JSON has."""
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the page to a file, atomically."""
@@ -93,7 +95,8 @@ def report_on_rows(
     sentence = headline["sentences"][0]["text"]
     base_rate = headline["base_rate_source"]["text"]
     summary = f"{sentence}. {headline['verdict']['title']} {base_rate}"
-    return Report(sentence, render(f"Calibration report: {source}", summary, data))
+    page = render(f"Calibration report: {source}", summary, data)
+    return Report(sentence, page, plain(data))
 
 
 def results_report(
@@ -116,7 +119,8 @@ def results_report(
         "metrics": describe_metrics(METRICS.values()),
     }
     headline = f"{overview['rows']:,} result rows under {len(overview['protocols'])} protocols"
-    return Report(headline, render(f"Results: {source}", headline, data, RESULTS_SCRIPTS))
+    page = render(f"Results: {source}", headline, data, RESULTS_SCRIPTS)
+    return Report(headline, page, plain(data))
 
 
 def _with_losses(protocols: Mapping[str, Any]) -> dict[str, Any]:

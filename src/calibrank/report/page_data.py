@@ -8,6 +8,7 @@ from typing import Any
 from calibrank.errors import FitError
 from calibrank.maps import CalibrationMap
 from calibrank.metrics import Better, Metric
+from calibrank.metrics.misfit import misfit
 from calibrank.metrics.panel import PANEL
 from calibrank.report.headline import describe_source, limitations, sentences
 from calibrank.report.methods import (
@@ -28,6 +29,7 @@ from calibrank.report.segments import segment_tables
 from calibrank.report.thresholds import threshold_table
 from calibrank.report.user_sample import sample_users
 from calibrank.report.verdict import verdict
+from calibrank.summary import Summary
 
 BASELINE = "MinMax"
 """What the scores are before calibration: rescaled to [0, 1]."""
@@ -51,15 +53,18 @@ def page_data(
     if rows.users is not None:
         thresholds = threshold_table(probabilities, rows.evidence, rows.users.codes)
     curves = map_curves(rows, results)
+    summary = Summary.of(rows.scores, rows.evidence)
+    shape = misfit(main.fitted.predict(summary.scores), summary)
     return {
         "provenance": provenance,
         "headline": {
             "sentences": sentences(rows, main.probabilities, evaluator.clusters),
-            "verdict": verdict(methods[0], baseline, identified=rows.base_rate_identified),
+            "verdict": verdict(methods[0], baseline, shape, identified=rows.base_rate_identified),
             "base_rate_source": describe_source(main.fitted),
             "limitations": limitations(rows, main.fitted, given=given is not None),
             "procedure": _procedure(rows, given),
         },
+        "misfit": {**shape._asdict(), "matters": shape.matters},
         "main_method": main.name,
         "baseline_method": BASELINE,
         "methods": methods,

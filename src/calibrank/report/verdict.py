@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from calibrank.metrics.misfit import Misfit
 from calibrank.report.headline import percent
 
 # The verdict is good if bins with this fraction of the mass contain the prediction. With correct
@@ -48,7 +49,7 @@ class Gap(NamedTuple):
 
 
 def verdict(
-    main: dict[str, Any], baseline: dict[str, Any] | None, *, identified: bool
+    main: dict[str, Any], baseline: dict[str, Any] | None, shape: Misfit, *, identified: bool
 ) -> dict[str, Any]:
     """Summarize how well calibrated the main method is, with the numbers that say so.
 
@@ -66,7 +67,8 @@ def verdict(
         or _base_rate_verdict(metrics["CalibrationInTheLarge"])
         or _calibrated_verdict(identified=identified)
     )
-    return {"tone": tone, "title": title, "facts": _facts(metrics, coverage, gap, baseline)}
+    facts = _facts(metrics, coverage, gap, baseline)
+    return {"tone": tone, "title": title, "facts": [*facts, _describe_shape(shape)]}
 
 
 def largest_gap(curves: dict[str, dict[str, Any]]) -> Gap | None:
@@ -166,6 +168,13 @@ def _facts(
         before = baseline["metrics"]["LogLoss"]["value"]
         facts.append(f"Before calibration ({baseline['name']}), log loss was {before:.4f}.")
     return facts
+
+
+def _describe_shape(shape: Misfit) -> str:
+    size = shape.size[0].upper() + shape.size[1:]
+    if not shape.matters:
+        return f"{size}: no more than chance explains, or too little to matter."
+    return f"{size}: more than chance explains. Compare the methods below."
 
 
 def _with_interval(estimate: dict[str, float], digits: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from calibrank._validation import Floats
+from calibrank.errors import DataError
 from calibrank.evidence import Evidence, naive
 from calibrank.maps import CalibrationMap
 from calibrank.maps.score_shift import ScoreComparison
@@ -27,6 +28,14 @@ MOST_ROWS_IN_MEMORY = 20_000_000
 Longer tables are evaluated without these metrics, and the result names them.
 """
 
+MOST_SEGMENTS = 100
+"""How many values a segment column may have: each keeps sums of its own."""
+
+# Fewer clusters of users than for the whole table, because every segment keeps sums per cluster.
+_SEGMENT_CLUSTERS = 256
+
+_MISSING = "(missing)"
+
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
@@ -39,6 +48,8 @@ class Evaluation:
     curve: ReliabilityCurve
     left_out: tuple[str, ...]
     """Metrics that could not be computed: there are no users, too many rows, or no positives."""
+    segments: dict[str, dict[str, Evaluation]] = field(default_factory=dict)
+    """The same by segment column and value, without metrics of lists."""
 
 
 def evaluate(
@@ -51,18 +62,54 @@ def evaluate(
     """Evaluate a map on a score column, or a probability column as it is.
 
     Without a map, `columns.score` names the column of probabilities. With one, a warning says if
-    the scores do not look like those of its fit.
+    the scores do not look like those of its fit. The columns in `columns.others` are evaluated
+    by value.
     """
     accumulator = _Accumulator()
+    segments: dict[str, dict[str, _Accumulator]] = {name: {} for name in columns.others}
     comparison = None if fitted is None else ScoreComparison(fitted.record)
     for rows in rows_of(table, columns, rules, progress):
         probabilities = rows.scores if fitted is None else fitted.predict(rows.scores)
         accumulator.add(rows, probabilities)
+        for name, values in zip(columns.others, rows.others, strict=True):
+            _add_to_segments(segments[name], name, values, rows, probabilities)
         if comparison is not None:
             comparison.add(rows.scores)
     if comparison is not None:
         comparison.warn()
-    return accumulator.result()
+    evaluated = {}
+    for name, by_value in segments.items():
+        evaluated[name] = {value: by_value[value].result() for value in sorted(by_value)}
+    return replace(accumulator.result(), segments=evaluated)
+
+
+def _add_to_segments(
+    segments: dict[str, _Accumulator],
+    column: str,
+    values: pa.Array,
+    rows: Rows,
+    probabilities: Floats,
+) -> None:
+    encoded = values.dictionary_encode(null_encoding="encode")
+    if len(encoded.dictionary) > MOST_SEGMENTS:
+        raise _too_many_segments(column)
+    codes = indices_of(encoded)
+    rows = replace(rows, others=())
+    for code, value in enumerate(encoded.dictionary.to_pylist()):
+        name = _MISSING if value is None else str(value)
+        chosen = np.flatnonzero(codes == code)
+        if name not in segments:
+            segments[name] = _Accumulator(_SEGMENT_CLUSTERS, keep_lists=False)
+        segments[name].add(rows.take(chosen), probabilities[chosen])
+    if len(segments) > MOST_SEGMENTS:
+        raise _too_many_segments(column)
+
+
+def _too_many_segments(column: str) -> DataError:
+    return DataError(
+        f"segment column {column!r} must have at most {MOST_SEGMENTS} values, got more. "
+        "Put numbers into groups first, such as quantiles."
+    )
 
 
 class _ListRows(NamedTuple):
@@ -78,22 +125,27 @@ class _ListRows(NamedTuple):
 class _Accumulator:
     """Sums per cluster of users, a summary of the probabilities, and the rows while they fit."""
 
+    clusters: int = CLUSTERS
+    keep_lists: bool = True
     rows: int = 0
     pooled: SummaryBuilder = field(default_factory=SummaryBuilder)
-    sums: PanelSums = field(default_factory=PanelSums)
+    sums: PanelSums = field(init=False)
     list_rows: list[_ListRows] = field(default_factory=list)
     user_codes: dict[object, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.sums = PanelSums(self.clusters)
 
     def add(self, rows: Rows, probabilities: Floats) -> None:
         # Evaluation uses labels as they are: it tests calibration on the pairs of this table.
         evidence = naive(rows.labels, weights=rows.weights)
         # Rows of a user fall into one cluster in whichever batch they are; without users, single
         # rows are distributed over the clusters.
-        clusters = buckets_of(rows, self.rows, CLUSTERS)
+        clusters = buckets_of(rows, self.rows, self.clusters)
         self.sums.add(probabilities, evidence, clusters)
         self.pooled.update(probabilities, evidence)
         self.rows += len(probabilities)
-        if rows.users is None or self.rows > MOST_ROWS_IN_MEMORY:
+        if rows.users is None or not self.keep_lists or self.rows > MOST_ROWS_IN_MEMORY:
             self.list_rows.clear()
             return
         users = self._number_users(rows.users)
