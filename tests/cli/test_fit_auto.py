@@ -75,6 +75,7 @@ def test_the_table_is_read_once_and_the_band_is_that_of_the_chosen_method(
     assert fitted.record.sensitivity.high == pytest.approx(band.high, abs=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore::calibrank.WorseThanConstantWarning")  # a steep world
 def test_a_known_rate_restricts_the_choice_to_methods_that_can_be_moved(
     call: Call, folder: Path, tmp_path: Path
 ) -> None:

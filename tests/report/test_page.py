@@ -268,6 +268,10 @@ def test_the_theme_follows_the_system_and_the_button(opened: OpenPage) -> None:
 def test_the_page_does_not_scroll_sideways(browser: Any, example: Example, width: int) -> None:
     narrow = OpenPage(browser, example.path, viewport={"width": width, "height": 800})
     assert narrow.page.evaluate("document.documentElement.scrollWidth") <= width
+    # Tables of segments need no scrolling of their own either.
+    overflow = "(node) => node.scrollWidth - node.clientWidth"
+    for table in narrow.page.query_selector_all(".segments .scroll"):
+        assert table.evaluate(overflow) <= 0
     narrow.page.close()
 
 

@@ -24,8 +24,8 @@ function segmentTable({ title, note, segments }) {
     columnHead("observed"),
     el("th", { scope: "col", class: "wide" }, "predicted | and observed •"),
     columnHead("predictions are"),
-    columnHead("rows"),
-    hasUsers ? columnHead("users") : null,
+    el("th", { scope: "col", class: "count" }, "rows"),
+    hasUsers ? el("th", { scope: "col", class: "count" }, "users") : null,
   ];
   const caption = `${title}: predicted and observed rates, worst first`;
   const node = el(
@@ -62,7 +62,7 @@ function segmentRow(segment, most, hidden) {
   return el(
     "tr",
     { class: isMiscalibrated ? "miscalibrated" : null, hidden },
-    rowHead(nameOf(name)),
+    rowHead([nameOf(name), el("span", { class: "interval narrow" }, `${count(rows)} rows`)]),
     el("td", null, percent(predicted)),
     el(
       "td",
@@ -72,8 +72,8 @@ function segmentRow(segment, most, hidden) {
     ),
     el("td", { class: "wide" }, segmentChart(segment, most)),
     el("td", { class: "verdict" }, verdict),
-    el("td", null, count(rows)),
-    isMissing(users) ? null : el("td", null, count(users)),
+    el("td", { class: "count" }, count(rows)),
+    isMissing(users) ? null : el("td", { class: "count" }, count(users)),
   );
 }
 
