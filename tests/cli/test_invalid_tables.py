@@ -18,7 +18,7 @@ def invalid(tmp_path: Path) -> Path:
     """Eight rows, of which two have an invalid score and two an invalid label."""
     path = tmp_path / "invalid.parquet"
     scores = [0.1, float("nan"), 0.5, 0.9, 0.3, float("inf"), 0.2, 0.8]
-    labels = pa.array([0, 1, 0, 1, 3, 0, None, 0], pa.int8())
+    labels = pa.array([0, 1, 0, 1, None, 0, None, 0], pa.int8())
     pq.write_table(pa.table({"score": scores, "label": labels}), path)
     return path
 
@@ -40,6 +40,15 @@ def test_skipped_rows_are_counted(call: Call, tmp_path: Path, invalid: Path) -> 
     assert "skipped 2 rows with an invalid score" in error
     assert "skipped 2 rows with an invalid label" in error
     assert cr.load(tmp_path / "map.json").record.rows == 4
+
+
+def test_ratings_are_never_skipped_as_labels(call: Call, tmp_path: Path) -> None:
+    table = pa.table({"score": [0.1, 0.2, 0.3, 0.4], "label": [1, 5, 3, 1]})
+    pq.write_table(table, tmp_path / "ratings.parquet")
+    options = ["--loss", "naive", "--on-bad-rows", "skip", "-o", tmp_path / "map.json"]
+    code, _, error = call("fit", tmp_path / "ratings.parquet", *options)
+    assert code == 3
+    assert "label must be 0 or 1, or missing to be skipped, got 5" in error
 
 
 def test_the_first_invalid_row_is_the_first_in_the_table(

@@ -43,7 +43,8 @@ def batch_of(column: pa.Array) -> Batch:
 def test_a_folder_is_searched_recursively_and_hidden_files_are_ignored(tmp_path: Path) -> None:
     for name in ("b.csv", "a/c.parquet", "_SUCCESS", "_temporary/d.parquet", ".a.parquet", "e.txt"):
         write(tmp_path / name, {"score": [1.0]})
-    assert find(tmp_path).files == (tmp_path / "a/c.parquet", tmp_path / "b.csv")
+    with pytest.warns(cr.CalibrankWarning, match=r"3 files are not read, such as \.a\.parquet"):
+        assert find(tmp_path).files == (tmp_path / "a/c.parquet", tmp_path / "b.csv")
 
 
 def test_a_glob_is_sorted_and_its_common_folder_is_the_root(tmp_path: Path) -> None:
@@ -252,7 +253,7 @@ def test_a_text_column_is_not_numeric() -> None:
     ("column", "expected"),
     [
         (pa.array([3, 1, 3]), [3, 1, 3]),
-        (pa.array([2**64 - 1, 0], pa.uint64()), [2**64 - 1, 0]),
+        (pa.array([2**64 - 1, 0], pa.uint64()), [str(2**64 - 1), "0"]),
         (pa.array(["b", "a", "b"]), ["b", "a", "b"]),
         (pa.array(["b", "a", "b"]).dictionary_encode(), ["b", "a", "b"]),
         (pa.array(["x", "b", "a"], pa.large_string()).slice(1), ["b", "a"]),

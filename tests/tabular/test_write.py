@@ -98,7 +98,7 @@ def test_a_folder_is_written_as_a_folder_of_the_same_layout(tmp_path: Path) -> N
     table = Table.find(str(tmp_path / "in"))
     add_column(probabilities(), table, tmp_path / "out", "p")
     assert pq.read_schema(tmp_path / "out/day=1/a.parquet").names == ["score", "p"]
-    assert (tmp_path / "out/day=2/b.csv").read_text().splitlines()[0] == '"score","p"'
+    assert (tmp_path / "out/day=2/b.csv").read_text().splitlines()[0] == "score,p"
 
 
 def test_one_file_can_be_written_into_a_folder(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_the_table_itself_is_never_overwritten(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("out", "to", "message"),
     [
-        ("out.txt", "p", r"out\.txt must end in \.parquet, \.pq or \.csv, got \.txt\."),
+        ("out.txt", "p", r"out\.txt must end in \.parquet, \.pq, \.csv, got \.txt\."),
         ("out.parquet", "x", "must not have a column x already. Name another with --to."),
     ],
 )

@@ -167,7 +167,8 @@ def segment_columns(table: Table, segments: list[str]) -> tuple[str, ...]:
 
 def rules_for(on_bad_rows: OnBadRows) -> Rules:
     """The checks that every row must pass, as --on-bad-rows asks for."""
-    return Rules(skip=on_bad_rows is OnBadRows.skip)
+    is_skipped = on_bad_rows is OnBadRows.skip
+    return Rules(skip=is_skipped, only_missing_labels=is_skipped)
 
 
 def require_output(out: Path, *inputs: str | Path | None) -> None:

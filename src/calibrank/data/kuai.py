@@ -12,7 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrank.data.dataset import Dataset
-from calibrank.data.table import ColumnNames, RawLog, dataset_from_logs, find_table, read_log
+from calibrank.data.table import (
+    ColumnNames,
+    RawLog,
+    dataset_from_logs,
+    find_table,
+    read_log,
+    with_same_ids,
+)
 from calibrank.data.text import find_file
 
 _GET_KUAIREC = "Get KuaiRec with `calibrank.data.fetch('kuairec')` or from https://kuairec.com."
@@ -74,6 +81,7 @@ def load_kuairand(folder: str | Path, label: str = "is_click") -> Dataset:
 
 
 def _concatenate(logs: list[RawLog]) -> RawLog:
+    logs = with_same_ids(logs)
     times = [log.times for log in logs if log.times is not None]
     return RawLog(
         np.concatenate([log.users for log in logs]),

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._validation import Floats, Ids
+from calibrank._validation import Floats, Ids, require
 from calibrank.data.dataset import Dataset
 from calibrank.errors import DataError
 from calibrank.tables import Index, Interactions
@@ -68,7 +68,9 @@ def load_table(
 
 def dataset_from_logs(name: str, train: RawLog, test: RawLog | None) -> Dataset:
     """A dataset whose log and test set number users and items in the same way."""
-    logs = [train] if test is None else [train, test]
+    logs = with_same_ids([train] if test is None else [train, test])
+    train = logs[0]
+    test = None if test is None else logs[1]
     users = Index.of(*(log.users for log in logs))
     items = Index.of(*(log.items for log in logs))
     return Dataset(
@@ -78,6 +80,21 @@ def dataset_from_logs(name: str, train: RawLog, test: RawLog | None) -> Dataset:
         users,
         items,
     )
+
+
+def with_same_ids(logs: Sequence[RawLog]) -> list[RawLog]:
+    """Logs whose ids are all numbers or all text: the number 7 and the text "7" are one id."""
+    same = []
+    for log in logs:
+        users = _text_if_any([other.users for other in logs], log.users)
+        items = _text_if_any([other.items for other in logs], log.items)
+        same.append(replace(log, users=users, items=items))
+    return same
+
+
+def _text_if_any(columns: Sequence[Ids], column: Ids) -> Ids:
+    is_text = any(ids.dtype.kind == "U" for ids in columns)
+    return column.astype(np.str_) if is_text else column
 
 
 def find_table(path: str | Path) -> Table:
@@ -93,6 +110,7 @@ def read_log(
     """Read the named columns; `is_positive` turns the label column into 0 and 1 where needed."""
     import pyarrow as pa  # noqa: PLC0415  (optional)
 
+    from calibrank.tabular.ids import compact_ids, unify_ids  # noqa: PLC0415  (needs pyarrow)
     from calibrank.tabular.read import names_of  # noqa: PLC0415  (needs pyarrow)
     from calibrank.tabular.rules import Rules  # noqa: PLC0415  (needs pyarrow)
 
@@ -114,8 +132,8 @@ def read_log(
     if not users:
         raise DataError(f"{table.name} must hold at least one row, got none.")
     # Arrow arrays are joined before conversion: strings become one numpy array once.
-    user_ids = names_of(pa.chunked_array(users).combine_chunks())
-    item_ids = names_of(pa.chunked_array(items).combine_chunks())
+    user_ids = names_of(compact_ids(pa.chunked_array(unify_ids(users)).combine_chunks()))
+    item_ids = names_of(compact_ids(pa.chunked_array(unify_ids(items)).combine_chunks()))
     return RawLog(
         user_ids,
         item_ids,
@@ -134,7 +152,12 @@ def _read_table(
         table.resolve("label", label) if label else table.has("label"),
         table.resolve("time", time) if time else table.has("time"),
     )
-    return read_log(table, columns)
+    log = read_log(table, columns)
+    if log.times is not None:
+        # A row without a time has no place in the order of a log.
+        name = f"{table.name}, {columns.time}"
+        require(np.isfinite, name, "be finite", log.times, "Drop rows without a time.")
+    return log
 
 
 def _interactions(log: RawLog, users: Index, items: Index) -> Interactions:

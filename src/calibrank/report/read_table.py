@@ -29,6 +29,7 @@ from calibrank.tabular.aggregate import (
     rows_of,
 )
 from calibrank.tabular.evaluate import MOST_ROWS_IN_MEMORY
+from calibrank.tabular.ids import unify_ids
 from calibrank.tabular.read import Progress, Table, indices_of
 from calibrank.tabular.rules import Rules
 
@@ -125,7 +126,7 @@ def _evidence(
 
 
 def _categorical(chunks: list[Any]) -> Categorical:
-    encoded = pa.chunked_array(chunks).combine_chunks().dictionary_encode()
+    encoded = pa.chunked_array(unify_ids(chunks)).combine_chunks().dictionary_encode()
     # combine_chunks returns several chunks where the text of one would exceed 2 GB.
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.combine_chunks()
@@ -133,8 +134,17 @@ def _categorical(chunks: list[Any]) -> Categorical:
     return Categorical(indices_of(encoded).astype(np.intp), names)
 
 
+def _same_type(chunks: list[Any]) -> list[Any]:
+    """Columns of one type: numbers if all are, otherwise text."""
+    types = {chunk.type for chunk in chunks}
+    if len(types) == 1:
+        return chunks
+    is_numeric = all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in types)
+    return [chunk.cast(pa.float64() if is_numeric else pa.large_string()) for chunk in chunks]
+
+
 def _segment(name: str, chunks: list[Any]) -> Categorical | Floats:
-    values = pa.chunked_array(chunks)
+    values = pa.chunked_array(_same_type(chunks))
     if pa.types.is_floating(values.type) or pa.types.is_integer(values.type):
         numbers = np.array(values.cast(pa.float64()).fill_null(np.nan).to_pylist())
         if len(np.unique(numbers[~np.isnan(numbers)])) > MOST_CATEGORIES:

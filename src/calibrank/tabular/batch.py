@@ -6,7 +6,8 @@ and that takes longer than reading most tables.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import pyarrow as pa
 
 from calibrank._validation import Ids
 from calibrank.errors import DataError
+from calibrank.tabular.csv_files import numbers_of_text, values_of_text
+from calibrank.tabular.ids import parse_ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +31,18 @@ class Batch:
     rows: pa.RecordBatch
     before: int = 0
     """Number of rows of the whole table that come before this batch."""
+    from_csv: bool = False
+    """Whether the columns are the text of a CSV file."""
+    # A column is checked first and used later; text is converted only once.
+    _converted: dict[tuple[str, str], Any] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def numbers(self, name: str) -> npt.NDArray[Any]:
         """Return a numeric column: integers keep their type, and missing values become NaN."""
         column = self.rows.column(name)
+        if self.from_csv and pa.types.is_string(column.type):
+            return self._once("numbers", name, self._numbers_of_text)
         if pa.types.is_boolean(column.type):
             column = column.cast(pa.int8())
         is_integer = pa.types.is_integer(column.type)
@@ -42,11 +53,32 @@ class Batch:
         return _values(column)
 
     def ids(self, name: str) -> pa.Array:
-        """Return a column of ids, with dictionary encoding removed."""
+        """Return a column of ids: integers, or text."""
+        return self._once("ids", name, self._parse_ids)
+
+    def values(self, name: str) -> pa.Array:
+        """Return a column that is neither ids nor checked numbers, with its own type."""
         column = self.rows.column(name)
         if pa.types.is_dictionary(column.type):
-            return column.dictionary_decode()
-        return column
+            column = column.dictionary_decode()
+        if pa.types.is_nested(column.type) or pa.types.is_binary(column.type):
+            raise DataError(
+                f"{self.file}, column {name} must hold text or numbers, got {column.type}."
+            )
+        return values_of_text(column) if self.from_csv else column
+
+    def _once(self, kind: str, name: str, convert: Callable[[str], Any]) -> Any:
+        key = (kind, name)
+        if key not in self._converted:
+            self._converted[key] = convert(name)
+        return self._converted[key]
+
+    def _numbers_of_text(self, name: str) -> npt.NDArray[Any]:
+        return numbers_of_text(self.rows.column(name), f"{self.file}, column {name}", self.first)
+
+    def _parse_ids(self, name: str) -> pa.Array:
+        column = self.rows.column(name)
+        return parse_ids(column, f"{self.file}, column {name}", from_csv=self.from_csv)
 
 
 def to_arrow(values: npt.NDArray[Any]) -> pa.Array:

@@ -131,7 +131,7 @@ class _Accumulator:
     pooled: SummaryBuilder = field(default_factory=SummaryBuilder)
     sums: PanelSums = field(init=False)
     list_rows: list[_ListRows] = field(default_factory=list)
-    user_codes: dict[object, int] = field(default_factory=dict)
+    user_codes: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.sums = PanelSums(self.clusters)
@@ -157,7 +157,8 @@ class _Accumulator:
         # Only the distinct users of the batch pass through Python.
         encoded = users.dictionary_encode()
         codes = [
-            self.user_codes.setdefault(user, len(self.user_codes))
+            # As text: files may store the same ids as numbers and as text.
+            self.user_codes.setdefault(str(user), len(self.user_codes))
             for user in encoded.dictionary.to_pylist()
         ]
         return np.array(codes, dtype=np.intp)[indices_of(encoded)]

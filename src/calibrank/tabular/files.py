@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pyarrow as pa
-import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
 from calibrank.errors import DataError
 from calibrank.tabular.batch import Batch
+from calibrank.tabular.csv_files import csv_batches, csv_names, typed_schema
 
 # pyarrow.dataset offers much of this module, but takes longer to import than most tables to read.
 
@@ -23,6 +23,8 @@ FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv"}
 
 _COMPRESSED = (".gz", ".zip", ".bz2", ".zst", ".xz")
 _JSON = (".jsonl", ".ndjson", ".json")
+UNREADABLE = (*_COMPRESSED, ".jsonl", ".ndjson", ".tsv", ".orc", ".avro", ".feather", ".arrow")
+"""Endings of tables in formats that are not supported."""
 
 # Large enough for compiled loops to run at full speed, small enough to keep several in memory.
 _BATCH_ROWS = 2**20
@@ -30,8 +32,6 @@ _BATCH_ROWS = 2**20
 # Row groups are read whole, one per task. Larger ones would break the bound on memory, so a file
 # that has one is streamed by a single thread instead.
 _LARGEST_ROW_GROUP = 4_000_000
-
-_CSV_BLOCK_BYTES = 2**24
 
 Progress: TypeAlias = Callable[[int], None]
 """Called with the number of bytes read since the last call."""
@@ -72,7 +72,8 @@ class _ReadChunk:
         for rows in self.chunk.read():
             if rows.num_rows:
                 selected = _select_columns(rows, self.file, self.columns)
-                yield Batch(self.file, first, selected, self.before + first)
+                before = self.before + first
+                yield Batch(self.file, first, selected, before, format_of(self.file) == "csv")
                 first += rows.num_rows
 
 
@@ -115,10 +116,20 @@ def schema(file: Path) -> pa.Schema:
 def stored_schema(file: Path) -> pa.Schema:
     """Return the columns that are stored in the file itself."""
     with _readable(file):
-        if _format(file) == "parquet":
-            return pq.read_schema(file)
-        with _open_csv(file) as reader:
-            return reader.schema
+        if format_of(file) == "csv":
+            found = pa.schema([pa.field(name, pa.string()) for name in csv_names(file)])
+        else:
+            found = pq.read_schema(file)
+        _require_distinct(file, found.names)
+    return found
+
+
+def schema_to_save(file: Path) -> pa.Schema:
+    """Return the columns that are stored in the file, in the types of a Parquet copy of it."""
+    if format_of(file) == "parquet":
+        return stored_schema(file)
+    with _readable(file):
+        return typed_schema(file)
 
 
 def _chunks(
@@ -126,8 +137,8 @@ def _chunks(
     columns: Sequence[str] | None,
 ) -> tuple[int, Iterable[_Chunk]]:
     """Return a file's number of rows (0 if it is not known yet) and its chunks."""
-    if _format(file) == "csv":
-        return 0, _csv_chunks(file)
+    if format_of(file) == "csv":
+        return 0, _already_read(csv_batches(file, columns))
     metadata = pq.read_metadata(file)
     stored = None
     if columns is not None:
@@ -159,19 +170,9 @@ def _read_row_group(
     return rows.combine_chunks().to_batches(_BATCH_ROWS)
 
 
-def _csv_chunks(file: Path) -> Iterator[_Chunk]:
-    with _open_csv(file) as reader:
-        yield from _already_read(reader)
-
-
 def _already_read(batches: Iterable[pa.RecordBatch]) -> Iterator[_Chunk]:
     for batch in batches:
         yield _Chunk(batch.num_rows, partial(list, [batch]))
-
-
-def _open_csv(file: Path) -> pc.CSVStreamingReader:
-    options = pc.ReadOptions(block_size=_CSV_BLOCK_BYTES)
-    return pc.open_csv(file, read_options=options)
 
 
 def _select_columns(
@@ -204,17 +205,31 @@ def _readable(file: Path) -> Iterator[None]:
     """Turn Arrow's errors about a file's content into a `DataError` that names the file."""
     try:
         yield
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowKeyError) as error:
-        raise DataError(f"{file} must be readable as {_format(file)}: {error}") from None
+    except (MemoryError, FileNotFoundError, PermissionError):
+        raise
+    # Damaged Parquet files also raise OSError, and damaged names UnicodeDecodeError.
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{file} must be readable as {format_of(file)}: {error}") from None
 
 
-def _format(file: Path) -> str:
-    if file.suffix in FORMATS:
-        return FORMATS[file.suffix]
+def _require_distinct(file: Path, names: Sequence[str]) -> None:
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise DataError(
+            f"{file} must have columns with different names, got {repeated[0]!r} more than once. "
+            "Rename or drop one."
+        )
+
+
+def format_of(file: Path) -> str:
+    """Return "parquet" or "csv" by the ending of the name; another one is an error."""
+    ending = file.suffix.lower()
+    if ending in FORMATS:
+        return FORMATS[ending]
     remedy = ""
-    if file.suffix in _COMPRESSED:
+    if ending in _COMPRESSED:
         remedy = " Unpack it first, or save it as Parquet, which is compressed itself."
-    if file.suffix in _JSON:
+    if ending in _JSON:
         remedy = " Save it as Parquet, e.g. polars.read_ndjson(file).write_parquet(...)."
     found = file.suffix or "no ending"
     raise DataError(f"{file} must end in {', '.join(FORMATS)}, got {found}.{remedy}")

@@ -15,6 +15,7 @@ from calibrank.errors import DataError
 from calibrank.propensity import Popularity
 from calibrank.tabular.batch import indices_of, names_of, to_arrow
 from calibrank.tabular.columns import Columns
+from calibrank.tabular.ids import unify_ids
 
 Codes: TypeAlias = npt.NDArray[np.integer[Any]]
 
@@ -54,10 +55,7 @@ def encode_ids(columns: Sequence[pa.Array]) -> list[Codes]:
         rows = sum(len(ids) for ids in numbers)
         if high - low < min(_LARGEST_RANGE, 100 * rows):
             return [ids - low for ids in numbers]
-    if len({ids.type for ids in columns}) > 1:
-        # Some files store numbers and others strings.
-        columns = [ids.cast(pa.large_string()) for ids in columns]
-    encoded = pa.chunked_array(columns).dictionary_encode()
+    encoded = pa.chunked_array(unify_ids(columns)).dictionary_encode()
     # Chunks of one encoded column share its dictionary.
     return [indices_of(chunk) for chunk in encoded.chunks]
 

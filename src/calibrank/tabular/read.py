@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,9 +11,9 @@ from functools import partial
 from glob import glob, has_magic
 from pathlib import Path
 
-from calibrank.errors import DataError
+from calibrank.errors import CalibrankWarning, DataError
 from calibrank.tabular.batch import Batch, indices_of, names_of
-from calibrank.tabular.files import FORMATS, Progress, ReadTask, read_tasks, schema
+from calibrank.tabular.files import FORMATS, UNREADABLE, Progress, ReadTask, read_tasks, schema
 from calibrank.tabular.roles import Roles, roles_of
 
 __all__ = ["ALIASES", "Batch", "Progress", "Table", "indices_of", "names_of", "prefetch"]
@@ -28,6 +29,8 @@ ALIASES = {
     "time": ("time", "timestamp", "time_ms"),
 }
 """Common column names by role; unless a column is named, the first one present is used."""
+
+_ENDINGS = ", ".join(FORMATS)
 
 # While the caller works on one batch, one thread can wait for the disk and another decode.
 _READERS = 2
@@ -52,7 +55,9 @@ class Table:
                 f"{name} must be on a local disk, got a {scheme}:// address. Copy or mount it "
                 "first, or pass batches of its rows to calibrank.frames.summarize."
             )
-        found = [file for file in _matches(name) if file.is_file()]
+        if "\0" in name:
+            raise DataError(f"{name!r} must be the name of a file, got a NUL character in it.")
+        found = [file for file in _matches(name) if _is_file(file)]
         files = [file for file in found if not _is_hidden(file.name)]
         if not files:
             raise DataError(
@@ -180,10 +185,53 @@ def _matches(name: str) -> Iterable[Path]:
 
 
 def _data_files(folder: Path) -> Iterator[Path]:
+    """Yield the files to read; other data in the folder are an error or a warning, never silent."""
+    not_read = []
     for file in folder.rglob("*"):
         parts = file.relative_to(folder).parts
-        if file.suffix in FORMATS and not any(_is_hidden(part) for part in parts):
+        is_hidden = any(_is_hidden(part) for part in parts)
+        if not is_hidden:
+            _require_readable(folder, file)
+        if file.is_dir():
+            continue
+        is_data = file.suffix.lower() in FORMATS
+        if is_data and not is_hidden:
             yield file
+        elif is_data or not is_hidden:
+            not_read.append(str(file.relative_to(folder)))
+    if not_read:
+        names = ", ".join(sorted(not_read)[:5])
+        warnings.warn(
+            f"{folder}: {len(not_read)} files are not read, such as {names}. Only {_ENDINGS} are, "
+            "unless a name starts with . or _.",
+            CalibrankWarning,
+            stacklevel=2,
+        )
+
+
+def _require_readable(folder: Path, file: Path) -> None:
+    """Refuse what is probably a part of the table, but would not be read."""
+    if file.is_symlink() and (file.is_dir() or not file.exists()):
+        raise DataError(
+            f"{folder} must not hold links to folders or to missing files, got {file}. Name the "
+            "folder that it leads to, or remove it."
+        )
+    if file.suffix.lower() in UNREADABLE and file.is_file():
+        raise DataError(
+            f"{folder} must hold only {_ENDINGS} files, got {file}, which would not be read. "
+            "Convert it, move it, or name the files to read by a quoted glob."
+        )
+    if file.suffix.lower() in FORMATS and not file.is_file() and not file.is_dir():
+        raise DataError(f"{file} must be a regular file, got a pipe or a device. Save it first.")
+
+
+def _is_file(path: Path) -> bool:
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise DataError(
+            f"{path} must be a regular file, got a pipe or a device: tables are read more than "
+            "once. Save it first."
+        )
+    return path.is_file()
 
 
 def _is_hidden(name: str) -> bool:

@@ -115,7 +115,7 @@ def _all_rows(batch: Batch, columns: Columns) -> Rows:
         numbers(columns.weight),
         ids(columns.item),
         ids(columns.user),
-        tuple(batch.ids(name) for name in columns.others),
+        tuple(batch.values(name) for name in columns.others),
     )
     if columns.negatives_kept == 1:
         return rows

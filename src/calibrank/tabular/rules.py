@@ -14,6 +14,7 @@ from calibrank._rules import COLUMN_RULES, ColumnRule, remedy_for
 from calibrank.errors import DataError
 from calibrank.tables import Index
 from calibrank.tabular.batch import Batch, names_of, to_arrow
+from calibrank.tabular.ids import names_like
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
@@ -27,6 +28,8 @@ class Rules:
     skip: bool
     skipped: dict[str, int] = field(default_factory=dict)
     """Number of skipped rows by the role of the invalid column."""
+    only_missing_labels: bool = False
+    """Whether a label that is neither 0, 1 nor missing is an error even if rows are skipped."""
     # Workers check their batches at the same time, and share the counts.
     _lock: Any = field(default_factory=Lock, repr=False, compare=False)
 
@@ -59,7 +62,7 @@ class Rules:
         rows = np.arange(count) if valid is None else np.flatnonzero(valid)
         names = names_of(batch.ids(name).take(to_arrow(rows)))
         known = np.ones(count, dtype=bool)
-        known[rows] = index.find(name, names)[1]
+        known[rows] = index.find(name, names_like(index.names, names))[1]
         if known.all():
             return None
         values = np.empty(len(known), dtype=object)
@@ -75,12 +78,34 @@ class Rules:
         valid: Mask = rule.holds(values)
         if valid.all():
             return None
+        self._require_labels(batch, role, name, values, valid)
         remedy = _remedy(role, values, float(values[np.argmin(valid)]))
         self._reject(batch, role, name, rule.statement, values, valid, remedy)
         return valid
 
+    def _require_labels(
+        self,
+        batch: Batch,
+        role: str,
+        name: str,
+        values: npt.NDArray[Any],
+        valid: Mask,
+    ) -> None:
+        """Only missing labels can be skipped: of ratings, those of 1 would stay as likes."""
+        if role != "label" or not self.only_missing_labels:
+            return
+        other = valid | np.isnan(values)
+        if not other.all():
+            row = int(np.argmin(other))
+            value = float(values[row])
+            remedy = remedy_for(role, value, float(np.nanmax(values)))
+            raise DataError(
+                f"{batch.file}, row {batch.first + row}: {name} must be 0 or 1, or missing to be "
+                f"skipped, got {values[row]}. {remedy}"
+            )
+
     def _check_ids(self, batch: Batch, name: str) -> Mask | None:
-        column = batch.rows.column(name)
+        column = batch.ids(name)
         if not column.null_count:
             return None
         valid = np.array(column.is_valid().to_pylist())

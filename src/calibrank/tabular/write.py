@@ -10,29 +10,37 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import IO, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
 from calibrank._atomic import atomic_path
 from calibrank._json import digest_of
-from calibrank._validation import Floats, floats
+from calibrank._validation import Floats, Indices, floats
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
 from calibrank.maps.score_shift import ScoreComparison
 from calibrank.scorers import SavedModel
+from calibrank.tables import Index
 from calibrank.tabular.batch import Batch, names_of, to_arrow
-from calibrank.tabular.files import FORMATS, Progress, read_tasks, stored_schema
+from calibrank.tabular.csv_files import cast_columns, lines_of
+from calibrank.tabular.files import (
+    Progress,
+    format_of,
+    read_tasks,
+    schema_to_save,
+    stored_schema,
+)
+from calibrank.tabular.ids import names_like
 from calibrank.tabular.read import Table, prefetch
 from calibrank.tabular.roles import Roles, roles_of
 from calibrank.tabular.rules import Mask, Rules
 
 _DIGEST_KEY = b"calibrank_digest"
 
-WriteBatch: TypeAlias = Callable[[pa.RecordBatch], None]
+WriteColumns: TypeAlias = Callable[[list[pa.Array]], None]
 
 
 class NewColumn(Protocol):
@@ -113,9 +121,12 @@ class Scores:
         return valid
 
     def values(self, batch: Batch) -> Floats:
-        users = self.model.users.rows("users", names_of(batch.ids(self.user)))
-        items = self.model.items.rows("items", names_of(batch.ids(self.item)))
+        users = self._rows("users", batch.ids(self.user), self.model.users)
+        items = self._rows("items", batch.ids(self.item), self.model.items)
         return self.model.scorer.score(users, items)
+
+    def _rows(self, what: str, column: pa.Array, index: Index) -> Indices:
+        return index.rows(what, names_like(index.names, names_of(column)))
 
     def data_type(self, schema: pa.Schema) -> pa.DataType:
         return pa.from_numpy_dtype(self.model.scorer.users.dtype)
@@ -162,10 +173,27 @@ def _targets(table: Table, out: Path) -> list[tuple[Path, Path]]:
         pairs = [(table.files[0], out)]
     else:
         pairs = [(file, out / file.relative_to(table.root)) for file in table.files]
-    for source, target in pairs:
-        if target.exists() and source.samefile(target):
+    _require_outside(table, out)
+    sources = {_identity(source) for source, _ in pairs}
+    for _, target in pairs:
+        if target.exists() and _identity(target) in sources:
             raise DataError(f"{target} must not be the table itself. Name another output.")
     return pairs
+
+
+def _identity(file: Path) -> tuple[int, int]:
+    """What two names of one file share, also links."""
+    status = file.stat()
+    return status.st_dev, status.st_ino
+
+
+def _require_outside(table: Table, out: Path) -> None:
+    folder = Path(table.name)
+    if folder.is_dir() and out.resolve().is_relative_to(folder.resolve()):
+        raise DataError(
+            f"{out} must lie outside {folder}: the next run would read it as part of the table. "
+            "Name another output."
+        )
 
 
 def _write_file(
@@ -176,7 +204,9 @@ def _write_file(
     to: str,
     digest: bytes,
 ) -> int:
-    stored = stored_schema(source)
+    is_csv = format_of(source) == "csv"
+    # From CSV to CSV, every cell is copied as text.
+    stored = stored_schema(source) if format_of(target) == "csv" else schema_to_save(source)
     _require_columns(column, source, stored, to)
     roles = column.roles(roles_of(stored), to)
     metadata = {**(stored.metadata or {}), **roles.metadata(), _DIGEST_KEY: digest}
@@ -189,8 +219,9 @@ def _write_file(
             if valid is not None:
                 chosen = to_arrow(np.flatnonzero(valid))
                 batch = replace(batch, rows=batch.rows.take(chosen))
-            columns = [*batch.rows.columns, to_arrow(column.values(batch))]
-            write(pa.RecordBatch.from_arrays(columns, schema=schema))
+            rows = batch.rows
+            columns = cast_columns(rows, stored, source) if is_csv else rows.columns
+            write([*columns, to_arrow(column.values(batch))])
             written += batch.rows.num_rows
     return written
 
@@ -210,15 +241,27 @@ def _require_columns(
 
 
 @contextmanager
-def _writer(target: Path, schema: pa.Schema) -> Iterator[WriteBatch]:
+def _writer(target: Path, schema: pa.Schema) -> Iterator[WriteColumns]:
     """Open a writer; the file appears under its name only when it is complete on disk."""
-    if target.suffix not in FORMATS:
-        found = target.suffix or "no ending"
-        raise DataError(f"{target} must end in .parquet, .pq or .csv, got {found}.")
-    is_csv = FORMATS[target.suffix] == "csv"
-    open_writer = pc.CSVWriter if is_csv else pq.ParquetWriter
-    with atomic_path(target) as partial, open_writer(partial, schema) as writer:
-        yield writer.write_batch
+    with atomic_path(target) as partial:
+        if format_of(target) == "csv":
+            with partial.open("wb") as file:
+                names = [pa.array([name], pa.string()) for name in schema.names]
+                _write_lines(file, names)
+                yield lambda columns: _write_lines(file, columns)
+            return
+        with pq.ParquetWriter(partial, schema) as writer:
+            yield lambda columns: writer.write_batch(
+                pa.RecordBatch.from_arrays(columns, schema=schema)
+            )
+
+
+def _write_lines(file: IO[bytes], columns: list[pa.Array]) -> None:
+    lines = lines_of(columns)
+    # Arrow stores the text of all lines one after the other.
+    _, offsets, text = lines.buffers()
+    end = np.frombuffer(offsets, dtype=np.int64)[len(lines)]
+    file.write(memoryview(text)[:end])
 
 
 def _digest(column: NewColumn, source: Path, to: str) -> bytes:
@@ -238,7 +281,7 @@ def _is_up_to_date(target: Path, digest: bytes) -> bool:
 
     A CSV file cannot hold a digest, so it is always written again.
     """
-    if not target.exists() or target.suffix == ".csv":
+    if not target.exists() or format_of(target) == "csv":
         return False
     try:
         metadata = pq.read_schema(target).metadata or {}

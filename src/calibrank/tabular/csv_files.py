@@ -1,0 +1,234 @@
+"""Read CSV files as text, and convert single columns to numbers where they are used as such.
+
+Nothing is inferred from values, except where a CSV file is saved as Parquet (`typed_schema`).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pc
+
+from calibrank._validation import Floats
+from calibrank.errors import CalibrankWarning, DataError
+
+_BLOCK_BYTES = 2**24
+
+# Spellings of a missing number.
+_MISSING = frozenset(
+    ("", "-", "NA", "N/A", "n/a", "NaN", "nan", "-nan", "null", "NULL", "None", "#N/A", "<NA>")
+)
+_BOOLEANS = {"true": 1.0, "false": 0.0}
+
+# As a number, 007 would lose its zeros and a number of 16 digits its last ones.
+_LOSSY_NUMBER = r"^[+-]?0[0-9]|^[+-]?[0-9]{16,}$"
+
+
+def csv_names(file: Path) -> list[str]:
+    """Return the names of the columns."""
+    with _open(file, None, block=2**20) as reader:
+        return _names(file, reader.schema)
+
+
+def csv_batches(file: Path, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file, with all columns or the chosen ones that it has, as text.
+
+    An empty cell is null, and a quoted empty one is empty text. At the end, the file is searched
+    for quotes that were not closed, which would have swallowed rows.
+    """
+    names = csv_names(file)
+    chosen = names if columns is None else [name for name in names if name in columns]
+    if not chosen:
+        chosen = names[:1]  # the number of rows still counts
+    rows = 0
+    with _open(file, chosen) as reader:
+        for batch in reader:
+            rows += batch.num_rows
+            yield batch
+    _require_one_line_per_row(file, rows)
+
+
+def numbers_of_text(column: pa.Array, where: str, first: int) -> Floats:
+    """Return text as numbers, NaN where it is missing; `first` is the number of the first row."""
+    try:
+        return _as_floats(column.cast(pa.float64()))
+    except pa.ArrowInvalid:
+        pass
+    numbers = np.empty(len(column))
+    for row, text in enumerate(column.fill_null("").to_pylist()):
+        number = _number(text)
+        if number is None:
+            raise DataError(f"{where}, row {first + row} must be a number, got {text[:40]!r}.")
+        numbers[row] = number
+    return numbers
+
+
+def values_of_text(column: pa.Array) -> pa.Array:
+    """Return text as integers or floats if all of it is, as a table's reader would take it."""
+    for kind in (pa.int64(), pa.float64()):
+        try:
+            return column.cast(kind)
+        except pa.ArrowInvalid:
+            continue
+    return column
+
+
+def typed_schema(file: Path) -> pa.Schema:
+    """Return the types to save a CSV file's columns in: numbers where no cell changes, else text.
+
+    They follow from the first rows.
+    """
+    with _open(file, None, block=2**20) as reader:
+        inferred = reader.schema
+        names = _names(file, inferred)
+    with _open(file, names, block=2**20) as reader:
+        head = next(iter(reader), None)
+    fields = []
+    for name in names:
+        kind = inferred.field(name).type
+        is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+        is_kept = is_number and head is not None and not _loses_digits(head.column(name))
+        fields.append(pa.field(name, kind if is_kept else pa.string()))
+    return pa.schema(fields)
+
+
+def _loses_digits(column: pa.Array) -> bool:
+    return bool(_compute().any(_compute().match_substring_regex(column, _LOSSY_NUMBER)).as_py())
+
+
+def cast_columns(rows: pa.RecordBatch, schema: pa.Schema, file: Path) -> list[pa.Array]:
+    """Return text columns in the types of a schema."""
+    columns = []
+    for field in schema:
+        column = rows.column(field.name)
+        try:
+            columns.append(column.cast(field.type))
+        except pa.ArrowInvalid as error:
+            raise DataError(
+                f"{file}, column {field.name} must hold numbers as its first rows do, got: "
+                f"{error}. Write CSV instead, which keeps the text of every cell."
+            ) from None
+    return columns
+
+
+def lines_of(columns: Sequence[pa.Array]) -> pa.Array:
+    """Return rows as the lines of a CSV file; null is an empty cell, and empty text is quoted."""
+    cells = [_cells(column) for column in columns]
+    lines = _compute().binary_join_element_wise(*cells, _text(","))
+    return _compute().binary_join_element_wise(lines, _text(""), _text("\n"))
+
+
+def _text(value: str) -> pa.Scalar:
+    return pa.scalar(value, pa.large_string())
+
+
+def _cells(column: pa.Array) -> pa.Array:
+    try:
+        text = column.cast(pa.large_string())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise DataError(
+            f"a CSV file must hold text and numbers, got a column of {column.type}. Write Parquet."
+        ) from None
+    if pa.types.is_large_string(column.type) or pa.types.is_string(column.type):
+        quoted = _compute().match_substring_regex(text, r'[",\r\n]|^$')
+        if _compute().any(quoted).as_py():
+            inner = _compute().replace_substring(text, '"', '""')
+            marks = _text('"')
+            inner = _compute().binary_join_element_wise(marks, inner, marks, _text(""))
+            text = _compute().if_else(quoted, inner, text)
+    return text.fill_null("")
+
+
+def _compute() -> Any:
+    """Arrow's functions, which take long to load and which Parquet does not need."""
+    from pyarrow import compute  # noqa: PLC0415  (slow to load)
+
+    return compute
+
+
+def _open(
+    file: Path, columns: Sequence[str] | None, block: int = _BLOCK_BYTES
+) -> pc.CSVStreamingReader:
+    if columns is None:
+        convert = pc.ConvertOptions()
+    else:
+        convert = pc.ConvertOptions(
+            column_types=dict.fromkeys(columns, pa.string()),
+            include_columns=list(columns),
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        )
+    return pc.open_csv(file, pc.ReadOptions(block_size=block), convert_options=convert)
+
+
+def _names(file: Path, schema: pa.Schema) -> list[str]:
+    try:
+        return list(schema.names)
+    except UnicodeDecodeError:
+        raise DataError(
+            f"{file} must be UTF-8 text, got other bytes in the names of its columns. Convert it: "
+            "iconv -f latin1 -t utf8."
+        ) from None
+
+
+def _number(text: str) -> float | None:
+    """The number that a cell holds, NaN if it is missing, None if it is something else."""
+    word = text.strip()
+    if word in _MISSING:
+        return float("nan")
+    if word.lower() in _BOOLEANS:
+        return _BOOLEANS[word.lower()]
+    if not word.isascii() or "_" in word:  # Python reads 1_000 and the digits of other scripts
+        return None
+    try:
+        return float(word)
+    except ValueError:
+        return None
+
+
+def _as_floats(column: pa.Array) -> Floats:
+    values: Floats = column.fill_null(float("nan")).to_numpy(zero_copy_only=False)
+    return values
+
+
+def _require_one_line_per_row(file: Path, rows: int) -> None:
+    breaks = 0
+    last = b""
+    with file.open("rb") as content:
+        while block := content.read(_BLOCK_BYTES):
+            breaks += block.count(b"\n")
+            last = block[-1:]
+    if last not in (b"\n", b"\r", b""):
+        breaks += 1
+        warnings.warn(
+            f"{file} does not end with a line break: its last row may be cut off.",
+            CalibrankWarning,
+            stacklevel=2,
+        )
+    # The names of the columns are a line too.
+    if breaks != rows + 1:
+        _require_closed_quotes(file, rows)
+
+
+def _require_closed_quotes(file: Path, rows: int) -> None:
+    """Raise an error unless empty lines explain why there are fewer rows than lines."""
+    lines = 0
+    unclosed = 0
+    # latin1 decodes anything; only quotes and line breaks matter.
+    with file.open(encoding="latin1") as content:
+        for number, line in enumerate(content, 1):
+            lines += line != "\n"
+            if not unclosed and line.count('"') % 2:
+                unclosed = number
+    if lines != rows + 1:
+        raise DataError(
+            f"{file} must have one row per line, got {rows:,} rows in {lines - 1:,} lines: the "
+            f"quote in line {unclosed} is not closed there. Remove it, or the line breaks in "
+            "quoted cells, or save the table as Parquet."
+        )
