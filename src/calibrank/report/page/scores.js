@@ -132,8 +132,9 @@ function mapCaption() {
     "of this report.";
   if (!data.sensitivity) return caption;
   return (
-    `${caption} Amber: the sensitivity band, over propensity models that this biased log cannot ` +
-    "tell apart. More data from the same log would not narrow it."
+    `${caption} Amber: the sensitivity band, over propensity models and exposure by user and ` +
+    "preference that this biased log cannot tell apart. More data from the same log would not " +
+    "narrow it."
   );
 }
 
@@ -243,7 +244,7 @@ function sensitivityFacts(sensitivity) {
     isMissing(topRate) ? "no finite fit" : percent(topRate),
   ]);
   // A known base rate leaves no range of them.
-  const text = `${sensitivity.base_rates} How it depends on the propensity model:`.trim();
+  const text = `${sensitivity.base_rates} Estimates under other propensity models:`.trim();
   const headings = ["propensity model", "base rate", "rate of the top 10%"];
   return [
     el("p", { id: "sensitivity" }, text),
