@@ -158,6 +158,16 @@ def test_the_command_writes_a_page_with_its_provenance(table: Path, tmp_path: Pa
     assert "age" in [one["title"] for one in data["segments"]]
 
 
+def test_the_command_prints_the_numbers_of_the_page_as_json(table: Path, tmp_path: Path) -> None:
+    out = tmp_path / "report.html"
+    result = run_command("report", str(table), "-o", str(out), "--json")
+    assert result.returncode == 0, result.stderr
+    printed = json.loads(result.stdout)
+    assert printed.pop("out") == str(out)
+    assert printed.pop("headline_text").startswith("Of 1")
+    assert printed == data_of(out.read_text(encoding="utf-8"))
+
+
 def test_the_command_names_a_missing_segment_column(table: Path, tmp_path: Path) -> None:
     out = tmp_path / "report.html"
     result = run_command("report", str(table), "--segment", "colour", "-o", str(out))
