@@ -134,6 +134,8 @@ def test_out_of_fold_scores_are_those_of_scikit_learn(cv) -> None:
 def test_folds_that_are_no_partition_are_refused() -> None:
     features, labels, _ = rows_with_users()
     model = LogisticRegression()
+    with pytest.raises(ValueError, match=r"cv must be at least 2 folds, got 1\. If the estimator"):
+        CalibratedRanker(cr.Platt(), model, cv=1).fit(features, labels)
     with pytest.raises(ValueError, match="cv must hold out every row exactly once, got"):
         CalibratedRanker(cr.Platt(), model, ShuffleSplit(3)).fit(features, labels)
     with pytest.raises(ValueError, match="cv must leave both classes in every fold's training"):

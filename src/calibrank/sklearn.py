@@ -130,6 +130,11 @@ class CalibratedRanker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         """Row numbers to fit on and to hold out; none if there are too few rows for two folds."""
         splitter = self.cv
         if isinstance(splitter, int | np.integer):
+            if splitter < 2:
+                raise ValueError(
+                    f"cv must be at least 2 folds, got {splitter}. If the estimator is fitted "
+                    "already, pass FrozenEstimator(estimator)."
+                )
             # Every fold needs both classes.
             most = np.bincount(labels).min()
             if groups is not None:
@@ -138,7 +143,7 @@ class CalibratedRanker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
             if number < 2:
                 return []
             splitter = StratifiedKFold(number) if groups is None else GroupKFold(number)
-        # The splitter of a cross-validation around this one may be a generator: it is used once.
+        # Pairs of row numbers may come from a generator, which can be used only once.
         folds = list(check_cv(splitter, y, classifier=True).split(X, y, groups))
         _require_partition(folds, labels)
         return folds

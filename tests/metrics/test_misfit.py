@@ -1,5 +1,8 @@
 """Misfit: a family of the wrong shape is reported, one of the right shape is not."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from scipy.special import expit
@@ -47,3 +50,17 @@ def test_a_wrong_family_is_reported_with_its_size() -> None:
     assert "Use --method auto" in found.message
     spline = misfit(cr.Spline().fit_summary(summary).predict(summary.scores), summary)
     assert not spline.matters
+
+
+def test_the_comparison_does_not_load_scipy_optimize() -> None:
+    # It takes longer to load than most fits take.
+    code = """
+import sys
+import calibrank as cr
+from calibrank.metrics.misfit import misfit
+summary = cr.Summary.of([0.0, 1.0, 2.0, 3.0], [0, 1, 0, 1])
+misfit(cr.Platt().fit_summary(summary).predict(summary.scores), summary)
+print("scipy.optimize" in sys.modules)"""
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "False"
