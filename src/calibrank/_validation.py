@@ -3,11 +3,13 @@
 import math
 import sys
 from collections.abc import Callable, Sequence
+from numbers import Integral, Real
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from calibrank._arguments import shown
 from calibrank._rules import COLUMN_RULES, remedy_for
 from calibrank._rules import LARGEST_SCORE as LARGEST_SCORE  # noqa: PLC0414  (re-exported)
 from calibrank.errors import DataError
@@ -76,7 +78,7 @@ def floats(name: str, values: Numbers) -> Floats:
         )
     try:
         return array.astype(np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise DataError(f"{name} must be real numbers, got {_first(array)}: {error}.") from None
 
 
@@ -91,7 +93,7 @@ def _require_unmasked(name: str, values: Any) -> None:
 
 
 def _first(array: npt.NDArray[Any]) -> str:
-    return repr(array.ravel()[0]) if array.size else "nothing"
+    return shown(array.ravel()[0]) if array.size else "nothing"
 
 
 def column(name: str, values: Numbers, rows: int | None = None) -> Floats:
@@ -114,18 +116,83 @@ def _require_shape(name: str, array: npt.NDArray[Any], rows: int | None) -> None
 
 def ids(name: str, values: IdsLike, rows: int | None = None) -> Ids:
     """Convert one user or item id per row to an array of integers or strings."""
-    array = np.asarray(values)
+    array = _id_array(name, values)
     _require_shape(name, array, rows)
+    if array.dtype.kind == "O":
+        _require_ids(_is_present, name, array)
+        array = _array_of_objects(name, array)
     if array.dtype.kind == "f":
         _require_ids(np.isfinite, name, array)
-    elif array.dtype.kind == "O":
-        _require_ids(_is_present, name, array)
-        if len({isinstance(value, str) for value in array}) > 1:
-            raise DataError(
-                f"{name} must be ids of one kind, got both strings and numbers. Convert them first."
-            )
-        array = np.array(array.tolist())
+        remedy = "Such decimals stand for many integers: read the ids as integers or as strings."
+        require(_is_exact, name, "be below 2^53 if they are decimals", array, remedy)
+    elif array.dtype.kind == "M":
+        _require_ids(_is_time, name, array)
+    elif array.dtype.kind not in "biuUS":
+        raise DataError(
+            f"{name} must be ids (integers or strings), got {array.dtype} values. Convert them."
+        )
+    return _as_int64(array)
+
+
+def _id_array(name: str, values: IdsLike) -> npt.NDArray[Any]:
+    _require_unmasked(name, values)
+    if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
+        raise DataError(f"{name} must be one id per row, got {shown(values)}. Pass a list of ids.")
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise DataError(f"{name} must be one id per row, got {error}.") from None
+    # A list of integers of which some fit only int64 and others only uint64 becomes floats.
+    if array.dtype.kind == "f" and not hasattr(values, "dtype"):
+        array = np.asarray(values, dtype=object)
     return array
+
+
+def _array_of_objects(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Python objects as an array of one kind of id, without merging any two of them."""
+    objects = array.tolist()
+    kinds = {_kind_of_id(value) for value in objects}
+    if kinds == {"string", "number"}:
+        raise DataError(
+            f"{name} must be ids of one kind, got both strings and numbers. Convert them first."
+        )
+    if "other" in kinds:
+        value = next(value for value in objects if _kind_of_id(value) == "other")
+        raise DataError(
+            f"{name} must be ids (integers or strings), got {shown(value)}. Convert them first."
+        )
+    converted = np.array(objects)
+    is_integer = all(isinstance(value, Integral) for value in objects)
+    if converted.dtype.kind == "O" or (is_integer and converted.dtype.kind == "f"):
+        raise DataError(
+            f"{name} must be integers of 64 bits or strings, got larger integers. "
+            "Convert them to strings."
+        )
+    return converted
+
+
+def _kind_of_id(value: object) -> str:
+    if isinstance(value, str):
+        return "string"
+    return "number" if isinstance(value, Real) else "other"
+
+
+def _is_exact(values: Ids) -> Mask:
+    """Whether decimals are small enough to tell neighbouring integers apart."""
+    return np.abs(values) < 2**53
+
+
+def _is_time(values: Ids) -> Mask:
+    return ~np.isnat(values)
+
+
+def _as_int64(array: Ids) -> Ids:
+    """Unsigned integers as signed ones where they fit: comparing the two would round them."""
+    if array.dtype.kind != "u":
+        return array
+    if array.dtype.itemsize == 8 and array.size and array.max() > np.iinfo(np.int64).max:
+        return array
+    return array.astype(np.int64)
 
 
 def _require_ids(is_id: Callable[[Any], Mask], name: str, array: Ids) -> None:

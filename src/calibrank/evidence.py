@@ -8,6 +8,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from calibrank._arguments import real, text
 from calibrank._rules import COLUMN_RULES
 from calibrank._validation import Floats, Numbers, column, on_gpu, require, require_role
 from calibrank.errors import DataError
@@ -52,6 +53,7 @@ class Evidence:
             total_of_positives,
             remedy,
         )
+        kind = text("kind", kind, "It names where the evidence comes from.")
         self._set(positive, total, kind, unit_weights=False, no_positives=False)
 
     @classmethod
@@ -177,10 +179,7 @@ def undersampling_weights(labels: Numbers, kept: float) -> Floats:
     >>> ips([1, 0, 0], [0.5, 1, 1], weights=undersampling_weights([1, 0, 0], kept=0.1))
     Evidence(3 rows, positive=2, total=21, kind='ips')
     """
-    if not 0 < kept <= 1:
-        raise DataError(
-            f"kept must lie in (0, 1], got {kept}. It is the fraction of negatives that was kept."
-        )
+    kept = real("kept", kept, "(0, 1]", "It is the fraction of negatives that was kept.")
     return np.where(_labels(labels) == 1, 1.0, 1 / kept)
 
 

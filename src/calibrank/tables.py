@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from calibrank._arguments import whole
 from calibrank._validation import (
     Floats,
     Ids,
@@ -19,6 +20,7 @@ from calibrank._validation import (
     Numbers,
     column,
     ids,
+    require,
     require_role,
     require_scores,
 )
@@ -67,7 +69,10 @@ class Interactions:
         object.__setattr__(self, "labels", labels)
         object.__setattr__(self, "n_users", _size("n_users", n_users, users))
         object.__setattr__(self, "n_items", _size("n_items", n_items, items))
-        object.__setattr__(self, "times", _optional_column("times", times, rows))
+        times = _optional_column("times", times, rows)
+        if times is not None:
+            require(np.isfinite, "times", "be finite", times, "Drop rows without a time.")
+        object.__setattr__(self, "times", times)
 
     def __len__(self) -> int:
         return len(self.users)
@@ -221,7 +226,7 @@ class Index:
     @classmethod
     def of(cls, *names: IdsLike) -> Index:
         """Index every id that occurs."""
-        return cls(np.unique(np.concatenate([ids("ids", some) for some in names])))
+        return cls(np.unique(np.concatenate(alike("ids", [ids("ids", some) for some in names]))))
 
     def __len__(self) -> int:
         return len(self.names)
@@ -244,10 +249,11 @@ class Index:
         if len(wanted) and _is_text(self.names) != _is_text(wanted):
             kinds = f"({self.names.dtype}), got {wanted.dtype}"
             raise DataError(f"{what} must be ids as in training {kinds}. Convert them.")
-        rows = np.searchsorted(self.names, wanted)
+        known_names, wanted = alike(what, [self.names, wanted])
+        rows = np.searchsorted(known_names, wanted)
         # An id after the last one would be found at a row that does not exist.
         rows = np.minimum(rows, max(len(self.names) - 1, 0))
-        return rows, self.names[rows] == wanted
+        return rows, known_names[rows] == wanted
 
 
 def hash_partitions(names: Iterable[object], partitions: int) -> Indices:
@@ -279,6 +285,22 @@ def row_partitions(first: int, rows: int, partitions: int) -> Indices:
     return (mixed % np.uint64(partitions)).astype(np.intp)
 
 
+def alike(what: str, columns: list[Ids]) -> list[Ids]:
+    """Ids of several columns in types that can be compared without rounding."""
+    kinds = {names.dtype.kind for names in columns if len(names)}
+    if kinds & {"U", "S"} and kinds - {"U", "S"}:
+        raise DataError(f"{what} must be ids of one kind, got strings and numbers. Convert them.")
+    if "u" not in kinds or kinds == {"u"}:
+        return columns
+    # Only ids beyond int64 are unsigned here; NumPy would compare the two as decimals.
+    if "f" in kinds or any(len(names) and names.min() < 0 for names in columns):
+        raise DataError(
+            f"{what} must be integers of one type, got ids above 2^63 and negative or decimal "
+            "ones. Convert them to strings."
+        )
+    return [names.astype(np.uint64) for names in columns]
+
+
 def _is_text(names: Ids) -> bool:
     return names.dtype.kind in "US"
 
@@ -295,6 +317,7 @@ def _size(name: str, given: int | None, seen: Ids) -> int:
     distinct = len(np.unique(seen))
     if given is None:
         return distinct
+    given = whole(name, given)
     if given < distinct:
         raise DataError(f"{name} must be at least the {distinct:,} ids seen, got {given:,}.")
     return given

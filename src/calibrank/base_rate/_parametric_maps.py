@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from calibrank._arguments import instance
 from calibrank._validation import Floats
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap, LogisticMap
@@ -11,6 +12,7 @@ from calibrank.maps import CalibrationMap, LogisticMap
 
 def require_logistic(fitted: CalibrationMap, purpose: str) -> LogisticMap:
     """The map itself if it is a logistic one; `purpose` completes "the map to be ..."."""
+    instance("fitted", fitted, CalibrationMap, "Fit one, or read one with calibrank.load.")
     if not isinstance(fitted, LogisticMap):
         families = "Platt, Beta, Gaussian, Gamma, GammaGaussian"
         raise DataError(

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from calibrank._arguments import instance
 from calibrank._logit import logit
 from calibrank._validation import (
     Floats,
@@ -69,6 +70,7 @@ def anchor(
     >>> bool(anchored.predict(2.0) < biased.predict(2.0))
     True
     """
+    instance("fitted", fitted, CalibrationMap, "Fit one, or read one with calibrank.load.")
     shown = score_column(scores)[0]
     labels = column("labels", labels, len(shown))
     require_role("label", "labels", labels)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from calibrank._arguments import real
 from calibrank._logit import expit
 from calibrank._validation import Floats, Numbers, score_column
 from calibrank.base_rate._parametric_maps import require_logistic, with_coefficients
@@ -43,8 +44,9 @@ def to_base_rate(
     0.1
     """
     biased = require_logistic(fitted, "moved to a base rate")
-    if not 0 < rate < 1:
-        raise DataError(f"the base rate must lie between 0 and 1, got {rate}.")
+    rate = real("rate", rate, "(0, 1)", "It is the mean probability of the population.")
+    if top_rate is not None:
+        top_rate = real("top_rate", top_rate, "(0, 1)")
     scores, mass = _scores_and_mass(population)
     log_odds = biased.log_odds(scores)
     slope = 1.0
@@ -99,15 +101,12 @@ def undo_undersampling(fitted: CalibrationMap, kept: float) -> LogisticMap:
     2.302585
     """
     sampled = require_logistic(fitted, "moved for sampled negatives")
-    if not 0 < kept <= 1:
-        raise DataError(
-            f"kept must lie in (0, 1], got {kept}. It is the fraction of negatives that was kept."
-        )
+    kept = real("kept", kept, "(0, 1]", "It is the fraction of negatives that was kept.")
     _require_unmoved_naive(sampled)
     return replace(
         sampled,
         intercept=sampled.intercept + float(np.log(kept)),
-        record=replace(sampled.record, sensitivity=None, score_quantiles=None),
+        record=replace(sampled.record, sensitivity=None, score_quantiles=None, negatives_kept=kept),
     )
 
 
@@ -123,6 +122,11 @@ def _require_unmoved_naive(sampled: LogisticMap) -> None:
         raise DataError(
             "the map to be moved must come straight from a fit, got one whose base rate comes "
             f"from {sampled.record.base_rate_source} already. Undo the sampling first."
+        )
+    if sampled.record.negatives_kept is not None:
+        raise DataError(
+            "the map to be moved must be of the sampled table, got one whose sampling "
+            f"(kept={sampled.record.negatives_kept:g}) was undone before. Undo it once."
         )
 
 

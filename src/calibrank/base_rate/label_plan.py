@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from calibrank._arguments import instance, seeded, shown, whole
 from calibrank._logit import expit
 from calibrank._validation import Floats, Numbers, score_column
 from calibrank.base_rate.anchor import anchor
@@ -20,6 +21,9 @@ from calibrank.maps import CalibrationMap, Sensitivity
 SIZES = (0, 30, 100, 300, 1_000, 3_000)
 # Scores: each is predicted for every draw and size.
 _MAX_POPULATION = 2_000
+# Each draw anchors a map; more draws, or more labels than anyone collects, only take time.
+_MOST_DRAWS = 10_000
+_MOST_LABELS = 10**7
 # Where the band reaches probability 1, that is a bound and not a plausible truth.
 _HIGHEST_LOG_ODDS = 3.0
 
@@ -54,18 +58,18 @@ def plan_labels(
     >>> few.error < without.error
     True
     """
+    instance("fitted", fitted, CalibrationMap, "Fit one, or read one with calibrank.load.")
     band = fitted.record.sensitivity
     if band is None:
         raise DataError(
             f"the map to plan for must carry a sensitivity band, got a {fitted.method} without. "
             "Use fit_with_sensitivity."
         )
-    if draws < 1 or min(sizes, default=0) < 0:
-        raise DataError(
-            "a plan must have one draw or more and no negative size, "
-            f"got {draws} and {tuple(sizes)}."
-        )
-    rng = np.random.default_rng(seed)
+    draws = whole("draws", draws, 1, _MOST_DRAWS)
+    if isinstance(sizes, str) or not isinstance(sizes, Sequence | np.ndarray):
+        raise DataError(f"sizes must be numbers of labels, got {shown(sizes)}. Use e.g. (0, 300).")
+    sizes = [whole("sizes", size, 0, _MOST_LABELS) for size in sizes]
+    rng = seeded(seed)
     scores = score_column(population)[0].astype(np.float64)
     step = max(1, len(scores) // _MAX_POPULATION)
     scores = scores[::step]
@@ -98,7 +102,7 @@ def _error_after(
     """The error of the map after anchoring on `size` labels drawn from the true curve."""
     anchored = fitted
     if size:
-        shown = rng.integers(len(scores), size=size)
-        labels = (rng.random(size) < truth[shown]).astype(np.float64)
-        anchored = anchor(fitted, scores[shown], labels, population=scores)
+        pairs = rng.integers(len(scores), size=size)
+        labels = (rng.random(size) < truth[pairs]).astype(np.float64)
+        anchored = anchor(fitted, scores[pairs], labels, population=scores)
     return float(np.abs(anchored.predict(scores) - truth).mean())

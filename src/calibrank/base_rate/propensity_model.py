@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import numpy as np
-
+from calibrank._arguments import real
 from calibrank._validation import Floats
-from calibrank.errors import DataError
 from calibrank.propensity.popularity import power_law
 
 _POWER_FACTORS = (0.5, 1.5, 2.0)
@@ -30,14 +28,9 @@ class PropensityModel:
     negatives: float = 1.0
 
     def __post_init__(self) -> None:
-        power_fits = 0 <= self.power < np.inf
-        clip_fits = 0 <= self.clip <= 1
-        negatives_fit = 0 < self.negatives < np.inf
-        if not (power_fits and clip_fits and negatives_fit):
-            raise DataError(
-                "a propensity model must have power 0 or more, clip in [0, 1] and negatives "
-                f"above 0, got {self}."
-            )
+        object.__setattr__(self, "power", real("power", self.power, "[0, inf)"))
+        object.__setattr__(self, "clip", real("clip", self.clip, "[0, 1]"))
+        object.__setattr__(self, "negatives", real("negatives", self.negatives, "(0, inf)"))
 
     def propensity(self, exposure: Floats) -> Floats:
         """P(observed) of pairs with this relative exposure."""

@@ -20,6 +20,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from calibrank._arguments import instance
 from calibrank._logit import expit
 from calibrank._validation import (
     Floats,
@@ -82,6 +83,9 @@ def fit_with_sensitivity(
     >>> bool(low < fitted.predict([0.0]) < high)
     True
     """
+    instance("calibrator", calibrator, Calibrator, "Use e.g. Gaussian().")
+    instance("propensity_model", propensity_model, PropensityModel)
+    instance("scale_known", scale_known, bool)
     array = score_column(scores)[0]
     labels = column("labels", labels, len(array))
     require_role("label", "labels", labels)

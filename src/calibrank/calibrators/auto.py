@@ -9,6 +9,7 @@ from operator import add
 
 import numpy as np
 
+from calibrank._arguments import instance, shown, whole
 from calibrank._validation import IdsLike, Numbers, ids, score_column
 from calibrank.calibrators.calibrator import Calibrator, Desiderata, require_both_classes
 from calibrank.calibrators.cross_validation import HeldOutLosses, held_out_losses
@@ -20,6 +21,9 @@ from calibrank.evidence import Labels, as_evidence
 from calibrank.maps import CalibrationMap, CandidateLoss, Selection
 from calibrank.summary import Summary
 from calibrank.tables import hash_partitions, row_partitions
+
+# Each fold costs one fit per candidate; more folds than this change no choice.
+_MOST_FOLDS = 1000
 
 _CANDIDATES = (Platt(), Gaussian(), Beta(), Gamma(), Spline(), Isotonic())
 
@@ -48,13 +52,12 @@ class Auto(Calibrator):
     folds: int = 5
 
     def __post_init__(self) -> None:
-        names = [candidate.name for candidate in self.candidates]
+        names = [candidate.name for candidate in _checked_candidates(self.candidates)]
         if not names or len(set(names)) < len(names):
             raise DataError(
                 f"candidates must be one or more different methods, got {', '.join(names) or '()'}."
             )
-        if self.folds < 2:
-            raise DataError(f"folds must be 2 or more, got {self.folds}.")
+        object.__setattr__(self, "folds", whole("folds", self.folds, 2, _MOST_FOLDS))
 
     def fit(
         self,
@@ -113,6 +116,15 @@ class Auto(Calibrator):
 
     def _fit(self, summary: Summary) -> CalibrationMap:
         return self.fit_summary(summary)
+
+
+def _checked_candidates(candidates: object) -> tuple[Calibrator, ...]:
+    if not isinstance(candidates, tuple):
+        raise DataError(
+            f"candidates must be a tuple of calibrators, got {shown(candidates)}. "
+            "Use e.g. (Platt(), Isotonic())."
+        )
+    return tuple([instance("candidates", each, Calibrator) for each in candidates])
 
 
 def with_selection(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from calibrank._arguments import MOST_BINS, shown, whole
 from calibrank._logit import expit
 from calibrank._validation import Floats, add_up
 from calibrank.calibrators._steps import (
@@ -41,8 +43,7 @@ class Histogram(Calibrator):
     bins: int = 50
 
     def __post_init__(self) -> None:
-        if self.bins < 1:
-            raise DataError(f"bins must be at least 1, got {self.bins}.")
+        object.__setattr__(self, "bins", whole("bins", self.bins, 1, MOST_BINS))
 
     def _fit(self, summary: Summary) -> StepMap:
         # A range of only a few floats has fewer distinct edges than asked for.
@@ -73,8 +74,13 @@ class BBQ(Calibrator):
     bins: tuple[int, ...] = (10, 20, 50, 100)
 
     def __post_init__(self) -> None:
-        if not self.bins or min(self.bins) < 1:
-            raise DataError(f"bins must be numbers of at least 1, got {self.bins}.")
+        if not isinstance(self.bins, Sequence) or isinstance(self.bins, str) or not self.bins:
+            raise DataError(
+                f"bins must be a tuple of numbers of bins, got {shown(self.bins)}. "
+                "Use e.g. (10, 20)."
+            )
+        counts = tuple([whole("bins", count, 1, MOST_BINS) for count in self.bins])
+        object.__setattr__(self, "bins", counts)
 
     def _fit(self, summary: Summary) -> StepMap:
         from scipy.special import softmax  # noqa: PLC0415  (slow to load)

@@ -8,6 +8,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from calibrank._arguments import instance
 from calibrank._validation import Numbers
 from calibrank.errors import DataError, FitError, PooledScoresWarning
 from calibrank.evidence import Labels
@@ -50,6 +51,7 @@ class Calibrator(ABC):
 
     def fit_summary(self, summary: Summary) -> CalibrationMap:
         """Fit on pooled evidence; the result equals a fit on the rows that were pooled."""
+        instance("summary", summary, Summary, "Make one with Summary.of(scores, labels).")
         if self.learns:
             require_both_classes(summary)
             require_spread(summary)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from calibrank._arguments import real
 from calibrank._logit import logit
 from calibrank.calibrators._logistic_fit import (
     ROUNDING,
@@ -16,7 +17,6 @@ from calibrank.calibrators._logistic_fit import (
 )
 from calibrank.calibrators.calibrator import Calibrator, Desiderata
 from calibrank.calibrators.solver import SMALLEST_RISE, Problem, solve
-from calibrank.errors import DataError
 from calibrank.maps import LogisticMap
 from calibrank.maps.basis import (
     Basis,
@@ -124,7 +124,7 @@ class Gamma(Parametric):
     margin: float = 0.01
 
     def __post_init__(self) -> None:
-        _require_margin(self.margin)
+        object.__setattr__(self, "margin", _checked_margin(self.margin))
 
     @property
     def basis(self) -> Basis:
@@ -148,7 +148,7 @@ class GammaGaussian(Parametric):
     margin: float = 0.01
 
     def __post_init__(self) -> None:
-        _require_margin(self.margin)
+        object.__setattr__(self, "margin", _checked_margin(self.margin))
 
     @property
     def basis(self) -> Basis:
@@ -195,8 +195,5 @@ class Temperature(Parametric):
         return as_map(self.name, self.basis, summary, problem, solution, to_raw)
 
 
-def _require_margin(margin: float) -> None:
-    if not 1e-6 <= margin <= 1e6:
-        raise DataError(
-            f"margin must lie in [1e-6, 1e6], got {margin}. It is a multiple of the score range."
-        )
+def _checked_margin(margin: float) -> float:
+    return real("margin", margin, "[1e-6, 1e6]", "It is a multiple of the score range.")

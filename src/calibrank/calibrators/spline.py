@@ -15,11 +15,11 @@ from typing import Self
 
 import numpy as np
 
+from calibrank._arguments import whole
 from calibrank._validation import Floats, add_up, starts_of
 from calibrank.calibrators._logistic_fit import require_optimum
 from calibrank.calibrators._monotone import MonotoneProblem, Optimum, minimize
 from calibrank.calibrators.calibrator import Calibrator, Desiderata, record_of
-from calibrank.errors import DataError
 from calibrank.maps import FitRecord, PiecewiseMap
 from calibrank.summary import Summary
 
@@ -54,8 +54,7 @@ class Spline(Calibrator):
     knots: int = 50
 
     def __post_init__(self) -> None:
-        if not 3 <= self.knots <= 500:
-            raise DataError(f"knots must be 3 to 500, got {self.knots}.")
+        object.__setattr__(self, "knots", whole("knots", self.knots, 3, 500))
 
     def _fit(self, summary: Summary) -> PiecewiseMap:
         frame = _Frame.of(summary, self.knots)

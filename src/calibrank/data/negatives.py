@@ -7,13 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._validation import row_numbers
+from calibrank._arguments import instance, require_seed, seeded, whole
+from calibrank._validation import ids, row_numbers
 from calibrank.errors import DataError
 from calibrank.tables import Interactions
 
 # Up to this many pairs (a bit mask of 32 MiB) membership is looked up in a mask: it is several
 # times faster than a binary search in the sorted list.
 _MASK_PAIRS = 2**28
+# Negatives drawn at once: 100 GB of columns.
+_MOST_NEGATIVES = 10**9
 # A user with a positive for half of the items escapes 20 rounds with probability 2**-20.
 _REJECTION_ROUNDS = 20
 
@@ -34,6 +37,8 @@ class Positives:
     @classmethod
     def of(cls, *logs: Interactions) -> Positives:
         """The positives of logs that share their users and items, which must be row numbers."""
+        for log in logs:
+            instance("interactions", log, Interactions)
         n_users = logs[0].n_users
         n_items = logs[0].n_items
         positives = [log.positives() for log in logs]
@@ -65,7 +70,9 @@ def draw_negatives(
     seed: int | np.random.Generator = 0,
 ) -> Rows:
     """For each of `users`, an item drawn uniformly from those with which it has no positive."""
-    rng = np.random.default_rng(seed)
+    instance("positives", positives, Positives, "Make them with Positives.of(interactions).")
+    rng = seeded(seed)
+    users = row_numbers("users", ids("users", users), positives.n_users)
     items = rng.integers(0, positives.n_items, len(users))
     # Rejection sampling: draw again wherever the draw is a positive.
     rejected = np.flatnonzero(positives.has(users, items))
@@ -90,6 +97,8 @@ def population_negatives(
     of all other pairs, so the sampling does not change the base rate. That base rate still counts
     every pair that was never shown as a negative.
     """
+    instance("positives", positives, Positives, "Make them with Positives.of(interactions).")
+    most = whole("most", most, 1)
     count = max(len(positives.cells), 1)
     ratio = (positives.n_users * positives.n_items - count) / count
     each = int(min(max(round(ratio), 1), most))
@@ -107,8 +116,10 @@ def with_negatives(
     Calibrators are fitted on these pairs. The number of negatives sets the base rate of the fit,
     which a biased log does not identify; see `population_negatives`.
     """
-    if each < 1:
-        raise DataError(f"each must be at least one negative per positive, got {each}.")
+    instance("held_out", held_out, Interactions)
+    instance("positives", positives, Positives, "Make them with Positives.of(interactions).")
+    require_seed(seed)
+    each = whole("each", each, 1, _MOST_NEGATIVES // max(len(held_out), 1))
     users = np.repeat(row_numbers("users", held_out.users, positives.n_users), each)
     items = draw_negatives(positives, users, seed)
     return Interactions(

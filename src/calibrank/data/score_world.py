@@ -10,20 +10,30 @@ It is no dataset to train models on. For that see `toy_dataset.simulate`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
+from calibrank._arguments import instance, real, seeded, shown, whole
 from calibrank._logit import expit, logit
 from calibrank._validation import Floats, Ids, Numbers, floats
-from calibrank.data._random import generator
 from calibrank.errors import DataError
 from calibrank.tables import Interactions
+
+# About 10 GB of columns.
+_MOST_PAIRS = 10**8
 
 # Streams of one seed: what stays fixed when a world is redrawn, and what is drawn again.
 _WORLD_STREAM = 0
 _DRAW_STREAM = 1
+
+
+def _pair(name: str, value: object, described: str) -> tuple[object, object]:
+    if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
+        raise DataError(f"{name} must be {described}, got {shown(value)}. Use e.g. (1.5, 0.9).")
+    return value[0], value[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +56,14 @@ class GaussianScores(Scores):
     disliked: tuple[float, float] = (0.0, 1.0)
     liked: tuple[float, float] = (1.5, 0.9)
 
+    def __post_init__(self) -> None:
+        for name in ("disliked", "liked"):
+            mean, deviation = _pair(name, getattr(self, name), "(mean, standard deviation)")
+            real(f"{name}, mean", mean)
+            real(f"{name}, standard deviation", deviation, "(0, 1e100]")
+
     def draw(self, liked: Floats, seed: int | np.random.Generator) -> Floats:
-        rng = np.random.default_rng(seed)
+        rng = seeded(seed)
         mean = np.where(liked == 1, self.liked[0], self.disliked[0])
         deviation = np.where(liked == 1, self.liked[1], self.disliked[1])
         return mean + deviation * rng.standard_normal(len(liked))
@@ -66,8 +82,14 @@ class GammaScores(Scores):
     disliked: tuple[float, float] = (2.0, 1.0)
     liked: tuple[float, float] = (4.0, 0.9)
 
+    def __post_init__(self) -> None:
+        for name in ("disliked", "liked"):
+            shape, rate = _pair(name, getattr(self, name), "(shape, rate)")
+            real(f"{name}, shape", shape, "(0, 1e100]")
+            real(f"{name}, rate", rate, "(0, 1e100]")
+
     def draw(self, liked: Floats, seed: int | np.random.Generator) -> Floats:
-        rng = np.random.default_rng(seed)
+        rng = seeded(seed)
         shape = np.where(liked == 1, self.liked[0], self.disliked[0])
         rate = np.where(liked == 1, self.liked[1], self.disliked[1])
         return rng.standard_gamma(shape) / rate
@@ -95,7 +117,7 @@ class MixedScores(Scores):
     """The mixture weights."""
 
     def draw(self, liked: Floats, seed: int | np.random.Generator) -> Floats:
-        rng = np.random.default_rng(seed)
+        rng = seeded(seed)
         in_first = rng.random(len(liked)) < self.mixture_weights[0]
         means = np.where(in_first, *self.means)
         return rng.standard_normal(len(liked)) + liked * means
@@ -150,7 +172,7 @@ class World:
 
     def redraw(self, seed: int | np.random.Generator) -> World:
         """New preferences, exposures and scores with the same probabilities: a fresh test set."""
-        rng = generator(seed, _DRAW_STREAM)
+        rng = seeded(seed, _DRAW_STREAM)
         preferences = _bernoulli(self.affinity, rng)
         exposures = _bernoulli(self.propensity, rng)
         return replace(
@@ -173,9 +195,9 @@ def make_world(
     >>> len(world), bool((world.labels <= world.preferences).all())
     (1000, True)
     """
-    if pairs < 10:
-        raise DataError(f"pairs must be at least 10, got {pairs}.")
-    rng = generator(seed, _WORLD_STREAM)
+    pairs = whole("pairs", pairs, 10, _MOST_PAIRS)
+    instance("scores", scores, Scores, "Use e.g. GaussianScores().")
+    rng = seeded(seed, _WORLD_STREAM)
     # Twice as many users as items, and just enough of both for the pairs.
     n_users = int(np.ceil(np.sqrt(2 * pairs)))
     n_items = -(-pairs // n_users)

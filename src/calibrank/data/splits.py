@@ -12,6 +12,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from calibrank._arguments import instance, real, seeded, whole
 from calibrank.errors import DataError
 from calibrank.tables import Interactions
 
@@ -30,19 +31,16 @@ class Split(ABC):
     at_least: int = 5
 
     def __post_init__(self) -> None:
-        if not 0 < self.fraction < 1:
-            raise DataError(f"fraction must lie between 0 and 1, got {self.fraction}.")
-        if self.at_least < 2:
-            raise DataError(
-                f"at_least must be 2 or more, or a user may have no training positive left, "
-                f"got {self.at_least}."
-            )
+        object.__setattr__(self, "fraction", real("fraction", self.fraction, "(0, 1)"))
+        remedy = "With less, a user may have no training positive left."
+        object.__setattr__(self, "at_least", whole("at_least", self.at_least, 2, remedy=remedy))
 
     def divide(
         self,
         interactions: Interactions,
     ) -> tuple[Interactions, Interactions]:
         """The rows to train on and the held-out positives; negatives are not held out."""
+        instance("interactions", interactions, Interactions)
         positives = np.flatnonzero(interactions.labels == 1)
         _, users = np.unique(interactions.users[positives], return_inverse=True)
         # Sort by user and, within a user, by key; the last rows of each user are held out.
@@ -101,7 +99,7 @@ class RandomSplit(Split):
         return replace(self, seed=seed)
 
     def _keys(self, positives: Interactions) -> Keys:
-        return np.random.default_rng(self.seed).random(len(positives))
+        return seeded(self.seed).random(len(positives))
 
 
 class TimeSplit(Split):
@@ -131,4 +129,4 @@ class LeaveOneOut(Split):
     def _keys(self, positives: Interactions) -> Keys:
         if positives.times is not None:
             return positives.times
-        return np.random.default_rng(self.seed).random(len(positives))
+        return seeded(self.seed).random(len(positives))

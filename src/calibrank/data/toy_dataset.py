@@ -8,13 +8,15 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from calibrank._arguments import seeded, whole
 from calibrank._logit import expit
 from calibrank._validation import Floats
-from calibrank.data._random import generator
 from calibrank.data.dataset import Dataset
 from calibrank.errors import DataError
 from calibrank.tables import Index, Interactions
 
+# Every pair is simulated: 10 GB of matrices.
+_MOST_PAIRS = 10**8
 # The stream of the seed that this module draws from.
 _STREAM = 77
 # Users and items have random vectors of this length: enough structure for a model to learn.
@@ -35,9 +37,15 @@ def simulate(
     >>> simulate(50, 40, 10).test
     Interactions(500 rows, 106 positive, 50 users, 40 items)
     """
-    if not 1 <= shown <= n_items:
-        raise DataError(f"shown must be between 1 and the {n_items} items, got {shown}.")
-    rng = generator(seed, _STREAM)
+    n_users = whole("n_users", n_users, 1)
+    n_items = whole("n_items", n_items, 1)
+    if n_users * n_items > _MOST_PAIRS:
+        raise DataError(
+            f"n_users times n_items must be at most {_MOST_PAIRS:,}, "
+            f"got {n_users:,} and {n_items:,}. Simulate fewer."
+        )
+    shown = whole("shown", shown, 1, n_items, "Show a user each item once at most.")
+    rng = seeded(seed, _STREAM)
     user_vectors = rng.standard_normal((n_users, _DIMENSIONS))
     item_vectors = rng.standard_normal((n_items, _DIMENSIONS))
     quality = rng.standard_normal(n_items)

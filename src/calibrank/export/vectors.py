@@ -9,6 +9,7 @@ import numpy as np
 from calibrank._json import digest_of
 from calibrank._validation import LARGEST_SCORE, Floats
 from calibrank.maps import CalibrationMap
+from calibrank.maps.calibration_map import require_map
 
 # Breakpoints that are tested at most: a step map can have thousands.
 _MOST_BREAKPOINTS = 50
@@ -25,6 +26,7 @@ def to_json(fitted: CalibrationMap) -> str:
     >>> document["map"]["kind"], document["vectors"][0]
     ('rescale', {'score': -1e+30, 'probability': 0.0})
     """
+    require_map(fitted)
     content = fitted.to_dict()
     scores = hard_scores(fitted)
     probabilities = fitted.predict(scores)

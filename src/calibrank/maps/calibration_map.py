@@ -7,11 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from os import PathLike
-from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeAlias, TypeVar, overload
 
 import numpy as np
 
+from calibrank._arguments import instance, path_of, real
 from calibrank._atomic import write_atomic
 from calibrank._json import Fields, digest_of
 from calibrank._logit import logit
@@ -105,8 +105,7 @@ class CalibrationMap(ABC):
         level: float = 0.95,
     ) -> Interval[Floats] | Interval[float]:
         """Confidence interval of the probability, for the sampling error of the fit alone."""
-        if not 0 < level < 1:
-            raise DataError(f"level must lie in (0, 1), got {level}. Use e.g. 0.95.")
+        level = real("level", level, "(0, 1)", "Use e.g. 0.95.")
 
         def ends(block: Floats) -> Ends:
             return self._interval_ends(block, level)
@@ -150,10 +149,11 @@ class CalibrationMap(ABC):
     ) -> Any:
         """Add a column of probabilities to a dataframe of any kind; a lazy one stays lazy.
 
-        A lazy frame (polars' LazyFrame, duckdb) gets an expression: nothing is computed or checked
-        here, and a null score gives a null probability. Eager frames (pandas, polars, pyarrow) are
-        checked as by `predict`, and a `ScoreShiftWarning` says if the scores do not look like those
-        of the fit. A column that exists already is not overwritten: that is an error.
+        A lazy frame (polars' LazyFrame, duckdb) gets an expression: nothing is computed here, and a
+        score that `predict` refuses (null, NaN, or beyond 1e30) gives null. Eager frames (pandas,
+        polars, pyarrow) are checked as by `predict`, and a `ScoreShiftWarning` says if the scores
+        do not look like those of the fit. A column that exists already is not overwritten: that is
+        an error.
         """
         # Only dataframes need narwhals.
         from calibrank.maps.targets.narwhals import transform  # noqa: PLC0415  (see above)
@@ -162,9 +162,10 @@ class CalibrationMap(ABC):
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the map as JSON, atomically: an interrupted write changes no existing file."""
+        target = path_of("path", path)
         content = self.to_dict()
         document = {**content, "digest": digest_of(content)}
-        write_atomic(Path(path), json.dumps(document, indent=1, allow_nan=False) + "\n")
+        write_atomic(target, json.dumps(document, indent=1, allow_nan=False) + "\n")
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
@@ -240,6 +241,10 @@ class CalibrationMap(ABC):
     def on(self, target: Target, score: Any) -> Any:
         """The probability as an expression of the target; `score` is one as well."""
 
+    def where_valid(self, target: Target, score: Any) -> Any:
+        """As `on`; null or NaN (which of the two depends on the target) for invalid scores."""
+        return target.where_valid(score, lambda valid: self.on(target, valid))
+
     @abstractmethod
     def _interval_ends(self, scores: Floats, level: float) -> Ends:
         """Ends of the confidence interval at each score."""
@@ -269,6 +274,11 @@ class CalibrationMap(ABC):
         from calibrank.maps.targets.tensors import predict  # noqa: PLC0415  (see above)
 
         return predict(self, scores)
+
+
+def require_map(fitted: object) -> None:
+    """Raise a `DataError` unless an argument is a fitted map."""
+    instance("fitted", fitted, CalibrationMap, "Fit one, or read one with calibrank.load.")
 
 
 def _with_lists(value: Any) -> Any:

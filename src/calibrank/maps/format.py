@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from os import PathLike
-from pathlib import Path
 
+from calibrank._arguments import path_of
 from calibrank._json import Fields, digest_of
 from calibrank.errors import DataError
 from calibrank.maps.calibration_map import FORMAT, VERSION, CalibrationMap
@@ -34,13 +34,14 @@ def load(path: str | PathLike[str]) -> CalibrationMap:
     >>> load(path) == fitted
     True
     """
-    if not Path(path).is_file():
+    file = path_of("path", path)
+    if not file.is_file():
         raise DataError(
             f"{path} must be a saved map, got no such file. "
             "Make one with map.save or calibrank fit."
         )
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise DataError(
             f"{path} must be JSON in UTF-8: {error}. "

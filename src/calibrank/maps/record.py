@@ -225,6 +225,8 @@ class FitRecord:
     date: str | None = None
     selection: Selection | None = None
     """How `Auto` chose the method, where it did."""
+    negatives_kept: float | None = None
+    """The fraction of negatives in the table, where `undo_undersampling` has corrected for it."""
 
     @classmethod
     def read(cls, fields: Fields) -> FitRecord:
@@ -257,6 +259,7 @@ class FitRecord:
             model_name=fields.text("model_name") if fields.holds("model_name") else None,
             date=fields.text("date") if fields.holds("date") else None,
             selection=selection,
+            negatives_kept=_negatives_kept(fields),
         )
 
 
@@ -270,6 +273,15 @@ def _score_quantiles(fields: Fields) -> tuple[float, ...] | None:
             f"got {quantiles}."
         )
     return tuple(quantiles)
+
+
+def _negatives_kept(fields: Fields) -> float | None:
+    if not fields.holds("negatives_kept"):
+        return None
+    kept = fields.number("negatives_kept")
+    if not 0 < kept <= 1:
+        raise DataError(f"{fields.where}, negatives_kept must lie in (0, 1], got {kept}.")
+    return kept
 
 
 def _base_rate_source(fields: Fields) -> str:

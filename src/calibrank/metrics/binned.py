@@ -12,8 +12,8 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from calibrank._arguments import MOST_BINS, instance, whole
 from calibrank._validation import Floats, Numbers, add_up, probability_column
-from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels, nonzero_evidence
 from calibrank.metrics.metric import Additive, Better, BinIndices
 
@@ -28,8 +28,7 @@ class Binning(ABC):
     bins: int = 15
 
     def __post_init__(self) -> None:
-        if self.bins < 1:
-            raise DataError(f"bins must be at least 1, got {self.bins}.")
+        object.__setattr__(self, "bins", whole("bins", self.bins, 1, MOST_BINS))
 
     @abstractmethod
     def bin_indices(
@@ -94,6 +93,7 @@ def reliability(
     """
     probabilities = probability_column(probabilities)
     evidence = nonzero_evidence(labels, len(probabilities))
+    instance("binning", binning, Binning, "Use e.g. EqualWidth(15).")
     bins = binning.bin_indices(probabilities, evidence)
     masses = calibration_masses(probabilities, evidence)
     sums = np.array([add_up(bins, mass) for mass in masses])
@@ -121,6 +121,7 @@ class ECE(Additive):
     def __post_init__(self) -> None:
         # Subclasses with other bins replace this; the dataclass is frozen.
         object.__setattr__(self, "binning", EqualWidth(self.bins))
+        object.__setattr__(self, "bins", self.binning.bins)
 
     @property
     def n_bins(self) -> int:
@@ -158,6 +159,7 @@ class EqualMassECE(ECE):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "binning", EqualMass(self.bins))
+        object.__setattr__(self, "bins", self.binning.bins)
 
 
 @dataclass(frozen=True, slots=True)

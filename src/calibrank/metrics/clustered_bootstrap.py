@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._validation import Floats, Ids, IdsLike, Numbers, ids
+from calibrank._arguments import instance, real, require_seed, seeded, whole
+from calibrank._validation import Floats, Ids, IdsLike, Numbers, floats, ids, require
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels, nonzero_evidence
 from calibrank.metrics.metric import Additive, Metric
@@ -39,6 +40,9 @@ Sums are kept per cluster, so memory does not grow with the number of users, and
 # Resamples multiplied at once: a block of counts stays in cache, and one product of matrices is
 # much faster than 64 products with a vector.
 _BLOCK = 64
+
+# Far beyond what the ends of an interval can resolve.
+_MOST_RESAMPLES = 10**6
 
 
 class Estimate(NamedTuple):
@@ -80,6 +84,8 @@ def bootstrap(
     >>> bootstrap(LogLoss(), [0.5, 0.5, 0.5], [0, 1, 0], users=[1, 2, 3], resamples=20).low > 0.6
     True
     """
+    instance("metric", metric, Metric, "Use e.g. LogLoss().")
+    require_seed(seed)
     probabilities = metric.check(probabilities)
     evidence = nonzero_evidence(labels, len(probabilities))
     user_ids = ids("users", users, len(probabilities))
@@ -93,7 +99,7 @@ def bootstrap(
     n_users = len(np.unique(user_ids))
     if n_users < 2:
         raise DataError("users must hold at least 2 distinct ids for an interval, got 1.")
-    draws = _draws(n_users, resamples, np.random.default_rng(seed))
+    draws = _draws(n_users, resamples, seeded(seed))
     replicates = _replicates(metric, probabilities, evidence, user_ids, draws)
     return basic_interval(metric, value, replicates, level)
 
@@ -115,11 +121,23 @@ def bootstrap_sums(
     >>> bootstrap_sums(Brier(), np.array([[[0.5], [2.0]], [[0.5], [2.0]]]), resamples=10)
     Estimate(value=0.25, low=0.25, high=0.25)
     """
+    instance("metric", metric, Additive, "Use e.g. LogLoss().")
     _require_settings(resamples, level)
-    sums = nonempty(sums)
+    sums = nonempty(_checked_sums(sums))
     value = metric.compute(sums.sum(axis=0))
     replicates = map(metric.compute, resampled_sums(sums, resamples, seed))
     return basic_interval(metric, value, replicates, level)
+
+
+def _checked_sums(sums: Floats) -> Floats:
+    array = floats("sums", sums)
+    if array.ndim != 3 or not array.any():
+        raise DataError(
+            "sums must be an array of clusters x terms x bins that holds rows, "
+            f"got shape {array.shape}. Make it with cluster_sums."
+        )
+    require(np.isfinite, "sums", "be finite", array, "Make them with cluster_sums.")
+    return array
 
 
 def resampled_sums(
@@ -134,7 +152,7 @@ def resampled_sums(
     if len(sums) < 2:
         return
     flat = sums.reshape(len(sums), -1)
-    draws = _draws(len(sums), resamples, np.random.default_rng(seed))
+    draws = _draws(len(sums), resamples, seeded(seed))
     for counts in _blocks(draws):
         for resample in counts @ flat:
             yield resample.reshape(sums.shape[1:])
@@ -213,15 +231,13 @@ def draw_matrix(
     size: int, resamples: int = RESAMPLES, seed: int | np.random.Generator = 0
 ) -> Floats:
     """Draw how often each cluster occurs in each resample, resamples x clusters."""
-    draws = _draws(size, resamples, np.random.default_rng(seed))
+    draws = _draws(size, resamples, seeded(seed))
     return np.array(list(draws), dtype=np.float64)
 
 
 def _require_settings(resamples: int, level: float) -> None:
-    if not 0 < level < 1 or resamples < 1:
-        raise DataError(
-            f"level must lie in (0, 1) and resamples be positive, got {level} and {resamples}."
-        )
+    real("level", level, "(0, 1)", "Use e.g. 0.95.")
+    whole("resamples", resamples, 1, _MOST_RESAMPLES)
 
 
 def _draws(

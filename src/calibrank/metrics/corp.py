@@ -10,6 +10,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from calibrank._arguments import instance
 from calibrank._isotonic import pool_adjacent_violators
 from calibrank._logit import logit
 from calibrank._validation import Floats, Ids, Numbers, add_up, probability_column
@@ -47,9 +48,14 @@ def corp(
     >>> corp([0.2, 0.2, 0.8, 0.8], [0, 0, 0, 1]).uncertainty
     0.1875
     """
+    _require_score(score)
     probabilities = probability_column(probabilities)
     evidence = nonzero_evidence(labels, len(probabilities))
     return _decompose(probabilities, evidence, score)
+
+
+def _require_score(score: object) -> None:
+    instance("score", score, Additive, "Use a proper score: Brier() or LogLoss().")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +72,9 @@ class Miscalibration(Metric):
         "increasing recalibration: a calibration error without bins to choose."
     )
     score: Additive = _BRIER
+
+    def __post_init__(self) -> None:
+        _require_score(self.score)
 
     def evaluate(
         self,
@@ -93,6 +102,9 @@ class Discrimination(Metric):
         "cannot improve it."
     )
     score: Additive = _BRIER
+
+    def __post_init__(self) -> None:
+        _require_score(self.score)
 
     def evaluate(
         self,

@@ -11,8 +11,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from calibrank._arguments import real
 from calibrank._validation import Floats
-from calibrank.errors import DataError
 from calibrank.evidence import Evidence
 from calibrank.metrics.metric import Additive, Better
 
@@ -36,8 +36,7 @@ class LogLoss(Additive):
     clip: float = 1e-12
 
     def __post_init__(self) -> None:
-        if not 0 <= self.clip < 0.5:
-            raise DataError(f"clip must lie in [0, 0.5), got {self.clip}.")
+        object.__setattr__(self, "clip", real("clip", self.clip, "[0, 0.5)"))
 
     def terms(self, probabilities: Floats, evidence: Evidence) -> Floats:
         clipped = np.clip(probabilities.astype(np.float64), self.clip, 1 - self.clip)

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from calibrank._arguments import instance, whole
 from calibrank._validation import Floats, Ids, Numbers, add_up, score_column
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence
@@ -76,7 +77,7 @@ class UserMean(Metric):
     k: int
 
     def __post_init__(self) -> None:
-        _require_length(self.k)
+        object.__setattr__(self, "k", whole("k", self.k, 1))
 
     def check(self, probabilities: Numbers) -> Floats:
         return score_column(probabilities)[0]
@@ -181,7 +182,8 @@ class TopN(Metric):
     n: int
 
     def __post_init__(self) -> None:
-        _require_length(self.n)
+        instance("metric", self.metric, Metric, "Use e.g. TopN(ECE(), 5).")
+        object.__setattr__(self, "n", whole("n", self.n, 1))
 
     @property
     def name(self) -> str:
@@ -229,6 +231,8 @@ def _fraction_in_top(ranking: Ranking, k: int) -> Floats:
 
 def _discounted_gain(ranking: Ranking, gains: Floats, k: int) -> Floats:
     """Sum each user's gains, discounted by 1 / log2(rank + 2) with ranks from 0."""
+    # A list has no ranks beyond its length.
+    k = min(k, int((ranking.rank + ranking.ties).max()))
     discounts = 1 / np.log2(np.arange(2, k + 2))
     cumulative = np.concatenate([[0.0], np.cumsum(discounts)])
     first = np.minimum(ranking.rank, k)
@@ -260,8 +264,3 @@ def _normalized(
     defined = np.flatnonzero(possible > 0)
     values = achieved[defined] / possible[defined]
     return PerUser(defined, values, weight[defined])
-
-
-def _require_length(k: int) -> None:
-    if k < 1:
-        raise DataError(f"the list length must be at least 1, got {k}.")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from calibrank._arguments import real
 from calibrank._logit import expit, logit
 from calibrank._validation import (
     Floats,
@@ -50,8 +51,8 @@ class Logistic:
 
     def __post_init__(self) -> None:
         require_probability("clip", self.clip)
-        if not self.ridge > 0:
-            raise DataError(f"ridge must be above 0, got {self.ridge}: features may be collinear.")
+        ridge = real("ridge", self.ridge, "(0, 1e100]", "Features may be collinear.")
+        object.__setattr__(self, "ridge", ridge)
 
     def fit(self, interactions: Interactions | Frame) -> FeatureLogit:
         """Regress whether a pair is in the log on its features, over all pairs."""

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from calibrank._arguments import real
 from calibrank._validation import (
     Floats,
     Numbers,
@@ -79,8 +80,7 @@ class Popularity:
 
     def __post_init__(self) -> None:
         require_probability("clip", self.clip)
-        if not 0 <= self.power < np.inf:
-            raise DataError(f"power must be 0 or more, got {self.power}.")
+        object.__setattr__(self, "power", real("power", self.power, "[0, inf)"))
 
     def fit(
         self,

@@ -8,9 +8,10 @@ from typing import Protocol
 
 import numpy as np
 
+from calibrank._arguments import real
 from calibrank._validation import Floats, Ids, IdsLike, ids
 from calibrank.errors import DataError
-from calibrank.tables import Interactions
+from calibrank.tables import Interactions, alike
 
 
 class FittedPropensity(ABC):
@@ -52,8 +53,9 @@ class ByItem(FittedPropensity):
                 f"items must be ids as in the log ({self.items.dtype}), got {items.dtype}. "
                 "Convert them."
             )
-        rows = np.minimum(np.searchsorted(self.items, items), len(self.items) - 1)
-        return np.where(self.items[rows] == items, self.values[rows], self.unseen)
+        known, items = alike("items", [self.items, items])
+        rows = np.minimum(np.searchsorted(known, items), len(self.items) - 1)
+        return np.where(known[rows] == items, self.values[rows], self.unseen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,5 +70,4 @@ class Constant(FittedPropensity):
 
 def require_probability(name: str, value: float) -> None:
     """Raise a `DataError` unless a parameter is a valid propensity."""
-    if not 0 < value <= 1:
-        raise DataError(f"{name} must lie in (0, 1], got {value}.")
+    real(name, value, "(0, 1]")

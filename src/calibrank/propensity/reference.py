@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from calibrank._arguments import require_seed, seeded
 from calibrank.propensity.propensity import (
     ByItem,
     Constant,
@@ -49,10 +50,11 @@ class Random:
 
     def __post_init__(self) -> None:
         require_probability("clip", self.clip)
+        require_seed(self.seed)
 
     def fit(self, interactions: Interactions | Frame) -> ByItem:
         """Draw one propensity per item of the log; other items get the mean of the range."""
         items = np.unique(as_interactions(interactions).items)
-        rng = np.random.default_rng(self.seed)
+        rng = seeded(self.seed)
         values = rng.uniform(self.clip, 1, len(items))
         return ByItem(items, values, (1 + self.clip) / 2)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
 from calibrank.maps.targets.spark import SparkTarget
-from calibrank.spark.rows import column, is_valid, require_columns
+from calibrank.spark.rows import column, require_columns
 
 
 def transform(
@@ -33,13 +32,9 @@ def transform(
             "Name another with to=... (outputCol=... in a pipeline), or drop it first."
         )
     target = SparkTarget(frame.columns)
-    given = column(score)
-    valid = target.stage(F.when(is_valid("score", given), given))
-    probability = fitted.on(target, valid)
+    probability = fitted.where_valid(target, column(score))
     staged = frame
     for name, expression in target.staged:
         staged = staged.withColumn(name, expression)
-    # Adding 0 times the score makes the result null where the score is. A condition would keep
-    # Spark from sharing expressions that are computed twice.
-    result = staged.withColumn(to, probability + valid * 0.0)
+    result = staged.withColumn(to, probability)
     return result.drop(*[name for name, _ in target.staged])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from calibrank._arguments import instance
 from calibrank._validation import Floats, Numbers, on_gpu
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels
@@ -63,6 +64,7 @@ class SummaryBuilder:
             if self._bins is not None and theirs is not None and self._bins.try_merge(theirs):
                 return
             other = other.summary()
+        instance("other", other, Summary, "Make one with Summary.of(scores, labels).")
         self._set(other if self.empty else self.summary() + other)
 
     def correct(

@@ -7,13 +7,12 @@ Rows with equal scores can be summed without changing any result, so a summary i
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from numbers import Real
 from os import PathLike
-from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
 
+from calibrank._arguments import path_of, real
 from calibrank._validation import Floats, Indices, Numbers, on_gpu, starts_of
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels
@@ -176,18 +175,19 @@ class Summary:
         rows = max(rows, len(left))
         return type(self)(means, masses, rows, self.low, self.high, kind, table.grid, keys)
 
+    def __rsub__(self, other: object) -> Self:
+        _require_summary("a difference", other)
+        raise AssertionError("a difference of two summaries starts at the first one")
+
     def __mul__(self, factor: float) -> Self:
         """The summary of the same rows with `factor` times the weight.
 
         The number of rows stays, as with row weights. Sums of squares scale by the square, so that
         standard errors are those of weighted rows.
         """
-        if not isinstance(factor, Real) or not 0 < factor < np.inf:
-            raise DataError(
-                "a factor of a summary must be a finite number above 0, "
-                f"got {factor!r}. Use e.g. 0.9 * summary."
-            )
-        return replace(self, masses=self.masses.scaled(float(factor)))
+        # Squares of masses are scaled by the square of the factor.
+        factor = real("a factor of a summary", factor, "[1e-100, 1e100]", "E.g. 0.9 * summary.")
+        return replace(self, masses=self.masses.scaled(factor))
 
     __rmul__ = __mul__
 
@@ -230,7 +230,7 @@ class Summary:
             grid=self.grid,
             keys=self.keys,
         )
-        _file.write(Path(path), content)
+        _file.write(path_of("path", path), content)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
@@ -242,10 +242,11 @@ class Summary:
         >>> Summary.load(path) + Summary.of([0.7], [1])
         Summary(3 rows in 3 bins over [0.1, 0.7], positive=2, total=3, kind='naive')
         """
-        if not Path(path).is_file():
+        file = path_of("path", path)
+        if not file.is_file():
             raise DataError(f"{path} must be a summary that calibrank saved, got no such file.")
         try:
-            return cls(**_file.read(Path(path))._asdict())
+            return cls(**_file.read(file)._asdict())
         except ValueError as error:
             raise DataError(
                 f"{path} must be a summary that calibrank saved: {error}. Create it again."

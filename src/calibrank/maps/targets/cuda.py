@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,11 +16,8 @@ def kernel_source(fitted: CalibrationMap, *, single: bool) -> str:
 
     With `single`, T is float and the fast exponential of the hardware is used.
     """
-    probability = fitted.on(CudaTarget(single=single), Code("score"))
-    is_valid = f"(score < 0 ? -score : score) <= T({LARGEST_SCORE!r})"
-    return f"""template <typename T> T probability(T score) {{
-        return {is_valid} ? T({probability.code}) : T(NAN);
-    }}"""
+    probability = fitted.where_valid(CudaTarget(single=single), Code("score"))
+    return f"template <typename T> T probability(T score) {{ return {probability.code}; }}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +87,11 @@ class CudaTarget(Target):
 
     def maximum(self, x: Code, bound: float) -> Code:
         return Code(f"fmax({x.code}, {_operand(bound)})")
+
+    def where_valid(self, score: Code, formula: Callable[[Code], Code]) -> Code:
+        magnitude = f"({score.code} < 0 ? -{score.code} : {score.code})"
+        is_valid = f"{magnitude} <= T({LARGEST_SCORE!r})"
+        return Code(f"({is_valid} ? T({formula(score).code}) : T(NAN))")
 
     def steps(
         self,

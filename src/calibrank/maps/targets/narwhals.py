@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import narwhals as nw
 
+from calibrank._arguments import text
+from calibrank._validation import LARGEST_SCORE
 from calibrank.errors import DataError
 from calibrank.maps.score_shift import warn_if_shifted
 from calibrank.maps.targets.target import Target
@@ -57,6 +59,12 @@ class NarwhalsTarget(Target):
         above = self.steps(score, edges[middle + 1 :], values[middle + 1 :])
         return nw.when(score < edges[middle]).then(below).otherwise(above)
 
+    def where_valid(self, score: nw.Expr, formula: Callable[[nw.Expr], nw.Expr]) -> nw.Expr:
+        # Some engines order NaN above every number, in others no comparison with it holds: it is
+        # invalid in both. A condition without an alternative is null.
+        valid = (score >= -LARGEST_SCORE) & (score <= LARGEST_SCORE)
+        return nw.when(valid).then(formula(score))
+
 
 def transform(
     fitted: CalibrationMap,
@@ -72,6 +80,8 @@ def transform(
             "frame must be a dataframe of pandas, polars, pyarrow, duckdb or another library that "
             f"narwhals supports, got {type(frame).__name__}."
         ) from None
+    text("score", score, "It names a column.")
+    text("to", to, "It names a column.")
     names = wrapped.collect_schema().names()
     if score not in names:
         raise DataError(
@@ -83,7 +93,7 @@ def transform(
             "Name another with to=..., or drop it first."
         )
     if isinstance(wrapped, nw.LazyFrame):
-        expression = fitted.on(NarwhalsTarget(), nw.col(score).cast(nw.Float64))
+        expression = fitted.where_valid(NarwhalsTarget(), nw.col(score).cast(nw.Float64))
         return wrapped.with_columns(expression.alias(to)).to_native()
     scores = wrapped[score].to_numpy()
     probabilities = fitted.predict(scores)

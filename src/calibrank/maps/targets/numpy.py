@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from calibrank._logit import expit
-from calibrank._validation import Floats
+from calibrank._validation import LARGEST_SCORE, Floats
 from calibrank.maps.targets.target import Target
 
 
@@ -39,6 +39,10 @@ class NumpyTarget(Target):
     ) -> Floats:
         step = np.searchsorted(np.array(edges), score, side="right")
         return np.array(values)[step]
+
+    def where_valid(self, score: Floats, formula: Callable[[Floats], Floats]) -> Floats:
+        valid = np.abs(score) <= LARGEST_SCORE
+        return np.where(valid, formula(np.where(valid, score, 0.0)), np.nan)
 
     def lines(
         self,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from calibrank._validation import LARGEST_SCORE
 from calibrank.errors import MissingExtraError
-from calibrank.maps.calibration_map import CalibrationMap
+from calibrank.maps.calibration_map import CalibrationMap, require_map
 from calibrank.maps.targets.target import Dtype, Target, ceilings, place_in_dtype, require_dtype
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ def to_onnx(
 ) -> onnx.ModelProto:
     """A model from `score` to `probability`, both of the given dtype and shape.
 
-    Named dimensions are dynamic. A NaN score gives NaN. After a layer that returns a column, use
+    Named dimensions are dynamic. A score that `predict` refuses (NaN, or beyond 1e30 as a padding
+    value is) gives NaN. After a layer that returns a column, use
     shape=("rows", 1).
 
     >>> from calibrank import Platt
@@ -33,10 +35,11 @@ def to_onnx(
     >>> [value.name for value in (*model.graph.input, *model.graph.output)]
     ['score', 'probability']
     """
+    require_map(fitted)
     package = _load_onnx()
     checked = require_dtype(fitted, dtype)
     target = OnnxTarget(package, checked)
-    probability = fitted.on(target, Value("score", target))
+    probability = fitted.where_valid(target, Value("score", target))
     target.add("Identity", probability.name, output="probability")
     element_type = package.helper.np_dtype_to_tensor_dtype(np.dtype(checked))
     score_info = package.helper.make_tensor_value_info("score", element_type, list(shape))
@@ -150,6 +153,11 @@ class OnnxTarget(Target):
 
     def maximum(self, x: Value, bound: float) -> Value:
         return self.add("Max", x, bound)
+
+    def where_valid(self, score: Value, formula: Callable[[Value], Value]) -> Value:
+        # No comparison with NaN holds.
+        valid = self.add("LessOrEqual", self.add("Abs", score), LARGEST_SCORE)
+        return self.add("Where", valid, formula(score), np.nan)
 
     def steps(
         self,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (its name throughout Spark's documentation)
 
+from calibrank._validation import LARGEST_SCORE
 from calibrank.maps.targets.target import Target
 
 # Up to this many steps become nested conditions. About two hundred of them, beside the rest of a
@@ -38,6 +39,13 @@ class SparkTarget(Target):
         name = next(self._names)
         self.staged.append((name, expression))
         return F.col(name)
+
+    def where_valid(self, score: Column, formula: Callable[[Column], Column]) -> Column:
+        # Spark orders NaN above every number, so NaN exceeds the upper bound.
+        valid = self.stage(F.when(score.between(-LARGEST_SCORE, LARGEST_SCORE), score))
+        # Adding 0 times the score makes the result null where the score is. A condition would keep
+        # Spark from sharing expressions that are computed twice.
+        return formula(valid) + valid * 0.0
 
     def log(self, x: Column) -> Column:
         return F.log(x)

@@ -9,9 +9,10 @@ from math import inf
 
 import numpy as np
 
+from calibrank._arguments import text
 from calibrank._validation import LARGEST_SCORE
 from calibrank.errors import DataError
-from calibrank.maps.calibration_map import CalibrationMap
+from calibrank.maps.calibration_map import CalibrationMap, require_map
 from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.maps.targets.target import Formula, Target
 
@@ -94,15 +95,13 @@ def to_sql(
     >>> to_sql(MinMax().fit([1.0, 2.0, 5.0], [0, 0, 1]), "sqlite", score="s")
     'CASE WHEN +`s` BETWEEN -1e+30 AND 1e+30 THEN MAX(MIN((+`s` - 1e0) / 4e0, 1e0), 0e0) END'
     """
-    if dialect not in DIALECTS:
+    require_map(fitted)
+    if text("dialect", dialect) not in DIALECTS:
         raise DataError(f"dialect must be one of {', '.join(DIALECTS)}, got {dialect!r}.")
-    if not score or "\0" in score:
+    if "\0" in text("score", score, "It names a column."):
         raise DataError(f"score must be the name of a column, got {score!r}.")
     target = SqlTarget(DIALECTS[dialect])
-    column = target.column(score)
-    probability = target.text(fitted.on(target, column))
-    bounds = f"{target.text(-LARGEST_SCORE)} AND {target.text(LARGEST_SCORE)}"
-    return f"CASE WHEN {column.text} BETWEEN {bounds} THEN {probability} END"
+    return target.text(fitted.where_valid(target, target.column(score)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +253,11 @@ class SqlTarget(Target):
         if x.low >= bound:
             return x
         return bound if x.high <= bound else self._call(self.dialect.greatest, x, bound)
+
+    def where_valid(self, score: Sql, formula: Callable[[Sql], Sql | float]) -> Sql:
+        bounds = f"{self.text(-LARGEST_SCORE)} AND {self.text(LARGEST_SCORE)}"
+        probability = self.text(formula(score))
+        return self._atom(f"CASE WHEN {score.text} BETWEEN {bounds} THEN {probability} END")
 
     def steps(
         self,

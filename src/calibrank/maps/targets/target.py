@@ -72,6 +72,14 @@ class Target(Protocol):
     ) -> Any:
         """`values[k]`, where k is the number of edges that are at most the score."""
 
+    @abstractmethod
+    def where_valid(self, score: Any, formula: Callable[[Any], Any]) -> Any:
+        """`formula(score)`, and no probability where the score is not valid.
+
+        A score is not valid if `predict` refuses it: null, NaN, infinite, or beyond 1e30, as a
+        padding value is. An engine with nulls returns null there, and NaN otherwise.
+        """
+
     def lines(
         self,
         score: Any,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from calibrank._validation import LARGEST_SCORE
@@ -69,9 +69,7 @@ def _predict_in_chunks(fitted: CalibrationMap, scores: Tensor) -> Tensor:
     target = TensorTarget()
     for start in range(0, len(flat_scores), _CHUNK):
         chunk = flat_scores[start : start + _CHUNK].to(torch.float64)
-        probabilities = fitted.on(target, chunk)
-        is_valid = chunk.abs() <= LARGEST_SCORE
-        flat_result[start : start + _CHUNK] = torch.where(is_valid, probabilities, torch.nan)
+        flat_result[start : start + _CHUNK] = fitted.where_valid(target, chunk)
     return result
 
 
@@ -93,6 +91,9 @@ class TensorTarget(Target):
 
     def maximum(self, x: Tensor, bound: float) -> Tensor:
         return x.clamp(min=bound)
+
+    def where_valid(self, score: Tensor, formula: Callable[[Tensor], Tensor]) -> Tensor:
+        return torch.where(score.abs() <= LARGEST_SCORE, formula(score), torch.nan)
 
     def steps(
         self,

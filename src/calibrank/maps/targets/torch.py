@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from calibrank._validation import LARGEST_SCORE
 from calibrank.errors import MissingExtraError
-from calibrank.maps.calibration_map import CalibrationMap
+from calibrank.maps.calibration_map import CalibrationMap, require_map
 from calibrank.maps.targets.target import Dtype, Target, ceilings, place_in_dtype, require_dtype
 
 if TYPE_CHECKING:
@@ -21,8 +22,9 @@ def to_torch(fitted: CalibrationMap, dtype: str = "float32") -> torch.nn.Module:
 
     The module has no parameters and does not need calibrank: `torch.export`, `torch.jit.script` and
     `pickle` accept it. Gradients reach the scores and are finite at every finite score; those of a
-    step map are 0. Set a model's precision before appending the map: after `.half()` a step map
-    raises an error, because its edges were rounded.
+    step map are 0. A score that `predict` refuses (NaN, or beyond 1e30 as a padding value is) gives
+    NaN. Set a model's precision before appending the map: after `.half()` a step map raises an
+    error, because its edges were rounded.
 
     >>> import torch
     >>> from calibrank import Sigmoid
@@ -30,13 +32,14 @@ def to_torch(fitted: CalibrationMap, dtype: str = "float32") -> torch.nn.Module:
     >>> torch.nn.Sequential(torch.nn.Linear(3, 1), module)(torch.zeros(2, 3)).shape
     torch.Size([2, 1])
     """
+    require_map(fitted)
     torch = _load_torch()
     checked = require_dtype(fitted, dtype)
     root = torch.nn.Module()
     graph = torch.fx.Graph()
     tracer = torch.fx.proxy.GraphAppendingTracer(graph)
     score = torch.fx.Proxy(graph.placeholder("score"), tracer).to(getattr(torch, checked))
-    probability = fitted.on(TorchGraphTarget(torch, root, tracer, checked), score)
+    probability = fitted.where_valid(TorchGraphTarget(torch, root, tracer, checked), score)
     graph.output(probability.node)
     return torch.fx.GraphModule(root, graph, "Calibration")
 
@@ -87,6 +90,11 @@ class TorchGraphTarget(Target):
 
     def maximum(self, x: Any, bound: float) -> Any:
         return x.maximum(x.new_full((), bound))
+
+    def where_valid(self, score: Any, formula: Callable[[Any], Any]) -> Any:
+        # No comparison with NaN holds.
+        valid = score.abs() <= LARGEST_SCORE
+        return self._torch.where(valid, formula(score), score.new_full((), float("nan")))
 
     def steps(
         self,
