@@ -100,7 +100,7 @@ def test_an_expected_error_is_one_line_with_its_own_exit_code(tmp_path: Path) ->
     pytest.importorskip("typer")
     result = run("-m", "calibrank", "demo", "--pairs", "3", cwd=tmp_path)
     assert result.returncode == 3
-    assert "pairs must be at least 10, got 3" in result.stderr
+    assert "pairs must be a whole number, 10 to 100,000,000, got 3" in result.stderr
     assert "Traceback" not in result.stderr
 
 

@@ -30,7 +30,9 @@ class Fields:
     def parse(cls, where: str, text: str) -> "Fields":
         """Parse JSON text that holds one object."""
         try:
-            values = json.loads(text, parse_constant=_reject_constant)
+            values = json.loads(
+                text, parse_constant=_reject_constant, object_pairs_hook=_without_duplicates
+            )
         except (ValueError, RecursionError) as error:
             raise DataError(
                 f"{where} must be JSON, got damaged text or another format: {error}. "
@@ -126,6 +128,16 @@ def _is_number(value: Any) -> bool:
         return False
     # NaN, infinity and integers that no float can hold all fail this comparison.
     return abs(value) <= sys.float_info.max
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # Python keeps the last of two equal keys and other readers the first: the text is ambiguous.
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice!r} occurs twice")
+    return values
 
 
 def _reject_constant(constant: str) -> float:

@@ -162,7 +162,7 @@ def _array_of_objects(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
             f"{name} must be ids (integers or strings), got {shown(value)}. Convert them first."
         )
     converted = np.array(objects)
-    is_integer = all(isinstance(value, Integral) for value in objects)
+    is_integer = bool(objects) and all(isinstance(value, Integral) for value in objects)
     if converted.dtype.kind == "O" or (is_integer and converted.dtype.kind == "f"):
         raise DataError(
             f"{name} must be integers of 64 bits or strings, got larger integers. "

@@ -155,7 +155,7 @@ def test_what_cannot_be_selected_is_said() -> None:
         cr.Auto().fit_summary(Summary.of(SCORES, LINEAR))
     with pytest.raises(cr.DataError, match=r"candidates must be one or more different methods"):
         cr.Auto(candidates=(cr.Platt(), cr.Platt()))
-    with pytest.raises(cr.DataError, match=r"folds must be 2 or more, got 1\."):
+    with pytest.raises(cr.DataError, match=r"folds must be a whole number, 2 to 1,000, got 1\."):
         cr.Auto(folds=1)
     with pytest.raises(cr.FitError, match=r"each fold must hold rows of both classes, got none"):
         cr.Auto().fit([0.0, 1.0], [0, 1])

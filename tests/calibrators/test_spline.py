@@ -90,7 +90,7 @@ def test_intervals_cover_the_truth() -> None:
 
 
 def test_knots_must_be_a_usable_number() -> None:
-    with pytest.raises(cr.DataError, match="knots must be 3 to 500, got 2"):
+    with pytest.raises(cr.DataError, match="knots must be a whole number, 3 to 500, got 2"):
         cr.Spline(knots=2)
 
 

@@ -129,21 +129,21 @@ def test_invalid_probabilities_are_rejected(metric: cr.Metric) -> None:
 INVALID_SETTINGS = [
     (lambda: cr.Gamma(margin=0), r"margin must lie in \[1e-6, 1e6\], got 0\."),
     (lambda: cr.GammaGaussian(margin=-1), r"margin must lie in \[1e-6, 1e6\], got -1\."),
-    (lambda: cr.Histogram(bins=0), r"bins must be at least 1, got 0\."),
-    (lambda: cr.BBQ(bins=()), r"bins must be numbers of at least 1, got \(\)\."),
-    (lambda: cr.ECE(bins=0), r"bins must be at least 1, got 0\."),
-    (lambda: cr.NDCG(0), r"the list length must be at least 1, got 0\."),
-    (lambda: cr.TopN(cr.ECE(), 0), r"the list length must be at least 1, got 0\."),
+    (lambda: cr.Histogram(bins=0), r"bins must be a whole number, 1 to 1,000,000, got 0\."),
+    (lambda: cr.BBQ(bins=()), r"bins must be a tuple of numbers of bins, got tuple"),
+    (lambda: cr.ECE(bins=0), r"bins must be a whole number, 1 to 1,000,000, got 0\."),
+    (lambda: cr.NDCG(0), r"k must be a whole number, 1 or more, got 0\."),
+    (lambda: cr.TopN(cr.ECE(), 0), r"n must be a whole number, 1 or more, got 0\."),
     (lambda: cr.LogLoss(clip=0.7), r"clip must lie in \[0, 0\.5\), got 0\.7\."),
     (lambda: Popularity(clip=0), r"clip must lie in \(0, 1\], got 0\."),
-    (lambda: Popularity(power=-1), r"power must be 0 or more, got -1\."),
+    (lambda: Popularity(power=-1), r"power must be a finite number, 0 or more, got -1\."),
     (lambda: Uniform(1.5), r"value must lie in \(0, 1\], got 1\.5\."),
     (lambda: Random(clip=2), r"clip must lie in \(0, 1\], got 2\."),
     (lambda: NaiveBayes([0, 0]), r"unbiased labels must hold a positive, got none in 2\."),
     (lambda: NaiveBayes([0, 2]), r"unbiased labels must be 0 or 1, got 2\.0 at row 1\."),
     (lambda: Known([0.5]), r"propensity must have one row .* got shape \(1,\)\."),
     (lambda: Known([[1.5]]), r"propensity must lie in \[0, 1\], got 1\.5 at row 0\."),
-    (lambda: Logistic([[1.0]], [[1.0]], ridge=0), r"ridge must be above 0, got 0"),
+    (lambda: Logistic([[1.0]], [[1.0]], ridge=0), r"ridge must lie in \(0, 1e100\], got 0"),
 ]
 
 

@@ -94,9 +94,9 @@ def test_invalid_splits_are_refused():
     log = Interactions(np.repeat(np.arange(50), 20), np.tile(np.arange(20), 50))
     with pytest.raises(DataError, match="must have times to split by"):
         TimeSplit().divide(log)
-    with pytest.raises(DataError, match="fraction must lie between 0 and 1, got 1"):
+    with pytest.raises(DataError, match=r"fraction must lie in \(0, 1\), got 1"):
         RandomSplit(fraction=1)
-    with pytest.raises(DataError, match="at_least must be 2 or more"):
+    with pytest.raises(DataError, match="at_least must be a whole number, 2 or more"):
         RandomSplit(at_least=1)
 
 
@@ -144,5 +144,5 @@ def test_calibration_pairs_are_the_held_out_positives_and_their_negatives():
     assert not positives.has(pairs.users, pairs.items)[len(held) :].any()
     assert population_negatives(positives) == (5, None)
     assert population_negatives(positives, most=2) == (2, 2.5)
-    with pytest.raises(DataError, match="at least one negative per positive, got 0"):
+    with pytest.raises(DataError, match="each must be a whole number, 1 to .*, got 0"):
         with_negatives(held, positives, 0)

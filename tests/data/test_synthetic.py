@@ -14,7 +14,7 @@ def test_a_simulated_log_is_biased_by_popularity_and_its_test_set_is_not():
     assert np.corrcoef(logged, dataset.propensity[0])[0, 1] > 0.5
     tested = np.bincount(dataset.test.items, minlength=100)
     assert abs(np.corrcoef(tested, dataset.propensity[0])[0, 1]) < 0.3
-    with pytest.raises(DataError, match="shown must be between 1 and the 10 items, got 11"):
+    with pytest.raises(DataError, match="shown must be a whole number, 1 to 10, got 11"):
         simulate(20, 10, 11)
 
 

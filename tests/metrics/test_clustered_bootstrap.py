@@ -60,7 +60,7 @@ def test_a_seed_and_its_generator_give_the_same_interval() -> None:
 
 @pytest.mark.parametrize(("resamples", "level"), [(0, 0.95), (10, 0.0), (10, 1.0)])
 def test_bad_settings_are_refused(resamples: int, level: float) -> None:
-    with pytest.raises(cr.DataError, match=r"level must lie in \(0, 1\) and resamples be positive"):
+    with pytest.raises(cr.DataError, match=r"level must lie in|resamples must be a whole number"):
         cr.bootstrap(cr.Brier(), [0.1, 0.2], [0, 1], users=[1, 2], resamples=resamples, level=level)
 
 

@@ -79,6 +79,8 @@ def _check_document(fields: Fields) -> None:
         raise DataError(
             f"{where} must be of version {VERSION} or older, got {version}. Upgrade calibrank."
         )
+    if version < 1:
+        raise DataError(f"{where}, version must be 1 or more, got {version}. Save the map again.")
     content = {name: value for name, value in fields.values.items() if name != "digest"}
     if fields.text("digest") != digest_of(content):
         raise DataError(

@@ -148,5 +148,5 @@ def test_unknown_dialects_and_empty_names_are_errors(fitted: LogisticMap) -> Non
         cr.DataError, match=r"dialect must be one of spark, duckdb, .*, got 'oracle'"
     ):
         to_sql(fitted, "oracle")
-    with pytest.raises(cr.DataError, match="score must be the name of a column, got ''"):
+    with pytest.raises(cr.DataError, match="score must be a string, got ''"):
         to_sql(fitted, "duckdb", score="")
