@@ -55,7 +55,8 @@ def whole(
     number = None if isinstance(value, bool | np.bool_) else _as_integer(_without_array(value))
     if number is not None and low <= number <= high:
         return number
-    rule = f"{low} or more" if high >= LARGEST_COUNT else f"{low:,} to {high:,}"
+    is_bounded = high < LARGEST_COUNT or (number is not None and number > high)
+    rule = f"{low:,} to {high:,}" if is_bounded else f"{low} or more"
     raise DataError(_sentence(f"{name} must be a whole number, {rule}, got {shown(value)}", remedy))
 
 

@@ -161,8 +161,10 @@ def _array_of_objects(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         raise DataError(
             f"{name} must be ids (integers or strings), got {shown(value)}. Convert them first."
         )
-    converted = np.array(objects)
     is_integer = bool(objects) and all(isinstance(value, Integral) for value in objects)
+    # NumPy would make decimals of integers of which some fit only int64 and others only uint64.
+    fits_uint64 = is_integer and min(objects) >= 0 and max(objects) < 2**64
+    converted = np.array(objects, dtype=np.uint64) if fits_uint64 else np.array(objects)
     if converted.dtype.kind == "O" or (is_integer and converted.dtype.kind == "f"):
         raise DataError(
             f"{name} must be integers of 64 bits or strings, got larger integers. "

@@ -263,7 +263,7 @@ def test_a_plan_without_draws_or_with_negative_sizes_is_rejected(options):
     world = make_world(3_000, seed=3)
     exposure = relative_exposure(world)
     fitted = cr.fit_with_sensitivity(cr.Platt(), world.scores, world.labels, exposure)
-    with pytest.raises(cr.DataError, match="draws must be|sizes must be"):
+    with pytest.raises(cr.DataError, match=r"draws must be|sizes must be"):
         cr.plan_labels(fitted, world.scores, **options)
 
 
@@ -297,5 +297,5 @@ def test_positives_must_have_exposure_above_0_unless_it_is_clipped():
 
 @pytest.mark.parametrize("options", [{"power": -1}, {"clip": 2}, {"negatives": 0}])
 def test_impossible_propensity_models_are_rejected(options):
-    with pytest.raises(cr.DataError, match="power must be|clip must lie|negatives must be"):
+    with pytest.raises(cr.DataError, match=r"power must be|clip must lie|negatives must be"):
         cr.PropensityModel(**options)

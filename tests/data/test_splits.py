@@ -144,5 +144,5 @@ def test_calibration_pairs_are_the_held_out_positives_and_their_negatives():
     assert not positives.has(pairs.users, pairs.items)[len(held) :].any()
     assert population_negatives(positives) == (5, None)
     assert population_negatives(positives, most=2) == (2, 2.5)
-    with pytest.raises(DataError, match="each must be a whole number, 1 to .*, got 0"):
+    with pytest.raises(DataError, match=r"each must be a whole number, 1 to .*, got 0"):
         with_negatives(held, positives, 0)
