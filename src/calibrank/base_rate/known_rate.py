@@ -33,7 +33,8 @@ def to_base_rate(
     """Shift a map's log odds so that the mean probability over a population is the known rate.
 
     With `top_rate`, the positive rate among the tenth of the population with the highest scores,
-    the slope is adjusted too. Nothing else is learned: errors in the shape of the curve remain.
+    the slope is adjusted too. Nothing else is learned: errors in the shape of the curve remain, and
+    a sensitivity band that is attached afterwards has alternatives at this rate, not at this slope.
     Without it, and if labels were weighted by propensities, a `WorseThanConstantWarning` says if
     the slope is so steep that the map is expected to be worse than the rate alone.
 
