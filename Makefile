@@ -17,7 +17,7 @@ test: $(VENV)/dev.stamp
 
 # What to run before every commit: lint, types and the fast half of the tests.
 check: lint
-	$(RUN)/python -m pytest -q -n auto --dist loadgroup --fast
+	$(RUN)/python -m pytest -q -n auto --dist loadgroup --fast --hypothesis-profile=fast
 
 lint: $(VENV)/dev.stamp
 	$(RUN)/ruff check .

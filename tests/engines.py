@@ -1,7 +1,6 @@
 """The real engines on which exported maps are tested: each evaluates a map at given scores."""
 
 import os
-import pwd
 import shutil
 import sqlite3
 import subprocess
@@ -169,8 +168,12 @@ def _postgresql_programs() -> Path:
 
 def _command_prefix(folder: Path) -> list[str]:
     """PostgreSQL refuses to run as root: what to put before a command to run as its own user."""
+    if not hasattr(os, "geteuid"):
+        pytest.skip("PostgreSQL's sockets need Unix")
     if os.geteuid() != 0:
         return []
+    import pwd  # only Unix has it
+
     users = {entry.pw_name for entry in pwd.getpwall()}
     if shutil.which("setpriv") is None or "postgres" not in users:
         pytest.skip("PostgreSQL refuses root, and there is no user postgres to run it as")

@@ -194,7 +194,7 @@ def saved_model() -> dict[str, bytes]:
     from calibrank.tables import Index
 
     rng = np.random.default_rng(0)
-    scorer = InnerProduct(rng.normal(size=(4, 3)), rng.normal(size=(5, 3)))
+    scorer = InnerProduct(rng.normal(size=(4, 3)), rng.normal(size=(5, 3)), {})
     users = Index.of(["a", "b", "c", "d"])
     SavedModel(scorer, users, Index.of(range(5)), {}).save("model")
     return {path.name: path.read_bytes() for path in Path("model").iterdir()}

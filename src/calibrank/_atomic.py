@@ -18,6 +18,11 @@ _ABANDONED_AFTER = 24 * 3600.0
 # File systems allow names of 255 bytes; the temporary name adds 50.
 _LONGEST_NAME = 150
 
+# Windows refuses to replace a file that another program has open, such as a virus scanner that
+# has just seen it: wait this many seconds, in steps, before giving up.
+_PATIENCE = 1.0
+_STEPS = 10
+
 # Links in these folders lead to open files of this process (/dev/stdout), whatever those are.
 _OPEN_FILES = (Path("/dev"), Path("/proc"))
 
@@ -43,10 +48,21 @@ def atomic_path(target: Path) -> Iterator[Path]:
         # Windows flushes only handles that may write.
         with partial.open("r+b") as file:
             os.fsync(file.fileno())
-        partial.replace(target)
+        _replace(partial, target)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def _replace(partial: Path, target: Path) -> None:
+    for _ in range(_STEPS):
+        try:
+            partial.replace(target)
+        except PermissionError:
+            time.sleep(_PATIENCE / _STEPS)
+        else:
+            return
+    partial.replace(target)
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
@@ -122,7 +138,7 @@ def _is_abandoned(partial: Path, owner: str) -> bool:
 def _machine() -> str:
     """A name for the machine and container, within which process ids are unique; "" if unknown."""
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
         container = Path("/proc/self/ns/pid").readlink()
     except OSError:  # not Linux, or not allowed
         return ""

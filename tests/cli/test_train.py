@@ -1,8 +1,6 @@
 """`calibrank train` and `calibrank score`: from raw interactions to calibrated probabilities."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -149,7 +147,7 @@ def test_an_interrupted_training_resumes_to_the_same_model(log: Path, tmp_path: 
         time.sleep(0.05)
         assert child.poll() is None
     time.sleep(0.3)
-    os.kill(child.pid, signal.SIGKILL)
+    child.kill()
     child.wait()
     assert not (killed / "model.json").exists()
     assert run(*train, killed, "--json")[0] == 0

@@ -145,6 +145,16 @@ def test_a_changed_spec_is_run_again(finished, tmp_path):
     assert set(pq.read_table(out / "rows.parquet")["negatives"].to_pylist()) == {0, 4, 5}
 
 
+def kill_with_children(child):
+    """End a process of its own session, and its workers, without a chance to clean up."""
+    if sys.platform == "win32":
+        tree = ["taskkill", "/F", "/T", "/PID", str(child.pid)]
+        subprocess.run(tree, check=True, capture_output=True)
+    else:
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
 def test_a_killed_run_keeps_its_finished_cells(specs, tmp_path):
     arguments = (specs, "--seeds", 2, "--epochs", 2, "--model", "BPR", "--out", tmp_path)
     child = subprocess.Popen(
@@ -158,8 +168,7 @@ def test_a_killed_run_keeps_its_finished_cells(specs, tmp_path):
         time.sleep(0.05)
         assert child.poll() is None
     # The workers are killed too.
-    os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
+    kill_with_children(child)
     finished = {file: file.stat().st_mtime_ns for file in cells.glob("*.parquet")}
     for file in finished:
         assert pq.read_table(file).num_rows

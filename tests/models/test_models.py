@@ -1,7 +1,5 @@
 """Models: the fast trainer against an independent slow one, and what each model guarantees."""
 
-import os
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -269,7 +267,7 @@ def test_a_killed_run_continues_and_gives_the_same_result(tmp_path, model):
     child = subprocess.Popen(command("killed"), stdout=subprocess.PIPE, text=True)
     for line in child.stdout:
         if int(line) == 5:
-            os.kill(child.pid, signal.SIGKILL)
+            child.kill()
             break
     child.wait()
     child.stdout.close()

@@ -69,7 +69,7 @@ def _read_features(folder: Path, name: str) -> Floats | None:
     if not found:
         return None
     # The number of features is not documented: count the columns of the first line.
-    with found[0].open() as file:
+    with found[0].open(encoding="utf-8") as file:
         width = len(file.readline().split())
     return NumericText(found[0], width, np.isfinite, "numbers").read()
 

@@ -39,7 +39,7 @@ class NumericText:
 
     def _error(self) -> DataError:
         """The error that describes the first invalid line."""
-        lines = self.path.read_text(errors="replace").splitlines()
+        lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
         # Lines that cannot be parsed are reported before lines whose numbers are out of range.
         for find_error in (self._parse_error, self._value_error):
             for number, line in enumerate(lines, 1):

@@ -119,7 +119,7 @@ def choose(
 
 def _parse(path: Path) -> Spec:
     try:
-        values = tomllib.loads(path.read_text())
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise DataError(f"{path} must be TOML: {error}.") from None
     known = {each.name for each in fields(Spec)} - {"name"}

@@ -60,7 +60,7 @@ class Published:
     @classmethod
     def load(cls, path: Path) -> Published:
         """Read a CSV file with one row per number."""
-        with path.open(newline="") as file:
+        with path.open(newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
         keys = ("metric", "method", "loss", "dataset", "model")
         return cls({tuple(row[key] for key in keys): float(row["value"]) for row in rows})

@@ -124,7 +124,7 @@ def _read_description(folder: Path) -> Fields:
             f"{folder} must be a saved model, got no model.json in it. "
             "Train one with `calibrank train`."
         )
-    fields = Fields.parse(str(path), path.read_text())
+    fields = Fields.parse(str(path), path.read_text(encoding="utf-8"))
     # An unknown field may change the meaning of the known ones.
     fields.only("format", "scorer", "about", "weights")
     kind = fields.text("scorer")
