@@ -286,14 +286,13 @@ def parquet(edits: list[Edit], which: int) -> None:
 @cache
 def options_of(name: str) -> list[str]:
     """The long options of a command, except those that name outputs."""
-    from click import Option
     from typer.main import get_command
 
     from calibrank.cli.app import make_app
 
     group: Any = get_command(make_app([name]))
     found = group.commands[name] if hasattr(group, "commands") else group
-    named = [parameter for parameter in found.params if isinstance(parameter, Option)]
+    named = [each for each in found.params if each.param_type_name == "option"]
     names = [option.opts[0] for option in named]
     return [each for each in names if each not in {"--out", "--checkpoint", "--help"}]
 
@@ -336,7 +335,7 @@ OPTION_COMMANDS = (
 # --- the C loops -------------------------------------------------------------------------------
 
 FLOATS = {
-    np.float32: st.floats(width=32, min_value=-1e30, max_value=1e30),
+    np.float32: st.floats(width=32, min_value=-(2.0**99), max_value=2.0**99),
     np.float64: st.floats(min_value=-1e30, max_value=1e30),
 }
 

@@ -124,7 +124,11 @@ def _read_description(folder: Path) -> Fields:
             f"{folder} must be a saved model, got no model.json in it. "
             "Train one with `calibrank train`."
         )
-    fields = Fields.parse(str(path), path.read_text(encoding="utf-8"))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} must be JSON in UTF-8: {error}. Train the model again.") from None
+    fields = Fields.parse(str(path), text)
     # An unknown field may change the meaning of the known ones.
     fields.only("format", "scorer", "about", "weights")
     kind = fields.text("scorer")
