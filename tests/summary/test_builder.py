@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import calibrank as cr
+from calibrank.summary.builder import _GrowingTable
 from tests.members import sample_scores
 
 
@@ -81,3 +82,12 @@ def test_merging_evidence_of_two_kinds_gives_mixed() -> None:
     first.merge(second)
     assert first.summary().kind == "mixed"
     assert first.summary().positive.sum() == pytest.approx(300_000)
+
+
+def test_only_tables_with_the_same_bins_are_added_directly() -> None:
+    table = _GrowingTable(-1.0, 1.0, "naive")
+    assert table.try_merge(_GrowingTable(-1.0, 1.0, "naive"))
+    coarser = _GrowingTable(-1.0, 1.0, "naive", bits=table.table.grid.bits - 1)
+    assert coarser.reach == table.reach
+    assert not table.try_merge(coarser)
+    assert not table.try_merge(_GrowingTable(-1.0, 100.0, "naive"))
