@@ -10,6 +10,7 @@ import calibrank as cr
 from calibrank.calibrators import Calibrator, Parametric
 from calibrank.metrics import Metric
 from calibrank.propensity import (
+    Exposure,
     Known,
     Logistic,
     NaiveBayes,
@@ -63,6 +64,8 @@ _FEATURES = np.random.default_rng(0).normal(size=(PROPENSITY_SIZE, 2))
 PROPENSITIES: tuple[Propensity, ...] = (
     Popularity(),
     Popularity(power=1.0, clip=0.5),
+    Exposure(),
+    Exposure(by_user=False, clip=0.3),
     Uniform(0.3),
     Random(seed=4),
     NaiveBayes([0, 1, 0, 1]),

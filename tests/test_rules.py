@@ -13,6 +13,10 @@ VALID = {
     "propensity": [5e-324, 0.5, 1.0],
     "probability": [0.0, 0.5, 1.0],
     "weight": [0.0, 0.5, 1.7976931348623157e308],
+    "grade": [-1.7976931348623157e308, -1.0, 0.0, 4.5, 1.7976931348623157e308],
+    "clicks": [0.0, 3.0, 1.7976931348623157e308],
+    "impressions": [0.0, 3.0, 1.7976931348623157e308],
+    "soft label": [0.0, 0.5, 1.0],
 }
 INVALID = {
     "score": [NAN, INF, -INF, 1.1e30, -3.4e38],
@@ -20,6 +24,10 @@ INVALID = {
     "propensity": [NAN, INF, 0.0, -0.5, 1.5],
     "probability": [NAN, INF, -0.1, 1.5],
     "weight": [NAN, INF, -1.0],
+    "grade": [NAN, INF, -INF],
+    "clicks": [NAN, INF, -1.0],
+    "impressions": [NAN, INF, -1.0],
+    "soft label": [NAN, INF, -0.1, 1.5],
 }
 
 

@@ -73,6 +73,34 @@ COLUMN_RULES = {
         remedy="Drop the row to ignore it.",
         excludes_high=True,
     ),
+    "grade": ColumnRule(
+        low=-float("inf"),
+        high=float("inf"),
+        statement="be a finite number",
+        remedy="Drop rows without a rating.",
+        excludes_low=True,
+        excludes_high=True,
+    ),
+    "clicks": ColumnRule(
+        low=0,
+        high=float("inf"),
+        statement="be a finite number of clicks, not negative",
+        remedy="Drop the row to ignore it.",
+        excludes_high=True,
+    ),
+    "impressions": ColumnRule(
+        low=0,
+        high=float("inf"),
+        statement="be a finite number of impressions, not negative",
+        remedy="Drop the row to ignore it.",
+        excludes_high=True,
+    ),
+    "soft label": ColumnRule(
+        low=0,
+        high=1,
+        statement="be a probability in [0, 1], as declared by --soft",
+        remedy="Divide percentages by 100.",
+    ),
 }
 """Rules by the role that a column plays."""
 

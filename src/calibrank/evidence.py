@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
@@ -171,6 +172,53 @@ def impressions(
         return _evidence(_as_float64(binary), None, weights, "impressions")
     inverse = 1 / _propensity(propensity, len(binary))
     return _evidence(binary * inverse, inverse, weights, "impressions")
+
+
+EvidenceFunction: TypeAlias = Callable[..., Evidence]
+"""One of `naive`, `ips`, `positive_ips` and `impressions`; compare it with `is`."""
+
+
+def make_evidence(
+    function: EvidenceFunction,
+    labels: Numbers,
+    propensity: Numbers | None,
+    weights: Numbers | None,
+) -> Evidence:
+    """Call an evidence function with the arguments it takes: `naive` has no propensity."""
+    if function is naive:
+        return naive(labels, weights=weights)
+    return function(labels, propensity, weights=weights)
+
+
+def soft_evidence(
+    function: EvidenceFunction,
+    labels: Numbers,
+    propensity: Numbers | None,
+    weights: Numbers | None,
+) -> Evidence:
+    """Evidence of labels in [0, 1]: a mixture of that of a positive and that of a negative.
+
+    >>> soft_evidence(impressions, [0.25, 0.5], [0.5, 1.0], None)
+    Evidence(2 rows, positive=1, total=3, kind='impressions')
+    """
+    shares = column("labels", labels)
+    require_role("soft label", "labels", shares)
+    ones = make_evidence(function, np.ones(len(shares)), propensity, weights)
+    zeros = make_evidence(function, np.zeros(len(shares)), propensity, weights)
+    total = shares * ones.total + (1 - shares) * zeros.total
+    return Evidence.trusted(shares * ones.positive, total, ones.kind)
+
+
+def evidence_function(given: EvidenceFunction | None, propensity: object) -> EvidenceFunction:
+    """The given function; by default `ips` if there are propensities, and `naive` without."""
+    if given is None:
+        return naive if propensity is None else ips
+    if propensity is None and given not in (naive, impressions):
+        raise DataError(
+            f"{given.__name__} evidence must have propensities, got none. Name their column, "
+            "or use naive labels."
+        )
+    return given
 
 
 def undersampling_weights(labels: Numbers, kept: float) -> Floats:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrank.errors import DataError
-from calibrank.evidence import ips, naive
+from calibrank.evidence import EvidenceFunction, evidence_function, make_evidence
 from calibrank.summary import Summary, SummaryBuilder
 
 
@@ -21,11 +21,13 @@ def summarize(
     label: str = "label",
     propensity: str | None = None,
     weight: str | None = None,
+    evidence: EvidenceFunction | None = None,
 ) -> Summary:
     """Pool a dataframe, or an iterator of dataframes or Arrow batches, one batch at a time.
 
-    With a propensity column the evidence is `ips`, otherwise `naive`. Only the named columns are
-    read; a lazy frame is collected with these columns alone.
+    `evidence` is one of `naive`, `ips`, `positive_ips` and `impressions`; by default `ips` with a
+    propensity column and `naive` without one. Only the named columns are read; a lazy frame is
+    collected with these columns alone.
 
     >>> import pyarrow as pa
     >>> table = pa.table({"score": [0.1, 0.5, 0.5, 0.9], "label": [0, 0, 1, 1]})
@@ -33,16 +35,15 @@ def summarize(
     Summary(4 rows in 3 bins over [0.1, 0.9], positive=2, total=4, kind='naive')
     """
     builder = SummaryBuilder()
+    function = evidence_function(evidence, propensity)
     names = [name for name in (score, label, propensity, weight) if name is not None]
     for frame in _wrapped_frames(frames):
         columns = _columns(frame, names)
         weights = None if weight is None else columns[weight]
-        if propensity is None:
-            evidence = naive(columns[label], weights=weights)
-        else:
-            evidence = ips(columns[label], columns[propensity], weights=weights)
+        propensities = None if propensity is None else columns[propensity]
         if len(columns[score]):
-            builder.update(columns[score], evidence)
+            made = make_evidence(function, columns[label], propensities, weights)
+            builder.update(columns[score], made)
     return builder.summary()
 
 

@@ -57,7 +57,15 @@ from calibrank.metrics import (
     TopN,
 )
 from calibrank.models import BPR, CML, NCF, UBPR, LightGCN, Model
-from calibrank.propensity import Known, Logistic, NaiveBayes, Popularity, Random, Uniform
+from calibrank.propensity import (
+    Exposure,
+    Known,
+    Logistic,
+    NaiveBayes,
+    Popularity,
+    Random,
+    Uniform,
+)
 
 
 class _Named(Protocol):
@@ -120,6 +128,7 @@ EVIDENCE: dict[str, Callable[..., Evidence]] = {
 
 PROPENSITIES: dict[str, type] = {
     "popularity": Popularity,
+    "exposure": Exposure,
     "uniform": Uniform,
     "random": Random,
     "naive_bayes": NaiveBayes,

@@ -25,7 +25,7 @@ from calibrank._validation import (
     require_scores,
 )
 from calibrank.errors import DataError
-from calibrank.evidence import Evidence, ips, naive
+from calibrank.evidence import Evidence, impressions, ips, naive
 
 if TYPE_CHECKING:
     from narwhals.typing import IntoFrame
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 class Interactions:
     """Which users met which items, and whether they liked them (label 1).
 
+    A row with label 0 was shown and not liked: a dislike, a skip, an impression without a click.
     Pairs that are not listed are unobserved. `n_users` and `n_items` are the sizes of the
     population that the log was drawn from (default: the distinct users and items in the log).
     `times` may be any numbers that increase with time.
@@ -191,6 +192,14 @@ class ScoreTable:
         if self.propensity is None:
             return naive(self.labels, weights=self.weights)
         return ips(self.labels, self.propensity, weights=self.weights)
+
+    def impressions(self) -> Evidence:
+        """The evidence if every row was shown: `propensity` is then that of being shown.
+
+        >>> ScoreTable(["ann", "bob"], [7, 9], [2.5, -0.3], [1, 0], [0.5, 0.1]).impressions()
+        Evidence(2 rows, positive=2, total=12, kind='impressions')
+        """
+        return impressions(self.labels, self.propensity, weights=self.weights)
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
         """The columns that were given, by name, as dataframe constructors accept them."""

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import calibrank as cr
+from calibrank.base_rate import with_sampling_range
 from calibrank.base_rate._laplace import LogisticPosteriors
 from calibrank.base_rate._population import Population
 from calibrank.base_rate.posterior import RandomLabels, posterior_curve
@@ -335,3 +336,58 @@ def test_invalid_labels_propensities_and_populations_are_rejected(biased):
         cr.anchor(biased, [1.0, 2.0], [0, 1], propensity=[0.5, 0.0])
     with pytest.raises(cr.DataError, match="population must hold scores that differ, got only one"):
         cr.anchor(biased, [1.0, 1.0], [0, 1], population=[1.0, 1.0, 1.0])
+
+
+def test_a_range_of_rates_keeps_a_good_start_and_gives_up_a_bad_one(world, biased):
+    population = world.scores[:3_000]
+    truth = world.probability(population)
+    rate = world.probability(world.scores).mean()
+
+    def errors(start, labels):
+        found = []
+        for seed in range(3):
+            drawn = random_labels(world, labels, 100 + seed)
+            anchored = cr.anchor(start, *drawn, population=population)
+            found.append(np.abs(anchored.predict(population) - truth).mean())
+        return np.mean(found)
+
+    def start(factor, *, known_range):
+        near = rate * factor
+        ends = (near / 1.25, near * 1.25) if known_range else None
+        return cr.to_base_rate(biased, near, world.scores, rate_range=ends)
+
+    good = start(1.15, known_range=True)
+    before = np.abs(good.predict(population) - truth).mean()
+    assert errors(good, 30) < 1.1 * before
+    assert errors(start(1.15, known_range=False), 30) > 1.5 * before
+    # A tenfold error of the rate is outside of its range; a few hundred labels say so.
+    wrong = start(0.1, known_range=True)
+    assert errors(wrong, 300) < 0.25 * np.abs(wrong.predict(population) - truth).mean()
+
+
+def test_a_range_of_rates_is_saved_and_checked(world, biased, tmp_path):
+    moved = cr.to_base_rate(biased, 0.1, world.scores, rate_range=(0.05, 0.2))
+    moved.save(tmp_path / "map.json")
+    assert cr.load(tmp_path / "map.json").record.base_rate_range == (0.05, 0.2)
+    assert cr.anchor(moved, [0.0, 1.0], [0, 1]).record.base_rate_range is None
+    with pytest.raises(cr.DataError, match=r"must be increasing between 0 and 1, got 0\.2 to 0\.1"):
+        cr.to_base_rate(biased, 0.1, world.scores, rate_range=(0.2, 0.1))
+
+
+def test_impressions_have_the_range_of_their_sampling_error():
+    rng = np.random.default_rng(0)
+    covered = 0
+    for _ in range(100):
+        scores = rng.normal(size=2_000)
+        shown = rng.random(2_000) < 1 / (1 + np.exp(1 - scores))
+        labels = rng.random(2_000) < 1 / (1 + np.exp(2 - scores))
+        truth = np.mean(1 / (1 + np.exp(2 - rng.normal(size=100_000))))
+        propensity = 1 / (1 + np.exp(1 - scores[shown]))
+        evidence = cr.impressions(labels[shown].astype(float), propensity)
+        summary = cr.Summary.of(scores[shown], evidence)
+        fitted = with_sampling_range(cr.Platt().fit_summary(summary), summary)
+        low, high = fitted.record.base_rate_range
+        covered += low < truth < high
+    assert covered >= 88
+    with pytest.raises(cr.DataError, match="evidence must be impressions to have a sampling error"):
+        with_sampling_range(fitted, cr.Summary.of([0.0, 1.0], [0, 1]))

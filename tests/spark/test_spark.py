@@ -13,7 +13,7 @@ import pytest
 
 import calibrank as cr
 from calibrank.maps import StepMap
-from calibrank.propensity import Popularity
+from calibrank.propensity import Exposure, Popularity
 from tests.spark_session import missing, session
 
 pytest.importorskip("pyspark")
@@ -336,3 +336,37 @@ def test_without_pyspark_the_error_is_the_install_command() -> None:
     )
     message = "MissingExtraError: pyspark is not installed. Run: pip install 'calibrank[spark]'"
     assert message in result.stderr
+
+
+def test_impressions_are_weighted_as_on_one_machine(engine: Any) -> None:
+    rng = np.random.default_rng(5)
+    rows = 3_000
+    users = rng.integers(0, 40, rows)
+    items = rng.zipf(1.5, rows).clip(max=30)
+    labels = (rng.random(rows) < 0.3).astype(float)
+    scores = rng.normal(size=rows)
+    weights = rng.uniform(0.5, 2, rows)
+    table = from_arrays(user=users, item=items, label=labels, score=scores, v=weights)
+    log = cr.Interactions(users, items, labels)
+    for weight, given in ((None, None), ("v", weights)):
+        weighted = engine.exposure(table, weight=weight)
+        propensity = Exposure().fit(log, given).predict(users, items)
+        evidence = cr.impressions(labels, propensity, weights=given)
+        expected = cr.Gaussian().fit(scores, evidence)
+        found = engine.fit(
+            cr.Gaussian(), weighted, propensity="propensity", weight=weight, evidence=cr.impressions
+        )
+        assert found.record.evidence == "impressions"
+        assert found.parameters == pytest.approx(expected.parameters, rel=1e-9)
+        assert found.standard_errors == pytest.approx(expected.standard_errors, rel=1e-9)
+    estimator = engine.CalibrationEstimator(
+        propensityCol="propensity", weightCol="v", evidence="impressions"
+    )
+    assert estimator.fit(weighted).getMap().parameters == pytest.approx(expected.parameters)
+    by_item = engine.exposure(table, user=None).collect()
+    found_propensity = np.array([row.propensity for row in by_item])
+    assert np.allclose(
+        np.sort(found_propensity), np.sort(Exposure(by_user=False).fit(log).predict(users, items))
+    )
+    with pytest.raises(cr.DataError, match="evidence must be naive, ips or impressions"):
+        engine.summarize(weighted, propensity="propensity", evidence=cr.positive_ips)

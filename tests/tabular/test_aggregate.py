@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import calibrank as cr
+from calibrank.evidence import make_evidence
 from calibrank.tables import row_partitions
 from calibrank.tabular import _fold
 from calibrank.tabular.aggregate import Columns, aggregate, summarize
-from calibrank.tabular.columns import make_evidence
 from calibrank.tabular.read import Table
 from calibrank.tabular.rows import Rows, buckets_of, rows_of
 from calibrank.tabular.rules import Rules

@@ -65,7 +65,7 @@ def test_the_range_proves_validity_only_if_every_value_is_valid() -> None:
     rng = np.random.default_rng(0)
     proven = 0
     for _ in range(300):
-        role = rng.choice(list(COLUMN_RULES))
+        role = rng.choice(list(VALUES))
         values = rng.choice(VALUES[role][0], rng.integers(1, 4))
         if _range_is_valid(COLUMN_RULES[role], values):
             proven += 1

@@ -64,6 +64,11 @@ def anchor(
     default, of the pairs shown. `record.anchoring` of the result says how much of the intercept,
     slope and curvature the labels determined.
 
+    Where the biased fit has an interval for its base rate (`record.base_rate_range`: a known rate
+    with a range, a rate assumed from activity, impressions with logged propensities), the
+    intercept's prior has that width or less with probability 0.9, and is as wide as without an
+    interval otherwise.
+
     >>> from calibrank import Gaussian
     >>> biased = Gaussian().fit([-2.0, -1.0, 0.0, 1.0, 2.0, 3.0], [0, 0, 1, 0, 1, 1])
     >>> anchored = anchor(biased, scores=[-1.0, 0.5, 2.0, 2.5], labels=[0, 0, 0, 1])
@@ -78,7 +83,7 @@ def anchor(
     shown = shown.astype(np.float64)
     random_labels = RandomLabels(shown, weights, weights * labels)
     pairs = _population(fitted, shown, population)
-    curve = posterior_curve(fitted, random_labels, pairs)
+    curve = posterior_curve(fitted, random_labels, pairs, fitted.record.base_rate_range)
     anchoring = Anchoring(
         len(shown), float(weights.sum()), curve.intercept, curve.slope, curve.curvature
     )
@@ -87,6 +92,7 @@ def anchor(
         base_rate_source="random labels",
         anchoring=anchoring,
         base_rate=None,
+        base_rate_range=None,
         sensitivity=None,
         # These describe the solution of the biased fit, which the anchored curve is not.
         residual=None,

@@ -18,6 +18,7 @@ from calibrank.base_rate.constant_check import (
 from calibrank.base_rate.shift import root, shift_for, top_tenth
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap, LogisticMap
+from calibrank.maps.record import require_rate_range
 from calibrank.summary import Summary
 
 _LOG_SLOPES = (-10.0, 7.0)
@@ -29,6 +30,7 @@ def to_base_rate(
     rate: float,
     population: Numbers | Summary,
     top_rate: float | None = None,
+    rate_range: tuple[float, float] | None = None,
 ) -> LogisticMap:
     """Shift a map's log odds so that the mean probability over a population is the known rate.
 
@@ -37,6 +39,8 @@ def to_base_rate(
     a sensitivity band that is attached afterwards has alternatives at this rate, not at this slope.
     Without it, and if labels were weighted by propensities, a `WorseThanConstantWarning` says if
     the slope is so steep that the map is expected to be worse than the rate alone.
+    `rate_range` is a 95% interval of the rate, if it is not known exactly: random labels that the
+    map is anchored on later are weighed against it.
 
     >>> from calibrank import Gaussian
     >>> scores = [-2.0, -1.0, 0.0, 1.0, 2.0, 3.0]
@@ -66,6 +70,7 @@ def to_base_rate(
         base_rate_source="known rate",
         anchoring=None,
         base_rate=rate,
+        base_rate_range=None if rate_range is None else require_rate_range(*rate_range),
         sensitivity=None,
     )
     if top_rate is None and is_slope_assumed(record):
@@ -107,7 +112,13 @@ def undo_undersampling(fitted: CalibrationMap, kept: float) -> LogisticMap:
     return replace(
         sampled,
         intercept=sampled.intercept + float(np.log(kept)),
-        record=replace(sampled.record, sensitivity=None, score_quantiles=None, negatives_kept=kept),
+        record=replace(
+            sampled.record,
+            sensitivity=None,
+            score_quantiles=None,
+            negatives_kept=kept,
+            base_rate_range=None,
+        ),
     )
 
 

@@ -16,7 +16,7 @@ increase, so it is projected on the increasing curves (isotonic regression over 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,6 +31,15 @@ from calibrank.maps import CalibrationMap
 
 INTERCEPT_SD = 2.0
 """Prior standard deviation of the intercept: odds wrong by a factor of ten are plausible."""
+RANGE_PROBABILITY = 0.9
+"""Prior probability that a biased fit with a range of base rates is right: that its rate lies in
+the range and its slope is about right. Otherwise priors are as wide as without a range. An interval
+of 95% is right less often than it says."""
+TRUSTED_WIDTHS = (0.25, 1.0)
+"""Widths of the intercept's prior relative to that of the range: the middle of a range is its best
+guess, and 30 labels should not replace it."""
+SMALLEST_INTERCEPT_SD = 0.05
+"""However narrow the range: about 5% of the odds."""
 SLOPE_FACTORS = (2.0, 1.0, 0.5, 0.25, 0.0)
 """Prior means of the slope, relative to the biased fit, which often overstates the slope."""
 SLOPE_SD = 0.3
@@ -44,6 +53,14 @@ POLYNOMIAL_SDS = (0.1, 0.3, 1.0, 3.0)
 POLYNOMIAL_DECAY = 0.5
 """Each further polynomial has this fraction of the previous one's standard deviation."""
 
+TRUSTED_SLOPE_SD = 0.1
+TRUSTED_COSINE_SDS = (0.0, 0.03, 0.1)
+"""Smaller deviations from a biased fit that has a range of base rates, if it is right: a few labels
+must not bend a good curve. In a world of known probabilities, 30 labels doubled the error of a good
+start at a slope's standard deviation of 0.3, and left it as it was at 0.1."""
+
+# Standard deviations to either end of a 95% interval.
+_TWO_SIDED_95 = 1.96
 # In log odds: a flatter biased fit than this is no reason to expect a flat curve.
 _LEAST_SPREAD = 0.5
 # More labels than this are pooled, which bounds the cost of each of the many fits.
@@ -80,17 +97,60 @@ def posterior_curve(
     biased: CalibrationMap,
     labels: RandomLabels,
     population: Population,
+    rate_range: tuple[float, float] | None = None,
 ) -> PosteriorCurve:
-    """Average the posterior curves of all priors over the grid of a population."""
+    """Average the posterior curves of all priors over the grid of a population.
+
+    `rate_range` is a 95% interval of the biased fit's base rate, if it has one.
+    """
     order = np.argsort(labels.scores, kind="stable")
     ordered = RandomLabels(labels.scores[order], labels.total[order], labels.positive[order])
-    biased_rate = population.mean(expit(biased.log_odds(population.grid)))
+    probabilities = expit(biased.log_odds(population.grid))
+    biased_rate = population.mean(probabilities)
     # The logarithm of the odds must stay finite.
     rate = min(max(biased_rate, 1e-9), 1 - 1e-9)
     posteriors: list[_Posterior] = []
-    for terms in candidate_terms(biased, population, ordered.scores):
-        posteriors += _CurveFamily(terms, ordered, population, rate).posteriors()
+    trusted: list[_Posterior] = []
+    for position, terms in enumerate(candidate_terms(biased, population, ordered.scores)):
+        family = _CurveFamily(terms, ordered, population, rate, _WIDE)
+        posteriors += family.posteriors()
+        # The first base curve is the biased fit itself.
+        if position == 0 and rate_range is not None:
+            narrow = _intercept_sd(rate_range, probabilities, population)
+            for fraction in TRUSTED_WIDTHS:
+                sd = max(fraction * narrow, SMALLEST_INTERCEPT_SD)
+                priors = _Priors(sd, (1.0,), TRUSTED_SLOPE_SD, TRUSTED_COSINE_SDS)
+                family = _CurveFamily(terms, ordered, population, rate, priors)
+                trusted += family.posteriors()
+    if trusted:
+        posteriors = _mixed(trusted, posteriors)
     return _average(population, posteriors)
+
+
+def _mixed(trusted: list[_Posterior], others: list[_Posterior]) -> list[_Posterior]:
+    """Both sets of posteriors, each with its probability before the labels."""
+    mixed = []
+    for probability, chosen in ((RANGE_PROBABILITY, trusted), (1 - RANGE_PROBABILITY, others)):
+        each = float(np.log(probability / len(chosen)))
+        mixed += [
+            replace(posterior, log_weight=posterior.log_weight + each) for posterior in chosen
+        ]
+    return mixed
+
+
+def _intercept_sd(
+    rate_range: tuple[float, float],
+    probabilities: Floats,
+    population: Population,
+) -> float:
+    """The standard deviation of the intercept that a 95% interval of the base rate stands for."""
+    low, high = rate_range
+    width = (logit(high) - logit(low)) / (2 * _TWO_SIDED_95)
+    # The rate's log odds move by this much per unit of the intercept: by less than one where
+    # probabilities differ.
+    rate = population.mean(probabilities)
+    movement = population.mean(probabilities * (1 - probabilities)) / (rate * (1 - rate))
+    return min(max(float(width) / movement, SMALLEST_INTERCEPT_SD), INTERCEPT_SD)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,12 +161,26 @@ class _Posterior:
     """One row per coefficient, in log odds per unit; one column per grid score."""
     mean: Floats
     covariance: Floats
-    log_marginal_likelihood: float
+    log_weight: float
+    """Log marginal likelihood of the labels plus log probability of the prior."""
 
     @property
     def learned(self) -> Floats:
         """The fraction of each coefficient's prior variance that the labels removed."""
         return 1 - np.diag(self.covariance)
+
+
+@dataclass(frozen=True, slots=True)
+class _Priors:
+    """Widths of the priors of a family of curves."""
+
+    intercept_sd: float
+    slope_factors: tuple[float, ...]
+    slope_sd: float
+    cosine_sds: tuple[float, ...]
+
+
+_WIDE = _Priors(INTERCEPT_SD, SLOPE_FACTORS, SLOPE_SD, COSINE_SDS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,6 +193,7 @@ class _CurveFamily:
     population: Population
     rate: float
     """The mean probability of the biased fit."""
+    priors: _Priors
 
     def posteriors(self) -> Iterator[_Posterior]:
         """The posterior under each prior; every prior is equally likely before the labels."""
@@ -139,14 +214,14 @@ class _CurveFamily:
     def _prior_sds(self) -> list[list[Floats]]:
         """Standard deviations of intercept, slope and deviations, grouped by their number."""
         base_curve = self.terms.base_curve
-        slope_sd = SLOPE_SD * max(self.population.spread(base_curve), _LEAST_SPREAD)
-        first: Floats = np.array([INTERCEPT_SD, slope_sd])
+        slope_sd = self.priors.slope_sd * max(self.population.spread(base_curve), _LEAST_SPREAD)
+        first: Floats = np.array([self.priors.intercept_sd, slope_sd])
         deviations = len(self.terms.population) - 2
         if deviations < 1:
             return [[first]]
         if self.terms.are_cosines:
             decay = np.arange(1.0, deviations + 1) ** -COSINE_DECAY
-            sizes = [size for size in COSINE_SDS if size > 0]
+            sizes = [size for size in self.priors.cosine_sds if size > 0]
             return [[first], [np.concatenate([first, size * decay]) for size in sizes]]
         groups = []
         for degree in range(1, deviations + 1):
@@ -157,7 +232,7 @@ class _CurveFamily:
     def _expected_curves(self) -> list[Floats]:
         """The base curve with each prior slope, shifted to the base rate of the biased fit."""
         curves = []
-        for factor in SLOPE_FACTORS:
+        for factor in self.priors.slope_factors:
             curve: Floats = factor * self.terms.base_curve
             shift = self._shift_to_rate(curve, np.ones(len(curve)))
             curves.append(curve + shift)
@@ -217,9 +292,9 @@ def _average(
     posteriors: list[_Posterior],
 ) -> PosteriorCurve:
     """Bayesian model averaging: posteriors weighted by their marginal likelihood."""
-    log_likelihoods = [posterior.log_marginal_likelihood for posterior in posteriors]
+    log_weights = [posterior.log_weight for posterior in posteriors]
     # Subtracting the maximum avoids underflow.
-    weights = np.exp(np.array(log_likelihoods) - max(log_likelihoods))
+    weights = np.exp(np.array(log_weights) - max(log_weights))
     weights /= weights.sum()
     size = len(population.grid)
     log_odds = np.empty((len(posteriors), size))

@@ -18,21 +18,28 @@ from calibrank.cli.console import (
     rules_for,
     shown,
 )
+from calibrank.cli.declared import choose_label, require_soft_evidence
 from calibrank.cli.options import (
     BadRowsOption,
+    ClicksOption,
+    ImpressionsOption,
     ItemForPopularityOption,
     JsonOption,
     LabelOption,
+    LogKind,
+    LogOption,
     LossOption,
     OnBadRows,
+    PositiveOption,
     PropensityOption,
     ScoreOption,
+    SoftOption,
     TableArgument,
     UserOption,
     WeightOption,
     as_typed,
 )
-from calibrank.cli.recorded import choose_propensity, choose_weight
+from calibrank.cli.recorded import choose_weight, choose_weighting
 from calibrank.errors import DataError, FitError
 from calibrank.evidence import Evidence
 from calibrank.metrics import (
@@ -71,11 +78,16 @@ def compare(
     table: TableArgument,
     score: ScoreOption = None,
     label: LabelOption = None,
+    positive: PositiveOption = None,
+    clicks: ClicksOption = None,
+    impressions: ImpressionsOption = None,
+    soft: SoftOption = False,
     user: UserOption = None,
     propensity: PropensityOption = None,
     item: ItemForPopularityOption = None,
     weight: WeightOption = None,
-    loss: LossOption = "ips",
+    log_kind: LogOption = None,
+    loss: LossOption = None,
     folds: FoldsOption = 5,
     on_bad_rows: BadRowsOption = OnBadRows.error,
     json: JsonOption = False,
@@ -92,9 +104,25 @@ def compare(
     rules = rules_for(on_bad_rows)
     # Folds by user: rows of one user are alike, and must not be on both sides.
     user_column = user or source.has("user")
-    propensity = choose_propensity(source, propensity, item, loss)
+    declared = choose_label(source, label, positive, clicks, impressions, soft=soft)
+    # Numbers of impressions say what the rows are.
+    log_kind = LogKind.impressions if impressions is not None else log_kind
+    weighting = choose_weighting(source, log_kind, loss, propensity, item, user)
+    loss = weighting.loss
     weight = choose_weight(source, weight)
-    columns = choose_columns(source, score, label, loss, propensity, item, weight, user_column)
+    require_soft_evidence(declared, weighting.loss)
+    columns = choose_columns(
+        source,
+        score,
+        declared.column,
+        loss,
+        weighting.propensity,
+        item,
+        weight,
+        user_column,
+        rule=declared.rule,
+        exposure=weighting.exposure,
+    )
     with progress_bar(source, "Reading") as progress:
         summaries = summarize(source, columns, rules, progress, folds=folds)
     report_skipped(rules)

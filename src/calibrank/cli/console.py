@@ -15,11 +15,11 @@ from rich.text import Text
 
 from calibrank.cli.failures import UsageError as UsageError  # noqa: PLC0414  (re-exported)
 from calibrank.cli.failures import printable
-from calibrank.cli.options import OnBadRows, as_typed
+from calibrank.cli.options import OnBadRows
 from calibrank.errors import DataError
-from calibrank.evidence import impressions, naive
 from calibrank.registry import EVIDENCE, find
 from calibrank.tabular.aggregate import Columns
+from calibrank.tabular.labels import LabelRule
 from calibrank.tabular.read import Progress as OnProgress
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
@@ -101,6 +101,8 @@ def choose_columns(
     user: str | None = None,
     negatives_kept: float = 1.0,
     *,
+    rule: LabelRule | None = None,
+    exposure: tuple[str, ...] = (),
     assumption: str = "relative propensities",
 ) -> Columns:
     """The columns to read: those named by options, scores and labels also by their usual names."""
@@ -114,37 +116,19 @@ def choose_columns(
         "weight": named("weight", weight),
         "user": named("user", user),
     }
-    _require_propensities(loss, propensity, item)
     return Columns(
         score=table.resolve("score", score),
         label=table.resolve("label", label),
+        label_rule=rule,
         evidence=find("loss", EVIDENCE, loss),
         propensity=optional["propensity"],
         assumption=assumption,
         item=optional["item"],
         weight=optional["weight"],
         user=optional["user"],
+        exposure=exposure,
         negatives_kept=negatives_kept,
     )
-
-
-def _require_propensities(
-    loss: str,
-    propensity: str | None,
-    item: str | None,
-) -> None:
-    evidence = find("loss", EVIDENCE, loss)
-    if evidence is impressions and propensity is None:
-        raise UsageError(
-            "--loss impressions must have the logging policy's propensities: name their column "
-            "with --propensity. If all impressions were equally likely, use --loss naive."
-        )
-    if evidence is not naive and propensity is None and item is None:
-        raise UsageError(
-            f"--loss {as_typed(loss)} must have propensities: name their column with --propensity, "
-            "or an item column with --item to estimate them from popularity. To use the labels "
-            "as they are, give --loss naive."
-        )
 
 
 def find_user(table: Table, name: str | None) -> str | None:

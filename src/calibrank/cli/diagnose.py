@@ -12,21 +12,28 @@ from calibrank.cli.console import (
     require_fraction,
     shown,
 )
+from calibrank.cli.declared import choose_label, require_soft_evidence
 from calibrank.cli.options import (
+    ClicksOption,
+    ImpressionsOption,
     ItemForPopularityOption,
     JsonOption,
     LabelOption,
+    LogKind,
+    LogOption,
     NegativesKeptOption,
     OptionalLossOption,
+    PositiveOption,
     PropensityKind,
     PropensityKindOption,
     PropensityOption,
     ScoreOption,
+    SoftOption,
     TableArgument,
     UserOption,
     WeightOption,
 )
-from calibrank.cli.recorded import assumption_about, choose_propensity, choose_weight
+from calibrank.cli.recorded import assumption_about, choose_weight, choose_weighting
 from calibrank.cli.rendering import bar, sensitivity_lines
 from calibrank.diagnosis import Diagnosis, Severity
 from calibrank.diagnosis import diagnose as diagnose_table
@@ -47,11 +54,16 @@ def diagnose(
     table: TableArgument,
     score: ScoreOption = None,
     label: LabelOption = None,
+    positive: PositiveOption = None,
+    clicks: ClicksOption = None,
+    impressions: ImpressionsOption = None,
+    soft: SoftOption = False,
     user: UserOption = None,
     propensity: PropensityOption = None,
     propensity_kind: PropensityKindOption = PropensityKind.relative,
     item: ItemForPopularityOption = None,
     weight: WeightOption = None,
+    log_kind: LogOption = None,
     loss: OptionalLossOption = None,
     negatives_kept: NegativesKeptOption = 1.0,
     json: JsonOption = False,
@@ -62,21 +74,27 @@ def diagnose(
     """
     require_fraction("--negatives-kept", negatives_kept)
     source = Table.find(table)
-    propensity = choose_propensity(source, propensity, item, loss)
-    if loss is None:
-        loss = "naive" if propensity is None and item is None else "ips"
+    declared = choose_label(source, label, positive, clicks, impressions, soft=soft)
+    # Numbers of impressions say what the rows are.
+    log_kind = LogKind.impressions if impressions is not None else log_kind
+    weighting = choose_weighting(
+        source, log_kind, loss, propensity, item, user, needs_weights=False
+    )
     user_column = find_user(source, user)
+    require_soft_evidence(declared, weighting.loss)
     columns = choose_columns(
         source,
         score,
-        label,
-        loss,
-        propensity,
+        declared.column,
+        weighting.loss,
+        weighting.propensity,
         item,
         choose_weight(source, weight),
         user_column,
         negatives_kept,
-        assumption=assumption_about(source, propensity, propensity_kind),
+        rule=declared.rule,
+        exposure=weighting.exposure,
+        assumption=assumption_about(source, weighting.propensity, propensity_kind),
     )
     # Invalid rows are what a diagnosis is about: they are counted, never an error.
     rules = Rules(skip=True)
@@ -86,7 +104,8 @@ def diagnose(
         found = profile(source, profiled, progress)
     with progress_bar(source, "Aggregating") as progress:
         # Users matter to the profile only; without them a row with a missing user counts.
-        aggregated = aggregate(source, replace(columns, user=None), rules, progress)
+        user_of_exposure = columns.user if columns.user in columns.exposure else None
+        aggregated = aggregate(source, replace(columns, user=user_of_exposure), rules, progress)
     diagnosis = diagnose_table(
         found, aggregated, columns, rules.skipped, has_users=user_column is not None
     )

@@ -17,13 +17,18 @@ from calibrank.cli.console import (
     segment_columns,
     shown,
 )
+from calibrank.cli.declared import choose_label
 from calibrank.cli.options import (
     BadRowsOption,
+    ClicksOption,
+    ImpressionsOption,
     JsonOption,
     LabelOption,
     OnBadRows,
+    PositiveOption,
     ScoreOption,
     SegmentOption,
+    SoftOption,
     TableArgument,
     UserOption,
     WeightOption,
@@ -57,6 +62,10 @@ def evaluate(
     probability: ProbabilityOption = None,
     score: ScoreOption = None,
     label: LabelOption = None,
+    positive: PositiveOption = None,
+    clicks: ClicksOption = None,
+    impressions: ImpressionsOption = None,
+    soft: SoftOption = False,
     user: UserOption = None,
     weight: WeightOption = None,
     segment: SegmentOption = None,
@@ -78,10 +87,12 @@ def evaluate(
     role = "probability" if fitted is None else "score"
     evaluated = source.resolve(role, probability if fitted is None else score)
     user_column = find_user(source, user)
+    declared = choose_label(source, label, positive, clicks, impressions, soft=soft)
     columns = Columns(
         evaluated,
-        source.resolve("label", label),
+        declared.column,
         naive,
+        label_rule=declared.rule,
         weight=choose_weight(source, weight),
         user=user_column,
         score_is=role,

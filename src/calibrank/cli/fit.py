@@ -9,10 +9,19 @@ import typer
 from rich.table import Table as RichTable
 
 from calibrank.base_rate import anchor as anchor_map
-from calibrank.base_rate import compare_with_constant, to_base_rate
+from calibrank.base_rate import compare_with_constant, to_base_rate, with_sampling_range
 from calibrank.base_rate.constant_check import ConstantCheck, is_slope_assumed
 from calibrank.calibrators import Auto, Calibrator, Gaussian, Parametric
 from calibrank.calibrators.auto import with_selection
+from calibrank.cli.base_rate import (
+    ActivityOption,
+    BaseRateOption,
+    TopRateOption,
+    moved_to_assumed_rate,
+    require_one_rate,
+    require_valid_base_rate,
+    require_valid_top_rate,
+)
 from calibrank.cli.console import (
     UsageError,
     choose_columns,
@@ -27,30 +36,37 @@ from calibrank.cli.console import (
     rules_for,
     shown,
 )
+from calibrank.cli.declared import choose_label, require_soft_evidence
 from calibrank.cli.options import (
     BadRowsOption,
+    ClicksOption,
+    ImpressionsOption,
     ItemForPopularityOption,
     JsonOption,
     LabelOption,
+    LogKind,
+    LogOption,
     LossOption,
     MethodOption,
     NegativesKeptOption,
     OnBadRows,
+    PositiveOption,
     PropensityKind,
     PropensityKindOption,
     PropensityOption,
     ScoreOption,
+    SoftOption,
     TableArgument,
     UserForFoldsOption,
     WeightOption,
     as_typed,
 )
-from calibrank.cli.recorded import assumption_about, choose_propensity, choose_weight
+from calibrank.cli.recorded import assumption_about, choose_weight, choose_weighting
 from calibrank.cli.rendering import base_rate_lines, reliability_diagram, sensitivity_lines
 from calibrank.diagnosis import attach_sensitivity, score_quantiles
 from calibrank.errors import DataError, FitError
 from calibrank.evidence import ips, naive
-from calibrank.maps import CalibrationMap, LogisticMap, describe_selection
+from calibrank.maps import CalibrationMap, FitRecord, LogisticMap, describe_selection
 from calibrank.metrics import reliability
 from calibrank.metrics.misfit import misfit
 from calibrank.metrics.panel import HEADLINE
@@ -84,17 +100,6 @@ AnchorPropensityOption = Annotated[
         "pair, if it was not the same for all."
     ),
 ]
-BaseRateOption = Annotated[
-    float | None,
-    typer.Option(help="The fraction of all pairs in TABLE that users like, if it is known."),
-]
-TopRateOption = Annotated[
-    float | None,
-    typer.Option(
-        help="With --base-rate: the fraction liked among the tenth of TABLE with the highest "
-        "scores, if it is known. It sets the slope."
-    ),
-]
 ModelNameOption = Annotated[
     str | None,
     typer.Option(help="Name of the model that gave the scores, to keep in the map."),
@@ -110,17 +115,23 @@ def fit(
     out: OutOption = Path("map.json"),
     score: ScoreOption = None,
     label: LabelOption = None,
+    positive: PositiveOption = None,
+    clicks: ClicksOption = None,
+    impressions: ImpressionsOption = None,
+    soft: SoftOption = False,
     propensity: PropensityOption = None,
     propensity_kind: PropensityKindOption = PropensityKind.relative,
     item: ItemForPopularityOption = None,
     user: UserForFoldsOption = None,
     weight: WeightOption = None,
     method: MethodOption = "auto",
-    loss: LossOption = "ips",
+    log_kind: LogOption = None,
+    loss: LossOption = None,
     anchor: AnchorOption = None,
     anchor_propensity: AnchorPropensityOption = None,
     base_rate: BaseRateOption = None,
     top_rate: TopRateOption = None,
+    activity: ActivityOption = None,
     negatives_kept: NegativesKeptOption = 1.0,
     model_name: ModelNameOption = None,
     date: DateOption = None,
@@ -135,32 +146,43 @@ def fit(
     Example: calibrank fit scores.parquet --item item_id --user user_id -o map.json
     """
     # All options are checked before the table is read, which may take minutes.
-    _require_valid_base_rate(loss, anchor, base_rate)
-    _require_valid_top_rate(base_rate, top_rate)
+    require_valid_base_rate(loss, anchor, base_rate)
+    require_valid_top_rate(base_rate, top_rate)
+    require_one_rate(activity, base_rate)
     if anchor_propensity is not None and anchor is None:
         raise UsageError("--anchor-propensity must go with --anchor, whose table has the column.")
     require_fraction("--negatives-kept", negatives_kept)
     require_one_propensity_source(propensity, item)
-    require_output(out, table, anchor)
+    require_output(out, table, anchor, activity)
     _require_date(date)
     out.parent.mkdir(parents=True, exist_ok=True)
     source = Table.find(table)
     rules = rules_for(on_bad_rows)
-    propensity = choose_propensity(source, propensity, item, loss)
+    declared = choose_label(source, label, positive, clicks, impressions, soft=soft)
+    # Numbers of impressions say what the rows are.
+    log_kind = LogKind.impressions if impressions is not None else log_kind
+    weighting = choose_weighting(source, log_kind, loss, propensity, item, user)
+    require_soft_evidence(declared, weighting.loss)
     columns = choose_columns(
         source,
         score,
-        label,
-        loss,
-        propensity,
+        declared.column,
+        weighting.loss,
+        weighting.propensity,
         item,
         choose_weight(source, weight),
         user,
         negatives_kept=negatives_kept,
-        assumption=assumption_about(source, propensity, propensity_kind),
+        rule=declared.rule,
+        exposure=weighting.exposure,
+        assumption=assumption_about(source, weighting.propensity, propensity_kind),
     )
-    selector = _selector(method, parametric=base_rate is not None)
+    selector = _selector(method, parametric=base_rate is not None or activity is not None)
     calibrator, fitted, aggregated = _fit_table(source, columns, rules, selector, method)
+    if weighting.loss == "impressions" and propensity_kind is PropensityKind.logged:
+        fitted = with_sampling_range(fitted, aggregated.summary)
+    if activity is not None:
+        fitted = moved_to_assumed_rate(fitted, activity, user, item, aggregated.summary)
     if anchor is not None:
         random_columns = _anchor_columns(Table.find(anchor), columns, anchor_propensity)
         fitted = _anchored(fitted, anchor, random_columns, rules, aggregated.summary)
@@ -193,11 +215,15 @@ def _fit_table(
     """Read the table once, and fit the given or the selected method."""
     folds = 1
     if selector is None:
-        columns = replace(columns, user=None)  # which only folds need
+        # Only folds and exposure need users.
+        user = columns.user if columns.user in columns.exposure else None
+        columns = replace(columns, user=user)
     else:
         folds = selector.folds
     with progress_bar(source, "Reading") as progress:
         aggregated = aggregate(source, columns, rules, progress, folds)
+    if aggregated.exposure is not None:
+        log.print(f"Using {aggregated.exposure}", highlight=False, soft_wrap=True)
     if selector is None:
         calibrator = find("method", CALIBRATORS, method)
         return calibrator, calibrator.fit_summary(aggregated.summary), aggregated
@@ -213,7 +239,7 @@ def _print_json(
 ) -> None:
     # A map moved to another base rate differs from the log on purpose.
     shape = None
-    if fitted.record.base_rate_source == "assumed":
+    if is_rate_of_log(fitted.record):
         shape = misfit(fitted.predict(summary.scores), summary)._asdict()
     about = {"out": str(out), **fitted.to_dict(), "misfit": shape}
     if check is not None:
@@ -251,40 +277,6 @@ def _select_and_fit(
         )
         return FALLBACK, fitted
     return calibrator, with_selection(calibrator.fit_summary(summary), selection)
-
-
-def _require_valid_base_rate(
-    loss: str,
-    anchor: str | None,
-    base_rate: float | None,
-) -> None:
-    if anchor is None and base_rate is None:
-        return
-    if anchor is not None and base_rate is not None:
-        raise UsageError(
-            "--anchor and --base-rate must not both be given: the labels of randomly shown "
-            "pairs already determine the base rate."
-        )
-    if loss == "positive-ips":
-        raise UsageError(
-            "--anchor and --base-rate must go with --loss ips, impressions or naive, got "
-            "positive-ips, which counts a positive as more than one pair: the table's scores "
-            "would not be those of the population."
-        )
-    if base_rate is not None and not 0 < base_rate < 1:
-        raise UsageError(f"--base-rate must lie between 0 and 1, got {base_rate}.")
-
-
-def _require_valid_top_rate(base_rate: float | None, top_rate: float | None) -> None:
-    if top_rate is None:
-        return
-    if base_rate is None:
-        raise UsageError("--top-rate must go with --base-rate: two rates set level and slope.")
-    if not base_rate < top_rate < 1:
-        raise UsageError(
-            f"--top-rate must lie between the base rate {base_rate} and 1, got {top_rate}. "
-            "It is the rate among the tenth with the highest scores."
-        )
 
 
 def _require_date(given: str | None) -> None:
@@ -336,6 +328,11 @@ def _random_pairs(table: Table, columns: Columns, rules: Rules) -> Rows:
     return Rows.joined(batches)
 
 
+def is_rate_of_log(record: FitRecord) -> bool:
+    """Whether a map has the log's own base rate, so that the two can be compared."""
+    return record.base_rate_source == "assumed" and record.base_rate is None
+
+
 def _metrics(fitted: CalibrationMap, summary: Summary) -> dict[str, float]:
     probabilities = fitted.predict(summary.scores)
     return {metric.name: metric(probabilities, summary.evidence) for metric in HEADLINE}
@@ -347,12 +344,14 @@ def _print_fit(fitted: CalibrationMap, summary: Summary) -> None:
         f"[bold]{fitted.method}[/] fitted on {summary.rows:,} rows with {summary.kind} evidence: "
         f"scores {summary.low:.4g} to {summary.high:.4g}, mean label {rate:.2%} after weighting."
     )
+    if summary.kind == "impressions":
+        console.print(f"Effective number of impressions: {summary.effective_rows:,.0f}.")
     if fitted.record.selection is not None:
         console.print(f"[bold]Method:[/] {describe_selection(fitted.record.selection)}.")
     if isinstance(fitted, LogisticMap):
         console.print(fitted.description)
         console.print(_parameter_table(fitted))
-    if fitted.record.base_rate_source == "assumed":
+    if is_rate_of_log(fitted.record):
         _print_in_sample_metrics(fitted, summary)
     else:
         # Compared with the log's own base rate the map would look wrong, as it should.

@@ -52,6 +52,13 @@ class PropensityKind(StrEnum):
     logged = "logged"
 
 
+class LogKind(StrEnum):
+    """What the rows of a table are, which only the user can know."""
+
+    positives = "positives"
+    impressions = "impressions"
+
+
 # Texts that more than one option uses.
 MAP_HELP = "A map that `calibrank fit` saved (JSON)."
 OUTPUT_HELP = "Output: a file for a file, a folder for a folder or a glob."
@@ -79,7 +86,11 @@ UserOption = Annotated[
 # Naming it changes the folds, and with them the result: it is never chosen by its usual name.
 UserForFoldsOption = Annotated[
     str | None,
-    typer.Option("--user", help="User column: --method auto keeps all rows of a user in one fold."),
+    typer.Option(
+        "--user",
+        help="User column: --method auto keeps all rows of a user in one fold, and exposure "
+        "in a log of impressions depends on it.",
+    ),
 ]
 ItemOption = Annotated[
     str | None,
@@ -88,7 +99,11 @@ ItemOption = Annotated[
 # Where naming the item column changes the result, it is never chosen by its usual name.
 ItemForPopularityOption = Annotated[
     str | None,
-    typer.Option("--item", help="Item column: estimate propensities from item popularity."),
+    typer.Option(
+        "--item",
+        help="Item column: estimate propensities from item popularity, or from numbers of "
+        "impressions.",
+    ),
 ]
 PropensityOption = Annotated[
     str | None,
@@ -116,13 +131,41 @@ MethodOption = Annotated[
     str,
     choice("Calibration method. auto chooses one by cross-validation.", [*SELECTORS, *CALIBRATORS]),
 ]
+PositiveOption = Annotated[
+    str | None,
+    typer.Option(help='Which rows are liked, by a graded column: "rating >= 4".'),
+]
+ClicksOption = Annotated[
+    str | None,
+    typer.Option(help="Column of numbers of clicks, with --impressions: a row stands for several."),
+]
+ImpressionsOption = Annotated[
+    str | None,
+    typer.Option(help="Column of numbers of impressions, with --clicks."),
+]
+SoftOption = Annotated[
+    bool,
+    typer.Option("--soft", help="The label column holds probabilities, such as a judge's."),
+]
+LogOption = Annotated[
+    LogKind | None,
+    typer.Option(
+        "--log",
+        help="What label 0 means. positives: the pair was not observed. impressions: it was shown "
+        "and not liked. Default: what calibrank recorded, otherwise positives.",
+    ),
+]
 LossOption = Annotated[
-    str,
-    choice(LOSS_HELP, EVIDENCE),
+    str | None,
+    choice(f"{LOSS_HELP} Default: impressions for such a log, otherwise ips.", EVIDENCE),
 ]
 OptionalLossOption = Annotated[
     str | None,
-    choice(f"{LOSS_HELP} Default: ips if propensities are available, otherwise naive.", EVIDENCE),
+    choice(
+        f"{LOSS_HELP} Default: impressions for such a log, otherwise ips if propensities are "
+        "available and naive if not.",
+        EVIDENCE,
+    ),
 ]
 NegativesKeptOption = Annotated[
     float,

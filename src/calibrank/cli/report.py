@@ -26,6 +26,7 @@ from calibrank.cli.options import (
     ItemOption,
     JsonOption,
     LabelOption,
+    LogOption,
     OnBadRows,
     OptionalLossOption,
     PropensityOption,
@@ -34,7 +35,7 @@ from calibrank.cli.options import (
     UserOption,
     WeightOption,
 )
-from calibrank.cli.recorded import choose_propensity, choose_weight
+from calibrank.cli.recorded import choose_weight, choose_weighting
 from calibrank.errors import DataError
 from calibrank.maps import load
 from calibrank.report.html_report import Report, report_on_rows, results_report
@@ -73,6 +74,7 @@ def report(
     propensity: PropensityOption = None,
     weight: WeightOption = None,
     segment: SegmentOption = None,
+    log_kind: LogOption = None,
     loss: OptionalLossOption = None,
     on_bad_rows: BadRowsOption = OnBadRows.error,
     results: ResultsOption = None,
@@ -92,16 +94,32 @@ def report(
         return
     source = Table.find(table)
     rules = rules_for(on_bad_rows)
-    # Without --loss, the item column only labels the page.
-    propensity = choose_propensity(source, propensity, item if loss else None, loss)
+    # Without --loss or --log, users and items only label the page.
+    declared = bool(loss or log_kind)
+    weighting = choose_weighting(
+        source,
+        log_kind,
+        loss,
+        propensity,
+        item if declared else None,
+        user if declared else None,
+        needs_weights=False,
+    )
+    loss = weighting.loss
     weight = choose_weight(source, weight)
-    if loss is None:
-        loss = "naive" if propensity is None else "ips"
     # Users and items also label the page, so columns with a usual name are read in any case.
     user_column = user or source.has("user")
     item_column = item or source.has("item")
     columns = choose_columns(
-        source, score, label, loss, propensity, item_column, weight, user_column
+        source,
+        score,
+        label,
+        loss,
+        weighting.propensity,
+        item_column,
+        weight,
+        user_column,
+        exposure=weighting.exposure,
     )
     columns = replace(columns, others=segment_columns(source, segment or []))
     fitted = None if map_file is None else load(map_file)

@@ -15,15 +15,22 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from calibrank._atomic import atomic_path
 from calibrank.cli.console import console, log, print_json, shown
-from calibrank.cli.options import ItemOption, JsonOption, LabelOption, UserOption, choice
+from calibrank.cli.options import (
+    ItemOption,
+    JsonOption,
+    LabelOption,
+    LogOption,
+    UserOption,
+    choice,
+)
 from calibrank.data import Dataset, Positives, population_negatives, with_negatives
 from calibrank.data.table import load_table
 from calibrank.errors import DataError
-from calibrank.propensity import Popularity
+from calibrank.propensity import Exposure, Popularity
 from calibrank.registry import DATASETS, MODELS, SPLITS, find, load_dataset
 from calibrank.scorers import SavedModel
 from calibrank.tables import Interactions
-from calibrank.tabular.roles import RELATIVE_PROPENSITY, Roles
+from calibrank.tabular.roles import EXPOSURE, RELATIVE_PROPENSITY, Roles
 
 if TYPE_CHECKING:
     from calibrank.models import Model
@@ -79,6 +86,7 @@ def train(
     user: UserOption = None,
     item: ItemOption = None,
     label: LabelOption = None,
+    log_kind: LogOption = None,
     time: Annotated[str | None, typer.Option(help="Time column.")] = None,
     dim: DimOption = None,
     epochs: Annotated[int, typer.Option(help="Maximum number of epochs.")] = 200,
@@ -91,12 +99,18 @@ def train(
 ) -> None:
     """Train a base model and hold out pairs to calibrate it on. An interrupted run resumes.
 
+    Of a log of impressions, shown pairs that were not liked are held out with the likes, in
+    impressions.parquet.
+
     Example: calibrank train log.parquet --model lightgcn -o model
     """
     from calibrank import models  # noqa: PLC0415  (torch)
 
-    dataset = _load(source, data, user, item, label, time)
+    dataset = _load(source, data, user, item, label, time, log_kind)
     kept, held_out = _hold_out(dataset, source, split, seed)
+    impressions = held_out if dataset.log == "impressions" else None
+    # Models learn from positives; dislikes are kept to calibrate on.
+    kept, held_out = kept.positives(), held_out.positives()
     chosen = _model(model, dim)
     training = models.Training(
         epochs, batch, patience=patience, device=device.value, threads=threads
@@ -112,6 +126,8 @@ def train(
     SavedModel(trained.scorer, dataset.users, dataset.items, about).save(out)
     pairs, weight = _calibration_pairs(kept, held_out, negatives, seed)
     _write_tables(out, dataset, pairs, _evidence_columns(pairs, kept, weight))
+    if impressions is not None:
+        _write_impressions(out, dataset, impressions)
     checkpoint.unlink(missing_ok=True)
     if json:
         rows = {"calibration_rows": len(pairs), "negative_weight": weight}
@@ -121,7 +137,7 @@ def train(
         f"[bold]{chosen.name}[/] trained on {len(kept):,} positives: best epoch "
         f"{trained.best_epoch}, validation NDCG@5 {ndcg:.4f}"
     )
-    _print_next_steps(out)
+    _print_next_steps(out, "calibration" if impressions is None else "impressions")
 
 
 def _load(source: str, data: Path | None, *columns: str | None) -> Dataset:
@@ -136,14 +152,15 @@ def _hold_out(
     split: str,
     seed: int,
 ) -> tuple[Interactions, Interactions]:
-    """The positives to train on, and those held out for early stopping and calibration."""
+    """The rows to train on, and those held out for early stopping and calibration."""
     kind = find("split", SPLITS, split)
     # Splits by item or by time involve no randomness and take no seed.
     is_random = any(field.name == "seed" for field in fields(kind))
     settings: dict[str, Any] = {"seed": seed} if is_random else {}
     chosen = kind(**settings)
-    kept, held_out = chosen.divide(dataset.train.positives())
-    if not len(held_out):
+    rows = dataset.train if dataset.log == "impressions" else dataset.train.positives()
+    kept, held_out = chosen.divide(rows)
+    if not held_out.labels.any():
         raise DataError(
             f"{source} must have users with 5 positives or more to hold some out, got none."
         )
@@ -155,10 +172,10 @@ def _model(name: str, dim: int | None) -> "Model":
     return chosen if dim is None else type(chosen)(dim=dim)
 
 
-def _print_next_steps(out: Path) -> None:
+def _print_next_steps(out: Path, table: str) -> None:
     console.print(f"[bold]Saved:[/] {shown(out)}. Next:")
     for command in (
-        f"calibrank score {out} {out}/calibration.parquet -o scores.parquet",
+        f"calibrank score {out} {out}/{table}.parquet -o scores.parquet",
         "calibrank fit scores.parquet -o map.json",
     ):
         console.print(f"  {shown(command)}", highlight=False)
@@ -204,11 +221,19 @@ def _write_tables(
         _write(out / "test.parquet", dataset, dataset.test, {})
 
 
+def _write_impressions(out: Path, dataset: Dataset, pairs: Interactions) -> None:
+    """Write the held-out likes and dislikes with their exposure in the whole log."""
+    propensity = Exposure().fit(dataset.train).predict(pairs.users, pairs.items)
+    columns = {EXPOSURE: pa.array(propensity)}
+    _write(out / "impressions.parquet", dataset, pairs, columns, "impressions")
+
+
 def _write(
     path: Path,
     dataset: Dataset,
     pairs: Interactions,
     columns: dict[str, pa.Array],
+    log_kind: str | None = None,
 ) -> None:
     table = pa.table(
         {
@@ -219,7 +244,7 @@ def _write(
         }
     )
     # Every column is named after its role.
-    roles = Roles({name: name for name in table.column_names}, "calibrank train")
+    roles = Roles({name: name for name in table.column_names}, "calibrank train", log_kind)
     with atomic_path(path) as partial:
         pq.write_table(table.replace_schema_metadata(roles.metadata()), partial)
 

@@ -23,6 +23,7 @@ from calibrank.data.score_world import (
     World,
     make_world,
 )
+from calibrank.data.shown_world import ShownWorld, make_shown_world
 from calibrank.data.splits import LeaveOneOut, RandomSplit, ReleasedSplit, Split, TimeSplit
 from calibrank.data.table import load_table
 from calibrank.data.toy_dataset import simulate
@@ -38,6 +39,7 @@ __all__ = [
     "RandomSplit",
     "ReleasedSplit",
     "Scores",
+    "ShownWorld",
     "Split",
     "TimeSplit",
     "World",
@@ -48,6 +50,7 @@ __all__ = [
     "load_kuairec",
     "load_table",
     "load_yahoo_r3",
+    "make_shown_world",
     "make_world",
     "population_negatives",
     "simulate",

@@ -44,6 +44,7 @@ def load_coat(folder: str | Path, liked_above: float = 3) -> Dataset:
         _read_features(folder, "user_features.ascii"),
         _read_features(folder, "item_features.ascii"),
         _read_propensity(folder),
+        log="impressions",
     )
 
 

@@ -25,6 +25,8 @@ class Dataset:
     user_features: Floats | None = None
     item_features: Floats | None = None
     propensity: Floats | None = None
+    log: str = "positives"
+    """What the log holds: "positives", or "impressions" if label 0 means shown and not liked."""
 
     def __repr__(self) -> str:
         return f"Dataset({self.name}: train {self.train!r}, test {self.test!r})"

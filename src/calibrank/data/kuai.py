@@ -55,7 +55,7 @@ def load_kuairec(folder: str | Path, liked_above: float = 2) -> Dataset:
 
     train = read("big_matrix.csv")
     test = read("small_matrix.csv")
-    return dataset_from_logs("kuairec", train, test)
+    return dataset_from_logs("kuairec", train, test, log="impressions")
 
 
 def load_kuairand(folder: str | Path, label: str = "is_click") -> Dataset:
@@ -77,7 +77,7 @@ def load_kuairand(folder: str | Path, label: str = "is_click") -> Dataset:
 
     train = _concatenate([read(name) for name in _STANDARD_LOGS])
     test = read(_RANDOM_LOG)
-    return dataset_from_logs("kuairand", train, test)
+    return dataset_from_logs("kuairand", train, test, log="impressions")
 
 
 def _concatenate(logs: list[RawLog]) -> RawLog:

@@ -54,19 +54,25 @@ def load_table(
     item: str | None = None,
     label: str | None = None,
     time: str | None = None,
+    log: str | None = None,
 ) -> Dataset:
     """Load a log and, if given, a test set of randomly exposed pairs; each a file, folder or glob.
 
     Columns are found by their usual names unless named. Without a label column every row is a
-    positive. A pair that occurs more than once is positive if any of its rows is.
+    positive. A pair that occurs more than once is positive if any of its rows is. `log` is
+    "impressions" if label 0 means that a pair was shown and not liked; by default what calibrank
+    recorded in the file, otherwise "positives".
     """
     columns = (user, item, label, time)
     train_log = _read_table(train, *columns)
     test_log = None if test is None else _read_table(test, *columns)
-    return dataset_from_logs(Path(train).stem, train_log, test_log)
+    kind = log or find_table(train).roles().log or "positives"
+    return dataset_from_logs(Path(train).stem, train_log, test_log, log=kind)
 
 
-def dataset_from_logs(name: str, train: RawLog, test: RawLog | None) -> Dataset:
+def dataset_from_logs(
+    name: str, train: RawLog, test: RawLog | None, *, log: str = "positives"
+) -> Dataset:
     """A dataset whose log and test set number users and items in the same way."""
     logs = with_same_ids([train] if test is None else [train, test])
     train = logs[0]
@@ -79,6 +85,7 @@ def dataset_from_logs(name: str, train: RawLog, test: RawLog | None) -> Dataset:
         None if test is None else _interactions(test, users, items),
         users,
         items,
+        log=log,
     )
 
 

@@ -33,6 +33,7 @@ def load_yahoo_r3(folder: str | Path, liked_above: float = 3) -> Dataset:
         _read(folder, "test", liked_above),
         Index(np.arange(1, USERS + 1)),
         Index(np.arange(1, ITEMS + 1)),
+        log="impressions",
     )
 
 

@@ -18,7 +18,10 @@ _TYPICAL_PLAN = 300
 
 
 def check_weights(aggregated: Aggregate, columns: Columns) -> Iterator[Finding]:
-    """How much inverse propensities reduce the effective number of positives."""
+    """How much inverse propensities reduce the effective number of positives, or of rows."""
+    if columns.evidence is impressions:
+        yield _check_effective_rows(aggregated)
+        return
     positives = aggregated.positives
     if positives is None:
         return
@@ -58,10 +61,7 @@ def check_base_rate(
             "at random. If they come from a recommender's log, name --item or --propensity.",
         )
     if columns.evidence is impressions:
-        return ok(
-            "base rate",
-            "Impressions with the logging policy's propensities identify the base rate.",
-        )
+        return _check_impressions(columns)
     unidentified = "This log does not identify the base rate."
     if sensitivity is not None:
         unidentified = f"{unidentified} {describe_range(sensitivity)}".strip()
@@ -70,6 +70,41 @@ def check_base_rate(
         f"Base-rate source: assumed. {unidentified} "
         "Use labels of a few hundred randomly shown pairs (fit --anchor; source: random labels) "
         "or a known rate (fit --base-rate; source: known rate).",
+    )
+
+
+def _check_effective_rows(aggregated: Aggregate) -> Finding:
+    rows = aggregated.summary.rows
+    effective = aggregated.summary.effective_rows
+    message = f"{rows:,} impressions, weighted by exposure; effective number"
+    if effective > max(_FEW_POSITIVES, rows * _LEAST_EFFECTIVE):
+        return ok("weights", f"{message} {effective:,.0f}.")
+    return warning(
+        "weights",
+        f"{message} only {effective:,.0f}: a few rarely shown pairs dominate. Collect more data, "
+        "or raise the smallest propensities.",
+    )
+
+
+def _check_impressions(columns: Columns) -> Finding:
+    """What reading a table as impressions assumes, and what the other reading would."""
+    other = (
+        "As a log of positives (--log positives), rows with label 0 would be unobserved pairs, "
+        "which may be liked, and the base rate would not be identified."
+    )
+    if columns.propensity is not None and not columns.exposure:
+        return ok(
+            "base rate",
+            "Read as impressions: every row was shown, with the given probability up to a factor. "
+            f"This identifies the base rate. {other}",
+        )
+    counted = " and ".join(columns.exposure)
+    return note(
+        "base rate",
+        "Read as impressions: every row was shown, and label 0 means not liked. The base rate is "
+        f"identified if, given {counted}, whether a pair was shown does not depend on whether it "
+        "is liked. Where users choose what they see, it comes out too high: about 100 labels of "
+        f"randomly shown pairs would test it (fit --anchor). {other}",
     )
 
 

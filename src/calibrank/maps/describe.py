@@ -21,6 +21,8 @@ def is_base_rate_known(record: FitRecord) -> bool:
     >>> is_base_rate_known(FitRecord("ips", rows=10, positive=2.0, total=10.0, exact=True))
     False
     """
+    if record.base_rate_source == "assumed" and record.base_rate is not None:
+        return False
     return record.base_rate_source != "assumed" or record.evidence in ("naive", "impressions")
 
 
@@ -38,6 +40,8 @@ def describe_base_rate(record: FitRecord) -> str:
             f"Moved to a base rate{rate} that is known from elsewhere; "
             "the shape of the curve comes from the biased log."
         )
+    if record.base_rate is not None:
+        return _describe_assumed_rate(record.base_rate, record.base_rate_range)
     return _describe_assumption(record.evidence)
 
 
@@ -97,6 +101,8 @@ def summarize_base_rate(record: FitRecord) -> str:
             if record.base_rate is None
             else f"base rate {_percent(record.base_rate)} known"
         )
+    if record.base_rate is not None:
+        return f"base rate {_percent(record.base_rate)} assumed"
     if record.total <= 0:
         return "base rate assumed"
     return f"base rate {_percent(record.positive / record.total)} assumed"
@@ -138,6 +144,16 @@ def _describe_random_labels(record: FitRecord) -> str:
         "the base rate comes from these random labels. "
         f"They determined {anchoring.intercept:.0%} of the intercept, "
         f"{anchoring.slope:.0%} of the slope and {anchoring.curvature:.0%} of the curvature."
+    )
+
+
+def _describe_assumed_rate(rate: float, band: tuple[float, float] | None) -> str:
+    between = "" if band is None else f", between {band[0]:.2%} and {band[1]:.2%}"
+    return (
+        f"Moved to a base rate of {rate:.2%}{between}, assumed from how the share of likes falls "
+        "with users' activity. It is right if a user's activity says little about what the user "
+        "likes; a log can fit this and still have another rate. About 100 labels of randomly shown "
+        "pairs (--anchor) would test it."
     )
 
 

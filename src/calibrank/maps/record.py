@@ -216,7 +216,9 @@ class FitRecord:
     anchoring: Anchoring | None = None
     """The random labels, where they are the source."""
     base_rate: float | None = None
-    """The given rate, where a known rate is the source."""
+    """The given rate, where a known rate is the source, or the one assumed from activity."""
+    base_rate_range: tuple[float, float] | None = None
+    """A 95% interval of the base rate, where its source gives one; anchoring starts from it."""
     sensitivity: Sensitivity | None = None
     score_quantiles: tuple[float, ...] | None = None
     """Evenly spaced quantiles of the scores, from the lowest to the highest, by total mass."""
@@ -254,6 +256,7 @@ class FitRecord:
             base_rate_source=_base_rate_source(fields),
             anchoring=anchoring,
             base_rate=fields.number("base_rate") if fields.holds("base_rate") else None,
+            base_rate_range=_base_rate_range(fields),
             sensitivity=sensitivity,
             score_quantiles=_score_quantiles(fields),
             model_name=fields.text("model_name") if fields.holds("model_name") else None,
@@ -282,6 +285,24 @@ def _negatives_kept(fields: Fields) -> float | None:
     if not 0 < kept <= 1:
         raise DataError(f"{fields.where}, negatives_kept must lie in (0, 1], got {kept}.")
     return kept
+
+
+def require_rate_range(low: float, high: float) -> tuple[float, float]:
+    """The ends of an interval of base rates, checked."""
+    if not 0 < low < high < 1:
+        raise DataError(
+            f"a range of base rates must be increasing between 0 and 1, got {low} to {high}."
+        )
+    return float(low), float(high)
+
+
+def _base_rate_range(fields: Fields) -> tuple[float, float] | None:
+    if not fields.holds("base_rate_range"):
+        return None
+    ends = fields.numbers("base_rate_range")
+    if len(ends) != 2:
+        raise DataError(f"{fields.where}, base_rate_range must be two numbers, got {ends}.")
+    return require_rate_range(*ends)
 
 
 def _base_rate_source(fields: Fields) -> str:

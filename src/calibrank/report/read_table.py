@@ -29,6 +29,7 @@ from calibrank.tabular.aggregate import (
     rows_of,
 )
 from calibrank.tabular.evaluate import MOST_ROWS_IN_MEMORY
+from calibrank.tabular.exposure import EXPOSURE
 from calibrank.tabular.ids import unify_ids
 from calibrank.tabular.read import Progress, Table, indices_of
 from calibrank.tabular.rules import Rules
@@ -95,12 +96,12 @@ class _UserSample:
         return ReportRows(
             scores=joined.scores.astype(np.float64),
             labels=labels,
-            evidence=_evidence(columns, labels, joined.propensity, items, joined.weights),
+            evidence=_evidence(columns, labels, joined.propensity, items, users, joined.weights),
             users=users,
             items=items,
             segments=segments,
             rows_in_table=self.rows_seen,
-            estimated_propensity=columns.needs_popularity,
+            estimated_propensity=columns.needs_popularity or columns.needs_exposure,
         )
 
 
@@ -109,6 +110,7 @@ def _evidence(
     labels: Floats,
     propensity: Floats | None,
     items: Categorical | None,
+    users: Categorical | None,
     weights: Floats | None,
 ) -> Evidence:
     """Convert labels to evidence, estimating missing propensities from the items' popularity."""
@@ -122,7 +124,26 @@ def _evidence(
         mass = None if weights is None else weights[is_positive]
         counts = np.bincount(items.codes[is_positive], mass, minlength=len(items.names))
         propensity = POPULARITY.propensity(item_exposure(counts))[items.codes]
+    elif columns.needs_exposure:
+        propensity = _exposure(columns, items, users, weights)
     return make_evidence(columns.evidence, labels, propensity, weights)
+
+
+def _exposure(
+    columns: Columns,
+    items: Categorical | None,
+    users: Categorical | None,
+    weights: Floats | None,
+) -> Floats | None:
+    """P(shown) from the numbers of impressions of items and users."""
+    result: Floats | None = None
+    for name, ids in ((columns.item, items), (columns.user, users)):
+        if ids is None or name not in columns.exposure:
+            continue
+        counts = np.bincount(ids.codes, weights, minlength=len(ids.names))
+        factor = EXPOSURE.factor(counts, counts.max())[ids.codes]
+        result = factor if result is None else result * factor
+    return result
 
 
 def _categorical(chunks: list[Any]) -> Categorical:

@@ -14,6 +14,7 @@ except ImportError as error:
 from calibrank.spark.aggregate import fit, summarize
 from calibrank.spark.apply import transform
 from calibrank.spark.evaluate import evaluate
+from calibrank.spark.exposure import exposure
 from calibrank.spark.ml import CalibrationEstimator, CalibrationModel
 from calibrank.spark.popularity import popularity
 
@@ -21,6 +22,7 @@ __all__ = [
     "CalibrationEstimator",
     "CalibrationModel",
     "evaluate",
+    "exposure",
     "fit",
     "popularity",
     "summarize",

@@ -94,12 +94,12 @@ def _sums(rows: Rows) -> list[Column]:
     positive = rows.positive
     total = rows.total
     sums = {"rows": F.count(F.lit(1))}
-    sums["moment"] = F.sum(total * score) if rows.has_weight else F.sum(score)
+    sums["moment"] = F.sum(score) if rows.has_unit_totals else F.sum(total * score)
     if rows.has_weight or rows.has_propensity:
         sums["positive"] = F.sum(positive)
         sums["positive_moment"] = F.sum(positive * score)
         sums["positive_squared"] = F.sum(positive * positive)
-    if rows.has_weight:
+    if not rows.has_unit_totals:
         sums["total"] = F.sum(total)
         sums["cross"] = F.sum(positive * total)
         sums["total_squared"] = F.sum(total * total)

@@ -9,12 +9,15 @@ later scores far outside it), a first pass finds the range.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from calibrank.calibrators import Calibrator
+from calibrank.errors import DataError
+from calibrank.evidence import EvidenceFunction, evidence_function, impressions, ips, naive
 from calibrank.maps import CalibrationMap
 from calibrank.spark._bins import INVALID, OUT_OF_RANGE, BinSums, row_class
 from calibrank.spark._range import FirstScores, ScoreRange
@@ -39,11 +42,13 @@ def summarize(
     label: str = "label",
     propensity: str | None = None,
     weight: str | None = None,
+    evidence: EvidenceFunction | None = None,
 ) -> Summary:
     """Summarize a frame: the same `Summary` as `calibrank.frames.summarize` gives for its rows.
 
-    The evidence is `ips` with a propensity column and `naive` without one. No Python runs on the
-    executors. The driver receives tens of thousands of bins, and the first 131,072 scores.
+    `evidence` is `ips`, `naive` or `impressions`; by default `ips` with a propensity column and
+    `naive` without one. No Python runs on the executors. The driver receives tens of thousands of
+    bins, and the first 131,072 scores.
 
     >>> from pyspark.sql import SparkSession
     >>> spark = SparkSession.builder.getOrCreate()
@@ -51,7 +56,11 @@ def summarize(
     >>> summarize(frame)
     Summary(4 rows in 3 bins over [0.1, 0.9], positive=2, total=4, kind='naive')
     """
+    function = _supported(evidence, propensity)
+    if function is naive:
+        propensity = None
     rows = Rows.of(frame, score=score, label=label, propensity=propensity, weight=weight)
+    rows = replace(rows, is_impressions=function is impressions)
     first = FirstScores.of(rows)
     if first.continuous and first.grid.bits <= _MOST_BITS:
         summary = _in_one_pass(rows, first.grid)
@@ -73,6 +82,7 @@ def fit(
     label: str = "label",
     propensity: str | None = None,
     weight: str | None = None,
+    evidence: EvidenceFunction | None = None,
 ) -> CalibrationMap:
     """Fit a calibrator on a frame: the same map as on its rows on one machine.
 
@@ -83,8 +93,20 @@ def fit(
     >>> fit(Platt(), frame) == Platt().fit([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1])
     True
     """
-    summary = summarize(frame, score=score, label=label, propensity=propensity, weight=weight)
+    summary = summarize(
+        frame, score=score, label=label, propensity=propensity, weight=weight, evidence=evidence
+    )
     return calibrator.fit_summary(summary)
+
+
+def _supported(evidence: EvidenceFunction | None, propensity: str | None) -> EvidenceFunction:
+    function = evidence_function(evidence, propensity)
+    if function not in (naive, ips, impressions):
+        raise DataError(
+            f"evidence must be naive, ips or impressions, got {function.__name__}. Summarize the "
+            "rows on one machine."
+        )
+    return function
 
 
 def _in_one_pass(rows: Rows, grid: Grid) -> Summary | None:

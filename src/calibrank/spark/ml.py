@@ -18,7 +18,7 @@ from calibrank.calibrators import Calibrator, Gaussian
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
 from calibrank.maps.format import parse
-from calibrank.registry import CALIBRATORS
+from calibrank.registry import CALIBRATORS, EVIDENCE, find
 from calibrank.spark.aggregate import fit
 from calibrank.spark.apply import transform
 
@@ -132,7 +132,8 @@ class CalibrationEstimator(
 ):
     """Fits a calibrator, `Gaussian()` by default, on a score and a label column.
 
-    With a propensity column the evidence is `ips`, otherwise `naive`.
+    The evidence is `evidence`: the name of `naive`, `ips` or `impressions`. Without it, `ips` with
+    a propensity column and `naive` otherwise.
 
     >>> from calibrank import Platt
     >>> CalibrationEstimator(calibrator=Platt(), scoreCol="x").getCalibrator()
@@ -141,6 +142,7 @@ class CalibrationEstimator(
 
     calibrator = _param("calibrator", "the calibrator to fit, as JSON", _calibrator_to_json)
     propensityCol = _param("propensityCol", "column of P(observed), in (0, 1]")
+    evidence = _param("evidence", "how labels become evidence: naive, ips or impressions")
 
     @keyword_only
     def __init__(
@@ -151,6 +153,7 @@ class CalibrationEstimator(
         labelCol: str = "label",
         propensityCol: str | None = None,
         weightCol: str | None = None,
+        evidence: str | None = None,
         outputCol: str = "probability",
     ) -> None:
         super().__init__()
@@ -179,7 +182,11 @@ class CalibrationEstimator(
     def setWeightCol(self, value: str) -> Self:
         return self._set(weightCol=value)
 
+    def setEvidence(self, value: str) -> Self:
+        return self._set(evidence=value)
+
     def _fit(self, dataset: DataFrame) -> CalibrationModel:
+        evidence = self._optional(self.evidence)
         fitted = fit(
             self.getCalibrator(),
             dataset,
@@ -187,6 +194,7 @@ class CalibrationEstimator(
             label=self.getLabelCol(),
             propensity=self._optional(self.propensityCol),
             weight=self._optional(self.weightCol),
+            evidence=None if evidence is None else find("evidence", EVIDENCE, evidence),
         )
         return self._copyValues(CalibrationModel(map=fitted))
 

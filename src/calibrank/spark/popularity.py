@@ -13,7 +13,7 @@ from calibrank.spark.rows import Rows, column, is_valid, quoted, require_column
 
 # Up to this many items, their propensities (tens of MB) are sent to every executor, which spares
 # the large frame a shuffle.
-_MOST_BROADCAST_ITEMS = 1_000_000
+MOST_BROADCAST_ITEMS = 1_000_000
 
 _ITEM = "_calibrank_item"
 _PROPENSITY = "_calibrank_propensity"
@@ -47,9 +47,9 @@ def popularity(
     found = _Totals.of(counts)
     found.require_valid(rows)
     exposure = model.exposure(F.col("positives"), found.largest)
-    propensity = model.propensity(exposure, _greatest).alias(_PROPENSITY)
+    propensity = model.propensity(exposure, greatest).alias(_PROPENSITY)
     popular = counts.where(F.col("positives") > 0).select(_ITEM, propensity)
-    if found.items <= _MOST_BROADCAST_ITEMS:
+    if found.items <= MOST_BROADCAST_ITEMS:
         popular = F.broadcast(popular)
     joined = frame.join(popular, F.col(quoted(item)) == F.col(_ITEM), "left")
     unseen = F.lit(float(clip))
@@ -105,5 +105,6 @@ class _Totals(NamedTuple):
             )
 
 
-def _greatest(values: Column, bound: float) -> Column:
+def greatest(values: Column, bound: float) -> Column:
+    """The larger of each value and a number."""
     return F.greatest(values, F.lit(float(bound)))

@@ -65,6 +65,8 @@ class Rows:
     roles: tuple[str, ...]
     names: Mapping[str, str]
     """The original column names by role."""
+    is_impressions: bool = False
+    """Whether every row was shown, so that the propensity applies to both classes."""
 
     @classmethod
     def of(cls, frame: DataFrame, **names: str | None) -> Rows:
@@ -93,7 +95,14 @@ class Rows:
     @property
     def kind(self) -> str:
         """The kind of evidence."""
+        if self.is_impressions:
+            return "impressions"
         return "ips" if self.has_propensity else "naive"
+
+    @property
+    def has_unit_totals(self) -> bool:
+        """Whether the total mass of every row is 1."""
+        return not self.has_weight and not (self.is_impressions and self.has_propensity)
 
     @property
     def valid(self) -> Column:
@@ -121,8 +130,12 @@ class Rows:
 
     @property
     def total(self) -> Column:
-        """The total mass of each row."""
-        return F.col("weight") if self.has_weight else F.lit(1.0)
+        """The total mass of each row; an invalid propensity of 0 gives 0, not an error."""
+        mass = F.col("weight") if self.has_weight else F.lit(1.0)
+        if self.is_impressions and self.has_propensity:
+            usable = F.col("propensity") > 0.0
+            mass = F.when(usable, mass / F.col("propensity")).otherwise(0.0)
+        return mass
 
     def invalid_row_error(self) -> DataError:
         """Return the error about the first role that has invalid rows; this reads all rows.

@@ -298,6 +298,11 @@ class Summary:
         """Whether each bin is one distinct score."""
         return self.grid is None
 
+    @property
+    def effective_rows(self) -> float:
+        """Kish's effective sample size: as many rows of equal weight have the same variance."""
+        return float(self.total.sum() ** 2 / self.masses.total_squared.sum())
+
     def squared_residuals(self, probabilities: Floats) -> Floats:
         """Sum over the rows of each bin of (positive - total * probability)^2.
 

@@ -11,9 +11,9 @@ import numpy as np
 from calibrank._threads import thread_count
 from calibrank._validation import Floats
 from calibrank.base_rate import Positives
-from calibrank.evidence import Evidence, impressions, naive
+from calibrank.evidence import Evidence, impressions, make_evidence, naive, soft_evidence
 from calibrank.summary import Summary, SummaryBuilder
-from calibrank.tabular.columns import Columns, make_evidence
+from calibrank.tabular.columns import Columns
 from calibrank.tabular.popularity import POPULARITY, widen_ids
 from calibrank.tabular.rows import Rows
 
@@ -46,7 +46,7 @@ class FoldBuilder:
         if not len(rows):
             return
         self.rows += len(rows)
-        self.only_positives = self.only_positives and bool(rows.labels.all())
+        self.only_positives = self.only_positives and bool((rows.labels == 1).all())
         if self._must_keep_positives():
             self._keep(rows.take(np.flatnonzero(rows.labels != 0)))
         self.builder.update(rows.scores, self._first_evidence(rows))
@@ -85,12 +85,10 @@ class FoldBuilder:
         return Positives(chosen.scores, chosen.propensity, step * _weights(chosen))
 
     def _must_keep_positives(self) -> bool:
-        if self.columns.evidence is naive:
-            return False
-        if self.columns.propensity is None:
-            return True
         # Impressions identify the base rate, so there is no sensitivity to analyse.
-        return self.keep_positives and self.columns.evidence is not impressions
+        if self.columns.evidence in (naive, impressions):
+            return False
+        return self.columns.propensity is None or self.keep_positives
 
     def _keep(self, positives: Rows) -> None:
         if not len(positives):
@@ -116,6 +114,9 @@ class FoldBuilder:
 
     def _first_evidence(self, rows: Rows) -> Evidence:
         function = self.columns.evidence
+        rule = self.columns.label_rule
+        if rule is not None and not rule.is_binary:
+            return soft_evidence(function, rows.labels, rows.propensity, rows.weights)
         # The rules have been checked, and the labels may stay a column of small integers.
         total = rows.weights
         unit_weights = total is None
@@ -124,7 +125,7 @@ class FoldBuilder:
         if function is naive:
             positive = rows.labels if rows.weights is None else rows.labels * rows.weights
             return Evidence.trusted(positive, total, "naive", unit_weights=unit_weights)
-        if rows.propensity is None:
+        if rows.propensity is None and function is not impressions:
             nothing = np.broadcast_to(np.float64(0), len(rows))
             return Evidence.trusted(
                 nothing, total, function.__name__, unit_weights=unit_weights, no_positives=True

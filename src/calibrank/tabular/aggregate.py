@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import islice
 from typing import cast
@@ -13,10 +13,11 @@ from calibrank._threads import in_workers, thread_count
 from calibrank._validation import Floats
 from calibrank.base_rate import Positives
 from calibrank.errors import DataError, FitError
-from calibrank.evidence import naive
+from calibrank.evidence import make_evidence, naive
 from calibrank.summary import Summary
 from calibrank.tabular._fold import FoldBuilder
-from calibrank.tabular.columns import Columns, make_evidence
+from calibrank.tabular.columns import Columns
+from calibrank.tabular.exposure import TableExposure, count_exposure
 from calibrank.tabular.files import Progress, ReadTask
 from calibrank.tabular.popularity import (
     POPULARITY,
@@ -51,6 +52,8 @@ class Aggregate:
     positives: Positives | None
     folds: tuple[Summary, ...] = ()
     """One summary per fold that has rows, if folds were asked for."""
+    exposure: TableExposure | None = None
+    """The counts that propensities of being shown come from, where they were estimated."""
 
 
 def summarize(
@@ -64,7 +67,8 @@ def summarize(
 
     A user's rows are all in the same fold; without a user column, row numbers are hashed.
     """
-    builders = _build(table, columns, rules, progress, folds, keep_positives=False)
+    exposure = count_exposure(table, columns, rules) if columns.needs_exposure else None
+    builders = _build(table, columns, rules, progress, folds, exposure, keep_positives=False)
     if not all(builder.rows for builder in builders):
         raise DataError(
             f"{table.name} must have enough users for {folds} folds, got an empty fold. "
@@ -81,12 +85,13 @@ def aggregate(
     folds: int = 1,
 ) -> Aggregate:
     """Summarize a whole table, and each of its folds if there are several; keep its positives."""
-    builders = _build(table, columns, rules, progress, folds, keep_positives=True)
+    exposure = count_exposure(table, columns, rules) if columns.needs_exposure else None
+    builders = _build(table, columns, rules, progress, folds, exposure, keep_positives=True)
     by_fold: tuple[Summary, ...] = ()
     if folds > 1:
         by_fold = tuple(each.summary() for each in builders if not each.builder.empty)
     whole = reduce(FoldBuilder.merge, builders)
-    return Aggregate(whole.summary(), whole.positives(), by_fold)
+    return Aggregate(whole.summary(), whole.positives(), by_fold, exposure)
 
 
 def _build(
@@ -95,6 +100,7 @@ def _build(
     rules: Rules,
     progress: Progress | None,
     folds: int,
+    exposure: TableExposure | None,
     *,
     keep_positives: bool,
 ) -> list[FoldBuilder]:
@@ -107,6 +113,8 @@ def _build(
     def add(worker: int, task: ReadTask) -> None:
         for batch in task():
             rows = valid_rows(batch, columns, rules)
+            if exposure is not None:
+                rows = replace(rows, propensity=exposure.propensity(rows))
             _add_to_folds(by_worker[worker], rows, batch.before)
 
     in_workers(add, table.read_tasks(columns.read, progress), len(by_worker))

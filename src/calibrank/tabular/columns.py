@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
-from calibrank._validation import Floats, Numbers
-from calibrank.evidence import Evidence, naive
-
-EvidenceFunction: TypeAlias = Callable[..., Evidence]
-"""One of `naive`, `ips`, `positive_ips` and `impressions`; compare it with `is`."""
+from calibrank.evidence import EvidenceFunction, impressions, naive
+from calibrank.tabular.labels import LabelRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +14,7 @@ class Columns:
 
     score: str
     label: str
+    """The label column, or the first column of `label_rule`."""
     evidence: EvidenceFunction
     propensity: str | None = None
     assumption: str = "relative propensities"
@@ -26,6 +22,10 @@ class Columns:
     item: str | None = None
     weight: str | None = None
     user: str | None = None
+    label_rule: LabelRule | None = None
+    """How labels are made, unless the label column holds 0 and 1."""
+    exposure: tuple[str, ...] = ()
+    """Columns of ids (of `ids`) whose numbers of impressions determine a pair's exposure."""
     negatives_kept: float = 1.0
     """The fraction of the rows without a positive label that was kept in the table."""
     score_is: str = "score"
@@ -36,7 +36,8 @@ class Columns:
     @property
     def checked(self) -> dict[str, str]:
         """Numeric columns by role; each role has a rule."""
-        columns = {self.score_is: self.score, "label": self.label}
+        columns = {self.score_is: self.score}
+        columns |= {"label": self.label} if self.label_rule is None else self.label_rule.columns
         if self.propensity is not None:
             columns["propensity"] = self.propensity
         if self.weight is not None:
@@ -57,16 +58,9 @@ class Columns:
     @property
     def needs_popularity(self) -> bool:
         """Whether propensities must be estimated from the popularity of items."""
-        return self.evidence is not naive and self.propensity is None
+        return self.evidence not in (naive, impressions) and self.propensity is None
 
-
-def make_evidence(
-    function: EvidenceFunction,
-    labels: Numbers,
-    propensity: Floats | None,
-    weights: Floats | None,
-) -> Evidence:
-    """Call an evidence function with the arguments it takes: `naive` has no propensity."""
-    if function is naive:
-        return naive(labels, weights=weights)
-    return function(labels, propensity, weights=weights)
+    @property
+    def needs_exposure(self) -> bool:
+        """Whether propensities of being shown must be estimated by counting impressions."""
+        return self.evidence is impressions and self.propensity is None and bool(self.exposure)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from calibrank._validation import Floats
 from calibrank.errors import DataError
-from calibrank.evidence import Evidence, naive
+from calibrank.evidence import Evidence, naive, soft_evidence
 from calibrank.maps import CalibrationMap
 from calibrank.maps.score_shift import ScoreComparison
 from calibrank.metrics import Estimate, ReliabilityCurve, reliability
@@ -138,7 +138,7 @@ class _Accumulator:
 
     def add(self, rows: Rows, probabilities: Floats) -> None:
         # Evaluation uses labels as they are: it tests calibration on the pairs of this table.
-        evidence = naive(rows.labels, weights=rows.weights)
+        evidence = soft_evidence(naive, rows.labels, None, rows.weights)
         # Rows of a user fall into one cluster in whichever batch they are; without users, single
         # rows are distributed over the clusters.
         clusters = buckets_of(rows, self.rows, self.clusters)

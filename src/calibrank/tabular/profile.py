@@ -13,12 +13,13 @@ import pyarrow as pa
 from calibrank._rules import COLUMN_RULES
 from calibrank._validation import Floats
 from calibrank.errors import DataError
-from calibrank.evidence import naive
+from calibrank.evidence import naive, soft_evidence
 from calibrank.summary import Summary, SummaryBuilder
 from calibrank.tabular.batch import Batch, indices_of, names_of
 from calibrank.tabular.columns import Columns
 from calibrank.tabular.files import Progress
 from calibrank.tabular.read import Table
+from calibrank.tabular.rows import labels_of
 from calibrank.tabular.rules import Mask
 
 # Counts of separate batches are merged when they hold this many ids: merging hashes all of them.
@@ -108,7 +109,7 @@ def profile(
     for batch in table.batches(columns.read, progress):
         scores, labels = _valid_pairs(batch, columns, found)
         if len(scores):
-            builder.update(scores, naive(labels))
+            builder.update(scores, soft_evidence(naive, labels, None, None))
         if sum(len(scores) for scores in sample) < _SAMPLE_ROWS:
             sample.append(scores)
         _count_ids(batch, columns, found)
@@ -129,21 +130,22 @@ def _valid_pairs(
 ) -> tuple[Floats, Floats]:
     """Return the scores and labels of valid rows, and count the others."""
     scores = batch.numbers(columns.score)
-    labels = batch.numbers(columns.label)
+    labels = labels_of(batch, columns)[0]
     found.rows += len(scores)
-    valid = _count_invalid(scores, labels, found)
+    soft = columns.label_rule is not None and not columns.label_rule.is_binary
+    valid = _count_invalid(scores, labels, found, "soft label" if soft else "label")
     if scores.dtype.kind != "f":
         scores = scores.astype(np.float64)
     return scores[valid], labels[valid].astype(np.float64)
 
 
-def _count_invalid(scores: Floats, labels: Floats, found: Profile) -> Mask:
+def _count_invalid(scores: Floats, labels: Floats, found: Profile, role: str) -> Mask:
     """Count invalid scores and labels, and return which rows are valid."""
     valid_score: Mask = COLUMN_RULES["score"].holds(scores)
     for kind, mask in _invalid_kinds(scores, valid_score):
         if mask.any():
             found.bad_scores[kind] += int(mask.sum())
-    valid: Mask = valid_score & COLUMN_RULES["label"].holds(labels)
+    valid: Mask = valid_score & COLUMN_RULES[role].holds(labels)
     found.bad_labels += int(valid_score.sum() - valid.sum())
     return valid
 

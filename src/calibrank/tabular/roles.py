@@ -20,6 +20,12 @@ ROLES_KEY = b"calibrank"
 RELATIVE_PROPENSITY = "relative_propensity"
 """Role and name of the column of propensities that calibrank estimates: right up to a factor."""
 
+EXPOSURE = "exposure"
+"""Role and name of the column of P(shown), right up to a factor, in a log of impressions."""
+
+LOG_KINDS = ("positives", "impressions")
+"""What rows with label 0 are: unobserved pairs, or pairs that were shown and not liked."""
+
 _VERSION = 1
 
 
@@ -34,6 +40,8 @@ class Roles:
 
     columns: Mapping[str, str] = field(default_factory=dict)
     written_by: str = "calibrank"
+    log: str | None = None
+    """What the rows are: one of `LOG_KINDS`, if it was recorded."""
 
     def column(self, role: str) -> str | None:
         """The column that has a role, if one was recorded."""
@@ -45,11 +53,13 @@ class Roles:
 
     def metadata(self) -> dict[bytes, bytes]:
         """The record as metadata of a schema."""
-        record = {
+        record: dict[str, Any] = {
             "roles": dict(self.columns),
             "written_by": self.written_by,
             "version": _VERSION,
         }
+        if self.log is not None:
+            record["log"] = self.log
         return {ROLES_KEY: json.dumps(record).encode()}
 
 
@@ -63,7 +73,9 @@ def roles_of(schema: pa.Schema) -> Roles:
         return Roles()
     # Another program may have dropped or renamed a column and kept the metadata.
     columns = {role: name for role, name in recorded.items() if name in schema.names}
-    return Roles(columns, str(record.get("written_by", "calibrank")))
+    log = record.get("log")
+    known_log = log if log in LOG_KINDS else None
+    return Roles(columns, str(record.get("written_by", "calibrank")), known_log)
 
 
 def _parsed(text: bytes) -> dict[str, Any]:

@@ -108,11 +108,15 @@ def _all_rows(batch: Batch, columns: Columns) -> Rows:
     scores = batch.numbers(columns.score)
     if scores.dtype.kind != "f":
         scores = scores.astype(np.float64)
+    labels, counts = labels_of(batch, columns)
+    weights = numbers(columns.weight)
+    if counts is not None:
+        weights = counts if weights is None else weights * counts
     rows = Rows(
         scores,
-        batch.numbers(columns.label),
+        labels,
         numbers(columns.propensity),
-        numbers(columns.weight),
+        weights,
         ids(columns.item),
         ids(columns.user),
         tuple(batch.values(name) for name in columns.others),
@@ -120,6 +124,15 @@ def _all_rows(batch: Batch, columns: Columns) -> Rows:
     if columns.negatives_kept == 1:
         return rows
     return _reweighted(rows, columns.negatives_kept)
+
+
+def labels_of(batch: Batch, columns: Columns) -> tuple[npt.NDArray[Any], Floats | None]:
+    """The labels of a batch, and the number of rows each stands for (None: one)."""
+    rule = columns.label_rule
+    if rule is None:
+        return batch.numbers(columns.label), None
+    values = {name: batch.numbers(name) for name in rule.columns.values()}
+    return rule.labels(values)
 
 
 def _reweighted(rows: Rows, kept: float) -> Rows:

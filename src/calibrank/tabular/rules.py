@@ -15,6 +15,7 @@ from calibrank.errors import DataError
 from calibrank.tables import Index
 from calibrank.tabular.batch import Batch, names_of, to_arrow
 from calibrank.tabular.ids import names_like
+from calibrank.tabular.labels import declaration_for
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
@@ -79,7 +80,7 @@ class Rules:
         if valid.all():
             return None
         self._require_labels(batch, role, name, values, valid)
-        remedy = _remedy(role, values, float(values[np.argmin(valid)]))
+        remedy = _remedy(role, name, values, float(values[np.argmin(valid)]))
         self._reject(batch, role, name, rule.statement, values, valid, remedy)
         return valid
 
@@ -135,16 +136,17 @@ class Rules:
         )
 
 
-def _remedy(role: str, values: npt.NDArray[Any], value: float) -> str:
+def _remedy(role: str, name: str, values: npt.NDArray[Any], value: float) -> str:
     """What to do about the first invalid value of a column."""
     if role != "label":
         return _SKIP
     if np.isnan(value):
         return f"This label is missing. {_SKIP}"
+    declaration = declaration_for(name, values, value)
     # Ratings and counts are not offered to be skipped: those of 1 would stay as likes.
     if values.dtype.kind in "iu" or value > 1:
-        return remedy_for(role, value, float(np.nanmax(values)))
-    return _SKIP
+        return f"{remedy_for(role, value, float(np.nanmax(values)))} {declaration}"
+    return f"{_SKIP} {declaration}"
 
 
 def _range_is_valid(rule: ColumnRule, values: npt.NDArray[Any]) -> bool:

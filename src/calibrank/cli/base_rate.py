@@ -1,0 +1,89 @@
+"""Options of `calibrank fit` about the base rate: known, or assumed from the activity of users."""
+
+from typing import Annotated
+
+import typer
+
+from calibrank.base_rate import assume_rate_from_activity, to_assumed_rate
+from calibrank.cli.console import UsageError, log, shown
+from calibrank.data.table import load_table
+from calibrank.maps import CalibrationMap
+from calibrank.summary import Summary
+
+BaseRateOption = Annotated[
+    float | None,
+    typer.Option(help="The fraction of all pairs in TABLE that users like, if it is known."),
+]
+TopRateOption = Annotated[
+    float | None,
+    typer.Option(
+        help="With --base-rate: the fraction liked among the tenth of TABLE with the highest "
+        "scores, if it is known. It sets the slope."
+    ),
+]
+ActivityOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Table of all pairs that were shown, with user, item and label: assume the base rate "
+        "from how the share of likes falls with users' activity."
+    ),
+]
+
+
+def require_valid_base_rate(
+    loss: str | None,
+    anchor: str | None,
+    base_rate: float | None,
+) -> None:
+    """Check the base rate and the random labels before the table is read."""
+    if anchor is None and base_rate is None:
+        return
+    if anchor is not None and base_rate is not None:
+        raise UsageError(
+            "--anchor and --base-rate must not both be given: the labels of randomly shown "
+            "pairs already determine the base rate."
+        )
+    if loss == "positive-ips":
+        raise UsageError(
+            "--anchor and --base-rate must go with --loss ips, impressions or naive, got "
+            "positive-ips, which counts a positive as more than one pair: the table's scores "
+            "would not be those of the population."
+        )
+    if base_rate is not None and not 0 < base_rate < 1:
+        raise UsageError(f"--base-rate must lie between 0 and 1, got {base_rate}.")
+
+
+def require_valid_top_rate(base_rate: float | None, top_rate: float | None) -> None:
+    """Check the rate of the top tenth before the table is read."""
+    if top_rate is None:
+        return
+    if base_rate is None:
+        raise UsageError("--top-rate must go with --base-rate: two rates set level and slope.")
+    if not base_rate < top_rate < 1:
+        raise UsageError(
+            f"--top-rate must lie between the base rate {base_rate} and 1, got {top_rate}. "
+            "It is the rate among the tenth with the highest scores."
+        )
+
+
+def require_one_rate(activity: str | None, base_rate: float | None) -> None:
+    """A base rate is known or assumed, not both."""
+    if activity is not None and base_rate is not None:
+        raise UsageError(
+            "--activity and --base-rate must not both be given: a rate that is known need not be "
+            "assumed."
+        )
+
+
+def moved_to_assumed_rate(
+    fitted: CalibrationMap,
+    activity: str,
+    user: str | None,
+    item: str | None,
+    summary: Summary,
+) -> CalibrationMap:
+    """The map at the base rate that the log of all shown pairs suggests."""
+    dataset = load_table(activity, None, user, item, log="impressions")
+    assumed = assume_rate_from_activity(dataset.train)
+    log.print(shown(f"{activity}: {assumed}"), highlight=False, soft_wrap=True)
+    return to_assumed_rate(fitted, assumed, summary)

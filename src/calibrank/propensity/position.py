@@ -1,0 +1,205 @@
+"""Position bias: the probability that a user examines an item, by the rank it was shown at.
+
+In the position-based model a click needs an examined item that is liked: P(click) is the
+examination of the rank times the preference for the item. Where the same item was shown at several
+ranks, its preference cancels. This is intervention harvesting (Agarwal et al., WSDM 2019), here
+with all ranks of an item at once: given the clicks of an item, the share of each rank is
+proportional to its impressions times its examination, whatever the preference.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrank._validation import Floats, IdsLike, Numbers, column, ids, require, require_role
+from calibrank.errors import DataError
+from calibrank.propensity.propensity import require_probability
+
+_MAX_STEPS = 10_000
+# Of the largest relative change of an examination probability in a step.
+_TOLERANCE = 1e-10
+# Of resamples, whose errors are small beside the sampling error.
+_RESAMPLE_TOLERANCE = 1e-6
+
+Ranks = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Position:
+    """Examination by rank: P(examined) relative to the best rank, for ranks from 1.
+
+    A click on an examined item is a label of a shown pair, so use the propensity with
+    `ips(clicks, propensity)`, or multiply it with that of being shown. It is at least `clip`.
+
+    >>> Position([1.0, 0.6, 0.4]).predict([1, 3, 2])
+    array([1. , 0.4, 0.6])
+    """
+
+    examination: Floats
+    standard_errors: Floats | None
+    """Of each probability, by the bootstrap; None where a table was given."""
+    clip: float
+
+    def __init__(
+        self,
+        examination: Numbers,
+        standard_errors: Numbers | None = None,
+        clip: float = 0.01,
+    ) -> None:
+        table = column("examination", examination)
+        require_role("propensity", "examination", table)
+        if not len(table):
+            raise DataError("examination must hold a probability per rank, got none.")
+        errors = None
+        if standard_errors is not None:
+            errors = column("standard errors", standard_errors, len(table))
+        require_probability("clip", clip)
+        object.__setattr__(self, "examination", table)
+        object.__setattr__(self, "standard_errors", errors)
+        object.__setattr__(self, "clip", clip)
+
+    def predict(self, ranks: Numbers) -> Floats:
+        """P(examined) of each rank, at least `clip`."""
+        rows = _whole_ranks(ranks)
+        if rows.size and rows.max() > len(self.examination):
+            raise DataError(
+                f"ranks must be at most {len(self.examination)}, whose examination is known, got "
+                f"{rows.max()}. Estimate on a log with such ranks, or extend the table."
+            )
+        return np.maximum(self.examination[rows - 1], self.clip)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{value:.3g}" for value in self.examination[:5])
+        more = ", ..." if len(self.examination) > 5 else ""
+        return f"Position([{shown}{more}])"
+
+
+def estimate_position(
+    items: IdsLike,
+    ranks: Numbers,
+    clicks: Numbers,
+    clusters: IdsLike | None = None,
+    resamples: int = 200,
+    seed: int | np.random.Generator = 0,
+) -> Position:
+    """Estimate examination from a log in which the same item was shown at several ranks.
+
+    `items` identifies what a preference belongs to: an item, or a query and document. The estimate
+    is right if the rank of an item varies for reasons that have nothing to do with whether it is
+    liked, such as other items, ties or another model. Standard errors resample `clusters` (users or
+    queries; by default the items).
+
+    >>> items, ranks = ["a", "a", "a", "b", "b", "b"] * 20, [1, 2, 2, 1, 1, 2] * 20
+    >>> clicks = [1, 1, 0, 1, 1, 0] * 10 + [1, 0, 0, 1, 0, 1] * 10
+    >>> estimate_position(items, ranks, clicks, resamples=20).examination.round(2)
+    array([1. , 0.4])
+    """
+    log = _RankedLog.of(items, ranks, clicks, clusters)
+    log.require_connected()
+    examination = log.estimate(np.ones(log.n_clusters), np.ones(log.n_ranks), _TOLERANCE)
+    errors = log.bootstrap(examination, resamples, np.random.default_rng(seed))
+    highest = examination.max()
+    return Position(examination / highest, errors / highest)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _RankedLog:
+    """Rows of an item at a rank in a cluster, with codes from 0."""
+
+    items: Ranks
+    ranks: Ranks
+    clusters: Ranks
+    clicks: Floats
+
+    @classmethod
+    def of(
+        cls, items: IdsLike, ranks: Numbers, clicks: Numbers, clusters: IdsLike | None
+    ) -> _RankedLog:
+        names = ids("items", items)
+        rows = len(names)
+        places = _whole_ranks(column("ranks", ranks, rows))
+        labels = column("clicks", clicks, rows).astype(np.float64)
+        require_role("label", "clicks", labels)
+        groups = names if clusters is None else ids("clusters", clusters, rows)
+        _, item_codes = np.unique(names, return_inverse=True)
+        _, cluster_codes = np.unique(groups, return_inverse=True)
+        return cls(item_codes, places - 1, cluster_codes, labels)
+
+    @property
+    def n_ranks(self) -> int:
+        return int(self.ranks.max()) + 1
+
+    @property
+    def n_clusters(self) -> int:
+        return int(self.clusters.max()) + 1
+
+    def require_connected(self) -> None:
+        """Raise unless clicked items link every rank to the first."""
+        clicked = np.bincount(self.items, self.clicks) > 0
+        linking = clicked[self.items]
+        reached = np.zeros(self.n_ranks, dtype=bool)
+        reached[0] = True
+        while True:
+            # Items at a reached rank reach all their ranks.
+            items = np.unique(self.items[linking & reached[self.ranks]])
+            following = reached.copy()
+            following[self.ranks[linking & np.isin(self.items, items)]] = True
+            if (following == reached).all():
+                break
+            reached = following
+        has_clicks = np.bincount(self.ranks, self.clicks, self.n_ranks) > 0
+        unknown = np.flatnonzero(~(reached & has_clicks)) + 1
+        if len(unknown):
+            raise DataError(
+                "every rank must have a click and be linked to rank 1 by clicked items that were "
+                f"shown at both, got none for rank {unknown[0]}. Leave out such ranks, or give a "
+                "table: Position([1.0, 0.6, ...])."
+            )
+
+    def estimate(self, weights: Floats, start: Floats, tolerance: float) -> Floats:
+        """Examination relative to the first rank, for weighted clusters.
+
+        Maximizes the conditional likelihood of the clicks' ranks given the clicks of each item. Its
+        equations have mean zero at the truth under the position-based model, without a bias from
+        the many preferences. Each step is that of Hunter's MM algorithm (2004).
+        """
+        row_weights = weights[self.clusters]
+        clicks_of_rank = np.bincount(self.ranks, row_weights * self.clicks, self.n_ranks)
+        clicks_of_item = np.bincount(self.items, row_weights * self.clicks)
+        examination = start
+        for _ in range(_MAX_STEPS):
+            exposure = np.bincount(self.items, row_weights * examination[self.ranks])
+            # An item without impressions in a resample has no clicks there either.
+            preference = clicks_of_item / np.maximum(exposure, 1e-300)
+            expected = np.bincount(self.ranks, row_weights * preference[self.items], self.n_ranks)
+            following = clicks_of_rank / np.maximum(expected, 1e-300)
+            following = following / max(following[0], 1e-300)
+            change = np.abs(following - examination).max()
+            examination = following
+            if change <= tolerance * examination.max():
+                break
+        return examination
+
+    def bootstrap(self, examination: Floats, resamples: int, rng: np.random.Generator) -> Floats:
+        """Standard errors from resampled clusters."""
+        if resamples < 2:
+            raise DataError(f"resamples must be 2 or more, got {resamples}.")
+        size = self.n_clusters
+        found = []
+        for _ in range(resamples):
+            weights = rng.multinomial(size, np.full(size, 1 / size)).astype(np.float64)
+            found.append(self.estimate(weights, examination, _RESAMPLE_TOLERANCE))
+        return np.std(found, axis=0, ddof=1)
+
+
+def _whole_ranks(ranks: Numbers) -> Ranks:
+    array = column("ranks", ranks)
+
+    def is_rank(values: npt.NDArray[np.floating]) -> npt.NDArray[np.bool_]:
+        return (values >= 1) & (values == np.floor(values))
+
+    require(is_rank, "ranks", "be whole numbers from 1", array, "Count ranks from 1.")
+    return array.astype(np.intp)

@@ -1,0 +1,168 @@
+"""Declared labels: the one place that turns graded labels, counts and probabilities into labels.
+
+What a column means is declared, never inferred: `parse_rule` reads `rating >= 4`, `Counts` takes
+clicks and impressions, `Soft` a probability. Each gives a label in [0, 1] and, for counts, the
+number of rows that a row stands for.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrank._validation import Floats
+from calibrank.errors import DataError
+
+Values = npt.NDArray[Any]
+
+_OPERATORS: dict[str, Callable[[Values, float], Any]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+_RULE = re.compile(r"^\s*(?P<column>.+?)\s*(?P<sign>>=|<=|==|!=|>|<)\s*(?P<value>\S+)\s*$")
+
+
+class LabelRule(ABC):
+    """How labels are made from declared columns."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> Mapping[str, str]:
+        """The columns to read, by the role whose rule they must obey."""
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether every label is 0 or 1, and stands for one row."""
+        return False
+
+    @abstractmethod
+    def labels(self, values: Mapping[str, Values]) -> tuple[Values, Floats | None]:
+        """Labels in [0, 1], and the number of rows each stands for (None: one)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold(LabelRule):
+    """A positive is a row whose graded label (stars, relevance, seconds) passes a threshold.
+
+    >>> rule = parse_rule("rating >= 4")
+    >>> rule.labels({"rating": np.array([3, 4, 5])})[0]
+    array([0, 1, 1], dtype=int8)
+    """
+
+    column: str
+    sign: str
+    value: float
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        return {"grade": self.column}
+
+    @property
+    def is_binary(self) -> bool:
+        return True
+
+    def labels(self, values: Mapping[str, Values]) -> tuple[Values, Floats | None]:
+        passed = _OPERATORS[self.sign](values[self.column], self.value)
+        return np.asarray(passed).astype(np.int8), None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts(LabelRule):
+    """A row stands for several impressions, of which some were clicked.
+
+    >>> Counts("c", "n").labels({"c": np.array([1, 0]), "n": np.array([4, 2])})
+    (array([0.25, 0.  ]), array([4., 2.]))
+    """
+
+    clicks: str
+    impressions: str
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        return {"clicks": self.clicks, "impressions": self.impressions}
+
+    def labels(self, values: Mapping[str, Values]) -> tuple[Values, Floats | None]:
+        clicks = values[self.clicks].astype(np.float64)
+        shown = values[self.impressions].astype(np.float64)
+        too_many = clicks > shown
+        if too_many.any():
+            row = int(np.argmax(too_many))
+            raise DataError(
+                f"{self.clicks} must be at most {self.impressions}, got {clicks[row]:g} clicks of "
+                f"{shown[row]:g} impressions. Exchange --clicks and --impressions, or fix the row."
+            )
+        return clicks / np.maximum(shown, 1), shown
+
+
+@dataclass(frozen=True, slots=True)
+class Soft(LabelRule):
+    """A label is a probability that the pair is preferred, such as a judge's."""
+
+    column: str
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        return {"soft label": self.column}
+
+    def labels(self, values: Mapping[str, Values]) -> tuple[Values, Floats | None]:
+        return values[self.column], None
+
+
+def parse_rule(text: str) -> Threshold:
+    """Read a declaration such as `rating >= 4` or `seconds > 30`.
+
+    >>> parse_rule("dwell time > 30")
+    Threshold(column='dwell time', sign='>', value=30.0)
+    """
+    found = _RULE.match(text)
+    value = _number(found["value"]) if found else None
+    if found is None or value is None:
+        raise DataError(
+            f"a rule for positives must be a column, a comparison ({', '.join(_OPERATORS)}) and a "
+            f'number, got {text!r}. Write it as "rating >= 4".'
+        )
+    return Threshold(found["column"], found["sign"], value)
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if np.isfinite(value) else None
+
+
+def declaration_for(name: str, values: Values, value: float) -> str:
+    """The declaration that would make a column valid whose values are not 0 and 1.
+
+    Only the wording of an error depends on what the values look like, never a result.
+    """
+    largest = float(np.nanmax(values))
+    if float(np.nanmin(values)) >= 0 and largest <= 1:
+        return f"If {name} is a probability, such as a judge's, declare it with --soft."
+    if value == -1 and largest <= 1:
+        return f'Declare what is liked: --positive "{name} > 0".'
+    if largest <= _LARGEST_RATING:
+        middle = int(np.ceil(0.75 * largest))
+        return f'Declare what is liked, for example --positive "{name} >= {middle}".'
+    if values.dtype.kind in "iu" or bool((values == np.floor(values)).all()):
+        return (
+            f'Declare what is liked, for example --positive "{name} > 0"; numbers of clicks are '
+            f"--clicks {name} --impressions COLUMN."
+        )
+    return f'Declare what is liked, for example --positive "{name} > 30".'
+
+
+# The largest rating of common scales; larger labels are counts or durations.
+_LARGEST_RATING = 10

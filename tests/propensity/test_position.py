@@ -1,0 +1,87 @@
+"""Position bias: examination by rank, from worlds in which it is known."""
+
+import numpy as np
+import pytest
+
+import calibrank as cr
+from calibrank.propensity import Position, estimate_position
+
+TRUTH = 1 / np.arange(1, 7) ** 0.8
+
+
+def ranked_world(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Items whose rank rises with their preference, with noise: better items are shown first."""
+    rng = np.random.default_rng(seed)
+    preference = rng.beta(2, 4, 300)
+    items = rng.integers(0, 300, rows)
+    noise = rng.normal(0, 1.2, rows)
+    ranks = np.clip(np.rint(5.5 - 9 * preference[items] + noise), 1, 6).astype(int)
+    clicks = rng.random(rows) < TRUTH[ranks - 1] * preference[items]
+    return items, ranks, clicks.astype(float)
+
+
+def test_known_examination_is_recovered_where_the_click_rate_by_rank_is_not() -> None:
+    items, ranks, clicks = ranked_world(60_000, 0)
+    fitted = estimate_position(items, ranks, clicks, resamples=50)
+    rates = np.array([clicks[ranks == rank].mean() for rank in range(1, 7)])
+    # Good items are shown first, so click rates fall faster than examination.
+    assert np.abs(rates / rates[0] - TRUTH).max() > 0.15
+    error = np.abs(fitted.examination - TRUTH)
+    assert error[:5].max() < 0.04
+    assert (error <= 3 * fitted.standard_errors).all()
+    assert fitted.examination[0] == 1
+
+
+def test_standard_errors_cover_the_truth() -> None:
+    errors = []
+    for seed in range(12):
+        fitted = estimate_position(*ranked_world(8_000, seed), resamples=40, seed=seed)
+        errors.append((fitted.examination - TRUTH)[1:] / fitted.standard_errors[1:])
+    scores = np.abs(errors)
+    assert (scores < 2).mean() > 0.85
+    assert 0.6 < np.sqrt((scores**2).mean()) < 1.5
+
+
+def test_inverse_examination_recovers_preference() -> None:
+    items, ranks, clicks = ranked_world(60_000, 3)
+    fitted = estimate_position(items, ranks, clicks, resamples=2)
+    rng = np.random.default_rng(3)
+    preference = rng.beta(2, 4, 300)[items]
+    evidence = cr.ips(clicks, fitted.predict(ranks))
+    assert evidence.positive.sum() / evidence.total.sum() == pytest.approx(
+        preference.mean(), rel=0.04
+    )
+
+
+def test_clusters_and_seeds() -> None:
+    items, ranks, clicks = ranked_world(5_000, 1)
+    users = np.arange(5_000) // 10
+    first = estimate_position(items, ranks, clicks, users, resamples=10)
+    again = estimate_position(items, ranks, clicks, users, resamples=10)
+    np.testing.assert_array_equal(first.standard_errors, again.standard_errors)
+    by_item = estimate_position(items, ranks, clicks, resamples=10)
+    np.testing.assert_array_equal(first.examination, by_item.examination)
+    assert (first.standard_errors != by_item.standard_errors).any()
+
+
+def test_a_given_table_is_used_and_checked() -> None:
+    position = Position([1.0, 0.5, 0.001], clip=0.01)
+    np.testing.assert_allclose(position.predict([1, 2, 3]), [1, 0.5, 0.01])
+    assert position.standard_errors is None
+    with pytest.raises(cr.DataError, match="ranks must be at most 3, whose examination is known"):
+        position.predict([4])
+    with pytest.raises(cr.DataError, match="ranks must be whole numbers from 1, got 0"):
+        position.predict([0])
+    with pytest.raises(cr.DataError, match=r"examination must lie in \(0, 1\], got 1\.5"):
+        Position([1.0, 1.5])
+    with pytest.raises(cr.DataError, match="examination must hold a probability per rank"):
+        Position([])
+
+
+def test_ranks_without_a_link_are_refused() -> None:
+    with pytest.raises(cr.DataError, match="got none for rank 2"):
+        estimate_position(["a", "b"] * 5, [1, 2] * 5, [1, 1] * 5)
+    with pytest.raises(cr.DataError, match="got none for rank 2"):
+        estimate_position(["a", "a"] * 5, [1, 2] * 5, [1, 0] * 5)
+    with pytest.raises(cr.DataError, match="resamples must be 2 or more, got 1"):
+        estimate_position(["a", "a"], [1, 2], [1, 1], resamples=1)
