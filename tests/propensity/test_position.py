@@ -83,5 +83,5 @@ def test_ranks_without_a_link_are_refused() -> None:
         estimate_position(["a", "b"] * 5, [1, 2] * 5, [1, 1] * 5)
     with pytest.raises(cr.DataError, match="got none for rank 2"):
         estimate_position(["a", "a"] * 5, [1, 2] * 5, [1, 0] * 5)
-    with pytest.raises(cr.DataError, match="resamples must be 2 or more, got 1"):
+    with pytest.raises(cr.DataError, match="resamples must be a whole number, 2 or more, got 1"):
         estimate_position(["a", "a"], [1, 2], [1, 1], resamples=1)

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from calibrank._arguments import real, seeded, whole
 from calibrank._logit import expit
 from calibrank._validation import Floats
-from calibrank.data._random import generator
-from calibrank.errors import DataError
 from calibrank.tables import Interactions
 
 # The stream of the seed that this module draws from.
@@ -53,9 +52,12 @@ def make_shown_world(
     >>> bool(world.log.labels.mean() > 1.5 * world.rate)
     True
     """
-    if not 0 < rate < 1:
-        raise DataError(f"rate must lie between 0 and 1, got {rate}.")
-    rng = generator(seed, _STREAM)
+    n_users = whole("n_users", n_users, 1)
+    n_items = whole("n_items", n_items, 1)
+    rate = real("rate", rate, "(0, 1)")
+    selection = real("selection", selection)
+    activity_effect = real("activity_effect", activity_effect)
+    rng = seeded(seed, _STREAM)
     activity = rng.standard_normal(n_users)
     popularity = 0.5 * rng.standard_normal(n_items)
     quality = 0.5 * popularity + 0.5 * rng.standard_normal(n_items)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from calibrank._arguments import real
 from calibrank._json import Fields
 from calibrank._logit import expit
 from calibrank._validation import Floats
@@ -289,11 +290,12 @@ def _negatives_kept(fields: Fields) -> float | None:
 
 def require_rate_range(low: float, high: float) -> tuple[float, float]:
     """The ends of an interval of base rates, checked."""
-    if not 0 < low < high < 1:
+    numbers = [real("an end of a range of base rates", end) for end in (low, high)]
+    if not 0 < numbers[0] < numbers[1] < 1:
         raise DataError(
             f"a range of base rates must be increasing between 0 and 1, got {low} to {high}."
         )
-    return float(low), float(high)
+    return numbers[0], numbers[1]
 
 
 def _base_rate_range(fields: Fields) -> tuple[float, float] | None:

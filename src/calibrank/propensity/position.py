@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from calibrank._arguments import seeded, whole
 from calibrank._validation import Floats, IdsLike, Numbers, column, ids, require, require_role
 from calibrank.errors import DataError
 from calibrank.propensity.propensity import require_probability
@@ -97,10 +98,12 @@ def estimate_position(
     >>> estimate_position(items, ranks, clicks, resamples=20).examination.round(2)
     array([1. , 0.4])
     """
+    resamples = whole("resamples", resamples, 2)
+    rng = seeded(seed)
     log = _RankedLog.of(items, ranks, clicks, clusters)
     log.require_connected()
     examination = log.estimate(np.ones(log.n_clusters), np.ones(log.n_ranks), _TOLERANCE)
-    errors = log.bootstrap(examination, resamples, np.random.default_rng(seed))
+    errors = log.bootstrap(examination, resamples, rng)
     highest = examination.max()
     return Position(examination / highest, errors / highest)
 
@@ -185,8 +188,6 @@ class _RankedLog:
 
     def bootstrap(self, examination: Floats, resamples: int, rng: np.random.Generator) -> Floats:
         """Standard errors from resampled clusters."""
-        if resamples < 2:
-            raise DataError(f"resamples must be 2 or more, got {resamples}.")
         size = self.n_clusters
         found = []
         for _ in range(resamples):
