@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from os import PathLike
 
+import numpy as np
+
 from calibrank._arguments import path_of
 from calibrank._json import Fields, digest_of
+from calibrank._validation import LARGEST_SCORE
 from calibrank.errors import DataError
 from calibrank.maps.calibration_map import FORMAT, VERSION, CalibrationMap
 from calibrank.maps.logistic import LogisticMap
@@ -59,12 +62,27 @@ def parse(where: str, text: str) -> CalibrationMap:
         raise DataError(f"{where}, kind must be one of {', '.join(KINDS)}, got {name!r}.")
     try:
         record = FitRecord.read(fields.child("record"))
-        return KINDS[name].read(fields.text("method"), fields.child("map"), record)
+        fitted = KINDS[name].read(fields.text("method"), fields.child("map"), record)
+        _check_probabilities(fitted)
     except DataError as error:
         if str(error).startswith(where):
             raise
         # Errors of a map's constructor do not say which file they are about.
         raise DataError(f"{where}: {error}") from None
+    return fitted
+
+
+def _check_probabilities(fitted: CalibrationMap) -> None:
+    """Refuse numbers that are finite one by one, but overflow in the formula."""
+    points = np.array([-LARGEST_SCORE, *fitted.breakpoints, *fitted.span, LARGEST_SCORE])
+    if not (np.abs(points) <= LARGEST_SCORE).all():
+        raise DataError("the map's scores must lie within +-1e30. Save the map again.")
+    points = np.unique(points)
+    points = np.unique(np.concatenate([points, (points[1:] + points[:-1]) / 2]))
+    with np.errstate(all="ignore"):
+        values = np.concatenate([fitted.predict(points), *fitted.interval(points)])
+    if not ((values >= 0) & (values <= 1)).all():
+        raise DataError("the map's probabilities must lie in [0, 1], got NaN. Save the map again.")
 
 
 def _check_document(fields: Fields) -> None:

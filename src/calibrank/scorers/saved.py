@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrank._atomic import atomic_path, write_atomic
-from calibrank._json import Fields
-from calibrank._validation import Ids
+from calibrank._json import Fields, digest_of
+from calibrank._validation import Floats, Ids, ids
 from calibrank.errors import DataError, MissingExtraError
 from calibrank.scorers.distance import Distance
 from calibrank.scorers.inner_product import InnerProduct
@@ -69,26 +69,33 @@ class SavedModel:
             "about": self.about,
             "weights": _file_digest(folder / _WEIGHTS_FILE),
         }
-        write_atomic(folder / _MODEL_FILE, json.dumps(document, indent=1))
+        sealed = {**document, "digest": digest_of(document)}
+        write_atomic(folder / _MODEL_FILE, json.dumps(sealed, indent=1))
 
     @classmethod
     def load(cls, folder: str | Path) -> SavedModel:
         """Read a model from a folder that `save` wrote; a damaged file is an error."""
         folder = Path(folder)
         fields = _read_description(folder)
-        arrays = read_arrays(_verified_weights(folder, fields.text("weights")))
+        path = _verified_weights(folder, fields.text("weights"))
+        arrays = read_arrays(path)
         weights = {
             name.removeprefix(_WEIGHT_PREFIX): values
             for name, values in arrays.items()
             if name.startswith(_WEIGHT_PREFIX)
         }
-        scorer = _KINDS[fields.text("scorer")]
-        return cls(
-            scorer(arrays["users"], arrays["items"], weights),
-            Index(_decode_ids(arrays, "user_names")),
-            Index(_decode_ids(arrays, "item_names")),
-            dict(fields.child("about").values),
-        )
+        kind = _KINDS[fields.text("scorer")]
+        try:
+            scorer = kind(_vectors(arrays, "users"), _vectors(arrays, "items"), weights)
+            _check_scorer(scorer)
+            users = _read_index(arrays, "user_names", len(scorer.users))
+            items = _read_index(arrays, "item_names", len(scorer.items))
+        except _DAMAGED as error:
+            raise DataError(
+                f"{path} must hold the arrays of a {kind.kind} model, got {error}. "
+                "Train the model again."
+            ) from None
+        return cls(scorer, users, items, dict(fields.child("about").values))
 
     def _arrays(self) -> Arrays:
         arrays = {"users": self.scorer.users, "items": self.scorer.items}
@@ -113,7 +120,17 @@ def write_arrays(
 
 def read_arrays(path: Path) -> Arrays:
     """The arrays of a safetensors file."""
-    loaded: Arrays = _safetensors().load_file(path)
+    load_file = _safetensors().load_file
+    from safetensors import SafetensorError  # noqa: PLC0415  (only saved models need it)
+
+    try:
+        loaded: Arrays = load_file(path)
+    # A `KeyError` is about a type that NumPy does not have.
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise DataError(
+            f"{path} must be a safetensors file that calibrank wrote, got {error}. "
+            "Train the model again."
+        ) from None
     return loaded
 
 
@@ -124,19 +141,29 @@ def _read_description(folder: Path) -> Fields:
             f"{folder} must be a saved model, got no model.json in it. "
             "Train one with `calibrank train`."
         )
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} must be JSON in UTF-8: {error}. Train the model again.") from None
-    fields = Fields.parse(str(path), text)
+    fields = Fields.parse(str(path), _read_text(path))
     # An unknown field may change the meaning of the known ones.
-    fields.only("format", "scorer", "about", "weights")
+    fields.only("format", "scorer", "about", "weights", "digest")
+    content = {name: value for name, value in fields.values.items() if name != "digest"}
+    # Files of older versions have no digest.
+    if "digest" in fields.values and fields.text("digest") != digest_of(content):
+        raise DataError(
+            f"{path} must match its digest: it was changed after it was saved. "
+            "Train the model again."
+        )
     kind = fields.text("scorer")
     if fields.count("format") != _FORMAT or kind not in _KINDS:
         raise DataError(
             f"{folder} must be a model of format {_FORMAT}, got {kind!r}. Update calibrank."
         )
     return fields
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} must be JSON in UTF-8: {error}. Train the model again.") from None
 
 
 def _verified_weights(folder: Path, digest: str) -> Path:
@@ -162,8 +189,8 @@ def _encode_ids(name: str, ids: Ids) -> Arrays:
 
     safetensors stores numbers only.
     """
-    if ids.dtype.kind in "iu":
-        return {name: ids.astype(np.int64)}
+    if ids.dtype.kind in "iuf":
+        return {name: ids}
     encoded = [str(text).encode() for text in ids]
     lengths = [len(text) for text in encoded]
     return {
@@ -178,7 +205,43 @@ def _decode_ids(arrays: Arrays, name: str) -> Ids:
     content = arrays[name].tobytes()
     ends = arrays[f"{name}.ends"].tolist()
     starts = [0, *ends[:-1]]
+    if starts != sorted(starts) or (ends and ends[-1] != len(content)):
+        raise ValueError(f"ids in {name} that overlap")
     return np.array([content[start:end].decode() for start, end in zip(starts, ends, strict=False)])
+
+
+# What wrong arrays raise: missing ones, other shapes, and ids that are no text.
+_DAMAGED = (KeyError, ValueError, IndexError, TypeError)
+
+
+def _vectors(arrays: Arrays, name: str) -> Floats:
+    vectors = arrays[name]
+    if vectors.ndim != 2 or not vectors.size or vectors.dtype.kind != "f":
+        raise ValueError(f"{name} of type {vectors.dtype} and shape {vectors.shape}")
+    if not np.isfinite(vectors).all():
+        raise ValueError(f"{name} that are not finite")
+    return vectors
+
+
+def _check_scorer(scorer: Factors) -> None:
+    """Score one pair: arrays of shapes that do not fit together raise a `ValueError`."""
+    if scorer.users.shape[1] != scorer.items.shape[1]:
+        raise ValueError(f"vectors of {scorer.users.shape[1]} and {scorer.items.shape[1]} numbers")
+    for name, values in scorer.weights.items():
+        if values.dtype.kind != "f" or not np.isfinite(values).all():
+            raise ValueError(f"{name} that is not finite")
+    with np.errstate(all="ignore"):
+        pair = scorer.score([0], [0])
+        row = scorer.score_all([0])
+    if pair.shape != (1,) or row.shape != (1, len(scorer.items)):
+        raise ValueError("weights of other shapes")
+
+
+def _read_index(arrays: Arrays, name: str, rows: int) -> Index:
+    names = ids(name, _decode_ids(arrays, name), rows)
+    if (names[1:] <= names[:-1]).any():
+        raise ValueError(f"{name} that are not sorted and distinct")
+    return Index(names)
 
 
 def _file_digest(path: Path) -> str:
