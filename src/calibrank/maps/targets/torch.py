@@ -94,7 +94,9 @@ class TorchGraphTarget(Target):
     def where_valid(self, score: Any, formula: Callable[[Any], Any]) -> Any:
         # No comparison with NaN holds.
         valid = score.abs() <= LARGEST_SCORE
-        return self._torch.where(valid, formula(score), score.new_full((), float("nan")))
+        # TorchScript has no literal for NaN.
+        zero = score.new_full((), 0.0)
+        return self._torch.where(valid, formula(score), zero / zero)
 
     def steps(
         self,
