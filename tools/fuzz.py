@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "fuzz"
 TARGETS = ("maps", "summaries", "models", "csv", "parquet", "options", "native")
 # Examples per round; a round with another seed follows until the time is over.
-EXAMPLES = 100
+EXAMPLES = 25
 
 
 def main() -> int:

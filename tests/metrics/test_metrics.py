@@ -161,3 +161,11 @@ def test_top_n_explains_the_metric_it_wraps() -> None:
     assert top.explanation.startswith(cr.ECE().explanation)
     assert "7 best items" in top.explanation
     assert top.better is Better.LOWER
+
+
+def test_released_mce_ignores_bins_with_too_few_rows_not_too_little_confidence() -> None:
+    # 0.7 of 10,000.7 rows is under 0.01% of them, though over 0.01% of their confidence.
+    evidence = cr.naive([1, 0, 0], weights=[5_000, 5_000, 0.7])
+    assert cr.ReleasedMCE()([0.5, 0.5, 0.9], evidence) == pytest.approx(0, abs=1e-12)
+    evidence = cr.naive([1, 0, 0], weights=[5_000, 5_000, 1.1])
+    assert cr.ReleasedMCE()([0.5, 0.5, 0.9], evidence) == pytest.approx(0.9)
