@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     AxesGrid = npt.NDArray[Any]
+    # {group: {bar: (value, half-width of interval)}}
+    BarGroups = Mapping[str, Mapping[str, tuple[float, float]]]
 
 # The palette of Okabe and Ito, which colour-blind readers can tell apart.
 INK = {"fit": "#0072B2", "other": "#D55E00", "truth": "#009E73", "guide": "#999999"}
@@ -173,24 +175,37 @@ def top_lists(
     return figure
 
 
-def grouped_bars(
-    groups: Mapping[str, Mapping[str, tuple[float, float]]], title: str, ylabel: str
-) -> Figure:
-    """Draw groups of bars with error bars: {group: {bar: (value, half-width of interval)}}."""
+def grouped_bars(panels: Mapping[str, BarGroups], title: str, ylabel: str) -> Figure:
+    """Draw panels of groups of bars with error bars; a value that is NaN is not drawn."""
+    widest = max(len(groups) for groups in panels.values())
+    figure = Figure(figsize=(1.6 * widest + 1.5, 2.7 * len(panels) + 0.6), layout="constrained")
+    grid = np.atleast_1d(figure.subplots(len(panels), 1))
+    for axes, (name, groups) in zip(grid, panels.items(), strict=True):
+        _draw_groups(axes, groups)
+        axes.set_title(name, fontsize=9)
+        axes.set(ylabel=ylabel)
+        _hide_spines(axes)
+    figure.suptitle(title, fontsize=11, fontweight="bold")
+    handles, labels = grid[0].get_legend_handles_labels()
+    figure.legend(
+        handles,
+        labels,
+        loc="outside lower center",
+        frameon=False,
+        fontsize=8,
+        ncols=len(labels),
+    )
+    return figure
+
+
+def _draw_groups(axes: Axes, groups: BarGroups) -> None:
     labels = _inner_names(groups)
-    figure = Figure(figsize=(1.6 * len(groups) + 1.5, 3.3), layout="constrained")
-    axes = figure.subplots()
     width = _GROUP_WIDTH / len(labels)
     for number, label in enumerate(labels):
         offset = width * (number + 0.5) - _GROUP_WIDTH / 2
         colour = _LONG_CYCLE[number % len(_LONG_CYCLE)]
         _draw_bars(axes, groups, label, offset, width * 0.95, colour)
     axes.set_xticks(range(len(groups)), list(groups))
-    axes.set(ylabel=ylabel)
-    _hide_spines(axes)
-    figure.suptitle(title, fontsize=11, fontweight="bold")
-    figure.legend(loc="outside lower center", frameon=False, fontsize=8, ncols=len(labels))
-    return figure
 
 
 def lines_with_bands(
@@ -242,7 +257,7 @@ def _lowest_panels(grid: AxesGrid, panels: int, columns: int) -> AxesGrid:
 
 def _draw_bars(
     axes: Axes,
-    groups: Mapping[str, Mapping[str, tuple[float, float]]],
+    groups: BarGroups,
     label: str,
     offset: float,
     width: float,

@@ -38,7 +38,8 @@ class Interactions:
     A row with label 0 was shown and not liked: a dislike, a skip, an impression without a click.
     Pairs that are not listed are unobserved. `n_users` and `n_items` are the sizes of the
     population that the log was drawn from (default: the distinct users and items in the log).
-    `times` may be any numbers that increase with time.
+    `times` may be any numbers that increase with time. `ratings` are the values that labels were
+    made from, where the data have them; NaN means not rated.
 
     >>> Interactions(users=["ann", "bob"], items=[7, 9], labels=[1, 0])
     Interactions(2 rows, 1 positive, 2 users, 2 items)
@@ -50,6 +51,7 @@ class Interactions:
     n_users: int
     n_items: int
     times: Floats | None
+    ratings: Floats | None
 
     def __init__(
         self,
@@ -59,6 +61,7 @@ class Interactions:
         n_users: int | None = None,
         n_items: int | None = None,
         times: Numbers | None = None,
+        ratings: Numbers | None = None,
     ) -> None:
         users = ids("users", users)
         rows = len(users)
@@ -74,6 +77,7 @@ class Interactions:
         if times is not None:
             require(np.isfinite, "times", "be finite", times, "Drop rows without a time.")
         object.__setattr__(self, "times", times)
+        object.__setattr__(self, "ratings", _optional_column("ratings", ratings, rows))
 
     def __len__(self) -> int:
         return len(self.users)
@@ -87,6 +91,7 @@ class Interactions:
             self.n_users,
             self.n_items,
             times=None if self.times is None else self.times[rows],
+            ratings=None if self.ratings is None else self.ratings[rows],
         )
 
     def positives(self) -> Interactions:
@@ -285,13 +290,20 @@ def row_partitions(first: int, rows: int, partitions: int) -> Indices:
     >>> row_partitions(0, 8, 5)
     array([0, 0, 4, 4, 2, 0, 3, 0])
     """
-    # The finalizer of SplitMix64 (Steele et al. 2014); multiplication wraps around on purpose.
-    mixed = np.arange(first + 1, first + rows + 1, dtype=np.uint64)
-    mixed *= np.uint64(0x9E3779B97F4A7C15)
+    mixed = mix_bits(np.arange(first + 1, first + rows + 1, dtype=np.uint64))
+    return (mixed % np.uint64(partitions)).astype(np.intp)
+
+
+def mix_bits(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Hash numbers such that every bit depends on all bits of the number.
+
+    This is SplitMix64 (Steele et al. 2014); multiplication wraps around on purpose.
+    """
+    mixed = numbers * np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed ^= mixed >> np.uint64(31)
-    return (mixed % np.uint64(partitions)).astype(np.intp)
+    return mixed
 
 
 def alike(what: str, columns: list[Ids]) -> list[Ids]:

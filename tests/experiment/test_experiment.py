@@ -20,10 +20,10 @@ from calibrank.data import simulate
 from calibrank.errors import DataError
 from calibrank.experiment import runner
 from calibrank.experiment.cell import Cell, run_cell
+from calibrank.experiment.published import Published
 from calibrank.experiment.scored import Scored
 from calibrank.experiment.spec import Spec, choose, find_folder, load_specs
 from calibrank.experiment.statistics import Results, Spread, paired_p
-from calibrank.experiment.tables import Published
 from calibrank.models import Training
 
 REPRODUCE = Path(__file__).parents[2] / "reproduce" / "aaai22"
@@ -32,13 +32,18 @@ title = "small"
 why = "a test"
 splits = ["released", "random"]
 models = ["BPR", "LightGCN"]
-methods = ["Sigmoid", "Isotonic", "Platt", "Gaussian", "Gamma"]
+methods = ["Sigmoid", "Isotonic", "Histogram", "Platt", "Gaussian", "Gamma"]
 losses = ["naive", "ips"]
 why_negatives = "a test"
 sweep = [5]
 estimators = ["uniform", "naive_bayes", "known"]
 [negatives]
 default = 10
+[negatives.synthetic]
+naive = 4
+ips = 10
+[method_settings.synthetic.Histogram]
+bins = 3
 """
 
 
@@ -80,6 +85,7 @@ def test_a_small_run_writes_rows_tables_and_figures(finished):
     assert rows.num_rows == printed["rows"]
     assert rows.schema.names == runner.SCHEMA.names
     assert rows["provenance"][0].as_py().startswith("calibrank ")
+    assert (out.parent / "summary.md").read_text().startswith("# All datasets")
     tables = (out / "tables.md").read_text()
     for title in ("Table 1", "Table 3", "Table 4", "Table 5", "by split and loss"):
         assert title in tables
@@ -116,13 +122,41 @@ def test_every_propensity_estimator_has_rows(finished):
         assert len(rows.values(propensity=name, method="Gaussian", metric="ECE"))
 
 
+def test_each_loss_has_its_own_number_of_negatives(finished):
+    out, _ = finished
+    rows = Results(pq.read_table(out / "rows.parquet")).where(split="random", metric="ECE")
+    for loss, count in {"naive": 4, "ips": 10, "none": 10}.items():
+        assert rows.where(loss=loss).distinct("negatives") == [count]
+    released = Results(pq.read_table(out / "rows.parquet")).where(split="released", metric="ECE")
+    assert set(released.where(loss="naive", method="Gaussian").distinct("negatives")) == {4, 5}
+
+
+def test_the_uniform_estimator_is_the_naive_loss(finished):
+    out, _ = finished
+    rows = Results(pq.read_table(out / "rows.parquet"))
+    key = {"split": "released", "method": "Gaussian", "metric": "ECE", "negatives": 5}
+    uniform = rows.values(**key, loss="ips", propensity="uniform")
+    naive = rows.values(**key, loss="naive", propensity="popularity")
+    assert uniform.tolist() == naive.tolist()
+
+
+def test_every_cell_has_one_value_per_seed(finished):
+    out, _ = finished
+    rows = pq.read_table(out / "rows.parquet")
+    columns = [name for name in rows.column_names if name not in ("value", "note", "provenance")]
+    assert rows.group_by(columns).aggregate([]).num_rows == rows.num_rows
+
+
 def test_saved_scores_load_unchanged(finished, tmp_path):
     out, _ = finished
     scored = Scored.load(out / "cells" / "synthetic-released-BPR-0.npz")
     scored.save(tmp_path / "copy.npz")
     again = Scored.load(tmp_path / "copy.npz")
     np.testing.assert_array_equal(scored.test_scores, again.test_scores)
-    np.testing.assert_array_equal(scored.pairs.items, again.pairs.items)
+    assert list(scored.calibration) == list(again.calibration) == ["naive", "ips"]
+    for loss, pairs in scored.calibration.items():
+        np.testing.assert_array_equal(pairs.pairs.items, again.calibration[loss].pairs.items)
+        np.testing.assert_array_equal(pairs.propensity, again.calibration[loss].propensity)
     assert scored.test.n_items == again.test.n_items == 200
 
 
@@ -138,11 +172,11 @@ def test_a_rerun_computes_only_what_is_missing(finished, specs):
 
 def test_a_changed_spec_is_run_again(finished, tmp_path):
     out, _ = finished
-    content = SMALL.replace("default = 10", "default = 4")
+    content = SMALL.replace("naive = 4\nips = 10", "naive = 6\nips = 6")
     content = content.replace('"random"]', '"random"]\nclip = 0.2')
     changed = write_folder(tmp_path / "changed", content)
     run(changed, "--seeds", 1, "--epochs", 2, "--out", out.parent, "--model", "BPR")
-    assert set(pq.read_table(out / "rows.parquet")["negatives"].to_pylist()) == {0, 4, 5}
+    assert set(pq.read_table(out / "rows.parquet")["negatives"].to_pylist()) == {0, 5, 6}
 
 
 def kill_with_children(child):
@@ -254,6 +288,16 @@ def test_an_unknown_or_missing_dataset_is_an_error_of_one_line(tmp_path):
         ('title = "small"', "", "must be a complete spec.*title"),
         ("[negatives]", "[negatives", "must be TOML"),
         ("[negatives]", "[epochs.coat]\nCML = 3\n[negatives]", "epochs must be among .*'CML'"),
+        ("naive = 4", "nave = 4", "negatives of synthetic must be among naive, ips, got 'nave'"),
+        (
+            "naive = 4",
+            "",
+            "negatives of synthetic must be given for every loss, got none for naive",
+        ),
+        ("naive = 4", "naive = 0.5", "negatives of synthetic must be a whole number.* got 0.5"),
+        ("default = 10", "default = -1", "negatives of default must be a whole number.* got -1"),
+        ("bins = 3", "bans = 3", "method_settings must be those of Histogram, got bans"),
+        ("Histogram]\nbins", "BBQ]\nbins", "method_settings must be among .*, got 'BBQ'"),
     ],
 )
 def test_a_spec_with_a_mistake_is_refused(tmp_path, old, new, message):
@@ -265,12 +309,19 @@ def test_a_spec_with_a_mistake_is_refused(tmp_path, old, new, message):
 
 def test_the_specs_of_the_repository_are_valid():
     specs = load_specs(REPRODUCE)
-    assert [spec.name for spec in specs] == ["honest", "released", "trained"]
+    assert [spec.name for spec in specs] == ["honest", "released"]
     assert find_folder("aaai22").samefile(REPRODUCE)
-    released = specs[1]
-    assert (released.negatives_for("coat"), released.negatives_for("yahoo_r3")) == (21, 57)
-    assert released.epochs_for("coat", "BPR") == 7
-    assert released.epochs_for("yahoo_r3", "BPR") == 0
+    honest, released = specs
+    assert honest.negatives_for("coat", "ips") == 0
+    assert released.negatives_for("yahoo_r3", "ips") == 57
+    assert released.calibrator_for("coat", "Histogram").bins == 15
+    assert released.calibrator_for("yahoo_r3", "Histogram").bins == 50
+    # Nothing of the headline is chosen by its result: no training lengths, no margins.
+    for spec in specs:
+        assert (spec.epochs, spec.settings) == ({}, {})
+    variants = load_specs(REPRODUCE / "variants")
+    assert {spec.epochs_for("coat", "BPR") for spec in variants} == {0, 7}
+    assert {spec.epochs_for("yahoo_r3", "BPR") for spec in variants} == {0}
     with pytest.raises(DataError, match="must be a folder of specs"):
         find_folder("icml99")
 
@@ -280,7 +331,7 @@ def test_specs_and_models_can_be_chosen_by_name():
     (chosen,) = choose(specs, ["honest"], ["CML", "BPR"])
     assert (chosen.name, chosen.models) == ("honest", ("BPR", "CML"))
     assert choose(specs, None, None) == tuple(specs)
-    with pytest.raises(DataError, match="must be among honest, released, trained, got 'x'"):
+    with pytest.raises(DataError, match="must be among honest, released, got 'x'"):
         choose(specs, ["x"], None)
     with pytest.raises(DataError, match="must be among BPR, NCF, CML, UBPR, LightGCN, got 'x'"):
         choose(specs, None, ["x"])
@@ -292,8 +343,8 @@ def test_a_spec_can_change_the_settings_of_a_model():
     assert re.fullmatch(r"coat-released-CML-[0-9a-f]{8}-3", cell.key)
     wider = Cell("coat", "released", "CML", 3, 0, (("margin", 1.5),))
     assert wider.key != cell.key
-    released = Spec.load(REPRODUCE / "released.toml")
-    assert released.settings_for("coat", "CML") == cell.settings
+    variant = Spec.load(REPRODUCE / "variants" / "margin_0.5.toml")
+    assert variant.settings_for("coat", "CML") == cell.settings
     with pytest.raises(DataError, match="settings must be those of BPR, got margin"):
         Cell("coat", "released", "BPR", 3, 0, (("margin", 0.5),)).configured_model()
 

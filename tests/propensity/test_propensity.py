@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 from sklearn.linear_model import LogisticRegression
 
 import calibrank as cr
@@ -117,7 +118,26 @@ def test_the_formula_takes_the_maximum_of_another_engine() -> None:
 def test_uniform_and_random_ignore_the_labels() -> None:
     log = cr.Interactions([1, 2], ["a", "b"], [0, 0])
     assert Uniform(0.3).fit(log).predict([1], ["a"]) == pytest.approx(0.3)
-    assert Random(clip=0.2).fit(log).predict([1], ["new"]) == pytest.approx(0.6)
+    pairs = (np.repeat([1, 2, 3], 3), np.tile(["a", "b", "new"], 3))
+    unlabelled = cr.Interactions([1, 2], ["a", "b"])
+    first = Random(clip=0.2).fit(log).predict(*pairs)
+    np.testing.assert_array_equal(first, Random(clip=0.2).fit(unlabelled).predict(*pairs))
+
+
+def test_random_draws_one_uniform_propensity_per_pair() -> None:
+    log = cr.Interactions([0], [0])
+    users, items = np.divmod(np.arange(20_000), 100)
+    values = Random(seed=3, clip=1e-9).fit(log).predict(users, items)
+    assert len(np.unique(values)) == len(values)
+    assert stats.kstest(values, "uniform").pvalue > 0.01
+    table = values.reshape(200, 100)
+    # Neither users nor items share a level, as they would with one propensity per item.
+    assert table.mean(axis=0).std() == pytest.approx((1 / 12 / 200) ** 0.5, rel=0.25)
+    assert table.mean(axis=1).std() == pytest.approx((1 / 12 / 100) ** 0.5, rel=0.25)
+    clipped = Random(seed=3, clip=0.1).fit(log).predict(users, items)
+    np.testing.assert_array_equal(clipped, np.maximum(values, 0.1))
+    named = Random(seed=3).fit(log).predict(users.astype(str), items.astype(str))
+    assert len(np.unique(named)) > 15_000
 
 
 def test_a_random_seed_may_be_a_generator() -> None:
@@ -133,6 +153,35 @@ def test_a_random_seed_may_be_a_generator() -> None:
 def test_naive_bayes_divides_observed_positives_by_the_unbiased_rate() -> None:
     log = cr.Interactions([1, 2], [1, 1], [1, 0], n_users=4, n_items=5)
     assert NaiveBayes([1, 0, 0, 0, 0]).fit(log).predict([1], [1]) == pytest.approx(0.25)
+
+
+def test_naive_bayes_has_one_propensity_per_rating_value() -> None:
+    rng = np.random.default_rng(0)
+    shape = (300, 200)
+    ratings = rng.choice([1, 2, 4, 5], p=[0.5, 0.2, 0.2, 0.1], size=shape)
+    truth = {1: 0.02, 2: 0.05, 4: 0.1, 5: 0.4}
+    propensity = np.vectorize(truth.get)(ratings)
+    users, items = np.nonzero(rng.random(shape) < propensity)
+    logged = ratings[users, items]
+    log = cr.Interactions(users, items, logged > 3, *shape, ratings=logged)
+    unbiased = ratings.ravel()[::7]
+    fitted = NaiveBayes(unbiased > 3, ratings=unbiased).fit(log)
+    estimated = fitted.of_ratings(list(truth))
+    np.testing.assert_allclose(estimated, list(truth.values()), rtol=0.15)
+    # Of pairs without a rating it knows what the other kind of naive Bayes does.
+    of_positives = NaiveBayes(unbiased > 3).fit(log)
+    np.testing.assert_allclose(
+        fitted.of_ratings([np.nan, 3]), of_positives.predict([0] * 2, [0] * 2)
+    )
+    np.testing.assert_allclose(of_positives.of_ratings([4, 5]), fitted.predict([0] * 2, [0] * 2))
+
+
+def test_naive_bayes_by_rating_needs_a_log_with_ratings() -> None:
+    log = cr.Interactions([1], [1])
+    with pytest.raises(cr.DataError, match=r"must have ratings .*, got none"):
+        NaiveBayes([1, 0], ratings=[5, 1]).fit(log)
+    with pytest.raises(cr.DataError, match="ratings must have one value per row"):
+        NaiveBayes([1, 0], ratings=[5])
 
 
 def test_naive_bayes_corrects_the_base_rate() -> None:

@@ -125,6 +125,9 @@ def _as_json(diagnosis: Diagnosis) -> dict[str, Any]:
         "deciles": deciles,
         "sensitivity": None if sensitivity is None else _sensitivity_json(sensitivity),
         "label_plan": [step._asdict() for step in diagnosis.label_plan],
+        "propensity_bias": [
+            {"factor": factor, "bias": bias} for factor, bias in diagnosis.propensity_bias.items()
+        ],
     }
 
 

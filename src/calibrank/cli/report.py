@@ -157,8 +157,8 @@ def _save(made: Report, out: Path, *, json: bool) -> None:
 
 def _report_on_results(folder: Path) -> Report:
     from calibrank.experiment.overview import overview, read_rows  # noqa: PLC0415  (torch)
+    from calibrank.experiment.published import Published  # noqa: PLC0415  (torch)
     from calibrank.experiment.spec import find_folder  # noqa: PLC0415  (torch)
-    from calibrank.experiment.tables import Published  # noqa: PLC0415  (torch)
 
     rows = read_rows(folder)
     try:

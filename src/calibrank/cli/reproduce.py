@@ -14,14 +14,17 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from calibrank._atomic import write_atomic
 from calibrank.cli.console import console, log, print_json, shown
 from calibrank.cli.options import JsonOption
 from calibrank.registry import DATASETS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from calibrank.experiment.cell import Cell
+    from calibrank.experiment.outputs import Outputs
     from calibrank.experiment.runner import Grid
+    from calibrank.experiment.spec import Spec
     from calibrank.experiment.statistics import Results
 
 _DATASETS_HELP = f"One of synthetic, {', '.join(DATASETS)}."
@@ -30,7 +33,14 @@ _JOBS = min(os.cpu_count() or 1, 8)
 
 NameArgument = Annotated[
     str,
-    typer.Argument(metavar="NAME", help="A folder of specs, or its name under reproduce/."),
+    typer.Argument(metavar="[NAME]", help="A folder of specs, or its name under reproduce/."),
+]
+FromRowsOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        help="Make tables and figures from this rows.parquet, without running anything; "
+        "may be repeated."
+    ),
 ]
 DataOption = Annotated[
     Path | None,
@@ -63,7 +73,7 @@ EpochsOption = Annotated[
 
 
 def reproduce(
-    name: NameArgument,
+    name: NameArgument = "aaai22",
     dataset: Annotated[str, typer.Option(help=_DATASETS_HELP)] = "synthetic",
     data: DataOption = None,
     seeds: SeedsOption = 10,
@@ -73,6 +83,7 @@ def reproduce(
     model: ModelOption = None,
     epochs: EpochsOption = 200,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    from_rows: FromRowsOption = None,
     json: JsonOption = False,
 ) -> None:
     """Run the experiments of a paper. Finished cells are kept: a rerun computes only the others.
@@ -80,6 +91,8 @@ def reproduce(
     Example: calibrank reproduce aaai22 --dataset coat --data coat/ --seeds 10 --out results
     """
     # torch takes seconds to load: `--help` and wrong options must not wait for it.
+    from calibrank.experiment.figures import load_scored  # noqa: PLC0415  (matplotlib)
+    from calibrank.experiment.outputs import write_outputs  # noqa: PLC0415  (matplotlib)
     from calibrank.experiment.runner import Grid, collect  # noqa: PLC0415  (torch)
     from calibrank.experiment.spec import choose, find_folder, load_specs  # noqa: PLC0415  (torch)
     from calibrank.experiment.statistics import Results  # noqa: PLC0415  (torch)
@@ -87,24 +100,50 @@ def reproduce(
 
     folder = find_folder(name)
     specs = choose(load_specs(folder), spec, model)
+    if from_rows:
+        _from_rows(from_rows, folder, specs, out, json=json)
+        return
     training = Training(epochs, device=device)
     data_folder = None if data is None else str(data)
     grid = Grid(dataset, data_folder, specs, seeds, training, out / dataset)
     failed = _run(grid, jobs)
     results = Results(collect(grid))
-    tables = _write_tables(grid, results, folder)
-    figures = _draw_figures(grid, results)
+    scored = {each.name: load_scored(grid, each) for each in specs}
+    written = write_outputs(folder, specs, results, out, scored)
     for cell, reason in failed.items():
         log.print(
             f"[red]failed:[/] {shown(cell.key)}: {shown(reason)}", highlight=False, soft_wrap=True
         )
     if json:
-        print_json(_as_json(grid, results, failed))
+        print_json(
+            {
+                "out": str(grid.out),
+                "failed": {cell.key: reason for cell, reason in failed.items()},
+                **_as_json(results, written),
+            }
+        )
     else:
-        _print_outputs(grid, results, tables, figures)
+        rows = results.table.num_rows
+        console.print(f"[bold]Rows:[/] {shown(grid.out / 'rows.parquet')} ({rows:,}), rows.csv")
+        _print_outputs(results, written)
     # Rows of the other cells are complete, but a script must notice that some are missing.
     if failed:
         raise typer.Exit(4)
+
+
+def _from_rows(
+    files: list[Path], folder: Path, specs: "Sequence[Spec]", out: Path, *, json: bool
+) -> None:
+    from calibrank.experiment.from_rows import read_results  # noqa: PLC0415  (pyarrow)
+    from calibrank.experiment.outputs import write_outputs  # noqa: PLC0415  (matplotlib)
+
+    results = read_results(files)
+    # Rows hold metrics only, so there are no scores to draw.
+    written = write_outputs(folder, specs, results, out, {})
+    if json:
+        print_json({"out": str(out), **_as_json(results, written)})
+    else:
+        _print_outputs(results, written)
 
 
 def _run(grid: "Grid", jobs: int) -> dict["Cell", str]:
@@ -131,52 +170,26 @@ def _run(grid: "Grid", jobs: int) -> dict["Cell", str]:
         return run_grid(grid, jobs, on_finished)
 
 
-def _as_json(
-    grid: "Grid",
-    results: "Results",
-    failed: dict["Cell", str],
-) -> dict[str, object]:
+def _as_json(results: "Results", written: "Outputs") -> dict[str, object]:
     return {
-        "out": str(grid.out),
         "rows": results.table.num_rows,
-        "failed": {cell.key: reason for cell, reason in failed.items()},
         "fits_without_optimum": _fits_without_optimum(results),
+        "published_numbers": len(written.compared),
+        "published_numbers_met": sum(each.met for each in written.compared),
     }
 
 
-def _print_outputs(
-    grid: "Grid",
-    results: "Results",
-    tables: Path,
-    figures: list[Path],
-) -> None:
-    rows = results.table.num_rows
-    console.print(f"[bold]Rows:[/] {shown(grid.out / 'rows.parquet')} ({rows:,}), rows.csv")
+def _print_outputs(results: "Results", written: "Outputs") -> None:
     unfit = _fits_without_optimum(results)
     if unfit:
         console.print(f"{unfit:,} fits have no finite optimum: see rows with metric 'failed'.")
-    console.print(f"[bold]Tables:[/] {shown(tables)}")
-    console.print(f"[bold]Figures:[/] {shown(grid.out / 'figures')} ({len(figures)} files)")
+    console.print(f"[bold]Tables:[/] {shown(', '.join(map(str, written.tables)))}")
+    console.print(f"[bold]Summary:[/] {shown(written.summary)}")
+    folders = sorted({str(path.parent) for path in written.figures})
+    console.print(f"[bold]Figures:[/] {shown(', '.join(folders))} ({len(written.figures)} files)")
+    if written.agreement:
+        console.print(written.agreement, highlight=False)
 
 
 def _fits_without_optimum(results: "Results") -> int:
     return int(results.where(metric="failed").table.num_rows)
-
-
-def _write_tables(grid: "Grid", results: "Results", folder: Path) -> Path:
-    from calibrank.experiment.tables import Published, write_tables  # noqa: PLC0415  (torch)
-
-    path = grid.out / "tables.md"
-    published = Published.load(folder / "published.csv")
-    write_atomic(path, write_tables(grid, results, published))
-    return path
-
-
-def _draw_figures(grid: "Grid", results: "Results") -> list[Path]:
-    from calibrank.experiment.figures import Figures  # noqa: PLC0415  (matplotlib)
-
-    paths: list[Path] = []
-    for spec in grid.specs:
-        figures = Figures(grid, results.where(spec=spec.name), spec)
-        paths += figures.save(grid.out / "figures" / spec.name)
-    return paths

@@ -61,8 +61,9 @@ def _interactions(
     n_users: int,
 ) -> Interactions:
     users, items = np.nonzero(ratings)
-    labels = (ratings[users, items] > liked_above).astype(np.float64)
-    return Interactions(users, items, labels, n_users, ITEMS)
+    given = ratings[users, items]
+    labels = (given > liked_above).astype(np.float64)
+    return Interactions(users, items, labels, n_users, ITEMS, ratings=given)
 
 
 def _read_features(folder: Path, name: str) -> Floats | None:

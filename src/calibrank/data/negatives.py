@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrank._arguments import instance, require_seed, seeded, whole
-from calibrank._validation import ids, row_numbers
+from calibrank._validation import Floats, ids, row_numbers
 from calibrank.errors import DataError
 from calibrank.tables import Interactions
 
@@ -128,7 +128,14 @@ def with_negatives(
         np.concatenate([np.ones(len(held_out)), np.zeros(len(users))]),
         held_out.n_users,
         held_out.n_items,
+        ratings=_with_unrated(held_out.ratings, len(users)),
     )
+
+
+def _with_unrated(ratings: Floats | None, count: int) -> Floats | None:
+    if ratings is None:
+        return None
+    return np.concatenate([ratings, np.full(count, np.nan)])
 
 
 def _other_items(positives: Positives, user: int) -> Rows:

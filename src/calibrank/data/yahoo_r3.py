@@ -45,7 +45,7 @@ def _read(folder: Path, part: str, liked_above: float) -> Interactions:
     users = rows[:, 0].astype(np.intp) - 1
     items = rows[:, 1].astype(np.intp) - 1
     labels: Floats = (rows[:, 2] > liked_above).astype(np.float64)
-    return Interactions(users, items, labels, USERS, ITEMS)
+    return Interactions(users, items, labels, USERS, ITEMS, ratings=rows[:, 2])
 
 
 def _is_rating(rows: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:

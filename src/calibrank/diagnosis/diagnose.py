@@ -8,7 +8,13 @@ from calibrank.base_rate import ExpectedError, plan_labels, with_sensitivity
 from calibrank.calibrators import Calibrator, Gaussian
 from calibrank.diagnosis.distribution import label_deciles, score_quantiles
 from calibrank.diagnosis.finding import Finding, note, ok, warning
-from calibrank.diagnosis.fit_checks import check_base_rate, check_label_plan, check_weights
+from calibrank.diagnosis.fit_checks import (
+    check_base_rate,
+    check_label_plan,
+    check_propensities,
+    check_weights,
+    propensity_biases,
+)
 from calibrank.diagnosis.table_checks import (
     check_lists,
     check_rows,
@@ -36,6 +42,8 @@ class Diagnosis:
     """What the log leaves open; None if labels are not weighted or no fit exists."""
     label_plan: tuple[ExpectedError, ...]
     """The error to expect with some numbers of random labels; empty if it is unknown."""
+    propensity_bias: Mapping[float, float]
+    """The bias of the risk by ratio of true to given propensities; empty without propensities."""
 
 
 def diagnose(
@@ -61,12 +69,16 @@ def diagnose(
         fit_finding,
         check_base_rate(columns, sensitivity),
     ]
+    biases: dict[float, float] = {}
+    if fitted is not None:
+        biases = propensity_biases(fitted, aggregated, columns)
+        findings += check_propensities(fitted, aggregated, biases)
     plan: tuple[ExpectedError, ...] = ()
     if fitted is not None and sensitivity is not None:
         plan, plan_finding = _plan(fitted, aggregated)
         findings.append(plan_finding)
     deciles = tuple(label_deciles(aggregated.summary))
-    return Diagnosis(tuple(findings), deciles, sensitivity, plan)
+    return Diagnosis(tuple(findings), deciles, sensitivity, plan, biases)
 
 
 def _fit(

@@ -5,13 +5,18 @@ from collections.abc import Iterator
 from calibrank.base_rate import ExpectedError
 from calibrank.diagnosis.distribution import label_deciles
 from calibrank.diagnosis.finding import Finding, note, ok, warning
-from calibrank.evidence import impressions, naive
-from calibrank.maps import Sensitivity, describe_range
+from calibrank.evidence import Evidence, impressions, ips, naive
+from calibrank.maps import CalibrationMap, Sensitivity, describe_range
+from calibrank.metrics import LogLoss
+from calibrank.propensity import propensity_bias
 from calibrank.tabular.aggregate import Aggregate, Columns, propensity_model_for
 
 # Below this effective number of positives, or this fraction of them, weights dominate the fit.
 _FEW_POSITIVES = 100
 _LEAST_EFFECTIVE = 0.25
+
+# Ratios of true to given propensities for which the bias of the risk is shown.
+_PROPENSITY_FACTORS = (0.5, 2.0)
 
 _TYPICAL_PLAN = 300
 """The number of random labels that the summary of a label plan is about."""
@@ -47,6 +52,43 @@ def check_weights(aggregated: Aggregate, columns: Columns) -> Iterator[Finding]:
             f"For some scores the mean weighted label is {highest:.2f}, above 1: propensities are "
             "too small there, or too few unobserved pairs are in the table.",
         )
+
+
+def propensity_biases(
+    fitted: CalibrationMap,
+    aggregated: Aggregate,
+    columns: Columns,
+) -> dict[float, float]:
+    """The bias of the map's risk (Proposition 2) by ratio of true to given propensities.
+
+    Empty if the table has no inverse-propensity evidence.
+    """
+    if columns.evidence is not ips or aggregated.positives is None:
+        return {}
+    summary = aggregated.summary
+    probabilities = fitted.predict(summary.scores)
+    evidence = Evidence(summary.positive, summary.total)
+    return {
+        factor: propensity_bias(probabilities, evidence, factor) for factor in _PROPENSITY_FACTORS
+    }
+
+
+def check_propensities(
+    fitted: CalibrationMap,
+    aggregated: Aggregate,
+    biases: dict[float, float],
+) -> Iterator[Finding]:
+    """How far wrong propensities would move the risk."""
+    if not biases:
+        return
+    summary = aggregated.summary
+    risk = LogLoss()(fitted.predict(summary.scores), Evidence(summary.positive, summary.total))
+    cases = [f"by {bias:+.3f} if they were {factor:g} times" for factor, bias in biases.items()]
+    yield note(
+        "propensities",
+        f"The inverse-propensity log loss of a Gaussian map is {risk:.3f}. It is unbiased if the "
+        f"propensities are right, and off {' and '.join(cases)} the given ones.",
+    )
 
 
 def check_base_rate(

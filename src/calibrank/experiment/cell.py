@@ -16,7 +16,7 @@ from calibrank._validation import Floats
 from calibrank.data import Dataset, Positives, population_negatives, with_negatives
 from calibrank.errors import DataError, FitError, FlatMapWarning
 from calibrank.evidence import Evidence, naive
-from calibrank.experiment.scored import Scored
+from calibrank.experiment.scored import Scored, ScoredPairs
 from calibrank.experiment.spec import Spec
 from calibrank.metrics import (
     ECE,
@@ -33,6 +33,8 @@ from calibrank.metrics import (
 )
 from calibrank.models import Model, Training, train
 from calibrank.propensity import (
+    ByRating,
+    FittedPropensity,
     Known,
     Logistic,
     NaiveBayes,
@@ -65,15 +67,14 @@ RANKING_METRICS: tuple[Metric, ...] = (
 )
 SWEPT_METHODS = ("Platt", "Gaussian", "Gamma")
 """The methods for which other numbers of negatives and other propensities are tried."""
+SCORED_LOSSES = ("naive", "ips")
+"""The losses of the paper, whose calibration pairs are saved for the figures."""
 
 # Streams of a cell's seed: calibration negatives, and the labels that naive Bayes uses.
 _NEGATIVES_STREAM = 3
 _NAIVE_BAYES_STREAM = 5
 # Naive Bayes estimates the base rate from 5% of the test labels, as in Schnabel et al. (2016).
 _NAIVE_BAYES_FRACTION = 0.05
-# The paper's uniform propensity.
-_UNIFORM_PROPENSITY = 0.5
-
 Row = dict[str, Any]
 Mask = npt.NDArray[np.bool_]
 
@@ -185,16 +186,21 @@ class _Evaluation:
         self.scorer = scorer
         self.test_scores = test_scores
         self.positives = Positives.of(kept, held_out)
-        self.popularity = Popularity(spec.power, spec.clip)
-        # All methods of a spec are fitted on the same pairs.
-        self.main_pairs = self._sample_pairs(spec.negatives_for(dataset.name))
+        self.popularity = Popularity(spec.power, spec.clip).fit(kept)
+        # All methods with the same number of negatives are fitted on the same pairs.
+        self.sampled: dict[int, CalibrationPairs] = {}
 
     def scored(self) -> Scored:
         """The scores that figures are drawn from."""
-        main = self.main_pairs
-        propensity = self._propensity(self.popularity, main)
-        weights = np.ones(len(main.pairs)) if main.weights is None else main.weights
-        return Scored(self.test, self.test_scores, main.pairs, main.scores, propensity, weights)
+        by_loss = {}
+        for loss in SCORED_LOSSES:
+            if loss not in self.spec.losses:
+                continue
+            main = self._pairs(self._count(loss))
+            propensity = _propensity(self.popularity, main)
+            weights = np.ones(len(main.pairs)) if main.weights is None else main.weights
+            by_loss[loss] = ScoredPairs(main.pairs, main.scores, propensity, weights)
+        return Scored(self.test, self.test_scores, by_loss)
 
     def ranking_rows(self) -> Iterator[Row]:
         for metric in RANKING_METRICS:
@@ -203,26 +209,36 @@ class _Evaluation:
 
     def calibration_rows(self) -> Iterator[Row]:
         """Rows of every method, then of the sweeps over negatives and over propensities."""
-        yield from self._method_rows(self.spec.methods, self.main_pairs)
-        for count in self.spec.sweep:
-            yield from self._method_rows(SWEPT_METHODS, self._sample_pairs(count))
-        for name in self.spec.estimators:
-            yield from self._estimator_rows(name)
-
-    def _method_rows(
-        self,
-        methods: Sequence[str],
-        pairs: CalibrationPairs,
-    ) -> Iterator[Row]:
-        """Rows of some methods with popularity propensities."""
-        propensity = self._propensity(self.popularity, pairs)
-        everything = np.ones(len(self.test), dtype=bool)
-        for method in methods:
+        for method in self.spec.methods:
             # A method without parameters does not depend on the loss.
             losses = self.spec.losses if CALIBRATORS[method].learns else ("none",)
             for loss in losses:
-                labels = {"method": method, "loss": loss, "propensity": "popularity"}
-                yield from self._fit_rows(labels, pairs, propensity, everything)
+                yield from self._popularity_rows(method, loss, self._count(loss))
+        # Other numbers and other propensities are tried on the first split only.
+        if self.cell.split == self.spec.splits[0]:
+            yield from self._sweep_rows()
+            for name in self.spec.estimators:
+                yield from self._estimator_rows(name)
+
+    def _sweep_rows(self) -> Iterator[Row]:
+        for count in self.spec.sweep:
+            for loss in self.spec.losses:
+                # The spec's own number is there already.
+                if count == self._count(loss):
+                    continue
+                for method in SWEPT_METHODS:
+                    yield from self._popularity_rows(method, loss, count)
+
+    def _count(self, loss: str) -> int:
+        return self.spec.negatives_for(self.dataset.name, loss)
+
+    def _popularity_rows(self, method: str, loss: str, count: int) -> Iterator[Row]:
+        """Rows of a method with popularity propensities."""
+        pairs = self._pairs(count)
+        propensity = _propensity(self.popularity, pairs)
+        everything = np.ones(len(self.test), dtype=bool)
+        labels = {"method": method, "loss": loss, "propensity": "popularity"}
+        yield from self._fit_rows(labels, pairs, propensity, everything)
 
     def _estimator_rows(self, name: str) -> Iterator[Row]:
         """Rows of the swept methods with another propensity estimator."""
@@ -232,11 +248,15 @@ class _Evaluation:
         estimator = self._make_estimator(name, labelled)
         if estimator is None:
             return
-        propensity = self._propensity(estimator, self.main_pairs)
-        for method in SWEPT_METHODS:
-            labels = {"method": method, "loss": "ips", "propensity": name}
-            # Test labels that the estimator has used are left out of its evaluation.
-            yield from self._fit_rows(labels, self.main_pairs, propensity, ~labelled)
+        fitted = estimator.fit(self.kept)
+        # Each estimator implies a base rate of its own, so that it needs a number of its own.
+        for count in dict.fromkeys([self._count("ips"), *self.spec.sweep]):
+            pairs = self._pairs(count)
+            propensity = _propensity(fitted, pairs)
+            for method in SWEPT_METHODS:
+                labels = {"method": method, "loss": "ips", "propensity": name}
+                # Test labels that the estimator has used are left out of its evaluation.
+                yield from self._fit_rows(labels, pairs, propensity, ~labelled)
 
     def _make_estimator(self, name: str, labelled: Mask) -> Propensity | None:
         """An estimator by name; None where the dataset lacks what it needs."""
@@ -244,27 +264,27 @@ class _Evaluation:
         data = self.dataset
         clip = self.spec.clip
         if kind is Uniform:
-            return Uniform(_UNIFORM_PROPENSITY)
+            # As in the paper's Figure 5, where it equals the naive loss.
+            return Uniform(1.0)
         if kind is Random:
             return Random(self.cell.seed, clip)
         if kind is NaiveBayes:
-            return NaiveBayes(self.test.labels[labelled])
+            ratings = None if self.test.ratings is None else self.test.ratings[labelled]
+            return NaiveBayes(self.test.labels[labelled], ratings=ratings)
         if kind is Logistic and data.user_features is not None and data.item_features is not None:
             return Logistic(data.user_features, data.item_features, clip=clip)
         if kind is Known and data.propensity is not None:
             return Known(data.propensity, clip=clip)
-        return self.popularity if kind is Popularity else None
+        return None
 
     def _naive_bayes_rows(self) -> Mask:
         rng = np.random.default_rng([self.cell.seed, _NAIVE_BAYES_STREAM])
         return rng.random(len(self.test)) < _NAIVE_BAYES_FRACTION
 
-    def _propensity(
-        self,
-        estimator: Propensity,
-        pairs: CalibrationPairs,
-    ) -> Floats:
-        return estimator.fit(self.kept).predict(pairs.pairs.users, pairs.pairs.items)
+    def _pairs(self, count: int) -> CalibrationPairs:
+        if count not in self.sampled:
+            self.sampled[count] = self._sample_pairs(count)
+        return self.sampled[count]
 
     def _sample_pairs(self, count: int) -> CalibrationPairs:
         """Held-out positives with `count` negatives each; 0 means as many as represent all."""
@@ -284,7 +304,8 @@ class _Evaluation:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FlatMapWarning)
-                fitted = CALIBRATORS[labels["method"]].fit(pairs.scores, evidence)
+                calibrator = self.spec.calibrator_for(self.dataset.name, labels["method"])
+                fitted = calibrator.fit(pairs.scores, evidence)
         except FitError as error:
             # A failed fit is a result too: readers must see that it is missing, and why.
             yield {**row, "metric": "failed", "value": 1.0, "note": str(error)}
@@ -313,6 +334,12 @@ class _Evaluation:
             "note": "",
         }
         return row | values
+
+
+def _propensity(fitted: FittedPropensity, pairs: CalibrationPairs) -> Floats:
+    if isinstance(fitted, ByRating) and pairs.pairs.ratings is not None:
+        return fitted.of_ratings(pairs.pairs.ratings)
+    return fitted.predict(pairs.pairs.users, pairs.pairs.items)
 
 
 def _evidence(

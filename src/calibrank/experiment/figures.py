@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,11 +15,12 @@ from calibrank._atomic import atomic_path
 from calibrank._validation import Floats
 from calibrank.errors import FitError, FlatMapWarning
 from calibrank.evidence import ips, naive
+from calibrank.experiment.negatives import nearest_negatives
+from calibrank.experiment.protocol import Protocol
+from calibrank.experiment.published import LOSS_SUFFIXES, PUBLISHED_ROWS, Fit
 from calibrank.experiment.runner import Grid
 from calibrank.experiment.scored import Scored
 from calibrank.experiment.spec import Spec
-from calibrank.experiment.statistics import Results, Spread
-from calibrank.experiment.tables import LOSS_SUFFIXES, PUBLISHED_ROWS, Fit
 from calibrank.maps import CalibrationMap
 from calibrank.plots import (
     bars_of_gaps,
@@ -29,23 +30,26 @@ from calibrank.plots import (
     score_distributions,
     top_lists,
 )
-from calibrank.registry import CALIBRATORS
 
 # The paper's reliability diagrams have ten bins, its case study lists of five.
 _BINS = 10
 _LIST_LENGTH = 5
 
+_SHOWN_FIT = Fit("Gaussian", "ips")
+
 Fits = dict[Fit, CalibrationMap]
 Line = tuple[Floats, Floats, Floats]
+Bars = dict[str, dict[str, tuple[float, float]]]
+# A bar that is not drawn: no fit exists.
+_NO_BAR = (float("nan"), float("nan"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Figures:
-    """The figures of one dataset under one spec."""
+    """The figures of one protocol; those of scores need `scored`, the scores of seed 0 by model."""
 
-    grid: Grid
-    results: Results
-    spec: Spec
+    protocol: Protocol
+    scored: Mapping[str, Scored]
     shown: str = "LightGCN"
     """The model of Figures 1, 3 and 4."""
 
@@ -61,36 +65,24 @@ class Figures:
         return paths
 
     def _all(self) -> Iterator[tuple[str, Figure]]:
-        scored = self._load_scored()
+        scored = self.scored
         if scored:
             shown = self.shown if self.shown in scored else next(iter(scored))
             # Fitted again rather than saved: a fit takes milliseconds.
-            fits = _fit_all(scored[shown])
+            fits = _fit_all(self.protocol.spec, self.protocol.dataset, scored[shown])
             yield "figure1_paper", self._reliability(shown, scored[shown], fits, paper=True)
             yield "figure1_plain", self._reliability(shown, scored[shown], fits, paper=False)
             yield "figure2", self._distributions(scored)
             yield "figure3", self._functions(shown, scored[shown], fits)
             yield "figure4", self._case_study(shown, scored[shown], fits)
-        if self.spec.estimators:
+        if self._estimator_names():
             yield "figure5", self._estimators()
-        if self.spec.sweep:
+        if self.protocol.spec.sweep:
             yield "negatives", self._negatives()
 
     @property
-    def _split(self) -> str:
-        return self.spec.splits[0]
-
-    def _load_scored(self) -> dict[str, Scored]:
-        """The scores of seed 0, by model."""
-        scored = {}
-        for cell in self.grid.cells():
-            if cell.split != self._split or cell.seed != 0:
-                continue
-            path = self.grid.scores_file(cell)
-            if self.spec in self.grid.specs_for(cell) and path.is_file():
-                scored[cell.model] = Scored.load(path)
-        # In the order of the spec, not of the grid.
-        return {model: scored[model] for model in self.spec.models if model in scored}
+    def _dataset(self) -> str:
+        return self.protocol.dataset
 
     def _reliability(
         self,
@@ -108,14 +100,14 @@ class Figures:
         ylabel = "fraction liked"
         if paper:
             ylabel = "the paper's convention: below 0.5, the fraction not liked"
-        return bars_of_gaps(panels, f"Reliability of {model} on {self.grid.dataset}", ylabel)
+        return bars_of_gaps(panels, f"Reliability of {model} on {self._dataset}", ylabel)
 
-    def _distributions(self, scored: dict[str, Scored]) -> Figure:
+    def _distributions(self, scored: Mapping[str, Scored]) -> Figure:
         panels = {}
         for model, of_model in scored.items():
             liked = of_model.test.labels == 1
             panels[model] = (of_model.test_scores[~liked], of_model.test_scores[liked])
-        return score_distributions(panels, f"Scores of randomly shown pairs, {self.grid.dataset}")
+        return score_distributions(panels, f"Scores of randomly shown pairs, {self._dataset}")
 
     def _functions(self, model: str, scored: Scored, fits: Fits) -> Figure:
         scores = np.linspace(scored.test_scores.min(), scored.test_scores.max(), 400)
@@ -123,91 +115,105 @@ class Figures:
         for method in ("Platt", "Gaussian", "Gamma"):
             if (method, "ips") in fits:
                 curves[method] = fits[Fit(method, "ips")].predict(scores)
-        title = f"Fitted functions, {model} on {self.grid.dataset}, UERM"
+        title = f"Fitted functions, {model} on {self._dataset}, UERM"
         return fitted_functions(scores, curves, None, title)
 
     def _case_study(self, model: str, scored: Scored, fits: Fits) -> Figure:
-        probabilities = fits[Fit("Gaussian", "ips")].predict(scored.test_scores)
+        probabilities = fits[_SHOWN_FIT].predict(scored.test_scores)
         panels = {}
         for description, user in _example_users(scored, probabilities).items():
             rows = _top_rows(scored, user)
             names = [f"item {item}" for item in scored.test.items[rows]]
             scores = scored.test_scores[rows]
             panels[f"user {user}: {description}"] = (names, scores, probabilities[rows])
-        title = f"Top 5 of three users, {model} on {self.grid.dataset}, Gaussian with UERM"
+        title = f"Top 5 of three users, {model} on {self._dataset}, Gaussian with UERM"
         return top_lists(panels, title)
 
+    def _estimator_names(self) -> list[str]:
+        """The estimators with results; a dataset may lack what one needs."""
+        tried = self.protocol.tried_negatives
+        return [name for name in self.protocol.spec.estimators if tried("ips", name)]
+
     def _estimators(self) -> Figure:
-        count = self.spec.negatives_for(self.grid.dataset)
-        groups = {}
-        for model in self.spec.models:
-            bars = {}
-            for estimator in ("popularity", *self.spec.estimators):
-                spread = self._spread(model, "ECE", estimator, count)
-                if spread is not None:
-                    bars[estimator.replace("_", " ")] = (spread.mean, spread.half)
-            groups[model] = bars
-        title = f"ECE by propensity estimator, {self.grid.dataset}, Gaussian with UERM"
-        return grouped_bars(groups, title, "ECE")
+        """Figure 5: the same number of negatives for all, and each estimator's own by the rule."""
+        same: Bars = {model: {} for model in self.protocol.models}
+        own: Bars = {model: {} for model in self.protocol.models}
+        for name in ("popularity", *self._estimator_names()):
+            best = nearest_negatives(self.protocol, "ips", name)
+            for model in self.protocol.models:
+                label = name.replace("_", " ")
+                same[model][label] = self._bar(model, name, None)
+                own[model][label] = self._bar(model, name, None if best is None else best.count)
+                if best is None:
+                    own[model][label] = _NO_BAR
+        count = self.protocol.spec.negatives_for(self._dataset, "ips")
+        panels = {f"{count} negatives for all": same, "each with its own number (see table)": own}
+        title = f"ECE by propensity estimator, {self._dataset}, Gaussian with UERM"
+        return grouped_bars(panels, title, "ECE")
+
+    def _bar(self, model: str, estimator: str, negatives: int | None) -> tuple[float, float]:
+        spread = self.protocol.spread(
+            "ECE", _SHOWN_FIT, model, propensity=estimator, negatives=negatives
+        )
+        return _NO_BAR if spread is None else (spread.mean, spread.half)
 
     def _negatives(self) -> Figure:
         panels: dict[str, dict[str, Line]] = {}
-        for metric in ("ECE", "LogLoss"):
-            for model in self.spec.models:
-                line = self._line_over_negatives(model, metric)
+        for loss, name in (("naive", "naive loss"), ("ips", "UERM")):
+            for model in self.protocol.models:
+                line = self._line_over_negatives(model, loss)
                 if line is not None:
-                    panels.setdefault(metric, {})[model] = line
+                    panels.setdefault(f"ECE, {name}", {})[model] = line
         title = (
             "Results depend on the number of negatives "
-            f"({self.grid.dataset}, {self._split} split, Gaussian with UERM)"
+            f"({self._dataset}, {self.protocol.split} split, Gaussian)"
         )
         return lines_with_bands(panels, title, "negatives per positive")
 
-    def _line_over_negatives(self, model: str, metric: str) -> Line | None:
+    def _line_over_negatives(self, model: str, loss: str) -> Line | None:
         """Numbers of negatives, means and half intervals; None without results."""
-        counts = {*self.spec.sweep, self.spec.negatives_for(self.grid.dataset)}
         points = []
-        # 0 means as many as represent all unobserved pairs, which has no place on the axis.
-        for count in sorted(counts - {0}):
-            spread = self._spread(model, metric, "popularity", count)
-            if spread is not None:
+        for count in self.protocol.tried_negatives(loss):
+            spread = self.protocol.spread("ECE", Fit("Gaussian", loss), model, negatives=count)
+            # 0 means as many as represent all unobserved pairs, which has no place on the axis.
+            if spread is not None and count:
                 points.append((float(count), spread.mean, spread.half))
         if not points:
             return None
         x, means, halves = np.array(points).T
         return x, means, np.nan_to_num(halves)
 
-    def _spread(
-        self,
-        model: str,
-        metric: str,
-        estimator: str,
-        negatives: int,
-    ) -> Spread | None:
-        return self.results.spread(
-            spec=self.spec.name,
-            split=self._split,
-            model=model,
-            method="Gaussian",
-            loss="ips",
-            metric=metric,
-            propensity=estimator,
-            negatives=negatives,
-        )
+
+def load_scored(grid: Grid, spec: Spec) -> dict[str, Scored]:
+    """The scores of seed 0 that a run saved for the first split of a spec, by model."""
+    scored = {}
+    for cell in grid.cells():
+        if cell.split != spec.splits[0] or cell.seed != 0:
+            continue
+        path = grid.scores_file(cell)
+        # The scores of a cell are those under the first spec that asks for it.
+        if grid.specs_for(cell)[0] == spec and path.is_file():
+            scored[cell.model] = Scored.load(path)
+    # In the order of the spec, not of the grid.
+    return {model: scored[model] for model in spec.models if model in scored}
 
 
-def _fit_all(scored: Scored) -> Fits:
+def _fit_all(spec: Spec, dataset: str, scored: Scored) -> Fits:
     """Every row of Table 1, fitted to the scores of one seed."""
-    labels = scored.pairs.labels
-    unbiased = ips(labels, scored.propensity, weights=scored.weights)
-    biased = naive(labels, weights=scored.weights)
     fits = {}
     for _, method, loss in PUBLISHED_ROWS:
-        evidence = unbiased if loss == "ips" else biased
+        # Methods without a loss need scores only; UERM has the most.
+        found = scored.calibration.get("ips" if loss == "none" else loss)
+        if found is None:
+            continue
+        evidence = naive(found.pairs.labels, weights=found.weights)
+        if loss == "ips":
+            evidence = ips(found.pairs.labels, found.propensity, weights=found.weights)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FlatMapWarning)
-                fits[Fit(method, loss)] = CALIBRATORS[method].fit(scored.pair_scores, evidence)
+                calibrator = spec.calibrator_for(dataset, method)
+                fits[Fit(method, loss)] = calibrator.fit(found.scores, evidence)
         except FitError:
             # The rows of the run hold the reason.
             continue

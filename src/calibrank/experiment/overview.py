@@ -77,16 +77,15 @@ def _main_rows(rows: pa.Table) -> pa.Table:
     """The rows with each spec's own number of negatives and with popularity propensities."""
     propensities = rows["propensity"].to_pylist()
     kept = np.array([name in ("", "popularity") for name in propensities])
-    is_ranking = np.array([method == "" for method in rows["method"].to_pylist()])
-    specs = np.array(rows["spec"].to_pylist())
     negatives = np.array(rows["negatives"].to_pylist())
-    for spec in np.unique(specs[kept]):
-        of_spec = specs == spec
+    # The number may differ by dataset, spec and loss; ranking rows have no loss and no number.
+    names = [rows[name].to_pylist() for name in ("dataset", "spec", "loss")]
+    protocols = np.array([" ".join(parts) for parts in zip(*names, strict=True)])
+    for protocol in np.unique(protocols[kept]):
+        members = kept & (protocols == protocol)
         # A sweep varies the number for a few methods only, so the spec's own is the most frequent.
-        values, counts = np.unique(negatives[kept & of_spec & ~is_ranking], return_counts=True)
-        if len(values):
-            is_main = negatives == values[np.argmax(counts)]
-            kept &= ~of_spec | is_ranking | is_main
+        values, counts = np.unique(negatives[members], return_counts=True)
+        kept &= ~members | (negatives == values[np.argmax(counts)])
     return rows.take(np.flatnonzero(kept))
 
 

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pc
@@ -90,7 +91,7 @@ class Grid:
         content = {
             "version": calibrank.__version__,
             "cell": asdict(cell),
-            "specs": [asdict(spec) for spec in self.specs_for(cell)],
+            "specs": [_content(spec) for spec in self.specs_for(cell)],
             "settings": repr((cell.configured_model(), self.training)),
             "data": _data_digest(self.dataset, self.data),
         }
@@ -150,6 +151,14 @@ def collect(grid: Grid) -> pa.Table:
     with atomic_path(grid.out / "rows.csv") as partial:
         pc.write_csv(table, partial)
     return table
+
+
+def _content(spec: Spec) -> dict[str, Any]:
+    """What of a spec decides results: all but its explanations."""
+    content = asdict(spec)
+    for explanation in ("title", "why", "why_negatives"):
+        del content[explanation]
+    return content
 
 
 def _training_of(

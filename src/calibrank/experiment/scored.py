@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,28 +14,38 @@ from calibrank._validation import Floats
 from calibrank.tables import Interactions
 
 _COLUMNS = ("users", "items", "labels")
-_SCORES = ("test_scores", "pair_scores", "propensity", "weights")
+_SCORES = ("scores", "propensity", "weights")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoredPairs:
+    """The calibration pairs of one loss."""
+
+    pairs: Interactions
+    scores: Floats
+    propensity: Floats
+    weights: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scored:
-    """Scores of the test set and of the calibration pairs, with the evidence of the latter."""
+    """Scores of the test set and, by loss, of the calibration pairs with their evidence."""
 
     test: Interactions
     test_scores: Floats
-    pairs: Interactions
-    pair_scores: Floats
-    propensity: Floats
-    weights: Floats
+    calibration: Mapping[str, ScoredPairs]
 
     def save(self, path: Path) -> None:
         """Write an .npz file, atomically."""
-        arrays: dict[str, Any] = {name: getattr(self, name) for name in _SCORES}
-        for column in _COLUMNS:
-            arrays[f"test_{column}"] = getattr(self.test, column)
-            arrays[f"pair_{column}"] = getattr(self.pairs, column)
+        arrays: dict[str, Any] = {"test_scores": self.test_scores}
+        arrays |= _columns(self.test, "test")
+        for loss, pairs in self.calibration.items():
+            arrays |= _columns(pairs.pairs, loss)
+            for name in _SCORES:
+                arrays[f"{loss}_{name}"] = getattr(pairs, name)
         # Not every user and item occurs in the pairs, so the sizes are saved too.
         arrays["sizes"] = np.array([self.test.n_users, self.test.n_items])
+        arrays["losses"] = np.array(list(self.calibration), dtype=str)
         with atomic_path(path) as partial, partial.open("wb") as file:
             np.savez_compressed(file, **arrays)
 
@@ -42,11 +53,15 @@ class Scored:
     def load(cls, path: Path) -> Scored:
         """Read a file that `save` wrote."""
         with np.load(path) as arrays:
-            return cls(
-                test=_interactions(arrays, "test"),
-                pairs=_interactions(arrays, "pair"),
-                **{name: arrays[name] for name in _SCORES},
-            )
+            calibration = {}
+            for loss in arrays["losses"].tolist():
+                columns = [arrays[f"{loss}_{name}"] for name in _SCORES]
+                calibration[loss] = ScoredPairs(_interactions(arrays, loss), *columns)
+            return cls(_interactions(arrays, "test"), arrays["test_scores"], calibration)
+
+
+def _columns(table: Interactions, prefix: str) -> dict[str, Any]:
+    return {f"{prefix}_{column}": getattr(table, column) for column in _COLUMNS}
 
 
 def _interactions(arrays: Any, prefix: str) -> Interactions:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import calibrank
+from calibrank.calibrators import Calibrator
 from calibrank.errors import DataError
 from calibrank.registry import CALIBRATORS, EVIDENCE, MODELS, PROPENSITIES, SPLITS
 
@@ -19,12 +20,13 @@ class Spec:
 
     Parameters
     ----------
-    negatives : negatives per held-out positive, by dataset, with "default" for all others; 0 means
-        as many as represent all unobserved pairs.
+    negatives : negatives per held-out positive, by dataset, with "default" for all others; one
+        number, or one by loss. 0 means as many as represent all unobserved pairs.
     epochs : epochs to train for, by dataset and model; where none are given, validation decides.
     settings : model settings that differ from the defaults, by dataset and model.
-    sweep : further numbers of negatives to try.
-    estimators : propensity estimators to try besides popularity.
+    method_settings : settings of calibrators that differ from the defaults, by dataset and method.
+    sweep : further numbers of negatives to try, on the first split.
+    estimators : propensity estimators to try besides popularity, on the first split.
     power, clip : settings of the popularity estimator.
     """
 
@@ -35,10 +37,11 @@ class Spec:
     models: tuple[str, ...]
     methods: tuple[str, ...]
     losses: tuple[str, ...]
-    negatives: Mapping[str, int]
+    negatives: Mapping[str, int | Mapping[str, int]]
     why_negatives: str
     epochs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     settings: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
+    method_settings: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     sweep: tuple[int, ...] = ()
     estimators: tuple[str, ...] = ()
     power: float = 0.5
@@ -58,13 +61,26 @@ class Spec:
             _require_names(path, "epochs", by_model, spec.models)
         for settings_by_model in spec.settings.values():
             _require_names(path, "settings", settings_by_model, spec.models)
+        for by_method in spec.method_settings.values():
+            _require_names(path, "method_settings", by_method, spec.methods)
+            for method, settings in by_method.items():
+                _require_settings(path, method, settings)
         if "default" not in spec.negatives:
             raise DataError(f"{path}, negatives must have a default, got {dict(spec.negatives)}.")
+        for dataset in spec.negatives:
+            _require_counts(path, dataset, spec)
         return spec
 
-    def negatives_for(self, dataset: str) -> int:
-        """Negatives per held-out positive."""
-        return self.negatives.get(dataset, self.negatives["default"])
+    def negatives_for(self, dataset: str, loss: str) -> int:
+        """Negatives per held-out positive; without a loss ("none"), the largest of all losses."""
+        count = self.negatives.get(dataset, self.negatives["default"])
+        if isinstance(count, int):
+            return count
+        return max(count.values()) if loss == "none" else count[loss]
+
+    def calibrator_for(self, dataset: str, method: str) -> Calibrator:
+        """A calibrator with the settings for a dataset."""
+        return _configured(method, self.method_settings.get(dataset, {}).get(method, {}))
 
     def epochs_for(self, dataset: str, model: str) -> int:
         """Epochs to train for; 0 where validation decides."""
@@ -134,6 +150,42 @@ def _parse(path: Path) -> Spec:
         return Spec(name=path.stem, **arguments)
     except TypeError as error:
         raise DataError(f"{path} must be a complete spec: {error}.") from None
+
+
+def _configured(method: str, settings: Mapping[str, Any]) -> Calibrator:
+    # The registry holds each calibrator with its defaults.
+    kind: Any = type(CALIBRATORS[method])
+    configured: Calibrator = kind(**settings)
+    return configured
+
+
+def _require_settings(path: Path, method: str, settings: Mapping[str, Any]) -> None:
+    try:
+        _configured(method, settings)
+    except TypeError:
+        raise DataError(
+            f"{path}, method_settings must be those of {method}, got {', '.join(settings)}."
+        ) from None
+
+
+def _require_counts(path: Path, dataset: str, spec: Spec) -> None:
+    """Numbers of negatives must be whole and not negative, one for every loss of the spec."""
+    counts = spec.negatives[dataset]
+    if isinstance(counts, Mapping):
+        _require_names(path, f"negatives of {dataset}", counts, spec.losses)
+        missing = [loss for loss in spec.losses if loss not in counts]
+        if missing:
+            raise DataError(
+                f"{path}, negatives of {dataset} must be given for every loss, "
+                f"got none for {', '.join(missing)}."
+            )
+    numbers = counts.values() if isinstance(counts, Mapping) else [counts]
+    for number in numbers:
+        if not isinstance(number, int) or number < 0:
+            raise DataError(
+                f"{path}, negatives of {dataset} must be a whole number, or one for each loss, "
+                f"got {number!r}."
+            )
 
 
 def _require_names(

@@ -2,257 +2,219 @@
 
 from __future__ import annotations
 
-import csv
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import NamedTuple
 
-from calibrank.experiment.runner import Grid
-from calibrank.experiment.spec import Spec
-from calibrank.experiment.statistics import Results, Spread, paired_p
-
-PUBLISHED_ROWS = (
-    ("uncalibrated", "MinMax", "none"),
-    ("uncalibrated", "Sigmoid", "none"),
-    ("non-parametric", "Histogram", "naive"),
-    ("non-parametric", "Isotonic", "naive"),
-    ("non-parametric", "BBQ", "naive"),
-    ("parametric, naive", "Platt", "naive"),
-    ("parametric, naive", "Beta", "naive"),
-    ("parametric, naive", "Gaussian", "naive"),
-    ("parametric, naive", "Gamma", "naive"),
-    ("parametric, UERM", "Platt", "ips"),
-    ("parametric, UERM", "Beta", "ips"),
-    ("parametric, UERM", "Gaussian", "ips"),
-    ("parametric, UERM", "Gamma", "ips"),
+from calibrank.experiment.agreement import agreement_line, compare
+from calibrank.experiment.markdown import header, line, p_value, result_cell
+from calibrank.experiment.negatives import nearest_negatives, rule_table
+from calibrank.experiment.protocol import Protocol
+from calibrank.experiment.published import (
+    COMPETITORS,
+    LOSS_SUFFIXES,
+    OUR_METRICS,
+    PARAMETRIC,
+    PROPOSED,
+    PUBLISHED_ROWS,
+    RANKING_NAMES,
+    TABLE_TITLES,
+    Fit,
+    Published,
 )
-"""Group, method and loss of each row of the paper's Tables 1, 4 and 5."""
+from calibrank.experiment.spec import Spec
+from calibrank.experiment.statistics import Results, Spread
+
 FURTHER_ROWS = (
     ("not in the paper", "GammaGaussian", "naive"),
     ("not in the paper", "GammaGaussian", "ips"),
     ("not in the paper", "Temperature", "ips"),
     ("not in the paper", "Isotonic", "ips"),
 )
-PROPOSED = ("Gaussian", "Gamma")
-"""The methods that the paper proposes, with UERM (unbiased empirical risk minimization)."""
-LOSS_SUFFIXES = {"none": "", "naive": ", naive", "ips": ", UERM"}
-
-# The paper's names where they differ from ours.
-_PAPER_METHODS = {"Histogram": "Hist"}
-_PAPER_LOSSES = {"ips": "uerm"}
-
-
-class Fit(NamedTuple):
-    """A method with a loss."""
-
-    method: str
-    loss: str
-
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    """The paper's numbers by metric, method, loss, dataset and model."""
-
-    values: dict[tuple[str, ...], float]
-
-    @classmethod
-    def load(cls, path: Path) -> Published:
-        """Read a CSV file with one row per number."""
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-        keys = ("metric", "method", "loss", "dataset", "model")
-        return cls({tuple(row[key] for key in keys): float(row["value"]) for row in rows})
-
-    def find(
-        self,
-        metric: str,
-        method: str,
-        loss: str,
-        dataset: str,
-        model: str,
-    ) -> float | None:
-        """A published number, or None if the paper does not report it."""
-        paper_method = _PAPER_METHODS.get(method, method)
-        paper_loss = _PAPER_LOSSES.get(loss, loss)
-        return self.values.get((metric, paper_method, paper_loss, dataset, model))
+_LEGEND = (
+    "Mean over seeds ± half its 95% interval (published number, difference); "
+    "best of a column in bold.\n"
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableWriter:
     """Writes the tables of one dataset under one spec and split."""
 
-    results: Results
+    protocol: Protocol
     published: Published
-    spec: Spec
-    dataset: str
-    split: str
 
     def all(self) -> Iterator[str]:
         """Every table that has a counterpart in the paper."""
-        yield f"## {self.spec.title}\n\n{self.spec.why.strip()}\n"
-        count = self.spec.negatives_for(self.dataset) or "as many as represent all unobserved pairs"
-        yield f"Negatives per held-out positive: {count}. {self.spec.why_negatives.strip()}\n"
-        yield self.calibration("Table 1: expected calibration error", "ECE", "ECE")
-        yield self.calibration("Table 4: maximum calibration error", "ReleasedMCE", "MCE")
-        yield self.calibration("Table 5: negative log-likelihood", "LogLoss", "NLL")
+        spec = self.protocol.spec
+        yield f"## {spec.title}\n\n{spec.why.strip()}\n"
+        yield f"{self._negatives()} {spec.why_negatives.strip()}\n"
+        # The paper's numbers are for the released split only.
+        if self.protocol.split == "released":
+            compared = compare(self.protocol, self.published)
+            if compared:
+                yield agreement_line(compared) + "\n"
+        for paper_metric in TABLE_TITLES:
+            yield self.calibration(paper_metric)
+        yield uerm_table(self.protocol, self.published)
         yield self.ranking()
+        if spec.sweep:
+            yield rule_table(self.protocol)
+        if spec.estimators:
+            yield estimator_table(self.protocol)
 
-    def calibration(self, title: str, metric: str, paper_metric: str) -> str:
+    def calibration(self, paper_metric: str) -> str:
         """A table like the paper's Table 1."""
-        models = self._models()
-        lines = [f"### {title}\n", _header(["", "method", *models])]
+        metric = OUR_METRICS[paper_metric]
+        models = self.protocol.models
+        title = TABLE_TITLES[paper_metric]
+        lines = [f"### {title}\n", header(["", "method", *models])]
         # Only methods of the paper compete for the bold number.
-        best = {model: _lowest(self._published_fits(metric, model)) for model in models}
+        best = {model: self._best_published(metric, model) for model in models}
         for row in (*PUBLISHED_ROWS, *FURTHER_ROWS):
             group, method, loss = row
             cells = []
             for model in models:
-                spread = self._spread(metric, Fit(method, loss), model)
-                published = self.published.find(paper_metric, method, loss, self.dataset, model)
-                cells.append(_cell(spread, published, bold=best[model] == (method, loss)))
-            name = method + LOSS_SUFFIXES[loss] if row in FURTHER_ROWS else method
-            lines.append(_line([group, name, *cells]))
-        improvements = [self._improvement(metric, model) for model in models]
-        lines.append(_line(["", "improvement", *improvements]))
+                spread = self.protocol.spread(metric, Fit(method, loss), model)
+                published = self._find(paper_metric, method, loss, model)
+                cells.append(result_cell(spread, published, bold=best[model] == (method, loss)))
+            if any(cells):
+                name = method + LOSS_SUFFIXES[loss] if row in FURTHER_ROWS else method
+                lines.append(line([group, name, *cells]))
+        improvements = [self._improvement(paper_metric, model) for model in models]
         tests = [self._paired_test(metric, model) for model in models]
-        lines.append(_line(["", "paired test", *tests]))
+        lines.append(line(["", "improvement", *improvements]))
+        lines.append(line(["", "paired test", *tests]))
         return "\n".join(lines) + "\n"
 
     def ranking(self) -> str:
         """A table like the paper's Table 3."""
-        models = self._models()
-        lines = ["### Table 3: ranking accuracy\n", _header(["metric", *models])]
-        for metric in ("NDCG@1", "NDCG@3", "NDCG@5", "Recall@1", "Recall@3", "Recall@5"):
+        models = self.protocol.models
+        lines = ["### Table 3: ranking accuracy\n", header(["metric", *models])]
+        for metric in RANKING_NAMES:
             cells = []
             for model in models:
-                spread = self.results.spread(
-                    spec=self.spec.name, split=self.split, model=model, metric=metric, method=""
-                )
-                published = self.published.find(metric, "", "", self.dataset, model)
-                cells.append(_cell(spread, published))
-            lines.append(_line([metric, *cells]))
+                spread = self.protocol.ranking(metric, model)
+                cells.append(result_cell(spread, self._find(metric, "", "", model)))
+            lines.append(line([metric, *cells]))
         return "\n".join(lines) + "\n"
 
-    def agreement(self) -> str:
-        """In which cells the published ECE of the proposed methods lies in our interval or above.
+    def _negatives(self) -> str:
+        spec = self.protocol.spec
+        counts = {loss: spec.negatives_for(self.protocol.dataset, loss) for loss in spec.losses}
+        if not any(counts.values()):
+            return "Negatives per held-out positive: as many as represent all unobserved pairs."
+        words = [f"{count}{LOSS_SUFFIXES[loss]}" for loss, count in counts.items()]
+        if len(set(counts.values())) == 1:
+            words = [str(next(iter(counts.values())))]
+        return f"Negatives per held-out positive: {'; '.join(words)}."
 
-        Empty where nothing was published.
-        """
-        lines = [_header(["", *self._models()])]
-        verdicts = []
-        for method in PROPOSED:
-            of_method = [self._verdict(method, model) for model in self._models()]
-            verdicts += [verdict for verdict in of_method if verdict]
-            lines.append(_line([method, *of_method]))
-        if not verdicts:
+    def _find(self, metric: str, method: str, loss: str, model: str) -> float | None:
+        return self.published.find(metric, method, loss, self.protocol.dataset, model)
+
+    def _best_published(self, metric: str, model: str) -> Fit | None:
+        fits = [Fit(method, loss) for _, method, loss in PUBLISHED_ROWS]
+        return _lowest(self.protocol, metric, fits, model)
+
+    def _compared(self, metric: str, model: str) -> tuple[Fit, Fit] | None:
+        """The best proposed method and the best competitor, both with UERM."""
+        proposed = [Fit(method, "ips") for method in PROPOSED]
+        competitors = [Fit(method, "ips") for method in COMPETITORS]
+        ours = _lowest(self.protocol, metric, proposed, model)
+        theirs = _lowest(self.protocol, metric, competitors, model)
+        return None if ours is None or theirs is None else (ours, theirs)
+
+    def _improvement(self, paper_metric: str, model: str) -> str:
+        """How much lower the best proposed method is than the best competitor (published)."""
+        metric = OUR_METRICS[paper_metric]
+        compared = self._compared(metric, model)
+        if compared is None:
             return ""
-        met = sum(not verdict.startswith("**not met**") for verdict in verdicts)
-        heading = (
-            "### Published ECE against ours, Gaussian and Gamma with UERM: "
-            f"{met} of {len(verdicts)} agree or improve\n"
-        )
-        return "\n".join([heading, *lines]) + "\n"
-
-    def _models(self) -> list[str]:
-        present = self.results.distinct("model")
-        return [model for model in self.spec.models if model in present]
-
-    def _spread(self, metric: str, fit: Fit, model: str) -> Spread | None:
-        return self.results.spread(**self._key(metric, fit, model))
-
-    def _key(self, metric: str, fit: Fit, model: str) -> dict[str, object]:
-        return {
-            "spec": self.spec.name,
-            "split": self.split,
-            "model": model,
-            "method": fit.method,
-            "loss": fit.loss,
-            "propensity": "popularity",
-            "metric": metric,
-            "negatives": self.spec.negatives_for(self.dataset),
-        }
-
-    def _published_fits(self, metric: str, model: str) -> dict[Fit, Spread]:
-        """Our results for the rows of the paper's table."""
-        spreads = {}
-        for _, method, loss in PUBLISHED_ROWS:
-            spread = self._spread(metric, Fit(method, loss), model)
-            if spread is not None:
-                spreads[Fit(method, loss)] = spread
-        return spreads
-
-    def _compared(
-        self,
-        metric: str,
-        model: str,
-    ) -> tuple[Fit | None, Fit | None]:
-        """The best proposed method with UERM, and the best method of others."""
-        spreads = self._published_fits(metric, model)
-        proposed = {}
-        others = {}
-        for fit, spread in spreads.items():
-            # The proposed methods with the naive loss are in neither group.
-            if fit.method not in PROPOSED:
-                others[fit] = spread
-            elif fit.loss == "ips":
-                proposed[fit] = spread
-        return _lowest(proposed), _lowest(others)
-
-    def _improvement(self, metric: str, model: str) -> str:
-        """How much lower the best proposed method is than the best of the others."""
-        ours, theirs = self._compared(metric, model)
-        if ours is None or theirs is None:
-            return ""
-        our_mean = self.results.values(**self._key(metric, ours, model)).mean()
-        their_mean = self.results.values(**self._key(metric, theirs, model)).mean()
-        return f"{1 - our_mean / their_mean:+.1%}" if their_mean else ""
+        ours, theirs = [self._mean(metric, fit, model) for fit in compared]
+        text = f"{1 - ours / theirs:+.1%}" if theirs else ""
+        proposed = [self._find(paper_metric, method, "ips", model) for method in PROPOSED]
+        competitors = [self._find(paper_metric, method, "ips", model) for method in COMPETITORS]
+        if None in proposed or None in competitors:
+            return text
+        published = 1 - _minimum(proposed) / _minimum(competitors)
+        return f"{text} ({published:+.1%})"
 
     def _paired_test(self, metric: str, model: str) -> str:
-        ours, theirs = self._compared(metric, model)
-        if ours is None or theirs is None:
+        compared = self._compared(metric, model)
+        if compared is None:
             return ""
-        our_values = self.results.values(**self._key(metric, ours, model))
-        their_values = self.results.values(**self._key(metric, theirs, model))
-        # A failed fit leaves a seed without a value, and then there are no pairs to compare.
-        p = float("nan")
-        if len(our_values) == len(their_values):
-            p = paired_p(our_values, their_values)
-        baseline = theirs.method + LOSS_SUFFIXES[theirs.loss]
-        result = "-" if _is_nan(p) else f"p = {p:.2g}"
-        return f"{ours.method} against {baseline}: {result}"
+        ours, theirs = compared
+        p = self.protocol.paired_p(metric, ours, theirs, model)
+        return f"{ours.method} against {theirs.method}: {p_value(p)}"
 
-    def _verdict(self, method: str, model: str) -> str:
-        """How the published ECE of a proposed method compares with ours; "" if one is missing."""
-        spread = self._spread("ECE", Fit(method, "ips"), model)
-        published = self.published.find("ECE", method, "ips", self.dataset, model)
-        if spread is None or published is None:
-            return ""
-        if spread.mean <= published:
-            return "ours is better"
-        if abs(spread.mean - published) <= spread.half:
-            return "within our interval"
-        if spread.covers(published):
-            return "**not met**, within one run's range"
-        return "**not met**"
+    def _mean(self, metric: str, fit: Fit, model: str) -> float:
+        spread = self.protocol.spread(metric, fit, model)
+        return float("nan") if spread is None else spread.mean
 
 
-def write_tables(grid: Grid, results: Results, published: Published) -> str:
-    """Every table of a run, spec by spec."""
-    legend = (
-        "Mean over seeds ± half its 95% interval (published number, difference); "
-        "best of a column in bold.\n"
-    )
-    parts = [f"# {grid.dataset}, {grid.seeds} seeds\n", legend]
-    for spec in grid.specs:
-        of_spec = results.where(spec=spec.name)
-        writer = TableWriter(of_spec, published, spec, grid.dataset, spec.splits[0])
-        parts += [*writer.all(), split_and_loss_table(of_spec, spec, grid.dataset)]
-        # The paper's numbers are for the released split only.
-        if writer.split == "released":
-            parts.append(writer.agreement())
+def write_tables(
+    dataset: str,
+    specs: Sequence[Spec],
+    results: Results,
+    published: Published,
+) -> str:
+    """Every table of a dataset, spec by spec."""
+    protocols = [Protocol.of(results, spec, dataset, spec.splits[0]) for spec in specs]
+    protocols = [protocol for protocol in protocols if protocol.models]
+    seeds = max((protocol.seeds for protocol in protocols), default=0)
+    parts = [f"# {dataset}, {seeds} seeds\n", _LEGEND]
+    for protocol in protocols:
+        parts += TableWriter(protocol, published).all()
+        parts.append(split_and_loss_table(results, protocol.spec, dataset))
     return "\n".join(part for part in parts if part)
+
+
+def uerm_table(protocol: Protocol, published: Published) -> str:
+    """How much UERM lowers the ECE of each parametric method, with a paired test.
+
+    The paper's claim is 7.40% to 76.52% "for all parametric methods".
+    """
+    models = protocol.models
+    changes: list[float] = []
+    rows = []
+    for method in PARAMETRIC:
+        cells = []
+        for model in models:
+            change = _change(protocol, method, model)
+            changes += [] if change is None else [change]
+            cells.append(_change_cell(protocol, published, method, model, change))
+        rows.append(line([method, *cells]))
+    if not changes:
+        return ""
+    title = (
+        "### How much lower the ECE is with UERM than with the naive loss: "
+        f"{min(changes):+.1%} to {max(changes):+.1%} (claimed: +7.4% to +76.5%)\n"
+    )
+    return "\n".join([title, header(["", *models]), *rows]) + "\n"
+
+
+def estimator_table(protocol: Protocol) -> str:
+    """ECE by propensity estimator: with UERM's number of negatives, and with each one's own."""
+    title = (
+        "### ECE by propensity estimator, Gaussian with UERM: with the same number of negatives; "
+        "with the number that the rule gives for the estimator\n"
+    )
+    models = protocol.models
+    lines = [title, header(["estimator", "its own number", *models])]
+    fit = Fit("Gaussian", "ips")
+    for name in ("popularity", *protocol.spec.estimators):
+        own = nearest_negatives(protocol, "ips", name)
+        cells = []
+        for model in models:
+            same = protocol.spread("ECE", fit, model, propensity=name)
+            texts = ["failed" if same is None else f"{same.mean:.4f}"]
+            if own is not None:
+                best = protocol.spread("ECE", fit, model, propensity=name, negatives=own.count)
+                texts.append("" if best is None else f"{best.mean:.4f}")
+            cells.append("; ".join(texts))
+        count = "none" if own is None else str(own.count)
+        if protocol.tried_negatives("ips", name):
+            lines.append(line([name.replace("_", " "), count, *cells]))
+    return "\n".join(lines) + "\n"
 
 
 def split_and_loss_table(results: Results, spec: Spec, dataset: str) -> str:
@@ -261,63 +223,61 @@ def split_and_loss_table(results: Results, spec: Spec, dataset: str) -> str:
         "### Gaussian by split and loss: ECE; mean prediction over the true base rate; "
         "ECE of each user's top 5\n"
     )
-    lines = [title, _header(["split", "loss", *spec.models])]
+    lines = [title, header(["split", "loss", *spec.models])]
     for split in spec.splits:
+        protocol = Protocol.of(results, spec, dataset, split)
         for loss in spec.losses:
-            cells = []
-            for model in spec.models:
-                key = {
-                    "spec": spec.name,
-                    "split": split,
-                    "model": model,
-                    "method": "Gaussian",
-                    "loss": loss,
-                    "propensity": "popularity",
-                    "negatives": spec.negatives_for(dataset),
-                }
-                cells.append(_three_metrics(results, key))
-            lines.append(_line([split, loss, *cells]))
+            cells = [
+                _three_metrics(protocol, Fit("Gaussian", loss), model) for model in spec.models
+            ]
+            lines.append(line([split, loss, *cells]))
     return "\n".join(lines) + "\n"
 
 
-def _three_metrics(results: Results, key: dict[str, object]) -> str:
-    ece = results.spread(**key, metric="ECE")
-    in_the_large = results.spread(**key, metric="CalibrationInTheLarge")
-    top = results.spread(**key, metric="ECE of top 5")
+def _three_metrics(protocol: Protocol, fit: Fit, model: str) -> str:
+    ece = protocol.spread("ECE", fit, model)
+    in_the_large = protocol.spread("CalibrationInTheLarge", fit, model)
+    top = protocol.spread("ECE of top 5", fit, model)
     if ece is None or in_the_large is None or top is None:
         return ""
     return f"{ece.mean:.4f}; {in_the_large.mean:.2f}; {top.mean:.4f}"
 
 
-def _lowest(spreads: dict[Fit, Spread]) -> Fit | None:
-    """The fit with the lowest mean."""
-    if not spreads:
-        return None
-    return min(spreads, key=lambda fit: spreads[fit].mean)
+def _change(protocol: Protocol, method: str, model: str) -> float | None:
+    """1 - ECE with UERM / ECE with the naive loss."""
+    naive = protocol.spread("ECE", Fit(method, "naive"), model)
+    unbiased = protocol.spread("ECE", Fit(method, "ips"), model)
+    return None if naive is None or unbiased is None else 1 - unbiased.mean / naive.mean
 
 
-def _cell(
-    spread: Spread | None,
-    published: float | None,
-    *,
-    bold: bool = False,
+def _change_cell(
+    protocol: Protocol, published: Published, method: str, model: str, change: float | None
 ) -> str:
-    if spread is None:
+    if change is None:
         return ""
-    mean = f"**{spread.mean:.4f}**" if bold else f"{spread.mean:.4f}"
-    interval = "" if _is_nan(spread.half) else f" ±{spread.half:.4f}"
-    if published is None:
-        return mean + interval
-    return f"{mean}{interval} ({published:.4f}, {spread.mean - published:+.4f})"
+    p = protocol.paired_p("ECE", Fit(method, "ips"), Fit(method, "naive"), model)
+    text = f"{change:+.1%}, {p_value(p)}"
+    naive = published.find("ECE", method, "naive", protocol.dataset, model)
+    unbiased = published.find("ECE", method, "ips", protocol.dataset, model)
+    if naive is None or unbiased is None:
+        return text
+    return f"{text} ({1 - unbiased / naive:+.1%})"
 
 
-def _is_nan(value: float) -> bool:
-    return math.isnan(value)
+def _lowest(
+    protocol: Protocol,
+    metric: str,
+    fits: Sequence[Fit],
+    model: str,
+) -> Fit | None:
+    """The fit with the lowest mean."""
+    means: dict[Fit, float] = {}
+    for fit in fits:
+        spread: Spread | None = protocol.spread(metric, fit, model)
+        if spread is not None:
+            means[fit] = spread.mean
+    return min(means, key=lambda fit: means[fit]) if means else None
 
 
-def _header(names: Sequence[str]) -> str:
-    return _line(names) + "\n" + "|---" * len(names) + "|"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+def _minimum(values: Sequence[float | None]) -> float:
+    return min(value for value in values if value is not None)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from calibrank._arguments import require_seed, seeded
+from calibrank._validation import Floats, Ids
 from calibrank.propensity.propensity import (
-    ByItem,
     Constant,
+    FittedPropensity,
     require_probability,
 )
-from calibrank.tables import Frame, Interactions, as_interactions
+from calibrank.tables import Frame, Interactions, as_interactions, mix_bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +39,14 @@ class Uniform:
 
 @dataclass(frozen=True, slots=True)
 class Random:
-    """A random propensity in [clip, 1] per item: a baseline that every estimate should beat.
+    """A random propensity per pair, uniform on (0, 1]: a baseline that estimates should beat.
 
-    An integer `seed` draws the same propensities in every fit; a generator draws new ones.
+    Values below `clip` are raised to it. An integer `seed` draws the same propensities in every
+    fit; a generator draws new ones.
 
     >>> fitted = Random(seed=1).fit(Interactions([1, 2], ["a", "b"]))
-    >>> bool((fitted.predict([1], ["a"]) == fitted.predict([2], ["a"])).all())
-    True
+    >>> fitted.predict([1, 2, 1], ["a", "a", "a"]).round(2)
+    array([0., 0., 0.])
     """
 
     seed: int | np.random.Generator = 0
@@ -52,9 +56,31 @@ class Random:
         require_probability("clip", self.clip)
         require_seed(self.seed)
 
-    def fit(self, interactions: Interactions | Frame) -> ByItem:
-        """Draw one propensity per item of the log; other items get the mean of the range."""
-        items = np.unique(as_interactions(interactions).items)
-        rng = seeded(self.seed)
-        values = rng.uniform(self.clip, 1, len(items))
-        return ByItem(items, values, (1 + self.clip) / 2)
+    def fit(self, interactions: Interactions | Frame) -> RandomPairs:
+        """Draw a propensity for every possible pair; nothing is estimated from the log."""
+        as_interactions(interactions)
+        return RandomPairs(int(seeded(self.seed).integers(2**63)), self.clip)
+
+
+@dataclass(frozen=True, slots=True)
+class RandomPairs(FittedPropensity):
+    """A propensity per pair, from a hash of its ids: no list of all pairs is needed."""
+
+    salt: int
+    clip: float
+
+    def _predict(self, users: Ids, items: Ids) -> Floats:
+        by_user = mix_bits(_numbers(users) + np.uint64(self.salt))
+        mixed = mix_bits(by_user ^ _numbers(items))
+        # The upper 53 bits, as many as a float has, give a number in (0, 1].
+        values = ((mixed >> np.uint64(11)).astype(np.float64) + 1) / 2**53
+        return np.maximum(values, self.clip)
+
+
+def _numbers(names: Ids) -> npt.NDArray[np.uint64]:
+    """Integer ids as they are; other ids by the hash of their text."""
+    if names.dtype.kind in "iu":
+        return names.astype(np.uint64)
+    distinct, codes = np.unique(names, return_inverse=True)
+    hashes = [zlib.crc32(str(name).encode()) for name in distinct]
+    return np.array(hashes, dtype=np.uint64)[codes]

@@ -1,0 +1,254 @@
+"""Tables from rows alone: the rule for negatives, the agreement with the paper, one summary."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from scipy import stats
+from typer.testing import CliRunner
+
+from calibrank.cli.app import make_app
+from calibrank.errors import DataError
+from calibrank.experiment.agreement import UNKNOWN, Comparison, Reasons, agreement_table, compare
+from calibrank.experiment.from_rows import read_results
+from calibrank.experiment.negatives import nearest_negatives
+from calibrank.experiment.protocol import Protocol
+from calibrank.experiment.published import OUR_METRICS, Fit, Published, PublishedNumber
+from calibrank.experiment.runner import SCHEMA
+from calibrank.experiment.spec import Spec, load_specs
+from calibrank.experiment.statistics import Results, Spread
+from calibrank.experiment.tables import uerm_table
+
+REPRODUCE = Path(__file__).parents[2] / "reproduce" / "aaai22"
+DATASETS = ("coat", "yahoo_r3")
+SEEDS = 3
+
+
+def row(**values):
+    blank = {"method": "", "loss": "", "propensity": "", "negatives": 0, "note": ""}
+    return {**blank, "provenance": "calibrank 0, a test", **values}
+
+
+def published_rows(spec, shift=0.0):
+    """Rows whose means are the published numbers plus a shift, with a known spread over seeds."""
+    published = Published.load(REPRODUCE / "published.csv")
+    rows = []
+    for number in published.values.values():
+        negatives = 0
+        if number.loss:
+            negatives = spec.negatives_for(number.dataset, number.loss)
+        common = {
+            "dataset": number.dataset,
+            "spec": spec.name,
+            "split": "released",
+            "model": number.model,
+            "method": number.method,
+            "loss": number.loss,
+            "propensity": "popularity" if number.loss else "",
+            "negatives": negatives,
+            "metric": OUR_METRICS.get(number.metric, number.metric),
+        }
+        values = number.value + shift + 0.001 * np.array([-1, 0, 1])
+        rows += [row(**common, seed=seed, value=value) for seed, value in enumerate(values)]
+    return rows
+
+
+@pytest.fixture(scope="module")
+def released():
+    return Spec.load(REPRODUCE / "released.toml")
+
+
+def results_of(rows):
+    return Results(pa.Table.from_pylist(rows, SCHEMA))
+
+
+def write_rows(path, rows):
+    pq.write_table(pa.Table.from_pylist(rows, SCHEMA), path)
+    return path
+
+
+def reproduce(*arguments, code=0):
+    result = CliRunner().invoke(make_app(), ["reproduce", *map(str, arguments)])
+    assert result.exit_code == code, result.output
+    return result
+
+
+# ---- from rows alone ----
+
+
+def test_rows_alone_give_tables_figures_and_a_summary(tmp_path, released):
+    rows = published_rows(released)
+    files = [
+        write_rows(tmp_path / f"{name}.parquet", [r for r in rows if r["dataset"] == name])
+        for name in DATASETS
+    ]
+    options = [option for file in files for option in ("--from-rows", file)]
+    printed = reproduce(*options, "--out", tmp_path / "out", "--json").stdout
+    assert json.loads(printed)["published_numbers_met"] == 450
+    for dataset in DATASETS:
+        tables = (tmp_path / "out" / dataset / "tables.md").read_text()
+        assert f"# {dataset}, 3 seeds" in tables
+        assert "**225 of 225 published numbers (100%)**" in tables
+        assert (tmp_path / "out" / dataset / "figures" / "released" / "negatives.png").is_file()
+    summary = (tmp_path / "out" / "summary.md").read_text()
+    assert "**450 of 450 published numbers (100%)**" in summary
+    # Both datasets are in one table.
+    assert "| Yahoo!R3 LightGCN | Coat BPR |" in summary
+    assert ".0285 (.0285)" in summary
+
+
+def test_the_committed_rows_give_the_committed_tables(tmp_path):
+    files = [REPRODUCE / name / "rows.parquet" for name in DATASETS]
+    options = [option for file in files for option in ("--from-rows", file)]
+    reproduce("aaai22", *options, "--out", tmp_path)
+    committed = (REPRODUCE / "summary.md").read_text()
+    assert (tmp_path / "summary.md").read_text() == committed
+    for name in DATASETS:
+        again = (tmp_path / name / "tables.md").read_text()
+        assert again == (REPRODUCE / name / "tables.md").read_text()
+    # The first screen of the write-up states the same number.
+    number = committed.split("**")[1]
+    assert number in " ".join((REPRODUCE / "README.md").read_text().split())
+
+
+def test_a_file_that_holds_no_rows_is_refused(tmp_path):
+    with pytest.raises(DataError, match="must be a file of result rows, got no such file"):
+        read_results([tmp_path / "rows.parquet"])
+    (tmp_path / "text.parquet").write_text("not Parquet")
+    with pytest.raises(DataError, match="must be a Parquet file"):
+        read_results([tmp_path / "text.parquet"])
+    pq.write_table(pa.table({"value": [1.0]}), tmp_path / "other.parquet")
+    with pytest.raises(
+        DataError, match="must have the columns of result rows, got none named data"
+    ):
+        read_results([tmp_path / "other.parquet"])
+
+
+# ---- agreement ----
+
+
+def test_a_number_agrees_in_the_range_of_one_run_or_is_beaten():
+    ours = Spread.of(np.array([0.1, 0.12, 0.14]))
+
+    def of(value, metric="ECE"):
+        number = PublishedNumber("1", metric, "Platt", "naive", "coat", "BPR", value)
+        return Comparison(number, ours)
+
+    inside = ours.mean + 0.9 * ours.prediction_half
+    above = ours.mean + 1.1 * ours.prediction_half
+    below = ours.mean - 1.1 * ours.prediction_half
+    assert (of(inside).agrees, of(inside).met) == (True, True)
+    # Lower is better for errors, higher for ranking metrics.
+    assert (of(above).agrees, of(above).met) == (False, True)
+    assert not of(below).met
+    assert not of(above, "NDCG@5").met
+    assert of(below, "NDCG@5").met
+    assert not Comparison(of(0.1).published, None).met
+
+
+def test_agreement_is_counted_by_table_dataset_and_loss(released):
+    results = results_of(published_rows(released, shift=0.05))
+    published = Published.load(REPRODUCE / "published.csv")
+    compared = []
+    for dataset in DATASETS:
+        compared += compare(Protocol.of(results, released, dataset, "released"), published)
+    table = agreement_table(compared)
+    # Our errors are all larger, our ranking accuracy is all better.
+    assert "| 1: ECE | Coat | 0 of 10 | 0 of 35 | 0 of 20 |  | 0 of 65 |" in table
+    assert "| all | all | 0 of 60 | 0 of 210 | 0 of 120 | 60 of 60 | 60 of 450 |" in table
+
+
+def test_reasons_are_matched_by_column_and_unknown_ones_are_admitted(tmp_path):
+    with (tmp_path / "reasons.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["metric", "method", "loss", "dataset", "model", "reason"])
+        writer.writerow(["NLL", "MinMax", "", "", "", "repeated from Table 1"])
+    reasons = Reasons.beside(tmp_path)
+    number = PublishedNumber("5", "NLL", "MinMax", "none", "coat", "BPR", 0.1)
+    assert reasons.find(number) == "repeated from Table 1"
+    assert reasons.find(number._replace(metric="ECE")) == UNKNOWN
+    assert Reasons.beside(tmp_path / "nowhere").find(number) == UNKNOWN
+
+
+def test_the_claimed_improvement_of_uerm_is_a_row_of_ours(released):
+    rows = published_rows(released)
+    for each in rows:
+        if each["method"] == "Gaussian" and each["metric"] == "ECE":
+            each["value"] = 0.02 if each["loss"] == "ips" else 0.04 + 0.001 * each["seed"]
+    protocol = Protocol.of(results_of(rows), released, "coat", "released")
+    table = uerm_table(protocol, Published.load(REPRODUCE / "published.csv"))
+    # 1 - 0.02 / 0.041, and the published 1 - 0.0393 / 0.0436.
+    p = stats.ttest_1samp([0.020, 0.021, 0.022], 0).pvalue
+    assert f"| Gaussian | +51.2%, p = {p:.2g} (+9.9%) |" in table
+    assert "(claimed: +7.4% to +76.5%)" in table
+
+
+# ---- the rule for the number of negatives ----
+
+
+def sweep_rows(predictions, base_rate=0.2, failing=None):
+    rows = []
+    for count, prediction in predictions.items():
+        for method in ("Platt", "Gaussian", "Gamma"):
+            for seed in range(SEEDS):
+                if count == failing and method == "Gamma" and seed == 1:
+                    continue
+                common = {
+                    "dataset": "coat",
+                    "spec": "released",
+                    "split": "released",
+                    "model": "BPR",
+                    "method": method,
+                    "loss": "ips",
+                    "propensity": "popularity",
+                    "negatives": count,
+                    "seed": seed,
+                }
+                value = prediction + 0.01 * (seed - 1)
+                rows.append(row(**common, metric="mean prediction", value=value))
+                rows.append(row(**common, metric="base rate", value=base_rate))
+    return rows
+
+
+def test_the_rule_takes_the_number_nearest_to_the_base_rate(released):
+    predictions = {10: 0.31, 20: 0.21, 30: 0.18}
+    protocol = Protocol.of(results_of(sweep_rows(predictions)), released, "coat", "released")
+    found = nearest_negatives(protocol, "ips")
+    assert (found.count, found.base_rate) == (20, pytest.approx(0.2))
+    assert found.ratio == pytest.approx(1.05)
+    assert nearest_negatives(protocol, "naive") is None
+    # A number at which a fit failed is left out.
+    failed = results_of(sweep_rows(predictions, failing=20))
+    protocol = Protocol.of(failed, released, "coat", "released")
+    assert nearest_negatives(protocol, "ips").count == 30
+
+
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_the_numbers_of_the_released_spec_are_those_of_the_rule(dataset, released):
+    results = read_results([REPRODUCE / dataset / "rows.parquet"])
+    protocol = Protocol.of(results, released, dataset, "released")
+    for loss in released.losses:
+        assert nearest_negatives(protocol, loss).count == released.negatives_for(dataset, loss)
+    for variant in load_specs(REPRODUCE / "variants"):
+        for loss in variant.losses:
+            expected = released.negatives_for("coat", loss)
+            assert variant.negatives_for("coat", loss) == expected
+
+
+def test_a_paired_test_uses_the_seeds_that_both_have(released):
+    rows = published_rows(released)
+    fits = Fit("Gaussian", "ips"), Fit("Platt", "ips")
+    complete = Protocol.of(results_of(rows), released, "coat", "released")
+    # Differences that are equal in every seed have no p-value.
+    assert np.isnan(complete.paired_p("ECE", *fits, "BPR"))
+    for each in rows:
+        if each["method"] == "Platt":
+            each["value"] += 0.002 * each["seed"] ** 2
+    without = [r for r in rows if not (r["method"] == "Gaussian" and r["seed"] == 0)]
+    protocol = Protocol.of(results_of(without), released, "coat", "released")
+    assert 0 < protocol.paired_p("ECE", *fits, "BPR") < 1
+    assert len(protocol.by_seed("ECE", fits[0], "BPR")) == SEEDS - 1
