@@ -38,6 +38,8 @@ _MAXIMUM_COLUMNS = 5
 
 # The part of the distance between two groups of bars that the bars cover.
 _GROUP_WIDTH = 0.84
+# Labels that fit on the axis of a panel.
+_MOST_TICKS = 16
 
 
 def draw_reliability(
@@ -220,13 +222,23 @@ def lines_with_bands(
             axes.plot(x, y, "o-", color=colour, markersize=3, linewidth=1.4, label=label)
             axes.fill_between(x, y - half, y + half, color=colour, alpha=0.15, linewidth=0)
         axes.set(xscale="log", xlabel=xlabel, ylabel=name)
-        ticks = np.unique(np.concatenate([x for x, _, _ in lines.values()])).tolist()
+        ticks = _readable_ticks(np.unique(np.concatenate([x for x, _, _ in lines.values()])))
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks], fontsize=7)
         axes.minorticks_off()
         _hide_spines(axes)
     grid[0].legend(frameon=False, fontsize=8)
     figure.suptitle(title, fontsize=11, fontweight="bold")
     return figure
+
+
+def _readable_ticks(values: Floats) -> list[float]:
+    """The values that can be labelled on a logarithmic axis without overlap."""
+    ticks = [float(values[0])]
+    least_ratio = (values[-1] / values[0]) ** (1 / _MOST_TICKS)
+    for value in values[1:].tolist():
+        if value >= ticks[-1] * least_ratio:
+            ticks.append(value)
+    return ticks
 
 
 def _inner_names(groups: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -9,11 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+import calibrank as cr
 from calibrank.base_rate import ExpectedError
 from calibrank.cli.app import make_app
 from calibrank.data.score_world import make_world
 from calibrank.diagnosis.fit_checks import check_label_plan
 from calibrank.evidence import naive
+from calibrank.propensity import propensity_bias
 from calibrank.tables import row_partitions
 from calibrank.tabular.aggregate import Columns, summarize
 from calibrank.tabular.profile import Tally
@@ -255,3 +257,16 @@ def test_folds_without_users_split_the_rows_of_the_whole_table(tmp_path: Path) -
     parts = summarize(table, Columns("score", "label", naive), Rules(skip=False), folds=5)
     # Each file has one row: numbers that start anew in every file would put all in one fold.
     assert [part.rows for part in parts] == np.bincount(row_partitions(0, 40, 5)).tolist()
+
+
+def test_the_bias_of_wrong_propensities_is_shown(tmp_path, world):
+    diagnosis = _diagnose(tmp_path, _table(world), "--propensity", "propensity")
+    biases = {each["factor"]: each["bias"] for each in diagnosis["propensity_bias"]}
+    fitted = cr.Gaussian().fit(world.scores, cr.ips(world.labels, world.propensity))
+    evidence = cr.ips(world.labels, world.propensity)
+    for factor in (0.5, 2.0):
+        expected = propensity_bias(fitted.predict(world.scores), evidence, factor)
+        assert biases[factor] == pytest.approx(expected, abs=1e-3)
+    message = f"off by {biases[0.5]:+.3f} if they were 0.5 times and by {biases[2.0]:+.3f}"
+    assert message in _messages(diagnosis, "note")
+    assert _diagnose(tmp_path, _table(world, propensity=None))["propensity_bias"] == []

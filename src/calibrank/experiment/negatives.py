@@ -78,8 +78,9 @@ def _all_values(
 ) -> list[float]:
     """The values of every swept method, model and seed; empty if one of them is missing."""
     values: list[float] = []
+    models = protocol.models
     for method in SWEPT_METHODS:
-        for model in protocol.models:
+        for model in models:
             by_seed = protocol.by_seed(
                 metric, Fit(method, loss), model, negatives=count, propensity=propensity
             )

@@ -45,7 +45,7 @@ def write_outputs(
 ) -> Outputs:
     """Write tables and figures for each dataset of the results, and one summary of them all.
 
-    `folder` holds the specs and what was published.
+    `folder` holds the specs and what was published; `scored` must be of the results' dataset.
     """
     published = Published.beside(folder)
     tables = []

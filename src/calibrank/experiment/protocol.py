@@ -11,7 +11,6 @@ from calibrank.experiment.published import Fit
 from calibrank.experiment.spec import Spec
 from calibrank.experiment.statistics import Results, Spread, paired_p
 
-_COLUMNS = ("model", "method", "loss", "propensity", "negatives", "metric", "seed", "value")
 BySeed = dict[int, float]
 
 
@@ -32,27 +31,30 @@ class Protocol:
     dataset: str
     split: str
     cells: dict[_Key, BySeed]
+    models: list[str]
+    """Those that have results, in the order of the spec."""
+    seeds: int
+    tried: dict[tuple[str, str], list[int]]
+    """The numbers of negatives with results, by loss and propensity."""
 
     @classmethod
     def of(cls, results: Results, spec: Spec, dataset: str, split: str) -> Protocol:
         """Select the rows of a dataset, spec and split."""
         table = results.where(dataset=dataset, spec=spec.name, split=split).table
+        # Grouped by Arrow: turning every row into Python objects would take seconds.
+        grouped = table.group_by(list(_Key._fields), use_threads=False)
+        groups = grouped.aggregate([("seed", "list"), ("value", "list")])
+        columns = [groups[name].to_pylist() for name in (*_Key._fields, "seed_list", "value_list")]
         cells: dict[_Key, BySeed] = {}
-        columns = [table[name].to_pylist() for name in _COLUMNS]
-        for *key, seed, value in zip(*columns, strict=True):
-            cells.setdefault(_Key(*key), {})[seed] = value
-        return cls(spec, dataset, split, cells)
-
-    @property
-    def models(self) -> list[str]:
-        """The models that have results, in the order of the spec."""
-        present = {key.model for key in self.cells}
-        return [model for model in self.spec.models if model in present]
-
-    @property
-    def seeds(self) -> int:
-        """The number of seeds."""
-        return len({seed for by_seed in self.cells.values() for seed in by_seed})
+        for *key, seeds, values in zip(*columns, strict=True):
+            cells[_Key(*key)] = dict(zip(seeds, values, strict=True))
+        tried: dict[tuple[str, str], set[int]] = {}
+        for each in cells:
+            tried.setdefault((each.loss, each.propensity), set()).add(each.negatives)
+        ordered = {key: sorted(numbers) for key, numbers in tried.items()}
+        present = {each.model for each in cells}
+        models = [model for model in spec.models if model in present]
+        return cls(spec, dataset, split, cells, models, len(table["seed"].unique()), ordered)
 
     def by_seed(
         self,
@@ -99,8 +101,4 @@ class Protocol:
 
     def tried_negatives(self, loss: str, propensity: str = "popularity") -> list[int]:
         """The numbers of negatives for which there are results."""
-        counts = set()
-        for key in self.cells:
-            if (key.loss, key.propensity) == (loss, propensity):
-                counts.add(key.negatives)
-        return sorted(counts)
+        return self.tried.get((loss, propensity), [])

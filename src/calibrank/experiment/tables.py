@@ -230,7 +230,8 @@ def split_and_loss_table(results: Results, spec: Spec, dataset: str) -> str:
             cells = [
                 _three_metrics(protocol, Fit("Gaussian", loss), model) for model in spec.models
             ]
-            lines.append(line([split, loss, *cells]))
+            if any(cells):
+                lines.append(line([split, loss, *cells]))
     return "\n".join(lines) + "\n"
 
 
