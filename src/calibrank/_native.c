@@ -39,8 +39,8 @@ static inline double value_at(const void *column, int type, size_t row) {
 /* Add rows to the bins of a table; every score must lie within the table's range.
 
    Sums per bin, as in `summary/bins.py`:
-     totals     total, total * score
-     positives  positive, positive * score, positive^2, positive * total
+     totals     total, total * offset, total * offset^2, where offset = score - origin
+     positives  positive, positive * offset, positive^2, positive * total
      squares    total^2
    An ABSENT total means unit weights (the caller fills `squares` in), an ABSENT positive means that
    no row is positive. The bins of a block are computed first, in a loop that vectorises. If one
@@ -48,21 +48,22 @@ static inline double value_at(const void *column, int type, size_t row) {
    and 1 is returned. */
 #define POOL(NAME, FLOAT, INTEGER, UNSIGNED, SIGN_BIT)                                             \
     WITH_AVX2_VARIANT EXPORT int NAME(                                                             \
-        const FLOAT *scores, size_t rows,                                                          \
+        const FLOAT *scores, size_t rows, FLOAT origin,                                            \
         const void *positive, int positive_type, const void *total, int total_type,                \
         int shift, INTEGER offset, INTEGER smallest, INTEGER first, int exponent, size_t size,     \
         double *restrict totals, double *restrict positives, double *restrict squares) {           \
         const INTEGER unsigned_bits = (INTEGER)(((uint64_t)1 << SIGN_BIT) - 1);                    \
         INTEGER bins[BLOCK];                                                                       \
+        FLOAT offsets[BLOCK];                                                                      \
         for (size_t start = 0; start < rows; start += BLOCK) {                                     \
             const size_t count = rows - start < BLOCK ? rows - start : BLOCK;                      \
-            const FLOAT *block = scores + start;                                                   \
                                                                                                    \
-            /* Leading bits of the score; a negative score's bin is the complement. */             \
+            /* Leading bits of the offset; a negative offset's bin is the complement. */           \
             int near_zero = 0;                                                                     \
             for (size_t row = 0; row < count; row++) {                                             \
                 INTEGER bits;                                                                      \
-                memcpy(&bits, block + row, sizeof bits);                                           \
+                offsets[row] = scores[start + row] - origin;                                       \
+                memcpy(&bits, offsets + row, sizeof bits);                                         \
                 const INTEGER magnitude = ((bits & unsigned_bits) >> shift) - offset;              \
                 near_zero |= magnitude < smallest;                                                 \
                 bins[row] = (magnitude ^ (bits >> SIGN_BIT)) - first;                              \
@@ -70,9 +71,9 @@ static inline double value_at(const void *column, int type, size_t row) {
             /* Below the grid's floor bins are equally wide; such scores are rare. */              \
             for (size_t row = 0; near_zero && row < count; row++) {                                \
                 INTEGER bits;                                                                      \
-                memcpy(&bits, block + row, sizeof bits);                                           \
+                memcpy(&bits, offsets + row, sizeof bits);                                         \
                 if (((bits & unsigned_bits) >> shift) - offset < smallest) {                       \
-                    const double scaled = ldexp(fabs((double)block[row]), exponent);               \
+                    const double scaled = ldexp(fabs((double)offsets[row]), exponent);             \
                     bins[row] = ((INTEGER)scaled ^ (bits >> SIGN_BIT)) - first;                    \
                 }                                                                                  \
             }                                                                                      \
@@ -84,16 +85,20 @@ static inline double value_at(const void *column, int type, size_t row) {
                                                                                                    \
             if (total_type == ABSENT) {                                                            \
                 for (size_t row = 0; row < count; row++) {                                         \
-                    double *sums = totals + 2 * (size_t)bins[row];                                 \
+                    const double distance = offsets[row];                                          \
+                    double *sums = totals + 3 * (size_t)bins[row];                                 \
                     sums[0] += 1;                                                                  \
-                    sums[1] += block[row];                                                         \
+                    sums[1] += distance;                                                           \
+                    sums[2] += distance * distance;                                                \
                 }                                                                                  \
             } else {                                                                               \
                 for (size_t row = 0; row < count; row++) {                                         \
                     const double mass = value_at(total, total_type, start + row);                  \
-                    double *sums = totals + 2 * (size_t)bins[row];                                 \
+                    const double moment = mass * offsets[row];                                     \
+                    double *sums = totals + 3 * (size_t)bins[row];                                 \
                     sums[0] += mass;                                                               \
-                    sums[1] += mass * block[row];                                                  \
+                    sums[1] += moment;                                                             \
+                    sums[2] += moment * offsets[row];                                              \
                     squares[bins[row]] += mass * mass;                                             \
                 }                                                                                  \
             }                                                                                      \
@@ -104,7 +109,7 @@ static inline double value_at(const void *column, int type, size_t row) {
                         total_type == ABSENT ? 1 : value_at(total, total_type, start + row);       \
                     double *sums = positives + 4 * (size_t)bins[row];                              \
                     sums[0] += mass;                                                               \
-                    sums[1] += mass * block[row];                                                  \
+                    sums[1] += mass * offsets[row];                                                \
                     sums[2] += mass * mass;                                                        \
                     sums[3] += mass * weight;                                                      \
                 }                                                                                  \

@@ -47,6 +47,7 @@ def _pool_arguments(score: Any, integer: Any) -> list[Any]:
     return [
         POINTER(score),  # scores
         c_size_t,  # rows
+        score,  # origin
         c_void_p,  # positive
         c_int,  # positive_type
         c_void_p,  # total

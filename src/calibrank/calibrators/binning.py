@@ -21,6 +21,7 @@ from calibrank.calibrators.calibrator import Calibrator, Desiderata
 from calibrank.errors import DataError
 from calibrank.maps import StepMap
 from calibrank.summary import Summary
+from calibrank.summary.grid import MOST_DISTINCT
 
 _LEAST_PRIOR_MEAN = 1e-6
 """Prior means stay this far from 0 and 1: a saturated sigmoid must not make the prior certain."""
@@ -40,6 +41,7 @@ class Histogram(Calibrator):
     """
 
     meets = Desiderata(any_score=True, increasing=False, expressive=False)
+    distinct_scores = MOST_DISTINCT
     bins: int = 50
 
     def __post_init__(self) -> None:
@@ -71,6 +73,7 @@ class BBQ(Calibrator):
     """
 
     meets = Desiderata(any_score=True, increasing=False, expressive=False)
+    distinct_scores = MOST_DISTINCT
     bins: tuple[int, ...] = (10, 20, 50, 100)
 
     def __post_init__(self) -> None:

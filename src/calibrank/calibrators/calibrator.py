@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -14,7 +15,8 @@ from calibrank.errors import DataError, FitError, PooledScoresWarning
 from calibrank.evidence import Labels
 from calibrank.maps import CalibrationMap, FitRecord
 from calibrank.summary import Summary
-from calibrank.summary.resolution import concentration
+from calibrank.summary.grid import CAPACITY
+from calibrank.summary.resolution import pooling_error
 
 SMALLEST_RANGE = 1e-100
 """Scores whose range is below this count as constant: their squared differences would underflow."""
@@ -44,10 +46,12 @@ class Calibrator(ABC):
     meets: ClassVar[Desiderata]
     learns: ClassVar[bool] = True
     """Whether the labels are used; baselines only rescale the scores."""
+    distinct_scores: ClassVar[int] = CAPACITY
+    """Distinct scores in arrays up to which `fit` pools nothing but ties."""
 
     def fit(self, scores: Numbers, labels: Labels) -> CalibrationMap:
         """Fit on scores and 0/1 labels, or evidence such as `ips(labels, propensity)`."""
-        return self.fit_summary(Summary.of(scores, labels))
+        return self.fit_summary(Summary.of(scores, labels, distinct=self.distinct_scores))
 
     def fit_summary(self, summary: Summary) -> CalibrationMap:
         """Fit on pooled evidence; the result equals a fit on the rows that were pooled."""
@@ -56,8 +60,7 @@ class Calibrator(ABC):
             require_both_classes(summary)
             require_spread(summary)
         fitted = self._fit(summary)
-        _warn_if_coarse(fitted, summary)
-        return fitted
+        return fitted if summary.exact else _with_pooling_error(fitted, summary)
 
     @property
     def name(self) -> str:
@@ -69,29 +72,19 @@ class Calibrator(ABC):
         """Fit on a summary that has passed the checks of `fit_summary`."""
 
 
-def _warn_if_coarse(fitted: CalibrationMap, summary: Summary) -> None:
-    """Warn if pooling may have moved the probabilities by more than the tolerance.
-
-    A score in a bin that holds the fraction f of the mass has a rank uncertain by about f / 4 on
-    average. If probabilities rise evenly over the ranks, by their whole range, they are uncertain
-    by that range times f / 4; the mean over the mass is range * sum(f^2) / 4.
-    """
-    if summary.exact:
-        return
-    order_mass = np.cumsum(summary.total) / summary.total.sum()
-    ends = np.searchsorted(order_mass, [0.01, 0.99]).clip(max=len(summary) - 1)
-    low, high = fitted.predict(summary.scores[ends]).tolist()
-    # Where all scores share a bin the map is constant: the truth may range by the rate at least.
-    rate = float(summary.positive.sum() / summary.total.sum())
-    error = max(high - low, rate) * concentration(summary) / 4
+def _with_pooling_error(fitted: CalibrationMap, summary: Summary) -> CalibrationMap:
+    """Record how far pooling may have moved the probabilities; warn above the tolerance."""
+    error = pooling_error(fitted.predict(summary.scores), summary)
     if error > POOLING_TOLERANCE:
         message = (
             f"scores are pooled so coarsely that probabilities may be off by about {error:.2g} "
-            "on average: they are far from zero relative to their spread, or there are outliers. "
-            "Subtract a typical score (the median) from all, and clip outliers, before "
-            "calibrating."
+            "on average: no grid of bins resolves them, or their distribution changed from one "
+            "part of the data to another. Calibrate ranks instead of scores, or fit on arrays of "
+            f"at most {CAPACITY:,} distinct scores."
         )
         warnings.warn(message, PooledScoresWarning, stacklevel=4)
+    record = replace(fitted.record, pooling_error=error)
+    return replace(fitted, record=record)  # type: ignore[type-var]  # all maps are dataclasses
 
 
 def record_of(summary: Summary) -> FitRecord:

@@ -20,6 +20,7 @@ from calibrank.calibrators.solver import SMALLEST_RISE
 from calibrank.maps import PiecewiseMap, StepMap
 from calibrank.maps.piecewise import MOST_KNOTS
 from calibrank.summary import Summary
+from calibrank.summary.grid import MOST_DISTINCT
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class Isotonic(Calibrator):
     """
 
     meets = Desiderata(any_score=True, increasing=True, expressive=False)
+    distinct_scores = MOST_DISTINCT
 
     def _fit(self, summary: Summary) -> StepMap:
         bins, values = _blocks(summary)
@@ -56,6 +58,7 @@ class CenteredIsotonic(Calibrator):
     """
 
     meets = Desiderata(any_score=True, increasing=True, expressive=True)
+    distinct_scores = MOST_DISTINCT
 
     def _fit(self, summary: Summary) -> PiecewiseMap:
         bins, values = _blocks(summary)

@@ -230,6 +230,8 @@ class FitRecord:
     """How `Auto` chose the method, where it did."""
     negatives_kept: float | None = None
     """The fraction of negatives in the table, where `undo_undersampling` has corrected for it."""
+    pooling_error: float | None = None
+    """How far pooling scores may have moved probabilities, on average; None if it did not."""
 
     @classmethod
     def read(cls, fields: Fields) -> FitRecord:
@@ -264,6 +266,9 @@ class FitRecord:
             date=fields.text("date") if fields.holds("date") else None,
             selection=selection,
             negatives_kept=_negatives_kept(fields),
+            pooling_error=fields.optional("pooling_error")
+            if fields.holds("pooling_error")
+            else None,
         )
 
 

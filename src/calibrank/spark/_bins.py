@@ -52,14 +52,14 @@ class BinSums:
     has_out_of_range: bool
 
     @classmethod
-    def by_bin(cls, rows: Rows, binned: DataFrame) -> BinSums:
-        """Sum by the columns `bin` and `class`."""
+    def by_bin(cls, rows: Rows, binned: DataFrame, origin: float = 0.0) -> BinSums:
+        """Sum by the columns `bin` and `class`; moments are of offsets from an origin."""
         # Bin and class share one integer: grouping by it is cheaper than by two columns. Keys are
         # consecutive, so Spark's hash map, which uses their low bits, has no collisions.
         pair = F.shiftleft("bin", 1).bitwiseOR(F.col("class").cast("bigint"))
         key = F.when(F.col("class") < INVALID, pair).otherwise(-F.col("class"))
         with grouping_settings(binned):
-            found = fetch(binned.groupBy(key.alias("key")).agg(*_sums(rows)))
+            found = fetch(binned.groupBy(key.alias("key")).agg(*_sums(rows, origin)))
         keys = found["key"]
         return cls._of(found, keys >> 1, np.where(keys < 0, -keys, keys & 1))
 
@@ -88,16 +88,18 @@ class BinSums:
         )
 
 
-def _sums(rows: Rows) -> list[Column]:
+def _sums(rows: Rows, origin: float = 0.0) -> list[Column]:
     """Return the sums that are needed; the others follow from them (see `_masses`)."""
-    score = F.col("score")
+    offset = F.col("score") - origin if origin else F.col("score")
     positive = rows.positive
     total = rows.total
     sums = {"rows": F.count(F.lit(1))}
-    sums["moment"] = F.sum(score) if rows.has_unit_totals else F.sum(total * score)
+    moment = offset if rows.has_unit_totals else total * offset
+    sums["moment"] = F.sum(moment)
+    sums["second_moment"] = F.sum(moment * offset)
     if rows.has_weight or rows.has_propensity:
         sums["positive"] = F.sum(positive)
-        sums["positive_moment"] = F.sum(positive * score)
+        sums["positive_moment"] = F.sum(positive * offset)
         sums["positive_squared"] = F.sum(positive * positive)
     if not rows.has_unit_totals:
         sums["total"] = F.sum(total)
@@ -119,6 +121,7 @@ def _masses(
         total,
         sums.get("positive_moment", np.where(is_positive, moment, 0.0)),
         moment,
+        sums["second_moment"],
         sums.get("positive_squared", positive),
         sums.get("cross", positive),
         sums.get("total_squared", total),

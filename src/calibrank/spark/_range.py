@@ -8,10 +8,12 @@ import numpy as np
 from pyspark.sql import functions as F
 
 from calibrank._rules import COLUMN_RULES
+from calibrank._validation import Floats
 from calibrank.errors import DataError
 from calibrank.spark.collect import fetch
 from calibrank.spark.rows import Rows
-from calibrank.summary.grid import CAPACITY, Grid
+from calibrank.summary.grid import CAPACITY, Grid, Placement
+from calibrank.summary.placement import look, place
 
 # Enough rows to tell continuous scores from ratings: twice as many as a summary keeps apart. The
 # driver receives 1 MB of scores.
@@ -20,11 +22,12 @@ _FIRST_ROWS = 2 * CAPACITY
 
 @dataclass(frozen=True, slots=True)
 class FirstScores:
-    """The number of distinct scores in the first rows of a frame, and their range."""
+    """The number of distinct scores in the first rows of a frame, their range and a sample."""
 
     distinct: int
     low: float
     high: float
+    sample: Floats
 
     @classmethod
     def of(cls, rows: Rows) -> FirstScores:
@@ -38,8 +41,8 @@ class FirstScores:
             used = used & (first["weight"].astype(np.float64) > 0)
         distinct = np.unique(scores[used])
         if not len(distinct):
-            return cls(0, 0.0, 0.0)
-        return cls(len(distinct), float(distinct[0]), float(distinct[-1]))
+            return cls(0, 0.0, 0.0, distinct)
+        return cls(len(distinct), float(distinct[0]), float(distinct[-1]), look(scores[used]))
 
     @property
     def continuous(self) -> bool:
@@ -50,6 +53,10 @@ class FirstScores:
     def grid(self) -> Grid:
         """The grid for these scores; bins of any wider range are unions of its bins."""
         return Grid.spanning(self.low, self.high)
+
+    def placement(self, low: float, high: float) -> Placement:
+        """The placement of a grid over a range that resolves these scores."""
+        return place(low, high, self.sample)
 
 
 @dataclass(frozen=True, slots=True)

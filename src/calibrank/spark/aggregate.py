@@ -25,7 +25,7 @@ from calibrank.spark.keys import units_of, with_bins
 from calibrank.spark.rows import Rows, changed_rows_error
 from calibrank.summary import Summary
 from calibrank.summary.bins import Masses, Table
-from calibrank.summary.grid import CAPACITY, Grid, Keys
+from calibrank.summary.grid import AROUND_ZERO, CAPACITY, Grid, Keys, Placement
 
 # Scores may be up to 2**8 times larger than any score in the first rows.
 _HEADROOM_OCTAVES = 8
@@ -33,6 +33,9 @@ _HEADROOM_OCTAVES = 8
 # An octave has 2**bits bins. Over all octaves that the headroom allows, a finer grid could have too
 # many bins for the driver.
 _MOST_BITS = 12
+
+# Fourth roots of offsets over 160 octaves.
+_ROOT_OCTAVES = 40
 
 
 def summarize(
@@ -62,7 +65,8 @@ def summarize(
     rows = Rows.of(frame, score=score, label=label, propensity=propensity, weight=weight)
     rows = replace(rows, is_impressions=function is impressions)
     first = FirstScores.of(rows)
-    if first.continuous and first.grid.bits <= _MOST_BITS:
+    is_placed = first.continuous and first.placement(first.low, first.high) != AROUND_ZERO
+    if first.continuous and not is_placed and first.grid.bits <= _MOST_BITS:
         summary = _in_one_pass(rows, first.grid)
         if summary is not None:
             return summary
@@ -71,6 +75,9 @@ def summarize(
         return _exact(rows, span)
     if not first.continuous and _has_few_scores(rows, span):
         return _exact(rows, span)
+    placement = first.placement(span.low, span.high)
+    if placement != AROUND_ZERO:
+        return _placed(rows, span, placement)
     return _pooled(rows, span)
 
 
@@ -192,6 +199,28 @@ def _pooled(rows: Rows, span: ScoreRange) -> Summary:
         raise changed_rows_error()
     masses = sums.masses.gather(sums.keys.astype(np.intp), size)
     table.add(masses, slice(None))
+    return Summary.of_table(table, span.low, span.high, sums.rows, rows.kind)
+
+
+def _placed(rows: Rows, span: ScoreRange, placement: Placement) -> Summary:
+    """Summarize where a grid around zero would resolve the scores badly.
+
+    Spark counts bins in integers of 63 bits, too few for the octaves of very heavy tails. It
+    therefore groups by the fourth root of the offset, which has a quarter of the octaves, and the
+    driver sorts the means of these bins into the grid.
+    """
+    ends = np.array([span.low, span.high]) - placement.origin
+    low, high = (np.sign(ends) * np.sqrt(np.sqrt(np.abs(ends)))).tolist()
+    roots = Grid.spanning(low, high, 2 * CAPACITY, Placement(octaves=_ROOT_OCTAVES))
+    offset = f"(coalesce(score, {span.low!r}D) - ({placement.origin!r}D))"
+    root = f"signum({offset}) * sqrt(sqrt(abs({offset})))"
+    binned = with_bins(_classified(rows, span), roots, low, high, root)
+    sums = BinSums.by_bin(rows, binned, placement.origin)
+    _require_valid(sums, rows, span)
+    keys, position = np.unique(sums.keys, return_inverse=True)
+    masses = sums.masses.gather(position, len(keys))
+    table = Table.spanning(span.low, span.high, placement=placement)
+    table.add_in_order(masses, table.grid.keys_of_offsets(masses.moment / masses.total))
     return Summary.of_table(table, span.low, span.high, sums.rows, rows.kind)
 
 

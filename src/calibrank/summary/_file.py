@@ -15,12 +15,21 @@ from calibrank._npz import Arrays, read_arrays, write_arrays
 from calibrank._rules import LARGEST_SCORE
 from calibrank._validation import Floats
 from calibrank.summary.bins import Masses
-from calibrank.summary.grid import CAPACITY, DOUBLE, Grid, Keys, with_both_zeros
+from calibrank.summary.grid import (
+    CAPACITY,
+    DOUBLE,
+    MOST_DISTINCT,
+    Grid,
+    Keys,
+    Placement,
+    with_both_zeros,
+)
 
-VERSION = 1
+VERSION = 2
+"""2: the spread of scores in a bin, and the placement of the grid."""
 
-# A summary of CAPACITY bins takes 5 MB.
-_LARGEST_FILE = 2**26
+# A summary of 2**20 distinct scores takes 80 MB.
+_LARGEST_FILE = 2**27
 
 # Relative error of a sum over many rows; one row is far above it, even in the largest bins.
 _ROUNDING = 1e-9
@@ -44,7 +53,9 @@ class Content(NamedTuple):
 
 def write(path: Path, content: Content) -> None:
     """Write the fields of a summary, atomically."""
-    grid = [] if content.grid is None else [content.grid.top, content.grid.bits]
+    grid: list[float] = []
+    if content.grid is not None:
+        grid = [content.grid.top, content.grid.bits, *content.grid.placement]
     arrays = {
         "version": np.int64(VERSION),
         "scores": content.scores,
@@ -53,7 +64,7 @@ def write(path: Path, content: Content) -> None:
         "rows": np.int64(content.rows),
         "low": np.float64(content.low),
         "high": np.float64(content.high),
-        "grid": np.array(grid, dtype=np.int64),
+        "grid": np.array(grid, dtype=np.float64),
         "kind": np.array(content.kind),
     }
     write_arrays(path, arrays)
@@ -65,7 +76,7 @@ def read(path: Path) -> Content:
     version = int(_number(arrays, "version", np.int64))
     if version > VERSION:
         raise ValueError(f"its version is {version}, upgrade calibrank")
-    _require(version > 0, f"its version is {version}, and the first is 1")
+    _require(version == VERSION, f"its version is {version}, and {VERSION} is needed")
     unknown = sorted(_NAMES.symmetric_difference(arrays))
     _require(not unknown, f"its arrays are wrong: {', '.join(unknown)} missing or unknown")
     content = _content(arrays)
@@ -82,7 +93,7 @@ def _content(arrays: Arrays) -> Content:
     """The fields, each of its type and shape."""
     scores = _array(arrays, "scores", np.float64, 1)
     bins = len(scores)
-    _require(0 < bins <= CAPACITY, f"it has {bins:,} bins, not 1 to {CAPACITY:,}")
+    _require(0 < bins <= MOST_DISTINCT, f"it has {bins:,} bins, not 1 to {MOST_DISTINCT:,}")
     masses = _array(arrays, "masses", np.float64, 2)
     fields = len(Masses.__dataclass_fields__)
     _require(masses.shape == (fields, bins), f"masses have the shape {masses.shape}")
@@ -93,7 +104,7 @@ def _content(arrays: Arrays) -> Content:
         low=float(_number(arrays, "low", np.float64)),
         high=float(_number(arrays, "high", np.float64)),
         kind=_kind(arrays["kind"]),
-        grid=_grid(_array(arrays, "grid", np.int64, 1)),
+        grid=_grid(_array(arrays, "grid", np.float64, 1)),
         keys=_array(arrays, "keys", np.int64, 1),
     )
 
@@ -121,11 +132,16 @@ def _kind(values: npt.NDArray[Any]) -> str:
 def _grid(values: npt.NDArray[Any]) -> Grid | None:
     if not len(values):
         return None
-    _require(len(values) == 2, f"grid has {len(values)} numbers, not 2")
-    top, bits = values.tolist()
-    _require(-DOUBLE.bias - DOUBLE.mantissa <= top <= DOUBLE.bias + 1, f"grid ends at 2**{top}")
-    _require(0 <= bits <= DOUBLE.mantissa, f"grid keeps {bits} bits")
-    return Grid(top, bits)
+    _require(len(values) == 4, f"grid has {len(values)} numbers, not 4")
+    _require(np.isfinite(values).all(), "grid is not finite")
+    top, bits, origin, octaves = values.tolist()
+    for name, number in {"top": top, "bits": bits, "octaves": octaves}.items():
+        _require(number == int(number), f"the grid's {name} is {number}, not a whole number")
+    _require(-DOUBLE.bias - DOUBLE.mantissa <= top <= DOUBLE.bias + 1, f"grid ends at 2**{top:g}")
+    _require(0 <= bits <= DOUBLE.mantissa, f"grid keeps {bits:g} bits")
+    _require(0 <= octaves <= 2 * DOUBLE.bias, f"grid has {octaves:g} octaves")
+    _require(abs(origin) <= LARGEST_SCORE, f"the origin of the grid is {origin:g}")
+    return Grid(int(top), int(bits), Placement(origin, int(octaves)))
 
 
 def _check_scores(content: Content) -> None:
@@ -145,12 +161,24 @@ def _check_masses(content: Content) -> None:
     _require((masses.total > 0).all(), "total is not above 0")
     slack = _ROUNDING * masses.total
     _require((masses.positive >= -slack).all(), "positive is negative")
-    # A moment is a mass times a mean score of the bin, which lies within the range.
-    largest = max(abs(content.low), abs(content.high)) * (1 + _ROUNDING)
+    # A moment is a mass times the mean offset of the bin, which lies within the range.
+    origin = 0.0 if content.grid is None else content.grid.origin
+    largest = max(abs(content.low - origin), abs(content.high - origin), abs(origin))
+    largest *= 1 + _ROUNDING
     bound = (np.abs(masses.positive) + slack) * largest
     _require((np.abs(masses.positive_moment) <= bound).all(), "positive_moment is too large")
-    gap = np.abs(masses.moment - masses.total * content.scores)
+    gap = np.abs(masses.moment - masses.total * (content.scores - origin))
     _require((gap <= slack * largest).all(), "moment does not match the scores")
+    # By Cauchy and Schwarz; the second moment of one score is its square.
+    smallest = masses.moment**2 / masses.total
+    spread = masses.second_moment - smallest
+    square = slack * largest**2
+    _require((spread >= -square).all(), "second_moment is too small for the moment")
+    _require(
+        (masses.second_moment <= masses.total * largest**2 + square).all(),
+        "second_moment is too large",
+    )
+    _require(content.grid is not None or (spread <= square).all(), "second_moment does not match")
     square_slack = _ROUNDING * masses.total**2
     for name in ("positive_squared", "cross", "total_squared"):
         _require((getattr(masses, name) >= -square_slack).all(), f"{name} is negative")
@@ -169,18 +197,20 @@ def _check_bins(content: Content, grid: Grid) -> None:
     keys = content.keys
     _require(len(keys) == len(content.scores), "there is not one key per bin")
     _require((np.diff(keys) > 0).all(), "keys are not in increasing order")
-    largest = max(abs(content.low), abs(content.high))
+    _require(len(keys) <= CAPACITY, f"it has {len(keys):,} bins of a grid, more than {CAPACITY:,}")
+    ends = np.array(with_both_zeros(content.low - grid.origin, content.high - grid.origin))
+    largest = float(np.abs(ends).max())
     _require(largest <= np.ldexp(1.0, grid.top), f"scores reach beyond the grid, to {largest:.4g}")
-    ends = np.array(with_both_zeros(content.low, content.high))
-    first, last = grid.keys(ends).tolist()
+    first, last = grid.keys_of_offsets(ends).tolist()
     _require(last - first < CAPACITY, f"the grid has {last - first + 1:,} bins")
     _require(first <= keys[0] and keys[-1] <= last, "keys lie outside [low, high]")
     inner = grid.inner_edges(keys)
     # Keys count away from zero on either side: the next bin outwards starts where this one ends.
     outer = grid.inner_edges(np.where(keys < 0, keys - 1, keys + 1))
-    slack = _ROUNDING * largest
-    is_inside = content.scores >= np.minimum(inner, outer) - slack
-    is_inside &= content.scores <= np.maximum(inner, outer) + slack
+    slack = _ROUNDING * max(largest, abs(grid.origin))
+    offsets = content.scores - grid.origin
+    is_inside = offsets >= np.minimum(inner, outer) - slack
+    is_inside &= offsets <= np.maximum(inner, outer) + slack
     _require(is_inside.all(), "scores lie outside their bins")
 
 

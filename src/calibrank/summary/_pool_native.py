@@ -56,6 +56,7 @@ def _run_loop(
     outside = loop(
         scores.ctypes.data_as(FLOAT_POINTER if layout is SINGLE else DOUBLE_POINTER),
         len(scores),
+        grid.origin,
         _address(positive),
         _type(positive),
         _address(total),

@@ -16,13 +16,13 @@ class Sums(NamedTuple):
     """
 
     totals: npt.NDArray[np.float64]
-    """Total, total * score."""
+    """Total, total * offset, total * offset^2, for the offset of the score from the origin."""
     positives: npt.NDArray[np.float64]
-    """Positive, positive * score, positive^2, positive * total."""
+    """Positive, positive * offset, positive^2, positive * total."""
     squares: npt.NDArray[np.float64]
     """Total^2 (one dimension)."""
 
     @classmethod
     def zeros(cls, size: int) -> Sums:
         """Sums over no rows."""
-        return cls(np.zeros((size, 2)), np.zeros((size, 4)), np.zeros(size))
+        return cls(np.zeros((size, 3)), np.zeros((size, 4)), np.zeros(size))

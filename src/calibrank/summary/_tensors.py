@@ -7,6 +7,7 @@ bin stands for its scores.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from calibrank._cuda import compile_kernel
@@ -60,8 +61,8 @@ class _WeightedBins:
         self.grid = grid
         self.first = first
         self.size = size
-        # Rows: total, its moment, its square.
-        self.totals = torch.zeros((3, size), dtype=torch.float64, device=device)
+        # Rows: total, its moment, its second moment, its square.
+        self.totals = torch.zeros((4, size), dtype=torch.float64, device=device)
         # Rows: positive, its moment, its square, its product with total.
         self.positives = torch.zeros((4, size), dtype=torch.float64, device=device)
 
@@ -71,32 +72,35 @@ class _WeightedBins:
         positive: Tensor,
         total: Tensor | None,
     ) -> None:
-        keys = _keys(self.grid, self.first, scores)
+        offsets = _offsets(self.grid, scores)
+        keys = _keys(self.grid, self.first, offsets)
         if total is not None:
+            moment = total * offsets
             self.totals[0].index_add_(0, keys, total)
-            self.totals[1].index_add_(0, keys, total * scores)
-            self.totals[2].index_add_(0, keys, total * total)
+            self.totals[1].index_add_(0, keys, moment)
+            self.totals[2].index_add_(0, keys, moment * offsets)
+            self.totals[3].index_add_(0, keys, total * total)
         rows = positive.nonzero().squeeze(1)
         self.add_positives(
             keys[rows],
-            scores[rows],
+            offsets[rows],
             positive[rows].to(torch.float64),
             None if total is None else total[rows],
         )
 
     def add_positives(
-        self, keys: Tensor, scores: Tensor, mass: Tensor, total: Tensor | None
+        self, keys: Tensor, offsets: Tensor, mass: Tensor, total: Tensor | None
     ) -> None:
         """Add the positive rows: there are few of them, so four sums cost little."""
         self.positives[0].index_add_(0, keys, mass)
-        self.positives[1].index_add_(0, keys, mass * scores)
+        self.positives[1].index_add_(0, keys, mass * offsets)
         self.positives[2].index_add_(0, keys, mass * mass)
         self.positives[3].index_add_(0, keys, mass if total is None else mass * total)
 
     def sums(self) -> Sums:
         totals = self.totals.T.contiguous().cpu().numpy()
         positives = self.positives.T.contiguous().cpu().numpy()
-        return Sums(totals[:, :2], positives, totals[:, 2])
+        return Sums(totals[:, :3], positives, totals[:, 3])
 
 
 class _CountedBins(_WeightedBins):
@@ -114,7 +118,7 @@ class _CountedBins(_WeightedBins):
         super().__init__(grid, first, size, device)
         self.binary = binary
         self.extra_bits = min(_EXTRA_BITS, DOUBLE.mantissa - grid.bits)
-        self.fine_grid = Grid(grid.top, grid.bits + self.extra_bits)
+        self.fine_grid = replace(grid, bits=grid.bits + self.extra_bits)
         self.fine_first = first << self.extra_bits
         fine_size = size << self.extra_bits
         # Rows: all rows, positive rows.
@@ -127,7 +131,8 @@ class _CountedBins(_WeightedBins):
         positive: Tensor,
         total: Tensor | None,
     ) -> None:
-        keys = _keys(self.fine_grid, self.fine_first, scores)
+        offsets = _offsets(self.fine_grid, scores)
+        keys = _keys(self.fine_grid, self.fine_first, offsets)
         self.counts[0].index_add_(0, keys, self.one.expand(len(keys)))
         rows = positive.nonzero().squeeze(1)
         if self.binary:
@@ -135,33 +140,41 @@ class _CountedBins(_WeightedBins):
         else:
             mass = positive[rows].to(torch.float64)
             coarse_keys = keys[rows] >> self.extra_bits
-            self.add_positives(coarse_keys, scores[rows].to(torch.float64), mass, None)
+            self.add_positives(coarse_keys, offsets[rows].to(torch.float64), mass, None)
 
     def sums(self) -> Sums:
         fine_size = self.counts.shape[1]
         centres = _centres(self.fine_grid, self.fine_first, fine_size, self.counts.device)
-        self._add_counts(self.totals, self.counts[0], centres)
-        self._add_counts(self.positives, self.counts[1], centres)
+        # Masses are 0 or 1 here, so that all sums but the moments are counts.
+        total = self._summed(self.counts[0])
+        moment = self._summed(self.counts[0] * centres)
+        second_moment = self._summed(self.counts[0] * centres**2)
+        self.totals += torch.stack([total, moment, second_moment, total])
+        positive = self._summed(self.counts[1])
+        positive_moment = self._summed(self.counts[1] * centres)
+        self.positives += torch.stack([positive, positive_moment, positive, positive])
         return super().sums()
 
-    def _add_counts(self, sums: Tensor, counts: Tensor, centres: Tensor) -> None:
-        fine = counts.to(torch.float64)
-        mass = fine.view(self.size, -1).sum(1)
-        moment = (fine * centres).view(self.size, -1).sum(1)
-        # Masses are 0 or 1 here, so that all sums but the moment are counts.
-        sums += torch.stack([mass, moment, *[mass] * (len(sums) - 2)])
+    def _summed(self, fine: Tensor) -> Tensor:
+        """The sums over the fine bins of each bin."""
+        return fine.to(torch.float64).view(self.size, -1).sum(1)
 
 
-def _keys(grid: Grid, first: int, scores: Tensor) -> Tensor:
-    """The bin of each score, counted from `first`, as int32; `Grid` explains the arithmetic."""
-    layout = grid.layout(single=scores.dtype == torch.float32)
+def _offsets(grid: Grid, scores: Tensor) -> Tensor:
+    """The difference of each score from the origin of the grid."""
+    return scores if grid.origin == 0 else scores.to(torch.float64) - grid.origin
+
+
+def _keys(grid: Grid, first: int, offsets: Tensor) -> Tensor:
+    """The bin of each offset, counted from `first`, as int32; `Grid` explains the arithmetic."""
+    layout = grid.layout(single=offsets.dtype == torch.float32)
     if layout is DOUBLE:
-        scores = scores.to(torch.float64)
-    scores = scores.contiguous()
-    if scores.is_cuda:
+        offsets = offsets.to(torch.float64)
+    offsets = offsets.contiguous()
+    if offsets.is_cuda:
         kernel = compile_kernel(_kernel_source(grid, layout, first))
-        return kernel(scores).view(_integer_type(layout)).to(torch.int32)
-    return _keys_without_kernel(grid, layout, first, scores)
+        return kernel(offsets).view(_integer_type(layout)).to(torch.int32)
+    return _keys_without_kernel(grid, layout, first, offsets)
 
 
 def _integer_type(layout: Layout) -> torch.dtype:
@@ -173,13 +186,13 @@ def _keys_without_kernel(
     grid: Grid,
     layout: Layout,
     first: int,
-    scores: Tensor,
+    offsets: Tensor,
 ) -> Tensor:
-    bits = scores.view(_integer_type(layout))
+    bits = offsets.view(_integer_type(layout))
     leading = (bits & layout.unsigned) >> (layout.mantissa - grid.bits)
     magnitudes = leading - grid.offset(layout)
     scales = grid.scales
-    below_floor = (scores.abs().to(torch.float64) * scales[0] * scales[1]).to(magnitudes.dtype)
+    below_floor = (offsets.abs().to(torch.float64) * scales[0] * scales[1]).to(magnitudes.dtype)
     magnitudes = torch.where(magnitudes < 1 << grid.bits, below_floor, magnitudes)
     return ((magnitudes ^ (bits >> layout.sign)) - first).to(torch.int32)
 
@@ -206,7 +219,7 @@ def _kernel_source(grid: Grid, layout: Layout, first: int) -> str:
 
 
 def _centres(grid: Grid, first: int, size: int, device: Any) -> Tensor:
-    """The centre of each bin: halfway between its score nearest zero and that of the next bin."""
+    """The centre of each bin: halfway between its offset nearest zero and that of the next bin."""
     keys = torch.arange(first, first + size, dtype=torch.int64, device=device)
     sign = keys >> 63
     magnitude = keys ^ sign
@@ -215,7 +228,7 @@ def _centres(grid: Grid, first: int, size: int, device: Any) -> Tensor:
 
 
 def _edge(grid: Grid, magnitude: Tensor) -> Tensor:
-    """The score nearest zero of a positive bin, as `Grid.inner_edges` computes it."""
+    """The offset nearest zero of a positive bin, as `Grid.inner_edges` computes it."""
     octave = ((magnitude >> grid.bits) - 1).clamp(min=0)
     steps = (magnitude - (octave << grid.bits)).to(torch.float64)
     exponent = (grid.floor - grid.bits + octave).to(torch.float64)

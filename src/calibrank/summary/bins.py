@@ -10,11 +10,19 @@ import numpy as np
 
 from calibrank import _native
 from calibrank._threads import in_threads, row_slices
-from calibrank._validation import Floats, Integers, Mask, add_up, on_gpu
+from calibrank._validation import Floats, Integers, Mask, add_up, on_gpu, starts_of
 from calibrank.evidence import Evidence
 from calibrank.summary import _pool_native
 from calibrank.summary._sums import Sums
-from calibrank.summary.grid import CAPACITY, DOUBLE, Grid, with_both_zeros
+from calibrank.summary.grid import (
+    AROUND_ZERO,
+    CAPACITY,
+    DOUBLE,
+    Grid,
+    Keys,
+    Placement,
+    with_both_zeros,
+)
 
 # Rows that NumPy pools at a time: large enough that adding a block's sums to the table is cheap.
 _BLOCK = 2**19
@@ -27,15 +35,17 @@ _THREADS_FROM = 3_000_000
 class Masses:
     """Sums over the rows of each bin, one array entry per bin.
 
-    The moments (mass times score) keep the mean score of a bin and that of its positives; with
-    both, the loss of a pooled bin is correct to second order in its width. The sums of squares are
-    needed for standard errors.
+    The moments (mass times the offset of the score from an origin) keep the mean score of a bin
+    and that of its positives; with both, the loss of a pooled bin is correct to second order in
+    its width. The second moment (mass times offset^2) keeps the spread of its scores. The sums of
+    squares are needed for standard errors.
     """
 
     positive: Floats
     total: Floats
     positive_moment: Floats
     moment: Floats
+    second_moment: Floats
     positive_squared: Floats
     cross: Floats
     total_squared: Floats
@@ -66,9 +76,21 @@ class Masses:
             total=factor * self.total,
             positive_moment=factor * self.positive_moment,
             moment=factor * self.moment,
+            second_moment=factor * self.second_moment,
             positive_squared=square * self.positive_squared,
             cross=square * self.cross,
             total_squared=square * self.total_squared,
+        )
+
+    def moved(self, change: float) -> Masses:
+        """The sums for an origin that is lower by `change`, so that all offsets are larger."""
+        # total * (offset + change)^2, multiplied out
+        second_moment = self.second_moment + change * (2 * self.moment + change * self.total)
+        return replace(
+            self,
+            positive_moment=self.positive_moment + change * self.positive,
+            moment=self.moment + change * self.total,
+            second_moment=second_moment,
         )
 
     def followed_by(self, other: Masses) -> Masses:
@@ -99,12 +121,23 @@ class Table:
 
     @classmethod
     def spanning(
-        cls, low: float, high: float, capacity: int = CAPACITY, bits: int = DOUBLE.mantissa
+        cls,
+        low: float,
+        high: float,
+        capacity: int = CAPACITY,
+        bits: int = DOUBLE.mantissa,
+        placement: Placement = AROUND_ZERO,
     ) -> Table:
         """Empty bins for scores in [low, high], with at most `bits` bits of the mantissa."""
-        grid = Grid.spanning(low, high, capacity)
+        grid = Grid.spanning(low, high, capacity, placement)
         grid = replace(grid, bits=min(grid.bits, bits))
-        first, last = grid.keys(np.array(with_both_zeros(low, high))).tolist()
+        return cls.of_offsets(grid, low - grid.origin, high - grid.origin)
+
+    @classmethod
+    def of_offsets(cls, grid: Grid, low: float, high: float) -> Table:
+        """Empty bins of a grid for offsets in [low, high]."""
+        ends = np.array(with_both_zeros(low, high))
+        first, last = grid.keys_of_offsets(ends).tolist()
         return cls(grid, first, last - first + 1)
 
     def __len__(self) -> int:
@@ -117,13 +150,14 @@ class Table:
     def masses(self) -> Masses:
         """The sums so far."""
         # Transposed copies: the columns of a table are read one at a time from here on.
-        total, moment = self.totals.T.copy()
+        total, moment, second_moment = self.totals.T.copy()
         positive, positive_moment, positive_squared, cross = self.positives.T.copy()
         return Masses(
             positive=positive,
             total=total,
             positive_moment=positive_moment,
             moment=moment,
+            second_moment=second_moment,
             positive_squared=positive_squared,
             cross=cross,
             total_squared=self.squares.copy(),
@@ -137,9 +171,18 @@ class Table:
             masses.positive_squared,
             masses.cross,
         ]
-        self.sums.totals[bins] += np.array([masses.total, masses.moment]).T
+        totals = [masses.total, masses.moment, masses.second_moment]
+        self.sums.totals[bins] += np.array(totals).T
         self.sums.positives[bins] += np.array(positives).T
         self.sums.squares[bins] += masses.total_squared
+
+    def add_in_order(self, masses: Masses, keys: Keys) -> None:
+        """Add sums to the bins with the given keys, which must not decrease."""
+        # A mean may round to just beyond the outermost bin.
+        bins = (keys - self.first).clip(0, len(self) - 1)
+        starts = starts_of(bins)
+        merged = masses.gather(np.cumsum(starts) - 1, int(starts.sum()))
+        self.add(merged, bins[starts])
 
     def merge(self, sums: Sums) -> None:
         """Add the sums of another table of the same bins."""
@@ -174,8 +217,9 @@ class Table:
         for start in range(0, len(scores), _BLOCK):
             rows = slice(start, min(start + _BLOCK, len(scores)))
             bins = buffer[: rows.stop - rows.start]
-            self.grid.write_keys(scores[rows], self.first, bins)
-            masses = pool_bins(scores[rows], evidence.rows(rows), bins, len(self))
+            offsets = self.grid.offsets(scores[rows])
+            self.grid.write_keys(offsets, self.first, bins)
+            masses = pool_bins(offsets, evidence.rows(rows), bins, len(self))
             self._add_to_all(masses)
 
     def _add_to_all(self, masses: Masses) -> None:
@@ -183,6 +227,7 @@ class Table:
         totals, positives, squares = self.sums
         totals[:, 0] += masses.total
         totals[:, 1] += masses.moment
+        totals[:, 2] += masses.second_moment
         squares += masses.total_squared
         if masses.positive.any():
             positives[:, 0] += masses.positive
@@ -219,12 +264,12 @@ class Table:
 
 
 def pool_bins(
-    scores: Floats,
+    offsets: Floats,
     evidence: Evidence,
     bins: Integers,
     size: int,
 ) -> Masses:
-    """Sum rows over bins, given the bin of each row."""
+    """Sum rows over bins, given the bin of each row and the offset of its score."""
     # Most rows are negative, so the sums over positives cost little.
     if evidence.no_positives:
         rows = np.empty(0, dtype=np.intp)
@@ -233,25 +278,29 @@ def pool_bins(
     positive_bins = bins[rows]
     mass = evidence.positive[rows].astype(np.float64)
     positive = add_up(positive_bins, mass, size)
-    positive_moment = add_up(positive_bins, mass * scores[rows], size)
+    positive_moment = add_up(positive_bins, mass * offsets[rows], size)
     positive_squared = add_up(positive_bins, np.square(mass), size)
+    offsets = offsets.astype(np.float64, copy=False)  # float32 products would be rounded
     if evidence.unit_weights:
         count = add_up(bins, None, size)
         return Masses(
             positive=positive,
             total=count,
             positive_moment=positive_moment,
-            moment=add_up(bins, scores, size),
+            moment=add_up(bins, offsets, size),
+            second_moment=add_up(bins, np.square(offsets), size),
             positive_squared=positive_squared,
             cross=positive,
             total_squared=count,
         )
-    total = evidence.total.astype(np.float64, copy=False)  # float32 products would be rounded
+    total = evidence.total.astype(np.float64, copy=False)
+    moment = total * offsets
     return Masses(
         positive=positive,
         total=add_up(bins, total, size),
         positive_moment=positive_moment,
-        moment=add_up(bins, total * scores, size),
+        moment=add_up(bins, moment, size),
+        second_moment=add_up(bins, moment * offsets, size),
         positive_squared=positive_squared,
         cross=add_up(positive_bins, mass * total[rows], size),
         total_squared=add_up(bins, np.square(total), size),

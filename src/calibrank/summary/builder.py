@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
 
 from calibrank._arguments import instance
 from calibrank._validation import Floats, Numbers, on_gpu
@@ -10,8 +13,12 @@ from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels
 from calibrank.summary._batch import Batch, has_few_distinct
 from calibrank.summary.bins import Table
-from calibrank.summary.grid import CAPACITY, DOUBLE, Grid
+from calibrank.summary.grid import AROUND_ZERO, CAPACITY, DOUBLE, Grid, Placement
+from calibrank.summary.placement import RESOLVED, look, look_at_bins, place, shared_bins
 from calibrank.summary.summary import Summary
+
+# A table that cannot be placed well looks again when its rows have grown by this factor.
+_LOOK_AGAIN = 1.5
 
 
 class SummaryBuilder:
@@ -44,7 +51,8 @@ class SummaryBuilder:
         if self._exact is None and not on_gpu(scores):
             batch = Batch.of(scores, labels)
             if not has_few_distinct(batch.scores, CAPACITY):
-                self._bins = _GrowingTable(batch.low, batch.high, batch.evidence.kind)
+                placement = place(batch.low, batch.high, look(batch.scores))
+                self._bins = _GrowingTable(batch.low, batch.high, batch.evidence.kind, placement)
                 self._bins.add(batch)
                 return
         summary = Summary.of(scores, labels)
@@ -112,32 +120,42 @@ class _GrowingTable:
         low: float,
         high: float,
         kind: str,
+        placement: Placement = AROUND_ZERO,
         bits: int = DOUBLE.mantissa,
     ) -> None:
         self.low = low
         self.high = high
         self.rows = 0
         self.kind = kind
+        grid = Grid.spanning(low, high, placement=placement)
+        grid = replace(grid, bits=min(grid.bits, bits))
         # Up to the ends of the octaves the grid stays the same: later batches mostly fit in.
-        self.reach = Grid.spanning(low, high).around(low, high)
-        self.table = Table.spanning(*self.reach, bits=bits)
+        self.reach = grid.around(low - grid.origin, high - grid.origin)
+        self.table = Table.of_offsets(grid, *self.reach)
+        # Placing takes longer than adding a batch, so not every batch may ask for it.
+        self.rows_of_next_look = 0.0
 
     @classmethod
     def of(cls, summary: Summary) -> _GrowingTable:
         """A table with the rows of a summary."""
-        bins = cls(summary.low, summary.high, summary.kind, summary.bits)
+        placement = AROUND_ZERO if summary.grid is None else summary.grid.placement
+        bins = cls(summary.low, summary.high, summary.kind, placement, summary.bits)
         bins.rows = summary.rows
         summary.add_to(bins.table)
         return bins
 
+    @property
+    def grid(self) -> Grid:
+        return self.table.grid
+
     def add(self, batch: Batch) -> None:
-        self._reach_to(batch.low, batch.high)
+        self._adapt_to(batch)
         self._count(batch.low, batch.high, len(batch.scores), batch.evidence.kind)
         self.table.pool(batch.scores, batch.evidence)
 
     def try_merge(self, other: _GrowingTable) -> bool:
         """Add another table if it has the same bins; return whether it has."""
-        if self.reach != other.reach or self.table.grid != other.table.grid:
+        if self.reach != other.reach or self.grid != other.grid:
             return False
         self.table.merge(other.table.sums)
         self._count(other.low, other.high, other.rows, other.kind)
@@ -146,13 +164,33 @@ class _GrowingTable:
     def summary(self) -> Summary:
         return Summary.of_table(self.table, self.low, self.high, self.rows, self.kind)
 
-    def _reach_to(self, low: float, high: float) -> None:
-        """Move to a table that covers more scores, if these lie outside."""
-        if low >= self.reach[0] and high <= self.reach[1]:
+    def _adapt_to(self, batch: Batch) -> None:
+        """Move to another table if a batch lies outside of this one, or shares too few bins."""
+        origin = self.grid.origin
+        inside = batch.low - origin >= self.reach[0] and batch.high - origin <= self.reach[1]
+        if inside and self.rows < self.rows_of_next_look:
             return
-        pooled = self.summary()
-        wider = _GrowingTable(min(low, self.low), max(high, self.high), self.kind, pooled.bits)
-        pooled.add_to(wider.table)
+        sample = look(batch.scores)
+        if inside and shared_bins(self.grid, sample) <= RESOLVED:
+            return
+        self._move(min(batch.low, self.low), max(batch.high, self.high), sample)
+        self.rows_of_next_look = _LOOK_AGAIN * self.rows
+
+    def _move(self, low: float, high: float, sample: Floats) -> None:
+        """Bring the rows so far to a grid over a new range that resolves them and a sample."""
+        placement = self.grid.placement
+        bits = self.grid.bits
+        pooled = self.summary() if self.rows else None
+        if pooled is not None:
+            # Half of the look is at the past, half at the batch: the next ones may be like it.
+            past = look_at_bins(pooled.scores, pooled.total)[::2]
+            sample = np.sort(np.concatenate([past, sample[::2]]))
+        chosen = place(low, high, sample, placement)
+        if chosen != placement:
+            bits = DOUBLE.mantissa
+        wider = _GrowingTable(low, high, self.kind, chosen, bits)
+        if pooled is not None:
+            pooled.add_to(wider.table)
         self.reach = wider.reach
         self.table = wider.table
 

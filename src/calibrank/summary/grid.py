@@ -1,10 +1,14 @@
 """A grid of score bins that needs no range agreed in advance.
 
-The bin of a score is given by the leading bits of the float: the sign, the exponent and the first
-`bits` bits of the mantissa. This holds over the 31 octaves (factors of two) below the largest
-score; closer to zero, bins are equally wide, like subnormal floats. Dropping a bit of the mantissa,
-or an octave, merges whole bins. Grids therefore nest: pooled data from anywhere can be brought to
-one grid without reading the rows again.
+The bin of a score is given by the leading bits of its offset, the difference from the grid's
+origin: the sign, the exponent and the first `bits` bits of the mantissa. This holds over a number
+of octaves (factors of two) below the largest offset; closer to the origin, bins are equally wide,
+like subnormal floats. Dropping a bit of the mantissa, or an octave, merges whole bins. Grids of one
+origin therefore nest: pooled data from anywhere can be brought to one grid without reading the rows
+again.
+
+The origin is 0 and there are 31 octaves unless the scores ask for another placement
+(`summary/placement.py`).
 """
 
 from __future__ import annotations
@@ -23,11 +27,24 @@ Keys = npt.NDArray[np.int64]
 CAPACITY = 2**16
 """The most bins of a summary. Scores of both signs over 31 octaves still get 10 bits each."""
 
-# 2 signs * 32 intervals * 2**10 bins = CAPACITY: 31 octaves and one interval around zero.
-_OCTAVES = 31
+
+MOST_DISTINCT = 2**20
+"""The most distinct scores that a summary may be asked to keep apart."""
 
 # Scores converted at a time: the temporary arrays stay in the cache.
 _BLOCK = 2**15
+
+
+class Placement(NamedTuple):
+    """Where the bins of a grid are fine: around the origin, over octaves of the offset."""
+
+    origin: float = 0.0
+    # 2 signs * 32 intervals * 2**10 bins = CAPACITY: 31 octaves and one interval around zero.
+    octaves: int = 31
+
+
+AROUND_ZERO = Placement()
+"""The placement that resolves most scores, and makes summaries independent of partitions."""
 
 
 class Layout(NamedTuple):
@@ -51,47 +68,66 @@ DOUBLE = Layout(np.float64, np.int64, mantissa=52, bias=1023, sign=63)
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Bins for scores of magnitude below 2**top that keep `bits` bits of the mantissa."""
+    """Bins for offsets of magnitude below 2**top that keep `bits` bits of the mantissa."""
 
     top: int
     bits: int
+    placement: Placement = AROUND_ZERO
 
     @classmethod
-    def spanning(cls, low: float, high: float, capacity: int = CAPACITY) -> Self:
+    def spanning(
+        cls,
+        low: float,
+        high: float,
+        capacity: int = CAPACITY,
+        placement: Placement = AROUND_ZERO,
+    ) -> Self:
         """The finest grid that covers [low, high] with at most `capacity` bins.
 
         A wider range never gets a finer grid, so that merging never has to split a bin. To ensure
         it, the end of larger magnitude is moved to the end of its octave, and so is the other end
         if both signs occur.
         """
-        low, high = with_both_zeros(low, high)
+        low, high = with_both_zeros(low - placement.origin, high - placement.origin)
         top = int(np.frexp(max(abs(low), abs(high)))[1])
-        outer = np.array(cls(top, 0).around(low, high))
-        first, last = cls(top, DOUBLE.mantissa).keys(outer).tolist()
+        finest = cls(top, DOUBLE.mantissa, placement)
+        outer = np.array(finest.around(low, high))
+        first, last = finest.keys_of_offsets(outer).tolist()
         # Each bit dropped halves both keys, so the bit length of their distance tells how many
         # bits must go, or one fewer.
         excess = (last - first + 1).bit_length() - capacity.bit_length()
         dropped = max(excess, 0)
         while (last >> dropped) - (first >> dropped) >= capacity:
             dropped += 1
-        return cls(top, DOUBLE.mantissa - dropped)
+        return cls(top, DOUBLE.mantissa - dropped, placement)
 
     def around(self, low: float, high: float) -> tuple[float, float]:
-        """The ends of the octaves around a range: scores up to them keep the same grid."""
+        """The ends of the octaves around a range of offsets: up to them the grid stays the same."""
         largest = float(np.nextafter(np.ldexp(1.0, self.top), 0))
         outer_low = -largest if low < 0 else low
         outer_high = largest if high > 0 else high
         return outer_low, outer_high
 
     @property
+    def origin(self) -> float:
+        """The score around which bins are finest."""
+        return self.placement.origin
+
+    @property
     def floor(self) -> int:
         """The exponent of two below which bins are equally wide."""
-        return max(self.top - _OCTAVES, 2 - DOUBLE.bias)
+        return max(self.top - self.placement.octaves, 2 - DOUBLE.bias)
+
+    def contains(self, other: Grid) -> bool:
+        """Whether each bin of another grid lies in one bin of this grid."""
+        coarser = self.bits <= other.bits and self.floor >= other.floor
+        return self.origin == other.origin and coarser
 
     def layout(self, *, single: bool) -> Layout:
         """The type whose bits to read: float32 if scores have it and it is precise enough."""
-        # Below 2 - bias float32 has subnormal numbers of its own.
+        # Below 2 - bias float32 has subnormal numbers of its own; offsets are taken in float64.
         enough = self.bits <= SINGLE.mantissa and self.floor >= 2 - SINGLE.bias
+        enough = enough and self.origin == 0
         return SINGLE if single and enough else DOUBLE
 
     @property
@@ -110,34 +146,42 @@ class Grid:
 
     def keys(self, scores: Floats) -> Keys:
         """The bin of each score; bins are numbered in score order."""
-        keys = np.empty(len(scores), dtype=np.int64)
-        self.write_keys(scores, 0, keys)
+        return self.keys_of_offsets(self.offsets(scores))
+
+    def offsets(self, scores: Floats) -> Floats:
+        """The difference of each score from the origin."""
+        return scores if self.origin == 0 else scores.astype(np.float64) - self.origin
+
+    def keys_of_offsets(self, offsets: Floats) -> Keys:
+        """The bin of each offset from the origin."""
+        keys = np.empty(len(offsets), dtype=np.int64)
+        self.write_keys(offsets, 0, keys)
         return keys
 
-    def write_keys(self, scores: Floats, first: int, keys: Keys) -> None:
-        """Write the bin of each score, counted from `first`, into an existing array."""
-        for start in range(0, len(scores), _BLOCK):
+    def write_keys(self, offsets: Floats, first: int, keys: Keys) -> None:
+        """Write the bin of each offset, counted from `first`, into an existing array."""
+        for start in range(0, len(offsets), _BLOCK):
             block = slice(start, start + _BLOCK)
-            self._write_block(scores[block], first, keys[block])
+            self._write_block(offsets[block], first, keys[block])
 
-    def _write_block(self, scores: Floats, first: int, keys: Keys) -> None:
-        layout = self.layout(single=scores.dtype == np.float32)
-        scores = scores.astype(layout.float, copy=False)
-        bits = scores.view(layout.integer)
+    def _write_block(self, offsets: Floats, first: int, keys: Keys) -> None:
+        layout = self.layout(single=offsets.dtype == np.float32)
+        offsets = offsets.astype(layout.float, copy=False)
+        bits = offsets.view(layout.integer)
         # The exponent and the leading bits of the mantissa, as one integer.
         magnitudes = bits & layout.integer(layout.unsigned)
         magnitudes >>= layout.mantissa - self.bits
         magnitudes -= layout.integer(self.offset(layout))
         if magnitudes.min() < 1 << self.bits:
             below_floor = np.flatnonzero(magnitudes < 1 << self.bits)
-            small = np.abs(scores[below_floor]).astype(np.float64)
+            small = np.abs(offsets[below_floor]).astype(np.float64)
             magnitudes[below_floor] = np.ldexp(small, self.bits - self.floor)
         # The sign bit, shifted through, is 0 or -1; k ^ -1 = ~k mirrors a bin to the negatives.
         magnitudes ^= bits >> layout.sign
         np.subtract(magnitudes, first, out=keys)
 
     def inner_edges(self, keys: Keys) -> Floats:
-        """The score nearest zero in each bin: it lies in the same bin of every coarser grid."""
+        """The offset nearest zero in each bin: it lies in the same bin of every coarser grid."""
         sign = keys >> 63
         magnitude = keys ^ sign
         # Bin numbers from 2**bits on come in octaves of 2**bits bins, each twice as wide.
@@ -153,6 +197,6 @@ class Grid:
 def with_both_zeros(low: float, high: float) -> tuple[float, float]:
     """The range with a low end of 0 as -0.0 and a high end of 0 as +0.0.
 
-    The two zeros lie in different bins, and either may occur in scores whose range ends at zero.
+    The two zeros lie in different bins, and either may occur in offsets whose range ends at zero.
     """
     return low or -0.0, high + 0.0

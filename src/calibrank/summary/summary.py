@@ -13,13 +13,14 @@ from typing import ClassVar, Self
 import numpy as np
 
 from calibrank._arguments import path_of, real
-from calibrank._validation import Floats, Indices, Numbers, on_gpu, starts_of
+from calibrank._validation import Floats, Indices, Numbers, on_gpu
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels
 from calibrank.summary import _file
 from calibrank.summary._batch import Batch, has_few_distinct
 from calibrank.summary.bins import Masses, Table, pool_bins
-from calibrank.summary.grid import CAPACITY, DOUBLE, Grid, Keys
+from calibrank.summary.grid import AROUND_ZERO, CAPACITY, DOUBLE, Grid, Keys, Placement
+from calibrank.summary.placement import look, look_at_bins, place
 
 # Rows whose scores are sorted at a time: sorting a block and merging is faster than sorting all.
 _BLOCK = 2**20
@@ -65,15 +66,19 @@ class Summary:
     """Bin numbers in the grid; empty without a grid."""
 
     @classmethod
-    def of(cls, scores: Numbers, labels: Labels) -> Self:
-        """Pool one table; rows of weight zero are left out."""
+    def of(cls, scores: Numbers, labels: Labels, *, distinct: int = CAPACITY) -> Self:
+        """Pool one table; rows of weight zero are left out.
+
+        Up to `distinct` distinct scores get a bin each.
+        """
         batch = Batch.of(scores, labels)
         gpu = on_gpu(batch.scores)
-        if not gpu and has_few_distinct(batch.scores, CAPACITY):
+        if not gpu and has_few_distinct(batch.scores, distinct):
             return cls._exact(batch.scores, batch.evidence)
         # On a GPU pooling is so fast that the work on the host counts; half the bins halve it.
         capacity = CAPACITY // 2 if gpu else CAPACITY
-        table = Table.spanning(batch.low, batch.high, capacity)
+        placement = place(batch.low, batch.high, look(batch.scores), capacity=capacity)
+        table = Table.spanning(batch.low, batch.high, capacity, placement=placement)
         table.pool(batch.scores, batch.evidence)
         rows = len(batch.scores)
         return cls.of_table(table, batch.low, batch.high, rows, batch.evidence.kind)
@@ -116,8 +121,7 @@ class Summary:
         """Summarize the bins of a table that hold any mass."""
         occupied = np.flatnonzero(table.totals[:, 0] > 0)
         masses = table.masses().take(occupied)
-        # Rounding may move the mean of an outermost bin beyond the range.
-        means = np.clip(masses.moment / masses.total, low, high)
+        means = _means(masses, table.grid, low, high)
         return cls(means, masses, rows, low, high, kind, table.grid, occupied + table.first)
 
     def __add__(self, other: Self) -> Self:
@@ -132,10 +136,23 @@ class Summary:
                 return self._of_distinct(distinct, masses, rows, kind)
         low = min(self.low, other.low)
         high = max(self.high, other.high)
-        table = Table.spanning(low, high, bits=min(self.bits, other.bits))
+        placement, bits = self._common_grid(other, low, high)
+        table = Table.spanning(low, high, bits=bits, placement=placement)
         self.add_to(table)
         other.add_to(table)
         return self.of_table(table, low, high, rows, kind)
+
+    def _common_grid(self, other: Self, low: float, high: float) -> tuple[Placement, int]:
+        """A placement that resolves the bins of both over a range, and the most bits to keep."""
+        grids = [each.grid for each in (self, other) if each.grid is not None]
+        preferred = grids[0].placement if grids else AROUND_ZERO
+        scores = np.concatenate([self.scores, other.scores])
+        total = np.concatenate([self.total, other.total])
+        order = np.argsort(scores, kind="stable")
+        placement = place(low, high, look_at_bins(scores[order], total[order]), preferred)
+        # A finer grid than that of a summary would only spread its bins.
+        bits = [grid.bits for grid in grids if grid.placement == placement]
+        return placement, min(bits, default=DOUBLE.mantissa)
 
     def __radd__(self, other: object) -> Self:
         # The built-in `sum` starts from the number 0.
@@ -165,12 +182,12 @@ class Summary:
     def _pooled_minus(self, other: Self, rows: int, kind: str) -> Self:
         if other.low < self.low or other.high > self.high:
             raise _not_contained(f"scores over [{other.low:.6g}, {other.high:.6g}]")
-        table = Table.spanning(self.low, self.high, bits=min(self.bits, other.bits))
+        table = self._table_to_subtract_in(other)
         others = table.empty_copy()
         self.add_to(table)
         other.add_to(others)
         masses, left = _difference(table.masses(), others.masses())
-        means = np.clip(masses.moment / masses.total, self.low, self.high)
+        means = _means(masses, table.grid, self.low, self.high)
         keys = left + table.first
         rows = max(rows, len(left))
         return type(self)(means, masses, rows, self.low, self.high, kind, table.grid, keys)
@@ -178,6 +195,14 @@ class Summary:
     def __rsub__(self, other: object) -> Self:
         _require_summary("a difference", other)
         raise AssertionError("a difference of two summaries starts at the first one")
+
+    def _table_to_subtract_in(self, other: Self) -> Table:
+        """Empty bins in which bins of the other summary are where they were merged."""
+        placement = AROUND_ZERO if self.grid is None else self.grid.placement
+        bits = self.bits
+        if other.grid is not None and other.grid.placement == placement:
+            bits = min(bits, other.bits)
+        return Table.spanning(self.low, self.high, bits=bits, placement=placement)
 
     def __mul__(self, factor: float) -> Self:
         """The summary of the same rows with `factor` times the weight.
@@ -206,14 +231,19 @@ class Summary:
         return replace(self, masses=self.masses.minus(other.masses), rows=0)
 
     def add_to(self, table: Table) -> None:
-        """Add the bins to a table whose grid is the same or coarser."""
-        # A bin of a finer grid lies in one bin of the coarser grid; any score in it tells which.
-        inside = self.scores if self.grid is None else self.grid.inner_edges(self.keys)
-        bins = table.grid.keys(inside) - table.first
-        # Several bins may fall into one: they are neighbours, since bins are in score order.
-        starts = starts_of(bins)
-        merged = self.masses.gather(np.cumsum(starts) - 1, int(starts.sum()))
-        table.add(merged, bins[starts])
+        """Add the bins to a table: to its bins that contain them or, failing that, their means."""
+        masses = self.masses
+        origin = 0.0 if self.grid is None else self.grid.origin
+        if origin != table.grid.origin:
+            masses = masses.moved(origin - table.grid.origin)
+        table.add_in_order(masses, self._keys_in(table.grid))
+
+    def _keys_in(self, grid: Grid) -> Keys:
+        """The bin of another grid for each bin."""
+        if self.grid is not None and grid.contains(self.grid):
+            # The whole bin lies in one bin of the coarser grid; any score in it tells which.
+            return grid.keys_of_offsets(self.grid.inner_edges(self.keys))
+        return grid.keys(self.scores)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the summary to a file, atomically, for `Summary.load`.
@@ -280,13 +310,14 @@ class Summary:
         """Mean score of the positive mass of each bin (the bin's mean where there is none)."""
         if self.exact:
             return self.scores
+        origin = 0.0 if self.grid is None else self.grid.origin
         means = np.divide(
             self.masses.positive_moment,
             self.positive,
-            out=self.scores.copy(),
+            out=self.scores - origin,
             where=self.positive > 0,
         )
-        return np.clip(means, self.low, self.high)
+        return np.clip(origin + means, self.low, self.high)
 
     @property
     def bits(self) -> int:
@@ -312,6 +343,12 @@ class Summary:
         squares = masses.positive_squared - 2 * probabilities * masses.cross
         # Rounding may leave a small negative number.
         return np.maximum(squares + probabilities**2 * masses.total_squared, 0)
+
+
+def _means(masses: Masses, grid: Grid, low: float, high: float) -> Floats:
+    """The mean score of each bin of a grid."""
+    # Rounding may move the mean of an outermost bin beyond the range.
+    return np.clip(grid.origin + masses.moment / masses.total, low, high)
 
 
 def _require_summary(operation: str, other: object) -> None:
