@@ -210,6 +210,22 @@ class Table:
             old.pool(scores, pooled)
         for mine, added, removed in zip(self.sums, new.sums, old.sums, strict=True):
             mine += added - removed
+        self._move_positives_to_totals()
+
+    def _move_positives_to_totals(self) -> None:
+        """Move positive mass in bins without rows to the nearest bin with rows.
+
+        Rows that were pooled before the grid was changed count where the mean of their old bin
+        lies, which may be another bin than the one of their score.
+        """
+        orphans = np.flatnonzero((self.positives[:, 0] != 0) & (self.totals[:, 0] <= 0))
+        if not len(orphans):
+            return
+        occupied = np.flatnonzero(self.totals[:, 0] > 0)
+        after = np.searchsorted(occupied, orphans).clip(1, len(occupied) - 1)
+        is_lower = orphans - occupied[after - 1] < occupied[after] - orphans
+        np.add.at(self.positives, occupied[after - is_lower], self.positives[orphans])
+        self.positives[orphans] = 0
 
     def pool_with_numpy(self, scores: Floats, evidence: Evidence) -> None:
         """Add rows as `pool` does, without compiled code."""

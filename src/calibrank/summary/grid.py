@@ -103,10 +103,16 @@ class Grid:
 
     def around(self, low: float, high: float) -> tuple[float, float]:
         """The ends of the octaves around a range of offsets: up to them the grid stays the same."""
-        largest = float(np.nextafter(np.ldexp(1.0, self.top), 0))
-        outer_low = -largest if low < 0 else low
-        outer_high = largest if high > 0 else high
+        outer_low = -self._octave_end(-low) if low < 0 else low
+        outer_high = self._octave_end(high) if high > 0 else high
         return outer_low, outer_high
+
+    def _octave_end(self, magnitude: float) -> float:
+        # Around zero both sides have the same octaves, so that grids of any two ranges nest.
+        exponent = self.top
+        if self.placement != AROUND_ZERO:
+            exponent = int(np.frexp(magnitude)[1])
+        return float(np.nextafter(np.ldexp(1.0, exponent), 0))
 
     @property
     def origin(self) -> float:

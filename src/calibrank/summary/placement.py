@@ -22,7 +22,7 @@ RESOLVED = 3e-4
 """Two scores share a bin of a good grid with at most this probability; normal scores: 1e-4."""
 
 # The default first, then more for outliers and heavy tails, then fewer for separate clusters.
-_OCTAVES = (31, 63, 95, 127, 200, 15, 7, 3, 1)
+_OCTAVES = (31, 39, 47, 55, 63, 71, 79, 87, 95, 111, 127, 160, 200, 15, 7, 3, 1)
 
 # Origins to try, as quantiles of the sample: the median first.
 _QUANTILES = (0.5, 0.35, 0.65, 0.2, 0.8, 0.05, 0.95)

@@ -1,0 +1,174 @@
+"""Pooled fits equal exact ones for scores of any position, scale and tail, or warn."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import calibrank as cr
+from calibrank.registry import CALIBRATORS
+from calibrank.summary.grid import AROUND_ZERO, MOST_DISTINCT
+from calibrank.summary.resolution import pooling_error, spreads
+
+ROWS = 80_000
+"""More distinct scores than a summary keeps apart."""
+
+# Methods whose steps are placed between single rows: the block of rows at a step is uncertain.
+STEPS = ("Histogram", "Isotonic", "CenteredIsotonic", "BBQ")
+# Not calibrated on a scale of their own, so that they do not follow a shift of the scores.
+FIXED_SCALE = ("Temperature", "Beta", "Sigmoid", "MinMax")
+
+
+def normal(seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=ROWS)
+
+
+def cauchy() -> np.ndarray:
+    return np.random.default_rng(0).standard_cauchy(ROWS)
+
+
+def with_outlier(scores: np.ndarray, outlier: float) -> np.ndarray:
+    return np.append(scores, outlier)
+
+
+SCORES = {
+    "normal": normal,
+    "far from zero": lambda: normal() + 1e6,
+    "very far from zero": lambda: normal() + 1e9,
+    "small and far": lambda: 1e-3 * normal() + 600,
+    "tiny": lambda: 1e-9 * normal(),
+    "huge": lambda: 1e9 * normal(),
+    "cauchy": cauchy,
+    "cauchy cubed, far": lambda: cauchy() ** 3 + 1e6,
+    "cauchy cubed, tiny": lambda: 1e-9 * cauchy() ** 3,
+    "one outlier": lambda: with_outlier(normal(), 1e20),
+    "an outlier, far": lambda: with_outlier(normal() + 1e6, -1e30),
+    "float32, far": lambda: (normal() * 1000 + 1e5).astype(np.float32),
+    "half padded": lambda: np.append(normal(), np.full(ROWS, -1e9)),
+    "two clusters": lambda: normal() + 50 * (np.arange(ROWS) % 10 == 0),
+}
+
+
+def labels_of(scores: np.ndarray, seed: int = 1) -> np.ndarray:
+    """Labels whose rate rises with the rank of the score."""
+    ranks = np.searchsorted(np.sort(scores), scores) / len(scores)
+    return (np.random.default_rng(seed).random(len(scores)) < 0.02 + 0.9 * ranks**3).astype(float)
+
+
+def exact_and_pooled(kind: str) -> tuple[np.ndarray, cr.Summary, cr.Summary]:
+    scores = SCORES[kind]()
+    labels = labels_of(scores)
+    exact = cr.Summary.of(scores, labels, distinct=MOST_DISTINCT)
+    pooled = cr.Summary.of(scores, labels)
+    assert exact.exact
+    assert not pooled.exact
+    return scores, exact, pooled
+
+
+@pytest.mark.parametrize("kind", SCORES)
+def test_pooled_fits_equal_exact_ones(kind: str) -> None:
+    scores, exact, pooled = exact_and_pooled(kind)
+    for name, calibrator in CALIBRATORS.items():
+        if name in FIXED_SCALE:
+            continue
+        try:
+            expected = calibrator.fit_summary(exact).predict(scores)
+        except cr.FitError:
+            continue  # a curve in the score cannot follow an outlier of 1e20
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", cr.PooledScoresWarning)
+            fitted = calibrator.fit_summary(pooled)
+        error = float(np.abs(fitted.predict(scores) - expected).mean())
+        # A step method may differ by a fraction of its own standard error, which is some 1e-2.
+        assert error <= (3e-3 if name in STEPS else 1e-4), name
+        recorded = fitted.record.pooling_error
+        assert recorded is not None, name
+        assert recorded <= 1e-4, name
+        # The knots of a spline depend on the bins as well.
+        assert name in (*STEPS, "Spline") or error <= recorded + 1e-12, name
+
+
+def test_step_methods_pool_nothing_in_arrays_of_moderate_size() -> None:
+    scores = normal()
+    labels = labels_of(scores)
+    for name in STEPS:
+        fitted = CALIBRATORS[name].fit(scores, labels)
+        assert fitted.record.exact
+        assert fitted.record.pooling_error is None
+    assert not cr.Platt().fit(scores, labels).record.exact
+
+
+def test_the_spread_of_a_bin_is_the_standard_deviation_of_its_scores() -> None:
+    scores = normal() + 1e6
+    summary = cr.Summary.of(scores, labels_of(scores))
+    assert summary.grid is not None
+    keys = summary.grid.keys(scores)
+    found = [scores[keys == key].std() for key in summary.keys[::500]]
+    np.testing.assert_allclose(spreads(summary)[::500], found, atol=1e-9)
+
+
+def test_scores_that_no_grid_resolves_raise_a_warning() -> None:
+    # Continuous clusters, each far narrower than the distances between them.
+    clusters = np.random.default_rng(0).integers(0, 40, ROWS)
+    scores = 1e6 * clusters**2 + normal()
+    labels = (normal() > 0).astype(float)
+    with pytest.warns(cr.PooledScoresWarning, match="probabilities may be off by about"):
+        cr.Spline().fit(scores, labels)
+
+
+def test_later_batches_choose_the_grid_if_they_need_another() -> None:
+    """A stream that starts with a few scores elsewhere is resolved all the same."""
+    builder = cr.SummaryBuilder()
+    parts = [normal(0), *[normal(seed) + 1e6 for seed in range(1, 30)]]
+    for scores in parts:
+        builder.update(scores, labels_of(scores))
+    summary = builder.summary()
+    assert summary.grid is not None
+    assert summary.grid.origin == 1e6
+    is_far = summary.scores > 1e5
+    assert is_far.sum() > 10_000
+    np.testing.assert_allclose(summary.total.sum(), 30 * ROWS)
+
+
+def test_summaries_of_different_placements_merge() -> None:
+    near = cr.Summary.of(normal(), labels_of(normal()))
+    far = cr.Summary.of(normal(1) + 1e6, labels_of(normal(1)))
+    assert near.grid is not None
+    assert far.grid is not None
+    assert near.grid.placement == AROUND_ZERO != far.grid.placement
+    both = near + far
+    assert both.rows == 2 * ROWS
+    np.testing.assert_allclose(both.total.sum(), 2 * ROWS)
+    np.testing.assert_allclose(both.positive.sum(), near.positive.sum() + far.positive.sum())
+    mean = (both.total * both.scores).sum() / both.total.sum()
+    np.testing.assert_allclose(mean, 5e5, rtol=1e-4)
+
+
+def test_saved_summaries_keep_their_placement(tmp_path) -> None:
+    scores = normal() + 1e6
+    summary = cr.Summary.of(scores, labels_of(scores))
+    summary.save(tmp_path / "far.npz")
+    loaded = cr.Summary.load(tmp_path / "far.npz")
+    assert loaded.grid == summary.grid
+    probabilities = np.linspace(0.1, 0.9, len(summary))
+    assert pooling_error(probabilities, loaded) == pooling_error(probabilities, summary)
+
+
+def test_few_distinct_scores_are_never_pooled() -> None:
+    scores = normal().round(2) + 1e9
+    assert pooling_error(np.zeros(1), cr.Summary.of(scores, labels_of(scores))) == 0
+
+
+def test_evidence_is_corrected_after_the_grid_has_changed() -> None:
+    builder = cr.SummaryBuilder()
+    parts = [normal(0), *[normal(seed) + 1e6 for seed in range(1, 6)]]
+    for scores in parts:
+        builder.update(scores, labels_of(scores))
+    positives = [scores[labels_of(scores) == 1] for scores in parts]
+    changes = []
+    for scores in positives:
+        ones = np.ones(len(scores))
+        changes.append((scores, cr.ips(ones, ones / 4), cr.naive(ones)))
+    builder.correct(changes)
+    expected = 4 * sum(len(scores) for scores in positives)
+    np.testing.assert_allclose(builder.summary().positive.sum(), expected)
