@@ -370,3 +370,25 @@ def test_impressions_are_weighted_as_on_one_machine(engine: Any) -> None:
     )
     with pytest.raises(cr.DataError, match="evidence must be naive, ips or impressions"):
         engine.summarize(weighted, propensity="propensity", evidence=cr.positive_ips)
+
+
+@pytest.mark.parametrize("kind", ["far from zero", "cauchy cubed", "outlier"])
+def test_scores_that_a_grid_around_zero_resolves_badly(engine: Any, kind: str) -> None:
+    rng = np.random.default_rng(0)
+    normal = rng.normal(size=100_000)
+    scores = {
+        "far from zero": normal + 1e6,
+        "cauchy cubed": rng.standard_cauchy(100_000) ** 3,
+        "outlier": np.append(normal, 1e20),
+    }[kind]
+    ranks = np.searchsorted(np.sort(scores), scores) / len(scores)
+    labels = (rng.random(len(scores)) < ranks**2).astype(float)
+    table = from_arrays(score=scores, label=labels)
+    summary = engine.summarize(table)
+    expected = cr.Summary.of(scores, labels)
+    assert summary.grid == expected.grid
+    assert summary.rows == expected.rows
+    assert summary.positive.sum() == expected.positive.sum()
+    fitted = cr.Spline().fit_summary(summary)
+    on_arrays = cr.Spline().fit_summary(expected)
+    assert np.abs(fitted.predict(scores) - on_arrays.predict(scores)).mean() < 1e-4

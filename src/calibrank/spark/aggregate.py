@@ -34,9 +34,6 @@ _HEADROOM_OCTAVES = 8
 # many bins for the driver.
 _MOST_BITS = 12
 
-# Fourth roots of offsets over 160 octaves.
-_ROOT_OCTAVES = 40
-
 
 def summarize(
     frame: DataFrame,
@@ -211,7 +208,9 @@ def _placed(rows: Rows, span: ScoreRange, placement: Placement) -> Summary:
     """
     ends = np.array([span.low, span.high]) - placement.origin
     low, high = (np.sign(ends) * np.sqrt(np.sqrt(np.abs(ends)))).tolist()
-    roots = Grid.spanning(low, high, 2 * CAPACITY, Placement(octaves=_ROOT_OCTAVES))
+    # The relative width of a bin of roots is a quarter of that of the offsets in it.
+    octaves = placement.octaves // 4 + 1
+    roots = Grid.spanning(low, high, 4 * CAPACITY, Placement(octaves=octaves))
     offset = f"(coalesce(score, {span.low!r}D) - ({placement.origin!r}D))"
     root = f"signum({offset}) * sqrt(sqrt(abs({offset})))"
     binned = with_bins(_classified(rows, span), roots, low, high, root)
