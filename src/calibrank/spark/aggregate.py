@@ -34,6 +34,9 @@ _HEADROOM_OCTAVES = 8
 # many bins for the driver.
 _MOST_BITS = 12
 
+# With more octaves the finest bins would be numbered beyond 63 bits.
+_MOST_OCTAVES = 39
+
 
 def summarize(
     frame: DataFrame,
@@ -73,9 +76,9 @@ def summarize(
     if not first.continuous and _has_few_scores(rows, span):
         return _exact(rows, span)
     placement = first.placement(span.low, span.high)
-    if placement != AROUND_ZERO:
-        return _placed(rows, span, placement)
-    return _pooled(rows, span)
+    if placement.octaves > _MOST_OCTAVES:
+        return _pooled_by_root(rows, span, placement)
+    return _pooled(rows, span, placement)
 
 
 def fit(
@@ -185,11 +188,15 @@ def _exact(rows: Rows, span: ScoreRange) -> Summary:
     return Summary(scores, masses, sums.rows, span.low, span.high, rows.kind, None, no_keys)
 
 
-def _pooled(rows: Rows, span: ScoreRange) -> Summary:
+def _pooled(rows: Rows, span: ScoreRange, placement: Placement) -> Summary:
     """Summarize into the bins of the grid for a known range."""
-    table = Table.spanning(span.low, span.high)
-    binned = with_bins(_classified(rows, span), table.grid, span.low, span.high)
-    sums = BinSums.by_bin(rows, binned)
+    table = Table.spanning(span.low, span.high, placement=placement)
+    origin = placement.origin
+    offset = _offset(span, origin)
+    binned = with_bins(
+        _classified(rows, span), table.grid, span.low - origin, span.high - origin, offset
+    )
+    sums = BinSums.by_bin(rows, binned, origin)
     _require_valid(sums, rows, span)
     size = len(table.squares)
     if sums.keys.min() < 0 or sums.keys.max() >= size:
@@ -199,19 +206,24 @@ def _pooled(rows: Rows, span: ScoreRange) -> Summary:
     return Summary.of_table(table, span.low, span.high, sums.rows, rows.kind)
 
 
-def _placed(rows: Rows, span: ScoreRange, placement: Placement) -> Summary:
-    """Summarize where a grid around zero would resolve the scores badly.
+def _offset(span: ScoreRange, origin: float) -> str:
+    """An SQL expression for the offset of a score from the origin, within the range if null."""
+    score = f"coalesce(score, {span.low!r}D)"
+    return f"({score} - ({origin!r}D))" if origin else score
 
-    Spark counts bins in integers of 63 bits, too few for the octaves of very heavy tails. It
-    therefore groups by the fourth root of the offset, which has a quarter of the octaves, and the
-    driver sorts the means of these bins into the grid.
+
+def _pooled_by_root(rows: Rows, span: ScoreRange, placement: Placement) -> Summary:
+    """Summarize scores over so many octaves that their bins exceed Spark's integers of 63 bits.
+
+    The fourth root of the offset has a quarter of the octaves. Spark groups by it, and the driver
+    sorts the means of these bins into the grid.
     """
     ends = np.array([span.low, span.high]) - placement.origin
     low, high = (np.sign(ends) * np.sqrt(np.sqrt(np.abs(ends)))).tolist()
     # The relative width of a bin of roots is a quarter of that of the offsets in it.
     octaves = placement.octaves // 4 + 1
     roots = Grid.spanning(low, high, 4 * CAPACITY, Placement(octaves=octaves))
-    offset = f"(coalesce(score, {span.low!r}D) - ({placement.origin!r}D))"
+    offset = _offset(span, placement.origin)
     root = f"signum({offset}) * sqrt(sqrt(abs({offset})))"
     binned = with_bins(_classified(rows, span), roots, low, high, root)
     sums = BinSums.by_bin(rows, binned, placement.origin)

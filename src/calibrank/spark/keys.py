@@ -26,12 +26,13 @@ def with_bins(
 ) -> DataFrame:
     """Add `bin`, the bin of a score counted from the bin of `low`, and `_units`, its magnitude.
 
-    `score` is an SQL expression that is never null and lies in [low, high]. `_units` is the
-    magnitude as an integer multiple of the width of the finest bins.
+    `score` is an SQL expression for the offset from the grid's origin that is never null and lies
+    in [low, high]. `_units` is the magnitude as an integer multiple of the width of the finest
+    bins.
     """
     # Every step is a column that later steps refer to: Spark would evaluate an inlined expression
     # once for each time that it occurs. Integers are used because Spark compares doubles slowly.
-    first = int(grid.keys(np.array([low], dtype=np.float64))[0])
+    first = int(grid.keys_of_offsets(np.array([low], dtype=np.float64))[0])
     base, last = _octaves(grid, low, high)
     exponent = grid.bits - grid.floor - base
     magnitude = _scaled("abs(_score)", exponent)
