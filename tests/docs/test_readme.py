@@ -61,7 +61,7 @@ def test_the_quickstart_prints_what_it_shows(
     for block, printed in pages.run_page("quickstart"):
         assert block.agrees_with(printed), f"{block.code}\n{printed}"
         ran += 1
-    assert ran == 13
+    assert ran == 14
     assert (tmp_path / "report.html").exists()
 
 
