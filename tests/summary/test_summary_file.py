@@ -10,7 +10,7 @@ import pytest
 
 import calibrank as cr
 from calibrank._npz import Arrays, read_arrays, write_arrays
-from calibrank.summary.grid import CAPACITY
+from calibrank.summary.grid import CAPACITY, MOST_DISTINCT
 
 
 def _summary(*, exact: bool) -> cr.Summary:
@@ -55,15 +55,16 @@ def _remove(name: str) -> Callable[[Arrays], None]:
     return edit
 
 
-# Masses are rows of one array: positive, total, positive moment, moment, and three sums of squares.
+# Masses are rows of one array: positive, total, positive moment, moment, second moment, and three
+# sums of squares.
 EDITS = [
     (_remove("keys"), "keys missing or unknown"),
     (_remove("version"), "version is missing"),
-    (_replace("version", 0), "its version is 0, and the first is 1"),
+    (_replace("version", 0), "its version is 0, and 2 is needed"),
     (_replace("version", 1.0), "version is of type float64"),
     (_replace("extra", 1), "extra missing or unknown"),
     (_replace("scores", []), "it has 0 bins"),
-    (_replace("scores", np.zeros(CAPACITY + 1)), "it has 65,537 bins"),
+    (_replace("scores", np.zeros(MOST_DISTINCT + 1)), "it has 1,048,577 bins"),
     (_replace("scores", [[0.0]]), "scores has 2 dimensions, not 1"),
     (_replace("scores", [1, 2]), "scores is of type int64"),
     (_set("scores", 0, np.nan), "scores are not finite"),
@@ -76,18 +77,24 @@ EDITS = [
     (_set("masses", (1, 5), -1), "total is not above 0"),
     (_set("masses", (2, 5), 1e20), "positive_moment is too large"),
     (_set("masses", (3, 5), 7.0), "moment does not match the scores"),
-    (_set("masses", (4, 5), -1.0), "positive_squared is negative"),
-    (_set("masses", (5, 5), -1.0), "cross is negative"),
-    (_set("masses", (6, 5), -1.0), "total_squared is negative"),
+    (_set("masses", (4, 5), -1.0), "second_moment is too small"),
+    (_set("masses", (4, 5), 1e20), "second_moment is too large"),
+    (_set("masses", (5, 5), -1.0), "positive_squared is negative"),
+    (_set("masses", (6, 5), -1.0), "cross is negative"),
+    (_set("masses", (7, 5), -1.0), "total_squared is negative"),
     (_replace("rows", -5), "-5 rows are in"),
     (_replace("rows", 3.5), "rows is of type float64"),
     (_replace("low", np.nan), "low and high are not scores"),
     (_replace("low", 0.0), r"scores lie outside \[low, high\]"),
     (_replace("kind", 3), "kind is not a text"),
     (_replace("kind", "a\x1b[31m"), "kind is not a name"),
-    (_replace("grid", [1]), "grid has 1 numbers, not 2"),
-    (_replace("grid", [2, 53]), "grid keeps 53 bits"),
-    (_replace("grid", [9999, 10]), r"grid ends at 2\*\*9999"),
+    (_replace("grid", [1.0]), "grid has 1 numbers, not 4"),
+    (_replace("grid", [2.0, 53.0, 0.0, 31.0]), "grid keeps 53 bits"),
+    (_replace("grid", [9999.0, 10.0, 0.0, 31.0]), r"grid ends at 2\*\*9999"),
+    (_replace("grid", [2.0, 10.5, 0.0, 31.0]), "bits is 10.5, not a whole number"),
+    (_replace("grid", [2.0, 10.0, np.nan, 31.0]), "grid is not finite"),
+    (_replace("grid", [2.0, 10.0, 1e31, 31.0]), "the origin of the grid is 1e"),
+    (_replace("grid", [2.0, 10.0, 0.0, -1.0]), "grid has -1 octaves"),
 ]
 
 EXACT_EDITS = [
@@ -99,8 +106,8 @@ GRID_EDITS = [
     (_reverse("keys"), "keys are not in increasing order"),
     (_set("keys", -1, 2**62), r"keys lie outside \[low, high\]"),
     (_replace("keys", [1]), "not one key per bin"),
-    (_replace("grid", [-5, 10]), "scores reach beyond the grid"),
-    (_replace("grid", [3, 52]), "the grid has"),
+    (_replace("grid", [-5.0, 10.0, 0.0, 31.0]), "scores reach beyond the grid"),
+    (_replace("grid", [3.0, 52.0, 0.0, 31.0]), "the grid has"),
 ]
 
 
@@ -172,7 +179,7 @@ def test_claims_are_checked_before_memory_is_allocated(tmp_path: Path) -> None:
         objects: "scores is not an array of numbers",
         code: "scores is not an array of numbers",
         other: "it holds 'readme.txt'",
-        huge: "more than the 67,108,864 that one can have",
+        huge: "more than the 134,217,728 that one can have",
     }
     for path, message in messages.items():
         with pytest.raises(cr.DataError, match=message):
