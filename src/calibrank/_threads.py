@@ -16,6 +16,9 @@ Result = TypeVar("Result")
 # More threads than this gain little: the loops are bound by memory bandwidth.
 _MOST_THREADS = 8
 
+# Each thread holds a batch; more than this are a mistake.
+_MOST_SET_THREADS = 1024
+
 # Tasks in flight per worker: enough that no worker waits for the reader of the next task, few
 # enough that the batches they hold stay small in memory.
 _QUEUED_TASKS = 6
@@ -26,8 +29,12 @@ def thread_count() -> int:
     setting = os.environ.get("CALIBRANK_THREADS")
     if setting is None:
         return min(_available_cores(), _MOST_THREADS)
-    if not setting.isdigit() or int(setting) < 1:
-        raise DataError(f"CALIBRANK_THREADS must be a whole number above 0, got {setting!r}.")
+    is_number = setting.isascii() and setting.isdigit() and len(setting) < 5
+    if not is_number or not 1 <= int(setting) <= _MOST_SET_THREADS:
+        raise DataError(
+            f"CALIBRANK_THREADS must be a whole number from 1 to {_MOST_SET_THREADS}, "
+            f"got {setting!r}."
+        )
     return int(setting)
 
 

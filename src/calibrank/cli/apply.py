@@ -10,6 +10,7 @@ from calibrank.cli.console import (
     progress_bar,
     report_skipped,
     report_written,
+    require_other_file,
     rules_for,
 )
 from calibrank.cli.options import (
@@ -46,6 +47,7 @@ def apply(
     """
     fitted = load(map_file)
     source = Table.find(table)
+    require_other_file(out, map_file, *source.files)
     rules = rules_for(on_bad_rows)
     # One batch at a time: memory does not grow with the table.
     with progress_bar(source, "Applying") as progress:

@@ -14,6 +14,7 @@ from calibrank.cli.console import (
     print_json,
     progress_bar,
     report_skipped,
+    require_effect,
     require_one_propensity_source,
     rules_for,
     shown,
@@ -57,7 +58,7 @@ from calibrank.tabular.read import Table
 
 FoldsOption = Annotated[
     int,
-    typer.Option(min=2, help="Folds of users; each is evaluated by a fit on the others."),
+    typer.Option(min=2, max=1000, help="Folds of users; each is evaluated by a fit on the others."),
 ]
 CONSTANT = ConstantLogLoss().name
 GAIN = LogLossGain().name
@@ -100,6 +101,7 @@ def compare(
     Example: calibrank compare scores.parquet --user user_id --item item_id
     """
     require_one_propensity_source(propensity, item)
+    require_effect(loss, propensity, item)
     source = Table.find(table)
     rules = rules_for(on_bad_rows)
     # Folds by user: rows of one user are alike, and must not be on both sides.

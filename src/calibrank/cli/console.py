@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -84,6 +84,20 @@ def require_one_propensity_source(
         )
 
 
+def require_effect(loss: str | None, propensity: str | None, item: str | None = None) -> None:
+    """Refuse options that --loss naive ignores: whoever gives them expects them to matter."""
+    if loss == "naive":
+        given = {"--propensity": propensity, "--item": item}
+        require_unused("with --loss naive, which uses labels as they are", given)
+
+
+def require_unused(reason: str, given: Mapping[str, object]) -> None:
+    """Refuse options that have no effect here; `reason` completes "--x must not be given ..."."""
+    for option, value in given.items():
+        if value is not None:
+            raise UsageError(f"{option} must not be given {reason}: it would have no effect.")
+
+
 def require_fraction(option: str, value: float) -> None:
     """Check that an option is a fraction above 0."""
     if not 0 < value <= 1:
@@ -116,6 +130,11 @@ def choose_columns(
         "weight": named("weight", weight),
         "user": named("user", user),
     }
+    if negatives_kept != 1 and weight is not None and weight == table.roles().column("weight"):
+        raise UsageError(
+            f"--negatives-kept must not be given with the recorded weights in {weight!r}, which "
+            "already count each sampled negative as often as it stands for. Leave it out."
+        )
     return Columns(
         score=table.resolve("score", score),
         label=table.resolve("label", label),
@@ -162,8 +181,22 @@ def require_output(out: Path, *inputs: str | Path | None) -> None:
     existing = [parent for parent in out.parents if parent.exists()]
     if existing and not existing[0].is_dir():
         raise DataError(f"{out} must be in a folder, got {existing[0]}, which is a file.")
+    require_other_file(out, *inputs)
+
+
+def require_folder(out: Path) -> None:
+    """Check, before any work is done, that an output can be a folder."""
+    existing = [path for path in (out, *out.parents) if path.exists()]
+    if existing and not existing[0].is_dir():
+        raise DataError(f"{out} must be a folder, got {existing[0]}, which is a file.")
+
+
+def require_other_file(out: Path, *inputs: str | Path | None) -> None:
+    """Check that an output is none of the inputs, under any name."""
+    if not out.is_file():
+        return  # a device is no input, and nothing is overwritten where there is no file
     for given in inputs:
-        if given is not None and out.exists() and Path(given).exists() and out.samefile(given):
+        if given is not None and Path(given).exists() and out.samefile(given):
             raise DataError(
                 f"{out} must not be the input {given}: it would be overwritten. "
                 "Name another output."

@@ -6,18 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table as RichTable
 
-from calibrank.cli.console import console, shown
+from calibrank.cli.console import console, require_folder, shown
+from calibrank.cli.options import LARGEST_SEED
 
 if TYPE_CHECKING:
     from calibrank.demo import Demo, Run
 
 PairsOption = Annotated[
     int,
-    typer.Option(help="Number of synthetic user-item pairs."),
+    typer.Option(min=1_000, max=100_000_000, help="Number of synthetic user-item pairs."),
 ]
 SeedOption = Annotated[
     int,
-    typer.Option(help="Seed of the synthetic data."),
+    typer.Option(min=0, max=LARGEST_SEED, help="Seed of the synthetic data."),
 ]
 OutOption = Annotated[
     Path,
@@ -34,6 +35,7 @@ def demo(
 
     Example: calibrank demo --pairs 1000000 --out demo
     """
+    require_folder(out)
     # matplotlib takes longer to load than most commands take to run.
     from calibrank import demo as demonstration  # noqa: PLC0415  (slow to load)
 

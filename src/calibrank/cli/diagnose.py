@@ -9,7 +9,9 @@ from calibrank.cli.console import (
     find_user,
     print_json,
     progress_bar,
+    require_effect,
     require_fraction,
+    require_one_propensity_source,
     shown,
 )
 from calibrank.cli.declared import choose_label, require_soft_evidence
@@ -73,6 +75,8 @@ def diagnose(
     Example: calibrank diagnose scores.parquet --item item_id
     """
     require_fraction("--negatives-kept", negatives_kept)
+    require_one_propensity_source(propensity, item)
+    require_effect(loss, propensity, item)
     source = Table.find(table)
     declared = choose_label(source, label, positive, clicks, impressions, soft=soft)
     # Numbers of impressions say what the rows are.

@@ -13,6 +13,7 @@ from calibrank.cli.console import (
     print_json,
     progress_bar,
     report_skipped,
+    require_unused,
     rules_for,
     segment_columns,
     shown,
@@ -79,6 +80,10 @@ def evaluate(
 
     Example: calibrank evaluate test.parquet --map map.json --user user_id
     """
+    if map_file is None:
+        require_unused("without --map", {"--score": score})
+    else:
+        require_unused("with --map", {"--probability": probability})
     source = Table.find(table)
     segments = segment_columns(source, segment or [])
     rules = rules_for(on_bad_rows)

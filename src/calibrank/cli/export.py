@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from calibrank._atomic import write_atomic
-from calibrank.cli.console import UsageError, console, require_output, shown
+from calibrank.cli.console import UsageError, console, require_output, require_unused, shown
 from calibrank.cli.options import MAP_HELP, choice
 from calibrank.export import to_json, to_onnx, to_sql, to_torch
 from calibrank.maps import CalibrationMap, load
@@ -23,8 +23,12 @@ class FloatType(StrEnum):
 
 
 DtypeOption = Annotated[
-    FloatType,
-    typer.Option(help="What onnx and torch compute in."),
+    FloatType | None,
+    typer.Option(help="What onnx and torch compute in. Default: float32."),
+]
+ScoreOption = Annotated[
+    str | None,
+    typer.Option(help="Name of the score column, for sql. Default: score."),
 ]
 OutOption = Annotated[
     Path | None,
@@ -36,8 +40,8 @@ def export(
     map_file: Annotated[Path, typer.Argument(metavar="MAP", help=MAP_HELP)],
     to: Annotated[str, choice("What to convert the map to.", EXPORTERS)],
     dialect: Annotated[str | None, choice("SQL dialect, for sql.", DIALECT_NAMES)] = None,
-    score: Annotated[str, typer.Option(help="Name of the score column, for sql.")] = "score",
-    dtype: DtypeOption = FloatType.float32,
+    score: ScoreOption = None,
+    dtype: DtypeOption = None,
     out: OutOption = None,
 ) -> None:
     """Convert a map to SQL, ONNX, a torch program (.pt2) or JSON with test vectors.
@@ -51,14 +55,18 @@ def export(
         raise UsageError(f"--to sql must have a dialect, got none. Name one of: {names}")
     if to in {"onnx", "torch"} and out is None:
         raise UsageError(f"--to {to} must have a file to write, got none. Name one with -o.")
+    if to != "sql":
+        require_unused(f"with --to {to}", {"--dialect": dialect, "--score": score})
+    if to not in {"onnx", "torch"}:
+        require_unused(f"with --to {to}", {"--dtype": dtype})
     fitted = load(map_file)
     # Exporters take arguments of their own, so they are called one by one.
     if to == "sql":
-        content = to_sql(fitted, str(dialect), score) + "\n"
+        content = to_sql(fitted, str(dialect), score or "score") + "\n"
     elif to == "json":
         content = to_json(fitted)
     else:
-        content = _graph(fitted, to, dtype)
+        content = _graph(fitted, to, dtype or FloatType.float32)
     if out is None:
         print(content, end="")  # noqa: T201  (rich would wrap long lines)
         return

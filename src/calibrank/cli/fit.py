@@ -30,6 +30,7 @@ from calibrank.cli.console import (
     print_json,
     progress_bar,
     report_skipped,
+    require_effect,
     require_fraction,
     require_one_propensity_source,
     require_output,
@@ -153,10 +154,12 @@ def fit(
         raise UsageError("--anchor-propensity must go with --anchor, whose table has the column.")
     require_fraction("--negatives-kept", negatives_kept)
     require_one_propensity_source(propensity, item)
+    require_effect(loss, propensity, item)
     require_output(out, table, anchor, activity)
     _require_date(date)
     out.parent.mkdir(parents=True, exist_ok=True)
     source = Table.find(table)
+    require_output(out, *source.files, *(Table.find(anchor).files if anchor else ()))
     rules = rules_for(on_bad_rows)
     declared = choose_label(source, label, positive, clicks, impressions, soft=soft)
     # Numbers of impressions say what the rows are.

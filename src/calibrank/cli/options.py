@@ -38,6 +38,13 @@ def _column(help: str, role: str) -> Any:
     return typer.Option(help=f"{help} Default: the first of {names} that the table has.")
 
 
+class Device(StrEnum):
+    """Where to train."""
+
+    cpu = "cpu"
+    cuda = "cuda"
+
+
 class OnBadRows(StrEnum):
     """What to do with rows that contain an invalid value."""
 
@@ -58,6 +65,8 @@ class LogKind(StrEnum):
     positives = "positives"
     impressions = "impressions"
 
+
+LARGEST_SEED = 2**32 - 1
 
 # Texts that more than one option uses.
 MAP_HELP = "A map that `calibrank fit` saved (JSON)."
@@ -174,6 +183,14 @@ NegativesKeptOption = Annotated[
 BadRowsOption = Annotated[
     OnBadRows,
     typer.Option(help=_BAD_ROWS_HELP),
+]
+SeedOption = Annotated[
+    int,
+    typer.Option(min=0, max=LARGEST_SEED, help="Seed of everything random."),
+]
+EpochsOption = Annotated[
+    int,
+    typer.Option(min=1, max=1_000_000, help="Maximum number of training epochs."),
 ]
 JsonOption = Annotated[
     bool,

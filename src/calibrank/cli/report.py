@@ -16,7 +16,9 @@ from calibrank.cli.console import (
     print_json,
     progress_bar,
     report_skipped,
+    require_effect,
     require_output,
+    require_unused,
     rules_for,
     segment_columns,
     shown,
@@ -89,10 +91,26 @@ def report(
     if (table is None) == (results is None):
         raise UsageError("a report must be about a TABLE or about --results, got both or neither.")
     require_output(out, table, map_file)
+    require_effect(loss, propensity)
     if table is None:
+        require_unused(
+            "with --results",
+            {
+                "--map": map_file,
+                "--score": score,
+                "--label": label,
+                "--user": user,
+                "--item": item,
+                "--propensity": propensity,
+                "--weight": weight,
+                "--segment": segment,
+                "--loss": loss,
+            },
+        )
         _save(_report_on_results(results or Path()), out, json=json)
         return
     source = Table.find(table)
+    require_output(out, *source.files)
     rules = rules_for(on_bad_rows)
     # Without --loss or --log, users and items only label the page.
     declared = bool(loss or log_kind)

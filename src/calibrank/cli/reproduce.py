@@ -14,8 +14,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from calibrank.cli.console import console, log, print_json, shown
-from calibrank.cli.options import JsonOption
+from calibrank.cli.console import console, log, print_json, require_folder, require_unused, shown
+from calibrank.cli.options import Device, EpochsOption, JsonOption
 from calibrank.registry import DATASETS
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ DataOption = Annotated[
 ]
 SeedsOption = Annotated[
     int,
-    typer.Option(min=1, help="Number of repetitions."),
+    typer.Option(min=1, max=10_000, help="Number of repetitions."),
 ]
 OutOption = Annotated[
     Path,
@@ -56,7 +56,7 @@ OutOption = Annotated[
 ]
 JobsOption = Annotated[
     int,
-    typer.Option(min=1, help="Number of parallel processes."),
+    typer.Option(min=1, max=256, help="Number of parallel processes."),
 ]
 SpecOption = Annotated[
     list[str] | None,
@@ -65,10 +65,6 @@ SpecOption = Annotated[
 ModelOption = Annotated[
     list[str] | None,
     typer.Option(help="Run only this model; may be repeated."),
-]
-EpochsOption = Annotated[
-    int,
-    typer.Option(min=1, help="Maximum number of training epochs."),
 ]
 
 
@@ -82,7 +78,7 @@ def reproduce(
     spec: SpecOption = None,
     model: ModelOption = None,
     epochs: EpochsOption = 200,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    device: Annotated[Device, typer.Option(help="Where to train.")] = Device.cpu,
     from_rows: FromRowsOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -90,6 +86,9 @@ def reproduce(
 
     Example: calibrank reproduce aaai22 --dataset coat --data coat/ --seeds 10 --out results
     """
+    require_folder(out)
+    if dataset == "synthetic":
+        require_unused("with --dataset synthetic", {"--data": data})
     # torch takes seconds to load: `--help` and wrong options must not wait for it.
     from calibrank.experiment.figures import load_scored  # noqa: PLC0415  (matplotlib)
     from calibrank.experiment.outputs import write_outputs  # noqa: PLC0415  (matplotlib)
@@ -103,7 +102,7 @@ def reproduce(
     if from_rows:
         _from_rows(from_rows, folder, specs, out, json=json)
         return
-    training = Training(epochs, device=device)
+    training = Training(epochs, device=device.value)
     data_folder = None if data is None else str(data)
     grid = Grid(dataset, data_folder, specs, seeds, training, out / dataset)
     failed = _run(grid, jobs)

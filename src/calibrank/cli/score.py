@@ -10,6 +10,7 @@ from calibrank.cli.console import (
     progress_bar,
     report_skipped,
     report_written,
+    require_other_file,
     rules_for,
 )
 from calibrank.cli.options import (
@@ -45,6 +46,7 @@ def score(
     """
     trained = SavedModel.load(model)
     source = Table.find(table)
+    require_other_file(out, *source.files)
     rules = rules_for(on_bad_rows)
     filler = Scores(trained, source.resolve("user", user), source.resolve("item", item), rules)
     with progress_bar(source, "Scoring") as progress:

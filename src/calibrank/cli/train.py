@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,12 +13,15 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from calibrank._atomic import atomic_path
-from calibrank.cli.console import console, log, print_json, shown
+from calibrank.cli.console import console, log, print_json, require_folder, require_unused, shown
 from calibrank.cli.options import (
+    Device,
+    EpochsOption,
     ItemOption,
     JsonOption,
     LabelOption,
     LogOption,
+    SeedOption,
     UserOption,
     choice,
 )
@@ -37,13 +39,6 @@ if TYPE_CHECKING:
     from calibrank.models.training import TrainingStatus
 
 
-class Device(StrEnum):
-    """Where to train."""
-
-    cpu = "cpu"
-    cuda = "cuda"
-
-
 SourceArgument = Annotated[
     str,
     typer.Argument(metavar="SOURCE", help=f"A table, or one of {', '.join(DATASETS)}."),
@@ -59,20 +54,28 @@ DataOption = Annotated[
 NegativesOption = Annotated[
     int | None,
     typer.Option(
-        help="Negatives per held-out positive. Default: enough to represent all unobserved pairs."
+        min=1,
+        max=10_000,
+        help="Negatives per held-out positive. Default: enough to represent all unobserved pairs.",
     ),
 ]
 DimOption = Annotated[
     int | None,
-    typer.Option(help="Length of the embedding vectors. Default: the paper's."),
+    typer.Option(min=1, max=4096, help="Length of the embedding vectors. Default: the paper's."),
 ]
 PatienceOption = Annotated[
     int,
-    typer.Option(help="Stop after this many epochs without a higher validation NDCG."),
+    typer.Option(
+        min=1, max=1_000_000, help="Stop after this many epochs without a higher validation NDCG."
+    ),
+]
+BatchOption = Annotated[
+    int,
+    typer.Option(min=1, max=2**24, help="Positives per gradient step."),
 ]
 ThreadsOption = Annotated[
     int,
-    typer.Option(help="CPU threads; more than one is rarely faster."),
+    typer.Option(min=1, max=1024, help="CPU threads; more than one is rarely faster."),
 ]
 
 
@@ -89,10 +92,10 @@ def train(
     log_kind: LogOption = None,
     time: Annotated[str | None, typer.Option(help="Time column.")] = None,
     dim: DimOption = None,
-    epochs: Annotated[int, typer.Option(help="Maximum number of epochs.")] = 200,
-    batch: Annotated[int, typer.Option(help="Positives per gradient step.")] = 512,
+    epochs: EpochsOption = 200,
+    batch: BatchOption = 512,
     patience: PatienceOption = 20,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    seed: SeedOption = 0,
     device: Annotated[Device, typer.Option(help="Where to train.")] = Device.cpu,
     threads: ThreadsOption = 1,
     json: JsonOption = False,
@@ -104,6 +107,14 @@ def train(
 
     Example: calibrank train log.parquet --model lightgcn -o model
     """
+    # Options are checked before anything is loaded or trained.
+    if source in DATASETS:
+        require_unused(
+            f"with {source}", {"--user": user, "--item": item, "--label": label, "--time": time}
+        )
+    else:
+        require_unused("with a table", {"--data": data})
+    require_folder(out)
     from calibrank import models  # noqa: PLC0415  (torch)
 
     dataset = _load(source, data, user, item, label, time, log_kind)

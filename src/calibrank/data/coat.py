@@ -14,6 +14,7 @@ import numpy.typing as npt
 from calibrank._validation import Floats
 from calibrank.data.dataset import Dataset
 from calibrank.data.text import NumericText, find_file
+from calibrank.errors import DataError
 from calibrank.tables import Index, Interactions
 
 # The files have one line per user and one column per item.
@@ -52,7 +53,13 @@ def _read_ratings(path: Path) -> Floats:
     def is_rating(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         return np.isin(values, range(6))
 
-    return NumericText(path, ITEMS, is_rating, "ratings 1 to 5, or 0 where not rated").read()
+    ratings = NumericText(path, ITEMS, is_rating, "ratings 1 to 5, or 0 where not rated").read()
+    if len(ratings) != USERS:
+        raise DataError(
+            f"{path} must hold one line per user, {USERS} in all, got {len(ratings)}: it is cut or "
+            f"another file. {_HOW_TO_GET}"
+        )
+    return ratings
 
 
 def _interactions(

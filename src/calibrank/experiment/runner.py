@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
+from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile, ZipFile
 
 import pyarrow as pa
 import pyarrow.csv as pc
@@ -24,7 +33,7 @@ from calibrank.errors import DataError
 from calibrank.experiment.cell import Cell, CellResult, run_cell
 from calibrank.experiment.spec import Spec
 from calibrank.models import Training
-from calibrank.models.checkpoints import fingerprint
+from calibrank.models.checkpoints import delete_if_damaged, fingerprint
 from calibrank.models.trainer import require_torch
 from calibrank.registry import DATASETS, load_dataset
 
@@ -115,7 +124,10 @@ class Grid:
         file = self.file(cell)
         if not file.is_file():
             return False
-        metadata = pq.read_schema(file).metadata or {}
+        rows = _read_rows(file)
+        if rows is None or not _is_intact(self.scores_file(cell)):
+            return False  # damaged files are computed again
+        metadata = rows.schema.metadata or {}
         return metadata.get(_FINGERPRINT_KEY) == self.fingerprint(cell).encode()
 
 
@@ -161,6 +173,25 @@ def _content(spec: Spec) -> dict[str, Any]:
     return content
 
 
+def _read_rows(file: Path) -> pa.Table | None:
+    """The rows of a cell; None if the file is damaged."""
+    try:
+        return pq.read_table(file, page_checksum_verification=True)
+    except (pa.ArrowException, OSError):
+        return None
+
+
+def _is_intact(file: Path) -> bool:
+    """Whether a file of scores is complete, or not there: only some cells have one."""
+    if not file.exists():
+        return True
+    try:
+        with ZipFile(file) as archive:
+            return archive.testzip() is None
+    except (BadZipFile, OSError, zlib.error):
+        return False
+
+
 def _training_of(
     spec: Spec,
     dataset: str,
@@ -177,17 +208,46 @@ def _start_order(cell: Cell) -> tuple[object, ...]:
 def _outcomes(
     grid: Grid, cells: list[Cell], jobs: int
 ) -> Iterator[tuple[Cell, BaseException | None]]:
-    """Each cell as it finishes, with its error if it failed."""
+    """Each cell as it finishes, with its error if it failed.
+
+    A worker that is killed takes the others with it. Their cells are run once more, each alone, so
+    that only the cell that has killed its worker fails.
+    """
     # Cells run in parallel, so each worker uses one thread.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    waiting = deque(cells)
+    again = deque[Cell]()
+    while waiting:
+        for cell, error in _until_killed(grid, waiting, jobs):
+            if isinstance(error, BrokenExecutor):
+                again.append(cell)
+            else:
+                yield cell, error
+    while again:
+        yield from _until_killed(grid, again, 1)
+
+
+def _until_killed(
+    grid: Grid, waiting: deque[Cell], jobs: int
+) -> Iterator[tuple[Cell, BaseException | None]]:
+    """Run the waiting cells in a new pool until all are done or one of its workers is killed."""
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         running: dict[Future[None], Cell] = {}
-        for cell in cells:
-            running[pool.submit(_run_and_save, grid, cell)] = cell
-        while running:
+        is_broken = False
+        while running or (waiting and not is_broken):
+            # No more than there are workers: what has not started is not lost with them.
+            while waiting and len(running) < jobs and not is_broken:
+                try:
+                    running[pool.submit(_run_and_save, grid, waiting[0])] = waiting[0]
+                except BrokenExecutor:
+                    is_broken = True
+                else:
+                    waiting.popleft()
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
-                yield running.pop(future), future.exception()
+                error = future.exception()
+                is_broken = is_broken or isinstance(error, BrokenExecutor)
+                yield running.pop(future), error
 
 
 def _run_and_save(grid: Grid, cell: Cell) -> None:
@@ -196,6 +256,7 @@ def _run_and_save(grid: Grid, cell: Cell) -> None:
     # The end of the fingerprint keeps checkpoints of changed specs apart.
     suffix = grid.fingerprint(cell)[-12:]
     checkpoint = grid.out / "cells" / f"{cell.key}.{suffix}.checkpoint"
+    delete_if_damaged(checkpoint)
     _save(grid, cell, run_cell(cell, dataset, specs, grid.training, checkpoint))
     checkpoint.unlink(missing_ok=True)
 
@@ -209,7 +270,8 @@ def _save(grid: Grid, cell: Cell, result: CellResult) -> None:
     rows = [{**row, "provenance": provenance} for row in result.rows]
     schema = SCHEMA.with_metadata({_FINGERPRINT_KEY: digest.encode()})
     with atomic_path(grid.file(cell)) as partial:
-        pq.write_table(pa.Table.from_pylist(rows, schema), partial)
+        table = pa.Table.from_pylist(rows, schema)
+        pq.write_table(table, partial, write_page_checksum=True)
 
 
 @lru_cache(maxsize=1)

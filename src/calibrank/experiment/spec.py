@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import calibrank
 from calibrank.calibrators import Calibrator
 from calibrank.errors import DataError
+from calibrank.propensity import Popularity
 from calibrank.registry import CALIBRATORS, EVIDENCE, MODELS, PROPENSITIES, SPLITS
+
+# More negatives or epochs than this are a mistake, and would exhaust memory or patience.
+_LARGEST_COUNT = 1_000_000
+
+Check: TypeAlias = Callable[[Any], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,10 @@ class Spec:
             _require_names(path, "method_settings", by_method, spec.methods)
             for method, settings in by_method.items():
                 _require_settings(path, method, settings)
+        for key in ("splits", "models", "methods", "losses"):
+            if not getattr(spec, key):
+                raise DataError(f"{path}, {key} must name at least one, got none.")
+        Popularity(spec.power, spec.clip)  # checks both
         if "default" not in spec.negatives:
             raise DataError(f"{path}, negatives must have a default, got {dict(spec.negatives)}.")
         for dataset in spec.negatives:
@@ -136,7 +147,7 @@ def choose(
 def _parse(path: Path) -> Spec:
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{path} must be TOML: {error}.") from None
     known = {each.name for each in fields(Spec)} - {"name"}
     for key in values:
@@ -146,6 +157,7 @@ def _parse(path: Path) -> Spec:
     arguments: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
     }
+    _require_types(path, arguments)
     try:
         return Spec(name=path.stem, **arguments)
     except TypeError as error:
@@ -186,6 +198,69 @@ def _require_counts(path: Path, dataset: str, spec: Spec) -> None:
                 f"{path}, negatives of {dataset} must be a whole number, or one for each loss, "
                 f"got {number!r}."
             )
+
+
+def _require_types(path: Path, arguments: Mapping[str, Any]) -> None:
+    """Check the type of every value, however deeply it is nested."""
+    for key, value in arguments.items():
+        is_valid, statement = _TYPES[key]
+        if not is_valid(value):
+            raise DataError(f"{path}, {key} must be {statement}, got {value!r}. Correct the spec.")
+
+
+def _is_number(value: Any) -> bool:
+    is_real = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_real and math.isfinite(value)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST_COUNT
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _list_of(is_valid: Check) -> Check:
+    return lambda value: isinstance(value, tuple) and all(map(is_valid, value))
+
+
+def _table_of(is_valid: Check) -> Check:
+    return lambda value: isinstance(value, dict) and all(map(is_valid, value.values()))
+
+
+_TEXT = (_is_text, "text")
+_NAMES = (_list_of(_is_text), "a list of names")
+_NUMBER = (_is_number, "a number")
+_COUNT = "whole numbers from 0 to 1,000,000"
+
+_TYPES: dict[str, tuple[Check, str]] = {
+    "title": _TEXT,
+    "why": _TEXT,
+    "why_negatives": _TEXT,
+    "splits": _NAMES,
+    "models": _NAMES,
+    "methods": _NAMES,
+    "losses": _NAMES,
+    "estimators": _NAMES,
+    "power": _NUMBER,
+    "clip": _NUMBER,
+    "sweep": (_list_of(_is_count), f"a list of {_COUNT}"),
+    "negatives": (
+        _table_of(lambda value: _is_count(value) or _table_of(_is_count)(value)),
+        f"a table of {_COUNT} by dataset, or by dataset and loss",
+    ),
+    "method_settings": (
+        _table_of(_table_of(lambda value: isinstance(value, dict))),
+        "a table of settings by dataset and method",
+    ),
+    "epochs": (_table_of(_table_of(_is_count)), f"a table of {_COUNT} by dataset and model"),
+    "settings": (
+        _table_of(_table_of(_table_of(_is_number))),
+        "a table of numbers by dataset, model and setting",
+    ),
+}
+"""What the value of each key must be, and the words for it."""
 
 
 def _require_names(

@@ -32,6 +32,19 @@ def fingerprint(settings: object, *logs: Interactions | None) -> str:
     return digest.hexdigest()
 
 
+def delete_if_damaged(file: Path) -> None:
+    """Delete a checkpoint that cannot be read, so that its run starts again."""
+    from safetensors import SafetensorError, safe_open  # noqa: PLC0415  (optional)
+
+    if not file.exists():
+        return
+    try:
+        with safe_open(file, "numpy"):
+            return
+    except SafetensorError:
+        file.unlink()
+
+
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A file with the state of the run that has this fingerprint; it is replaced atomically."""

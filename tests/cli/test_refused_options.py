@@ -1,0 +1,127 @@
+"""Options without an effect, absurd sizes and outputs that are inputs are refused at once."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import calibrank as cr
+from tests.cli.conftest import Call
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, with a table `t.parquet`, a folder of two files and a map."""
+    monkeypatch.chdir(tmp_path)
+    table = pa.table(
+        {
+            "user": list(range(40)),
+            "item": [row % 5 for row in range(40)],
+            "score": [row / 40 for row in range(40)],
+            "label": [row % 3 % 2 for row in range(40)],
+            "p": [0.5] * 40,
+        }
+    )
+    (tmp_path / "days").mkdir()
+    for name in ("t.parquet", "days/a.parquet", "days/b.parquet"):
+        pq.write_table(table, name)
+    cr.Platt().fit([0.1, 0.4, 0.2, 0.9], [1, 0, 0, 1]).save("map.json")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "fit t.parquet --loss naive --propensity p",
+        "fit t.parquet --loss naive --item item",
+        "compare t.parquet --loss naive --propensity p",
+        "diagnose t.parquet --loss naive --item item",
+        "diagnose t.parquet --propensity p --item item",
+        "report t.parquet --loss naive --propensity p",
+        "report --results x --score s",
+        "evaluate t.parquet --map map.json --probability p",
+        "evaluate t.parquet --probability p --score score",
+        "export map.json --to onnx --dialect duckdb -o x.onnx",
+        "export map.json --to onnx --score s -o x.onnx",
+        "export map.json --to json --dtype float64",
+        "train t.parquet --data x -o m",
+        "train coat --user u -o m",
+        "reproduce aaai22 --data x",
+    ],
+)
+def test_options_without_an_effect_are_refused(call: Call, here: Path, arguments: str) -> None:
+    before = sorted(here.rglob("*"))
+    code, _, error = call(*arguments.split())
+    assert code == 2
+    assert "must not" in error
+    assert sorted(here.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "train t.parquet -o m --dim 1000000000",
+        "train t.parquet -o m --dim 0",
+        "train t.parquet -o m --negatives 0",
+        "train t.parquet -o m --negatives 1000000000000",
+        "train t.parquet -o m --epochs 0",
+        "train t.parquet -o m --batch -1",
+        "train t.parquet -o m --threads 1000000",
+        "train t.parquet -o m --seed -1",
+        "demo --pairs 100000000000000",
+        "demo --pairs 0",
+        "demo --seed -1",
+        "compare t.parquet --loss naive --folds 100000000",
+        "reproduce aaai22 --jobs 100000",
+        "reproduce aaai22 --seeds 99999999999999999999",
+        "reproduce aaai22 --device tpu",
+    ],
+)
+def test_absurd_sizes_are_refused(call: Call, here: Path, arguments: str) -> None:
+    code, _, error = call(*arguments.split())
+    assert code == 2
+    assert "Invalid value for" in error
+    assert not (here / "m").exists()
+
+
+def test_an_absurd_number_of_threads_is_refused(
+    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CALIBRANK_THREADS", "99999999")
+    code, _, error = call("fit", here / "t.parquet", "--loss", "naive")
+    assert code == 3
+    assert "CALIBRANK_THREADS must be a whole number from 1 to 1024" in error
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "fit days --loss naive -o days/a.parquet",
+        "fit t.parquet --loss naive --anchor days -o days/b.parquet",
+        "report days -o days/a.parquet",
+        "apply map.json days -o days",
+        "apply map.json days -o days/out",
+        "apply map.json t.parquet -o map.json",
+        "apply map.json t.parquet -o link.parquet",
+        "export map.json --to json -o map.json",
+        "demo --out t.parquet",
+        "train t.parquet -o t.parquet",
+    ],
+)
+def test_an_output_that_is_an_input_is_refused(call: Call, here: Path, arguments: str) -> None:
+    Path("link.parquet").symlink_to("t.parquet")
+    before = {file: file.read_bytes() for file in here.rglob("*") if file.is_file()}
+    code, _, error = call(*arguments.split())
+    assert code == 3
+    assert "must" in error
+    assert {file: file.read_bytes() for file in here.rglob("*") if file.is_file()} == before
+
+
+def test_recorded_weights_are_not_corrected_twice(call: Call, here: Path) -> None:
+    roles = b'{"roles": {"weight": "p"}, "written_by": "calibrank train", "version": 1}'
+    table = pq.read_table("t.parquet").replace_schema_metadata({b"calibrank": roles})
+    pq.write_table(table, here / "weighted.parquet")
+    code, _, error = call("fit", "weighted.parquet", "--loss", "naive", "--negatives-kept", "0.1")
+    assert code == 2
+    assert "--negatives-kept must not be given with the recorded weights in 'p'" in error

@@ -1,0 +1,126 @@
+"""Killed workers, damaged files and specs of the wrong type."""
+
+from collections import Counter
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from calibrank.errors import DataError
+from calibrank.experiment import runner
+from calibrank.experiment.spec import Spec
+
+SPEC = """
+title = "t"
+why = "w"
+splits = ["random"]
+models = ["BPR"]
+methods = ["Platt"]
+losses = ["ips"]
+why_negatives = "w"
+negatives = {default = 1}
+"""
+
+
+class Pool:
+    """Runs nothing; a cell that kills its worker breaks the pool, and with it what is running."""
+
+    deadly: Any = ()
+    started: Any = None
+
+    def __init__(self, jobs: int, mp_context: Any) -> None:
+        self.broken = False
+        self.running: list[Future[None]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def submit(self, _: Any, grid: Any, cell: Any) -> Future[None]:
+        if self.broken:
+            raise BrokenProcessPool
+        self.started[cell] += 1
+        future = Future[None]()
+        if cell in self.deadly:
+            self.broken = True
+            future.set_exception(BrokenProcessPool())
+        else:
+            future.set_result(None)
+        return future
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 3])
+def test_only_the_cell_that_kills_its_worker_fails(
+    monkeypatch: pytest.MonkeyPatch, jobs: int
+) -> None:
+    monkeypatch.setattr(runner, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(Pool, "deadly", ("c", "e"))
+    monkeypatch.setattr(Pool, "started", Counter())
+    cells: Any = list("abcdefg")
+    outcomes = dict(runner._outcomes(None, cells, jobs))  # type: ignore[arg-type]
+    assert sorted(outcomes) == cells
+    assert [cell for cell in cells if outcomes[cell] is not None] == ["c", "e"]
+    assert Pool.started["c"] == 2
+
+
+def test_damaged_files_of_a_cell_are_recognized(tmp_path: Path) -> None:
+    rows = tmp_path / "cell.parquet"
+    pq.write_table(
+        pa.table({"x": np.random.default_rng(0).random(500)}), rows, write_page_checksum=True
+    )
+    assert runner._read_rows(rows) is not None
+    content = bytearray(rows.read_bytes())
+    content[2000] ^= 1
+    rows.write_bytes(content)
+    assert runner._read_rows(rows) is None
+    rows.write_bytes(content[:300])
+    assert runner._read_rows(rows) is None
+    scores = tmp_path / "cell.npz"
+    assert runner._is_intact(scores)
+    np.savez_compressed(scores, x=np.arange(1000))
+    assert runner._is_intact(scores)
+    scores.write_bytes(scores.read_bytes()[:-40])
+    assert not runner._is_intact(scores)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('splits = "random"', "splits must be a list of names"),
+        ("models = [1]", "models must be a list of names"),
+        ("methods = []", "methods must name at least one"),
+        ("title = 5", "title must be text"),
+        ('power = "x"', "power must be a number"),
+        ("clip = 0", "clip must lie in"),
+        ("sweep = 5", "sweep must be a list of whole numbers"),
+        ("sweep = [-1]", "sweep must be a list of whole numbers"),
+        ("negatives = 3", "negatives must be a table"),
+        ("negatives = {default = 1e9}", "negatives must be a table"),
+        ("epochs = {coat = 3}", "epochs must be a table"),
+        ('settings = {coat = {BPR = {dim = "x"}}}', "settings must be a table of numbers"),
+    ],
+)
+def test_specs_of_the_wrong_type_are_refused(tmp_path: Path, line: str, message: str) -> None:
+    key = line.split(" = ", maxsplit=1)[0]
+    kept = [each for each in SPEC.splitlines() if each.split(" = ")[0] != key]
+    path = tmp_path / "s.toml"
+    path.write_text("\n".join(kept))
+    if key in SPEC:
+        path.write_text("\n".join([*kept, line]))
+    else:
+        path.write_text("\n".join([line, *kept]))
+    with pytest.raises(DataError, match=message):
+        Spec.load(path)
+
+
+def test_a_spec_must_be_utf8(tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_bytes(SPEC.encode() + b"# \xe9")
+    with pytest.raises(DataError, match="must be TOML"):
+        Spec.load(tmp_path / "s.toml")
