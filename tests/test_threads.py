@@ -20,7 +20,9 @@ def test_an_invalid_number_of_threads_is_refused(
     monkeypatch: pytest.MonkeyPatch, setting: str
 ) -> None:
     monkeypatch.setenv("CALIBRANK_THREADS", setting)
-    with pytest.raises(DataError, match="CALIBRANK_THREADS must be a whole number above 0, got"):
+    with pytest.raises(
+        DataError, match="CALIBRANK_THREADS must be a whole number from 1 to 1024, got"
+    ):
         thread_count()
 
 
