@@ -10,6 +10,9 @@ from typing import Any
 LARGEST_SCORE = 1e30
 """A larger score is a padding value (float32's -3.4e38, float64's -1.8e308), not a prediction."""
 
+LARGEST_WEIGHT = 1e30
+"""Sums of larger weights and of their squares might not be finite."""
+
 
 @dataclass(frozen=True, slots=True)
 class ColumnRule:
@@ -68,10 +71,9 @@ COLUMN_RULES = {
     ),
     "weight": ColumnRule(
         low=0,
-        high=float("inf"),
+        high=LARGEST_WEIGHT,
         statement="be finite and not negative",
-        remedy="Drop the row to ignore it.",
-        excludes_high=True,
+        remedy="Drop the row to ignore it; a weight above 1e30 counts as infinite.",
     ),
     "grade": ColumnRule(
         low=-float("inf"),

@@ -118,6 +118,36 @@ def test_an_output_that_is_an_input_is_refused(call: Call, here: Path, arguments
     assert {file: file.read_bytes() for file in here.rglob("*") if file.is_file()} == before
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "fit t.parquet --loss naive --score label",
+        "evaluate t.parquet --map map.json --score score --label score",
+        "train t.parquet --user item --item item -o m",
+    ],
+)
+def test_one_column_has_one_role(call: Call, here: Path, arguments: str) -> None:
+    code, _, error = call(*arguments.split())
+    assert code == 3
+    assert "must be different columns" in error
+    assert not (here / "m").exists()
+
+
+def test_a_report_on_one_row_is_refused(call: Call, here: Path) -> None:
+    pq.write_table(pq.read_table("t.parquet").slice(0, 1), here / "one.parquet")
+    code, _, error = call("report", "one.parquet")
+    assert code in (3, 4)
+    assert "bug" not in error
+
+
+def test_weights_whose_sums_overflow_are_refused(call: Call, here: Path) -> None:
+    table = pq.read_table("t.parquet").drop_columns("p").append_column("p", [[1e308] * 40])
+    pq.write_table(table, here / "heavy.parquet")
+    code, _, error = call("evaluate", "heavy.parquet", "--map", "map.json", "--weight", "p")
+    assert code == 3
+    assert "p must be finite and not negative, got 1e+308" in error
+
+
 def test_recorded_weights_are_not_corrected_twice(call: Call, here: Path) -> None:
     roles = b'{"roles": {"weight": "p"}, "written_by": "calibrank train", "version": 1}'
     table = pq.read_table("t.parquet").replace_schema_metadata({b"calibrank": roles})

@@ -31,6 +31,7 @@ def write(path: Path, text: str, encoding: str = "utf-8") -> Path:
     [
         ('item,score,label\n"1,0.5,1\n' + ROWS + '3",0.1,0\n', "quote in line 2 is not closed"),
         ('item,score,label\n"a\nb",0.5,1\n', "quote in line 2 is not closed"),
+        ('score,label\n0.5,1\n0.1,"0\n', "must close its quotes"),
         ("item,score,label\n1,0.5\n", "readable as csv"),
         ("item,score,score\n1,0.5,1\n", "different names, got 'score' more than once"),
         ("item,score\n1,0.5\n2,abc\n", "column score, row 1 must be a number, got 'abc'"),

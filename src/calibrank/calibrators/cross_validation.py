@@ -12,7 +12,7 @@ import numpy as np
 from calibrank._logit import logit
 from calibrank._validation import Floats
 from calibrank.calibrators.calibrator import Calibrator
-from calibrank.errors import FlatMapWarning
+from calibrank.errors import FitError, FlatMapWarning
 from calibrank.maps import CalibrationMap
 from calibrank.summary import Summary
 
@@ -32,6 +32,11 @@ def fit_without_each(
     >>> [fitted.record.rows for fitted in fit_without_each(Platt(), [first, second])]
     [4, 4]
     """
+    if len(folds) < 2:
+        raise FitError(
+            f"cross-validation must have rows of at least 2 users or folds, got {len(folds)}. "
+            "Use a larger table."
+        )
     maps = []
     with warnings.catch_warnings():
         # A flat map needs no warning here: its held-out log loss shows it.

@@ -30,6 +30,13 @@ class ColumnNames:
     label: str | None = None
     time: str | None = None
 
+    def __post_init__(self) -> None:
+        if len(set(self.all)) < len(self.all):
+            raise DataError(
+                "user, item, label and time must be different columns, got "
+                f"{', '.join(map(repr, self.all))}."
+            )
+
     @property
     def all(self) -> list[str]:
         """Every column to read."""

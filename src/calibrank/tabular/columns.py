@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from calibrank.errors import DataError
 from calibrank.evidence import EvidenceFunction, impressions, naive
 from calibrank.tabular.labels import LabelRule
 
@@ -32,6 +33,18 @@ class Columns:
     """The rule for the score column: "score", or "probability" where these are evaluated."""
     others: tuple[str, ...] = ()
     """Columns of any type that are read but not checked."""
+
+    def __post_init__(self) -> None:
+        taken: dict[str, str] = {}
+        roles = ("score", "label", "propensity", "weight", "item", "user")
+        for role in roles:
+            name = getattr(self, role)
+            if name is not None and name in taken:
+                raise DataError(
+                    f"{taken[name]} and {role} must be different columns, got {name!r} for both."
+                )
+            if name is not None:
+                taken[name] = role
 
     @property
     def checked(self) -> dict[str, str]:

@@ -5,6 +5,7 @@ Nothing is inferred from values, except where a CSV file is saved as Parquet (`t
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,6 +25,10 @@ _MISSING = frozenset(
     ("", "-", "NA", "N/A", "n/a", "NaN", "nan", "-nan", "null", "NULL", "None", "#N/A", "<NA>")
 )
 _BOOLEANS = {"true": 1.0, "false": 0.0}
+
+# A last cell that opens a quote and does not close it.
+_UNCLOSED_CELL = re.compile(rb'(?:^|,)"(?:[^"]|"")*$')
+_LONGEST_LINE = 2**16
 
 # As a number, 007 would lose its zeros and a number of 16 digits its last ones.
 _LOSSY_NUMBER = r"^[+-]?0[0-9]|^[+-]?[0-9]{16,}$"
@@ -199,12 +204,15 @@ def _as_floats(column: pa.Array) -> Floats:
 
 def _require_one_line_per_row(file: Path, rows: int) -> None:
     breaks = 0
-    last = b""
+    end = b""
     with file.open("rb") as content:
         while block := content.read(_BLOCK_BYTES):
             breaks += block.count(b"\n")
-            last = block[-1:]
-    if last not in (b"\n", b"\r", b""):
+            end = (end + block)[-_LONGEST_LINE:]
+    last_line = end.rstrip().rpartition(b"\n")[2]
+    if _UNCLOSED_CELL.search(last_line):
+        raise DataError(f"{file} must close its quotes, got an open one in the last line.")
+    if not end.endswith((b"\n", b"\r")):
         breaks += 1
         warnings.warn(
             f"{file} does not end with a line break: its last row may be cut off.",
