@@ -46,7 +46,7 @@ class Random:
 
     >>> fitted = Random(seed=1).fit(Interactions([1, 2], ["a", "b"]))
     >>> fitted.predict([1, 2, 1], ["a", "a", "a"]).round(2)
-    array([0., 0., 0.])
+    array([0.47, 0.12, 0.47])
     """
 
     seed: int | np.random.Generator = 0
