@@ -15,11 +15,21 @@ import pyarrow.parquet as pq
 import pytest
 
 import calibrank.data
-from calibrank.data import fetch, load_coat, load_kuairand, load_kuairec, load_table, load_yahoo_r3
+from calibrank.data import (
+    Positives,
+    ReleasedSplit,
+    fetch,
+    load_coat,
+    load_kuairand,
+    load_kuairec,
+    load_table,
+    load_yahoo_r3,
+    with_negatives,
+)
 from calibrank.data.download import SOURCES, Source, unpack
 from calibrank.errors import DataError
 from calibrank.registry import load_dataset
-from calibrank.tables import Index
+from calibrank.tables import Index, Interactions
 
 
 def test_all_names_are_exported_without_loading_pyarrow():
@@ -50,6 +60,9 @@ def test_coat_is_loaded_with_features_and_propensities_where_there_are_any(coat)
     assert (dataset.train.n_users, dataset.train.n_items) == (290, 300)
     assert len(dataset.train) == (ratings > 0).sum()
     assert dataset.train.labels.sum() == (ratings > 3).sum()
+    given = dataset.train.ratings
+    np.testing.assert_array_equal(given, ratings[dataset.train.users, dataset.train.items])
+    assert set(dataset.train.positives().ratings) == {4, 5}
     assert dataset.test is not None
     assert dataset.propensity is None
     (coat / "user_item_features").mkdir()
@@ -58,6 +71,17 @@ def test_coat_is_loaded_with_features_and_propensities_where_there_are_any(coat)
     with_more = load_coat(coat)
     assert with_more.user_features.shape == (290, 4)
     assert with_more.propensity.shape == (290, 300)
+
+
+def test_sampled_negatives_have_no_rating(coat):
+    log = load_coat(coat).train.positives()
+    kept, held_out = ReleasedSplit().divide(log)
+    pairs = with_negatives(held_out, Positives.of(kept, held_out), 2)
+    rated = len(held_out)
+    np.testing.assert_array_equal(pairs.ratings[:rated], held_out.ratings)
+    assert np.isnan(pairs.ratings[rated:]).all()
+    unrated = Interactions(held_out.users, held_out.items, None, log.n_users, log.n_items)
+    assert with_negatives(unrated, Positives.of(kept, unrated), 2).ratings is None
 
 
 @pytest.mark.parametrize(
@@ -102,6 +126,7 @@ def test_yahoo_r3_is_loaded_and_an_invalid_line_is_named(tmp_path):
     assert (dataset.train.n_users, dataset.train.n_items) == (15_400, 1_000)
     assert len(dataset.train) == 6_000
     assert len(dataset.test) == 1_000
+    assert set(dataset.test.ratings) == {1, 2, 3, 4, 5}
     assert dataset.users.names[0] == 1
     with (inner / "ydata-ymusic-rating-study-v1_0-train.txt").open("a") as file:
         file.write("15401\t3\t5\n")
