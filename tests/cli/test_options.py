@@ -87,7 +87,7 @@ def test_a_wrong_choice_lists_the_members_of_the_registry(
         ),
         (
             ["--loss", "impressions"],
-            "--loss impressions must have the logging policy's propensities",
+            "a log of impressions must have propensities of being shown",
         ),
         (
             ["--item", "item_id", "--propensity-kind", "logged"],
