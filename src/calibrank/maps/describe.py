@@ -161,7 +161,8 @@ def _describe_assumption(evidence: str) -> str:
     if evidence == "impressions":
         return (
             "The base rate comes from impressions and the policy that chose them: "
-            "it is right if the policy could show every pair."
+            "it is right if every pair could be shown, and if users did not choose what they saw "
+            "by what they like. Labels of about 100 randomly shown pairs (--anchor) would test it."
         )
     if evidence == "naive":
         return (
