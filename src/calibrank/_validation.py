@@ -202,10 +202,10 @@ def _require_ids(is_id: Callable[[Any], Mask], name: str, array: Ids) -> None:
 
 
 def _is_present(values: Ids) -> Mask:
-    return np.array([not _is_missing(value) for value in values], dtype=bool)
+    return np.array([not is_missing(value) for value in values], dtype=bool)
 
 
-def _is_missing(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
     """Whether a value is None, NaN or the missing value of pandas."""
     if value is None or type(value).__name__ == "NAType":
         return True

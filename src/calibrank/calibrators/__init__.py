@@ -15,6 +15,7 @@ from calibrank.calibrators.parametric import (
     Platt,
     Temperature,
 )
+from calibrank.calibrators.segments import Segments
 from calibrank.calibrators.spline import Spline
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "MinMax",
     "Parametric",
     "Platt",
+    "Segments",
     "Sigmoid",
     "Spline",
     "Temperature",

@@ -8,6 +8,7 @@ from calibrank.maps.describe import (
     is_base_rate_known,
 )
 from calibrank.maps.format import load
+from calibrank.maps.grouped import GroupedMap, Segment
 from calibrank.maps.logistic import LogisticMap
 from calibrank.maps.piecewise import PiecewiseMap
 from calibrank.maps.record import (
@@ -27,10 +28,12 @@ __all__ = [
     "CalibrationMap",
     "CandidateLoss",
     "FitRecord",
+    "GroupedMap",
     "Interval",
     "LogisticMap",
     "PiecewiseMap",
     "RescaleMap",
+    "Segment",
     "Selection",
     "Sensitivity",
     "StepMap",

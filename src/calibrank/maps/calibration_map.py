@@ -74,6 +74,10 @@ class CalibrationMap(ABC):
             return self._predict_tensor(scores)
         return _unwrapped(self._predict_array(floats("scores", scores)))
 
+    def predict_rows(self, scores: Numbers, column: Callable[[str], Any]) -> Floats:
+        """Probabilities of the rows of a table; `column` returns a segment column by its name."""
+        return self.predict(scores)
+
     @overload
     def log_odds(self, scores: float) -> float: ...
 
@@ -241,8 +245,23 @@ class CalibrationMap(ABC):
     def on(self, target: Target, score: Any) -> Any:
         """The probability as an expression of the target; `score` is one as well."""
 
-    def where_valid(self, target: Target, score: Any) -> Any:
-        """As `on`; null or NaN (which of the two depends on the target) for invalid scores."""
+    @property
+    def segment_columns(self) -> tuple[str, ...]:
+        """Columns whose values change the map; none, except for a `GroupedMap`."""
+        return ()
+
+    def log_odds_on(self, target: Target, score: Any) -> Any:
+        """The log odds as an expression of the target; not every kind of map has them."""
+        raise DataError(
+            f"the base of a map by segment must have log odds, got a {self.kind} map. "
+            "Use another method, such as Gaussian()."
+        )
+
+    def where_valid(self, target: Target, score: Any, segment: Any = None) -> Any:
+        """As `on`; null or NaN (which of the two depends on the target) for invalid scores.
+
+        `segment` is what the target's `by_segment` takes, where there are segment columns.
+        """
         return target.where_valid(score, lambda valid: self.on(target, valid))
 
     @abstractmethod

@@ -11,6 +11,7 @@ from calibrank._json import Fields, digest_of
 from calibrank._validation import LARGEST_SCORE
 from calibrank.errors import DataError
 from calibrank.maps.calibration_map import FORMAT, VERSION, CalibrationMap
+from calibrank.maps.grouped import GroupedMap
 from calibrank.maps.logistic import LogisticMap
 from calibrank.maps.piecewise import PiecewiseMap
 from calibrank.maps.record import FitRecord
@@ -22,6 +23,7 @@ KINDS: dict[str, type[CalibrationMap]] = {
     StepMap.kind: StepMap,
     RescaleMap.kind: RescaleMap,
     PiecewiseMap.kind: PiecewiseMap,
+    GroupedMap.kind: GroupedMap,
 }
 """Every kind of map, by its name in JSON."""
 
@@ -57,12 +59,8 @@ def parse(where: str, text: str) -> CalibrationMap:
     """Read a map from JSON text; `where` names it in errors."""
     fields = Fields.parse(where, text)
     _check_document(fields)
-    name = fields.text("kind")
-    if name not in KINDS:
-        raise DataError(f"{where}, kind must be one of {', '.join(KINDS)}, got {name!r}.")
     try:
-        record = FitRecord.read(fields.child("record"))
-        fitted = KINDS[name].read(fields.text("method"), fields.child("map"), record)
+        fitted = read_map(fields, FitRecord.read(fields.child("record")))
         _check_probabilities(fitted)
     except DataError as error:
         if str(error).startswith(where):
@@ -83,6 +81,14 @@ def _check_probabilities(fitted: CalibrationMap) -> None:
         values = np.concatenate([fitted.predict(points), *fitted.interval(points)])
     if not ((values >= 0) & (values <= 1)).all():
         raise DataError("the map's probabilities must lie in [0, 1], got NaN. Save the map again.")
+
+
+def read_map(fields: Fields, record: FitRecord) -> CalibrationMap:
+    """Rebuild a map of any kind from its kind, method and numbers."""
+    name = fields.text("kind")
+    if name not in KINDS:
+        raise DataError(f"{fields.where}, kind must be one of {', '.join(KINDS)}, got {name!r}.")
+    return KINDS[name].read(fields.text("method"), fields.child("map"), record)
 
 
 def _check_document(fields: Fields) -> None:

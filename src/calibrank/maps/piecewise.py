@@ -90,9 +90,10 @@ class PiecewiseMap(CalibrationMap):
         return large_term_problem(self.largest_term)
 
     def on(self, target: Target, score: Any) -> Any:
-        return target.sigmoid(self._log_odds_on(target, score))
+        return target.sigmoid(self.log_odds_on(target, score))
 
-    def _log_odds_on(self, target: Target, score: Any) -> Any:
+    def log_odds_on(self, target: Target, score: Any) -> Any:
+        """The log odds as an expression of the target."""
         # The segment below the first knot is measured from that knot, like the one above it.
         origins = (self.knots[0], *self.knots)
         values = (self.values[0], *self.values)
@@ -109,7 +110,7 @@ class PiecewiseMap(CalibrationMap):
         return (self.end_slopes[0], *inner, self.end_slopes[1])
 
     def _log_odds(self, scores: Floats) -> Floats:
-        log_odds: Floats = self._log_odds_on(NumpyTarget(), scores)
+        log_odds: Floats = self.log_odds_on(NumpyTarget(), scores)
         return log_odds
 
     def _interval_ends(self, scores: Floats, level: float) -> Ends:

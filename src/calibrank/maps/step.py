@@ -9,11 +9,15 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from calibrank._json import Fields
+from calibrank._logit import logit
 from calibrank._validation import Floats
 from calibrank.errors import DataError
 from calibrank.maps.calibration_map import CalibrationMap, Ends
 from calibrank.maps.record import FitRecord
 from calibrank.maps.targets.target import Target
+
+# A step at 0 or 1 has infinite log odds, which no segment could change.
+_SMALLEST_PROBABILITY = 1e-12
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -67,6 +71,11 @@ class StepMap(CalibrationMap):
 
     def on(self, target: Target, score: Any) -> Any:
         return target.steps(score, self.edges, self.values)
+
+    def log_odds_on(self, target: Target, score: Any) -> Any:
+        """The log odds as an expression of the target; they stay finite for steps at 0 and 1."""
+        values = np.clip(self.values, _SMALLEST_PROBABILITY, 1 - _SMALLEST_PROBABILITY)
+        return target.steps(score, self.edges, logit(values).tolist())
 
     def _interval_ends(self, scores: Floats, level: float) -> Ends:
         """Jeffreys intervals: quantiles of the posterior under a Beta(1/2, 1/2) prior."""

@@ -11,7 +11,7 @@ from calibrank._arguments import text
 from calibrank._validation import LARGEST_SCORE
 from calibrank.errors import DataError
 from calibrank.maps.score_shift import warn_if_shifted
-from calibrank.maps.targets.target import Target
+from calibrank.maps.targets.target import Target, group_by_parent
 
 if TYPE_CHECKING:
     from calibrank.maps.calibration_map import CalibrationMap
@@ -59,11 +59,42 @@ class NarwhalsTarget(Target):
         above = self.steps(score, edges[middle + 1 :], values[middle + 1 :])
         return nw.when(score < edges[middle]).then(below).otherwise(above)
 
+    def by_segment(
+        self,
+        segment: Sequence[nw.Expr],
+        keys: Sequence[tuple[str, ...]],
+        values: Sequence[float],
+    ) -> nw.Expr:
+        children = group_by_parent(keys)
+
+        def of_parent(parent: tuple[str, ...], fallback: float) -> nw.Expr:
+            column = segment[min(len(parent), len(segment) - 1)]
+            branches = []
+            for name, node in children.get(parent, []):
+                branches.append((name, of_parent((*parent, name), values[node])))
+            return _choose(column, branches, nw.lit(float(fallback)))
+
+        return of_parent((), values[0])
+
     def where_valid(self, score: nw.Expr, formula: Callable[[nw.Expr], nw.Expr]) -> nw.Expr:
         # Some engines order NaN above every number, in others no comparison with it holds: it is
         # invalid in both. A condition without an alternative is null.
         valid = (score >= -LARGEST_SCORE) & (score <= LARGEST_SCORE)
         return nw.when(valid).then(formula(score))
+
+
+def _choose(column: nw.Expr, branches: Sequence[tuple[str, nw.Expr]], fallback: nw.Expr) -> nw.Expr:
+    """A balanced tree: a chain of thousands of conditions would be as deep as it is long."""
+    if not branches:
+        return fallback
+    if len(branches) == 1:
+        name, value = branches[0]
+        return nw.when(column == name).then(value).otherwise(fallback)
+    middle = len(branches) // 2
+    first = _choose(column, branches[:middle], fallback)
+    second = _choose(column, branches[middle:], fallback)
+    names = [name for name, _ in branches[:middle]]
+    return nw.when(column.is_in(names)).then(first).otherwise(second)
 
 
 def transform(
@@ -87,16 +118,24 @@ def transform(
         raise DataError(
             f"frame must have a column {score!r}, got {', '.join(names)}. Name it with score=..."
         )
+    columns = fitted.segment_columns
+    for name in columns:
+        if name not in names:
+            raise DataError(
+                f"frame must have the segment column {name!r} of the map, got {', '.join(names)}."
+            )
     if to in names:
         raise DataError(
             f"frame must not have a column {to!r} already, got {', '.join(names)}. "
             "Name another with to=..., or drop it first."
         )
     if isinstance(wrapped, nw.LazyFrame):
-        expression = fitted.where_valid(NarwhalsTarget(), nw.col(score).cast(nw.Float64))
+        segment = [nw.col(name).cast(nw.String) for name in columns] or None
+        scores = nw.col(score).cast(nw.Float64)
+        expression = fitted.where_valid(NarwhalsTarget(), scores, segment)
         return wrapped.with_columns(expression.alias(to)).to_native()
     scores = wrapped[score].to_numpy()
-    probabilities = fitted.predict(scores)
+    probabilities = fitted.predict_rows(scores, lambda name: wrapped[name].to_numpy())
     # From here: this function, transform of the map, and then the caller.
     warn_if_shifted(fitted.record, scores, stacklevel=4)
     column = nw.new_series(to, probabilities, backend=wrapped.implementation)

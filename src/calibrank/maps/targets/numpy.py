@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from calibrank._logit import expit
-from calibrank._validation import LARGEST_SCORE, Floats
+from calibrank._validation import LARGEST_SCORE, Floats, Indices
 from calibrank.maps.targets.target import Target
 
 
@@ -39,6 +39,14 @@ class NumpyTarget(Target):
     ) -> Floats:
         step = np.searchsorted(np.array(edges), score, side="right")
         return np.array(values)[step]
+
+    def by_segment(
+        self,
+        segment: Indices,
+        keys: Sequence[tuple[str, ...]],
+        values: Sequence[float],
+    ) -> Floats:
+        return np.array(values)[segment]
 
     def where_valid(self, score: Floats, formula: Callable[[Floats], Floats]) -> Floats:
         valid = np.abs(score) <= LARGEST_SCORE

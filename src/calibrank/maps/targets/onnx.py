@@ -28,7 +28,8 @@ def to_onnx(
 
     Named dimensions are dynamic. A score that `predict` refuses (NaN, or beyond 1e30 as a padding
     value is) gives NaN. After a layer that returns a column, use
-    shape=("rows", 1).
+    shape=("rows", 1). The graph of a map by segment has a second input `segment`: the number of
+    each row's segment (`fitted.segment_index`), as int64.
 
     >>> from calibrank import Platt
     >>> model = to_onnx(Platt().fit([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1]))
@@ -39,13 +40,18 @@ def to_onnx(
     package = _load_onnx()
     checked = require_dtype(fitted, dtype)
     target = OnnxTarget(package, checked)
-    probability = fitted.where_valid(target, Value("score", target))
+    segment = Value("segment", target) if fitted.segment_columns else None
+    probability = fitted.where_valid(target, Value("score", target), segment)
     target.add("Identity", probability.name, output="probability")
     element_type = package.helper.np_dtype_to_tensor_dtype(np.dtype(checked))
     score_info = package.helper.make_tensor_value_info("score", element_type, list(shape))
     result_info = package.helper.make_tensor_value_info("probability", element_type, list(shape))
+    inputs = [score_info]
+    if segment is not None:
+        kind = package.TensorProto.INT64
+        inputs.append(package.helper.make_tensor_value_info("segment", kind, list(shape)))
     graph = package.helper.make_graph(
-        target.nodes, "calibrank", [score_info], [result_info], target.constants
+        target.nodes, "calibrank", inputs, [result_info], target.constants
     )
     graph.doc_string = f"{fitted.method} map by calibrank"
     model = package.helper.make_model(
@@ -158,6 +164,14 @@ class OnnxTarget(Target):
         # No comparison with NaN holds.
         valid = self.add("LessOrEqual", self.add("Abs", score), LARGEST_SCORE)
         return self.add("Where", valid, formula(score), np.nan)
+
+    def by_segment(
+        self,
+        segment: Value,
+        keys: Sequence[tuple[str, ...]],
+        values: Sequence[float],
+    ) -> Value:
+        return self.add("Gather", np.array(values, dtype=self._dtype), segment)
 
     def steps(
         self,

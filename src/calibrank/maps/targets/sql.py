@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from math import inf
@@ -14,10 +14,14 @@ from calibrank._validation import LARGEST_SCORE
 from calibrank.errors import DataError
 from calibrank.maps.calibration_map import CalibrationMap, require_map
 from calibrank.maps.targets.numpy import NumpyTarget
-from calibrank.maps.targets.target import Formula, Target
+from calibrank.maps.targets.target import Formula, Target, group_by_parent
 
 # exp(700) is about 1e304 and exp(-700) about 1e-304, both within float64.
 _LARGEST_EXPONENT = 700.0
+
+
+# The backslash first: the other replacements add more of them.
+_ESCAPES = (("\\", "\\\\"), ("'", "\\'"), ("\n", "\\n"), ("\r", "\\r"))
 
 
 class Precedence(IntEnum):
@@ -45,10 +49,21 @@ class Dialect:
     greatest: str = "GREATEST"
     raises_on_underflow: bool = False
     """Whether a product that rounds to 0 is an error."""
+    as_text: str = "CAST({} AS VARCHAR)"
+    has_escapes: bool = False
+    """Whether a backslash in a string starts an escape sequence."""
 
     def name(self, column: str) -> str:
         """The quoted name of a column."""
         return self.quote + column.replace(self.quote, 2 * self.quote) + self.quote
+
+    def string(self, text: str) -> str:
+        """A quoted string."""
+        if not self.has_escapes:
+            return "'" + text.replace("'", "''") + "'"
+        for plain, escaped in _ESCAPES:
+            text = text.replace(plain, escaped)
+        return f"'{text}'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +84,24 @@ def _with_suffix(number: float) -> str:
 
 
 DIALECTS: dict[str, Dialect] = {
-    "spark": Dialect("`", "DOUBLE({})", _with_suffix),
+    "spark": Dialect("`", "DOUBLE({})", _with_suffix, as_text="STRING({})", has_escapes=True),
     "duckdb": Dialect('"', "{}::DOUBLE", _with_exponent),
-    "postgresql": Dialect('"', "{}::float8", _with_exponent, raises_on_underflow=True),
+    "postgresql": Dialect(
+        '"', "{}::float8", _with_exponent, raises_on_underflow=True, as_text="{}::text"
+    ),
     # SQLite reads a misspelled "name" as a string, but reports a misspelled `name` as an error.
     # A cast would turn any string into a number. A unary plus removes the column's type instead:
     # strings then compare above every number, so they are outside the range of scores.
-    "sqlite": Dialect("`", "+{}", _with_exponent, least="MIN", greatest="MAX"),
-    "bigquery": _BigQuery("`", "CAST({} AS FLOAT64)", _with_exponent),
+    "sqlite": Dialect(
+        "`", "+{}", _with_exponent, least="MIN", greatest="MAX", as_text="CAST({} AS TEXT)"
+    ),
+    "bigquery": _BigQuery(
+        "`",
+        "CAST({} AS FLOAT64)",
+        _with_exponent,
+        as_text="CAST({} AS STRING)",
+        has_escapes=True,
+    ),
 }
 """The engines `to_sql` writes for, by name."""
 
@@ -89,7 +114,8 @@ def to_sql(
     """The probability as one SQL expression of a column.
 
     It is NULL where the score is NULL, NaN or beyond +-1e30. Dialects are spark, duckdb,
-    postgresql, sqlite and bigquery. The name of the column is always quoted.
+    postgresql, sqlite and bigquery. The name of the column is always quoted. A map by segment also
+    reads its segment columns, under the names they had in the fit.
 
     >>> from calibrank import MinMax
     >>> to_sql(MinMax().fit([1.0, 2.0, 5.0], [0, 0, 1]), "sqlite", score="s")
@@ -101,7 +127,8 @@ def to_sql(
     if "\0" in text("score", score, "It names a column."):
         raise DataError(f"score must be the name of a column, got {score!r}.")
     target = SqlTarget(DIALECTS[dialect])
-    return target.text(fitted.where_valid(target, target.column(score)))
+    segment = [target.text_column(name) for name in fitted.segment_columns] or None
+    return target.text(fitted.where_valid(target, target.column(score), segment))
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +223,37 @@ class SqlTarget(Target):
     def column(self, name: str) -> Sql:
         """A column of any numeric type, as float64."""
         return self._atom(self.dialect.as_double.replace("{}", self.dialect.name(name)))
+
+    def text_column(self, name: str) -> str:
+        """A column of any type as text."""
+        return self.dialect.as_text.replace("{}", self.dialect.name(name))
+
+    def by_segment(
+        self,
+        segment: Sequence[str],
+        keys: Sequence[tuple[str, ...]],
+        values: Sequence[float],
+    ) -> Sql:
+        """One CASE per segment column, nested; NULL equals nothing, so it gets the fallback."""
+        children = group_by_parent(keys)
+        return self._atom(self._case(segment, children, (), values[0], values))
+
+    def _case(
+        self,
+        segment: Sequence[str],
+        children: Mapping[tuple[str, ...], Sequence[tuple[str, int]]],
+        parent: tuple[str, ...],
+        fallback: float,
+        values: Sequence[float],
+    ) -> str:
+        if parent not in children:
+            return self.dialect.number(float(fallback))
+        branches = []
+        for name, node in children[parent]:
+            inner = self._case(segment, children, (*parent, name), values[node], values)
+            branches.append(f"WHEN {self.dialect.string(name)} THEN {inner}")
+        column = segment[len(parent)]
+        return f"CASE {column} {' '.join(branches)} ELSE {self.dialect.number(float(fallback))} END"
 
     def text(self, value: Sql | float) -> str:
         """The SQL of an expression or a number."""

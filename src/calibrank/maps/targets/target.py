@@ -80,6 +80,18 @@ class Target(Protocol):
         padding value is. An engine with nulls returns null there, and NaN otherwise.
         """
 
+    def by_segment(
+        self,
+        segment: Any,
+        keys: Sequence[tuple[str, ...]],
+        values: Sequence[float],
+    ) -> Any:
+        """`values[k]`, where `keys[k - 1]` is the longest key that matches the row, or k = 0.
+
+        What `segment` is depends on the engine: columns of text, or the number k itself.
+        """
+        raise UnsupportedOperationError("this engine has no segments")
+
     def lines(
         self,
         score: Any,
@@ -113,6 +125,20 @@ class Target(Protocol):
         if self.normalizes and scale_free:
             return formula(self.place(score, low, high - low), 0.0, 1.0)
         return formula(score, low, high)
+
+
+def group_by_parent(
+    keys: Sequence[tuple[str, ...]],
+) -> dict[tuple[str, ...], list[tuple[str, int]]]:
+    """The last value and the number, from 1 on, of each key, by the values before it.
+
+    >>> group_by_parent([("NL",), ("NL", "Delft")])
+    {(): [('NL', 1)], ('NL',): [('Delft', 2)]}
+    """
+    children: dict[tuple[str, ...], list[tuple[str, int]]] = {}
+    for node, key in enumerate(keys, start=1):
+        children.setdefault(key[:-1], []).append((key[-1], node))
+    return children
 
 
 def place_in_dtype(

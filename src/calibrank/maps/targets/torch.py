@@ -24,7 +24,8 @@ def to_torch(fitted: CalibrationMap, dtype: str = "float32") -> torch.nn.Module:
     `pickle` accept it. Gradients reach the scores and are finite at every finite score; those of a
     step map are 0. A score that `predict` refuses (NaN, or beyond 1e30 as a padding value is) gives
     NaN. Set a model's precision before appending the map: after `.half()` a step map raises an
-    error, because its edges were rounded.
+    error, because its edges were rounded. The module of a map by segment takes the number of each
+    row's segment (`fitted.segment_index`) as a second argument.
 
     >>> import torch
     >>> from calibrank import Sigmoid
@@ -39,7 +40,11 @@ def to_torch(fitted: CalibrationMap, dtype: str = "float32") -> torch.nn.Module:
     graph = torch.fx.Graph()
     tracer = torch.fx.proxy.GraphAppendingTracer(graph)
     score = torch.fx.Proxy(graph.placeholder("score"), tracer).to(getattr(torch, checked))
-    probability = fitted.where_valid(TorchGraphTarget(torch, root, tracer, checked), score)
+    segment = None
+    if fitted.segment_columns:
+        segment = torch.fx.Proxy(graph.placeholder("segment"), tracer)
+    target = TorchGraphTarget(torch, root, tracer, checked)
+    probability = fitted.where_valid(target, score, segment)
     graph.output(probability.node)
     return torch.fx.GraphModule(root, graph, "Calibration")
 
@@ -109,6 +114,14 @@ class TorchGraphTarget(Target):
         step = self._torch.bucketize(score, edge_table, right=True)
         # Adding 0 times the score keeps NaN, and gives a gradient of 0 instead of none.
         return value_table[step] + score * 0.0
+
+    def by_segment(
+        self,
+        segment: Any,
+        keys: Sequence[tuple[str, ...]],
+        values: Sequence[float],
+    ) -> Any:
+        return self._table("by_segment", np.array(values, dtype=self._dtype))[segment]
 
     def _table(self, name: str, numbers: np.ndarray[Any, Any]) -> Any:
         """Numbers as a buffer, which moves between devices with the module."""

@@ -1,0 +1,135 @@
+"""Segments of rows: text values of some columns, and the most specific known segment of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from calibrank._validation import Indices, is_missing
+from calibrank.errors import DataError
+
+Key: TypeAlias = tuple[str, ...]
+"""The values of the first one or more segment columns."""
+
+
+class Encoded(NamedTuple):
+    """A segment column: the number of each row's value, and the values; None is missing."""
+
+    codes: Indices
+    values: list[str | None]
+
+
+def encode(name: str, column: Any) -> Encoded:
+    """Number the values of a column of text, whole numbers or booleans.
+
+    A whole number stands for the text it is written as, as in ids.
+
+    >>> encode("country", ["NL", None, "NL"])
+    Encoded(codes=array([0, 1, 0]), values=['NL', None])
+    """
+    if isinstance(column, Encoded):
+        return column
+    # A single score has a single value, and scores of any shape have values of that shape.
+    array = np.asarray(column).reshape(-1)
+    if array.dtype.kind in "iub":
+        distinct, codes = np.unique(array, return_inverse=True)
+        return Encoded(codes, [_text(name, value) for value in distinct.tolist()])
+    numbers: dict[Any, int] = {}
+    try:
+        # Faster than sorting: most values occur many times.
+        found = [numbers.setdefault(value, len(numbers)) for value in array.tolist()]
+    except TypeError:
+        raise _not_a_segment(name, "values such as lists") from None
+    values = [_text(name, value) for value in numbers]
+    return Encoded(np.array(found, dtype=np.intp), values)
+
+
+def encode_columns(columns: Sequence[str], segments: Any, rows: int | None = None) -> list[Encoded]:
+    """Number the values of the named columns of a mapping or a dataframe."""
+    encoded: list[Encoded] = []
+    for name in columns:
+        column = encode(name, _column(name, segments))
+        rows = len(column.codes) if rows is None else rows
+        if len(column.codes) != rows:
+            raise DataError(
+                f"segment column {name!r} must have one value per score ({rows}), "
+                f"got {len(column.codes)}."
+            )
+        encoded.append(column)
+    return encoded
+
+
+def _column(name: str, segments: Any) -> Any:
+    names = list(segments) if isinstance(segments, Mapping) else _frame_names(name, segments)
+    if name not in names:
+        shown = ", ".join(map(repr, names))
+        raise DataError(f"segments must have the column {name!r}, got {shown or 'none'}.")
+    return segments[name]
+
+
+def _frame_names(name: str, frame: Any) -> list[str]:
+    # The columns of an Arrow table are data; its names are elsewhere.
+    for attribute in ("column_names", "columns"):
+        if hasattr(frame, attribute):
+            return list(getattr(frame, attribute))
+    raise DataError(
+        "segments must be a mapping of column names to values or a dataframe, "
+        f"got {type(frame).__name__}. For example segments={{{name!r}: [...]}}."
+    )
+
+
+def _text(name: str, value: Any) -> str | None:
+    """A value as the text that identifies its segment; None if it is missing."""
+    if isinstance(value, str):
+        return value
+    if is_missing(value):
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float) and value == int(value):
+        return str(int(value))
+    raise _not_a_segment(name, repr(value))
+
+
+def _not_a_segment(name: str, found: str) -> DataError:
+    return DataError(
+        f"segment column {name!r} must hold text or whole numbers, got {found}. "
+        "Put other numbers into groups first, such as quantiles."
+    )
+
+
+def leaves_of(columns: Sequence[Encoded]) -> tuple[Indices, list[Key]]:
+    """The number of each row's key, and the keys: values up to the first one that is missing."""
+    places: Indices = columns[0].codes
+    keys: list[Key] = [() if value is None else (value,) for value in columns[0].values]
+    for depth, column in enumerate(columns[1:], start=1):
+        # Rows with the same prefix and the same value share a key.
+        width = max(len(column.values), 1)
+        distinct, places = np.unique(places * width + column.codes, return_inverse=True)
+        parents, codes = np.divmod(distinct, width)
+        extended: list[Key] = []
+        for parent, code in zip(parents.tolist(), codes.tolist(), strict=True):
+            extended.append(_extended(keys[parent], column.values[code], depth))
+        keys = extended
+    return places.reshape(-1), keys
+
+
+def _extended(prefix: Key, value: str | None, depth: int) -> Key:
+    """A key with one more value, unless this value or one before it is missing."""
+    if value is None or len(prefix) < depth:
+        return prefix
+    return (*prefix, value)
+
+
+def find_nodes(keys: Sequence[Key], columns: Sequence[Encoded]) -> Indices:
+    """The node of each row: 1 + the number of the longest key that matches it, 0 without any."""
+    numbers = {key: node for node, key in enumerate(keys, start=1)}
+    places, leaves = leaves_of(columns)
+    found = np.zeros(len(leaves), dtype=np.intp)
+    for place, leaf in enumerate(leaves):
+        while leaf and leaf not in numbers:
+            leaf = leaf[:-1]
+        found[place] = numbers.get(leaf, 0)
+    return found[places]
