@@ -8,11 +8,16 @@ from typing import Annotated
 import typer
 from rich.table import Table as RichTable
 
-from calibrank.base_rate import anchor as anchor_map
 from calibrank.base_rate import compare_with_constant, to_base_rate, with_sampling_range
 from calibrank.base_rate.constant_check import ConstantCheck, is_slope_assumed
 from calibrank.calibrators import Auto, Calibrator, Gaussian, Parametric
 from calibrank.calibrators.auto import with_selection
+from calibrank.cli.anchoring import (
+    AnchorOption,
+    AnchorPropensityOption,
+    anchor_columns,
+    anchored_on,
+)
 from calibrank.cli.base_rate import (
     ActivityOption,
     BaseRateOption,
@@ -35,6 +40,7 @@ from calibrank.cli.console import (
     require_one_propensity_source,
     require_output,
     rules_for,
+    segment_columns,
     shown,
 )
 from calibrank.cli.declared import choose_label, require_soft_evidence
@@ -64,21 +70,28 @@ from calibrank.cli.options import (
 )
 from calibrank.cli.recorded import assumption_about, choose_weight, choose_weighting
 from calibrank.cli.rendering import base_rate_lines, reliability_diagram, sensitivity_lines
-from calibrank.diagnosis import attach_sensitivity, score_quantiles
-from calibrank.errors import DataError, FitError
-from calibrank.evidence import ips, naive
-from calibrank.maps import CalibrationMap, FitRecord, LogisticMap, describe_selection
+from calibrank.cli.segments import (
+    FitSegmentOption,
+    fit_segments,
+    print_segments,
+    require_no_rate,
+)
+from calibrank.diagnosis import attach_sensitivity
+from calibrank.errors import FitError
+from calibrank.maps import (
+    CalibrationMap,
+    FitRecord,
+    LogisticMap,
+    describe_selection,
+)
 from calibrank.metrics import reliability
 from calibrank.metrics.misfit import misfit
 from calibrank.metrics.panel import HEADLINE
 from calibrank.registry import CALIBRATORS, SELECTORS, find
 from calibrank.summary import Summary
-from calibrank.tabular.aggregate import Aggregate, Columns, Rows, aggregate, rows_of
+from calibrank.tabular.aggregate import Aggregate, Columns, aggregate
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
-
-# As many scores as `anchor` keeps of a population.
-_POPULATION = 20_000
 
 FALLBACK = Gaussian()
 """The method where none can be selected by cross-validation."""
@@ -86,20 +99,6 @@ FALLBACK = Gaussian()
 OutOption = Annotated[
     Path,
     typer.Option("--out", "-o", help="Where to save the map (JSON)."),
-]
-AnchorOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Table of randomly shown pairs, with the same score and label columns, to "
-        "estimate the base rate from."
-    ),
-]
-AnchorPropensityOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Column of the --anchor table: the exploration policy's probability of showing each "
-        "pair, if it was not the same for all."
-    ),
 ]
 ModelNameOption = Annotated[
     str | None,
@@ -128,6 +127,7 @@ def fit(
     method: MethodOption = "auto",
     log_kind: LogOption = None,
     loss: LossOption = None,
+    segment: FitSegmentOption = None,
     anchor: AnchorOption = None,
     anchor_propensity: AnchorPropensityOption = None,
     base_rate: BaseRateOption = None,
@@ -142,7 +142,8 @@ def fit(
     """Fit a calibration map to a table of scores and labels of any size.
 
     By default the method is chosen by cross-validation; with --base-rate, among the parametric
-    ones, which alone can be moved to a rate.
+    ones, which alone can be moved to a rate. With --segment, the map is changed by segment, as far
+    as the rows of each segment support it.
 
     Example: calibrank fit scores.parquet --item item_id --user user_id -o map.json
     """
@@ -150,6 +151,7 @@ def fit(
     require_valid_base_rate(loss, anchor, base_rate)
     require_valid_top_rate(base_rate, top_rate)
     require_one_rate(activity, base_rate)
+    require_no_rate(segment, base_rate, activity)
     if anchor_propensity is not None and anchor is None:
         raise UsageError("--anchor-propensity must go with --anchor, whose table has the column.")
     require_fraction("--negatives-kept", negatives_kept)
@@ -180,15 +182,18 @@ def fit(
         exposure=weighting.exposure,
         assumption=assumption_about(source, weighting.propensity, propensity_kind),
     )
+    segments = segment_columns(source, segment or [])
     selector = _selector(method, parametric=base_rate is not None or activity is not None)
     calibrator, fitted, aggregated = _fit_table(source, columns, rules, selector, method)
     if weighting.loss == "impressions" and propensity_kind is PropensityKind.logged:
         fitted = with_sampling_range(fitted, aggregated.summary)
     if activity is not None:
         fitted = moved_to_assumed_rate(fitted, activity, user, item, aggregated.summary)
+    labelled, label_columns = source, columns
     if anchor is not None:
-        random_columns = _anchor_columns(Table.find(anchor), columns, anchor_propensity)
-        fitted = _anchored(fitted, anchor, random_columns, rules, aggregated.summary)
+        labelled = Table.find(anchor)
+        label_columns = anchor_columns(labelled, columns, anchor_propensity)
+        fitted = anchored_on(fitted, labelled, label_columns, rules, aggregated.summary)
     elif base_rate is not None:
         fitted = to_base_rate(fitted, base_rate, aggregated.summary, top_rate)
     # Random labels leave no band; a known rate leaves one of slopes, unless the slope is known too.
@@ -196,15 +201,17 @@ def fit(
         fitted = attach_sensitivity(fitted, calibrator, aggregated, columns)
     record = replace(fitted.record, model_name=model_name, date=date)
     fitted = replace(fitted, record=record)  # type: ignore[type-var]  # all maps are dataclasses
-    fitted.save(out)
+    saved = fit_segments(fitted, labelled, label_columns, segments, aggregated, on_bad_rows)
+    saved.save(out)
     report_skipped(rules)
     if json:
         check = None
         if base_rate is not None and top_rate is None and is_slope_assumed(fitted.record):
             check = compare_with_constant(fitted, aggregated.summary)
-        _print_json(fitted, aggregated.summary, out, rules, check)
+        _print_json(saved, aggregated.summary, out, rules, check)
     else:
         _print_fit(fitted, aggregated.summary)
+        print_segments(saved)
         console.print(f"[bold]Saved:[/] {shown(out)}")
 
 
@@ -287,48 +294,6 @@ def _require_date(given: str | None) -> None:
         dt.date.fromisoformat(given or "2000-01-01")
     except ValueError:
         raise UsageError(f"--date must be a date such as 2026-01-31, got {given}.") from None
-
-
-def _anchored(
-    fitted: CalibrationMap,
-    name: str,
-    columns: Columns,
-    rules: Rules,
-    summary: Summary,
-) -> CalibrationMap:
-    """The map anchored on a table of randomly shown pairs."""
-    rows = _random_pairs(Table.find(name), columns, rules)
-    if not rows.labels.any():
-        count = len(rows.labels)
-        message = f"{name}: all {count:,} labels are 0. Check that the label column is right."
-        log.print(shown(message), soft_wrap=True)
-    # Each score stands for the population as often as it occurs in the table of the fit.
-    population = score_quantiles(summary, _POPULATION)
-    return anchor_map(fitted, rows.scores, rows.labels, rows.propensity, population)
-
-
-def _anchor_columns(
-    table: Table,
-    columns: Columns,
-    propensity: str | None,
-) -> Columns:
-    """The columns of the random pairs: score and label as in the fit, propensities if named."""
-    # Uniform exploration needs no propensities, and a column of that name may be anything.
-    weighting = "every pair weighted equally"
-    if propensity is not None:
-        propensity = table.resolve("propensity", propensity)
-        weighting = f"propensity column {propensity!r}"
-    text = f"Anchoring on score column {columns.score!r} and label column {columns.label!r} of "
-    log.print(shown(f"{text}{table.name}, {weighting}"), highlight=False, soft_wrap=True)
-    evidence = naive if propensity is None else ips
-    return Columns(columns.score, columns.label, evidence, propensity=propensity)
-
-
-def _random_pairs(table: Table, columns: Columns, rules: Rules) -> Rows:
-    batches = list(rows_of(table, columns, rules, None))
-    if not batches:
-        raise DataError(f"{table.name} must hold at least one valid row to anchor on, got none.")
-    return Rows.joined(batches)
 
 
 def is_rate_of_log(record: FitRecord) -> bool:

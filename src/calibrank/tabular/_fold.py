@@ -49,7 +49,7 @@ class FoldBuilder:
         self.only_positives = self.only_positives and bool((rows.labels == 1).all())
         if self._must_keep_positives():
             self._keep(rows.take(np.flatnonzero(rows.labels != 0)))
-        self.builder.update(rows.scores, self._first_evidence(rows))
+        self.builder.update(rows.scores, first_evidence(self.columns, rows))
 
     def merge(self, other: FoldBuilder) -> FoldBuilder:
         """Add all rows of another builder of the same fold, and return this one."""
@@ -100,7 +100,7 @@ class FoldBuilder:
         items = None
         if positives.propensity is None and positives.items is not None:
             items = widen_ids(positives.items)
-        kept = replace(positives, weights=weights, items=items, users=None, others=())
+        kept = replace(positives, weights=weights, items=items, users=None, others=(), segments=())
         self.kept.append(kept)
         if positives.propensity is not None:
             self._thin_out()
@@ -112,26 +112,6 @@ class FoldBuilder:
             half = Rows.joined(self.kept).take(np.arange(0, count, 2))
             self.kept = [replace(half, weights=2 * _weights(half))]
 
-    def _first_evidence(self, rows: Rows) -> Evidence:
-        function = self.columns.evidence
-        rule = self.columns.label_rule
-        if rule is not None and not rule.is_binary:
-            return soft_evidence(function, rows.labels, rows.propensity, rows.weights)
-        # The rules have been checked, and the labels may stay a column of small integers.
-        total = rows.weights
-        unit_weights = total is None
-        if total is None:
-            total = np.broadcast_to(np.float64(1), len(rows))  # a broadcast scalar takes no memory
-        if function is naive:
-            positive = rows.labels if rows.weights is None else rows.labels * rows.weights
-            return Evidence.trusted(positive, total, "naive", unit_weights=unit_weights)
-        if rows.propensity is None and function is not impressions:
-            nothing = np.broadcast_to(np.float64(0), len(rows))
-            return Evidence.trusted(
-                nothing, total, function.__name__, unit_weights=unit_weights, no_positives=True
-            )
-        return make_evidence(function, rows.labels, rows.propensity, rows.weights)
-
     def _correction(self, rows: Rows) -> tuple[Floats, Evidence, Evidence]:
         """Return scores, their final evidence and the evidence they were added with."""
         propensity = POPULARITY.propensity(cast("Floats", rows.propensity))
@@ -139,6 +119,28 @@ class FoldBuilder:
         final = make_evidence(function, rows.labels, propensity, rows.weights)
         no_positives = np.zeros(len(rows))
         return rows.scores, final, naive(no_positives, weights=rows.weights)
+
+
+def first_evidence(columns: Columns, rows: Rows) -> Evidence:
+    """Evidence as far as it is known: without any positive mass until exposure is estimated."""
+    function = columns.evidence
+    rule = columns.label_rule
+    if rule is not None and not rule.is_binary:
+        return soft_evidence(function, rows.labels, rows.propensity, rows.weights)
+    # The rules have been checked, and the labels may stay a column of small integers.
+    total = rows.weights
+    unit_weights = total is None
+    if total is None:
+        total = np.broadcast_to(np.float64(1), len(rows))  # a broadcast scalar takes no memory
+    if function is naive:
+        positive = rows.labels if rows.weights is None else rows.labels * rows.weights
+        return Evidence.trusted(positive, total, "naive", unit_weights=unit_weights)
+    if rows.propensity is None and function is not impressions:
+        nothing = np.broadcast_to(np.float64(0), len(rows))
+        return Evidence.trusted(
+            nothing, total, function.__name__, unit_weights=unit_weights, no_positives=True
+        )
+    return make_evidence(function, rows.labels, rows.propensity, rows.weights)
 
 
 def _weights(rows: Rows) -> Floats:

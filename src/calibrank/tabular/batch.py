@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from calibrank._segment_keys import Encoded
 from calibrank._validation import Ids
 from calibrank.errors import DataError
 from calibrank.tabular.csv_files import numbers_of_text, values_of_text
@@ -104,6 +105,13 @@ def names_of(column: pa.Array) -> Ids:
     encoded = column.dictionary_encode()
     distinct = [str(name) for name in encoded.dictionary.to_pylist()]
     return np.array(distinct, dtype=np.str_)[indices_of(encoded)]
+
+
+def as_segments(column: pa.Array) -> Encoded:
+    """Number the distinct values of a column of ids; missing ones are a value of their own."""
+    encoded = column.dictionary_encode(null_encoding="encode")
+    values = [None if value is None else str(value) for value in encoded.dictionary.to_pylist()]
+    return Encoded(indices_of(encoded).astype(np.intp), values)
 
 
 def indices_of(encoded: pa.DictionaryArray) -> npt.NDArray[np.int32]:

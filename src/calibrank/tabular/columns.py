@@ -33,6 +33,8 @@ class Columns:
     """The rule for the score column: "score", or "probability" where these are evaluated."""
     others: tuple[str, ...] = ()
     """Columns of any type that are read but not checked."""
+    segments: tuple[str, ...] = ()
+    """Columns of ids whose values change the map; a missing value is valid."""
 
     def __post_init__(self) -> None:
         taken: dict[str, str] = {}
@@ -65,7 +67,7 @@ class Columns:
     @property
     def read(self) -> list[str]:
         """All columns to read, each once."""
-        names = [*self.checked.values(), *self.ids, *self.others]
+        names = [*self.checked.values(), *self.ids, *self.others, *self.segments]
         return list(dict.fromkeys(names))
 
     @property

@@ -20,6 +20,7 @@ from calibrank.metrics.panel import PANEL, PER_LIST, PanelSums, list_estimates
 from calibrank.summary import SummaryBuilder
 from calibrank.tabular.aggregate import Columns, Rows, buckets_of, rows_of
 from calibrank.tabular.read import Progress, Table, indices_of
+from calibrank.tabular.rows import predict_rows
 from calibrank.tabular.rules import Rules
 
 MOST_ROWS_IN_MEMORY = 20_000_000
@@ -65,11 +66,13 @@ def evaluate(
     the scores do not look like those of its fit. The columns in `columns.others` are evaluated
     by value.
     """
+    if fitted is not None:
+        columns = replace(columns, segments=fitted.segment_columns)
     accumulator = _Accumulator()
     segments: dict[str, dict[str, _Accumulator]] = {name: {} for name in columns.others}
     comparison = None if fitted is None else ScoreComparison(fitted.record)
     for rows in rows_of(table, columns, rules, progress):
-        probabilities = rows.scores if fitted is None else fitted.predict(rows.scores)
+        probabilities = rows.scores if fitted is None else predict_rows(fitted, columns, rows)
         accumulator.add(rows, probabilities)
         for name, values in zip(columns.others, rows.others, strict=True):
             _add_to_segments(segments[name], name, values, rows, probabilities)

@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from calibrank._validation import Floats
 from calibrank.evidence import undersampling_weights
+from calibrank.maps import CalibrationMap
 from calibrank.tables import hash_partitions, row_partitions
-from calibrank.tabular.batch import Batch, indices_of, take_ids
+from calibrank.tabular.batch import Batch, as_segments, indices_of, take_ids
 from calibrank.tabular.columns import Columns
 from calibrank.tabular.files import Progress
 from calibrank.tabular.read import Table
@@ -31,6 +32,7 @@ class Rows:
     items: pa.Array | None
     users: pa.Array | None
     others: tuple[pa.Array, ...] = ()
+    segments: tuple[pa.Array, ...] = ()
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -47,6 +49,7 @@ class Rows:
             None if self.items is None else take_ids(self.items, chosen),
             None if self.users is None else take_ids(self.users, chosen),
             tuple(take_ids(column, chosen) for column in self.others),
+            tuple(take_ids(column, chosen) for column in self.segments),
         )
 
     @classmethod
@@ -77,6 +80,12 @@ def valid_rows(batch: Batch, columns: Columns, rules: Rules) -> Rows:
     valid = rules.valid_rows(batch, columns.checked, columns.ids)
     rows = _all_rows(batch, columns)
     return rows if valid is None else rows.take(valid)
+
+
+def predict_rows(fitted: CalibrationMap, columns: Columns, rows: Rows) -> Floats:
+    """Probabilities of rows, by segment if the map is by segment."""
+    by_name = dict(zip(columns.segments, rows.segments, strict=True))
+    return fitted.predict_rows(rows.scores, lambda name: as_segments(by_name[name]))
 
 
 def buckets_of(rows: Rows, first: int, buckets: int) -> npt.NDArray[np.intp]:
@@ -120,6 +129,7 @@ def _all_rows(batch: Batch, columns: Columns) -> Rows:
         ids(columns.item),
         ids(columns.user),
         tuple(batch.values(name) for name in columns.others),
+        tuple(batch.ids(name) for name in columns.segments),
     )
     if columns.negatives_kept == 1:
         return rows

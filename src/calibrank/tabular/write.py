@@ -24,7 +24,7 @@ from calibrank.maps import CalibrationMap
 from calibrank.maps.score_shift import ScoreComparison
 from calibrank.scorers import SavedModel
 from calibrank.tables import Index
-from calibrank.tabular.batch import Batch, names_of, to_arrow
+from calibrank.tabular.batch import Batch, as_segments, names_of, to_arrow
 from calibrank.tabular.csv_files import cast_columns, lines_of
 from calibrank.tabular.files import (
     Progress,
@@ -82,14 +82,14 @@ class Probabilities:
         scores = floats("scores", batch.numbers(self.score))
         if self.comparison is not None:
             self.comparison.add(scores)
-        return self.fitted.predict(scores)
+        return self.fitted.predict_rows(scores, lambda name: as_segments(batch.ids(name)))
 
     def data_type(self, schema: pa.Schema) -> pa.DataType:
         is_single = schema.field(self.score).type == pa.float32()
         return pa.float32() if is_single else pa.float64()
 
     def inputs(self) -> tuple[str, ...]:
-        return (self.score,)
+        return (self.score, *self.fitted.segment_columns)
 
     def roles(self, recorded: Roles, to: str) -> Roles:
         return recorded.added("calibrank apply", score=self.score, probability=to)
