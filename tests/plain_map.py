@@ -8,11 +8,30 @@ from bisect import bisect_right
 
 
 def reader(document):
-    """The function from score to probability that a saved map describes."""
+    """The function from score (and segments, if any) to probability that a saved map describes."""
     if document["format"] != "calibrank-map" or document["version"] > 1:
         raise ValueError("not a map that this reader knows")
+    if document["kind"] == "grouped":
+        return grouped(document["map"])
     kinds = {"logistic": logistic, "piecewise": piecewise, "step": step, "rescale": rescale}
     return kinds[document["kind"]](document["map"])
+
+
+def grouped(fields):
+    base = reader({"format": "calibrank-map", "version": 1, **fields["base"]})
+    changes = {tuple(each["key"]): each for each in fields["segments"]}
+
+    def evaluate(score, segments):
+        key = tuple(segments[name] for name in fields["columns"])
+        while key and key not in changes:
+            key = key[:-1]
+        if not key:
+            return base(score)
+        p = min(max(base(score), 1e-300), 1 - 1e-16)
+        z = math.log(p / (1 - p))
+        return sigmoid(changes[key]["intercept"] + changes[key]["slope"] * z)
+
+    return evaluate
 
 
 def rescale(fields):

@@ -17,6 +17,7 @@ from calibrank.calibrators.parametric import Gaussian
 from calibrank.errors import DataError
 from calibrank.evidence import Labels, as_evidence
 from calibrank.maps import CalibrationMap, GroupedMap, Segment
+from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.summary import Summary
 from calibrank.summary.by_segment import SegmentSums, bin_edges
 
@@ -156,7 +157,8 @@ def _log_odds_by_bin(fitted: CalibrationMap, by_bin: Floats) -> Floats:
     total, moment = by_bin[1], by_bin[2]
     log_odds = np.zeros_like(total)
     occupied = total > 0
-    log_odds[occupied] = fitted.log_odds(moment[occupied] / total[occupied])
+    scores = moment[occupied] / total[occupied]
+    log_odds[occupied] = fitted.log_odds_on(NumpyTarget(), scores)
     return log_odds
 
 

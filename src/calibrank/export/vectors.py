@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 
 from calibrank._json import digest_of
 from calibrank._validation import LARGEST_SCORE, Floats
-from calibrank.maps import CalibrationMap
+from calibrank.maps import CalibrationMap, GroupedMap
 from calibrank.maps.calibration_map import require_map
 
 # Breakpoints that are tested at most: a step map can have thousands.
@@ -29,10 +30,9 @@ def to_json(fitted: CalibrationMap) -> str:
     require_map(fitted)
     content = fitted.to_dict()
     scores = hard_scores(fitted)
-    probabilities = fitted.predict(scores)
     vectors = []
-    for score, probability in zip(scores.tolist(), probabilities.tolist(), strict=True):
-        vectors.append({"score": score, "probability": probability})
+    for place, score in enumerate(scores.tolist()):
+        vectors.append({"score": score, **_at(fitted, score, place)})
     document = {
         "format": "calibrank-vectors",
         "version": 1,
@@ -40,6 +40,16 @@ def to_json(fitted: CalibrationMap) -> str:
         "vectors": vectors,
     }
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
+
+
+def _at(fitted: CalibrationMap, score: float, place: int) -> dict[str, Any]:
+    """The probability at a score, in each of the segments in turn where there are any."""
+    if not isinstance(fitted, GroupedMap):
+        return {"probability": fitted.predict(score)}
+    key = ((), *fitted.keys)[place % (len(fitted.segments) + 1)]
+    values = [*key, *[None] * (len(fitted.columns) - len(key))]
+    segments = dict(zip(fitted.columns, values, strict=True))
+    return {"segments": segments, "probability": fitted.predict(score, segments)}
 
 
 def hard_scores(fitted: CalibrationMap) -> Floats:

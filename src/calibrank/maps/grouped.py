@@ -13,10 +13,11 @@ from calibrank._arguments import real
 from calibrank._json import Fields
 from calibrank._logit import expit, logit
 from calibrank._segment_keys import Key, encode_columns, find_nodes
-from calibrank._validation import Floats, Indices, Numbers, floats, is_tensor
+from calibrank._validation import Floats, Indices, Numbers, floats, is_tensor, require_scores
 from calibrank.errors import DataError
 from calibrank.maps.calibration_map import CalibrationMap, Ends, Interval
 from calibrank.maps.record import FitRecord
+from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.maps.targets.target import Target
 
 # Log odds of an interval's end stay finite, whatever the global map says there.
@@ -252,10 +253,15 @@ class GroupedMap(CalibrationMap):
         return find_nodes(self.keys, encode_columns(self.columns, segments, scores.size))
 
     def _segment_log_odds(self, scores: Floats, nodes: Indices) -> Floats:
-        global_log_odds = np.asarray(self.base.log_odds(scores), dtype=np.float64)
+        global_log_odds = self._global_log_odds(scores)
         nodes = nodes.reshape(scores.shape)
         slopes = np.array(self.slopes)[nodes]
         log_odds: Floats = np.array(self.intercepts)[nodes] + slopes * global_log_odds
+        return log_odds
+
+    def _global_log_odds(self, scores: Floats) -> Floats:
+        require_scores(scores)
+        log_odds: Floats = self.base.log_odds_on(NumpyTarget(), scores.astype(np.float64))
         return log_odds
 
     def _segment_ends(self, scores: Floats, nodes: Indices, level: float) -> Ends:
@@ -264,7 +270,7 @@ class GroupedMap(CalibrationMap):
         margin = quantile * self._errors()[nodes]
         slopes = np.array(self.slopes)[nodes]
         middle = self._segment_log_odds(scores, nodes)
-        center = np.asarray(self.base.log_odds(scores))
+        center = self._global_log_odds(scores)
         low, high = self.base.interval(scores.astype(np.float64), level)
         # The errors of the global map and of the segment are nearly independent.
         below = slopes * (center - _bounded(logit(low)))
