@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from calibrank.base_rate import anchor as anchor_map
-from calibrank.cli.console import log, shown
+from calibrank.cli.console import UsageError, log, shown
 from calibrank.diagnosis import score_quantiles
 from calibrank.errors import DataError
 from calibrank.evidence import ips, naive
@@ -32,6 +32,12 @@ AnchorPropensityOption = Annotated[
         "pair, if it was not the same for all."
     ),
 ]
+
+
+def require_anchor(anchor: str | None, anchor_propensity: str | None) -> None:
+    """A column of the table of random pairs needs the table."""
+    if anchor_propensity is not None and anchor is None:
+        raise UsageError("--anchor-propensity must go with --anchor, whose table has the column.")
 
 
 def anchored_on(

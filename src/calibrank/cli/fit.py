@@ -17,6 +17,7 @@ from calibrank.cli.anchoring import (
     AnchorPropensityOption,
     anchor_columns,
     anchored_on,
+    require_anchor,
 )
 from calibrank.cli.base_rate import (
     ActivityOption,
@@ -152,8 +153,7 @@ def fit(
     require_valid_top_rate(base_rate, top_rate)
     require_one_rate(activity, base_rate)
     require_no_rate(segment, base_rate, activity)
-    if anchor_propensity is not None and anchor is None:
-        raise UsageError("--anchor-propensity must go with --anchor, whose table has the column.")
+    require_anchor(anchor, anchor_propensity)
     require_fraction("--negatives-kept", negatives_kept)
     require_one_propensity_source(propensity, item)
     require_effect(loss, propensity, item)
