@@ -39,7 +39,7 @@ def test_code_without_output_runs_and_writes_its_file(
 
 
 def test_every_recipe_is_found() -> None:
-    assert len(RECIPES) == 8
+    assert len(RECIPES) == 9
 
 
 @pytest.mark.parametrize("name", RECIPES)
