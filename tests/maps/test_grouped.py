@@ -17,6 +17,7 @@ from calibrank.maps import GroupedMap, Segment
 from calibrank.testing import check_map
 from tests import plain_map
 from tests.maps.samples import RECORD, gaussian_map, min_max_map, spline_map, step_map
+from tests.spark_session import session
 
 SEGMENTS = (
     Segment(("NL",), 0.5, 1.2, 0.1, 10),
@@ -176,6 +177,19 @@ def test_torch_takes_the_segment_as_a_second_input(fitted: GroupedMap, dtype: st
     close(
         to_torch(fitted, dtype)(scores, nodes).numpy(), fitted, 2e-4 if dtype == "float32" else 1e-9
     )
+
+
+def test_spark_joins_the_segments(fitted: GroupedMap) -> None:
+    spark = session()
+    from calibrank.spark import transform
+
+    rows = list(zip(range(9), SCORES.tolist(), COUNTRIES, CITIES, strict=True))
+    frame = spark.createDataFrame(rows, "id int, score double, country string, city string")
+    result = transform(fitted, frame)
+    assert result.columns == ["id", "score", "country", "city", "probability"]
+    close([row.probability for row in result.orderBy("id").collect()], fitted)
+    query = frame.selectExpr("id", to_sql(fitted, "spark") + " AS p").orderBy("id")
+    close([row.p for row in query.collect()], fitted)
 
 
 def test_an_interval_contains_the_probability_and_is_wider_for_an_unknown_segment() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from calibrank.errors import DataError
-from calibrank.maps import CalibrationMap
+from calibrank.maps import CalibrationMap, GroupedMap
 from calibrank.maps.targets.spark import SparkTarget
-from calibrank.spark.rows import column, require_columns
+from calibrank.spark.rows import column, quoted, require_columns
 
 
 def transform(
@@ -16,7 +17,8 @@ def transform(
     """Add a column of probabilities: lazily, in whole-stage generated code, without Python workers.
 
     Invalid scores (null, NaN, beyond +-1e30) get null, so that one bad row does not fail a job on a
-    cluster; `count_if(probability is null)` counts them.
+    cluster; `count_if(probability is null)` counts them. A map by segment is joined with the
+    frame's segment columns, by a broadcast of its segments.
 
     >>> from calibrank import Platt
     >>> from pyspark.sql import SparkSession
@@ -32,9 +34,43 @@ def transform(
             "Name another with to=... (outputCol=... in a pipeline), or drop it first."
         )
     target = SparkTarget(frame.columns)
-    probability = fitted.where_valid(target, column(score))
     staged = frame
+    segment = None
+    if isinstance(fitted, GroupedMap):
+        staged, segment = _with_segment(fitted, frame, target)
+    probability = fitted.where_valid(target, column(score), segment)
     for name, expression in target.staged:
         staged = staged.withColumn(name, expression)
     result = staged.withColumn(to, probability)
-    return result.drop(*[name for name, _ in target.staged])
+    return result.select(*[F.col(quoted(name)) for name in (*frame.columns, to)])
+
+
+def _with_segment(
+    fitted: GroupedMap, frame: DataFrame, target: SparkTarget
+) -> tuple[DataFrame, Column]:
+    """The frame with the number of each row's segment: one broadcast join per segment column."""
+    for name in fitted.columns:
+        if name not in frame.columns:
+            raise DataError(
+                f"frame must have the segment column {name!r} of the map, "
+                f"got {', '.join(frame.columns)}."
+            )
+    joined = frame
+    numbers = []
+    for depth in range(1, len(fitted.columns) + 1):
+        rows = []
+        for number, key in enumerate(fitted.keys, start=1):
+            if len(key) == depth:
+                rows.append((*key, number))
+        if not rows:
+            continue
+        names = [target.new_name() for _ in range(depth + 1)]
+        schema = ", ".join([*[f"{name} string" for name in names[:-1]], f"{names[-1]} int"])
+        table = frame.sparkSession.createDataFrame(rows, schema)
+        conditions = []
+        for name, value in zip(names[:-1], fitted.columns, strict=False):
+            conditions.append(column(value, "string") == F.col(name))
+        joined = joined.join(F.broadcast(table), conditions, "left")
+        numbers.append(F.col(names[-1]))
+    # The deepest level first; keys are unique, so that no row is repeated.
+    return joined, F.coalesce(*reversed(numbers), F.lit(0))

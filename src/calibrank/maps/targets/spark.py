@@ -34,9 +34,21 @@ class SparkTarget(Target):
         self.staged: list[tuple[str, Column]] = []
         self._names = _free_names(existing)
 
+    def new_name(self) -> str:
+        """A name for a temporary column, which no column has."""
+        return next(self._names)
+
+    def by_segment(
+        self,
+        segment: Column,
+        keys: Sequence[tuple[str, ...]],
+        values: Sequence[float],
+    ) -> Column:
+        return self.stage(_constant_array(values, "double")[segment])
+
     def stage(self, expression: Column) -> Column:
         """A temporary column that holds this expression."""
-        name = next(self._names)
+        name = self.new_name()
         self.staged.append((name, expression))
         return F.col(name)
 
