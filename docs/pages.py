@@ -25,7 +25,7 @@ from typing import Any
 
 DOCS = Path(__file__).parent
 
-SELF_CONTAINED = ("cookbook", "adapters", "methods", "random-labels", "segments")
+SELF_CONTAINED = ("cookbook", "adapters", "methods", "random-labels", "segments", "serving")
 """Pages whose blocks with an output each run on their own."""
 
 SEQUENTIAL = ("quickstart",)
