@@ -51,6 +51,15 @@ def test_scalar_of_an_anchored_map_gives_the_digits_of_predict() -> None:
     np.testing.assert_array_equal(found, fitted.predict(scores))
 
 
+def test_scalar_of_a_map_by_segment_is_that_of_the_global_map() -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=200)
+    segments = {"country": np.tile(["DE", "NL"], 100)}
+    fitted = cr.Segments("country").fit(scores, rng.random(200) < expit(scores), segments)
+    found = [fitted.scalar()(score) for score in scores.tolist()]
+    np.testing.assert_array_equal(found, fitted.predict(scores))
+
+
 def test_scalar_of_a_map_without_edges() -> None:
     assert StepMap("Constant", (), (0.25,), (4.0,), RECORD).scalar()(3.0) == 0.25
 

@@ -163,6 +163,10 @@ class GroupedMap(CalibrationMap):
     def predict_rows(self, scores: Numbers, column: Callable[[str], Any]) -> Floats:
         return self.predict(scores, {name: column(name) for name in self.columns})
 
+    def scalar(self) -> Callable[[float], float]:
+        """A function of one float, of the global map, as `predict` is without segments."""
+        return self.base.scalar()
+
     def segment_index(self, segments: Any) -> Indices:
         """The number of each row's segment, as the graphs of `to_onnx` and `to_torch` take it.
 
