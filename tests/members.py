@@ -41,6 +41,8 @@ PARAMETRIC = tuple(member for member in CALIBRATORS if isinstance(member, Parame
 METRICS: tuple[Metric, ...] = (
     cr.ECE(),
     cr.EqualMassECE(bins=5),
+    cr.DebiasedECE(),
+    cr.SmoothECE(),
     cr.MCE(),
     cr.ReleasedECE(),
     cr.ReleasedMCE(),

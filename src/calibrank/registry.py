@@ -45,6 +45,7 @@ from calibrank.metrics import (
     CalibrationInTheLarge,
     CalibrationSlope,
     ConstantLogLoss,
+    DebiasedECE,
     Discrimination,
     EqualMassECE,
     LogLoss,
@@ -54,6 +55,7 @@ from calibrank.metrics import (
     Recall,
     ReleasedECE,
     ReleasedMCE,
+    SmoothECE,
     TopN,
 )
 from calibrank.models import BPR, CML, NCF, UBPR, LightGCN, Model
@@ -107,6 +109,8 @@ METRICS: dict[str, Metric] = _by_name(
     LogLossGain(),
     Brier(),
     ECE(),
+    DebiasedECE(),
+    SmoothECE(),
     EqualMassECE(),
     MCE(),
     ReleasedECE(),

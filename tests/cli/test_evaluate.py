@@ -38,9 +38,12 @@ def test_metrics_are_those_of_the_library(
         cr.LogLossGain(),
         cr.CalibrationSlope(),
         cr.CalibrationIntercept(),
+        cr.SmoothECE(),
     ):
         expected = metric(probabilities, test.preferences, test.users)
         assert result["metrics"][metric.name]["value"] == pytest.approx(expected, rel=1e-9)
+    p_value = cr.calibration_test(probabilities, test.preferences, users=test.users).p_value
+    assert result["calibration_test"]["p_value"] == pytest.approx(p_value, abs=0.02)
     # Resampling draws other users, so the width agrees only roughly.
     expected = cr.bootstrap(cr.LogLoss(), probabilities, test.preferences, test.users)
     found = result["metrics"]["LogLoss"]
@@ -57,6 +60,7 @@ def test_the_table_of_metrics_names_the_users_that_are_resampled(
     assert "40,000 rows; 95% bootstrap intervals over users (userID)" in text
     assert "█ observed rate, ┃ predicted probability" in text
     assert "Not computed" not in text
+    assert "Test of calibration: p = " in text
 
 
 def test_a_probability_column_is_evaluated_as_it_is(call: Call, tmp_path: Path) -> None:

@@ -10,6 +10,9 @@ from calibrank.metrics import Additive, Better, Metric, clustered_bootstrap
 from calibrank.registry import METRICS as REGISTERED
 from tests.members import METRICS, Table, name, tables
 
+# The number of rows behind a mass decides how much of an error is chance.
+WEIGHTS_ARE_COUNTS = [metric for metric in METRICS if metric.weight_is_repetition]
+
 every = pytest.mark.parametrize("metric", METRICS, ids=name)
 
 
@@ -32,7 +35,7 @@ def test_the_order_of_rows_does_not_matter(metric: Metric, table: Table) -> None
 
 
 # Repeating a row makes a list longer, so metrics of lists obey the next law instead.
-@pytest.mark.parametrize("metric", [m for m in METRICS if not m.needs_users], ids=name)
+@pytest.mark.parametrize("metric", [m for m in WEIGHTS_ARE_COUNTS if not m.needs_users], ids=name)
 @given(table=tables(), copies=st.integers(2, 4))
 def test_a_row_of_weight_k_equals_k_rows(metric: Metric, table: Table, copies: int) -> None:
     weights = np.where(np.arange(len(table.scores)) % 3 == 0, copies, 1)
@@ -43,7 +46,7 @@ def test_a_row_of_weight_k_equals_k_rows(metric: Metric, table: Table, copies: i
     assert metric(p[repeated], evidence) == pytest.approx(weighted, abs=1e-9)
 
 
-@every
+@pytest.mark.parametrize("metric", WEIGHTS_ARE_COUNTS, ids=name)
 @given(table=tables(), copies=st.integers(2, 4))
 def test_a_user_of_weight_k_equals_k_users(metric: Metric, table: Table, copies: int) -> None:
     chosen = table.users == 0
@@ -99,7 +102,11 @@ def test_a_bootstrap_interval_contains_the_value(metric: Metric, table: Table) -
 # The bootstrap keeps bins of equal mass where all rows put them, so EqualMassECE is not in this.
 @pytest.mark.parametrize(
     "metric",
-    [m for m in METRICS if isinstance(m, Additive) and not isinstance(m, cr.EqualMassECE)],
+    [
+        m
+        for m in WEIGHTS_ARE_COUNTS
+        if isinstance(m, Additive) and not isinstance(m, cr.EqualMassECE)
+    ],
     ids=name,
 )
 @given(table=tables())

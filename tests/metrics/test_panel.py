@@ -41,7 +41,7 @@ def test_sums_in_batches_give_the_metrics_of_all_rows(
     assert list(estimates) == [metric.name for metric in needs_no_lists]
     for metric in needs_no_lists:
         found = estimates[metric.name]
-        assert found.value == pytest.approx(metric(p, evidence))
+        assert found.value == pytest.approx(metric(p, evidence, users))
         # Additive metrics draw the same resamples as `bootstrap`; the others are binned first.
         expected = cr.bootstrap(metric, p, evidence, users)
         tolerance = 1e-9 if metric in ADDITIVE else 0.05 * (expected.high - expected.low)

@@ -193,7 +193,13 @@ def test_a_map_that_a_constant_beats_is_called_so_first(rows: ReportRows) -> Non
 
 def metrics_of(**values: float) -> dict[str, Any]:
     """Metrics of a calibrated map with narrow intervals, but for the given ones."""
-    names = {"LogLoss": 0.3, "ConstantLogLoss": 0.35, "LogLossGain": 0.05, "ECE": 0.01}
+    names = {
+        "LogLoss": 0.3,
+        "ConstantLogLoss": 0.35,
+        "LogLossGain": 0.05,
+        "ECE": 0.01,
+        "DebiasedECE": 0.0,
+    }
     names |= {"CalibrationInTheLarge": 1, "CalibrationSlope": 1, "CalibrationIntercept": 0}
     return {
         name: {"value": value, "low": value - 0.01, "high": value + 0.01}
@@ -238,7 +244,11 @@ def test_the_verdict_looks_at_the_constant_then_the_shape_then_the_rate(
     metrics: dict[str, float], top: tuple[float, float, int], tone: str, title: str
 ) -> None:
     curves = {"mass": CALIBRATED, "width": curve_of((0.1, 0.1, 9700), top)}
-    main = {"metrics": metrics_of(**metrics), "curves": curves}
+    main = {
+        "metrics": metrics_of(**metrics),
+        "curves": curves,
+        "calibration_test": {"p_value": 0.5},
+    }
     shape = Misfit(0.001, 0.002, 1.0, 1.0)
     found = verdict(main, None, shape, identified=True)
     assert found["tone"] == tone

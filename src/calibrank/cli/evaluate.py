@@ -44,6 +44,9 @@ from calibrank.tabular.evaluate import MOST_ROWS_IN_MEMORY, Evaluation
 from calibrank.tabular.evaluate import evaluate as evaluate_table
 from calibrank.tabular.read import Table
 
+# p-values below this are said to contradict calibration.
+_SIGNIFICANT = 0.05
+
 # Whether a segment is off, and in which way; --json has all metrics with their intervals.
 _SEGMENT_METRICS = ("LogLoss", "LogLossGain", "ECE", "CalibrationInTheLarge", "CalibrationSlope")
 
@@ -120,7 +123,12 @@ def _as_json(result: Evaluation) -> dict[str, Any]:
     curve = {}
     for name, column in result.curve._asdict().items():
         curve[name] = column.tolist()
-    return {"not_computed": list(result.left_out), "metrics": metrics, "reliability": curve}
+    return {
+        "not_computed": list(result.left_out),
+        "metrics": metrics,
+        "calibration_test": result.calibration_test._asdict(),
+        "reliability": curve,
+    }
 
 
 def _segments_as_json(result: Evaluation) -> dict[str, Any]:
@@ -135,6 +143,7 @@ def _segments_as_json(result: Evaluation) -> dict[str, Any]:
 
 def _print_evaluation(result: Evaluation, user: str | None) -> None:
     console.print(_metric_table(result, user))
+    console.print(_test_line(result), highlight=False)
     gain = result.estimates[LogLossGain().name].value
     if gain < 0:
         console.print(
@@ -148,6 +157,12 @@ def _print_evaluation(result: Evaluation, user: str | None) -> None:
         console.print(f"[dim]Not computed ({_why_not_computed(result, user)}): {names}[/]")
     for column, by_value in result.segments.items():
         console.print(_segment_table(column, by_value))
+
+
+def _test_line(result: Evaluation) -> str:
+    p_value = result.calibration_test.p_value
+    contradicts = "contradict calibration" if p_value < _SIGNIFICANT else "agree with calibration"
+    return f"Test of calibration: p = {p_value:.3g}, the labels {contradicts} at the 5% level."
 
 
 def _segment_table(column: str, by_value: dict[str, Evaluation]) -> RichTable:

@@ -11,6 +11,7 @@ from calibrank.metrics.binned import (
     ReliabilityCurve,
     reliability,
 )
+from calibrank.metrics.calibration_test import CalibrationTest, calibration_test
 from calibrank.metrics.cluster_ratios import Clusters, Ratios
 from calibrank.metrics.clustered_bootstrap import (
     RESAMPLES,
@@ -28,6 +29,7 @@ from calibrank.metrics.corp import (
     Miscalibration,
     corp,
 )
+from calibrank.metrics.debiased import DebiasedECE
 from calibrank.metrics.metric import Additive, Better, Metric
 from calibrank.metrics.proper import Brier, CalibrationInTheLarge, LogLoss
 from calibrank.metrics.ranking import NDCG, Recall, TopN
@@ -37,6 +39,7 @@ from calibrank.metrics.recalibration import (
     Recalibration,
     recalibration,
 )
+from calibrank.metrics.smooth import SmoothECE
 
 __all__ = [
     "ECE",
@@ -49,9 +52,11 @@ __all__ = [
     "CalibrationInTheLarge",
     "CalibrationIntercept",
     "CalibrationSlope",
+    "CalibrationTest",
     "ClusterSums",
     "Clusters",
     "ConstantLogLoss",
+    "DebiasedECE",
     "Decomposition",
     "Discrimination",
     "EqualMass",
@@ -69,9 +74,11 @@ __all__ = [
     "ReleasedECE",
     "ReleasedMCE",
     "ReliabilityCurve",
+    "SmoothECE",
     "TopN",
     "bootstrap",
     "bootstrap_sums",
+    "calibration_test",
     "cluster_sums",
     "corp",
     "recalibration",

@@ -124,7 +124,7 @@ def bootstrap_sums(
     instance("metric", metric, Additive, "Use e.g. LogLoss().")
     _require_settings(resamples, level)
     sums = nonempty(_checked_sums(sums))
-    value = metric.compute(sums.sum(axis=0))
+    value = metric.compute_clusters(sums)
     replicates = map(metric.compute, resampled_sums(sums, resamples, seed))
     return basic_interval(metric, value, replicates, level)
 
@@ -173,6 +173,9 @@ def basic_interval(
     if len(drawn) == 0 or np.isinf(drawn).any():
         # No interval is better than one that leaves the infinite replicates out.
         return Estimate(value, float("nan"), float("nan"))
+    if metric.is_debiased:
+        # Resampling adds noise that the value is free of.
+        drawn = drawn - drawn.mean() + value
     quantiles = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
     low = 2 * value - quantiles[1]
     high = min(2 * value - quantiles[0], metric.maximum)

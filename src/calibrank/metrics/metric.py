@@ -73,6 +73,10 @@ class Metric(ABC):
     """The lowest value of unweighted labels; intervals of values above it are cut there."""
     needs_users: ClassVar[bool] = False
     """Whether the metric looks at each user's list, so that `users` must be given."""
+    weight_is_repetition: ClassVar[bool] = True
+    """Whether a row of weight k counts as k rows; not where the number of rows matters."""
+    is_debiased: ClassVar[bool] = False
+    """Whether noise adds nothing to the value, so that replicates are centred on it."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -126,6 +130,10 @@ class Additive(Metric):
     @abstractmethod
     def compute(self, sums: Floats) -> float:
         """Compute the metric from the summed terms, an array of terms x bins."""
+
+    def compute_clusters(self, sums: Floats) -> float:
+        """Compute the metric from sums per cluster of users, clusters x terms x bins."""
+        return self.compute(sums.sum(axis=0))
 
     @property
     def n_bins(self) -> int:

@@ -1,9 +1,9 @@
 """The panel of metrics that `calibrank evaluate`, the report and Spark show, computed together.
 
-Three kinds are computed in three ways. Additive metrics are sums per cluster of users. Calibration
-slope and intercept and the parts of the CORP decomposition take their value from a summary of the
-probabilities and their interval from sums over bins of log odds. Metrics of each user's list need
-all rows in memory.
+Three kinds are computed in three ways. Additive metrics are sums per cluster of users. Smooth
+ECE, calibration slope and intercept and the parts of the CORP decomposition take their value from
+a summary of the probabilities and their interval from sums over bins of log odds. Metrics of each
+user's list need all rows in memory.
 """
 
 from __future__ import annotations
@@ -12,9 +12,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrank._validation import Floats, Ids
+from calibrank._validation import Floats, Ids, add_up
 from calibrank.evidence import Evidence
 from calibrank.metrics.binned import ECE, MCE
+from calibrank.metrics.calibration_test import (
+    CalibrationTest,
+    row_variances,
+    score_functions,
+    score_test,
+)
 from calibrank.metrics.clustered_bootstrap import (
     CLUSTERS,
     ClusterSums,
@@ -35,6 +41,7 @@ from calibrank.metrics.corp import (
     decompose_sums,
     pooled_bins,
 )
+from calibrank.metrics.debiased import DebiasedECE
 from calibrank.metrics.metric import Additive, Metric
 from calibrank.metrics.proper import Brier, CalibrationInTheLarge, LogLoss
 from calibrank.metrics.ranking import NDCG, Recall, TopN, UserMean
@@ -45,6 +52,7 @@ from calibrank.metrics.recalibration import (
     Recalibration,
     fit_recalibration,
 )
+from calibrank.metrics.smooth import SmoothECE
 from calibrank.summary import Summary
 
 ADDITIVE: tuple[Additive, ...] = (
@@ -53,6 +61,7 @@ ADDITIVE: tuple[Additive, ...] = (
     LogLossGain(),
     Brier(),
     ECE(),
+    DebiasedECE(),
     MCE(),
     CalibrationInTheLarge(),
 )
@@ -62,6 +71,7 @@ SLOPE = CalibrationSlope()
 INTERCEPT = CalibrationIntercept()
 MISCALIBRATION = Miscalibration()
 DISCRIMINATION = Discrimination()
+SMOOTH_ECE = SmoothECE()
 
 LIST_LENGTH = 5
 TOP_ECE = ECE()
@@ -73,7 +83,7 @@ RANKING: tuple[UserMean, ...] = (NDCG(LIST_LENGTH), Recall(LIST_LENGTH))
 
 PER_LIST: tuple[Metric, ...] = (TOP, *RANKING)
 
-BINNED: tuple[Metric, ...] = (SLOPE, INTERCEPT, MISCALIBRATION, DISCRIMINATION)
+BINNED: tuple[Metric, ...] = (SMOOTH_ECE, SLOPE, INTERCEPT, MISCALIBRATION, DISCRIMINATION)
 """Metrics whose intervals come from sums over bins of log odds."""
 
 PANEL: tuple[Metric, ...] = (*ADDITIVE, *BINNED, *PER_LIST)
@@ -109,6 +119,7 @@ class PanelSums:
     def __init__(self, n_clusters: int = CLUSTERS) -> None:
         self._additive = {metric: ClusterSums(metric, n_clusters) for metric in ADDITIVE}
         self._log_odds = ClusterSums(_LOG_ODDS_SUMS, n_clusters)
+        self._variances = np.zeros((2, _LOG_ODDS_SUMS.n_bins))
 
     def add(
         self,
@@ -120,6 +131,19 @@ class PanelSums:
         for sums in self._additive.values():
             sums.add(probabilities, evidence, clusters)
         self._log_odds.add(probabilities, evidence, clusters)
+        residuals = evidence.positive - evidence.total * probabilities
+        bins = _LOG_ODDS_SUMS.bin_indices(probabilities, evidence)
+        of_rows = (row_variances(probabilities, evidence), residuals**2)
+        self._variances += [add_up(bins, each, _LOG_ODDS_SUMS.n_bins) for each in of_rows]
+
+    def calibration_test(self) -> CalibrationTest:
+        """Test calibration as `calibration_test` does, with probabilities pooled by log odds."""
+        sums = self._log_odds.result()
+        filled = sums[:, 1].any(axis=0)
+        residuals = (sums[:, 0] - sums[:, 2])[:, filled]
+        probabilities, evidence = pooled_bins(sums.sum(axis=0))
+        basis = score_functions(probabilities, evidence.total)
+        return score_test(residuals @ basis, basis, *self._variances[:, filled])
 
     def estimates(self, summary: Summary) -> dict[str, Estimate]:
         """Return each metric by name with its interval; `summary` pools the same probabilities."""
@@ -134,8 +158,8 @@ class PanelSums:
         probabilities = np.clip(summary.scores, 0, 1)
         sums = nonempty(self._log_odds.result())
         binned = _BinnedValues.of(sums.sum(axis=0))
-        # One decomposition and one regression per resample serve all four metrics: they are the
-        # slow part of the panel.
+        # One decomposition and one regression per resample serve four metrics: they are the slow
+        # part of the panel.
         start = binned.recalibration
         resampled = [_BinnedValues.of(one, start) for one in resampled_sums(sums)]
         estimates = {}
@@ -152,13 +176,18 @@ class _BinnedValues(NamedTuple):
 
     recalibration: Recalibration
     decomposition: Decomposition
+    smooth_ece: float
 
     @classmethod
     def of(cls, sums: Floats, start: Recalibration = IDENTITY) -> _BinnedValues:
-        recalibration = fit_recalibration(*pooled_bins(sums), start)
-        return cls(recalibration, decompose_sums(sums))
+        probabilities, evidence = pooled_bins(sums)
+        recalibration = fit_recalibration(probabilities, evidence, start)
+        smooth_ece = SMOOTH_ECE.evaluate(probabilities, evidence, None)
+        return cls(recalibration, decompose_sums(sums), smooth_ece)
 
     def value(self, metric: Metric) -> float:
+        if metric is SMOOTH_ECE:
+            return self.smooth_ece
         if metric is SLOPE:
             return self.recalibration.slope
         if metric is INTERCEPT:

@@ -18,6 +18,7 @@ from calibrank.errors import DataError, FitError, FlatMapWarning
 from calibrank.evidence import Evidence
 from calibrank.maps import CalibrationMap
 from calibrank.metrics import (
+    CalibrationTest,
     Clusters,
     EqualMass,
     EqualWidth,
@@ -104,7 +105,7 @@ class Evaluator:
         """Return what the page shows of one method."""
         if result.probabilities is None:
             return {"name": result.name, "error": result.error}
-        estimates = self.metrics(result.probabilities)
+        estimates, test = self.metrics(result.probabilities)
         curves = {
             name: self.curve(result.probabilities, binning) for name, binning in BINNINGS.items()
         }
@@ -112,12 +113,13 @@ class Evaluator:
             "name": result.name,
             "error": result.error,
             "metrics": describe_estimates(estimates),
+            "calibration_test": test._asdict(),
             "curves": curves,
             "histogram": histograms(result.probabilities),
         }
 
-    def metrics(self, probabilities: Floats) -> dict[str, Estimate]:
-        """Return each metric by name, with its interval where there is one."""
+    def metrics(self, probabilities: Floats) -> tuple[dict[str, Estimate], CalibrationTest]:
+        """Return each metric by name, with its interval where there is one, and the test."""
         rows = self.rows
         sums = PanelSums(self.clusters.size)
         sums.add(probabilities, rows.evidence, rows.clusters)
@@ -132,7 +134,7 @@ class Evaluator:
                 self.clusters.size,
             )
             estimates[TOP.name] = bootstrap_sums(TOP_ECE, top_sums)
-        return estimates
+        return estimates, sums.calibration_test()
 
     def ranking(self) -> dict[str, Estimate]:
         """Return the metrics of the order of the scores, which increasing maps do not change."""

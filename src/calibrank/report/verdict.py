@@ -13,6 +13,9 @@ from calibrank.report.headline import percent
 # 95% intervals 15 bins fall below it by chance in about 4% of tables.
 _MINIMUM_COVERAGE = 0.85
 
+# p-values below this are said to contradict calibration.
+_SIGNIFICANT = 0.05
+
 # A bin with fewer rows is not named: its interval is wider than most errors.
 _MINIMUM_ROWS = 200
 
@@ -68,7 +71,8 @@ def verdict(
         or _calibrated_verdict(identified=identified)
     )
     facts = _facts(metrics, coverage, gap, baseline)
-    return {"tone": tone, "title": title, "facts": [*facts, _describe_shape(shape)]}
+    facts += [_describe_test(main["calibration_test"]), _describe_shape(shape)]
+    return {"tone": tone, "title": title, "facts": facts}
 
 
 def largest_gap(curves: dict[str, dict[str, Any]]) -> Gap | None:
@@ -151,6 +155,7 @@ def _facts(
     slope = _with_interval(metrics["CalibrationSlope"], 3)
     intercept = _with_interval(metrics["CalibrationIntercept"], 3)
     ratio = _with_interval(metrics["CalibrationInTheLarge"], 3)
+    debiased = metrics["DebiasedECE"]["value"]
     compared = f"{abs(gain):.4f} {side} than that of the best constant, {constant:.4f}."
     contained = (
         f"{coverage:.0%} of the rows are in bins where the 95% interval of the observed rate "
@@ -162,12 +167,18 @@ def _facts(
     facts += [
         f"Calibration slope {slope}, intercept {intercept}. 1 and 0 are ideal.",
         f"Mean prediction divided by observed rate: {ratio}. 1 is ideal.",
-        f"ECE {_with_interval(metrics['ECE'], 4)}.",
+        f"ECE {_with_interval(metrics['ECE'], 4)}; {debiased:.4f} without what chance adds.",
     ]
     if baseline is not None and baseline.get("metrics"):
         before = baseline["metrics"]["LogLoss"]["value"]
         facts.append(f"Before calibration ({baseline['name']}), log loss was {before:.4f}.")
     return facts
+
+
+def _describe_test(test: dict[str, float]) -> str:
+    p_value = test["p_value"]
+    verb = "contradict" if p_value < _SIGNIFICANT else "agree with"
+    return f"Test of calibration: p = {p_value:.2g}. The labels {verb} it at the 5% level."
 
 
 def _describe_shape(shape: Misfit) -> str:

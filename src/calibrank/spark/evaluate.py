@@ -23,6 +23,7 @@ from calibrank.metrics import (
     Brier,
     CalibrationInTheLarge,
     ConstantLogLoss,
+    DebiasedECE,
     LogLoss,
     LogLossGain,
     Metric,
@@ -183,6 +184,12 @@ def _calibration_terms(_: ECE, row: _Row) -> tuple[Column, ...]:
     return row.positive, row.total, row.total * row.probability
 
 
+def _debiased_terms(_: DebiasedECE, row: _Row) -> tuple[Column, ...]:
+    predicted = row.total * row.probability
+    residual = row.positive - predicted
+    return row.positive, row.total, predicted, residual * residual
+
+
 def _released_terms(_: ReleasedECE, row: _Row) -> tuple[Column, ...]:
     is_positive = row.probability >= 0.5
     correct = F.when(is_positive, row.positive).otherwise(row.total - row.positive)
@@ -197,6 +204,7 @@ _TERMS: dict[type, Terms] = {
     Brier: _brier_terms,
     CalibrationInTheLarge: _ratio_terms,
     ECE: _calibration_terms,
+    DebiasedECE: _debiased_terms,
     MCE: _calibration_terms,
     ReleasedECE: _released_terms,
     ReleasedMCE: _released_terms,

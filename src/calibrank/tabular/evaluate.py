@@ -14,7 +14,7 @@ from calibrank.errors import DataError
 from calibrank.evidence import Evidence, naive, soft_evidence
 from calibrank.maps import CalibrationMap
 from calibrank.maps.score_shift import ScoreComparison
-from calibrank.metrics import Estimate, ReliabilityCurve, reliability
+from calibrank.metrics import CalibrationTest, Estimate, ReliabilityCurve, reliability
 from calibrank.metrics.clustered_bootstrap import CLUSTERS
 from calibrank.metrics.panel import PANEL, PER_LIST, PanelSums, list_estimates
 from calibrank.summary import SummaryBuilder
@@ -46,6 +46,7 @@ class Evaluation:
     estimates: dict[str, Estimate]
     better: dict[str, str]
     """Which values are better, by the name of the metric."""
+    calibration_test: CalibrationTest
     curve: ReliabilityCurve
     left_out: tuple[str, ...]
     """Metrics that could not be computed: there are no users, too many rows, or no positives."""
@@ -175,6 +176,7 @@ class _Accumulator:
             rows=self.rows,
             estimates=estimates,
             better={metric.name: metric.better.value for metric in PANEL},
+            calibration_test=self.sums.calibration_test(),
             curve=reliability(summary.scores, summary.evidence),
             left_out=tuple(metric.name for metric in PER_LIST if metric.name not in estimates),
         )

@@ -35,7 +35,9 @@ def check_metric(
     rng = np.random.default_rng(seed)
     drawn = [draw_example(rng) for _ in range(examples)]
     laws = METRIC_LAWS
-    if not needs_users(metric):
+    if not metric.weight_is_repetition:
+        laws = {name: law for name, law in laws.items() if law is not _user_weight_is_repetition}
+    elif not needs_users(metric):
         laws = METRIC_LAWS | ROW_METRIC_LAWS
     check_laws(metric, laws, drawn, seed)
 
