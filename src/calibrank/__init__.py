@@ -11,6 +11,7 @@
 from calibrank.base_rate import (
     PropensityModel,
     anchor,
+    anchor_by_segment,
     fit_with_sensitivity,
     plan_labels,
     to_base_rate,
@@ -149,6 +150,7 @@ __all__ = [
     "TopN",
     "WorseThanConstantWarning",
     "anchor",
+    "anchor_by_segment",
     "bootstrap",
     "calibration_test",
     "corp",

@@ -10,6 +10,7 @@ from calibrank.base_rate.known_rate import compare_with_constant, to_base_rate, 
 from calibrank.base_rate.label_plan import ExpectedError, plan_labels
 from calibrank.base_rate.propensity_model import Positives, PropensityModel
 from calibrank.base_rate.sampling import with_sampling_range
+from calibrank.base_rate.segments import anchor_by_segment
 from calibrank.base_rate.sensitivity import fit_with_sensitivity, with_sensitivity
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Positives",
     "PropensityModel",
     "anchor",
+    "anchor_by_segment",
     "assume_rate_from_activity",
     "compare_with_constant",
     "fit_with_sensitivity",

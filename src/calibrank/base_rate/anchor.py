@@ -79,7 +79,7 @@ def anchor(
     shown = score_column(scores)[0]
     labels = column("labels", labels, len(shown))
     require_role("label", "labels", labels)
-    weights = _label_weights(propensity, len(shown))
+    weights = label_weights(propensity, len(shown))
     shown = shown.astype(np.float64)
     random_labels = RandomLabels(shown, weights, weights * labels)
     pairs = _population(fitted, shown, population)
@@ -108,7 +108,7 @@ def anchor(
     return _over_range(anchored, float(lowest), float(highest))
 
 
-def _label_weights(propensity: Numbers | None, rows: int) -> Floats:
+def label_weights(propensity: Numbers | None, rows: int) -> Floats:
     """Inverse propensities of the exploration policy; they sum to the effective sample size."""
     if propensity is None:
         return np.ones(rows)
