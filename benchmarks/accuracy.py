@@ -23,7 +23,7 @@ def unpooled_summary(scores: np.ndarray, labels: np.ndarray) -> Summary:
     scores = scores[order]
     labels = labels[order]
     ones = np.ones(len(scores))
-    masses = Masses(labels, ones, labels * scores, scores, labels, labels, ones)
+    masses = Masses(labels, ones, labels * scores, scores, scores**2, labels, labels, ones)
     low = float(scores[0])
     high = float(scores[-1])
     keys = np.empty(0, dtype=np.int64)

@@ -38,8 +38,8 @@ class Interactions:
     A row with label 0 was shown and not liked: a dislike, a skip, an impression without a click.
     Pairs that are not listed are unobserved. `n_users` and `n_items` are the sizes of the
     population that the log was drawn from (default: the distinct users and items in the log).
-    `times` may be any numbers that increase with time. `ratings` are the values that labels were
-    made from, where the data have them; NaN means not rated.
+    `times` may be any numbers that increase with time, `ratings` are the values that labels were
+    made from, where the data have them; NaN means unknown.
 
     >>> Interactions(users=["ann", "bob"], items=[7, 9], labels=[1, 0])
     Interactions(2 rows, 1 positive, 2 users, 2 items)
@@ -75,7 +75,9 @@ class Interactions:
         object.__setattr__(self, "n_items", _size("n_items", n_items, items))
         times = _optional_column("times", times, rows)
         if times is not None:
-            require(np.isfinite, "times", "be finite", times, "Drop rows without a time.")
+            require(
+                lambda values: ~np.isinf(values), "times", "be finite or NaN", times, "Correct it."
+            )
         object.__setattr__(self, "times", times)
         object.__setattr__(self, "ratings", _optional_column("ratings", ratings, rows))
 

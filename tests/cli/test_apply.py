@@ -126,7 +126,7 @@ def test_apply_refuses_to_overwrite_its_input(call: Call, folder: Path, tmp_path
     call("fit", table, "--loss", "naive", "-o", map_file)
     code, _, error = call("apply", map_file, table, "-o", table)
     assert code == 3
-    assert "must not be the table itself" in one_line(error)
+    assert "must not be the input" in one_line(error)
 
 
 def test_an_interrupted_run_leaves_no_partial_file(folder: Path, tmp_path: Path) -> None:

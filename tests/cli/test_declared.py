@@ -61,7 +61,8 @@ def test_other_commands_take_declared_labels(
 ) -> None:
     given = options
     if command == "evaluate":
-        given = (*options[: 4 if options is COUNTS else -2], "--probability", "judge")
+        probability = "p" if options is JUDGE else "judge"
+        given = (*options[: 4 if options is COUNTS else -2], "--probability", probability)
     code, _, error = call(command, rated, *given, "--json")
     assert code == 0, error
 

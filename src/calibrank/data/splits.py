@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrank._arguments import instance, real, seeded, whole
+from calibrank._validation import Floats, require
 from calibrank.errors import DataError
 from calibrank.tables import Interactions
 
@@ -110,7 +111,7 @@ class TimeSplit(Split):
     def _keys(self, rows: Interactions) -> Keys:
         if rows.times is None:
             raise DataError("interactions must have times to split by, got none. Use RandomSplit.")
-        return rows.times
+        return _known_times(rows.times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,5 +129,11 @@ class LeaveOneOut(Split):
 
     def _keys(self, rows: Interactions) -> Keys:
         if rows.times is not None:
-            return rows.times
+            return _known_times(rows.times)
         return seeded(self.seed).random(len(rows))
+
+
+def _known_times(times: Floats) -> Floats:
+    remedy = "Drop rows without a time, or use RandomSplit."
+    require(np.isfinite, "times", "be known to split by them", times, remedy)
+    return times

@@ -191,13 +191,6 @@ def _require_counts(path: Path, dataset: str, spec: Spec) -> None:
                 f"{path}, negatives of {dataset} must be given for every loss, "
                 f"got none for {', '.join(missing)}."
             )
-    numbers = counts.values() if isinstance(counts, Mapping) else [counts]
-    for number in numbers:
-        if not isinstance(number, int) or number < 0:
-            raise DataError(
-                f"{path}, negatives of {dataset} must be a whole number, or one for each loss, "
-                f"got {number!r}."
-            )
 
 
 def _require_types(path: Path, arguments: Mapping[str, Any]) -> None:

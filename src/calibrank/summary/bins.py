@@ -82,6 +82,16 @@ class Masses:
             total_squared=square * self.total_squared,
         )
 
+    def of_offsets(self, offsets: Floats) -> Masses:
+        """The sums of bins that hold one offset each."""
+        moment = self.total * offsets
+        return replace(
+            self,
+            positive_moment=self.positive * offsets,
+            moment=moment,
+            second_moment=moment * offsets,
+        )
+
     def moved(self, change: float) -> Masses:
         """The sums for an origin that is lower by `change`, so that all offsets are larger."""
         # total * (offset + change)^2, multiplied out

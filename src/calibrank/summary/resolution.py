@@ -53,7 +53,8 @@ def pooling_error(probabilities: Floats, summary: Summary) -> float:
     relative = np.divide(deviations, gaps, out=np.full(len(summary), 0.5), where=gaps > 0)
     errors = rises * np.minimum(relative, 0.5)
     large = np.flatnonzero(shares > _LARGE_SHARE)
-    errors[large] = np.maximum(errors[large], _trends(summary, deviations)[large])
+    if len(large):
+        errors[large] = np.maximum(errors[large], _trends(summary, deviations)[large])
     return float((shares * errors).sum())
 
 

@@ -233,9 +233,10 @@ class Summary:
     def add_to(self, table: Table) -> None:
         """Add the bins to a table: to its bins that contain them or, failing that, their means."""
         masses = self.masses
-        origin = 0.0 if self.grid is None else self.grid.origin
-        if origin != table.grid.origin:
-            masses = masses.moved(origin - table.grid.origin)
+        if self.grid is None:
+            masses = masses.of_offsets(table.grid.offsets(self.scores))
+        elif self.grid.origin != table.grid.origin:
+            masses = masses.moved(self.grid.origin - table.grid.origin)
         table.add_in_order(masses, self._keys_in(table.grid))
 
     def _keys_in(self, grid: Grid) -> Keys:
