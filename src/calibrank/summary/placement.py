@@ -18,10 +18,10 @@ from calibrank.summary.grid import AROUND_ZERO, CAPACITY, Grid, Placement
 SAMPLE = 1024
 """Scores in a look: enough to tell a probability of 1e-4 that two of them share a bin."""
 
-RESOLVED = 5e-4
+RESOLVED = 2.5e-4
 """Two scores share a bin of a good grid with at most this probability.
 
-Around zero it is 1.1e-4 for normal scores and 3.4e-4 for uniform ones.
+Around zero it is 1.1e-4 for normal scores and 1.6e-4 for uniform ones.
 """
 
 # The default first, then more for outliers and heavy tails, then fewer for separate clusters.
