@@ -25,7 +25,15 @@ from typing import Any
 
 DOCS = Path(__file__).parent
 
-SELF_CONTAINED = ("cookbook", "adapters", "methods", "random-labels", "segments", "serving")
+SELF_CONTAINED = (
+    "cookbook",
+    "adapters",
+    "methods",
+    "random-labels",
+    "segments",
+    "serving",
+    "decisions",
+)
 """Pages whose blocks with an output each run on their own."""
 
 SEQUENTIAL = ("quickstart",)

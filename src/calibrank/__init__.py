@@ -35,6 +35,7 @@ from calibrank.calibrators import (
     Spline,
     Temperature,
 )
+from calibrank.decisions import Guarantee, control
 from calibrank.errors import (
     CalibrankError,
     CalibrankWarning,
@@ -122,6 +123,7 @@ __all__ = [
     "Gamma",
     "GammaGaussian",
     "Gaussian",
+    "Guarantee",
     "Histogram",
     "Interactions",
     "Interval",
@@ -153,6 +155,7 @@ __all__ = [
     "anchor_by_segment",
     "bootstrap",
     "calibration_test",
+    "control",
     "corp",
     "fit_with_sensitivity",
     "impressions",

@@ -176,6 +176,7 @@ COMMANDS = (
     "apply",
     "evaluate",
     "compare",
+    "control",
     "inspect",
     "report",
     "export",

@@ -79,6 +79,39 @@ def test_threshold_sums_are_exact_for_the_whole_table(
             assert found["users_with_at_least"][least - 1][index] == users
 
 
+def test_guaranteed_precision_is_that_of_control_and_below_the_observed_one() -> None:
+    rng = np.random.default_rng(0)
+    users = np.repeat(np.arange(400), 12)
+    scores = rng.normal(size=len(users))
+    labels = rng.random(len(users)) < 1 / (1 + np.exp(-3 * scores))
+    given = cr.Platt().fit(scores[:2_000], labels[:2_000])
+    checked = rows_from_arrays(scores[2_400:], labels[2_400:], users=users[2_400:])
+    thresholds = page_data(checked, given, {})["thresholds"]
+    for length, limit in (("5", 5), ("all", None)):
+        promised = np.array(thresholds["guaranteed"][length], dtype=float)
+        sums = thresholds["lengths"][length]
+        observed = sums["positive"] / np.maximum(sums["total"], 1e-9)
+        certain = ~np.isnan(promised)
+        assert certain.sum() > 20
+        assert np.all(promised[certain] <= observed[certain])
+        found = cr.control(
+            given.predict(checked.scores),
+            checked.labels,
+            checked.users.codes,
+            unwanted=0.2,
+            longest=limit,
+            thresholds=GRID[1:],
+        )
+        at_least = GRID[certain & (promised > 0.79)]
+        assert at_least.min() == pytest.approx(found.threshold, abs=0.05)
+
+
+def test_nothing_is_guaranteed_for_a_map_that_was_fitted_on_the_same_rows(
+    data: dict[str, Any],
+) -> None:
+    assert "guaranteed" not in data["thresholds"]
+
+
 # ----- methods and metrics -----
 def test_methods_are_cross_validated_by_user(rows: ReportRows, data: dict[str, Any]) -> None:
     for user in range(len(rows.users.names)):

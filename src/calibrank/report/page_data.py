@@ -26,7 +26,7 @@ from calibrank.report.score_curves import (
     sensitivity_band,
 )
 from calibrank.report.segments import segment_tables
-from calibrank.report.thresholds import threshold_table
+from calibrank.report.thresholds import guaranteed_precision, threshold_table
 from calibrank.report.user_sample import sample_users
 from calibrank.report.verdict import verdict
 from calibrank.summary import Summary
@@ -51,7 +51,13 @@ def page_data(
     probabilities = main.fitted.predict(rows.scores)
     thresholds = None
     if rows.users is not None:
-        thresholds = threshold_table(probabilities, rows.evidence, rows.users.codes)
+        users = rows.users.codes
+        thresholds = threshold_table(probabilities, rows.evidence, users)
+        # A map that was fitted here knows these labels, and a biased log guarantees nothing.
+        if given is not None and rows.base_rate_identified:
+            thresholds["guaranteed"] = guaranteed_precision(
+                probabilities, rows.evidence, users, rows.clusters
+            )
     curves = map_curves(rows, results)
     summary = Summary.of(rows.scores, rows.evidence)
     shape = misfit(main.fitted.predict(summary.scores), summary)

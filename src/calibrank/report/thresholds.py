@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calibrank._validation import Floats, add_up
+from calibrank.decisions import UserSums, certify
 from calibrank.evidence import Evidence
 from calibrank.metrics.clustered_bootstrap import Codes
 
@@ -28,6 +29,11 @@ LIST_LENGTHS = (1, 3, 5, 10, 20)
 
 MOST_COUNTED = 20
 """Users are counted by their number of items up to this many."""
+
+# Precisions that may be guaranteed, and the confidence. Users are merged into this many clusters.
+_GUARANTEED = np.arange(1, 20) / 20
+_CONFIDENCE = 0.95
+_CLUSTERS = 512
 
 
 class ListOrder(NamedTuple):
@@ -82,6 +88,35 @@ def threshold_table(
         "users_with_at_least": sums["items"][:MOST_COUNTED],
         "lengths": by_length,
     }
+
+
+def guaranteed_precision(
+    probabilities: Floats,
+    evidence: Evidence,
+    users: Codes,
+    clusters: Codes,
+) -> dict[str, list[float | None]]:
+    """The largest precision that is guaranteed at each threshold, by list length; None if none is.
+
+    For each precision the guarantee holds at all thresholds at once (`calibrank.decisions`). The
+    map must not have been fitted to these rows, and the evidence must be unbiased.
+    """
+    order, rank, _ = sort_lists(probabilities, users)
+    merged = np.unique(clusters % _CLUSTERS, return_inverse=True)[1]
+    # `certify` goes from high thresholds to low ones, and nobody is shown items at threshold 0.
+    grid = GRID[:0:-1]
+    found: dict[str, list[float | None]] = {}
+    for length in (*LIST_LENGTHS, None):
+        rows = order if length is None else order[rank < length]
+        sums = UserSums.of(probabilities[rows], evidence.rows(rows), merged[rows], grid)
+        best = np.zeros(len(grid))
+        for precision in _GUARANTEED:
+            certified = certify(sums, 1 - float(precision), 1 - _CONFIDENCE)
+            best[certified] = precision
+        lowest_first: list[float | None] = [None]
+        lowest_first += [value or None for value in best[::-1].tolist()]
+        found["all" if length is None else str(length)] = lowest_first
+    return found
 
 
 def _sums_by_threshold(cells: Codes, mass: Floats | None) -> Floats:

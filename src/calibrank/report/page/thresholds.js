@@ -53,8 +53,10 @@ function drawThresholds() {
   const introduction =
     "Show an item only if its probability reaches the threshold. The numbers are exact for the " +
     `whole table: ${count(rows)} pairs of ${count(users)} users.`;
+  const guaranteed = [["primary dashed", "guaranteed precision, 95% confidence (left axis)"]];
   const tradeoffLegend = legend([
     ["primary", "expected precision (left axis)"],
+    ...(data.thresholds.guaranteed ? guaranteed : []),
     ["secondary", "expected liked items per user (right axis)"],
   ]);
   section(
@@ -97,6 +99,7 @@ function atThreshold() {
     usersByItems,
     longest,
     precision: precisionAt(sums, index),
+    guaranteed: data.thresholds.guaranteed?.[length][index] ?? null,
     observedPrecision: total ? sums.positive[index] / total : null,
     likedPerUser: sums.expected_positives[index] / users,
     likedPerUserWithout: sums.expected_positives[0] / users,
@@ -127,9 +130,16 @@ const TILES = [
     "The observed rate of the items shown, by the evidence of this report.",
   ],
 ];
+const GUARANTEED_TILE = [
+  "guaranteed",
+  "guaranteed precision",
+  "With 95% confidence, new users like these want at least this share of the items shown. It " +
+    "holds if these pairs were shown at random and the map was not fitted on them.",
+];
 
 function makeTiles() {
-  return TILES.map(([name, title, explanation]) => {
+  const shown = data.thresholds.guaranteed ? [...TILES, GUARANTEED_TILE] : TILES;
+  return shown.map(([name, title, explanation]) => {
     const value = el("b", { id: `tile-${name}` });
     const note = el("span", { class: "small" });
     const node = el("div", { class: "tile" }, explainedButton(title, explanation), value, note);
@@ -147,6 +157,7 @@ function showTiles(tiles, now) {
     empty: [count(empty), `${percent(empty / users)} of ${count(users)}`],
     hidden: [count(now.hiddenItems), `with ${count(now.hiddenPositives)} expected likes`],
     observed: [percent(now.observedPrecision)],
+    guaranteed: isMissing(now.guaranteed) ? ["none"] : [`at least ${percent(now.guaranteed)}`],
   };
   for (const { name, value, note } of tiles) {
     const [text, more] = texts[name];
@@ -223,6 +234,14 @@ function tradeoffChartAt(width) {
     chart.append(svg("text", place, String(tick)));
   }
   chart.append(line(known.map((at) => [x(at.probability), y(at.precision)]), "primary"));
+  const promised = data.thresholds.guaranteed?.[threshold.length] ?? [];
+  const certified = points
+    .map((at, index) => [x(at.probability), promised[index]])
+    .filter(([, precision]) => !isMissing(precision));
+  if (certified.length > 1) {
+    const drawn = certified.map(([at, precision]) => [at, y(precision)]);
+    chart.append(line(drawn, "primary dashed"));
+  }
   chart.append(line(points.map((at) => [x(at.probability), yRight(at.liked)]), "secondary"));
   const here = x(Math.min(grid[threshold.index], grid[last]));
   chart.append(svg("line", { x1: here, x2: here, y1: top, y2: top + height, class: "cursor" }));
