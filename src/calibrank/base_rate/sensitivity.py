@@ -49,7 +49,8 @@ from calibrank.summary import Summary
 EXPOSURE_FACTOR = 10.0
 """How strongly exposure may depend on users and preference, beyond the assumed propensities.
 
-Set on synthetic worlds before any range was computed on a real log: tests/laws/test_base_rate_range.py.
+Set on synthetic worlds (tests/laws/test_base_rate_range.py) before any range was computed on a
+real log.
 """
 
 _INNER_LEVELS = np.linspace(0.01, 0.99, 29)
