@@ -15,6 +15,7 @@ from calibrank.calibrators.parametric import (
     Platt,
     Temperature,
 )
+from calibrank.calibrators.random_intercept import RandomIntercept
 from calibrank.calibrators.segments import Segments
 from calibrank.calibrators.spline import Spline
 
@@ -33,6 +34,7 @@ __all__ = [
     "MinMax",
     "Parametric",
     "Platt",
+    "RandomIntercept",
     "Segments",
     "Sigmoid",
     "Spline",

@@ -1,0 +1,132 @@
+"""A logistic regression with a random intercept per group, fitted by marginal likelihood.
+
+Log odds of a row = intercept + slope * curve(score) + level of its group, where levels are normal
+with mean 0 and an unknown standard deviation. The levels are integrated out by adaptive
+Gauss-Hermite quadrature: nodes are placed around the mode of each group's level, so groups of one
+row and of thousands are equally accurate.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from calibrank._logit import expit
+from calibrank._validation import Floats, Indices, add_up
+from calibrank.errors import FitError
+
+# With adaptive nodes, 11 are accurate to many digits for a smooth, unimodal integrand.
+_NODES, _WEIGHTS = np.polynomial.hermite.hermgauss(11)
+# The integral over levels of unseen groups has no mode to adapt to: more nodes.
+_WIDE_NODES, _WIDE_WEIGHTS = np.polynomial.hermite.hermgauss(40)
+# Levels that differ by a standard deviation above 10 would be certainty in every group.
+_SPREADS = (1e-3, 10.0)
+_LARGEST_SLOPE = 20.0
+_NEWTON_STEPS = 100
+
+
+class MixedModel(NamedTuple):
+    """The fitted random intercept model."""
+
+    intercept: float
+    slope: float
+    spread: float
+    """Standard deviation of the groups' levels."""
+
+
+class _Rows(NamedTuple):
+    curve: Floats
+    positive: Floats
+    total: Floats
+    group: Indices
+    n_groups: int
+
+    def add_up(self, values: Floats) -> Floats:
+        return add_up(self.group, values, self.n_groups)
+
+
+def fit_mixed_model(
+    curve: Floats, positive: Floats, total: Floats, group: Indices, n_groups: int
+) -> MixedModel:
+    """Maximize the marginal likelihood; the slope is 0 or more."""
+    from scipy.optimize import minimize  # noqa: PLC0415  (slow to load)
+
+    rows = _Rows(curve, positive, total, group, n_groups)
+    rate = float(positive.sum() / total.sum())
+    start = np.array([np.log(rate / (1 - rate)), 1.0, 0.0])
+    bounds = [(-50.0, 50.0), (0.0, _LARGEST_SLOPE), tuple(np.log(_SPREADS))]
+    result = minimize(_loss, start, args=(rows,), jac=True, method="L-BFGS-B", bounds=bounds)
+    if not np.isfinite(result.fun):
+        raise FitError(
+            f"the random intercept model must have a finite likelihood, got {result.fun}. "
+            "Clip outlying scores, or calibrate without groups."
+        )
+    intercept, slope, log_spread = result.x.tolist()
+    return MixedModel(intercept, slope, float(np.exp(log_spread)))
+
+
+def integrated(log_odds: Floats, spread: float) -> Floats:
+    """The mean probability over normal levels with this standard deviation: of a new group.
+
+    >>> integrated(np.array([0.0, 2.0]), 1.5).round(3)
+    array([0.5  , 0.813])
+    """
+    levels = np.sqrt(2) * spread * _WIDE_NODES
+    probabilities: Floats = expit(np.asarray(log_odds)[:, None] + levels)
+    mean: Floats = probabilities @ _WIDE_WEIGHTS / np.sqrt(np.pi)
+    return mean
+
+
+def _loss(parameters: Floats, rows: _Rows) -> tuple[float, Floats]:
+    """The negative log marginal likelihood and its gradient.
+
+    The gradient is the posterior mean of the complete-data gradient (Fisher's identity), computed
+    with the weights of the quadrature.
+    """
+    intercept, slope, log_spread = parameters.tolist()
+    spread = float(np.exp(log_spread))
+    fixed = intercept + slope * rows.curve
+    mode, width = _modes(fixed, spread, rows)
+    levels = mode[:, None] + np.sqrt(2) * width[:, None] * _NODES
+    log_terms = np.empty_like(levels)
+    intercept_scores = np.empty_like(levels)
+    slope_scores = np.empty_like(levels)
+    for node in range(len(_NODES)):
+        log_odds = fixed + levels[rows.group, node]
+        gain = rows.positive * log_odds - rows.total * np.logaddexp(0, log_odds)
+        residual = rows.positive - rows.total * expit(log_odds)
+        log_terms[:, node] = rows.add_up(gain)
+        intercept_scores[:, node] = rows.add_up(residual)
+        slope_scores[:, node] = rows.add_up(residual * rows.curve)
+    standardized = levels / spread
+    # log of likelihood x normal density x quadrature weight, without constants.
+    log_terms += _NODES**2 + np.log(_WEIGHTS) - standardized**2 / 2
+    log_terms += np.log(width / spread)[:, None]
+    highest = log_terms.max(axis=1, keepdims=True)
+    weights = np.exp(log_terms - highest)
+    sums = weights.sum(axis=1, keepdims=True)
+    weights /= sums
+    gradient = [
+        (weights * intercept_scores).sum(),
+        (weights * slope_scores).sum(),
+        (weights * (standardized**2 - 1)).sum(),
+    ]
+    return -float((highest + np.log(sums)).sum()), -np.array(gradient)
+
+
+def _modes(fixed: Floats, spread: float, rows: _Rows) -> tuple[Floats, Floats]:
+    """The most probable level of each group, and its standard deviation there."""
+    mode = np.zeros(rows.n_groups)
+    precision = np.full(rows.n_groups, 1 / spread**2)
+    for _ in range(_NEWTON_STEPS):
+        probabilities = expit(fixed + mode[rows.group])
+        slope = rows.add_up(rows.positive - rows.total * probabilities) - mode / spread**2
+        curvature = rows.total * probabilities * (1 - probabilities)
+        precision = rows.add_up(curvature) + 1 / spread**2
+        # A full step from far away may overshoot; the problem is concave, so short ones arrive.
+        step = np.clip(slope / precision, -1, 1)
+        mode = mode + step
+        if np.abs(step).max() < 1e-9:
+            break
+    return mode, 1 / np.sqrt(precision)

@@ -1,0 +1,106 @@
+"""Plan how many queries to judge, by simulation."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from calibrank._arguments import seeded, whole
+from calibrank._logit import expit
+from calibrank._validation import Floats, Indices
+from calibrank.calibrators import Platt
+from calibrank.calibrators._mixed_model import MixedModel, fit_mixed_model, integrated
+from calibrank.errors import DataError, FitError, FlatMapWarning
+from calibrank.search.judged import Judged
+
+SIZES = (20, 50, 100, 200, 500)
+# Each draw fits a map.
+_MOST_DRAWS = 10_000
+_MOST_QUERIES = 10**6
+
+
+class ExpectedQueryError(NamedTuple):
+    """The expected error of a map that is fitted on a number of judged queries."""
+
+    queries: int
+    error: float
+    """Mean absolute difference of predicted and true probabilities: an ECE without bins."""
+
+
+def plan_queries(
+    judged: Judged,
+    sizes: Sequence[int] = SIZES,
+    draws: int = 20,
+    seed: int | np.random.Generator = 0,
+) -> list[ExpectedQueryError]:
+    """Estimate how the error of a map decreases with the number of judged queries.
+
+    A model with a random intercept per query is fitted to the judged documents and taken as true.
+    Queries are drawn from it, with the scores of the judged ones and levels of their own, a Platt
+    map is fitted on them, and compared with the true probabilities of new queries. Documents per
+    query stay as many as they are.
+
+    >>> from calibrank import impressions
+    >>> rng = np.random.default_rng(0)
+    >>> queries = np.repeat(np.arange(50), 10)
+    >>> scores = rng.normal(size=500)
+    >>> labels = (rng.random(500) < expit(scores + rng.normal(size=50)[queries])).astype(float)
+    >>> judged = Judged(queries, queries, scores, labels, impressions(labels), "all")
+    >>> few, many = plan_queries(judged, sizes=(20, 500), draws=5)
+    >>> few.error > many.error
+    True
+    """
+    draws = whole("draws", draws, 1, _MOST_DRAWS)
+    sizes = [whole("sizes", size, 2, _MOST_QUERIES) for size in sizes]
+    rng = seeded(seed)
+    names, query = np.unique(judged.queries, return_inverse=True)
+    curve = Platt().fit(judged.scores, judged.evidence).log_odds(judged.scores)
+    evidence = judged.evidence
+    model = fit_mixed_model(curve, evidence.positive, evidence.total, query, len(names))
+    fixed = model.intercept + model.slope * curve
+    truth = integrated(fixed, model.spread)
+    rows_of = np.split(np.argsort(query, kind="stable"), np.cumsum(np.bincount(query))[:-1])
+    plan = []
+    for size in sizes:
+        errors = []
+        for _ in range(draws):
+            rows, level = _draw(rows_of, model, size, rng)
+            errors.append(_error(judged.scores, fixed, truth, rows, level, rng))
+        known = [error for error in errors if error is not None]
+        if known:
+            plan.append(ExpectedQueryError(size, float(np.mean(known))))
+    if not plan:
+        raise DataError("sizes must allow a fit, got too few queries with both classes. Use more.")
+    return plan
+
+
+def _draw(
+    rows_of: list[Indices], model: MixedModel, size: int, rng: np.random.Generator
+) -> tuple[Indices, Floats]:
+    """Rows of `size` drawn queries, and the level of each row's query."""
+    drawn = rng.integers(len(rows_of), size=size).tolist()
+    parts = [rows_of[index] for index in drawn]
+    levels = rng.normal(0, model.spread, size)
+    return np.concatenate(parts), np.repeat(levels, [len(part) for part in parts])
+
+
+def _error(
+    scores: Floats,
+    fixed: Floats,
+    truth: Floats,
+    rows: Indices,
+    level: Floats,
+    rng: np.random.Generator,
+) -> float | None:
+    """The error of a map fitted on drawn queries; None where these have no fit."""
+    labels = rng.random(len(rows)) < expit(fixed[rows] + level)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FlatMapWarning)
+            fitted = Platt().fit(scores[rows], labels)
+    except (FitError, DataError):
+        return None
+    return float(np.abs(fitted.predict(scores) - truth).mean())

@@ -1,0 +1,167 @@
+"""Calibrated runs: probabilities of relevance, and a threshold for a wanted precision or recall.
+
+Everything that is estimated here is estimated on held-out queries: the probabilities of a query
+come from a map that was fitted on other queries.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from calibrank._arguments import real, seeded
+from calibrank._validation import Floats, Ids, Indices, add_up
+from calibrank.calibrators import RandomIntercept
+from calibrank.errors import DataError, FlatMapWarning
+from calibrank.maps import PiecewiseMap
+from calibrank.metrics import Estimate
+from calibrank.metrics.clustered_bootstrap import RESAMPLES, draw_matrix
+from calibrank.search.judged import Judged
+from calibrank.tables import hash_partitions
+
+Aim: TypeAlias = Literal["precision", "recall"]
+
+_FOLDS = 5
+# A precision over fewer documents than this says little, whatever its value.
+_FEWEST_DOCUMENTS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A threshold on the probability, and what it does on queries that were held out."""
+
+    aim: Aim
+    wanted: float
+    threshold: float | None
+    """The lowest probability to return; None where no threshold reaches the aim."""
+    precision: Estimate
+    recall: Estimate
+    answered: Estimate
+    """The fraction of queries for which some document reaches the threshold."""
+    kept: int
+    """The number of judged documents that reach it."""
+
+
+class _Sums(NamedTuple):
+    """Masses per query of what a threshold keeps."""
+
+    kept: Floats
+    kept_relevant: Floats
+    relevant: Floats
+    answered: Floats
+
+
+def fit_judged(judged: Judged) -> PiecewiseMap:
+    """Fit a map for new queries on judged documents."""
+    return RandomIntercept().fit(judged.scores, judged.evidence, judged.queries)
+
+
+def held_out_probabilities(judged: Judged, folds: int = _FOLDS) -> Floats:
+    """The probability of each judged document under a map fitted without its query's fold."""
+    fold_of_row = query_folds(judged.queries, folds)
+    probabilities = np.empty(len(judged))
+    for fold in range(folds):
+        held_out = np.flatnonzero(fold_of_row == fold)
+        others = np.flatnonzero(fold_of_row != fold)
+        with warnings.catch_warnings():
+            # A flat map of one fold is no news: the losses show it.
+            warnings.simplefilter("ignore", FlatMapWarning)
+            fitted = RandomIntercept().fit(
+                judged.scores[others], judged.evidence.rows(others), judged.queries[others]
+            )
+        probabilities[held_out] = fitted.predict(judged.scores[held_out])
+    return probabilities
+
+
+def query_folds(queries: Ids, folds: int = _FOLDS) -> Indices:
+    """The fold of each row: whole queries, in turn in the order of a hash of their ids."""
+    names, inverse = np.unique(queries, return_inverse=True)
+    order = np.argsort(hash_partitions(names.tolist(), 2**32), kind="stable")
+    fold = np.empty(len(names), dtype=np.intp)
+    fold[order] = np.arange(len(names)) % folds
+    return fold[inverse]
+
+
+def choose_cut(
+    judged: Judged,
+    probabilities: Floats,
+    aim: Aim,
+    wanted: float,
+    *,
+    seed: int | np.random.Generator = 0,
+) -> Cut:
+    """The threshold that reaches a precision with most recall, or a recall with most precision.
+
+    Intervals are by query: queries are resampled, not documents.
+
+    >>> rng = np.random.default_rng(0)
+    >>> queries = np.repeat(np.arange(100), 20)
+    >>> truth = rng.random(2000)
+    >>> labels = (rng.random(2000) < truth).astype(float)
+    >>> from calibrank import impressions
+    >>> judged = Judged(queries, queries, truth, labels, impressions(labels), "all")
+    >>> cut = choose_cut(judged, truth, "precision", 0.8)
+    >>> 0.5 < cut.threshold < 0.7
+    True
+    """
+    if aim not in ("precision", "recall"):
+        raise DataError(f"aim must be precision or recall, got {aim!r}.")
+    real(f"the wanted {aim}", wanted, "(0, 1]")
+    threshold = _threshold(judged, probabilities, aim, wanted)
+    kept = np.zeros(len(judged), dtype=bool)
+    if threshold is not None:
+        kept = probabilities >= threshold
+    sums = _sums(judged, kept)
+    draws = draw_matrix(len(sums.kept), RESAMPLES, seeded(seed))
+    return Cut(
+        aim,
+        wanted,
+        threshold,
+        precision=_ratio(sums.kept_relevant, sums.kept, draws),
+        recall=_ratio(sums.kept_relevant, sums.relevant, draws),
+        answered=_ratio(sums.answered, np.ones(len(sums.kept)), draws),
+        kept=int(kept.sum()),
+    )
+
+
+def _threshold(judged: Judged, probabilities: Floats, aim: Aim, wanted: float) -> float | None:
+    order = np.argsort(-probabilities, kind="stable")
+    ordered = probabilities[order]
+    kept = np.cumsum(judged.evidence.total[order])
+    relevant = np.cumsum(judged.evidence.positive[order])
+    # A threshold keeps all documents of its own probability: only the last of equals counts.
+    last = np.append(ordered[1:] != ordered[:-1], True)
+    if aim == "precision":
+        # The lowest threshold has most recall.
+        reached = (relevant / kept >= wanted) & (np.arange(len(kept)) + 1 >= _FEWEST_DOCUMENTS)
+        candidates = np.flatnonzero(last & reached)
+        return float(ordered[candidates[-1]]) if len(candidates) else None
+    # A relative tolerance: all of the relevant mass is 1 up to rounding.
+    candidates = np.flatnonzero(last & (relevant / relevant[-1] >= wanted * (1 - 1e-12)))
+    return float(ordered[candidates[0]]) if len(candidates) else None
+
+
+def _sums(judged: Judged, kept: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> _Sums:
+    names, query = np.unique(judged.queries, return_inverse=True)
+    size = len(names)
+    positive, total = judged.evidence.positive, judged.evidence.total
+    return _Sums(
+        kept=add_up(query, total * kept, size),
+        kept_relevant=add_up(query, positive * kept, size),
+        relevant=add_up(query, positive, size),
+        answered=(add_up(query, kept.astype(np.float64), size) > 0).astype(np.float64),
+    )
+
+
+def _ratio(above: Floats, below: Floats, draws: Floats) -> Estimate:
+    """A ratio of sums over queries, with its 95% percentile interval over resampled queries."""
+    if below.sum() == 0:
+        return Estimate(float("nan"), float("nan"), float("nan"))
+    denominators = draws @ below
+    drawn = denominators > 0
+    ratios = (draws @ above)[drawn] / denominators[drawn]
+    low, high = np.quantile(ratios, [0.025, 0.975]).tolist()
+    return Estimate(float(above.sum() / below.sum()), low, high)

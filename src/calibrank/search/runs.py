@@ -1,0 +1,241 @@
+"""Read runs and judgements of search systems: TREC files, BEIR and MTEB layouts, and tables.
+
+The ending of a file's name declares its layout: `.json` is `{query: {document: value}}` (MTEB, BEIR
+and ranx), `.parquet` and `.csv` are tables with named columns, `.tsv` is BEIR's with a header, and
+everything else is TREC's, with columns separated by blanks.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from calibrank._validation import Floats, Ids
+from calibrank.errors import DataError
+from calibrank.tabular.read import Table
+
+QUERY_NAMES = ("query", "query_id", "query-id", "qid", "topic")
+DOCUMENT_NAMES = (
+    "document",
+    "doc",
+    "doc_id",
+    "docid",
+    "docno",
+    "corpus_id",
+    "corpus-id",
+    "passage",
+)
+SCORE_NAMES = ("score", "scores", "similarity", "prediction")
+GRADE_NAMES = ("grade", "relevance", "rel", "label", "judgement", "judgment", "score")
+"""The usual names of columns; the first that a table has is used."""
+
+_RUN_FIELDS = 6
+_QRELS_FIELDS = 4
+_SHAPES = {
+    _RUN_FIELDS: "query Q0 document rank score tag",
+    _QRELS_FIELDS: "query 0 document grade",
+}
+
+
+class _Entry(NamedTuple):
+    query: str
+    document: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """What a system returned: documents with scores, by query."""
+
+    queries: Ids
+    documents: Ids
+    scores: Floats
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    @property
+    def ranks(self) -> np.ndarray[Any, np.dtype[np.intp]]:
+        """The rank of each document in its query, from 1, by score; ties in the order of the file.
+
+        Ranks that a file states are not used: they are not always those of its scores.
+        """
+        # np.lexsort is stable, so equal scores keep the order of the file.
+        order = np.lexsort((-self.scores, self.queries))
+        ordered = self.queries[order]
+        starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+        sizes = np.diff(np.r_[starts, len(ordered)])
+        ranks = np.empty(len(self), dtype=np.intp)
+        ranks[order] = np.arange(len(self)) - np.repeat(starts, sizes) + 1
+        return ranks
+
+
+def read_run(name: str) -> Run:
+    """Read the run of one system, from one file or from several (a quoted glob).
+
+    A pair of query and document may occur once only.
+    """
+    entries: list[_Entry] = []
+    for file in _files(name):
+        entries += _entries(file, "score", SCORE_NAMES, _RUN_FIELDS, value_field=4)
+    _require_entries(name, entries)
+    seen: set[tuple[str, str]] = set()
+    for entry in entries:
+        _require_once(name, entry, seen)
+    return _as_run(entries)
+
+
+def read_qrels(name: str, grade: str | None = None) -> dict[tuple[str, str], float]:
+    """Read judgements: the grade of each judged pair of query and document.
+
+    `grade` names the column of a table. A pair that was judged twice must have one grade.
+    """
+    names = GRADE_NAMES if grade is None else (grade,)
+    grades: dict[tuple[str, str], float] = {}
+    entries: list[_Entry] = []
+    for file in _files(name):
+        entries += _entries(file, "grade", names, _QRELS_FIELDS, value_field=3)
+    _require_entries(name, entries)
+    for query, document, value in entries:
+        earlier = grades.setdefault((query, document), value)
+        if earlier != value:
+            raise DataError(
+                f"{name} must grade each pair once, got {earlier:g} and {value:g} for query "
+                f"{query!r} and document {document!r}. Combine the judges' grades first."
+            )
+    return grades
+
+
+def _files(name: str) -> tuple[Path, ...]:
+    return Table.find(name).files
+
+
+def _require_entries(name: str, entries: list[_Entry]) -> None:
+    if not entries:
+        raise DataError(f"{name} must hold at least one line, got none.")
+
+
+def _require_once(name: str, entry: _Entry, seen: set[tuple[str, str]]) -> None:
+    pair = entry.query, entry.document
+    if pair in seen:
+        raise DataError(
+            f"{name} must hold each pair of query and document once, got {entry.document!r} twice "
+            f"for query {entry.query!r}. Runs of different systems are fitted one by one."
+        )
+    seen.add(pair)
+
+
+def _as_run(entries: list[_Entry]) -> Run:
+    queries = np.array([entry.query for entry in entries])
+    documents = np.array([entry.document for entry in entries])
+    scores = np.array([entry.value for entry in entries])
+    return Run(queries, documents, scores)
+
+
+def _entries(
+    file: Path, what: str, names: tuple[str, ...], fields: int, value_field: int
+) -> list[_Entry]:
+    ending = file.suffix.lower()
+    if ending == ".json":
+        return list(_from_json(file, what))
+    if ending in (".parquet", ".pq", ".csv"):
+        return list(_from_table(file, what, names))
+    if ending == ".tsv":
+        return list(_from_tsv(file, what, names))
+    return list(_from_trec(file, what, fields, value_field))
+
+
+def _from_trec(file: Path, what: str, fields: int, value_field: int) -> Iterator[_Entry]:
+    """Yield `query Q0 document rank score tag`, or `query 0 document grade`."""
+    for number, line in enumerate(_lines(file), start=1):
+        parts = line.split()
+        if not parts:
+            continue
+        if len(parts) != fields:
+            shape = _SHAPES[fields]
+            raise DataError(
+                f"{file}, line {number} must have {fields} columns ({shape}), got {len(parts)}. "
+                "Other layouts are chosen by the file's ending: .json, .tsv, .csv, .parquet."
+            )
+        yield _Entry(parts[0], parts[2], _number(file, number, what, parts[value_field]))
+
+
+def _from_tsv(file: Path, what: str, names: tuple[str, ...]) -> Iterator[_Entry]:
+    """Yield the rows of a file with a header, as BEIR's qrels have it."""
+    with file.open(encoding="utf-8", newline="") as stream:
+        reader = csv.reader(stream, delimiter="\t", quoting=csv.QUOTE_NONE)
+        header = next(reader, [])
+        places = [header.index(name) for name in _chosen(file, header, what, names)]
+        for number, row in enumerate(reader, start=2):
+            if len(row) != len(header):
+                raise DataError(
+                    f"{file}, line {number} must have {len(header)} columns as the header has, "
+                    f"got {len(row)}."
+                )
+            query, document, value = [row[place] for place in places]
+            yield _Entry(query, document, _number(file, number, what, value))
+
+
+def _from_table(file: Path, what: str, names: tuple[str, ...]) -> Iterator[_Entry]:
+    table = Table.find(str(file))
+    columns = _chosen(file, table.columns(), what, names)
+    row = 0
+    for batch in table.batches(columns):
+        lists = [batch.rows.column(name).to_pylist() for name in columns]
+        for query, document, value in zip(*lists, strict=True):
+            row += 1
+            if query is None or document is None:
+                raise DataError(f"{file}, row {row} must have a query and a document, got none.")
+            if value is None and what == "grade":
+                continue  # a row without a grade was not judged
+            yield _Entry(str(query), str(document), _number(file, row, what, value))
+
+
+def _from_json(file: Path, what: str) -> Iterator[_Entry]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{file} must be JSON, got: {error}.") from None
+    if not isinstance(content, dict) or not all(isinstance(v, dict) for v in content.values()):
+        raise DataError(f"{file} must be {{query: {{document: {what}}}}}, got something else.")
+    for query, documents in content.items():
+        for document, value in documents.items():
+            yield _Entry(query, document, _number(file, query, what, value))
+
+
+def _chosen(file: Path, columns: Iterable[str], what: str, names: tuple[str, ...]) -> list[str]:
+    """The columns of query, document and value, by their usual names."""
+    columns = list(columns)
+    chosen = []
+    for role, wanted in (("query", QUERY_NAMES), ("document", DOCUMENT_NAMES), (what, names)):
+        found = [name for name in wanted if name in columns]
+        if not found:
+            raise DataError(
+                f"{file} must have a {role} column ({', '.join(wanted)}), got "
+                f"{', '.join(map(repr, columns))}. Rename it."
+            )
+        chosen.append(found[0])
+    return chosen
+
+
+def _number(file: Path, where: int | str, what: str, value: object) -> float:
+    try:
+        number = float(value)  # type: ignore[arg-type]  # what is no number raises
+    except (TypeError, ValueError):
+        number = float("nan")
+    if not np.isfinite(number):
+        raise DataError(f"{file}, {where}: the {what} must be a finite number, got {value!r}.")
+    return number
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file} must be text in UTF-8, got: {error}.") from None

@@ -1,0 +1,162 @@
+"""A random intercept per group: integrated out for new groups, shrunk to the constant if needed."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.special import expit
+
+import calibrank as cr
+from calibrank.calibrators._mixed_model import _loss, _Rows, fit_mixed_model, integrated
+from calibrank.export import to_sql
+from tests import engines
+
+
+def world(
+    n_groups: int = 80, size: int = 30, slope: float = 1.0, spread: float = 1.5, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Scores, labels and groups whose levels are normal."""
+    rng = np.random.default_rng(seed)
+    groups = np.repeat(np.arange(n_groups), size)
+    scores = rng.normal(size=len(groups))
+    level = rng.normal(0, spread, n_groups)[groups]
+    labels = (rng.random(len(groups)) < expit(-0.5 + slope * scores + level)).astype(float)
+    return scores, labels, groups
+
+
+def test_the_marginal_likelihood_equals_numerical_integration() -> None:
+    scores, labels, groups = world(4, 9)
+    intercept, slope, spread = 0.3, 0.7, 1.2
+
+    def likelihood(level: float, rows: np.ndarray) -> float:
+        p = expit(intercept + slope * scores[rows] + level)
+        density = np.exp(-((level / spread) ** 2) / 2) / (spread * np.sqrt(2 * np.pi))
+        return float(np.prod(np.where(labels[rows] == 1, p, 1 - p)) * density)
+
+    exact = 0.0
+    for group in range(4):
+        rows = np.flatnonzero(groups == group)
+        exact -= np.log(quad(likelihood, -12, 12, args=(rows,), epsabs=1e-14)[0])
+    rows = _Rows(scores, labels, np.ones(36), groups, 4)
+    parameters = np.array([intercept, slope, np.log(spread)])
+    loss, gradient = _loss(parameters, rows)
+    # Constants of the quadrature: sqrt(2) of its scale and 1 / sqrt(2 pi) of the density.
+    assert loss - 4 * np.log(np.sqrt(np.pi)) * -1 == pytest.approx(exact, abs=1e-5)
+    for place in range(3):
+        step = np.zeros(3)
+        step[place] = 1e-5
+        numeric = (_loss(parameters + step, rows)[0] - _loss(parameters - step, rows)[0]) / 2e-5
+        assert gradient[place] == pytest.approx(numeric, abs=2e-3)
+
+
+def test_the_parameters_of_the_world_are_recovered() -> None:
+    scores, labels, groups = world(400, 20)
+    model = fit_mixed_model(scores, labels, np.ones(len(scores)), groups, 400)
+    assert model.intercept == pytest.approx(-0.5, abs=0.25)
+    assert model.slope == pytest.approx(1.0, abs=0.1)
+    assert model.spread == pytest.approx(1.5, abs=0.2)
+
+
+def test_the_integral_over_levels_is_exact() -> None:
+    exact = quad(lambda z: expit(1.2 + 1.5 * z) * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi), -10, 10)
+    assert integrated(np.array([1.2]), 1.5)[0] == pytest.approx(exact[0], abs=1e-6)
+
+
+def test_a_new_group_gets_the_integrated_probability() -> None:
+    scores, labels, groups = world(300, 20)
+    fitted = cr.RandomIntercept().fit(scores, labels, groups)
+    probes = np.array([-1.5, 0.0, 1.5])
+    truth = integrated(-0.5 + probes, 1.5)
+    np.testing.assert_allclose(fitted.predict(probes), truth, atol=0.04)
+    # With the level of a typical group, the same slope would claim more.
+    assert fitted.predict(1.5) < expit(-0.5 + 1.5)
+
+
+def test_scores_that_mislead_new_groups_are_shrunk_to_the_constant() -> None:
+    """The score tells one large group's relevance; in the others it means nothing."""
+    rng = np.random.default_rng(3)
+    groups = np.concatenate([np.repeat(np.arange(30), 10), np.full(900, 30)])
+    scores = rng.normal(size=len(groups))
+    log_odds = np.where(groups == 30, 3 * scores, rng.normal(0, 1, 31)[groups])
+    labels = (rng.random(len(groups)) < expit(log_odds)).astype(float)
+    fitted = cr.RandomIntercept().fit(scores, labels, groups)
+    platt = cr.Platt().fit(scores, labels)
+    rise = np.diff(fitted.log_odds(np.array([-1.0, 1.0])))
+    assert rise < 0.7 * np.diff(platt.log_odds(np.array([-1.0, 1.0])))
+    others = groups < 30
+    loss = cr.LogLoss()(fitted.predict(scores[others]), labels[others])
+    assert loss < cr.LogLoss()(platt.predict(scores[others]), labels[others])
+
+
+def test_scores_without_meaning_give_a_constant_that_keeps_the_order() -> None:
+    scores, labels, groups = world(40, 10, slope=0.0, seed=1)
+    with pytest.warns(cr.FlatMapWarning, match="no better than a constant"):
+        fitted = cr.RandomIntercept().fit(
+            -scores if _rises(scores, labels) else scores, labels, groups
+        )
+    low, high = fitted.predict(np.array([-2.0, 2.0]))
+    assert high - low < 0.15
+    assert high > low
+
+
+def _rises(scores: np.ndarray, labels: np.ndarray) -> bool:
+    return bool(np.corrcoef(scores, labels)[0, 1] > 0)
+
+
+def test_the_mean_probability_is_the_rate_of_the_rows() -> None:
+    scores, labels, groups = world(60, 20)
+    fitted = cr.RandomIntercept().fit(scores, labels, groups)
+    assert fitted.predict(scores).mean() == pytest.approx(labels.mean(), abs=0.005)
+
+
+def test_intervals_account_for_groups() -> None:
+    """Repeating every group's level in many rows must not narrow the interval to nothing."""
+    scores, labels, groups = world(40, 100, slope=0.3, spread=2.0)
+    fitted = cr.RandomIntercept().fit(scores, labels, groups)
+    interval = fitted.interval(0.0)
+    naive = cr.Platt().fit(scores, labels).interval(0.0)
+    assert interval.high - interval.low > 3 * (naive.high - naive.low)
+
+
+def test_weights_equal_repeated_rows_and_order_does_not_matter() -> None:
+    scores, labels, groups = world(20, 8)
+    doubled = cr.naive(labels, weights=np.full(len(labels), 2.0))
+    repeated = [np.tile(each, 2) for each in (scores, labels, groups)]
+    once = cr.RandomIntercept().fit(scores, doubled, groups)
+    twice = cr.RandomIntercept().fit(*repeated)
+    np.testing.assert_allclose(once.values, twice.values, atol=2e-3)
+    order = np.random.default_rng(0).permutation(len(scores))
+    shuffled = cr.RandomIntercept().fit(scores[order], labels[order], groups[order])
+    np.testing.assert_allclose(
+        cr.RandomIntercept().fit(scores, labels, groups).values, shuffled.values, atol=2e-3
+    )
+
+
+def test_the_map_is_an_ordinary_one_for_files_and_exporters() -> None:
+    scores, labels, groups = world(30, 10)
+    fitted = cr.RandomIntercept().fit(scores, labels, groups)
+    assert fitted.method == "RandomIntercept"
+    selection = fitted.record.selection
+    assert selection is not None
+    names = [each.name for each in selection.candidates]
+    assert names[:2] == ["constant", "Platt"]
+    assert "Spline with a random intercept, 50% of the slope" in names
+    probes = np.linspace(-5, 5, 41)
+    np.testing.assert_allclose(
+        engines.sqlite_query(to_sql(fitted, "sqlite"), probes.tolist()),
+        fitted.predict(probes),
+        rtol=1e-12,
+    )
+    assert json.loads(json.dumps(fitted.to_dict()))["method"] == "RandomIntercept"
+    assert (np.diff(fitted.log_odds(probes)) > 0).all()
+
+
+def test_settings_and_few_groups_are_refused() -> None:
+    scores, labels, groups = world(9, 10)
+    with pytest.raises(cr.FitError, match="groups must be at least 10 for 5 folds, got 9"):
+        cr.RandomIntercept().fit(scores, labels, groups)
+    with pytest.raises(cr.DataError, match="bases must be a tuple"):
+        cr.RandomIntercept(bases=())
+    with pytest.raises(cr.DataError, match="factors must"):
+        cr.RandomIntercept(factors=(2.0,))
