@@ -131,9 +131,9 @@ def _pool_unknown(run: Run, is_judged: Mask) -> tuple[str, str | None]:
         parts.append(f"{is_judged[within].mean():.0%} of the first {depth}")
     warning = (
         f"{is_judged.sum():,} of {len(run):,} documents are judged ({', '.join(parts)}); the "
-        "others are left out, not counted as irrelevant. Judged documents are a selection, usually with "
-        "more relevant ones: give the runs that made the pool with --pool, or use the map on "
-        "documents such as the judged ones."
+        "others are left out, not counted as irrelevant. Judged documents are a selection, "
+        "usually with more relevant ones: give the runs that made the pool with --pool, or use "
+        "the map on documents such as the judged ones."
     )
     return population, warning
 
