@@ -68,7 +68,7 @@ def test_a_new_group_gets_the_integrated_probability() -> None:
     fitted = cr.RandomIntercept().fit(scores, labels, groups)
     probes = np.array([-1.5, 0.0, 1.5])
     truth = integrated(-0.5 + probes, 1.5)
-    np.testing.assert_allclose(fitted.predict(probes), truth, atol=0.04)
+    np.testing.assert_allclose(fitted.predict(probes), truth, atol=0.06)
     # With the level of a typical group, the same slope would claim more.
     assert fitted.predict(1.5) < expit(-0.5 + 1.5)
 
