@@ -50,7 +50,7 @@ def encode_columns(columns: Sequence[str], segments: Any, rows: int | None = Non
     """Number the values of the named columns of a mapping or a dataframe."""
     encoded: list[Encoded] = []
     for name in columns:
-        column = encode(name, _column(name, segments))
+        column = encode(name, column_of("segments", name, segments))
         rows = len(column.codes) if rows is None else rows
         if len(column.codes) != rows:
             raise DataError(
@@ -61,22 +61,23 @@ def encode_columns(columns: Sequence[str], segments: Any, rows: int | None = Non
     return encoded
 
 
-def _column(name: str, segments: Any) -> Any:
-    names = list(segments) if isinstance(segments, Mapping) else _frame_names(name, segments)
+def column_of(what: str, name: str, frame: Any) -> Any:
+    """A column of a mapping or a dataframe; `what` names the argument in errors."""
+    names = list(frame) if isinstance(frame, Mapping) else _frame_names(what, name, frame)
     if name not in names:
         shown = ", ".join(map(repr, names))
-        raise DataError(f"segments must have the column {name!r}, got {shown or 'none'}.")
-    return segments[name]
+        raise DataError(f"{what} must have the column {name!r}, got {shown or 'none'}.")
+    return frame[name]
 
 
-def _frame_names(name: str, frame: Any) -> list[str]:
+def _frame_names(what: str, name: str, frame: Any) -> list[str]:
     # The columns of an Arrow table are data; its names are elsewhere.
     for attribute in ("column_names", "columns"):
         if hasattr(frame, attribute):
             return list(getattr(frame, attribute))
     raise DataError(
-        "segments must be a mapping of column names to values or a dataframe, "
-        f"got {type(frame).__name__}. For example segments={{{name!r}: [...]}}."
+        f"{what} must be a mapping of column names to values or a dataframe, "
+        f"got {type(frame).__name__}. For example {what}={{{name!r}: [...]}}."
     )
 
 

@@ -133,6 +133,28 @@ def test_apply_and_evaluate_use_the_columns(
     assert loss == pytest.approx(cr.LogLoss()(expected, table["label"].to_numpy()), rel=1e-9)
 
 
+def test_apply_and_evaluate_read_the_features_of_a_map_with_covariates(
+    call: Call, tables: Path, tmp_path: Path
+) -> None:
+    table = pq.read_table(tables / "log.parquet")
+    scores, labels = table["score"].to_numpy(), table["label"].to_numpy()
+    fitted = cr.Covariates("w").fit(scores, labels, table)
+    fitted.save(tmp_path / "map.json")
+    expected = fitted.predict(scores, table)
+    for file in ("log.parquet", "log.csv"):
+        out = tmp_path / f"{file}.parquet"
+        code, _, error = call("apply", tmp_path / "map.json", tables / file, "-o", out)
+        assert code == 0, error
+        result = pq.read_table(out)["probability"].to_numpy()
+        np.testing.assert_allclose(result, expected, rtol=1e-12)
+    code, printed, error = call(
+        "evaluate", tables / "log.parquet", "--map", tmp_path / "map.json", "--json"
+    )
+    assert code == 0, error
+    loss = json.loads(printed)["metrics"]["LogLoss"]["value"]
+    assert loss == pytest.approx(cr.LogLoss()(expected, labels), rel=1e-9)
+
+
 def test_a_table_without_the_column_is_refused(
     call: Call, tables: Path, saved: Path, tmp_path: Path
 ) -> None:

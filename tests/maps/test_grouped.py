@@ -233,7 +233,10 @@ def with_segments(*segments: Segment) -> None:
             lambda: grouped().predict([0.0], {"country": [1.5], "city": [1]}),
             "whole numbers, got 1.5",
         ),
-        (lambda: grouped().transform(pl.DataFrame({"score": [0.0]})), "segment column 'country'"),
+        (
+            lambda: grouped().transform(pl.DataFrame({"score": [0.0]})),
+            "must have the column 'country'",
+        ),
     ],
 )
 def test_errors_say_what_must_be_true(make: object, message: str) -> None:

@@ -4,6 +4,7 @@ from calibrank.calibrators.auto import Auto
 from calibrank.calibrators.baselines import MinMax, Sigmoid
 from calibrank.calibrators.binning import BBQ, Histogram
 from calibrank.calibrators.calibrator import Calibrator, Desiderata
+from calibrank.calibrators.covariates import Covariates, list_means
 from calibrank.calibrators.cross_validation import fit_without_each
 from calibrank.calibrators.isotonic import CenteredIsotonic, Isotonic
 from calibrank.calibrators.parametric import (
@@ -25,6 +26,7 @@ __all__ = [
     "Beta",
     "Calibrator",
     "CenteredIsotonic",
+    "Covariates",
     "Desiderata",
     "Gamma",
     "GammaGaussian",
@@ -40,4 +42,5 @@ __all__ = [
     "Spline",
     "Temperature",
     "fit_without_each",
+    "list_means",
 ]

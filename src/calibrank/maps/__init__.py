@@ -1,5 +1,6 @@
 """Calibration maps: the immutable results that calibrators return and targets run."""
 
+from calibrank.maps.additive import AdditiveMap, Term
 from calibrank.maps.calibration_map import CalibrationMap, Interval
 from calibrank.maps.describe import (
     describe_base_rate,
@@ -23,6 +24,7 @@ from calibrank.maps.rescale import RescaleMap
 from calibrank.maps.step import StepMap
 
 __all__ = [
+    "AdditiveMap",
     "Alternative",
     "Anchoring",
     "CalibrationMap",
@@ -37,6 +39,7 @@ __all__ = [
     "Selection",
     "Sensitivity",
     "StepMap",
+    "Term",
     "describe_base_rate",
     "describe_range",
     "describe_selection",

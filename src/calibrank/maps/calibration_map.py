@@ -75,7 +75,7 @@ class CalibrationMap(ABC):
         return _unwrapped(self._predict_array(floats("scores", scores)))
 
     def predict_rows(self, scores: Numbers, column: Callable[[str], Any]) -> Floats:
-        """Probabilities of the rows of a table; `column` returns a segment column by its name."""
+        """Probabilities of the rows of a table; `column` returns a column by its name."""
         return self.predict(scores)
 
     def scalar(self) -> Callable[[float], float]:
@@ -267,6 +267,11 @@ class CalibrationMap(ABC):
         """Columns whose values change the map; none, except for a `GroupedMap`."""
         return ()
 
+    @property
+    def feature_columns(self) -> tuple[str, ...]:
+        """Numeric columns that change the map; none, except for an `AdditiveMap`."""
+        return ()
+
     def log_odds_on(self, target: Target, score: Any) -> Any:
         """The log odds as an expression of the target; not every kind of map has them."""
         raise DataError(
@@ -277,7 +282,8 @@ class CalibrationMap(ABC):
     def where_valid(self, target: Target, score: Any, segment: Any = None) -> Any:
         """As `on`; null or NaN (which of the two depends on the target) for invalid scores.
 
-        `segment` is what the target's `by_segment` takes, where there are segment columns.
+        `segment` is what the target's `by_segment` takes where there are segment columns, and one
+        expression per column where there are feature columns.
         """
         return target.where_valid(score, lambda valid: self.on(target, valid))
 

@@ -10,6 +10,7 @@ from calibrank._arguments import path_of
 from calibrank._json import Fields, digest_of
 from calibrank._validation import LARGEST_SCORE
 from calibrank.errors import DataError
+from calibrank.maps.additive import AdditiveMap
 from calibrank.maps.calibration_map import FORMAT, VERSION, CalibrationMap
 from calibrank.maps.grouped import GroupedMap
 from calibrank.maps.logistic import LogisticMap
@@ -24,6 +25,7 @@ KINDS: dict[str, type[CalibrationMap]] = {
     RescaleMap.kind: RescaleMap,
     PiecewiseMap.kind: PiecewiseMap,
     GroupedMap.kind: GroupedMap,
+    AdditiveMap.kind: AdditiveMap,
 }
 """Every kind of map, by its name in JSON."""
 

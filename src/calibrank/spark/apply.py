@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -18,7 +20,7 @@ def transform(
 
     Invalid scores (null, NaN, beyond +-1e30) get null, so that one bad row does not fail a job on a
     cluster; `count_if(probability is null)` counts them. A map by segment is joined with the
-    frame's segment columns, by a broadcast of its segments.
+    frame's segment columns, by a broadcast of its segments; one with covariates reads its columns.
 
     >>> from calibrank import Platt
     >>> from pyspark.sql import SparkSession
@@ -35,7 +37,8 @@ def transform(
         )
     target = SparkTarget(frame.columns)
     staged = frame
-    segment = None
+    segment: Any = [column(name) for name in fitted.feature_columns] or None
+    require_columns(frame, {f"feature {name}": name for name in fitted.feature_columns})
     if isinstance(fitted, GroupedMap):
         staged, segment = _with_segment(fitted, frame, target)
     probability = fitted.where_valid(target, column(score), segment)

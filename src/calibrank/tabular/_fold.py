@@ -100,7 +100,9 @@ class FoldBuilder:
         items = None
         if positives.propensity is None and positives.items is not None:
             items = widen_ids(positives.items)
-        kept = replace(positives, weights=weights, items=items, users=None, others=(), segments=())
+        kept = replace(
+            positives, weights=weights, items=items, users=None, others=(), segments=(), features=()
+        )
         self.kept.append(kept)
         if positives.propensity is not None:
             self._thin_out()

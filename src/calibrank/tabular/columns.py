@@ -35,6 +35,8 @@ class Columns:
     """Columns of any type that are read but not checked."""
     segments: tuple[str, ...] = ()
     """Columns of ids whose values change the map; a missing value is valid."""
+    features: tuple[str, ...] = ()
+    """Numeric columns that change the map."""
 
     def __post_init__(self) -> None:
         taken: dict[str, str] = {}
@@ -67,7 +69,7 @@ class Columns:
     @property
     def read(self) -> list[str]:
         """All columns to read, each once."""
-        names = [*self.checked.values(), *self.ids, *self.others, *self.segments]
+        names = [*self.checked.values(), *self.ids, *self.others, *self.segments, *self.features]
         return list(dict.fromkeys(names))
 
     @property

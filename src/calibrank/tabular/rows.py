@@ -33,6 +33,7 @@ class Rows:
     users: pa.Array | None
     others: tuple[pa.Array, ...] = ()
     segments: tuple[pa.Array, ...] = ()
+    features: tuple[Floats, ...] = ()
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -50,6 +51,7 @@ class Rows:
             None if self.users is None else take_ids(self.users, chosen),
             tuple(take_ids(column, chosen) for column in self.others),
             tuple(take_ids(column, chosen) for column in self.segments),
+            tuple(column[chosen] for column in self.features),
         )
 
     @classmethod
@@ -83,9 +85,11 @@ def valid_rows(batch: Batch, columns: Columns, rules: Rules) -> Rows:
 
 
 def predict_rows(fitted: CalibrationMap, columns: Columns, rows: Rows) -> Floats:
-    """Probabilities of rows, by segment if the map is by segment."""
-    by_name = dict(zip(columns.segments, rows.segments, strict=True))
-    return fitted.predict_rows(rows.scores, lambda name: as_segments(by_name[name]))
+    """Probabilities of rows, with the segments or the features that the map uses."""
+    by_name: dict[str, Any] = dict(zip(columns.features, rows.features, strict=True))
+    for name, values in zip(columns.segments, rows.segments, strict=True):
+        by_name[name] = as_segments(values)
+    return fitted.predict_rows(rows.scores, by_name.__getitem__)
 
 
 def buckets_of(rows: Rows, first: int, buckets: int) -> npt.NDArray[np.intp]:
@@ -130,6 +134,7 @@ def _all_rows(batch: Batch, columns: Columns) -> Rows:
         ids(columns.user),
         tuple(batch.values(name) for name in columns.others),
         tuple(batch.ids(name) for name in columns.segments),
+        tuple(batch.numbers(name) for name in columns.features),
     )
     if columns.negatives_kept == 1:
         return rows

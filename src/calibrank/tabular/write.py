@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Protocol, TypeAlias
+from typing import IO, Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -82,14 +82,20 @@ class Probabilities:
         scores = floats("scores", batch.numbers(self.score))
         if self.comparison is not None:
             self.comparison.add(scores)
-        return self.fitted.predict_rows(scores, lambda name: as_segments(batch.ids(name)))
+
+        def column(name: str) -> Any:
+            if name in self.fitted.feature_columns:
+                return batch.numbers(name)
+            return as_segments(batch.ids(name))
+
+        return self.fitted.predict_rows(scores, column)
 
     def data_type(self, schema: pa.Schema) -> pa.DataType:
         is_single = schema.field(self.score).type == pa.float32()
         return pa.float32() if is_single else pa.float64()
 
     def inputs(self) -> tuple[str, ...]:
-        return (self.score, *self.fitted.segment_columns)
+        return (self.score, *self.fitted.segment_columns, *self.fitted.feature_columns)
 
     def roles(self, recorded: Roles, to: str) -> Roles:
         return recorded.added("calibrank apply", score=self.score, probability=to)

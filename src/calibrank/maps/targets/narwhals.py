@@ -118,11 +118,10 @@ def transform(
         raise DataError(
             f"frame must have a column {score!r}, got {', '.join(names)}. Name it with score=..."
         )
-    columns = fitted.segment_columns
-    for name in columns:
+    for name in (*fitted.segment_columns, *fitted.feature_columns):
         if name not in names:
             raise DataError(
-                f"frame must have the segment column {name!r} of the map, got {', '.join(names)}."
+                f"frame must have the column {name!r} of the map, got {', '.join(names)}."
             )
     if to in names:
         raise DataError(
@@ -130,7 +129,9 @@ def transform(
             "Name another with to=..., or drop it first."
         )
     if isinstance(wrapped, nw.LazyFrame):
-        segment = [nw.col(name).cast(nw.String) for name in columns] or None
+        texts = [nw.col(name).cast(nw.String) for name in fitted.segment_columns]
+        numbers = [nw.col(name).cast(nw.Float64) for name in fitted.feature_columns]
+        segment = texts or numbers or None
         scores = nw.col(score).cast(nw.Float64)
         expression = fitted.where_valid(NarwhalsTarget(), scores, segment)
         return wrapped.with_columns(expression.alias(to)).to_native()

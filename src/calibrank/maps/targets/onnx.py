@@ -29,7 +29,8 @@ def to_onnx(
     Named dimensions are dynamic. A score that `predict` refuses (NaN, or beyond 1e30 as a padding
     value is) gives NaN. After a layer that returns a column, use
     shape=("rows", 1). The graph of a map by segment has a second input `segment`: the number of
-    each row's segment (`fitted.segment_index`), as int64.
+    each row's segment (`fitted.segment_index`), as int64. That of a map with covariates has one
+    more input per column, of its name.
 
     >>> from calibrank import Platt
     >>> model = to_onnx(Platt().fit([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1]))
@@ -40,14 +41,18 @@ def to_onnx(
     package = _load_onnx()
     checked = require_dtype(fitted, dtype)
     target = OnnxTarget(package, checked)
-    segment = Value("segment", target) if fitted.segment_columns else None
+    segment: Any = Value("segment", target) if fitted.segment_columns else None
+    if fitted.feature_columns:
+        segment = [Value(name, target) for name in fitted.feature_columns]
     probability = fitted.where_valid(target, Value("score", target), segment)
     target.add("Identity", probability.name, output="probability")
     element_type = package.helper.np_dtype_to_tensor_dtype(np.dtype(checked))
     score_info = package.helper.make_tensor_value_info("score", element_type, list(shape))
     result_info = package.helper.make_tensor_value_info("probability", element_type, list(shape))
-    inputs = [score_info]
-    if segment is not None:
+    make_info = package.helper.make_tensor_value_info
+    features = [make_info(name, element_type, list(shape)) for name in fitted.feature_columns]
+    inputs = [score_info, *features]
+    if fitted.segment_columns:
         kind = package.TensorProto.INT64
         inputs.append(package.helper.make_tensor_value_info("segment", kind, list(shape)))
     graph = package.helper.make_graph(

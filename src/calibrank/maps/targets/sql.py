@@ -114,8 +114,8 @@ def to_sql(
     """The probability as one SQL expression of a column.
 
     It is NULL where the score is NULL, NaN or beyond +-1e30. Dialects are spark, duckdb,
-    postgresql, sqlite and bigquery. The name of the column is always quoted. A map by segment also
-    reads its segment columns, under the names they had in the fit.
+    postgresql, sqlite and bigquery. The name of the column is always quoted. Maps by segment or
+    with covariates also read these columns, under the names they had in the fit.
 
     >>> from calibrank import MinMax
     >>> to_sql(MinMax().fit([1.0, 2.0, 5.0], [0, 0, 1]), "sqlite", score="s")
@@ -127,7 +127,11 @@ def to_sql(
     if "\0" in text("score", score, "It names a column."):
         raise DataError(f"score must be the name of a column, got {score!r}.")
     target = SqlTarget(DIALECTS[dialect])
-    segment = [target.text_column(name) for name in fitted.segment_columns] or None
+    segment: list[str] | list[Sql] | None = None
+    if fitted.segment_columns:
+        segment = [target.text_column(name) for name in fitted.segment_columns]
+    elif fitted.feature_columns:
+        segment = [target.column(name) for name in fitted.feature_columns]
     return target.text(fitted.where_valid(target, target.column(score), segment))
 
 

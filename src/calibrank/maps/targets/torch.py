@@ -25,7 +25,8 @@ def to_torch(fitted: CalibrationMap, dtype: str = "float32") -> torch.nn.Module:
     step map are 0. A score that `predict` refuses (NaN, or beyond 1e30 as a padding value is) gives
     NaN. Set a model's precision before appending the map: after `.half()` a step map raises an
     error, because its edges were rounded. The module of a map by segment takes the number of each
-    row's segment (`fitted.segment_index`) as a second argument.
+    row's segment (`fitted.segment_index`) as a second argument, and that of a map with covariates
+    takes one more tensor per column.
 
     >>> import torch
     >>> from calibrank import Sigmoid
@@ -40,9 +41,14 @@ def to_torch(fitted: CalibrationMap, dtype: str = "float32") -> torch.nn.Module:
     graph = torch.fx.Graph()
     tracer = torch.fx.proxy.GraphAppendingTracer(graph)
     score = torch.fx.Proxy(graph.placeholder("score"), tracer).to(getattr(torch, checked))
-    segment = None
+    segment: Any = None
     if fitted.segment_columns:
         segment = torch.fx.Proxy(graph.placeholder("segment"), tracer)
+    elif fitted.feature_columns:
+        segment = []
+        for number in range(len(fitted.feature_columns)):
+            proxy = torch.fx.Proxy(graph.placeholder(f"feature_{number}"), tracer)
+            segment.append(proxy.to(getattr(torch, checked)))
     target = TorchGraphTarget(torch, root, tracer, checked)
     probability = fitted.where_valid(target, score, segment)
     graph.output(probability.node)
