@@ -173,6 +173,7 @@ COMMANDS = (
     "score",
     "diagnose",
     "fit",
+    "rerank",
     "apply",
     "evaluate",
     "compare",

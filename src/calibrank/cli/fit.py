@@ -45,6 +45,14 @@ from calibrank.cli.console import (
     shown,
 )
 from calibrank.cli.declared import choose_label, require_soft_evidence
+from calibrank.cli.judgements import (
+    PoolDepthOption,
+    PoolOption,
+    QrelsOption,
+    fit_run,
+    require_no_other_options,
+    require_qrels,
+)
 from calibrank.cli.options import (
     BadRowsOption,
     ClicksOption,
@@ -129,6 +137,9 @@ def fit(
     log_kind: LogOption = None,
     loss: LossOption = None,
     segment: FitSegmentOption = None,
+    qrels: QrelsOption = None,
+    pool: PoolOption = None,
+    pool_depth: PoolDepthOption = 100,
     anchor: AnchorOption = None,
     anchor_propensity: AnchorPropensityOption = None,
     base_rate: BaseRateOption = None,
@@ -144,10 +155,32 @@ def fit(
 
     By default the method is chosen by cross-validation; with --base-rate, among the parametric
     ones, which alone can be moved to a rate. With --segment, the map is changed by segment, as far
-    as the rows of each segment support it.
+    as the rows of each segment support it. With --qrels, TABLE is a run of a search system, and the
+    map is for new queries.
 
     Example: calibrank fit scores.parquet --item item_id --user user_id -o map.json
     """
+    if qrels is not None:
+        others = {
+            "--score": score,
+            "--label": label,
+            "--clicks": clicks,
+            "--user": user,
+            "--item": item,
+            "--weight": weight,
+            "--propensity": propensity,
+            "--method": None if method == "auto" else method,
+            "--log": log_kind,
+            "--loss": loss,
+            "--segment": segment,
+            "--anchor": anchor,
+            "--base-rate": base_rate,
+            "--activity": activity,
+        }
+        require_no_other_options(others)
+        fit_run(table, qrels, positive, pool, pool_depth, out, model_name, date, soft, json)
+        return
+    require_qrels(pool)
     # All options are checked before the table is read, which may take minutes.
     require_valid_base_rate(loss, anchor, base_rate)
     require_valid_top_rate(base_rate, top_rate)
@@ -204,13 +237,27 @@ def fit(
     saved = fit_segments(fitted, labelled, label_columns, segments, aggregated, on_bad_rows)
     saved.save(out)
     report_skipped(rules)
+    _print_result(fitted, saved, aggregated.summary, out, rules, base_rate, top_rate, json=json)
+
+
+def _print_result(
+    fitted: CalibrationMap,
+    saved: CalibrationMap,
+    summary: Summary,
+    out: Path,
+    rules: Rules,
+    base_rate: float | None,
+    top_rate: float | None,
+    *,
+    json: bool,
+) -> None:
     if json:
         check = None
         if base_rate is not None and top_rate is None and is_slope_assumed(fitted.record):
-            check = compare_with_constant(fitted, aggregated.summary)
-        _print_json(saved, aggregated.summary, out, rules, check)
+            check = compare_with_constant(fitted, summary)
+        _print_json(saved, summary, out, rules, check)
     else:
-        _print_fit(fitted, aggregated.summary)
+        _print_fit(fitted, summary)
         print_segments(saved)
         console.print(f"[bold]Saved:[/] {shown(out)}")
 

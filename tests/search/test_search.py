@@ -1,0 +1,206 @@
+"""Reading runs and judgements, the population of a map, thresholds by query, and plans."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import calibrank as cr
+from calibrank.search import (
+    Judged,
+    Run,
+    choose_cut,
+    fit_judged,
+    held_out_probabilities,
+    judged_rows,
+    plan_queries,
+    read_qrels,
+    read_run,
+)
+from calibrank.search.rerank import query_folds
+from calibrank.tabular.labels import parse_rule
+from tests.search_world import make_run, write_trec
+
+RELEVANT = parse_rule("grade >= 2")
+
+
+def as_rows(run: Run) -> set[tuple[str, str, float]]:
+    return set(zip(run.queries.tolist(), run.documents.tolist(), run.scores.tolist(), strict=True))
+
+
+def test_every_layout_gives_the_same_run_and_judgements(tmp_path: Path) -> None:
+    rows = make_run(3, 4)
+    run, qrels = write_trec(tmp_path, rows)
+    nested: dict[str, dict[str, float]] = {}
+    graded: dict[str, dict[str, int]] = {}
+    for query, document, score, grade in rows:
+        nested.setdefault(query, {})[document] = score
+        graded.setdefault(query, {})[document] = grade
+    (tmp_path / "run.json").write_text(json.dumps(nested))
+    (tmp_path / "qrels.json").write_text(json.dumps(graded))
+    lines = [f"{q}\t{d}\t{g}" for q, d, _, g in rows]
+    (tmp_path / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *lines]) + "\n")
+    columns = list(zip(*rows, strict=True))
+    table = pa.table(dict(zip(("query", "document", "score", "grade"), columns, strict=True)))
+    pq.write_table(table, tmp_path / "table.parquet")
+    expected_run = as_rows(read_run(str(run)))
+    expected_grades = read_qrels(str(qrels))
+    assert len(expected_run) == 12
+    assert as_rows(read_run(str(tmp_path / "run.json"))) == expected_run
+    assert as_rows(read_run(str(tmp_path / "table.parquet"))) == expected_run
+    for name in ("qrels.json", "test.tsv", "table.parquet"):
+        assert read_qrels(str(tmp_path / name)) == expected_grades
+
+
+def test_ranks_are_those_of_the_scores() -> None:
+    run = Run(np.array(["a", "b", "a", "a"]), np.array(list("wxyz")), np.array([1.0, 5, 3, 3]))
+    assert run.ranks.tolist() == [3, 1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("run.trec", "q Q0 d 1 0.5\n", r"line 1 must have 6 columns .*, got 5"),
+        ("run.trec", "q Q0 d 1 high t\n", "the score must be a finite number, got 'high'"),
+        ("run.trec", "q Q0 d 1 1 t\nq Q0 d 2 2 t\n", "each pair of query and document once"),
+        ("run.trec", "", "must hold at least one line"),
+        ("run.json", "[1]", "must be {query: {document: score}}"),
+        ("run.tsv", "a\tb\tc\n", "must have a query column"),
+    ],
+)
+def test_damaged_runs_are_refused(tmp_path: Path, name: str, text: str, message: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(cr.DataError, match=message):
+        read_run(str(tmp_path / name))
+
+
+def test_two_grades_of_one_pair_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "qrels").write_text("q 0 d 1\nq 0 d 2\n")
+    with pytest.raises(cr.DataError, match="must grade each pair once, got 1 and 2"):
+        read_qrels(str(tmp_path / "qrels"))
+
+
+def test_unjudged_documents_are_left_out_and_said(tmp_path: Path) -> None:
+    run, qrels = write_trec(tmp_path, make_run(10, 20), judged=5)
+    judged = judged_rows(read_run(str(run)), read_qrels(str(qrels)), RELEVANT)
+    assert len(judged) == 50
+    assert judged.evidence.total.sum() == 50
+    assert judged.population == "judged documents of this run"
+    assert judged.warning is not None
+    assert "50 of 200 documents are judged" in judged.warning
+    assert "not counted as irrelevant" in judged.warning
+
+
+def test_ids_that_do_not_match_are_an_error() -> None:
+    run = Run(np.array(["1"]), np.array(["d"]), np.array([0.0]))
+    with pytest.raises(cr.DataError, match="must share queries and documents"):
+        judged_rows(run, {("01", "d"): 1.0}, RELEVANT)
+
+
+def test_the_pool_weights_judged_documents_by_the_chance_of_being_judged() -> None:
+    """Relevant documents are returned by two runs and judged; of the others only half are."""
+    n = 400
+    queries = np.repeat([f"q{i}" for i in range(20)], 20)
+    documents = np.array([f"d{i}" for i in range(n)])
+    by_both = np.arange(n) % 2 == 0
+    run = Run(queries, documents, np.arange(n, dtype=float))
+    other = Run(queries[by_both], documents[by_both], np.ones(by_both.sum()))
+    is_judged = by_both | (np.arange(n) % 4 == 1)
+    grades = {}
+    for row in np.flatnonzero(is_judged):
+        grades[queries[row], documents[row]] = 3.0 if by_both[row] else 0.0
+    alone = judged_rows(run, grades, RELEVANT)
+    assert alone.evidence.positive.sum() / alone.evidence.total.sum() == pytest.approx(2 / 3)
+    pooled = judged_rows(run, grades, RELEVANT, [run, other], depth=100)
+    rate = pooled.evidence.positive.sum() / pooled.evidence.total.sum()
+    assert rate == pytest.approx(1 / 2)
+    assert pooled.warning is None
+    shallow = judged_rows(run, grades, RELEVANT, [run], depth=10)
+    assert shallow.warning is not None
+    assert "200 of 400 documents of the run were out of the pool's reach" in shallow.warning
+
+
+def test_probabilities_of_a_judge_are_soft_labels() -> None:
+    run = Run(np.array(["q", "q"]), np.array(["a", "b"]), np.array([0.0, 1.0]))
+    judged = judged_rows(run, {("q", "a"): 0.25, ("q", "b"): 0.9}, None)
+    assert judged.evidence.positive.tolist() == [0.25, 0.9]
+    with pytest.raises(cr.DataError, match="must"):
+        judged_rows(run, {("q", "a"): 3.0, ("q", "b"): 0.9}, None)
+
+
+def judged_world(n_queries: int = 40) -> Judged:
+    rows = make_run(n_queries)
+    run = Run(*[np.array(column) for column in list(zip(*rows, strict=True))[:3]])
+    return judged_rows(run, {(q, d): float(g) for q, d, _, g in rows}, RELEVANT)
+
+
+def test_folds_and_probabilities_are_by_query() -> None:
+    judged = judged_world(15)
+    folds = query_folds(judged.queries)
+    for query in np.unique(judged.queries):
+        assert len(set(folds[judged.queries == query].tolist())) == 1
+    assert np.bincount(folds).tolist() == [60] * 5
+    held_out = held_out_probabilities(judged)
+    fitted = fit_judged(judged)
+    assert not np.allclose(held_out, fitted.predict(judged.scores), atol=1e-6)
+    # The labels of a query do not enter its own probabilities.
+    flipped = judged.labels.copy()
+    first = folds == 0
+    flipped[first] = 1 - flipped[first]
+    changed = Judged(
+        judged.queries, judged.documents, judged.scores, flipped, cr.impressions(flipped), ""
+    )
+    np.testing.assert_allclose(held_out_probabilities(changed)[first], held_out[first])
+
+
+def test_the_threshold_reaches_the_wanted_precision_with_most_recall() -> None:
+    rng = np.random.default_rng(1)
+    queries = np.repeat(np.arange(200), 20)
+    truth = rng.random(4000)
+    labels = (rng.random(4000) < truth).astype(float)
+    judged = Judged(queries, queries, truth, labels, cr.impressions(labels), "all")
+    cut = choose_cut(judged, truth, "precision", 0.8)
+    # Above t the mean probability is (1 + t) / 2.
+    assert cut.threshold == pytest.approx(0.6, abs=0.04)
+    assert cut.precision.value >= 0.8
+    assert cut.precision.low < 0.8 < cut.precision.high
+    assert cut.recall.value == pytest.approx(1 - 0.36, abs=0.05)
+    wide = choose_cut(judged, truth, "recall", 0.9)
+    assert wide.recall.value >= 0.9
+    assert wide.threshold == pytest.approx(np.sqrt(0.1), abs=0.03)
+
+
+def test_the_interval_is_by_query() -> None:
+    """Twenty copies of a document in one query say no more than one of them."""
+    rng = np.random.default_rng(2)
+    once = rng.random(100)
+    labels = (rng.random(100) < once).astype(float)
+    single = Judged(np.arange(100), np.arange(100), once, labels, cr.impressions(labels), "")
+    tiled = [np.repeat(each, 20) for each in (np.arange(100), once, labels)]
+    copies = Judged(tiled[0], tiled[0], tiled[1], tiled[2], cr.impressions(tiled[2]), "")
+    one = choose_cut(single, once, "recall", 0.5).precision
+    many = choose_cut(copies, tiled[1], "recall", 0.5).precision
+    assert many.high - many.low == pytest.approx(one.high - one.low, rel=0.05)
+
+
+def test_no_threshold_answers_nothing() -> None:
+    labels = np.tile([0.0, 0.0, 1.0, 0.0], 50)
+    queries = np.repeat(np.arange(20), 10)
+    judged = Judged(queries, queries, labels, labels, cr.impressions(labels), "")
+    cut = choose_cut(judged, np.full(200, 0.25), "precision", 0.9)
+    assert cut.threshold is None
+    assert cut.kept == 0
+    assert cut.answered.value == 0
+    with pytest.raises(cr.DataError, match="aim must be precision or recall"):
+        choose_cut(judged, np.full(200, 0.25), "f1", 0.9)  # type: ignore[arg-type]
+
+
+def test_more_judged_queries_are_planned_to_err_less() -> None:
+    plan = plan_queries(judged_world(40), sizes=(10, 100, 1000), draws=8)
+    errors = [step.error for step in plan]
+    assert errors == sorted(errors, reverse=True)
+    # The error of a rate over groups falls with the root of their number.
+    assert errors[0] / errors[2] > 4
