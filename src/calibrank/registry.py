@@ -179,6 +179,7 @@ COMMANDS = (
     "compare",
     "control",
     "inspect",
+    "card",
     "report",
     "export",
     "reproduce",

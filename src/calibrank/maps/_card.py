@@ -35,7 +35,7 @@ def card(fitted: CalibrationMap, scores: Floats) -> str:
     return (
         '<div style="display:flex;gap:1.5em;align-items:flex-start"><div style="max-width:32em">'
         f"<b>{html.escape(fitted.method)}</b>{lines}{_parameter_table(fitted)}</div>"
-        f"{_curve(scores, fitted.predict(scores))}</div>"
+        f"{curve(scores, fitted.predict(scores))}</div>"
     )
 
 
@@ -48,7 +48,7 @@ def _parameter_table(fitted: CalibrationMap) -> str:
     return f"<table>{''.join(rows)}</table>"
 
 
-def _curve(scores: Floats, probabilities: Floats) -> str:
+def curve(scores: Floats, probabilities: Floats) -> str:
     """The curve as SVG, with the first and the last score below it."""
     low = float(scores[0])
     high = float(scores[-1])

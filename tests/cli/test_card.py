@@ -1,0 +1,37 @@
+"""`calibrank card`."""
+
+from pathlib import Path
+
+from tests.cli.conftest import Call
+from tests.cli.running import one_line
+from tests.maps.samples import gaussian_map
+
+
+def test_a_card_with_the_metrics_of_evaluate(call: Call, folder: Path, tmp_path: Path) -> None:
+    map_file = tmp_path / "map.json"
+    gaussian_map().save(map_file)
+    evaluated = call("evaluate", folder / "test.parquet", "--map", map_file, "--json")
+    metrics = tmp_path / "evaluation.json"
+    metrics.write_text(evaluated[1])
+    code, text, error = call("card", map_file, "--metrics", metrics)
+    assert code == 0, error
+    assert text.startswith("# Gaussian calibration map")
+    assert "| LogLoss |" in text
+    for name in ("card.md", "card.html"):
+        assert call("card", map_file, "--metrics", metrics, "-o", tmp_path / name)[0] == 0
+    assert (tmp_path / "card.md").read_text(encoding="utf-8") == text
+    assert "<td>LogLoss</td>" in (tmp_path / "card.html").read_text(encoding="utf-8")
+
+
+def test_wrong_files_are_refused(call: Call, tmp_path: Path) -> None:
+    map_file = tmp_path / "map.json"
+    gaussian_map().save(map_file)
+    code, _, error = call("card", map_file, "-o", tmp_path / "card.pdf")
+    assert code == 2
+    assert "--out must end in .md or .html" in one_line(error)
+    (tmp_path / "text.json").write_text("not JSON")
+    code, _, error = call("card", map_file, "--metrics", tmp_path / "text.json")
+    assert code == 3
+    assert "--metrics must be a JSON file" in one_line(error)
+    (tmp_path / "list.json").write_text("[]")
+    assert call("card", map_file, "--metrics", tmp_path / "list.json")[0] == 3
