@@ -97,6 +97,13 @@ COLUMN_RULES = {
         remedy="Drop the row to ignore it.",
         excludes_high=True,
     ),
+    "rank": ColumnRule(
+        low=1,
+        high=float("inf"),
+        statement="be a rank, counted from 1",
+        remedy="Add 1 to ranks that are counted from 0.",
+        excludes_high=True,
+    ),
     "soft label": ColumnRule(
         low=0,
         high=1,

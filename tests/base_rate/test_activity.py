@@ -22,12 +22,15 @@ def test_the_rate_is_recovered_where_the_assumption_holds(selection: float) -> N
     assert np.log(share / world.rate) > 0.7
 
 
-def test_where_the_assumption_fails_the_band_holds_the_truth_or_it_refuses() -> None:
+@pytest.mark.parametrize("effects", [(0.2, 0.6), (0.8, 1.2)], ids=["moderate", "strong"])
+def test_where_the_assumption_fails_the_band_holds_the_truth_or_it_refuses(
+    effects: tuple[float, float],
+) -> None:
     """A law: in at least 90% of draws, whatever the selection and the effect of activity."""
     covered = []
     settings = np.random.default_rng(0)
     for seed in range(20):
-        effect = settings.choice([-1, 1]) * settings.uniform(0.2, 0.6)
+        effect = settings.choice([-1, 1]) * settings.uniform(*effects)
         world = make_shown_world(
             **SMALL,
             rate=settings.uniform(0.05, 0.3),

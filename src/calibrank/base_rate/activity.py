@@ -8,7 +8,8 @@ the share of likes at different activities determines the base rate.
 Both conditions are assumptions. A log can fit the model perfectly and have another base rate, as
 where people who see more also like more. The band is therefore the union over three families of
 dependence and over a bounded dependence of liking on activity, of all rates whose fit is not
-rejected. All settings were chosen on synthetic worlds, before any real data were looked at. About
+rejected. The assumption itself is tested too: where no family fits unless liking depends on
+activity, the method refuses. All settings were chosen on synthetic worlds, before any real data were looked at. About
 100 labels of randomly shown pairs test the result.
 """
 
@@ -71,24 +72,26 @@ def assume_rate_from_activity(shown: Interactions | Frame) -> AssumedRate:
 
     The activity of a user is the share of all items that the user was shown. Raises a `FitError`
     where the log cannot tell: activity that hardly differs, few users, or shares of likes that no
-    dependence explains.
+    family explains as long as liking does not depend on activity.
     """
     groups = _Groups.of(as_interactions(shown))
     low, high = 1.0, 0.0
     best: dict[str, tuple[float, float]] = {}
+    smallest_misfit = float("inf")
     for name, share in _FAMILIES.items():
         rates, misfits, at_centre = _fit(groups, share)
+        smallest_misfit = min(smallest_misfit, at_centre[1])
         accepted = rates[misfits <= _CRITICAL]
         if not len(accepted):
             continue
         low = min(low, float(accepted.min()))
         high = max(high, float(accepted.max()))
         best[name] = at_centre
-    if not best:
+    if smallest_misfit > _CRITICAL:
         raise FitError(
             "the share of likes by activity must fit a dependence of being shown on being liked, "
-            "got none that does. The base rate cannot be assumed from this log: collect labels of "
-            "randomly shown pairs."
+            "got none that does: users who see more seem to like more, or less. The base rate "
+            "cannot be assumed from this log: collect labels of randomly shown pairs."
         )
     # The Gaussian family is between the other two in its tails.
     chosen = "Gaussian" if "Gaussian" in best else min(best, key=lambda name: best[name][1])

@@ -72,7 +72,13 @@ def anchor_columns(
     text = f"Anchoring on score column {columns.score!r} and label column {columns.label!r} of "
     log.print(shown(f"{text}{table.name}, {weighting}"), highlight=False, soft_wrap=True)
     evidence = naive if propensity is None else ips
-    return Columns(columns.score, columns.label, evidence, propensity=propensity)
+    rule = columns.label_rule
+    if rule is not None and not rule.is_binary:
+        raise UsageError(
+            "--anchor must go with labels that are 0 or 1, got counts or probabilities. Anchor in "
+            "Python, or declare what is liked with --positive."
+        )
+    return Columns(columns.score, columns.label, evidence, propensity, label_rule=rule)
 
 
 def _random_pairs(table: Table, columns: Columns, rules: Rules) -> Rows:

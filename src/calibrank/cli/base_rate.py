@@ -14,6 +14,13 @@ BaseRateOption = Annotated[
     float | None,
     typer.Option(help="The fraction of all pairs in TABLE that users like, if it is known."),
 ]
+BaseRateRangeOption = Annotated[
+    tuple[float, float] | None,
+    typer.Option(
+        help="With --base-rate: the lowest and the highest rate that is plausible (a 95% interval)."
+        " Random labels (--anchor) are weighed against it."
+    ),
+]
 TopRateOption = Annotated[
     float | None,
     typer.Option(
@@ -34,14 +41,17 @@ def require_valid_base_rate(
     loss: str | None,
     anchor: str | None,
     base_rate: float | None,
+    base_rate_range: tuple[float, float] | None,
 ) -> None:
     """Check the base rate and the random labels before the table is read."""
+    _require_valid_range(base_rate, base_rate_range)
     if anchor is None and base_rate is None:
         return
-    if anchor is not None and base_rate is not None:
+    if anchor is not None and base_rate is not None and base_rate_range is None:
         raise UsageError(
-            "--anchor and --base-rate must not both be given: the labels of randomly shown "
-            "pairs already determine the base rate."
+            "--anchor and --base-rate must not both be given without --base-rate-range: the labels "
+            "of randomly shown pairs already determine the base rate. Give the range of the rate, "
+            "and the labels are weighed against it."
         )
     if loss == "positive-ips":
         raise UsageError(
@@ -51,6 +61,22 @@ def require_valid_base_rate(
         )
     if base_rate is not None and not 0 < base_rate < 1:
         raise UsageError(f"--base-rate must lie between 0 and 1, got {base_rate}.")
+
+
+def _require_valid_range(
+    base_rate: float | None,
+    base_rate_range: tuple[float, float] | None,
+) -> None:
+    if base_rate_range is None:
+        return
+    if base_rate is None:
+        raise UsageError("--base-rate-range must go with --base-rate, the most plausible rate.")
+    low, high = base_rate_range
+    if not 0 < low < base_rate < high < 1:
+        raise UsageError(
+            f"--base-rate-range must be two rates in (0, 1) with the base rate {base_rate} between "
+            f"them, got {low} and {high}."
+        )
 
 
 def require_valid_top_rate(base_rate: float | None, top_rate: float | None) -> None:
@@ -80,10 +106,11 @@ def moved_to_assumed_rate(
     activity: str,
     user: str | None,
     item: str | None,
+    positive: str | None,
     summary: Summary,
 ) -> CalibrationMap:
     """The map at the base rate that the log of all shown pairs suggests."""
-    dataset = load_table(activity, None, user, item, log="impressions")
+    dataset = load_table(activity, None, user, item, log="impressions", positive=positive)
     assumed = assume_rate_from_activity(dataset.train)
     log.print(shown(f"{activity}: {assumed}"), highlight=False, soft_wrap=True)
     return to_assumed_rate(fitted, assumed, summary)

@@ -35,6 +35,11 @@ def choose_label(
     return Label(column, Soft(column) if soft else None)
 
 
+def require_one_label(label: str | None, positive: str | None) -> None:
+    """A label is a column of 0 and 1 or a rule, not both."""
+    _require_one_declaration(label, positive, None, None, soft=False)
+
+
 def require_soft_evidence(label: Label, loss: str) -> None:
     """Raise unless the labels can be weighted: only positives have an inverse propensity."""
     if label.rule is None or label.rule.is_binary or loss in ("naive", "impressions"):

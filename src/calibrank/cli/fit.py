@@ -22,6 +22,7 @@ from calibrank.cli.anchoring import (
 from calibrank.cli.base_rate import (
     ActivityOption,
     BaseRateOption,
+    BaseRateRangeOption,
     TopRateOption,
     moved_to_assumed_rate,
     require_one_rate,
@@ -77,6 +78,12 @@ from calibrank.cli.options import (
     WeightOption,
     as_typed,
 )
+from calibrank.cli.position import (
+    ExaminationOption,
+    PositionOption,
+    require_position,
+    with_examination,
+)
 from calibrank.cli.recorded import assumption_about, choose_weight, choose_weighting
 from calibrank.cli.rendering import base_rate_lines, reliability_diagram, sensitivity_lines
 from calibrank.cli.segments import (
@@ -130,6 +137,8 @@ def fit(
     soft: SoftOption = False,
     propensity: PropensityOption = None,
     propensity_kind: PropensityKindOption = PropensityKind.relative,
+    position: PositionOption = None,
+    examination: ExaminationOption = None,
     item: ItemForPopularityOption = None,
     user: UserForFoldsOption = None,
     weight: WeightOption = None,
@@ -143,6 +152,7 @@ def fit(
     anchor: AnchorOption = None,
     anchor_propensity: AnchorPropensityOption = None,
     base_rate: BaseRateOption = None,
+    base_rate_range: BaseRateRangeOption = None,
     top_rate: TopRateOption = None,
     activity: ActivityOption = None,
     negatives_kept: NegativesKeptOption = 1.0,
@@ -176,21 +186,23 @@ def fit(
             "--anchor": anchor,
             "--base-rate": base_rate,
             "--activity": activity,
+            "--position": position,
         }
         require_no_other_options(others)
         fit_run(table, qrels, positive, pool, pool_depth, out, model_name, date, soft, json)
         return
     require_qrels(pool)
     # All options are checked before the table is read, which may take minutes.
-    require_valid_base_rate(loss, anchor, base_rate)
+    require_valid_base_rate(loss, anchor, base_rate, base_rate_range)
     require_valid_top_rate(base_rate, top_rate)
     require_one_rate(activity, base_rate)
     require_no_rate(segment, base_rate, activity)
     require_anchor(anchor, anchor_propensity)
     require_fraction("--negatives-kept", negatives_kept)
+    require_position(position, examination, propensity, item, log_kind, loss)
     require_one_propensity_source(propensity, item)
     require_effect(loss, propensity, item)
-    require_output(out, table, anchor, activity)
+    require_output(out, table, anchor, activity, examination)
     _require_date(date)
     out.parent.mkdir(parents=True, exist_ok=True)
     source = Table.find(table)
@@ -199,7 +211,7 @@ def fit(
     declared = choose_label(source, label, positive, clicks, impressions, soft=soft)
     # Numbers of impressions say what the rows are.
     log_kind = LogKind.impressions if impressions is not None else log_kind
-    weighting = choose_weighting(source, log_kind, loss, propensity, item, user)
+    weighting = choose_weighting(source, log_kind, loss, position or propensity, item, user)
     require_soft_evidence(declared, weighting.loss)
     columns = choose_columns(
         source,
@@ -215,20 +227,21 @@ def fit(
         exposure=weighting.exposure,
         assumption=assumption_about(source, weighting.propensity, propensity_kind),
     )
+    columns = columns if position is None else with_examination(source, columns, examination, rules)
     segments = segment_columns(source, segment or [])
     selector = _selector(method, parametric=base_rate is not None or activity is not None)
     calibrator, fitted, aggregated = _fit_table(source, columns, rules, selector, method)
     if weighting.loss == "impressions" and propensity_kind is PropensityKind.logged:
         fitted = with_sampling_range(fitted, aggregated.summary)
     if activity is not None:
-        fitted = moved_to_assumed_rate(fitted, activity, user, item, aggregated.summary)
+        fitted = moved_to_assumed_rate(fitted, activity, user, item, positive, aggregated.summary)
+    if base_rate is not None:
+        fitted = to_base_rate(fitted, base_rate, aggregated.summary, top_rate, base_rate_range)
     labelled, label_columns = source, columns
     if anchor is not None:
         labelled = Table.find(anchor)
         label_columns = anchor_columns(labelled, columns, anchor_propensity)
         fitted = anchored_on(fitted, labelled, label_columns, rules, aggregated.summary)
-    elif base_rate is not None:
-        fitted = to_base_rate(fitted, base_rate, aggregated.summary, top_rate)
     # Random labels leave no band; a known rate leaves one of slopes, unless the slope is known too.
     if anchor is None and top_rate is None:
         fitted = attach_sensitivity(fitted, calibrator, aggregated, columns)
@@ -237,7 +250,7 @@ def fit(
     saved = fit_segments(fitted, labelled, label_columns, segments, aggregated, on_bad_rows)
     saved.save(out)
     report_skipped(rules)
-    _print_result(fitted, saved, aggregated.summary, out, rules, base_rate, top_rate, json=json)
+    _print_result(fitted, saved, aggregated.summary, out, rules, top_rate, json=json)
 
 
 def _print_result(
@@ -246,15 +259,12 @@ def _print_result(
     summary: Summary,
     out: Path,
     rules: Rules,
-    base_rate: float | None,
     top_rate: float | None,
     *,
     json: bool,
 ) -> None:
     if json:
-        check = None
-        if base_rate is not None and top_rate is None and is_slope_assumed(fitted.record):
-            check = compare_with_constant(fitted, summary)
+        check = None if top_rate is not None else _constant_check(fitted, summary)
         _print_json(saved, summary, out, rules, check)
     else:
         _print_fit(fitted, summary)
@@ -285,6 +295,14 @@ def _fit_table(
         calibrator = find("method", CALIBRATORS, method)
         return calibrator, calibrator.fit_summary(aggregated.summary), aggregated
     return *_select_and_fit(selector, aggregated), aggregated
+
+
+def _constant_check(fitted: CalibrationMap, summary: Summary) -> ConstantCheck | None:
+    """The comparison with a constant, for a map whose rate is known and whose slope is not."""
+    is_moved = fitted.record.base_rate_source == "known rate"
+    if not (is_moved and is_slope_assumed(fitted.record)):
+        return None
+    return compare_with_constant(fitted, summary)
 
 
 def _print_json(

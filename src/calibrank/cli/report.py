@@ -23,6 +23,7 @@ from calibrank.cli.console import (
     segment_columns,
     shown,
 )
+from calibrank.cli.declared import choose_label
 from calibrank.cli.options import (
     BadRowsOption,
     ItemOption,
@@ -31,6 +32,7 @@ from calibrank.cli.options import (
     LogOption,
     OnBadRows,
     OptionalLossOption,
+    PositiveOption,
     PropensityOption,
     ScoreOption,
     SegmentOption,
@@ -71,6 +73,7 @@ def report(
     map_file: MapOption = None,
     score: ScoreOption = None,
     label: LabelOption = None,
+    positive: PositiveOption = None,
     user: UserOption = None,
     item: ItemOption = None,
     propensity: PropensityOption = None,
@@ -99,6 +102,7 @@ def report(
                 "--map": map_file,
                 "--score": score,
                 "--label": label,
+                "--positive": positive,
                 "--user": user,
                 "--item": item,
                 "--propensity": propensity,
@@ -112,6 +116,7 @@ def report(
     source = Table.find(table)
     require_output(out, *source.files)
     rules = rules_for(on_bad_rows)
+    label_column, rule = choose_label(source, label, positive)
     # Without --loss or --log, users and items only label the page.
     declared = bool(loss or log_kind)
     weighting = choose_weighting(
@@ -131,12 +136,13 @@ def report(
     columns = choose_columns(
         source,
         score,
-        label,
+        label_column,
         loss,
         weighting.propensity,
         item_column,
         weight,
         user_column,
+        rule=rule,
         exposure=weighting.exposure,
     )
     columns = replace(columns, others=segment_columns(source, segment or []))

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from calibrank._atomic import atomic_path
 from calibrank.cli.console import console, log, print_json, require_folder, require_unused, shown
+from calibrank.cli.declared import require_one_label
 from calibrank.cli.options import (
     Device,
     EpochsOption,
@@ -21,6 +22,7 @@ from calibrank.cli.options import (
     JsonOption,
     LabelOption,
     LogOption,
+    PositiveOption,
     SeedOption,
     UserOption,
     choice,
@@ -89,6 +91,7 @@ def train(
     user: UserOption = None,
     item: ItemOption = None,
     label: LabelOption = None,
+    positive: PositiveOption = None,
     log_kind: LogOption = None,
     time: Annotated[str | None, typer.Option(help="Time column.")] = None,
     dim: DimOption = None,
@@ -109,15 +112,15 @@ def train(
     """
     # Options are checked before anything is loaded or trained.
     if source in DATASETS:
-        require_unused(
-            f"with {source}", {"--user": user, "--item": item, "--label": label, "--time": time}
-        )
+        given = {"--user": user, "--item": item, "--label": label, "--positive": positive}
+        require_unused(f"with {source}", {**given, "--time": time})
     else:
         require_unused("with a table", {"--data": data})
+    require_one_label(label, positive)
     require_folder(out)
     from calibrank import models  # noqa: PLC0415  (torch)
 
-    dataset = _load(source, data, user, item, label, time, log_kind)
+    dataset = _load(source, data, user, item, label, time, log_kind, positive)
     kept, held_out = _hold_out(dataset, source, split, seed)
     impressions = held_out if dataset.log == "impressions" else None
     # Models learn from positives; dislikes are kept to calibrate on.

@@ -62,15 +62,17 @@ def load_table(
     label: str | None = None,
     time: str | None = None,
     log: str | None = None,
+    positive: str | None = None,
 ) -> Dataset:
     """Load a log and, if given, a test set of randomly exposed pairs; each a file, folder or glob.
 
     Columns are found by their usual names unless named. Without a label column every row is a
     positive. A pair that occurs more than once is positive if any of its rows is. `log` is
     "impressions" if label 0 means that a pair was shown and not liked; by default what calibrank
-    recorded in the file, otherwise "positives".
+    recorded in the file, otherwise "positives". `positive` is a rule for what is liked, such as
+    "rating >= 4", instead of a label column of 0 and 1.
     """
-    columns = (user, item, label, time)
+    columns = (user, item, label, time, positive)
     train_log = _read_table(train, *columns)
     test_log = None if test is None else _read_table(test, *columns)
     kind = log or find_table(train).roles().log or "positives"
@@ -119,9 +121,16 @@ def find_table(path: str | Path) -> Table:
 
 
 def read_log(
-    table: Table, columns: ColumnNames, is_positive: Callable[[Values], Values] | None = None
+    table: Table,
+    columns: ColumnNames,
+    is_positive: Callable[[Values], Values] | None = None,
+    *,
+    label_role: str | None = None,
 ) -> RawLog:
-    """Read the named columns; `is_positive` turns the label column into 0 and 1 where needed."""
+    """Read the named columns; `is_positive` turns the label column into 0 and 1 where needed.
+
+    `label_role` names the rule that the label column must obey before that; by default none.
+    """
     import pyarrow as pa  # noqa: PLC0415  (optional)
 
     from calibrank.tabular.ids import compact_ids, unify_ids  # noqa: PLC0415  (needs pyarrow)
@@ -131,8 +140,9 @@ def read_log(
     # An invalid row is an error: a training log must not lose rows silently.
     rules = Rules(skip=False)
     # Values that `is_positive` converts may be any numbers; labels must be 0 or 1.
-    has_labels = columns.label is not None and is_positive is None
-    checked = {"label": str(columns.label)} if has_labels else {}
+    role = "label" if is_positive is None else label_role
+    is_checked = columns.label is not None and role is not None
+    checked = {str(role): str(columns.label)} if is_checked else {}
     users, items, labels, times = [], [], [], []
     for batch in table.batches(columns.all):
         rules.valid_rows(batch, checked, [columns.user, columns.item])
@@ -157,16 +167,26 @@ def read_log(
 
 
 def _read_table(
-    path: str | Path, user: str | None, item: str | None, label: str | None, time: str | None
+    path: str | Path,
+    user: str | None,
+    item: str | None,
+    label: str | None,
+    time: str | None,
+    positive: str | None,
 ) -> RawLog:
+    from calibrank.tabular.labels import parse_rule  # noqa: PLC0415  (needs pyarrow)
+
     table = find_table(path)
+    rule = None if positive is None else parse_rule(positive)
+    if rule is not None:
+        label = table.resolve("positive", rule.column)
     columns = ColumnNames(
         table.resolve("user", user),
         table.resolve("item", item),
         table.resolve("label", label) if label else table.has("label"),
         table.resolve("time", time) if time else table.has("time"),
     )
-    log = read_log(table, columns)
+    log = read_log(table, columns, None if rule is None else rule.is_liked, label_role="grade")
     if log.times is not None:
         # A row without a time has no place in the order of a log.
         name = f"{table.name}, {columns.time}"

@@ -36,6 +36,9 @@ def describe_base_rate(record: FitRecord) -> str:
         return _describe_random_labels(record)
     if record.base_rate_source == "known rate":
         rate = "" if record.base_rate is None else f" of {record.base_rate:.2%}"
+        if record.base_rate_range is not None:
+            low, high = record.base_rate_range
+            rate += f" ({low:.2%} to {high:.2%})"
         return (
             f"Moved to a base rate{rate} that is known from elsewhere; "
             "the shape of the curve comes from the biased log."

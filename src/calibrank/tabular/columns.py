@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from calibrank.errors import DataError
 from calibrank.evidence import EvidenceFunction, impressions, naive
+from calibrank.propensity import Position
 from calibrank.tabular.labels import LabelRule
 
 
@@ -25,6 +26,8 @@ class Columns:
     user: str | None = None
     label_rule: LabelRule | None = None
     """How labels are made, unless the label column holds 0 and 1."""
+    examination: Position | None = None
+    """Examination by rank, if the propensity column holds ranks."""
     exposure: tuple[str, ...] = ()
     """Columns of ids (of `ids`) whose numbers of impressions determine a pair's exposure."""
     negatives_kept: float = 1.0
@@ -56,7 +59,8 @@ class Columns:
         columns = {self.score_is: self.score}
         columns |= {"label": self.label} if self.label_rule is None else self.label_rule.columns
         if self.propensity is not None:
-            columns["propensity"] = self.propensity
+            role = "propensity" if self.examination is None else "rank"
+            columns[role] = self.propensity
         if self.weight is not None:
             columns["weight"] = self.weight
         return columns

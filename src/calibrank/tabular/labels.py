@@ -73,8 +73,11 @@ class Threshold(LabelRule):
         return True
 
     def labels(self, values: Mapping[str, Values]) -> tuple[Values, Floats | None]:
-        passed = _OPERATORS[self.sign](values[self.column], self.value)
-        return np.asarray(passed).astype(np.int8), None
+        return self.is_liked(values[self.column]), None
+
+    def is_liked(self, grades: Values) -> Values:
+        """1 for each grade that passes the threshold, otherwise 0."""
+        return np.asarray(_OPERATORS[self.sign](grades, self.value)).astype(np.int8)
 
 
 @dataclass(frozen=True, slots=True)

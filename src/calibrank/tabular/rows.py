@@ -81,7 +81,11 @@ def valid_rows(batch: Batch, columns: Columns, rules: Rules) -> Rows:
     """Return the valid rows of a batch."""
     valid = rules.valid_rows(batch, columns.checked, columns.ids)
     rows = _all_rows(batch, columns)
-    return rows if valid is None else rows.take(valid)
+    if valid is not None:
+        rows = rows.take(valid)
+    if columns.examination is not None and rows.propensity is not None:
+        rows = replace(rows, propensity=columns.examination.predict(rows.propensity))
+    return rows
 
 
 def predict_rows(fitted: CalibrationMap, columns: Columns, rows: Rows) -> Floats:
