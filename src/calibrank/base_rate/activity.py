@@ -9,8 +9,8 @@ Both conditions are assumptions. A log can fit the model perfectly and have anot
 where people who see more also like more. The band is therefore the union over three families of
 dependence and over a bounded dependence of liking on activity, of all rates whose fit is not
 rejected. The assumption itself is tested too: where no family fits unless liking depends on
-activity, the method refuses. All settings were chosen on synthetic worlds, before any real data were looked at. About
-100 labels of randomly shown pairs test the result.
+activity, the method refuses. All settings were chosen on synthetic worlds, before any real data
+were looked at. About 100 labels of randomly shown pairs test the result.
 """
 
 from __future__ import annotations
