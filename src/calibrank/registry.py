@@ -181,6 +181,7 @@ COMMANDS = (
     "inspect",
     "card",
     "report",
+    "monitor",
     "export",
     "reproduce",
     "demo",

@@ -233,6 +233,9 @@ class FitRecord:
     pooling_error: float | None = None
     """How far pooling scores may have moved probabilities, on average; None if it did not."""
 
+    previous_map: str | None = None
+    """The digest of the map that this one replaced, where it is a refit."""
+
     @classmethod
     def read(cls, fields: Fields) -> FitRecord:
         """Rebuild a record from a saved map."""
@@ -262,6 +265,7 @@ class FitRecord:
             base_rate_range=_base_rate_range(fields),
             sensitivity=sensitivity,
             score_quantiles=_score_quantiles(fields),
+            previous_map=fields.text("previous_map") if fields.holds("previous_map") else None,
             model_name=fields.text("model_name") if fields.holds("model_name") else None,
             date=fields.text("date") if fields.holds("date") else None,
             selection=selection,

@@ -16,7 +16,7 @@ from calibrank.maps import CalibrationMap
 from calibrank.registry import METRICS
 from calibrank.report.page_data import describe_metrics, page_data
 from calibrank.report.provenance import fingerprint_rows, provenance, versions
-from calibrank.report.render import RESULTS_SCRIPTS, plain, render
+from calibrank.report.render import MONITOR_SCRIPTS, RESULTS_SCRIPTS, plain, render
 from calibrank.report.rows import ReportRows, rows_from_arrays
 
 _EVIDENCE_DESCRIPTIONS = {
@@ -120,6 +120,22 @@ def results_report(
     }
     headline = f"{overview['rows']:,} result rows under {len(overview['protocols'])} protocols"
     page = render(f"Results: {source}", headline, data, RESULTS_SCRIPTS)
+    return Report(headline, page, plain(data))
+
+
+def monitor_report(status: dict[str, Any], source: str, command: str) -> Report:
+    """Make the page of a monitored map, from `calibrank.monitor.Status.to_dict`."""
+    rows = sum(day["rows"] for day in status["days"])
+    data = {
+        **status,
+        "rows": rows,
+        "source": source,
+        "versions": versions(),
+        "command": command,
+        "metrics": {},
+    }
+    headline = status["headline"]
+    page = render(f"Monitor: {source}", headline, data, MONITOR_SCRIPTS)
     return Report(headline, page, plain(data))
 
 

@@ -28,6 +28,7 @@ REPORT_SCRIPTS = (
     "report_start.js",
 )
 RERANK_SCRIPTS = (*_SHARED_SCRIPTS, "rerank.js")
+MONITOR_SCRIPTS = (*_SHARED_SCRIPTS, "monitor.js", "monitor_start.js")
 RESULTS_SCRIPTS = (*_SHARED_SCRIPTS, "results.js", "results_start.js")
 
 # Inside a script element the first three could end it or start a comment; the last two end a line

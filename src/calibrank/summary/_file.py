@@ -53,10 +53,15 @@ class Content(NamedTuple):
 
 def write(path: Path, content: Content) -> None:
     """Write the fields of a summary, atomically."""
+    write_arrays(path, pack(content))
+
+
+def pack(content: Content) -> Arrays:
+    """The fields of a summary as arrays, by name."""
     grid: list[float] = []
     if content.grid is not None:
         grid = [content.grid.top, content.grid.bits, *content.grid.placement]
-    arrays = {
+    arrays: dict[str, Any] = {
         "version": np.int64(VERSION),
         "scores": content.scores,
         "keys": content.keys,
@@ -67,12 +72,16 @@ def write(path: Path, content: Content) -> None:
         "grid": np.array(grid, dtype=np.float64),
         "kind": np.array(content.kind),
     }
-    write_arrays(path, arrays)
+    return arrays
 
 
 def read(path: Path) -> Content:
     """Read what `write` wrote; a `ValueError` says what is wrong with anything else."""
-    arrays = read_arrays(path, _LARGEST_FILE)
+    return unpack(read_arrays(path, _LARGEST_FILE))
+
+
+def unpack(arrays: Arrays) -> Content:
+    """The fields that `pack` packed, checked."""
     version = int(_number(arrays, "version", np.int64))
     if version > VERSION:
         raise ValueError(f"its version is {version}, upgrade calibrank")

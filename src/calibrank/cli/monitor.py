@@ -1,0 +1,187 @@
+"""`calibrank monitor`."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from calibrank.cli.console import (
+    UsageError,
+    console,
+    find_user,
+    print_json,
+    progress_bar,
+    report_skipped,
+    require_output,
+    rules_for,
+    shown,
+)
+from calibrank.cli.options import (
+    MAP_HELP,
+    BadRowsOption,
+    JsonOption,
+    LabelOption,
+    OnBadRows,
+    ScoreOption,
+    UserOption,
+    WeightOption,
+    choice,
+)
+from calibrank.cli.recorded import choose_weight
+from calibrank.maps import CalibrationMap, load
+from calibrank.monitor import Day, Status, Store, check, digest_of_map, refit, window_of
+from calibrank.monitor.check import WINDOW
+from calibrank.monitor.table_day import DayColumns, day_of_table
+from calibrank.registry import CALIBRATORS, find
+from calibrank.report.html_report import monitor_report
+from calibrank.tabular.read import Table
+
+StoreArgument = Annotated[
+    str,
+    typer.Argument(metavar="STORE", help="Folder of days, or an address such as s3://bucket/days."),
+]
+MapOption = Annotated[
+    Path,
+    typer.Option("--map", help=f"{MAP_HELP} The one that is deployed."),
+]
+AddOption = Annotated[
+    str | None,
+    typer.Option(help="Table of one day (Parquet or CSV) to add first, with or without labels."),
+]
+DateOption = Annotated[
+    str | None,
+    typer.Option(help="With --add: the date of the table, such as 2026-01-31."),
+]
+OutOption = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", help="Where to write an HTML page with the time series."),
+]
+RefitOption = Annotated[
+    Path | None,
+    typer.Option("--refit", help="Where to save a new map, fitted to the labels of the window."),
+]
+RefitMethodOption = Annotated[
+    str | None,
+    choice("With --refit: the method. Default: that of the old map.", CALIBRATORS),
+]
+WindowOption = Annotated[
+    int,
+    typer.Option(help="Days that estimates, score drift and the refit look back.", min=1),
+]
+HalfLifeOption = Annotated[
+    float | None,
+    typer.Option(help="With --refit: days after which a label counts half, instead of a window."),
+]
+
+
+def monitor(
+    store: StoreArgument,
+    map_file: MapOption,
+    add: AddOption = None,
+    date: DateOption = None,
+    out: OutOption = None,
+    refit_to: RefitOption = None,
+    method: RefitMethodOption = None,
+    window: WindowOption = WINDOW,
+    half_life: HalfLifeOption = None,
+    score: ScoreOption = None,
+    label: LabelOption = None,
+    user: UserOption = None,
+    weight: WeightOption = None,
+    on_bad_rows: BadRowsOption = OnBadRows.error,
+    json: JsonOption = False,
+) -> None:
+    """Check whether a deployed map is still right, on a store of daily summaries.
+
+    --add sums up one day's table into the store. The check may be run every day: in a year
+    without change the probability of an alarm is at most 5%. --refit fits a new map to recent
+    labels.
+
+    Example: calibrank monitor days --map map.json --add today.parquet --date 2026-01-31
+    """
+    if (add is None) != (date is None):
+        raise UsageError("--add must go with --date, the date of its rows.")
+    if refit_to is None and (method is not None or half_life is not None):
+        raise UsageError("--method and --half-life must go with --refit.")
+    for output in (out, refit_to):
+        if output is not None:
+            require_output(output, add, map_file)
+    fitted = load(map_file)
+    days = Store(store)
+    if add is not None and date is not None:
+        source = Table.find(add)
+        columns = _columns(source, score, label, user, weight)
+        days.add(_day(source, columns, fitted, date, on_bad_rows))
+    status = check(fitted, days, window=window)
+    about: dict[str, Any] = {"store": store, **status.to_dict()}
+    if out is not None:
+        command = shlex.join(["calibrank", *sys.argv[1:]])
+        monitor_report(status.to_dict(), store, command).save(out)
+        about["out"] = str(out)
+    if refit_to is not None:
+        recent = _recent(days, fitted, window, half_life)
+        calibrator = None if method is None else find("method", CALIBRATORS, method)
+        refit(fitted, recent, calibrator).save(refit_to)
+        about["refit"] = {"out": str(refit_to), "labels": recent.labels}
+    if json:
+        print_json(about)
+    else:
+        _print_status(status, about)
+
+
+def _columns(
+    source: Table, score: str | None, label: str | None, user: str | None, weight: str | None
+) -> DayColumns:
+    """The columns of a day's table; one without a label column has only scores."""
+    name = source.resolve("label", label) if label else source.has("label")
+    return DayColumns(
+        score=source.resolve("score", score),
+        label=name,
+        weight=choose_weight(source, weight),
+        user=find_user(source, user),
+    )
+
+
+def _day(
+    source: Table, columns: DayColumns, fitted: CalibrationMap, date: str, on_bad_rows: OnBadRows
+) -> Day:
+    rules = rules_for(on_bad_rows)
+    with progress_bar(source, "Reading") as progress:
+        day = day_of_table(source, fitted, columns, rules, date, progress)
+    report_skipped(rules)
+    return day
+
+
+def _recent(days: Store, fitted: CalibrationMap, window: int, half_life: float | None) -> Day:
+    found = days.days(digest_of_map(fitted))
+    return window_of(found, None if half_life else window, half_life)
+
+
+def _print_status(status: Status, about: dict[str, Any]) -> None:
+    color = "yellow" if status.alarm else "green"
+    console.print(f"[{color}]{shown(status.headline)}[/]", highlight=False, soft_wrap=True)
+    last = status.days[-1]
+    if last.level is not None and last.slope is not None:
+        console.print(
+            f"Last {status.window} days: level {_interval(last.level)} (0 is ideal), "
+            f"slope {_interval(last.slope)} (1 is ideal).",
+            highlight=False,
+        )
+    if last.drift is not None:
+        moved = "The scores have moved" if last.drift.matters else "The scores have not moved"
+        console.print(
+            f"{moved}: distance {last.drift.distance:.3f} (by chance up to "
+            f"{last.drift.noise:.3f}), mean probability {100 * last.drift.effect:+.2f} points "
+            f"(standard error {100 * last.drift.effect_error:.2f}).",
+            highlight=False,
+        )
+    for name, what in (("out", "Page"), ("refit", "New map")):
+        if name in about:
+            path = about[name] if name == "out" else about[name]["out"]
+            console.print(f"[bold]{what}:[/] {shown(path)}")
+
+
+def _interval(estimate: Any) -> str:
+    return f"{estimate.value:.2f} ({estimate.low:.2f} to {estimate.high:.2f})"

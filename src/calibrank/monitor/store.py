@@ -1,0 +1,130 @@
+"""A folder of days: each file has a random name, so that hosts can share it without a lock."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from calibrank._arguments import real, whole
+from calibrank.errors import DataError, MissingExtraError
+from calibrank.monitor.day import Day
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+_SUFFIX = ".day.npz"
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Days in a folder, or under an address such as `s3://bucket/folder` (through pyarrow).
+
+    A file is written once and never changed. To merge the days of several hosts, copy their files
+    into one folder.
+
+    >>> import tempfile
+    >>> from calibrank import Platt
+    >>> fitted = Platt().fit([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1])
+    >>> store = Store(tempfile.mkdtemp())
+    >>> store.add(Day.of(fitted, [0.5, 1.5], [0, 1], date="2026-01-05"))
+    >>> store.add(Day.of(fitted, [0.7], [1], date="2026-01-05"))
+    >>> store.days()
+    [Day(2026-01-05, 3 scores, 3 labels)]
+    """
+
+    location: str | os.PathLike[str]
+
+    def add(self, day: Day) -> None:
+        """Write a day, or a part of one, to a new file, atomically."""
+        name = f"{day.date}-{os.urandom(8).hex()}{_SUFFIX}"
+        if not self._is_remote:
+            day.save(Path(self.location) / name)
+            return
+        files, folder = self._remote()
+        files.create_dir(folder, recursive=True)
+        with tempfile.TemporaryDirectory() as local:
+            day.save(Path(local) / name)
+            # Object stores make an object visible only when it is complete.
+            with files.open_output_stream(f"{folder}/{name}") as out:
+                out.write((Path(local) / name).read_bytes())
+
+    def days(self, map_digest: str | None = None) -> list[Day]:
+        """All days in order, or those of one map; parts of a day are merged."""
+        by_date: dict[tuple[str, str], Day] = {}
+        for part in self._parts():
+            if map_digest is not None and part.map_digest != map_digest:
+                continue
+            key = (part.date, part.map_digest)
+            by_date[key] = by_date[key] + part if key in by_date else part
+        return [by_date[key] for key in sorted(by_date)]
+
+    @property
+    def _is_remote(self) -> bool:
+        return "://" in os.fspath(self.location)
+
+    def _parts(self) -> Iterator[Day]:
+        if self._is_remote:
+            yield from self._remote_parts()
+            return
+        folder = Path(self.location)
+        if not folder.is_dir():
+            raise DataError(
+                f"{folder} must be a folder of days, got no such folder. Add a day first."
+            )
+        for file in sorted(folder.glob(f"*{_SUFFIX}")):
+            yield Day.load(file)
+
+    def _remote(self) -> tuple[FileSystem, str]:
+        try:
+            from pyarrow.fs import FileSystem  # noqa: PLC0415  (only for addresses)
+        except ImportError:
+            raise MissingExtraError("pyarrow", "cli") from None
+        return FileSystem.from_uri(os.fspath(self.location))
+
+    def _remote_parts(self) -> Iterator[Day]:
+        from pyarrow.fs import FileSelector  # noqa: PLC0415  (only for addresses)
+
+        files, folder = self._remote()
+        found = files.get_file_info(FileSelector(folder, allow_not_found=True))
+        with tempfile.TemporaryDirectory() as local:
+            for info in sorted(found, key=lambda each: each.path):
+                if info.path.endswith(_SUFFIX):
+                    copy = Path(local) / "day.npz"
+                    copy.write_bytes(files.open_input_file(info.path).read())
+                    yield Day.load(copy)
+
+
+def window_of(
+    days: Sequence[Day], length: int | None = None, half_life: float | None = None
+) -> Day:
+    """Merge the days of the last `length` dates, weighted by age if a half-life is given.
+
+    A day that is `half_life` dates older than the last one has half its weight.
+    """
+    if not days:
+        raise DataError("a window must hold at least one day, got none. Add a day first.")
+    if length is not None:
+        whole("length", length, 1, 10**6)
+    if half_life is not None:
+        real("half_life", half_life, "[0.1, 1e6]", "It is a number of days.")
+    newest = max(day.date for day in days)
+    merged: Day | None = None
+    for day in days:
+        age = age_of(day.date, newest)
+        if length is not None and age >= length:
+            continue
+        weighted = day if half_life is None else 0.5 ** (age / half_life) * day
+        merged = weighted if merged is None else merged + weighted
+    if merged is None:
+        raise AssertionError("the newest day is in every window")
+    return merged
+
+
+def age_of(date: str, newest: str) -> int:
+    """The number of days from one date to another."""
+    return (dt.date.fromisoformat(newest) - dt.date.fromisoformat(date)).days

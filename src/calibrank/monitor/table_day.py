@@ -1,0 +1,83 @@
+"""A day from a table on disk, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from calibrank.errors import DataError
+from calibrank.maps import CalibrationMap
+from calibrank.monitor.day import CLUSTERS, Day
+from calibrank.tabular.batch import Batch
+from calibrank.tabular.files import Progress
+from calibrank.tabular.read import Table
+from calibrank.tabular.rows import Rows, buckets_of
+from calibrank.tabular.rules import Rules
+
+
+class DayColumns(NamedTuple):
+    """Column names by role; without labels only the scores of a day are kept."""
+
+    score: str
+    label: str | None = None
+    weight: str | None = None
+    user: str | None = None
+
+    @property
+    def checked(self) -> dict[str, str]:
+        """Numeric columns by role; each role has a rule."""
+        found = {"score": self.score, "label": self.label, "weight": self.weight}
+        return {role: name for role, name in found.items() if name is not None}
+
+    @property
+    def ids(self) -> list[str]:
+        """Columns of ids."""
+        return [] if self.user is None else [self.user]
+
+
+def day_of_table(
+    table: Table,
+    fitted: CalibrationMap,
+    columns: DayColumns,
+    rules: Rules,
+    date: str,
+    progress: Progress | None = None,
+) -> Day:
+    """Sum up all rows of a table as one day."""
+    day: Day | None = None
+    first = 0
+    for rows in _rows(table, columns, rules, progress):
+        clusters = buckets_of(rows, first, CLUSTERS)
+        labels = None if columns.label is None else rows.labels
+        part = Day.of_clusters(fitted, rows.scores, labels, rows.weights, clusters, date)
+        day = part if day is None else day + part
+        first += len(rows)
+    if day is None:
+        raise DataError(f"{table.name} must hold at least one valid row, got none.")
+    return day
+
+
+def _rows(
+    table: Table, columns: DayColumns, rules: Rules, progress: Progress | None
+) -> Iterator[Rows]:
+    names = [*columns.checked.values(), *columns.ids]
+    for batch in table.batches(names, progress):
+        rows = _valid(batch, columns, rules)
+        if len(rows):
+            yield rows
+
+
+def _valid(batch: Batch, columns: DayColumns, rules: Rules) -> Rows:
+    valid = rules.valid_rows(batch, columns.checked, columns.ids)
+    scores = batch.numbers(columns.score).astype(np.float64)
+    rows = Rows(
+        scores=scores,
+        labels=np.zeros(len(scores)) if columns.label is None else batch.numbers(columns.label),
+        propensity=None,
+        weights=None if columns.weight is None else batch.numbers(columns.weight),
+        items=None,
+        users=None if columns.user is None else batch.ids(columns.user),
+    )
+    return rows if valid is None else rows.take(valid)

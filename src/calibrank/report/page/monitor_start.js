@@ -1,0 +1,3 @@
+drawTop("Monitoring a calibration map", data.source, data.rows);
+drawMonitor();
+finish();

@@ -1,0 +1,96 @@
+"""`calibrank monitor`: days from tables, the check, the page and the refit."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import calibrank as cr
+from calibrank.monitor import Day, Store, digest_of_map
+from tests.cli.conftest import Call
+from tests.monitor.worlds import date_of, make_map
+from tests.report.examples import data_of
+
+
+@pytest.fixture
+def map_file(tmp_path: Path) -> Path:
+    make_map().save(tmp_path / "map.json")
+    return tmp_path / "map.json"
+
+
+def write_day(path: Path, fitted: cr.CalibrationMap, seed: int, level: float = 0.0) -> pa.Table:
+    rng = np.random.default_rng(seed)
+    scores = rng.normal(size=400)
+    p = 1 / (1 + np.exp(-fitted.log_odds(scores) - level))
+    users = [f"u{user}" for user in rng.integers(100, size=400)]
+    labels = (rng.random(400) < p).astype(int)
+    table = pa.table({"user_id": users, "score": scores, "label": labels})
+    pq.write_table(table, path)
+    return table
+
+
+def test_a_changed_map_is_found_shown_and_refitted(
+    call: Call, tmp_path: Path, map_file: Path
+) -> None:
+    fitted = cr.load(map_file)
+    store = tmp_path / "days"
+    for day in range(9):
+        table = tmp_path / "day.parquet"
+        content = write_day(table, fitted, day, level=0.0 if day < 5 else -1.0)
+        options = ["--map", map_file, "--add", table, "--date", date_of(day), "--json"]
+        code, text, error = call("monitor", store, *options)
+        assert code == 0, error
+    status = json.loads(text)
+    assert status["alarm"]
+    assert date_of(5) <= status["level_alarm"] <= date_of(7)
+    assert status["slope_alarm"] is None
+    # The same as from arrays.
+    users = content["user_id"].to_pylist()
+    scores = content["score"].to_numpy()
+    expected = Day.of(fitted, scores, content["label"].to_numpy(), users=users, date=date_of(8))
+    assert Store(store).days()[-1].sums == pytest.approx(expected.sums)
+    page = tmp_path / "monitor.html"
+    new = tmp_path / "new.json"
+    code, text, error = call(
+        "monitor", store, "--map", map_file, "-o", page, "--refit", new, "--window", "4"
+    )
+    assert code == 0, error
+    assert "The level has changed (alarm on" in text
+    assert "Last 4 days: level -" in text
+    record = cr.load(new).record
+    assert record.previous_map == digest_of_map(fitted)
+    assert record.rows == 4 * 400
+    data = data_of(page.read_text(encoding="utf-8"))
+    assert [day["labels"] for day in data["days"]] == [400] * 9
+    assert data["map_digest"] == digest_of_map(fitted)
+
+
+def test_a_table_without_labels_counts_for_the_scores(
+    call: Call, tmp_path: Path, map_file: Path
+) -> None:
+    table = tmp_path / "day.parquet"
+    content = write_day(table, cr.load(map_file), 0)
+    pq.write_table(content.drop(["label"]), table)
+    options = ["--map", map_file, "--add", table, "--date", "2026-01-31"]
+    code, text, error = call("monitor", tmp_path / "days", *options)
+    assert code == 0, error
+    assert "No labels yet: only the scores can be compared." in text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--add", "day.parquet"], "--add must go with --date"),
+        (["--half-life", "3"], "--method and --half-life must go with --refit"),
+        ([], "must be a folder of days, got no such folder"),
+    ],
+)
+def test_wrong_usage_is_one_line(
+    call: Call, tmp_path: Path, map_file: Path, options: list[str], message: str
+) -> None:
+    code, _, error = call("monitor", tmp_path / "days", "--map", map_file, *options)
+    assert code in (2, 3)
+    assert message in error

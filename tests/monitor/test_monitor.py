@@ -1,0 +1,180 @@
+"""Days, stores, checks and refits of a map, on worlds whose changes are known."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import calibrank as cr
+from calibrank.monitor import Day, Store, check, digest_of_map, refit, score_drift, window_of
+from tests.monitor.worlds import date_of, make_day, make_map
+
+
+@pytest.fixture(scope="module")
+def fitted() -> cr.CalibrationMap:
+    return make_map()
+
+
+def days_of(fitted: cr.CalibrationMap, count: int, change: int, **changed: float) -> list[Day]:
+    rng = np.random.default_rng(0)
+    days = []
+    for day in range(count):
+        options = changed if day >= change else {}
+        days.append(make_day(fitted, day, rng, **options))
+    return days
+
+
+def test_parts_of_a_day_add_up_in_any_split_and_order(fitted: cr.CalibrationMap) -> None:
+    rng = np.random.default_rng(1)
+    scores = rng.normal(size=500)
+    labels = rng.integers(2, size=500)
+    users = rng.integers(50, size=500)
+    weights = rng.gamma(2, size=500)
+    parts = []
+    for part in (slice(0, 100), slice(100, None)):
+        options = {"users": users[part], "weights": weights[part], "date": "2026-01-01"}
+        parts.append(Day.of(fitted, scores[part], labels[part], **options))
+    whole = Day.of(fitted, scores, labels, users=users, weights=weights, date="2026-01-01")
+    for merged in (parts[0] + parts[1], sum(parts[::-1])):
+        assert merged.sums == pytest.approx(whole.sums)
+        assert merged.variances == pytest.approx(whole.variances)
+        assert merged.labelled.positive == pytest.approx(whole.labelled.positive)
+        assert merged.rows == 500
+    residuals = weights * (labels - fitted.predict(scores))
+    assert whole.sums[:, 0].sum() == pytest.approx(residuals.sum())
+    assert whole.sums[:, 1].sum() == pytest.approx(residuals @ fitted.log_odds(scores))
+
+
+def test_a_file_is_small_and_reads_back(fitted: cr.CalibrationMap, tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    scores = rng.normal(size=200_000)
+    labels = rng.integers(2, size=200_000)
+    day = Day.of(fitted, scores, labels, date="2026-01-01")
+    path = tmp_path / "day.npz"
+    day.save(path)
+    assert path.stat().st_size < 400_000
+    again = Day.load(path)
+    assert repr(again) == repr(day) == "Day(2026-01-01, 200,000 scores, 200,000 labels)"
+    assert np.array_equal(again.sums, day.sums)
+    assert np.array_equal(again.labelled.positive, day.labelled.positive)
+    content = bytearray(path.read_bytes())
+    content[5_000] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(
+        cr.DataError, match=r"day.npz must be a day that calibrank saved: .* Delete"
+    ):
+        Day.load(path)
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_stores_of_hosts_merge_by_copying(
+    fitted: cr.CalibrationMap, tmp_path: Path, remote: bool
+) -> None:
+    if remote:
+        pytest.importorskip("pyarrow")
+    rng = np.random.default_rng(3)
+    stores = []
+    for host in ("one", "two"):
+        folder = tmp_path / host
+        store = Store(f"file://{folder}" if remote else folder)
+        for day in range(2):
+            store.add(make_day(fitted, day, rng, 100))
+        stores.append(store)
+    shutil.copytree(tmp_path / "two", tmp_path / "one", dirs_exist_ok=True)
+    merged = stores[0].days()
+    assert [(day.date, day.rows) for day in merged] == [(date_of(0), 200), (date_of(1), 200)]
+    assert stores[0].days("another map") == []
+    assert check(fitted, stores[0]).days[1].labels == 200
+
+
+def test_a_window_and_a_half_life_weight_days_by_age(fitted: cr.CalibrationMap) -> None:
+    days = days_of(fitted, 10, 10)
+    last = window_of(days, 3)
+    assert last.sums == pytest.approx(sum(days[-3:]).sums)
+    assert last.rows == 900
+    decayed = window_of(days, half_life=2)
+    expected = np.sum([0.5 ** ((9 - age) / 2) * day.sums for age, day in enumerate(days)], axis=0)
+    assert decayed.sums == pytest.approx(expected)
+
+
+def test_nothing_is_reported_where_nothing_changed(fitted: cr.CalibrationMap) -> None:
+    status = check(fitted, days_of(fitted, 60, 60))
+    assert not status.alarm
+    assert status.headline == "No change of calibration in 18,000 labels over 60 days."
+    last = status.days[-1]
+    assert last.level.low < 0 < last.level.high
+    assert last.slope.low < 1 < last.slope.high
+    assert not last.drift.matters
+    assert abs(last.drift.effect) < 3 * last.drift.effect_error
+
+
+def test_level_and_slope_are_told_apart(fitted: cr.CalibrationMap) -> None:
+    level = check(fitted, days_of(fitted, 50, 20, level=-0.8))
+    assert level.level_alarm is not None
+    assert date_of(20) <= level.level_alarm < date_of(26)
+    assert level.slope_alarm is None
+    assert level.days[-1].level.value == pytest.approx(-0.8, abs=0.1)
+    assert "too high by" in level.headline
+    slope = check(fitted, days_of(fitted, 60, 20, slope=0.6))
+    assert slope.slope_alarm is not None
+    assert slope.days[-1].slope.value == pytest.approx(0.6, abs=0.1)
+    assert "too extreme" in slope.headline
+
+
+def test_moved_scores_are_seen_without_labels(fitted: cr.CalibrationMap) -> None:
+    rng = np.random.default_rng(4)
+    scores = rng.normal(size=5_000)
+    old = Day.of(fitted, scores, date="2026-01-01")
+    new = Day.of(fitted, rng.normal(0.3, 1, 5_000), date="2026-01-02")
+    drift = score_drift(fitted, old, new)
+    # The largest difference of two normal distribution functions 0.3 apart.
+    assert drift.distance == pytest.approx(0.119, abs=0.03)
+    assert drift.matters
+    expected = fitted.predict(scores + 0.3).mean() - fitted.predict(scores).mean()
+    assert drift.effect == pytest.approx(expected, abs=4 * drift.effect_error)
+    assert check(fitted, [old, new]).headline.startswith("No labels yet")
+
+
+def test_the_noise_of_score_drift_allows_for_users(fitted: cr.CalibrationMap) -> None:
+    rng = np.random.default_rng(5)
+    drifts = []
+    for _ in range(40):
+        days = []
+        for day in range(2):
+            users = rng.integers(60, size=2_000) + 1_000 * day
+            scores = rng.normal(size=2_000)[users] + 0.5 * rng.normal(size=2_000)
+            days.append(Day.of(fitted, scores, users=users, date=date_of(day)))
+        drifts.append(score_drift(fitted, *days))
+    assert np.mean([drift.matters for drift in drifts]) < 0.05
+    outside = [abs(drift.effect) > 1.96 * drift.effect_error for drift in drifts]
+    assert np.mean(outside) < 0.2
+    # Independent rows would have been said to differ by no more than this.
+    assert np.mean([drift.distance for drift in drifts]) > 1.95 / np.sqrt(1_000)
+
+
+def test_a_refit_is_right_again_and_knows_its_predecessor(
+    fitted: cr.CalibrationMap, tmp_path: Path
+) -> None:
+    days = days_of(fitted, 60, 20, level=-0.8)
+    new = refit(fitted, window_of(days, 28))
+    scores = np.linspace(-2, 2, 9)
+    assert new.log_odds(scores) == pytest.approx(fitted.log_odds(scores) - 0.8, abs=0.25)
+    new.save(tmp_path / "new.json")
+    record = cr.load(tmp_path / "new.json").record
+    assert record.previous_map == digest_of_map(fitted)
+    assert record.date == date_of(59)
+    assert refit(fitted, days[0], cr.Isotonic()).method == "Isotonic"
+    with pytest.raises(cr.DataError, match="a window to refit on must hold labels, got none"):
+        refit(fitted, Day.of(fitted, scores, date="2026-01-01"))
+
+
+def test_days_of_another_map_are_not_mixed(fitted: cr.CalibrationMap) -> None:
+    other = make_map(1)
+    day = make_day(fitted, 0, np.random.default_rng(6))
+    with pytest.raises(cr.DataError, match=r"days must be of the map with digest .*, got none"):
+        check(other, [day])
+    with pytest.raises(cr.DataError, match="days to merge must be of one map"):
+        _ = day + make_day(other, 0, np.random.default_rng(6))
+    with pytest.raises(cr.DataError, match=r"date must be a date such as 2026-01-31, got '1.2.26'"):
+        Day.of(fitted, [1.0], date="1.2.26")
