@@ -29,6 +29,7 @@ SELF_CONTAINED = (
     "cookbook",
     "adapters",
     "methods",
+    "monitor",
     "random-labels",
     "segments",
     "serving",
