@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import calibrank as cr
+from calibrank.maps.grouped import GroupedMap, Segment
 from calibrank.monitor import Day, Store, check, digest_of_map, refit, score_drift, window_of
 from tests.monitor.worlds import date_of, make_day, make_map
 
@@ -167,6 +168,19 @@ def test_a_refit_is_right_again_and_knows_its_predecessor(
     assert refit(fitted, days[0], cr.Isotonic()).method == "Isotonic"
     with pytest.raises(cr.DataError, match="a window to refit on must hold labels, got none"):
         refit(fitted, Day.of(fitted, scores, date="2026-01-01"))
+
+
+def test_a_map_of_more_than_scores_is_refused(fitted: cr.CalibrationMap) -> None:
+    grouped = GroupedMap(
+        "Segments",
+        fitted,
+        ("country",),
+        (Segment(("NL",), 0.5, 1.0, 0.1, 10),),
+        (0.1,),
+        fitted.record,
+    )
+    with pytest.raises(cr.DataError, match="must depend on scores alone, got one by country"):
+        Day.of(grouped, [1.0], date="2026-01-01")
 
 
 def test_days_of_another_map_are_not_mixed(fitted: cr.CalibrationMap) -> None:

@@ -17,6 +17,7 @@ from calibrank._validation import Floats, IdsLike, Numbers, add_up, column, ids,
 from calibrank.errors import DataError
 from calibrank.evidence import naive
 from calibrank.maps import CalibrationMap
+from calibrank.maps.calibration_map import require_map
 from calibrank.metrics.calibration_test import row_variances
 from calibrank.summary import Summary
 from calibrank.summary.small import coarsened, from_arrays, to_arrays
@@ -105,6 +106,7 @@ class Day:
     ) -> Day:
         """As `of`, with the cluster of users of each row."""
         _require_date(date)
+        _require_scores_alone(fitted)
         rows = len(scores)
         given = np.zeros(rows) if labels is None else labels
         evidence = naive(given, weights=weights)
@@ -251,6 +253,17 @@ def _clusters(users: IdsLike | None, rows: int) -> npt.NDArray[np.intp]:
         return row_partitions(0, rows, CLUSTERS)
     names, codes = np.unique(ids("users", users, rows), return_inverse=True)
     return hash_partitions(names.tolist(), CLUSTERS)[codes]
+
+
+def _require_scores_alone(fitted: CalibrationMap) -> None:
+    """A day pools rows by their scores, so that nothing else may change the probability."""
+    require_map(fitted)
+    columns = (*fitted.segment_columns, *fitted.feature_columns)
+    if columns:
+        raise DataError(
+            f"a map to monitor must depend on scores alone, got one by {', '.join(columns)}. "
+            "Monitor its probabilities instead: take their log odds as scores."
+        )
 
 
 def _require_date(date: str) -> None:
