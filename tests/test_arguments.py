@@ -219,6 +219,6 @@ def test_ids_beyond_64_bits_are_not_merged() -> None:
         Index.of(["a"], [1])
 
 
-def test_times_are_finite() -> None:
-    with pytest.raises(cr.DataError, match="times must be finite, got nan at row 1"):
-        cr.Interactions([1, 2], [1, 2], times=[0.0, np.nan])
+def test_times_are_finite_or_unknown() -> None:
+    with pytest.raises(cr.DataError, match="times must be finite or NaN, got inf at row 1"):
+        cr.Interactions([1, 2], [1, 2], times=[0.0, np.inf])

@@ -70,7 +70,7 @@ def integrated(log_odds: Floats, spread: float) -> Floats:
     """The mean probability over normal levels with this standard deviation: of a new group.
 
     >>> integrated(np.array([0.0, 2.0]), 1.5).round(3)
-    array([0.5  , 0.813])
+    array([0.5 , 0.81])
     """
     levels = np.sqrt(2) * spread * _WIDE_NODES
     probabilities: Floats = expit(np.asarray(log_odds)[:, None] + levels)
