@@ -19,10 +19,11 @@ from calibrank.metrics import Clusters
 from calibrank.metrics.misfit import Misfit
 from calibrank.metrics.panel import DISCRIMINATION, MISCALIBRATION, PANEL, RANKING
 from calibrank.registry import CALIBRATORS
+from calibrank.report import report
 from calibrank.report.headline import describe_source
 from calibrank.report.page_data import describe_metrics, page_data
 from calibrank.report.rows import ReportRows, rows_from_arrays
-from calibrank.report.segments import segment_tables
+from calibrank.report.segments import segment_tables, segment_test
 from calibrank.report.thresholds import GRID, threshold_table
 from calibrank.report.user_sample import MOST_CHARACTERS, sample_users
 from calibrank.report.verdict import verdict
@@ -363,6 +364,43 @@ def test_without_users_the_report_says_what_to_add(rows: ReportRows) -> None:
 
 
 # ----- segments and the sample of users -----
+def test_the_worst_of_many_segments_is_within_chance_where_all_are_right() -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=4_000)
+    labels = (rng.random(4_000) < 1 / (1 + np.exp(-scores))).astype(int)
+    chunk = np.array([f"chunk {number}" for number in rng.integers(0, 25, 4_000)])
+    rows = rows_from_arrays(scores, labels, segments={"chunk": chunk})
+    right = 1 / (1 + np.exp(-scores))
+    tables = segment_tables(rows, right, Clusters.of(rows.clusters))
+    found = segment_test(tables, rows, "log.parquet")
+    assert found is not None
+    assert found["deviating"] == 0
+    assert found["command"] is None
+    # Without the adjustment, some intervals exclude the prediction.
+    assert any(segment["excess_gap"] > 0 for segment in tables[0]["segments"])
+
+
+def test_a_wrong_segment_is_named_with_the_command_that_fixes_it_and_then_is_right() -> None:
+    rng = np.random.default_rng(1)
+    scores = rng.normal(size=6_000)
+    country = rng.choice(["NL", "DE", "it's"], 6_000)
+    labels = (rng.random(6_000) < 1 / (1 + np.exp(-scores - (country == "NL")))).astype(int)
+    fitted = cr.Segments("country", cr.Platt()).fit(scores, labels, {"country": country})
+    segments = {"country": country}
+    before = report(fitted.base, scores, labels, segments=segments, name="a log.parquet").data
+    test = before["segment_test"]
+    assert test["deviating"] >= 2
+    assert test["command"] == "calibrank fit 'a log.parquet' --segment country -o map.json"
+    after = report(fitted, scores, labels, segments=segments, name="a log.parquet").data
+    assert after["segment_test"]["deviating"] == 0
+    by_name = {each["name"]: each for each in after["segments"][0]["segments"]}
+    worst = by_name["NL"]
+    assert abs(worst["global_predicted"] - worst["observed"]) > 0.05
+    assert abs(worst["predicted"] - worst["observed"]) < 0.02
+    with pytest.raises(cr.DataError, match="Name it with --segment country"):
+        report(fitted, scores, labels)
+
+
 def test_the_worst_segment_comes_first(rows: ReportRows, probabilities: np.ndarray) -> None:
     devices = rows.segments["device"]
     is_web = np.array(devices.names)[devices.codes] == "web"

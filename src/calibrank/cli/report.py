@@ -145,8 +145,9 @@ def report(
         rule=rule,
         exposure=weighting.exposure,
     )
-    columns = replace(columns, others=segment_columns(source, segment or []))
     fitted = None if map_file is None else load(map_file)
+    used = [] if fitted is None else [*fitted.segment_columns, *fitted.feature_columns]
+    columns = replace(columns, others=segment_columns(source, [*(segment or []), *used]))
     with progress_bar(source, "Reading") as progress:
         rows = read_report_rows(source, columns, rules, progress)
     report_skipped(rules)

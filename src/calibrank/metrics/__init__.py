@@ -31,6 +31,11 @@ from calibrank.metrics.corp import (
 )
 from calibrank.metrics.debiased import DebiasedECE
 from calibrank.metrics.metric import Additive, Better, Metric
+from calibrank.metrics.multicalibration import (
+    MulticalibrationTest,
+    SegmentGap,
+    multicalibration_test,
+)
 from calibrank.metrics.proper import Brier, CalibrationInTheLarge, LogLoss
 from calibrank.metrics.ranking import NDCG, Recall, TopN
 from calibrank.metrics.recalibration import (
@@ -68,12 +73,14 @@ __all__ = [
     "LogOddsBinned",
     "Metric",
     "Miscalibration",
+    "MulticalibrationTest",
     "Ratios",
     "Recalibration",
     "Recall",
     "ReleasedECE",
     "ReleasedMCE",
     "ReliabilityCurve",
+    "SegmentGap",
     "SmoothECE",
     "TopN",
     "bootstrap",
@@ -81,6 +88,7 @@ __all__ = [
     "calibration_test",
     "cluster_sums",
     "corp",
+    "multicalibration_test",
     "recalibration",
     "reliability",
 ]

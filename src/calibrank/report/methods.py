@@ -60,7 +60,7 @@ def evaluate_methods(
     """
     summaries = rows.fold_summaries()
     if given is not None:
-        yield MethodResult(f"{given.method} (this map)", given.predict(rows.scores), given)
+        yield MethodResult(f"{given.method} (this map)", rows.predict(given), given)
     first = [] if given is not None else [Gaussian()]
     others = [method for method in CALIBRATORS.values() if method not in first]
     for method in [*first, *others]:

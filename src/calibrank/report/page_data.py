@@ -25,7 +25,7 @@ from calibrank.report.score_curves import (
     score_histograms,
     sensitivity_band,
 )
-from calibrank.report.segments import segment_tables
+from calibrank.report.segments import segment_tables, segment_test
 from calibrank.report.thresholds import guaranteed_precision, threshold_table
 from calibrank.report.user_sample import sample_users
 from calibrank.report.verdict import verdict
@@ -48,7 +48,7 @@ def page_data(
     methods = [evaluator.describe(result) for result in results]
     baseline = next(method for method in methods if method["name"] == BASELINE)
     # Lists and thresholds are about the map itself, so they use the fit on all rows.
-    probabilities = main.fitted.predict(rows.scores)
+    probabilities = rows.predict(main.fitted)
     thresholds = None
     if rows.users is not None:
         users = rows.users.codes
@@ -58,8 +58,13 @@ def page_data(
             thresholds["guaranteed"] = guaranteed_precision(
                 probabilities, rows.evidence, users, rows.clusters
             )
+    # What a map by segment would predict without its segments.
+    global_probabilities = None
+    if main.fitted.segment_columns:
+        global_probabilities = main.fitted.predict(rows.scores)
     curves = map_curves(rows, results)
     summary = Summary.of(rows.scores, rows.evidence)
+    tables = segment_tables(rows, main.probabilities, evaluator.clusters, global_probabilities)
     shape = misfit(main.fitted.predict(summary.scores), summary)
     return {
         "provenance": provenance,
@@ -83,7 +88,8 @@ def page_data(
         "sensitivity": sensitivity_band(main.fitted, curves["scores"]),
         "thresholds": thresholds,
         "user_sample": sample_users(rows, probabilities),
-        "segments": segment_tables(rows, main.probabilities, evaluator.clusters),
+        "segments": tables,
+        "segment_test": segment_test(tables, rows, str(provenance.get("source", "TABLE"))),
     }
 
 

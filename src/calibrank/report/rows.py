@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from calibrank._segment_keys import Encoded
 from calibrank._validation import Floats, IdsLike, Numbers, column, ids, score_column
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, ips, naive
@@ -83,6 +84,22 @@ class ReportRows:
         not identify the base rate. Impressions are self-normalized: the scale cancels.
         """
         return self.evidence.kind in {"naive", "impressions"}
+
+    def predict(self, fitted: CalibrationMap) -> Floats:
+        """Probabilities of all rows, with the segments or features that the map uses."""
+        return fitted.predict_rows(self.scores, self._column)
+
+    def _column(self, name: str) -> Any:
+        if name not in self.segments:
+            raise DataError(
+                f"the report must have the column {name!r}, which the map uses, got none. "
+                f"Name it with --segment {name}."
+            )
+        column = self.segments[name]
+        if isinstance(column, Categorical):
+            values = [None if value == MISSING else value for value in column.names]
+            return Encoded(column.codes, values)
+        return column
 
     def fold_summaries(self) -> list[Summary]:
         """Summarize each fold."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from calibrank._segment_keys import Encoded
 from calibrank._validation import Floats, add_up
 from calibrank.metrics import Clusters
 from calibrank.metrics.binned import calibration_masses
 from calibrank.metrics.clustered_bootstrap import Codes
+from calibrank.metrics.multicalibration import SegmentSums, adjusted_p_values
 from calibrank.report.rows import MISSING, Categorical, ReportRows
 from calibrank.report.user_sample import shorten
 
@@ -21,16 +24,94 @@ MOST_VALUES = 30
 """How many values of a column are shown by name; the others are pooled into one segment."""
 
 
+SIGNIFICANT = 0.05
+"""Adjusted p-values below this are called miscalibrated."""
+
+
 def segment_tables(
-    rows: ReportRows, probabilities: Floats, clusters: Clusters
+    rows: ReportRows,
+    probabilities: Floats,
+    clusters: Clusters,
+    global_probabilities: Floats | None = None,
 ) -> list[dict[str, Any]]:
-    """Return one table per column, the one with the worst segment first."""
+    """Return one table per column, the one with the worst segment first.
+
+    With the probabilities of a global map, segments also have its mean prediction.
+    """
+    columns = list(_columns(rows))
+    p_values = _adjusted_p_values(rows, probabilities, clusters, columns)
     tables = []
-    for title, note, categories in _columns(rows):
-        segments = _evaluate_segments(rows, probabilities, clusters, categories)
+    for (title, note, categories), adjusted in zip(columns, p_values, strict=True):
+        segments = _evaluate_segments(rows, probabilities, clusters, categories, adjusted)
+        if global_probabilities is not None:
+            _add_global(segments, rows, global_probabilities, categories)
         if segments:
             tables.append({"title": title, "note": note, "segments": segments})
     return sorted(tables, key=lambda table: -table["segments"][0]["excess_gap"])
+
+
+def segment_test(
+    tables: list[dict[str, Any]], rows: ReportRows, source: str
+) -> dict[str, Any] | None:
+    """Return how many segments deviate more than chance explains, and the command that fits them.
+
+    The chance is that of any segment of any column deviating as much.
+    """
+    p_values = [segment["p_value"] for table in tables for segment in table["segments"]]
+    if not p_values:
+        return None
+    named = []
+    for table in tables:
+        deviates = any(segment["p_value"] < SIGNIFICANT for segment in table["segments"])
+        # Only text can be a segment column as it is.
+        if deviates and isinstance(rows.segments.get(table["title"]), Categorical):
+            named.append(table["title"])
+    command = None
+    if named:
+        options = [part for name in named for part in ("--segment", name)]
+        command = shlex.join(["calibrank", "fit", source, *options, "-o", "map.json"])
+    return {
+        "tested": len(p_values),
+        "deviating": sum(p_value < SIGNIFICANT for p_value in p_values),
+        "p_value": min(p_values),
+        "command": command,
+    }
+
+
+def _adjusted_p_values(
+    rows: ReportRows,
+    probabilities: Floats,
+    clusters: Clusters,
+    columns: list[tuple[str, str, Categorical]],
+) -> list[Floats]:
+    """P-values of level and slope of each segment, adjusted for all segments of all columns."""
+    statistics = []
+    for _, _, categories in columns:
+        column = Encoded(categories.codes, list(categories.names))
+        sums = SegmentSums.of(probabilities, rows.evidence, column, clusters.codes)
+        statistics.append(sums.statistics)
+    if not statistics:
+        return []
+    smaller = []
+    for p_values in adjusted_p_values(statistics):
+        level, slope = np.split(p_values, 2)
+        smaller.append(np.minimum(level, slope))
+    return smaller
+
+
+def _add_global(
+    segments: list[dict[str, Any]],
+    rows: ReportRows,
+    global_probabilities: Floats,
+    categories: Categorical,
+) -> None:
+    size = len(categories.names)
+    total = add_up(categories.codes, rows.evidence.total, size)
+    mass = add_up(categories.codes, rows.evidence.total * global_probabilities, size)
+    means = mass / np.maximum(total, 1e-300)
+    by_name = {shorten(name): means[code] for code, name in enumerate(categories.names)}
+    for segment in segments:
+        segment["global_predicted"] = float(by_name[segment["name"]])
 
 
 def _columns(rows: ReportRows) -> Iterator[tuple[str, str, Categorical]]:
@@ -107,7 +188,11 @@ def _most_common(column: Categorical) -> Categorical:
 
 
 def _evaluate_segments(
-    rows: ReportRows, probabilities: Floats, clusters: Clusters, categories: Categorical
+    rows: ReportRows,
+    probabilities: Floats,
+    clusters: Clusters,
+    categories: Categorical,
+    p_values: Floats,
 ) -> list[dict[str, Any]]:
     """Compare predicted and observed rates per segment, the surest gap first."""
     codes = categories.codes
@@ -133,6 +218,7 @@ def _evaluate_segments(
             "high": observed.high[code],
             "gap": gap.value[code],
             # How far the interval of the gap is from 0; 0 where it contains 0.
+            "p_value": float(p_values[code]),
             "excess_gap": max(gap.low[code], -gap.high[code], 0.0),
         }
         segments.append(segment)

@@ -11,7 +11,24 @@ function drawSegments() {
   const introduction =
     "A map can be right on average and wrong for a segment. Segments whose gap is larger than " +
     "chance explains come first, the largest such gap on top.";
-  section("segments", "Segments", el("p", null, introduction), data.segments.map(segmentTable));
+  section(
+    "segments",
+    "Segments",
+    el("p", null, introduction),
+    segmentTest(data.segment_test),
+    data.segments.map(segmentTable),
+  );
+}
+
+// Of many segments the worst looks bad by chance: what is left when that is accounted for.
+function segmentTest({ tested, deviating, p_value, command }) {
+  const chance = p_value < 0.001 ? "below 0.1%" : percent(p_value);
+  const result =
+    deviating > 0
+      ? `${deviating} of ${tested} segments deviate more than the worst of ${tested} would by chance.`
+      : `No segment deviates more than the worst of ${tested} would by chance (its chance is ${chance}).`;
+  const fix = [" This command fits a map by segment: ", el("code", null, command || "")];
+  return el("p", { id: "segment-test" }, result, command ? fix : null);
 }
 
 function segmentTable({ title, note, segments }) {
@@ -56,9 +73,13 @@ function showAllButton(rows) {
 
 function segmentRow(segment, most, hidden) {
   const { name, predicted, observed, low, high, gap, rows, users } = segment;
-  const isMiscalibrated = segment.excess_gap > 0;
+  const isMiscalibrated = segment.p_value < 0.05;
   let verdict = "within chance";
-  if (isMiscalibrated) verdict = gap > 0 ? "too low" : "too high";
+  if (isMiscalibrated && segment.excess_gap > 0) verdict = gap > 0 ? "too low" : "too high";
+  else if (isMiscalibrated) verdict = "wrong slope";
+  if (!isMissing(segment.global_predicted)) {
+    verdict += ` (without segments: ${percent(segment.global_predicted)})`;
+  }
   return el(
     "tr",
     { class: isMiscalibrated ? "miscalibrated" : null, hidden },

@@ -1,0 +1,164 @@
+"""A test of calibration in many segments at once, with the chance of the worst one accounted for.
+
+The worst of a hundred segments looks bad by chance. The test compares the largest standardized gap
+with its distribution if all probabilities are right: signs of whole users are flipped at random
+(wild bootstrap), which keeps the dependence of a user's rows and of overlapping segments. A
+segment's adjusted p-value is the chance that any segment deviates as much (Westfall and Young).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from calibrank._logit import logit
+from calibrank._segment_keys import Encoded, encode_columns
+from calibrank._validation import Floats, IdsLike, Indices, Numbers, add_up, ids, probability_column
+from calibrank.evidence import Evidence, Labels, nonzero_evidence
+from calibrank.metrics.calibration_test import row_variances
+
+_DRAWS = 2000
+# Users beyond this many share a cluster: the distribution no longer changes.
+_CLUSTERS = 1024
+# Probabilities of 0 and 1 have infinite log odds.
+_CLIP = 1e-9
+_MISSING = "(missing)"
+
+
+class SegmentGap(NamedTuple):
+    """The rates of one segment, and the p-value of its deviation among all segments."""
+
+    column: str
+    value: str
+    rows: int
+    predicted: float
+    observed: float
+    p_value: float
+    """Adjusted for the number of segments."""
+
+
+class MulticalibrationTest(NamedTuple):
+    """The largest deviation among all segments, and what chance explains of it."""
+
+    error: float
+    """Largest mean of (label - probability) over all rows, where rows outside a segment count 0."""
+    p_value: float
+    """The chance of a deviation as large in any segment if all probabilities are right."""
+    segments: tuple[SegmentGap, ...]
+    """The surest deviation first."""
+
+
+def multicalibration_test(
+    probabilities: Numbers,
+    labels: Labels,
+    segments: Any,
+    *,
+    users: IdsLike | None = None,
+) -> MulticalibrationTest:
+    """Test whether probabilities are calibrated in every segment; small p-values contradict it.
+
+    `segments` is a mapping (or a dataframe) of columns with one value per row; each value of each
+    column is a segment, in which level and slope are tested. With `users`, labels of one user may
+    depend on each other.
+
+    >>> rng = np.random.default_rng(0)
+    >>> country = rng.choice(["NL", "DE", "BE"], 3000)
+    >>> labels = rng.random(3000) < np.where(country == "NL", 0.4, 0.3)
+    >>> result = multicalibration_test(np.full(3000, 0.3), labels, {"country": country})
+    >>> result.p_value < 0.01, result.segments[0].value
+    (True, 'NL')
+    """
+    p = probability_column(probabilities).astype(np.float64)
+    evidence = nonzero_evidence(labels, len(p))
+    names = list(getattr(segments, "column_names", segments))
+    columns = dict(zip(names, encode_columns(names, segments, len(p)), strict=True))
+    clusters = np.arange(len(p)) % _CLUSTERS
+    if users is not None:
+        codes = np.unique(ids("users", users, len(p)), return_inverse=True)[1]
+        clusters = codes.reshape(-1) % _CLUSTERS
+    tests = [SegmentSums.of(p, evidence, column, clusters) for column in columns.values()]
+    adjusted = adjusted_p_values([test.statistics for test in tests])
+    gaps: list[SegmentGap] = []
+    for name, test, p_values in zip(names, tests, adjusted, strict=True):
+        gaps += test.gaps(name, p_values)
+    error = max(float(np.abs(test.residuals).max()) for test in tests) / evidence.total.sum()
+    ordered = sorted(gaps, key=lambda gap: (gap.p_value, -abs(gap.observed - gap.predicted)))
+    return MulticalibrationTest(float(error), ordered[0].p_value, tuple(ordered))
+
+
+class SegmentSums(NamedTuple):
+    """Sums of one column's segments; `statistics` is clusters x (2 * segments), standardized."""
+
+    values: list[str | None]
+    rows: Floats
+    positive: Floats
+    total: Floats
+    residuals: Floats
+    statistics: Floats
+
+    @classmethod
+    def of(
+        cls, probabilities: Floats, evidence: Evidence, column: Encoded, clusters: Indices
+    ) -> SegmentSums:
+        size = len(column.values)
+        residuals = evidence.positive - evidence.total * probabilities
+        log_odds = logit(np.clip(probabilities, _CLIP, 1 - _CLIP))
+        information = evidence.total * probabilities * (1 - probabilities)
+        mass = np.maximum(add_up(column.codes, information, size), 1e-300)
+        mean = add_up(column.codes, information * log_odds, size) / mass
+        # The slope turns around the mean of its segment, so that it is no copy of the level.
+        slope = log_odds - mean[column.codes]
+        variance = row_variances(probabilities, evidence)
+        parts = []
+        for function in (np.ones_like(slope), slope):
+            places = clusters * size + column.codes
+            sums = add_up(places, residuals * function, (int(clusters.max()) + 1) * size)
+            sums = sums.reshape(-1, size)
+            # Without any positive, the squared residuals of rare positives are far too small.
+            least = add_up(column.codes, variance * function**2, size)
+            spread = np.sqrt(np.maximum((sums**2).sum(axis=0), least))
+            parts.append(sums / np.maximum(spread, 1e-300))
+        return cls(
+            column.values,
+            add_up(column.codes, None, size),
+            add_up(column.codes, evidence.positive, size),
+            add_up(column.codes, evidence.total, size),
+            add_up(column.codes, residuals, size),
+            np.hstack(parts),
+        )
+
+    def gaps(self, column: str, p_values: Floats) -> list[SegmentGap]:
+        """The segments of a column, with the smaller p-value of level and slope."""
+        size = len(self.values)
+        smaller = np.minimum(p_values[:size], p_values[size:])
+        gaps = []
+        for place in np.flatnonzero(self.total > 0).tolist():
+            value = self.values[place]
+            observed = float(self.positive[place] / self.total[place])
+            gap = float(self.residuals[place] / self.total[place])
+            gaps.append(
+                SegmentGap(
+                    column,
+                    _MISSING if value is None else value,
+                    int(self.rows[place]),
+                    observed - gap,
+                    observed,
+                    float(smaller[place]),
+                )
+            )
+        return gaps
+
+
+def adjusted_p_values(statistics: list[Floats], seed: int = 0) -> list[Floats]:
+    """P-values of column sums, against the largest column sum under random signs of the rows."""
+    together = np.hstack(statistics)
+    rng = np.random.default_rng(seed)
+    signs = rng.choice([-1.0, 1.0], size=(_DRAWS, len(together)))
+    largest = np.sort(np.abs(signs @ together).max(axis=1))
+    observed = np.abs(together.sum(axis=0))
+    # Rounding must not make a draw that equals the observed sum smaller than it.
+    exceeding = len(largest) - np.searchsorted(largest, observed * (1 - 1e-12))
+    p_values: Floats = (1 + exceeding) / (1 + len(largest))
+    lengths = [part.shape[1] for part in statistics]
+    return np.split(p_values, np.cumsum(lengths)[:-1])

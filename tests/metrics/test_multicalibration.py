@@ -1,0 +1,95 @@
+"""The test of calibration in every segment: its size under the null, its power, and its errors."""
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+import calibrank as cr
+from calibrank.metrics import multicalibration_test
+
+
+def world(
+    seed: int, spread: float = 0.0, users: int = 300, rate: float = -1.0
+) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray], np.ndarray]:
+    """Right probabilities, labels that are alike within a user, segments, and users."""
+    rng = np.random.default_rng(seed)
+    user = np.repeat(np.arange(users), 10)
+    p = expit(rate + rng.normal(size=len(user)))
+    # A shared draw per user for half of the rows: rates stay right, labels of a user are alike.
+    shared = rng.random(users)[user]
+    own = rng.random(len(user))
+    draw = np.where(rng.random(len(user)) < 0.5, shared, own)
+    device = rng.integers(0, 40, users)[user]
+    country = rng.integers(0, 5, len(user))
+    shift = spread * (device == 3)
+    truth = expit(np.log(p / (1 - p)) + shift)
+    return p, draw < truth, {"device": device, "country": country}, user
+
+
+@pytest.mark.parametrize("rate", [-1.0, -4.0])
+def test_right_probabilities_are_seldom_refused_although_there_are_45_segments(rate: float) -> None:
+    refused = 0
+    for seed in range(60):
+        p, labels, segments, users = world(seed, rate=rate)
+        refused += multicalibration_test(p, labels, segments, users=users).p_value < 0.1
+    # 6 are expected; 14 or more have a chance of 0.2%.
+    assert refused < 14
+
+
+def test_without_users_dependent_labels_are_refused_too_often() -> None:
+    """Why users matter: the same worlds, with rows treated as independent."""
+    refused = 0
+    for seed in range(40):
+        p, labels, segments, _ = world(seed)
+        refused += multicalibration_test(p, labels, segments).p_value < 0.1
+    assert refused > 8
+
+
+def test_a_wrong_segment_is_found_and_comes_first() -> None:
+    p, labels, segments, users = world(1, spread=2.0, users=2_000)
+    result = multicalibration_test(p, labels, segments, users=users)
+    assert result.p_value < 0.01
+    worst = result.segments[0]
+    assert (worst.column, worst.value) == ("device", "3")
+    assert worst.observed > worst.predicted + 0.2
+    assert worst.rows == (segments["device"] == 3).sum()
+    gap = (labels - p)[segments["device"] == 3].sum() / len(p)
+    assert result.error == pytest.approx(gap)
+    assert sum(segment.p_value < 0.05 for segment in result.segments) < 4
+
+
+def test_a_wrong_slope_within_a_segment_is_found() -> None:
+    rng = np.random.default_rng(2)
+    z = rng.normal(size=8_000)
+    country = rng.choice(["NL", "DE"], 8_000)
+    labels = rng.random(8_000) < expit(np.where(country == "NL", 0.3 * z, z))
+    result = multicalibration_test(expit(z), labels, {"country": country})
+    assert result.p_value < 0.01
+    assert result.segments[0].value == "NL"
+
+
+def test_after_a_fit_by_segment_nothing_is_left() -> None:
+    """Found and fixed: the test before and after, on new rows."""
+    rng = np.random.default_rng(3)
+    country = rng.choice(["NL", "DE", "BE"], 12_000)
+    scores = rng.normal(size=12_000)
+    labels = rng.random(12_000) < expit(scores - 1 + (country == "NL"))
+    fit, test = np.arange(6_000), np.arange(6_000, 12_000)
+    fitted = cr.Segments("country", cr.Platt()).fit(
+        scores[fit], labels[fit], {"country": country[fit]}
+    )
+    shown = {"country": country[test]}
+    before = multicalibration_test(fitted.predict(scores[test]), labels[test], shown)
+    after = multicalibration_test(fitted.predict(scores[test], shown), labels[test], shown)
+    assert before.p_value < 0.001
+    assert after.p_value > 0.05
+
+
+def test_missing_values_are_a_segment() -> None:
+    result = multicalibration_test([0.5] * 4, [0, 1, 0, 1], {"a": ["x", None, "x", None]})
+    assert {segment.value for segment in result.segments} == {"x", "(missing)"}
+
+
+def test_a_column_of_another_length_is_refused() -> None:
+    with pytest.raises(cr.DataError, match="one value per score"):
+        multicalibration_test([0.5] * 4, [0, 1, 0, 1], {"a": ["x"]})
