@@ -65,9 +65,8 @@ def main(rows: int = 400_000, segments: int = 200) -> None:
         peer.fit(df_train=frame[: rows // 2], label_column_name="y", **columns)
         return np.asarray(peer.predict(df=frame[rows // 2 :], **columns))
 
-    print(
-        f"{rows:,} rows, {segments:,} segments; log loss of the truth {loss(truth[test], truth[test]):.5f}"
-    )
+    best = loss(truth[test], truth[test])
+    print(f"{rows:,} rows, {segments:,} segments; log loss of the truth {best:.5f}")
     seconds = {}
     for method in (one_map, by_segment, mcgrad):
         try:
@@ -75,9 +74,10 @@ def main(rows: int = 400_000, segments: int = 200) -> None:
         except ImportError:
             print(f"{method.__name__:12s} not installed")
             continue
+        name = method.__name__
         found = multicalibration_test(p, labels[test], by)
         print(
-            f"{method.__name__:12s} log loss {loss(truth[test], p):.5f}, {seconds[method.__name__]:.2f} s, "
+            f"{name:12s} log loss {loss(truth[test], p):.5f}, {seconds[name]:.2f} s, "
             f"multicalibration error {found.error:.5f} (p = {found.p_value:.3f})"
         )
     print(
