@@ -101,7 +101,7 @@ def test_an_estimator_that_cannot_score_is_an_error_that_says_what_is_missing(es
         "estimator must have fit and one of decision_function, predict_proba or predict, "
         f"got {type(estimator).__name__}"
     )
-    with pytest.raises(TypeError, match=message):
+    with pytest.raises(cr.DataError, match=message):
         CalibratedRanker(estimator=estimator).fit(np.eye(4), [0, 1, 0, 1])
 
 

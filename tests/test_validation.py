@@ -48,7 +48,7 @@ def test_a_cpu_tensor_becomes_an_array_without_its_gradient() -> None:
         (["a", "b"], "x must be real numbers, got <U1 values such as"),
         ([1 + 2j], "x must be real numbers, got complex128 values such as"),
         (np.array(["2024-01-01"], dtype="datetime64[D]"), "x must be real numbers, got datetime64"),
-        (np.array([1.0, "a"], dtype=object), "x must be real numbers, got 1.0: "),
+        (np.array([1.0, "a"], dtype=object), "x must be real numbers, got text such as 'a'"),
         ([[1, 2], [3]], "x must be one array of numbers, got rows of different lengths: "),
         (
             np.ma.masked_array([1.0, 2.0], [False, True]),

@@ -143,6 +143,15 @@ def text(name: str, value: Any, remedy: str = "") -> str:
     raise DataError(_sentence(f"{name} must be a string, got {shown(value)}", remedy))
 
 
+def label(name: str, value: Any, remedy: str = "") -> str:
+    """A string that is printed as it is: not empty, short, and of printable characters."""
+    given = text(name, value, remedy)
+    if given.isprintable() and len(given) <= _LONGEST_NAME:
+        return given
+    rule = f"must be at most {_LONGEST_NAME} printable characters"
+    raise DataError(_sentence(f"{name} {rule}, got {shown(value)}", remedy))
+
+
 def seeded(seed: Any, *stream: int) -> np.random.Generator:
     """A generator as it is, or a new one from an integer seed.
 

@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from calibrank.errors import DataError
@@ -14,6 +15,23 @@ def digest_of(document: Mapping[str, Any]) -> str:
     """The SHA-256 digest of a JSON document; it does not depend on whitespace or key order."""
     canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()
+
+
+LARGEST_DOCUMENT = 2**28
+"""In bytes. The largest map, of a hundred thousand segments, takes a tenth of it."""
+
+
+def read_document(path: Path, remedy: str) -> str:
+    """The text of a JSON file, whose size is checked before it is read."""
+    size = path.stat().st_size
+    if size > LARGEST_DOCUMENT:
+        raise DataError(
+            f"{path} must be JSON of at most {LARGEST_DOCUMENT:,} bytes, got {size:,}. {remedy}"
+        )
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} must be JSON in UTF-8: {error}. {remedy}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,17 +85,15 @@ COLUMN_RULES = {
     ),
     "clicks": ColumnRule(
         low=0,
-        high=float("inf"),
+        high=LARGEST_WEIGHT,
         statement="be a finite number of clicks, not negative",
         remedy="Drop the row to ignore it.",
-        excludes_high=True,
     ),
     "impressions": ColumnRule(
         low=0,
-        high=float("inf"),
+        high=LARGEST_WEIGHT,
         statement="be a finite number of impressions, not negative",
         remedy="Drop the row to ignore it.",
-        excludes_high=True,
     ),
     "rank": ColumnRule(
         low=1,

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from calibrank._validation import Indices, is_missing
+from calibrank._validation import Indices, is_missing, require_unmasked
 from calibrank.errors import DataError
 
 Key: TypeAlias = tuple[str, ...]
@@ -32,7 +32,11 @@ def encode(name: str, column: Any) -> Encoded:
     if isinstance(column, Encoded):
         return column
     # A single score has a single value, and scores of any shape have values of that shape.
-    array = np.asarray(column).reshape(-1)
+    require_unmasked(f"segment column {name!r}", column)
+    try:
+        array = np.asarray(column).reshape(-1)
+    except ValueError:
+        raise _not_a_segment(name, "rows of different lengths") from None
     if array.dtype.kind in "iub":
         distinct, codes = np.unique(array, return_inverse=True)
         return Encoded(codes, [_text(name, value) for value in distinct.tolist()])
@@ -89,7 +93,10 @@ def _text(name: str, value: Any) -> str | None:
         return None
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, int | float) and value == int(value):
+    if isinstance(value, int):
+        return str(value)
+    # Larger decimals stand for many integers.
+    if isinstance(value, float) and abs(value) < 2**53 and value.is_integer():
         return str(int(value))
     raise _not_a_segment(name, repr(value))
 

@@ -66,7 +66,7 @@ def floats(name: str, values: Numbers) -> Floats:
         values = cast("Any", values).detach()
         if on_gpu(values):
             return cast("Floats", values)
-    _require_unmasked(name, values)
+    require_unmasked(name, values)
     try:
         array = np.asarray(values)
     except ValueError as error:
@@ -79,13 +79,26 @@ def floats(name: str, values: Numbers) -> Floats:
         raise DataError(
             f"{name} must be real numbers, got {array.dtype} values such as {_first(array)}."
         )
+    _require_no_text(name, array)
     try:
         return array.astype(np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         raise DataError(f"{name} must be real numbers, got {_first(array)}: {error}.") from None
 
 
-def _require_unmasked(name: str, values: Any) -> None:
+def _require_no_text(name: str, array: npt.NDArray[Any]) -> None:
+    """Refuse text among Python objects, as columns of dataframes are: NumPy would parse it."""
+    if array.dtype.kind != "O":
+        return
+    found = next((value for value in array.flat if isinstance(value, str | bytes)), None)
+    if found is not None:
+        raise DataError(
+            f"{name} must be real numbers, got text such as {shown(found)}. Convert it first."
+        )
+
+
+def require_unmasked(name: str, values: Any) -> None:
+    """Refuse an array with masked values, which NumPy would use as if they were valid."""
     # Importing numpy.ma takes long; if nobody has done it, there are no masked arrays.
     if "numpy.ma" not in sys.modules:
         return
@@ -138,7 +151,7 @@ def ids(name: str, values: IdsLike, rows: int | None = None) -> Ids:
 
 
 def _id_array(name: str, values: IdsLike) -> npt.NDArray[Any]:
-    _require_unmasked(name, values)
+    require_unmasked(name, values)
     if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
         raise DataError(f"{name} must be one id per row, got {shown(values)}. Pass a list of ids.")
     try:

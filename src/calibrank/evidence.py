@@ -9,7 +9,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._arguments import real, text
+from calibrank._arguments import label, real, shown
 from calibrank._rules import COLUMN_RULES
 from calibrank._validation import Floats, Numbers, column, on_gpu, require, require_role
 from calibrank.errors import DataError
@@ -54,7 +54,7 @@ class Evidence:
             total_of_positives,
             remedy,
         )
-        kind = text("kind", kind, "It names where the evidence comes from.")
+        kind = label("kind", kind, "It names where the evidence comes from.")
         self._set(positive, total, kind, unit_weights=False, no_positives=False)
 
     @classmethod
@@ -213,6 +213,11 @@ def evidence_function(given: EvidenceFunction | None, propensity: object) -> Evi
     """The given function; by default `ips` if there are propensities, and `naive` without."""
     if given is None:
         return naive if propensity is None else ips
+    if not callable(given) or isinstance(given, type):
+        raise DataError(
+            "evidence must be a function: naive, ips, positive_ips or impressions, "
+            f"got {shown(given)}."
+        )
     if propensity is None and given not in (naive, impressions):
         raise DataError(
             f"{given.__name__} evidence must have propensities, got none. Name their column, "

@@ -9,6 +9,7 @@ import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
+from calibrank._arguments import text
 from calibrank.errors import DataError
 from calibrank.evidence import EvidenceFunction, evidence_function, make_evidence
 from calibrank.summary import Summary, SummaryBuilder
@@ -34,6 +35,11 @@ def summarize(
     >>> summarize(table.to_batches(max_chunksize=2))
     Summary(4 rows in 3 bins over [0.1, 0.9], positive=2, total=4, kind='naive')
     """
+    text("score", score, "It names a column.")
+    text("label", label, "It names a column.")
+    for role, name in (("propensity", propensity), ("weight", weight)):
+        if name is not None:
+            text(role, name, "It names a column.")
     builder = SummaryBuilder()
     function = evidence_function(evidence, propensity)
     names = [name for name in (score, label, propensity, weight) if name is not None]

@@ -6,13 +6,14 @@ Needs matplotlib: `pip install 'calibrank[plots]'`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._validation import Floats
-from calibrank.errors import MissingExtraError
+from calibrank._arguments import instance, shown
+from calibrank._validation import Floats, column, require_scores
+from calibrank.errors import DataError, MissingExtraError
 from calibrank.metrics import ReliabilityCurve
 
 try:
@@ -35,6 +36,8 @@ _LONG_CYCLE = (*_CYCLE, "#56B4E9", "#000000")
 _LINE_STYLES = ("-", "--", "-.", ":")
 
 _MAXIMUM_COLUMNS = 5
+
+Inner = TypeVar("Inner")
 
 # The part of the distance between two groups of bars that the bars cover.
 _GROUP_WIDTH = 0.84
@@ -65,6 +68,10 @@ def reliability_grid(
     title: str,
 ) -> Figure:
     """Draw reliability diagrams side by side: one panel per method, one colour per curve."""
+    _require_title(title)
+    for name, curves in _checked("panels", panels).items():
+        for label, curve in _checked(f"panels[{name!r}]", curves).items():
+            instance(f"the curve {label!r}", curve, ReliabilityCurve, "Use reliability(...).")
     labels = _inner_names(panels)
     colours = dict(zip(labels, _CYCLE, strict=False))
     figure, grid, columns = _panel_grid(len(panels), width=2.7, height=2.75, margin=1.0)
@@ -87,6 +94,13 @@ def fitted_functions(
     scores: Floats, curves: Mapping[str, Floats], truth: Floats | None, title: str
 ) -> Figure:
     """Draw fitted probabilities over the raw score, with the true curve where it is known."""
+    _require_title(title)
+    scores = column("scores", scores)
+    curves = {
+        name: column(f"the curve {name!r}", values, len(scores))
+        for name, values in _checked("curves", curves).items()
+    }
+    truth = None if truth is None else column("truth", truth, len(scores))
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")
     axes = figure.subplots()
     if truth is not None:
@@ -110,6 +124,8 @@ def bars_of_gaps(
 
     Each panel holds the observed rate and the mean prediction of each bin, NaN where it is empty.
     """
+    _require_title(title)
+    panels = {name: _columns(name, pair, 2) for name, pair in _checked("panels", panels).items()}
     figure, grid, columns = _panel_grid(len(panels), width=2.6, height=2.1, margin=0.9)
     for axes, (name, (observed, predicted)) in zip(grid, panels.items(), strict=False):
         centres = (np.arange(len(observed)) + 0.5) / len(observed)
@@ -140,6 +156,11 @@ def score_distributions(
     title: str,
 ) -> Figure:
     """Draw histograms of the scores of negatives and of positives; each panel holds both."""
+    _require_title(title)
+    panels = {name: _columns(name, pair, 2) for name, pair in _checked("panels", panels).items()}
+    for negative, positive in panels.values():
+        require_scores(negative)
+        require_scores(positive)
     figure = Figure(figsize=(2.7 * len(panels), 2.9), layout="constrained")
     grid = np.atleast_1d(figure.subplots(1, len(panels)))
     for axes, (name, (negative, positive)) in zip(grid, panels.items(), strict=True):
@@ -161,6 +182,8 @@ def top_lists(
     title: str,
 ) -> Figure:
     """Draw the best items of some users: names, scores and probabilities, best first."""
+    _require_title(title)
+    _checked("users", users)
     figure = Figure(figsize=(3.1 * len(users), 2.9), layout="constrained")
     grid = np.atleast_1d(figure.subplots(1, len(users), sharex=True))
     for axes, (name, (items, scores, probabilities)) in zip(grid, users.items(), strict=True):
@@ -179,6 +202,9 @@ def top_lists(
 
 def grouped_bars(panels: Mapping[str, BarGroups], title: str, ylabel: str) -> Figure:
     """Draw panels of groups of bars with error bars; a value that is NaN is not drawn."""
+    _require_title(title)
+    for name, groups in _checked("panels", panels).items():
+        _checked(f"panels[{name!r}]", groups)
     widest = max(len(groups) for groups in panels.values())
     figure = Figure(figsize=(1.6 * widest + 1.5, 2.7 * len(panels) + 0.6), layout="constrained")
     grid = np.atleast_1d(figure.subplots(len(panels), 1))
@@ -214,6 +240,9 @@ def lines_with_bands(
     panels: Mapping[str, Mapping[str, tuple[Floats, Floats, Floats]]], title: str, xlabel: str
 ) -> Figure:
     """Draw lines of (x, y, half-width), one panel per metric and one colour per line."""
+    _require_title(title)
+    for name, lines in _checked("panels", panels).items():
+        _checked(f"panels[{name!r}]", lines)
     figure = Figure(figsize=(4.2 * len(panels), 3.3), layout="constrained")
     grid = np.atleast_1d(figure.subplots(1, len(panels)))
     for axes, (name, lines) in zip(grid, panels.items(), strict=True):
@@ -229,6 +258,27 @@ def lines_with_bands(
     grid[0].legend(frameon=False, fontsize=8)
     figure.suptitle(title, fontsize=11, fontweight="bold")
     return figure
+
+
+def _checked(name: str, values: Mapping[str, Inner]) -> Mapping[str, Inner]:
+    """A mapping of names to what is drawn, with at least one."""
+    if not isinstance(values, Mapping) or not values:
+        found = "an empty one" if isinstance(values, Mapping) else shown(values)
+        raise DataError(f"{name} must be a dict of names to what is drawn, got {found}.")
+    for key in values:
+        instance(f"a name in {name}", key, str)
+    return values
+
+
+def _columns(name: str, values: Any, number: int) -> Any:
+    """A panel's arrays: so many of them, each of one dimension."""
+    if not isinstance(values, tuple | list) or len(values) != number:
+        raise DataError(f"panel {name!r} must be {number} arrays, got {shown(values)}.")
+    return tuple([column(f"panel {name!r}", array) for array in values])
+
+
+def _require_title(title: str) -> None:
+    instance("title", title, str)
 
 
 def _readable_ticks(values: Floats) -> list[float]:

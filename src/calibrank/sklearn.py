@@ -8,9 +8,11 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from calibrank._arguments import instance, shown
 from calibrank._logit import logit
+from calibrank._validation import floats
 from calibrank.calibrators import Calibrator, Gaussian
-from calibrank.errors import MissingExtraError
+from calibrank.errors import DataError, MissingExtraError
 from calibrank.evidence import Evidence, ips, naive
 from calibrank.maps import CalibrationMap
 
@@ -81,12 +83,12 @@ class CalibratedRanker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         `propensity` is P(observed) of each row; with it the inverse-propensity risk is minimized.
         `groups` is the user or query of each row, in any order.
         """
+        calibrator = self._checked_calibrator()
         X, y = validate_data(self, X, y, dtype="numeric", y_numeric=False)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         self._require_two_classes()
         scores = self._out_of_fold_scores(X, y, labels, _group_codes(groups, len(labels)))
-        calibrator = self.calibrator or Gaussian()
         self.map_ = calibrator.fit(scores, _evidence(labels, propensity, sample_weight))
         return self
 
@@ -106,6 +108,13 @@ class CalibratedRanker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         is_positive = self.decision_function(X) > 0
         labels: Array = self.classes_[is_positive.astype(int)]
         return labels
+
+    def _checked_calibrator(self) -> Calibrator:
+        """The calibrator; scikit-learn checks settings when it fits, not when it is created."""
+        _require_folds(self.cv)
+        if self.calibrator is None:
+            return Gaussian()
+        return instance("calibrator", self.calibrator, Calibrator, "E.g. Gaussian().")
 
     def _out_of_fold_scores(self, X: Array, y: Array, labels: Array, groups: Array | None) -> Array:
         if self.estimator is None:
@@ -130,11 +139,6 @@ class CalibratedRanker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         """Row numbers to fit on and to hold out; none if there are too few rows for two folds."""
         splitter = self.cv
         if isinstance(splitter, int | np.integer):
-            if splitter < 2:
-                raise ValueError(
-                    f"cv must be at least 2 folds, got {splitter}. If the estimator is fitted "
-                    "already, pass FrozenEstimator(estimator)."
-                )
             # Every fold needs both classes.
             most = np.bincount(labels).min()
             if groups is not None:
@@ -174,7 +178,7 @@ class CalibratedRanker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
 def _evidence(labels: Array, propensity: Any, weights: Any) -> Evidence:
     if weights is not None:
-        weights = np.asarray(weights, dtype=np.float64)
+        weights = floats("sample_weight", weights)
         # scikit-learn allows one weight for all rows.
         weights = np.full(len(labels), weights) if weights.ndim == 0 else weights
     if propensity is None:
@@ -184,13 +188,33 @@ def _evidence(labels: Array, propensity: Any, weights: Any) -> Evidence:
 
 def _score_method(estimator: Any) -> str:
     """The name of the method that scores rows."""
+    is_class = isinstance(estimator, type)
     for method in _SCORE_METHODS:
-        if hasattr(estimator, "fit") and hasattr(estimator, method):
+        if hasattr(estimator, "fit") and hasattr(estimator, method) and not is_class:
             return method
-    raise TypeError(
+    found = shown(estimator) if is_class else type(estimator).__name__
+    raise DataError(
         "estimator must have fit and one of decision_function, predict_proba or predict, "
-        f"got {type(estimator).__name__}. Pass a classifier or a regressor."
+        f"got {found}. Pass a classifier or a regressor."
     )
+
+
+def _require_folds(cv: Any) -> None:
+    """Check the folds, also where no estimator needs them."""
+    if isinstance(cv, int | np.integer) and not isinstance(cv, bool):
+        if cv >= 2:
+            return
+        raise DataError(
+            f"cv must be at least 2 folds, got {shown(cv)}. If the estimator is fitted "
+            "already, pass FrozenEstimator(estimator)."
+        )
+    is_splitter = hasattr(cv, "split") and not isinstance(cv, str | bytes | type)
+    is_pairs = hasattr(cv, "__iter__") and not isinstance(cv, str | bytes | dict | np.ndarray)
+    if not is_splitter and not is_pairs:
+        raise DataError(
+            "cv must be a number of folds, a splitter of scikit-learn or pairs of row numbers, "
+            f"got {shown(cv)}. Use e.g. 5."
+        )
 
 
 # How rankers name the argument of `fit` that says which rows belong together: one id per row

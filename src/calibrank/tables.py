@@ -187,8 +187,8 @@ class ScoreTable:
         object.__setattr__(self, "items", ids("items", items, rows))
         object.__setattr__(self, "scores", scores)
         object.__setattr__(self, "labels", labels)
-        object.__setattr__(self, "propensity", _optional_column("propensity", propensity, rows))
-        object.__setattr__(self, "weights", _optional_column("weights", weights, rows))
+        object.__setattr__(self, "propensity", _optional_role("propensity", propensity, rows))
+        object.__setattr__(self, "weights", _optional_role("weights", weights, rows, "weight"))
         object.__setattr__(self, "groups", groups)
 
     def __len__(self) -> int:
@@ -334,6 +334,18 @@ def _optional_column(
     rows: int,
 ) -> Floats | None:
     return None if values is None else column(name, values, rows)
+
+
+def _optional_role(
+    name: str,
+    values: Numbers | None,
+    rows: int,
+    role: str = "propensity",
+) -> Floats | None:
+    array = _optional_column(name, values, rows)
+    if array is not None:
+        require_role(role, name, array)
+    return array
 
 
 def _size(name: str, given: int | None, seen: Ids) -> int:

@@ -7,12 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 
 import calibrank as cr
 from calibrank.data import Positives, RandomSplit
 from calibrank.errors import DataError, FitError
 from calibrank.models import BPR, CML, NCF, UBPR, LightGCN, Training, train, train_seeds
 from calibrank.models._run import initial_parameters
+from calibrank.models.checkpoints import Checkpoint, delete_if_damaged
 from calibrank.models.engines.gpu import explain_out_of_memory
 from calibrank.models.graph import Graph
 from calibrank.models.sampling import Sampler
@@ -359,3 +361,41 @@ def test_running_out_of_gpu_memory_is_explained(monkeypatch):
     message = r"must fit in the GPU's memory, got 1\.0 of 8\.0 GiB free\. Train fewer seeds"
     with pytest.raises(FitError, match=message), explain_out_of_memory():
         raise torch.cuda.OutOfMemoryError
+
+
+def test_a_checkpoint_with_changed_content_is_refused(tmp_path):
+    file = tmp_path / "checkpoint"
+    settings = Training(epochs=2, checkpoint_every=0)
+    train(BPR(dim=4), small_log(), training=settings, checkpoint=file)
+    intact = file.read_bytes()
+    file.write_bytes(intact[:-1] + bytes([intact[-1] ^ 1]))
+    with pytest.raises(DataError, match=r"arrays that were changed after they were saved"):
+        train(BPR(dim=4), small_log(), training=settings, checkpoint=file)
+    delete_if_damaged(file)
+    assert not file.exists()
+
+
+STATES = {
+    "parameter.table of .*shape": ({"parameter.table": np.ones(3)}, {}),
+    "moment.first that is not finite": ({"moment.first": np.nan}, {}),
+    "other arrays than": ({"moment.third": np.ones(3)}, {}),
+    "an impossible number of epochs": ({}, {"epoch": -1}),
+    "values of NDCG": ({}, {"history": [[0.1]]}),
+}
+
+
+@pytest.mark.parametrize("message", STATES)
+def test_a_checkpoint_of_another_shape_is_refused(tmp_path, message):
+    file = tmp_path / "checkpoint"
+    settings = Training(epochs=2, checkpoint_every=0)
+    train(BPR(dim=4), small_log(), training=settings, checkpoint=file)
+    with safe_open(file, "numpy") as opened:
+        saved = Checkpoint(file, opened.metadata()["run"])
+    arrays, numbers = saved.read()
+    changed_arrays, changed_numbers = STATES[message]
+    for name, values in changed_arrays.items():
+        # One number stands for an array of the same type and shape.
+        arrays[name] = values if np.ndim(values) else np.full_like(arrays[name], values)
+    saved.save(arrays, numbers | changed_numbers)
+    with pytest.raises(DataError, match=rf"must be a checkpoint, got .*{message}.*Delete it"):
+        train(BPR(dim=4), small_log(), training=settings, checkpoint=file)

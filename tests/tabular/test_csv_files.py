@@ -37,6 +37,7 @@ def write(path: Path, text: str, encoding: str = "utf-8") -> Path:
         ("item,score\n1,0.5\n2,abc\n", "column score, row 1 must be a number, got 'abc'"),
         ("item,score\n1,1_000\n", "must be a number, got '1_000'"),
         ("", "readable as csv: Empty CSV file"),
+        ("item,score\na\0b,0.5\n", "must be text, got a NUL byte"),
     ],
 )
 def test_damaged_files_are_refused(tmp_path: Path, text: str, message: str) -> None:

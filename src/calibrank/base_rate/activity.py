@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from calibrank._arguments import instance, real
 from calibrank._logit import expit, logit
 from calibrank._validation import Floats, Integers
 from calibrank.base_rate.known_rate import to_base_rate
@@ -58,6 +59,15 @@ class AssumedRate:
     high: float
     families: tuple[str, ...]
     """The families of dependence that were not rejected."""
+
+    def __post_init__(self) -> None:
+        real("low", self.low, "(0, 1)")
+        real("high", self.high, "(0, 1)")
+        real("rate", self.rate, "(0, 1)")
+        if not self.low <= self.rate <= self.high:
+            raise DataError(
+                f"rate must lie within its band, {self.low:g} to {self.high:g}, got {self.rate:g}."
+            )
 
     def __str__(self) -> str:
         return (
@@ -105,6 +115,7 @@ def to_assumed_rate(
     population: Floats | Summary,
 ) -> LogisticMap:
     """Move a map to an assumed base rate; the record keeps its band, and calls it assumed."""
+    instance("assumed", assumed, AssumedRate, "Make it with assume_rate_from_activity.")
     low = min(assumed.low, assumed.rate * (1 - 1e-6))
     high = max(assumed.high, assumed.rate + (1 - assumed.rate) * 1e-6)
     moved = to_base_rate(fitted, assumed.rate, population, rate_range=(low, high))

@@ -18,6 +18,7 @@ from calibrank.base_rate.constant_check import (
 from calibrank.base_rate.shift import root, shift_for, top_tenth
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap, LogisticMap
+from calibrank.maps.calibration_map import require_map
 from calibrank.maps.record import require_rate_range
 from calibrank.summary import Summary
 
@@ -87,6 +88,7 @@ def compare_with_constant(moved: CalibrationMap, population: Numbers | Summary) 
     >>> compare_with_constant(to_base_rate(fitted, 0.1, scores), scores).is_worse
     False
     """
+    require_map(moved)
     rate = moved.record.base_rate
     if rate is None:
         raise DataError("the map must be at a known base rate, got none. Use to_base_rate first.")

@@ -77,7 +77,11 @@ class BBQ(Calibrator):
     bins: tuple[int, ...] = (10, 20, 50, 100)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.bins, Sequence) or isinstance(self.bins, str) or not self.bins:
+        if (
+            not isinstance(self.bins, Sequence)
+            or isinstance(self.bins, str | bytes)
+            or not self.bins
+        ):
             raise DataError(
                 f"bins must be a tuple of numbers of bins, got {shown(self.bins)}. "
                 "Use e.g. (10, 20)."

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrank._arguments import instance, text
+from calibrank._arguments import instance, shown, text
 from calibrank._segment_keys import Key, encode_columns
 from calibrank._validation import Floats, Indices, Numbers, score_column
 from calibrank.calibrators._shrinkage import Changes, SegmentProblem, shrunk_changes
@@ -53,6 +53,7 @@ class Segments:
     def __post_init__(self) -> None:
         object.__setattr__(self, "by", column_names(self.by))
         instance("base", self.base, Calibrator, "E.g. Gaussian().")
+        instance("slopes", self.slopes, bool)
 
     def fit(self, scores: Numbers, labels: Labels, segments: Any) -> GroupedMap:
         """Fit on scores, labels or evidence, and a mapping (or dataframe) of segment columns."""
@@ -70,6 +71,8 @@ class Segments:
 
 def column_names(by: str | Sequence[str]) -> tuple[str, ...]:
     """One or more different names of segment columns."""
+    if not isinstance(by, str | tuple | list):
+        raise DataError(f"by must be one or more column names, got {shown(by)}. E.g. 'country'.")
     names = (by,) if isinstance(by, str) else tuple(by)
     for name in names:
         text("by", name, "It names a segment column.")

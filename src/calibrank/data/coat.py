@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from calibrank._arguments import path_of, real
 from calibrank._validation import Floats
 from calibrank.data.dataset import Dataset
 from calibrank.data.text import NumericText, find_file
@@ -32,7 +33,8 @@ def load_coat(folder: str | Path, liked_above: float = 3) -> Dataset:
     A rating above `liked_above` is a positive. Features and propensities are loaded if their files
     are in the folder.
     """
-    folder = Path(folder)
+    folder = path_of("folder", folder)
+    liked_above = real("liked_above", liked_above)
     train = _read_ratings(find_file(folder, "train.ascii", _HOW_TO_GET))
     test = _read_ratings(find_file(folder, "test.ascii", _HOW_TO_GET))
     n_users = max(len(train), len(test))

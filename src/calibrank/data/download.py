@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from calibrank._arguments import instance, path_of, text
 from calibrank._atomic import write_atomic
 from calibrank.errors import DataError, MissingExtraError
 
@@ -52,13 +53,18 @@ def fetch(
 
     Without `folder`, files go to pooch's cache for calibrank. A file with another hash is an error.
     """
+    text("name", name, f"One of {', '.join(SOURCES)}.")
+    if source is not None:
+        instance("source", source, Source)
+    if folder is not None:
+        folder = path_of("folder", folder)
     try:
         import pooch  # noqa: PLC0415  (only downloads need it)
     except ImportError as error:
         raise MissingExtraError("pooch", "data") from error
     source = SOURCES.get(name) if source is None else source
     if source is None:
-        raise DataError(f"the dataset to fetch must be one of {', '.join(SOURCES)}, got {name!r}.")
+        raise DataError(f"name must be one of {', '.join(SOURCES)}, got {name!r}.")
     cache = Path(folder) if folder is not None else Path(pooch.os_cache("calibrank")) / name
     # The archive stays in the cache beside its unpacked files, so a second call downloads nothing.
     try:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from calibrank._arguments import path_of, real, text
 from calibrank.data.dataset import Dataset
 from calibrank.data.table import (
     ColumnNames,
@@ -39,6 +40,8 @@ def load_kuairec(folder: str | Path, liked_above: float = 2) -> Dataset:
     `big_matrix.csv` is the log, `small_matrix.csv` the fully observed test block. A video is a
     positive if it was watched for more than `liked_above` times its length.
     """
+    root = path_of("folder", folder)
+    liked_above = real("liked_above", liked_above)
     columns = ColumnNames(
         user="user_id",
         item="video_id",
@@ -50,7 +53,7 @@ def load_kuairec(folder: str | Path, liked_above: float = 2) -> Dataset:
         return ratio > liked_above
 
     def read(name: str) -> RawLog:
-        path = find_file(Path(folder), name, _GET_KUAIREC)
+        path = find_file(root, name, _GET_KUAIREC)
         return read_log(find_table(path), columns, is_positive)
 
     train = read("big_matrix.csv")
@@ -64,15 +67,16 @@ def load_kuairand(folder: str | Path, label: str = "is_click") -> Dataset:
     The two standard logs are the training log; the log of randomly inserted videos is the test set.
     `label` names the column that is the label.
     """
+    root = path_of("folder", folder)
     columns = ColumnNames(
         user="user_id",
         item="video_id",
-        label=label,
+        label=text("label", label),
         time="time_ms",
     )
 
     def read(name: str) -> RawLog:
-        path = find_file(Path(folder), name, _GET_KUAIRAND)
+        path = find_file(root, name, _GET_KUAIRAND)
         return read_log(find_table(path), columns)
 
     train = _concatenate([read(name) for name in _STANDARD_LOGS])

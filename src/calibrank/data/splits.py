@@ -14,7 +14,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._arguments import instance, real, seeded, whole
+from calibrank._arguments import instance, real, require_seed, seeded, whole
 from calibrank._validation import Floats, require
 from calibrank.errors import DataError
 from calibrank.tables import Interactions
@@ -96,6 +96,10 @@ class RandomSplit(Split):
 
     seed: int | np.random.Generator = 0
 
+    def __post_init__(self) -> None:
+        Split.__post_init__(self)
+        require_seed(self.seed)
+
     def with_seed(self, seed: int | np.random.Generator) -> Self:
         return replace(self, seed=seed)
 
@@ -120,6 +124,10 @@ class LeaveOneOut(Split):
 
     at_least: int = 2
     seed: int | np.random.Generator = 0
+
+    def __post_init__(self) -> None:
+        Split.__post_init__(self)
+        require_seed(self.seed)
 
     def with_seed(self, seed: int | np.random.Generator) -> Self:
         return replace(self, seed=seed)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from calibrank._arguments import path_of, text
 from calibrank._validation import Floats, Ids, require
 from calibrank.data.dataset import Dataset
 from calibrank.errors import DataError
@@ -72,6 +73,13 @@ def load_table(
     recorded in the file, otherwise "positives". `positive` is a rule for what is liked, such as
     "rating >= 4", instead of a label column of 0 and 1.
     """
+    # An address such as s3://... is refused later, with what to do about it.
+    for name, given in (("train", train), ("test", test)):
+        if given is not None:
+            path_of(name, given)
+    for role, column in (("user", user), ("item", item), ("label", label), ("time", time)):
+        if column is not None:
+            text(role, column, "It names a column.")
     columns = (user, item, label, time, positive)
     train_log = _read_table(train, *columns)
     test_log = None if test is None else _read_table(test, *columns)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from calibrank._arguments import path_of, real
 from calibrank._validation import Floats
 from calibrank.data.dataset import Dataset
 from calibrank.data.text import NumericText, find_file
@@ -26,7 +27,8 @@ def load_yahoo_r3(folder: str | Path, liked_above: float = 3) -> Dataset:
 
     A rating above `liked_above` is a positive.
     """
-    folder = Path(folder)
+    folder = path_of("folder", folder)
+    liked_above = real("liked_above", liked_above)
     return Dataset(
         "yahoo_r3",
         _read(folder, "train", liked_above),

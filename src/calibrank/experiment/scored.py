@@ -10,11 +10,15 @@ from typing import Any
 import numpy as np
 
 from calibrank._atomic import atomic_path
-from calibrank._validation import Floats
+from calibrank._npz import Arrays, read_compressed
+from calibrank._validation import Floats, column, require_role, require_scores
+from calibrank.errors import DataError
 from calibrank.tables import Interactions
 
 _COLUMNS = ("users", "items", "labels")
 _SCORES = ("scores", "propensity", "weights")
+_LARGEST_FILE = 2**33
+"""In bytes: the pairs of the largest dataset take a hundredth of it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,20 +55,38 @@ class Scored:
 
     @classmethod
     def load(cls, path: Path) -> Scored:
-        """Read a file that `save` wrote."""
-        with np.load(path) as arrays:
-            calibration = {}
-            for loss in arrays["losses"].tolist():
-                columns = [arrays[f"{loss}_{name}"] for name in _SCORES]
-                calibration[loss] = ScoredPairs(_interactions(arrays, loss), *columns)
-            return cls(_interactions(arrays, "test"), arrays["test_scores"], calibration)
+        """Read a file that `save` wrote; a damaged one is an error."""
+        try:
+            return cls._of(read_compressed(path, _LARGEST_FILE))
+        # A missing array, and what is wrong with the others.
+        except (KeyError, ValueError, TypeError) as error:
+            raise DataError(
+                f"{path} must be scores that calibrank saved, got {error}. "
+                "Delete it and run the command again."
+            ) from None
+
+    @classmethod
+    def _of(cls, arrays: Arrays) -> Scored:
+        calibration = {}
+        for loss in arrays["losses"].tolist():
+            pairs = _interactions(arrays, loss)
+            columns = [column(name, arrays[f"{loss}_{name}"], len(pairs)) for name in _SCORES]
+            scores, propensity, weights = columns
+            require_scores(scores)
+            require_role("propensity", "propensity", propensity)
+            require_role("weight", "weights", weights)
+            calibration[loss] = ScoredPairs(pairs, scores, propensity, weights)
+        test = _interactions(arrays, "test")
+        test_scores = column("scores", arrays["test_scores"], len(test))
+        require_scores(test_scores)
+        return cls(test, test_scores, calibration)
 
 
 def _columns(table: Interactions, prefix: str) -> dict[str, Any]:
     return {f"{prefix}_{column}": getattr(table, column) for column in _COLUMNS}
 
 
-def _interactions(arrays: Any, prefix: str) -> Interactions:
+def _interactions(arrays: Arrays, prefix: str) -> Interactions:
     users, items, labels = [arrays[f"{prefix}_{column}"] for column in _COLUMNS]
     n_users, n_items = arrays["sizes"].tolist()
     return Interactions(users, items, labels, n_users, n_items)

@@ -7,7 +7,7 @@ from os import PathLike
 import numpy as np
 
 from calibrank._arguments import path_of
-from calibrank._json import Fields, digest_of
+from calibrank._json import Fields, digest_of, read_document
 from calibrank._validation import LARGEST_SCORE
 from calibrank.errors import DataError
 from calibrank.maps.additive import AdditiveMap
@@ -47,14 +47,8 @@ def load(path: str | PathLike[str]) -> CalibrationMap:
             f"{path} must be a saved map, got no such file. "
             "Make one with map.save or calibrank fit."
         )
-    try:
-        text = file.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path} must be JSON in UTF-8: {error}. "
-            "If it is a table, pass the saved map first and the table after it."
-        ) from None
-    return parse(str(path), text)
+    remedy = "If it is a table, pass the saved map first and the table after it."
+    return parse(str(path), read_document(file, remedy))
 
 
 def parse(where: str, text: str) -> CalibrationMap:

@@ -198,13 +198,40 @@ class TrainingRun:
         if saved is None:
             return
         arrays, numbers = saved
+        self._require_progress(checkpoint, numbers)
         self.epoch = numbers["epoch"]
         self.checked_epochs = numbers["checked_epochs"]
         self.history = numbers["history"]
         self.best = [_with_prefix(arrays, f"best.{index}.") for index in range(len(self.seeds))]
+        for index, best in enumerate(self.best):
+            # Before the first check there is no best state.
+            expected = self._parameters(index) if best or self.checked_epochs else {}
+            checkpoint.require_alike(best, expected)
         parameters = _with_prefix(arrays, "parameter.")
         moments = _with_prefix(arrays, "moment.")
+        checkpoint.require_alike(parameters, self.engine.parameters())
+        checkpoint.require_alike(moments, self.engine.moments())
         self.engine.restore(parameters, moments, numbers["steps"])
+
+    def _require_progress(self, checkpoint: Checkpoint, numbers: dict[str, Any]) -> None:
+        """Check how far a saved run has come: one value of NDCG per seed and check."""
+        counts = [numbers.get("epoch"), numbers.get("steps"), *_list(numbers, "checked_epochs")]
+        histories = _list(numbers, "history")
+        are_counts = all(type(count) is int and count >= 0 for count in counts)
+        checks = len(counts) - 2
+        are_complete = len(histories) == len(self.seeds) and all(
+            isinstance(history, list)
+            and len(history) == checks
+            and all(isinstance(ndcg, float) and 0 <= ndcg <= 1 for ndcg in history)
+            for history in histories
+        )
+        if not are_counts or not are_complete:
+            raise checkpoint.damage("an impossible number of epochs, or values of NDCG")
+
+
+def _list(numbers: dict[str, Any], name: str) -> list[Any]:
+    found = numbers.get(name)
+    return found if isinstance(found, list) else []
 
 
 def require_device(device: str) -> None:

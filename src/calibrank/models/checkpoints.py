@@ -34,14 +34,11 @@ def fingerprint(settings: object, *logs: Interactions | None) -> str:
 
 def delete_if_damaged(file: Path) -> None:
     """Delete a checkpoint that cannot be read, so that its run starts again."""
-    from safetensors import SafetensorError, safe_open  # noqa: PLC0415  (optional)
-
     if not file.exists():
         return
     try:
-        with safe_open(file, "numpy"):
-            return
-    except SafetensorError:
+        Checkpoint(file, "").read()
+    except DataError:
         file.unlink()
 
 
@@ -55,20 +52,50 @@ class Checkpoint:
     def save(self, arrays: Arrays, numbers: Mapping[str, Any]) -> None:
         """Replace the saved state."""
         # safetensors holds arrays; everything else goes into its metadata, which are strings.
-        metadata = {"run": self.run, "numbers": json.dumps(numbers)}
+        metadata = {"run": self.run, "numbers": json.dumps(numbers), "digest": _digest(arrays)}
         write_arrays(self.file, arrays, metadata)
 
     def load(self) -> tuple[Arrays, dict[str, Any]] | None:
         """The state that was saved last, or None if there is none."""
         if not self.file.exists():
             return None
-        metadata = self._read_metadata()
-        if metadata.get("run") != self.run:
+        run = self._read_metadata().get("run")
+        if run != self.run:
             raise DataError(
                 f"{self.file} must be of the same run, got one with a different model, settings, "
                 "seeds or data. Delete it to start again, or choose another folder."
             )
-        return read_arrays(self.file), json.loads(metadata["numbers"])
+        return self.read()
+
+    def read(self) -> tuple[Arrays, dict[str, Any]]:
+        """The saved state of whatever run; a damaged file is an error."""
+        metadata = self._read_metadata()
+        arrays = read_arrays(self.file)
+        if metadata.get("digest") != _digest(arrays):
+            raise self.damage("arrays that were changed after they were saved")
+        try:
+            numbers = json.loads(metadata["numbers"])
+        except (KeyError, ValueError, RecursionError):
+            raise self.damage("no numbers of a run") from None
+        if not isinstance(numbers, dict):
+            raise self.damage("no numbers of a run")
+        return arrays, numbers
+
+    def damage(self, found: str) -> DataError:
+        """The error about a file with other content than a checkpoint's."""
+        return DataError(
+            f"{self.file} must be a checkpoint, got {found}. Delete it to start again."
+        )
+
+    def require_alike(self, arrays: Arrays, expected: Arrays) -> None:
+        """Raise unless the arrays have the expected names, types and shapes, and are finite."""
+        if set(arrays) != set(expected):
+            raise self.damage("other arrays than those of this model")
+        for name, values in arrays.items():
+            if values.dtype != expected[name].dtype or values.shape != expected[name].shape:
+                raise self.damage(f"{name} of type {values.dtype} and shape {values.shape}")
+            if not np.isfinite(values).all():
+                raise self.damage(f"{name} that is not finite")
 
     def _read_metadata(self) -> dict[str, str]:
         from safetensors import SafetensorError, safe_open  # noqa: PLC0415  (optional)
@@ -77,6 +104,13 @@ class Checkpoint:
             with safe_open(self.file, "numpy") as opened:
                 return opened.metadata() or {}
         except SafetensorError as error:
-            raise DataError(
-                f"{self.file} must be a checkpoint, got {error}. Delete it to start again."
-            ) from None
+            raise self.damage(str(error)) from None
+
+
+def _digest(arrays: Arrays) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        values = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name} {values.dtype.str} {values.shape}\n".encode())
+        digest.update(values.data)
+    return digest.hexdigest()

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from calibrank._logit import logit
-from calibrank._validation import Floats, Numbers, column, floats, probability_column
-from calibrank.errors import DataError
-from calibrank.evidence import Labels, as_evidence
+from calibrank._validation import Floats, Numbers, column, floats, probability_column, require
+from calibrank.evidence import Labels, nonzero_evidence
 
 
 def propensity_bias(probabilities: Numbers, labels: Labels, factor: Numbers) -> float:
@@ -27,11 +26,18 @@ def propensity_bias(probabilities: Numbers, labels: Labels, factor: Numbers) -> 
     0.0
     """
     predicted = probability_column(probabilities)
-    evidence = as_evidence(labels, len(predicted))
+    evidence = nonzero_evidence(labels, len(predicted))
     positive = evidence.positive
     weight = (1 - 1 / _factor(factor, len(predicted))) * positive
     # Rows of weight 0 do not count, even if their prediction is 0 or 1.
     counts = weight != 0
+    require(
+        lambda values: (values > 0) & (values < 1),
+        "probabilities",
+        "lie strictly between 0 and 1 where a label is positive",
+        np.where(counts, predicted, 0.5),
+        "The risk there is infinite: predict with a map that is not certain.",
+    )
     negative_log_odds = -logit(predicted[counts])
     return float(weight[counts] @ negative_log_odds / evidence.total.sum())
 
@@ -40,9 +46,11 @@ def _factor(factor: Numbers, rows: int) -> Floats:
     values = floats("factor", factor)
     if values.ndim:
         values = column("factor", factor, rows)
-    if not (np.isfinite(values) & (values > 0)).all():
-        raise DataError(
-            f"factor must be finite and above 0, got {factor!r}. "
-            "It is the true propensity divided by the given one."
-        )
+    require(
+        lambda given: (given > 0) & (given < np.inf),
+        "factor",
+        "be finite and above 0",
+        values,
+        "It is the true propensity divided by the given one.",
+    )
     return values

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrank._arguments import instance
 from calibrank._validation import Floats, Ids, Numbers, column, require_role
 from calibrank.errors import DataError
 from calibrank.propensity.popularity import Maximum, power_law
@@ -37,6 +38,7 @@ class Exposure:
     clip: float = 0.01
 
     def __post_init__(self) -> None:
+        instance("by_user", self.by_user, bool)
         require_probability("clip", self.clip)
 
     def fit(

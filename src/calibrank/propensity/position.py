@@ -25,6 +25,9 @@ _TOLERANCE = 1e-10
 # Of resamples, whose errors are small beside the sampling error.
 _RESAMPLE_TOLERANCE = 1e-6
 
+# Nobody looks that far down a list; a larger number is a mistake, and would fill the memory.
+_LARGEST_RANK = 1_000_000
+
 Ranks = npt.NDArray[np.intp]
 
 
@@ -56,7 +59,8 @@ class Position:
             raise DataError("examination must hold a probability per rank, got none.")
         errors = None
         if standard_errors is not None:
-            errors = column("standard errors", standard_errors, len(table))
+            errors = column("standard_errors", standard_errors, len(table))
+            require_role("weight", "standard_errors", errors)
         require_probability("clip", clip)
         object.__setattr__(self, "examination", table)
         object.__setattr__(self, "standard_errors", errors)
@@ -123,6 +127,8 @@ class _RankedLog:
     ) -> _RankedLog:
         names = ids("items", items)
         rows = len(names)
+        if not rows:
+            raise DataError("items must hold at least one row, got none.")
         places = _whole_ranks(column("ranks", ranks, rows))
         labels = column("clicks", clicks, rows).astype(np.float64)
         require_role("label", "clicks", labels)
@@ -200,7 +206,8 @@ def _whole_ranks(ranks: Numbers) -> Ranks:
     array = column("ranks", ranks)
 
     def is_rank(values: npt.NDArray[np.floating]) -> npt.NDArray[np.bool_]:
-        return (values >= 1) & (values == np.floor(values))
+        return (values >= 1) & (values <= _LARGEST_RANK) & (values == np.floor(values))
 
-    require(is_rank, "ranks", "be whole numbers from 1", array, "Count ranks from 1.")
+    statement = f"be whole numbers from 1 to {_LARGEST_RANK:,}"
+    require(is_rank, "ranks", statement, array, "Count ranks from 1.")
     return array.astype(np.intp)

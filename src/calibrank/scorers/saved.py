@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrank._atomic import atomic_path, write_atomic
-from calibrank._json import Fields, digest_of
+from calibrank._json import Fields, digest_of, read_document
 from calibrank._validation import Floats, Ids, ids
 from calibrank.errors import DataError, MissingExtraError
 from calibrank.scorers.distance import Distance
@@ -141,7 +141,7 @@ def _read_description(folder: Path) -> Fields:
             f"{folder} must be a saved model, got no model.json in it. "
             "Train one with `calibrank train`."
         )
-    fields = Fields.parse(str(path), _read_text(path))
+    fields = Fields.parse(str(path), read_document(path, "Train the model again."))
     # An unknown field may change the meaning of the known ones.
     fields.only("format", "scorer", "about", "weights", "digest")
     content = {name: value for name, value in fields.values.items() if name != "digest"}
@@ -157,13 +157,6 @@ def _read_description(folder: Path) -> Fields:
             f"{folder} must be a model of format {_FORMAT}, got {kind!r}. Update calibrank."
         )
     return fields
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} must be JSON in UTF-8: {error}. Train the model again.") from None
 
 
 def _verified_weights(folder: Path, digest: str) -> Path:

@@ -12,14 +12,22 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from calibrank._arguments import path_of, real
+from calibrank._arguments import path_of, real, whole
 from calibrank._validation import Floats, Indices, Numbers, on_gpu
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels
 from calibrank.summary import _file
 from calibrank.summary._batch import Batch, has_few_distinct
 from calibrank.summary.bins import Masses, Table, pool_bins
-from calibrank.summary.grid import AROUND_ZERO, CAPACITY, DOUBLE, Grid, Keys, Placement
+from calibrank.summary.grid import (
+    AROUND_ZERO,
+    CAPACITY,
+    DOUBLE,
+    MOST_DISTINCT,
+    Grid,
+    Keys,
+    Placement,
+)
 from calibrank.summary.placement import look, look_at_bins, place
 
 # Rows whose scores are sorted at a time: sorting a block and merging is faster than sorting all.
@@ -71,6 +79,7 @@ class Summary:
 
         Up to `distinct` distinct scores get a bin each.
         """
+        distinct = whole("distinct", distinct, 1, MOST_DISTINCT)
         batch = Batch.of(scores, labels)
         gpu = on_gpu(batch.scores)
         if not gpu and has_few_distinct(batch.scores, distinct):

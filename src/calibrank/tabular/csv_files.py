@@ -207,6 +207,10 @@ def _require_one_line_per_row(file: Path, rows: int) -> None:
     end = b""
     with file.open("rb") as content:
         while block := content.read(_BLOCK_BYTES):
+            if b"\0" in block:
+                raise DataError(
+                    f"{file} must be text, got a NUL byte in it: it is damaged, or no CSV file."
+                )
             breaks += block.count(b"\n")
             end = (end + block)[-_LONGEST_LINE:]
     last_line = end.rstrip().rpartition(b"\n")[2]

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from calibrank._arguments import instance
 from calibrank._validation import Floats
 from calibrank.errors import DataError
 
@@ -105,7 +106,8 @@ class Counts(LabelRule):
                 f"{self.clicks} must be at most {self.impressions}, got {clicks[row]:g} clicks of "
                 f"{shown[row]:g} impressions. Exchange --clicks and --impressions, or fix the row."
             )
-        return clicks / np.maximum(shown, 1), shown
+        # A row without impressions has no weight, so its label does not matter.
+        return clicks / np.where(shown > 0, shown, 1), shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,7 @@ def parse_rule(text: str) -> Threshold:
     >>> parse_rule("dwell time > 30")
     Threshold(column='dwell time', sign='>', value=30.0)
     """
+    instance("a rule for positives", text, str)
     found = _RULE.match(text)
     value = _number(found["value"]) if found else None
     if found is None or value is None:

@@ -11,6 +11,7 @@ from functools import partial
 from glob import glob, has_magic
 from pathlib import Path
 
+from calibrank._arguments import path_of
 from calibrank.errors import CalibrankWarning, DataError
 from calibrank.tabular.batch import Batch, indices_of, names_of
 from calibrank.tabular.files import FORMATS, UNREADABLE, Progress, ReadTask, read_tasks, schema
@@ -55,8 +56,7 @@ class Table:
                 f"{name} must be on a local disk, got a {scheme}:// address. Copy or mount it "
                 "first, or pass batches of its rows to calibrank.frames.summarize."
             )
-        if "\0" in name:
-            raise DataError(f"{name!r} must be the name of a file, got a NUL character in it.")
+        path_of("the table", name)
         found = [file for file in _matches(name) if _is_file(file)]
         files = [file for file in found if not _is_hidden(file.name)]
         if not files:

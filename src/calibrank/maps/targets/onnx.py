@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from calibrank._arguments import label, shown, whole
 from calibrank._validation import LARGEST_SCORE
-from calibrank.errors import MissingExtraError
+from calibrank.errors import DataError, MissingExtraError
 from calibrank.maps.calibration_map import CalibrationMap, require_map
 from calibrank.maps.targets.target import Dtype, Target, ceilings, place_in_dtype, require_dtype
 
@@ -38,6 +39,7 @@ def to_onnx(
     ['score', 'probability']
     """
     require_map(fitted)
+    dimensions = _checked_shape(shape)
     package = _load_onnx()
     checked = require_dtype(fitted, dtype)
     target = OnnxTarget(package, checked)
@@ -47,14 +49,14 @@ def to_onnx(
     probability = fitted.where_valid(target, Value("score", target), segment)
     target.add("Identity", probability.name, output="probability")
     element_type = package.helper.np_dtype_to_tensor_dtype(np.dtype(checked))
-    score_info = package.helper.make_tensor_value_info("score", element_type, list(shape))
-    result_info = package.helper.make_tensor_value_info("probability", element_type, list(shape))
+    score_info = package.helper.make_tensor_value_info("score", element_type, dimensions)
+    result_info = package.helper.make_tensor_value_info("probability", element_type, dimensions)
     make_info = package.helper.make_tensor_value_info
-    features = [make_info(name, element_type, list(shape)) for name in fitted.feature_columns]
+    features = [make_info(name, element_type, dimensions) for name in fitted.feature_columns]
     inputs = [score_info, *features]
     if fitted.segment_columns:
         kind = package.TensorProto.INT64
-        inputs.append(package.helper.make_tensor_value_info("segment", kind, list(shape)))
+        inputs.append(package.helper.make_tensor_value_info("segment", kind, dimensions))
     graph = package.helper.make_graph(
         target.nodes, "calibrank", inputs, [result_info], target.constants
     )
@@ -67,6 +69,20 @@ def to_onnx(
     )
     package.checker.check_model(model, full_check=True)
     return model
+
+
+def _checked_shape(shape: Sequence[str | int]) -> list[str | int]:
+    """The dimensions of a tensor: names, which are dynamic, or sizes."""
+    if not isinstance(shape, tuple | list):
+        raise DataError(
+            f"shape must be a tuple of names and sizes, got {shown(shape)}. "
+            'Use e.g. ("rows",) or ("rows", 1).'
+        )
+    return [_dimension(size) for size in shape]
+
+
+def _dimension(size: str | int) -> str | int:
+    return label("shape", size) if isinstance(size, str) else whole("shape", size, 1)
 
 
 def _load_onnx() -> ModuleType:

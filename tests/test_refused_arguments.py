@@ -1,0 +1,211 @@
+"""Arguments of functions around the core: refused by name, with our error, before any work."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+import calibrank as cr
+from calibrank import data, export, frames, plots, propensity
+from calibrank.base_rate.activity import AssumedRate, to_assumed_rate
+from calibrank.base_rate.known_rate import compare_with_constant
+from calibrank.calibrators.segments import column_names
+from calibrank.experiment.scored import Scored, ScoredPairs
+from calibrank.maps.format import load
+from calibrank.sklearn import CalibratedRanker
+from calibrank.tabular.labels import Counts, parse_rule
+
+RNG = np.random.default_rng(0)
+SCORES = RNG.normal(size=60)
+LABELS = (RNG.random(60) < 1 / (1 + np.exp(-SCORES))).astype(float)
+USERS = np.repeat(np.arange(12), 5)
+FITTED = cr.Platt().fit(SCORES, LABELS)
+MOVED = cr.to_base_rate(FITTED, 0.2, SCORES)
+LOG = cr.Interactions(USERS, np.tile(np.arange(5), 12), LABELS)
+CURVE = cr.reliability(FITTED.predict(SCORES), LABELS)
+
+NOT_OBJECTS = ["x", 3, [1], {}, cr.Platt, len, SCORES]
+NOT_PATHS = [3.5, "", "a\0b", ["a"], "x" * 5000, b"x"]
+
+
+def fit_ranker(**settings: Any) -> object:
+    return CalibratedRanker(**settings).fit(SCORES[:, None], LABELS)
+
+
+OBJECTS: dict[str, Callable[[Any], object]] = {
+    "calibrator": lambda value: fit_ranker(calibrator=value),
+    "estimator": lambda value: fit_ranker(estimator=value),
+    "panels": lambda value: plots.reliability_grid(value, "title"),
+    "panels ": lambda value: plots.score_distributions(value, "title"),
+    "panels  ": lambda value: plots.bars_of_gaps(value, "title", "rate"),
+    "panels   ": lambda value: plots.grouped_bars(value, "title", "rate"),
+    "panels    ": lambda value: plots.lines_with_bands(value, "title", "rate"),
+    "users": lambda value: plots.top_lists(value, "title"),
+    "curves": lambda value: plots.fitted_functions(SCORES, value, None, "title"),
+    "assumed": lambda value: to_assumed_rate(FITTED, value, SCORES),
+    "fitted": lambda value: compare_with_constant(value, SCORES),
+    "base": lambda value: cr.Segments("country", value),
+}
+
+
+@pytest.mark.parametrize("value", NOT_OBJECTS, ids=repr)
+@pytest.mark.parametrize("name", OBJECTS)
+def test_an_object_of_another_type_is_refused_by_name(name: str, value: Any) -> None:
+    with pytest.raises(cr.DataError, match=rf"{name.strip()} must "):
+        OBJECTS[name](value)
+
+
+PATHS: dict[str, Callable[[Any], object]] = {
+    "folder": data.load_coat,
+    "folder ": data.load_kuairec,
+    "folder  ": data.load_kuairand,
+    "folder   ": data.load_yahoo_r3,
+    "folder    ": lambda value: data.fetch("coat", value),
+    "train": data.load_table,
+    "test": lambda value: data.load_table("t.csv", value),
+}
+
+
+@pytest.mark.parametrize("value", NOT_PATHS, ids=lambda value: repr(value)[:9])
+@pytest.mark.parametrize("name", PATHS)
+def test_what_is_no_path_is_refused_by_name(name: str, value: Any) -> None:
+    with pytest.raises(cr.DataError, match=rf"^{name.strip()} must "):
+        PATHS[name](value)
+
+
+FRAME = pd.DataFrame({"score": SCORES, "label": LABELS})
+REFUSED: dict[str, Callable[[], object]] = {
+    "estimator must .*the class LogisticRegression": lambda: fit_ranker(
+        estimator=LogisticRegression
+    ),
+    "sample_weight must be real numbers": lambda: CalibratedRanker().fit(
+        SCORES[:, None], LABELS, ["a"] * 60
+    ),
+    "cv must be a number of folds": lambda: fit_ranker(cv="5"),
+    "cv must be at least 2 folds, got -1": lambda: fit_ranker(cv=-1),
+    "title must be of type str": lambda: plots.reliability_grid({"a": {"b": CURVE}}, 5),  # type: ignore[arg-type]
+    "shape must be a tuple": lambda: export.to_onnx(FITTED, shape="rows"),
+    "shape must be a whole number, 1": lambda: export.to_onnx(FITTED, shape=("rows", 0)),
+    "name must be a string": lambda: data.fetch(["coat"]),  # type: ignore[arg-type]
+    "liked_above must be a finite number": lambda: data.load_coat("x", float("nan")),
+    "score must be a string": lambda: frames.summarize(FRAME, score=None),  # type: ignore[arg-type]
+    "evidence must be a function": lambda: frames.summarize(FRAME, evidence="ips"),  # type: ignore[arg-type]
+    "propensity must lie in": lambda: cr.ScoreTable(
+        USERS, USERS, SCORES, LABELS, np.full(60, np.nan)
+    ),
+    "weights must be finite and not negative": lambda: cr.ScoreTable(
+        USERS, USERS, SCORES, LABELS, weights=-np.ones(60)
+    ),
+    "kind must be at most 255 printable": lambda: cr.Evidence([1.0], [1.0], "\x1b[31m"),
+    "bins must be a tuple": lambda: cr.BBQ(b"ab"),  # type: ignore[arg-type]
+    "seed must be a whole number": lambda: data.RandomSplit(seed=-1),
+    "seed must be a whole number, 0": lambda: data.LeaveOneOut(seed=-1),
+    "scores must be real numbers, got text such as '0.5'": lambda: FITTED.predict(
+        np.array(["0.5"], dtype=object)
+    ),
+    "labels must be real numbers, got text": lambda: cr.naive(pd.Series(["1", "0"], dtype=object)),
+    "factor must be finite and above 0": lambda: propensity.propensity_bias(
+        [0.5], [1], [float("inf")]
+    ),
+    "probabilities must lie strictly between 0 and 1": lambda: propensity.propensity_bias(
+        [1.0, 0.5], [1, 0], 2
+    ),
+    "by_user must be of type bool": lambda: propensity.Exposure(by_user="no"),  # type: ignore[arg-type]
+    "ranks must be whole numbers from 1 to 1,000,000": lambda: propensity.Position([1.0]).predict(
+        [1e300]
+    ),
+    "items must hold at least one row": lambda: propensity.estimate_position([], [], []),
+    "standard_errors must be finite": lambda: propensity.Position([1.0], [float("nan")]),
+    "rate must lie within its band": lambda: AssumedRate(0.5, 0.1, 0.3, ("Frank",)),
+    "distinct must be a whole number": lambda: cr.Summary.of(SCORES, LABELS, distinct=0),
+    "a rule for positives must be of type str": lambda: parse_rule(4),  # type: ignore[arg-type]
+    "by must be one or more column names": lambda: column_names(3),  # type: ignore[arg-type]
+    "segment column 'c' must be without masked": lambda: cr.Segments("c").fit(
+        SCORES, LABELS, {"c": np.ma.masked_array(USERS, USERS == 3)}
+    ),
+    "segment column 'c' must hold text or whole numbers, got inf": lambda: cr.Segments("c").fit(
+        SCORES, LABELS, {"c": np.full(60, np.inf)}
+    ),
+    "segment column 'c' must hold .*different lengths": lambda: cr.Segments("c").fit(
+        SCORES, LABELS, {"c": [[1], [1, 2]]}
+    ),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_a_wrong_value_is_refused_by_name(message: str) -> None:
+    with pytest.raises(cr.DataError, match=message):
+        REFUSED[message]()
+
+
+def test_a_fraction_of_an_impression_is_a_share_of_it() -> None:
+    labels, weights = Counts("c", "n").labels(
+        {"c": np.array([0.5, 0.0, 0.0]), "n": np.array([0.5, 2.0, 0.0])}
+    )
+    assert labels.tolist() == [1.0, 0.0, 0.0]
+    assert weights is not None
+    assert weights.tolist() == [0.5, 2.0, 0.0]
+
+
+def test_the_size_of_a_map_is_checked_before_it_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "map.json"
+    # A file with a hole takes no space.
+    with file.open("wb") as out:
+        out.truncate(2**40)
+    with pytest.raises(cr.DataError, match=r"at most 268,435,456 bytes, got 1,099,511,627,776"):
+        load(file)
+
+
+def scored() -> Scored:
+    pairs = ScoredPairs(LOG, SCORES, np.full(60, 0.5), np.ones(60))
+    return Scored(LOG, SCORES, {"ips": pairs})
+
+
+def test_saved_scores_are_read_as_they_were_written(tmp_path: Path) -> None:
+    file = tmp_path / "scores.npz"
+    scored().save(file)
+    found = Scored.load(file)
+    np.testing.assert_array_equal(found.test_scores, SCORES)
+    np.testing.assert_array_equal(found.calibration["ips"].propensity, np.full(60, 0.5))
+    assert found.test.n_users == LOG.n_users
+
+
+def damaged(arrays: dict[str, Any], name: str, values: Any) -> dict[str, Any]:
+    return {**arrays, name: values}
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("ips_propensity", np.full(60, np.nan)),
+        ("ips_weights", -np.ones(60)),
+        ("test_scores", np.ones(3)),
+        ("test_labels", np.full(60, 7.0)),
+        ("sizes", np.array([1, 1])),
+        ("losses", np.array(["other"])),
+        ("ips_scores", np.array([{"a": 1}] * 60, dtype=object)),
+    ],
+)
+def test_damaged_scores_are_refused(tmp_path: Path, name: str, values: Any) -> None:
+    file = tmp_path / "scores.npz"
+    scored().save(file)
+    with np.load(file) as saved:
+        arrays: dict[str, Any] = dict(saved)
+    np.savez_compressed(file, **damaged(arrays, name, values))
+    with pytest.raises(cr.DataError, match=r"must be scores that calibrank saved, got .*Delete it"):
+        Scored.load(file)
+
+
+def test_scores_that_unpack_to_more_than_any_run_has_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "scores.npz"
+    np.savez_compressed(file, test_scores=np.zeros(10**6))
+    assert file.stat().st_size < 10**5
+    monkeypatch.setattr("calibrank.experiment.scored._LARGEST_FILE", 10**5)
+    with pytest.raises(cr.DataError, match=r"it unpacks to 8,000,128 bytes, more than"):
+        Scored.load(file)
