@@ -376,8 +376,8 @@ def test_a_checkpoint_with_changed_content_is_refused(tmp_path):
 
 
 STATES = {
-    "parameter.table of .*shape": ({"parameter.table": np.ones(3)}, {}),
-    "moment.first that is not finite": ({"moment.first": np.nan}, {}),
+    "table of type .*shape": ({"parameter.table": np.ones(3)}, {}),
+    "first that is not finite": ({"moment.first": np.nan}, {}),
     "other arrays than": ({"moment.third": np.ones(3)}, {}),
     "an impossible number of epochs": ({}, {"epoch": -1}),
     "values of NDCG": ({}, {"history": [[0.1]]}),
