@@ -219,6 +219,9 @@ def test_ids_beyond_64_bits_are_not_merged() -> None:
         Index.of(["a"], [1])
 
 
-def test_times_are_finite_or_unknown() -> None:
+def test_times_are_finite_and_known_where_they_are_used() -> None:
     with pytest.raises(cr.DataError, match="times must be finite or NaN, got inf at row 1"):
         cr.Interactions([1, 2], [1, 2], times=[0.0, np.inf])
+    unknown = cr.Interactions([1, 2], [1, 2], times=[0.0, np.nan])
+    with pytest.raises(cr.DataError, match="times must be known to split by them"):
+        data.TimeSplit().divide(unknown)

@@ -75,10 +75,7 @@ class Summary:
 
     @classmethod
     def of(cls, scores: Numbers, labels: Labels, *, distinct: int = CAPACITY) -> Self:
-        """Pool one table; rows of weight zero are left out.
-
-        Up to `distinct` distinct scores get a bin each.
-        """
+        """Pool one table without rows of weight 0; up to `distinct` scores get a bin each."""
         distinct = whole("distinct", distinct, 1, MOST_DISTINCT)
         batch = Batch.of(scores, labels)
         gpu = on_gpu(batch.scores)
