@@ -1,21 +1,26 @@
 """Arguments of functions around the core: refused by name, with our error, before any work."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from sklearn.linear_model import LogisticRegression
 
 import calibrank as cr
 from calibrank import data, export, frames, plots, propensity
+from calibrank._json import digest_of
 from calibrank.base_rate.activity import AssumedRate, to_assumed_rate
 from calibrank.base_rate.known_rate import compare_with_constant
 from calibrank.calibrators.segments import column_names
+from calibrank.experiment.overview import read_rows
 from calibrank.experiment.scored import Scored, ScoredPairs
-from calibrank.maps.format import load
+from calibrank.maps.format import load, parse
 from calibrank.sklearn import CalibratedRanker
 from calibrank.tabular.labels import Counts, parse_rule
 
@@ -158,6 +163,27 @@ def test_the_size_of_a_map_is_checked_before_it_is_read(tmp_path: Path) -> None:
         out.truncate(2**40)
     with pytest.raises(cr.DataError, match=r"at most 268,435,456 bytes, got 1,099,511,627,776"):
         load(file)
+
+
+def test_a_map_whose_fit_had_no_mass_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "map.json"
+    FITTED.save(file)
+    document = json.loads(file.read_text())
+    document["record"]["total"] = 0
+    del document["digest"]
+    with pytest.raises(cr.DataError, match=r"total must be above 0, got 0"):
+        parse("map.json", json.dumps({**document, "digest": digest_of(document)}))
+
+
+@pytest.mark.parametrize("content", [b"x", None])
+def test_files_of_other_rows_are_refused(tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "rows.parquet"
+    if content is None:
+        pq.write_table(pa.table({"metric": [1.0]}), file)
+    else:
+        file.write_bytes(content)
+    with pytest.raises(cr.DataError, match=r"rows.parquet must (be a Parquet file|have the col)"):
+        read_rows(tmp_path)
 
 
 def scored() -> Scored:

@@ -30,6 +30,7 @@ NASTY = ("[bold red]x[/]", "[/nope]", "\x1b[31mred\x07", "a\u202eb", ":smile:")
         (OSError(errno.ENOSPC, "No space left on device"), 3, "must fit on the disk"),
         (PermissionError(errno.EACCES, "Permission denied", "x"), 3, "x cannot be used: Permis"),
         (cr.FitError("no fit"), 4, "no fit"),
+        (UnicodeEncodeError("utf-8", "x\udcff", 1, 2, "surrogates"), 3, "must be UTF-8 text"),
     ],
 )
 def test_every_exception_is_one_line_with_a_known_code(

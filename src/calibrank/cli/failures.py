@@ -95,9 +95,22 @@ def _describe(error: BaseException) -> tuple[str, int]:
         return _usage_message(error), WRONG_USAGE
     if _is_out_of_memory(error):
         return _memory_message(error), OUT_OF_MEMORY
-    if isinstance(error, OSError):
-        return _os_message(error), INVALID_DATA
+    if isinstance(error, OSError) or _is_about_a_name(error):
+        return _input_message(error), INVALID_DATA
     return _bug_message(error), BUG
+
+
+def _is_about_a_name(error: BaseException) -> bool:
+    """Whether a name has a byte that is not UTF-8, as names of files may; Python escapes it."""
+    if not isinstance(error, UnicodeEncodeError):
+        return False
+    return "\ud800" <= error.object[error.start] <= "\udfff"
+
+
+def _input_message(error: BaseException) -> str:
+    if isinstance(error, UnicodeEncodeError):
+        return f"every name must be UTF-8 text, got {error.object[:60]!r}. Rename it."
+    return _os_message(error) if isinstance(error, OSError) else str(error)
 
 
 def _memory_message(error: BaseException) -> str:

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from calibrank.errors import DataError
-from calibrank.experiment.runner import SCHEMA
+from calibrank.experiment.row_files import read_row_file
 from calibrank.experiment.statistics import Results
 
 
@@ -24,13 +23,4 @@ def _read(file: Path) -> pa.Table:
             f"{file} must be a file of result rows, got no such file. "
             "Name the rows.parquet of a run."
         )
-    try:
-        table = pq.read_table(file)
-    except pa.ArrowInvalid as error:
-        raise DataError(f"{file} must be a Parquet file: {error}.") from None
-    missing = [name for name in SCHEMA.names if name not in table.column_names]
-    if missing:
-        raise DataError(
-            f"{file} must have the columns of result rows, got none named {', '.join(missing)}."
-        )
-    return table.select(SCHEMA.names).cast(SCHEMA)
+    return read_row_file(file)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from calibrank.errors import DataError
+from calibrank.experiment.row_files import read_row_file
 from calibrank.experiment.statistics import Spread
 
 Find = Callable[[str, str, str, str, str], float | None]
@@ -37,7 +37,7 @@ def read_rows(folder: Path) -> pa.Table:
         raise DataError(
             f"{folder} must hold rows.parquet, got no such file. Write it with calibrank reproduce."
         )
-    return pa.concat_tables([pq.read_table(file) for file in files])
+    return pa.concat_tables([read_row_file(file) for file in files])
 
 
 def overview(rows: pa.Table, find: Find) -> dict[str, Any]:

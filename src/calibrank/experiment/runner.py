@@ -31,6 +31,7 @@ from calibrank._json import digest_of
 from calibrank.data import Dataset, simulate
 from calibrank.errors import DataError
 from calibrank.experiment.cell import Cell, CellResult, run_cell
+from calibrank.experiment.row_files import SCHEMA
 from calibrank.experiment.spec import Spec
 from calibrank.models import Training
 from calibrank.models.checkpoints import delete_if_damaged, fingerprint
@@ -38,23 +39,6 @@ from calibrank.models.trainer import require_torch
 from calibrank.registry import DATASETS, load_dataset
 
 EXPERIMENT_DATASETS = ("synthetic", *DATASETS)
-SCHEMA = pa.schema(
-    [
-        ("dataset", pa.string()),
-        ("spec", pa.string()),
-        ("split", pa.string()),
-        ("model", pa.string()),
-        ("method", pa.string()),
-        ("loss", pa.string()),
-        ("propensity", pa.string()),
-        ("negatives", pa.int64()),
-        ("seed", pa.int64()),
-        ("metric", pa.string()),
-        ("value", pa.float64()),
-        ("note", pa.string()),
-        ("provenance", pa.string()),
-    ]
-)
 # The Parquet metadata key under which a cell's fingerprint is stored.
 _FINGERPRINT_KEY = b"calibrank"
 # Slow models are started first, so that no worker is still busy with one when the rest are done.

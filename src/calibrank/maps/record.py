@@ -253,7 +253,7 @@ class FitRecord:
             evidence=fields.text("evidence"),
             rows=fields.count("rows"),
             positive=fields.number("positive"),
-            total=fields.number("total"),
+            total=_total(fields),
             exact=fields.flag("exact"),
             loss=fields.optional("loss"),
             residual=fields.optional("residual"),
@@ -305,6 +305,14 @@ def require_rate_range(low: float, high: float) -> tuple[float, float]:
             f"a range of base rates must be increasing between 0 and 1, got {low} to {high}."
         )
     return numbers[0], numbers[1]
+
+
+def _total(fields: Fields) -> float:
+    """The total mass of a fit, which rates are divided by."""
+    total = fields.number("total")
+    if total <= 0:
+        raise DataError(f"{fields.where}, total must be above 0, got {total:g}.")
+    return total
 
 
 def _base_rate_range(fields: Fields) -> tuple[float, float] | None:

@@ -1,0 +1,45 @@
+"""Files of result rows: their columns, and how one is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from calibrank.errors import DataError
+
+SCHEMA = pa.schema(
+    [
+        ("dataset", pa.string()),
+        ("spec", pa.string()),
+        ("split", pa.string()),
+        ("model", pa.string()),
+        ("method", pa.string()),
+        ("loss", pa.string()),
+        ("propensity", pa.string()),
+        ("negatives", pa.int64()),
+        ("seed", pa.int64()),
+        ("metric", pa.string()),
+        ("value", pa.float64()),
+        ("note", pa.string()),
+        ("provenance", pa.string()),
+    ]
+)
+
+
+def read_row_file(file: Path) -> pa.Table:
+    """The rows of a file that `calibrank reproduce` wrote; any other file is an error."""
+    try:
+        table = pq.read_table(file)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{file} must be a Parquet file: {error}.") from None
+    missing = [name for name in SCHEMA.names if name not in table.column_names]
+    if missing:
+        raise DataError(
+            f"{file} must have the columns of result rows, got none named {', '.join(missing)}."
+        )
+    try:
+        return table.select(SCHEMA.names).cast(SCHEMA)
+    except (pa.ArrowException, ValueError) as error:
+        raise DataError(f"{file} must have columns of result rows: {error}.") from None
