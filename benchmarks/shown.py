@@ -23,6 +23,8 @@ from calibrank.propensity import Exposure, Popularity
 SELECTIONS = {"mild": 0.4, "medium": 1.0, "strong": 1.6}
 SIZES = (0, 30, 100, 300)
 POPULATION = 4_000
+# Sets of random labels per world and number of labels.
+LABEL_DRAWS = 3
 
 
 def start_maps(world: ShownWorld, population: np.ndarray) -> dict[str, cr.CalibrationMap]:
@@ -46,20 +48,23 @@ def start_maps(world: ShownWorld, population: np.ndarray) -> dict[str, cr.Calibr
 def errors(selection: float, seed: int) -> dict[tuple[str, int], float]:
     """ECE of every reading and number of labels on one world, against true probabilities."""
     world = make_shown_world(selection=selection, seed=seed)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng([seed, int(10 * selection)])
     scores = world.scores.ravel()
     truth = world.probabilities.ravel()
     population = rng.choice(scores, POPULATION, replace=False)
     found = {}
     for name, start in start_maps(world, population).items():
         for size in SIZES:
-            fitted = start
-            if size:
-                rows = rng.choice(len(scores), size, replace=False)
-                labels = rng.random(size) < truth[rows]
-                fitted = cr.anchor(start, scores[rows], labels, population=population)
-            labels = rng.random(len(truth)) < truth
-            found[name, size] = cr.ECE()(fitted.predict(scores), labels)
+            drawn = []
+            for _ in range(LABEL_DRAWS if size else 1):
+                fitted = start
+                if size:
+                    rows = rng.choice(len(scores), size, replace=False)
+                    labels = rng.random(size) < truth[rows]
+                    fitted = cr.anchor(start, scores[rows], labels, population=population)
+                labels = rng.random(len(truth)) < truth
+                drawn.append(cr.ECE()(fitted.predict(scores), labels))
+            found[name, size] = float(np.mean(drawn))
     return found
 
 
@@ -76,7 +81,10 @@ def draw_figure(table: dict[str, dict[tuple[str, int], float]], path: Path) -> N
         axis.set_xticks(range(len(SIZES)), [str(size) for size in SIZES])
         axis.set_title(f"{title} self-selection")
         axis.set_xlabel("random labels")
-        axis.set_ylim(bottom=0)
+        # From 0.01 to 0.5: on a linear scale the lower curves would be one line.
+        axis.set_yscale("log")
+        axis.set_yticks([0.01, 0.03, 0.1, 0.3], ["0.01", "0.03", "0.1", "0.3"])
+        axis.minorticks_off()
     axes[0].set_ylabel("ECE")
     axes[-1].legend(fontsize=8)
     figure.tight_layout()

@@ -12,6 +12,7 @@ import pytest
 from calibrank import ECE, DataError, DroppedRowsWarning, Gaussian, Interactions
 from calibrank.adapters import Implicit, LensKit, Probability, Ranker, from_lists, from_nested
 from calibrank.data import RandomSplit
+from calibrank.propensity import Exposure
 from tests.adapted import (
     LOWEST,
     SIGMOID_MAP,
@@ -154,9 +155,10 @@ def test_a_score_table_of_a_dataframe_is_that_of_its_interactions(world: World) 
     )
     adapter = Implicit(model, world.matrix)
     for train in (None, world.train):
-        expected = adapter.score_table(world.validation, train)
+        held = world.validation if train is None else world.validation.positives()
+        expected = adapter.score_table(held, train)
         frame = None if train is None else as_frame(train)
-        actual = adapter.score_table(as_frame(world.validation), frame)
+        actual = adapter.score_table(as_frame(held), frame)
         np.testing.assert_array_equal(actual.scores, expected.scores)
         np.testing.assert_array_equal(actual.labels, expected.labels)
 
@@ -176,8 +178,31 @@ def test_negatives_are_sampled_by_id_and_depend_on_the_seed(world: World) -> Non
     other = adapter.score_table(validation, train, seed=1)
     assert (table.scores != other.scores).any()
     without_positives = Interactions(["u1"], [1], [0])
-    with pytest.raises(DataError, match=r"validation must hold positives .*, got 0 positives"):
+    with (
+        pytest.warns(DroppedRowsWarning, match="1 validation rows with label 0"),
+        pytest.raises(DataError, match=r"validation must hold positives .*, got 0 positives"),
+    ):
         adapter.score_table(without_positives, train)
+
+
+def test_a_score_table_of_impressions_keeps_dislikes(world: World) -> None:
+    rng = np.random.default_rng(0)
+    model = SimpleNamespace(  # in place of a trained one
+        user_factors=np.ones((world.train.n_users, 2)),
+        item_factors=rng.normal(size=(world.train.n_items, 2)),
+    )
+    adapter = Implicit(model, world.matrix)
+    shown = world.validation
+    exposure = Exposure().fit(shown)
+    table = adapter.score_table(shown, propensity=exposure)
+    assert len(table) == len(shown) > shown.labels.sum()
+    weights = 1 / exposure.predict(shown.users, shown.items)
+    np.testing.assert_allclose(table.impressions().total, weights)
+    # With a train log negatives are sampled, which must not happen silently.
+    dislikes = int((shown.labels == 0).sum())
+    with pytest.warns(DroppedRowsWarning, match=f"{dislikes:,} validation rows with label 0"):
+        sampled = adapter.score_table(shown, world.train)
+    assert sampled.labels.sum() == shown.labels.sum()
 
 
 def test_lenskit_pipelines(world: World) -> None:

@@ -102,7 +102,19 @@ def test_diagnose_explains_both_readings(log: Path, call: Call) -> None:
     code, text, error = call("diagnose", log, "--log", "impressions", *ids)
     assert code == 0, error
     assert "does not depend on whether it is liked" in one_line(text)
-    assert "As a log of positives (--log positives)" in one_line(text)
+    assert "use --log positives: the" in one_line(text)
+    # The same table, declared otherwise: nothing is inferred from its values.
+    code, text, error = call("diagnose", log, "--item", "item_id", "--json")
+    assert code == 0, error
+    found = {each["subject"]: each["message"] for each in json.loads(text)["findings"]}
+    labels = pq.read_table(log)["label"].to_numpy()
+    assert found["log"].startswith("Read as a log of positives: label 0 means unobserved")
+    assert (
+        f"declare --log impressions: the base rate then comes from the log, {labels.mean():.2%}"
+        in (found["log"])
+    )
+    code, text, error = call("diagnose", log, "--log", "impressions", *ids)
+    assert code == 0, error
     assert "effective number" in one_line(text)
 
 

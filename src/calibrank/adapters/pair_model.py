@@ -43,10 +43,14 @@ class PairModel(ABC):
         weight 1; `propensity` must be P(observed) in the two logs together. Rows that the model
         cannot score are dropped with a warning. Either log may be a dataframe with columns user,
         item and label.
+
+        Where `validation` holds impressions, dislikes included, leave `train` out, pass
+        `Exposure().fit(log)` as propensity, and fit on `score_table(...).impressions()`.
         """
         pairs = as_interactions(validation)
         if train is None:
             return self._score_table(pairs, propensity)
+        _warn_of_dislikes(pairs)
         unseen = UnseenPairs.of(pairs, as_interactions(train), seed)
         return self._score_table(unseen.pairs, propensity, unseen)
 
@@ -103,3 +107,16 @@ class PairModel(ABC):
 
     @abstractmethod
     def _lists(self, users: Ids, k: int) -> PaddedLists: ...
+
+
+def _warn_of_dislikes(validation: Interactions) -> None:
+    """Warn that shown pairs that were not liked become unobserved pairs."""
+    n_dislikes = len(validation) - int(np.count_nonzero(validation.labels))
+    if n_dislikes:
+        warnings.warn(
+            f"{n_dislikes:,} validation rows with label 0 are left out: with a train log, "
+            "negatives are sampled from unobserved pairs. To keep dislikes, leave train out and "
+            "fit on score_table(validation, propensity=Exposure().fit(log)).impressions().",
+            DroppedRowsWarning,
+            stacklevel=3,
+        )

@@ -11,6 +11,7 @@ from calibrank.diagnosis.finding import Finding, note, ok, warning
 from calibrank.diagnosis.fit_checks import (
     check_base_rate,
     check_label_plan,
+    check_log,
     check_propensities,
     check_weights,
     propensity_biases,
@@ -62,6 +63,7 @@ def diagnose(
     sensitivity = None if fitted is None else fitted.record.sensitivity
     findings = [
         *check_rows(found),
+        check_log(found, columns),
         *check_skipped(skipped),
         *check_scores(found),
         *check_lists(found, has_users=has_users),

@@ -10,6 +10,7 @@ from calibrank.maps import CalibrationMap, Sensitivity, describe_range
 from calibrank.metrics import LogLoss
 from calibrank.propensity import propensity_bias
 from calibrank.tabular.aggregate import Aggregate, Columns, propensity_model_for
+from calibrank.tabular.profile import Profile
 
 # Below this effective number of positives, or this fraction of them, weights dominate the fit.
 _FEW_POSITIVES = 100
@@ -128,17 +129,39 @@ def _check_effective_rows(aggregated: Aggregate) -> Finding:
     )
 
 
-def _check_impressions(columns: Columns) -> Finding:
-    """What reading a table as impressions assumes, and what the other reading would."""
-    other = (
-        "As a log of positives (--log positives), rows with label 0 would be unobserved pairs, "
-        "which may be liked, and the base rate would not be identified."
+def check_log(found: Profile, columns: Columns) -> Finding:
+    """What the declared reading of label 0 assumes, and what the other readings would give.
+
+    Nothing is inferred from the values: the same table may be either log.
+    """
+    likes = 0.0 if found.summary is None else float(found.summary.positive.sum())
+    share = f"{likes / found.rows:.2%}"
+    shown = (
+        "If every row was shown and label 0 means not liked, declare --log impressions: the base "
+        f"rate then comes from the log, {share} before weighting by exposure."
     )
+    if columns.evidence is impressions:
+        return note(
+            "log",
+            "Declared as impressions: label 0 means shown and not liked. If label 0 means only "
+            f"that the pair is not in the log, use --log positives: the {likes:,.0f} positives are "
+            "then weighted, and the base rate is not identified.",
+        )
+    if columns.evidence is naive:
+        return note("log", f"Read as it is: label 0 means not liked. {shown}")
+    return note(
+        "log",
+        f"Read as a log of positives: label 0 means unobserved, and may be liked. {shown}",
+    )
+
+
+def _check_impressions(columns: Columns) -> Finding:
+    """What reading a table as impressions assumes about the base rate."""
     if columns.propensity is not None and not columns.exposure:
         return ok(
             "base rate",
             "Read as impressions: every row was shown, with the given probability up to a factor. "
-            f"This identifies the base rate. {other}",
+            "This identifies the base rate.",
         )
     counted = " and ".join(columns.exposure)
     return note(
@@ -146,7 +169,7 @@ def _check_impressions(columns: Columns) -> Finding:
         "Read as impressions: every row was shown, and label 0 means not liked. The base rate is "
         f"identified if, given {counted}, whether a pair was shown does not depend on whether it "
         "is liked. Where users choose what they see, it comes out too high: about 100 labels of "
-        f"randomly shown pairs would test it (fit --anchor). {other}",
+        "randomly shown pairs would test it (fit --anchor).",
     )
 
 
