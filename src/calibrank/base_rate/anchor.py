@@ -66,7 +66,7 @@ def anchor(
 
     Where the biased fit has an interval for its base rate (`record.base_rate_range`: a known rate
     with a range, a rate assumed from activity, impressions with logged propensities), the
-    intercept's prior has that width or less with probability 0.95, and is as wide as without an
+    intercept's prior has that width or less with probability 0.98, and is as wide as without an
     interval otherwise.
 
     >>> from calibrank import Gaussian

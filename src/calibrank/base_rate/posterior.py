@@ -32,10 +32,10 @@ from calibrank.maps import CalibrationMap
 
 INTERCEPT_SD = 2.0
 """Prior standard deviation of the intercept: odds wrong by a factor of ten are plausible."""
-RANGE_PROBABILITY = 0.95
+RANGE_PROBABILITY = 0.98
 """Prior probability that a biased fit with a range of base rates is right: that its rate lies in
 the range and its slope is about right. Otherwise priors are as wide as without a range."""
-TRUSTED_WIDTHS = {0.1: 0.9, 1.0: 0.1}
+TRUSTED_WIDTHS = {0.1: 0.97, 1.0: 0.03}
 """Widths of the intercept's prior relative to that of the range, with their probabilities: the
 middle of a range is its best guess, which 30 labels should not replace. Chosen on synthetic worlds
 (`make_shown_world`), in which starts that are far off are recovered as fast as with one width."""
