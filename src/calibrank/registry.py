@@ -35,7 +35,16 @@ from calibrank.data.table import load_table
 from calibrank.data.yahoo_r3 import load_yahoo_r3
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, impressions, ips, naive, positive_ips
-from calibrank.export import DIALECTS, to_json, to_onnx, to_sql, to_torch
+from calibrank.export import (
+    DIALECTS,
+    to_json,
+    to_lucene,
+    to_onnx,
+    to_painless,
+    to_sql,
+    to_torch,
+    to_vespa,
+)
 from calibrank.metrics import (
     ECE,
     MCE,
@@ -157,6 +166,9 @@ DATASETS: dict[str, Callable[[Path], Dataset]] = {
 
 EXPORTERS: dict[str, Callable[..., Any]] = {
     "sql": to_sql,
+    "vespa": to_vespa,
+    "painless": to_painless,
+    "lucene": to_lucene,
     "onnx": to_onnx,
     "torch": to_torch,
     "json": to_json,

@@ -1,6 +1,7 @@
 """`calibrank export`."""
 
 import io
+import json
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +11,15 @@ import typer
 from calibrank._atomic import write_atomic
 from calibrank.cli.console import UsageError, console, require_output, require_unused, shown
 from calibrank.cli.options import MAP_HELP, choice
-from calibrank.export import to_json, to_onnx, to_sql, to_torch
+from calibrank.export import (
+    to_json,
+    to_lucene,
+    to_onnx,
+    to_painless,
+    to_sql,
+    to_torch,
+    to_vespa,
+)
 from calibrank.maps import CalibrationMap, load
 from calibrank.registry import DIALECT_NAMES, EXPORTERS
 
@@ -28,11 +37,14 @@ DtypeOption = Annotated[
 ]
 ScoreOption = Annotated[
     str | None,
-    typer.Option(help="Name of the score column, for sql. Default: score."),
+    typer.Option(
+        help="Name of the score column, for sql (default: score), or the expression of the score, "
+        "for vespa (default: firstPhase) and painless (default: _score)."
+    ),
 ]
 OutOption = Annotated[
     Path | None,
-    typer.Option("--out", "-o", help="Output file; sql and json are printed if it is omitted."),
+    typer.Option("--out", "-o", help="Output file; text is printed if it is omitted."),
 ]
 
 
@@ -46,7 +58,8 @@ def export(
 ) -> None:
     """Convert a map to SQL, ONNX, a torch program (.pt2) or JSON with test vectors.
 
-    The SQL is one expression without user-defined functions.
+    The SQL is one expression without user-defined functions, and so are a Vespa ranking expression
+    and a Painless script for Elasticsearch and OpenSearch. Lucene gets alpha and beta of a sigmoid.
 
     Example: calibrank export map.json --to sql --dialect duckdb --score prediction
     """
@@ -56,23 +69,34 @@ def export(
     if to in {"onnx", "torch"} and out is None:
         raise UsageError(f"--to {to} must have a file to write, got none. Name one with -o.")
     if to != "sql":
-        require_unused(f"with --to {to}", {"--dialect": dialect, "--score": score})
+        require_unused(f"with --to {to}", {"--dialect": dialect})
+    if to not in {"sql", "vespa", "painless"}:
+        require_unused(f"with --to {to}", {"--score": score})
     if to not in {"onnx", "torch"}:
         require_unused(f"with --to {to}", {"--dtype": dtype})
     fitted = load(map_file)
-    # Exporters take arguments of their own, so they are called one by one.
-    if to == "sql":
-        content = to_sql(fitted, str(dialect), score or "score") + "\n"
-    elif to == "json":
-        content = to_json(fitted)
-    else:
-        content = _graph(fitted, to, dtype or FloatType.float32)
+    content = _content(fitted, to, str(dialect), score, dtype or FloatType.float32)
     if out is None:
         print(content, end="")  # noqa: T201  (rich would wrap long lines)
         return
     require_output(out, map_file)
     write_atomic(out, content)
     console.print(f"[bold]Wrote[/] {shown(out)}", highlight=False)
+
+
+def _content(
+    fitted: CalibrationMap, to: str, dialect: str, score: str | None, dtype: FloatType
+) -> Any:
+    """Exporters take arguments of their own, so they are called one by one."""
+    if to == "sql":
+        return to_sql(fitted, dialect, score or "score") + "\n"
+    if to == "vespa":
+        return to_vespa(fitted, score or "firstPhase") + "\n"
+    if to == "painless":
+        return to_painless(fitted, score or "_score") + "\n"
+    if to == "lucene":
+        return json.dumps(to_lucene(fitted)._asdict()) + "\n"
+    return to_json(fitted) if to == "json" else _graph(fitted, to, dtype)
 
 
 def _graph(fitted: CalibrationMap, to: str, dtype: str) -> Any:

@@ -14,14 +14,11 @@ from calibrank._validation import LARGEST_SCORE
 from calibrank.errors import DataError
 from calibrank.maps.calibration_map import CalibrationMap, require_map
 from calibrank.maps.targets.numpy import NumpyTarget
+from calibrank.maps.targets.sql_dialects import DIALECTS, Dialect
 from calibrank.maps.targets.target import Formula, Target, group_by_parent
 
 # exp(700) is about 1e304 and exp(-700) about 1e-304, both within float64.
 _LARGEST_EXPONENT = 700.0
-
-
-# The backslash first: the other replacements add more of them.
-_ESCAPES = (("\\", "\\\\"), ("'", "\\'"), ("\n", "\\n"), ("\r", "\\r"))
 
 
 class Precedence(IntEnum):
@@ -37,75 +34,6 @@ _PRODUCT = Precedence.PRODUCT
 _ATOM = Precedence.ATOM
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """How one engine writes names, numbers and the functions that maps need."""
-
-    quote: str
-    """The quotation mark of a name; doubled inside a name, it stands for itself."""
-    as_double: str
-    number: Callable[[float], str]
-    least: str = "LEAST"
-    greatest: str = "GREATEST"
-    raises_on_underflow: bool = False
-    """Whether a product that rounds to 0 is an error."""
-    as_text: str = "CAST({} AS VARCHAR)"
-    has_escapes: bool = False
-    """Whether a backslash in a string starts an escape sequence."""
-
-    def name(self, column: str) -> str:
-        """The quoted name of a column."""
-        return self.quote + column.replace(self.quote, 2 * self.quote) + self.quote
-
-    def string(self, text: str) -> str:
-        """A quoted string."""
-        if not self.has_escapes:
-            return "'" + text.replace("'", "''") + "'"
-        for plain, escaped in _ESCAPES:
-            text = text.replace(plain, escaped)
-        return f"'{text}'"
-
-
-@dataclass(frozen=True, slots=True)
-class _BigQuery(Dialect):
-    def name(self, column: str) -> str:
-        return "`" + column.replace("\\", "\\\\").replace("`", "\\`") + "`"
-
-
-def _with_exponent(number: float) -> str:
-    """Every digit and an exponent."""
-    # Without an exponent DuckDB reads a decimal, and SQLite may read an integer.
-    text = repr(number).removesuffix(".0")
-    return text if "e" in text else f"{text}e0"
-
-
-def _with_suffix(number: float) -> str:
-    return repr(number).removesuffix(".0") + "D"
-
-
-DIALECTS: dict[str, Dialect] = {
-    "spark": Dialect("`", "DOUBLE({})", _with_suffix, as_text="STRING({})", has_escapes=True),
-    "duckdb": Dialect('"', "{}::DOUBLE", _with_exponent),
-    "postgresql": Dialect(
-        '"', "{}::float8", _with_exponent, raises_on_underflow=True, as_text="{}::text"
-    ),
-    # SQLite reads a misspelled "name" as a string, but reports a misspelled `name` as an error.
-    # A cast would turn any string into a number. A unary plus removes the column's type instead:
-    # strings then compare above every number, so they are outside the range of scores.
-    "sqlite": Dialect(
-        "`", "+{}", _with_exponent, least="MIN", greatest="MAX", as_text="CAST({} AS TEXT)"
-    ),
-    "bigquery": _BigQuery(
-        "`",
-        "CAST({} AS FLOAT64)",
-        _with_exponent,
-        as_text="CAST({} AS STRING)",
-        has_escapes=True,
-    ),
-}
-"""The engines `to_sql` writes for, by name."""
-
-
 def to_sql(
     fitted: CalibrationMap,
     dialect: str,
@@ -114,8 +42,9 @@ def to_sql(
     """The probability as one SQL expression of a column.
 
     It is NULL where the score is NULL, NaN or beyond +-1e30. Dialects are spark, duckdb,
-    postgresql, sqlite and bigquery. The name of the column is always quoted. Maps by segment or
-    with covariates also read these columns, under the names they had in the fit.
+    postgresql, sqlite, bigquery, snowflake, clickhouse and trino. The name of the column is always
+    quoted. Maps by segment or with covariates also read these columns, under the names they had in
+    the fit.
 
     >>> from calibrank import MinMax
     >>> to_sql(MinMax().fit([1.0, 2.0, 5.0], [0, 0, 1]), "sqlite", score="s")
@@ -292,7 +221,13 @@ class SqlTarget(Target):
         # log(1 + e) = 2 atanh(e / (2 + e)) keeps every digit of a small e; few engines have log1p.
         # With e = exp(-|x|), e / (2 + e) = 1 / (2 exp(|x|) + 1).
         magnitude = self._call(self.dialect.least, self._call("ABS", x), _LARGEST_EXPONENT)
-        log1p = 2.0 * self._call("ATANH", 1.0 / (2.0 * self._call("EXP", magnitude) + 1.0))
+        if self.dialect.atanh is None:
+            # It loses the last digits of a small e, which log odds of ordinary size do not show.
+            log1p = self._call("LN", 1.0 + self._call("EXP", magnitude * -1.0))
+            return self._call(self.dialect.greatest, x, 0.0) + log1p
+        log1p = 2.0 * self._call(
+            self.dialect.atanh, 1.0 / (2.0 * self._call("EXP", magnitude) + 1.0)
+        )
         return self._call(self.dialect.greatest, x, 0.0) + log1p
 
     def sigmoid(self, x: Sql) -> Sql:

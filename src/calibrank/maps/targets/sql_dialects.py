@@ -1,0 +1,97 @@
+"""How SQL engines differ: names, numbers, strings, and the functions that maps need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+# The backslash first: the other replacements add more of them.
+_ESCAPES = (("\\", "\\\\"), ("'", "\\'"), ("\n", "\\n"), ("\r", "\\r"))
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How one engine writes names, numbers and the functions that maps need."""
+
+    quote: str
+    """The quotation mark of a name; doubled inside a name, it stands for itself."""
+    as_double: str
+    number: Callable[[float], str]
+    least: str = "LEAST"
+    greatest: str = "GREATEST"
+    raises_on_underflow: bool = False
+    """Whether a product that rounds to 0 is an error."""
+    as_text: str = "CAST({} AS VARCHAR)"
+    has_escapes: bool = False
+    """Whether a backslash in a string starts an escape sequence."""
+    atanh: str | None = "ATANH"
+    """The inverse hyperbolic tangent, where there is one."""
+
+    def name(self, column: str) -> str:
+        """The quoted name of a column."""
+        return self.quote + column.replace(self.quote, 2 * self.quote) + self.quote
+
+    def string(self, text: str) -> str:
+        """A quoted string."""
+        if not self.has_escapes:
+            return "'" + text.replace("'", "''") + "'"
+        for plain, escaped in _ESCAPES:
+            text = text.replace(plain, escaped)
+        return f"'{text}'"
+
+
+@dataclass(frozen=True, slots=True)
+class _BigQuery(Dialect):
+    def name(self, column: str) -> str:
+        return "`" + column.replace("\\", "\\\\").replace("`", "\\`") + "`"
+
+
+@dataclass(frozen=True, slots=True)
+class _ClickHouse(Dialect):
+    def name(self, column: str) -> str:
+        # Backslashes are escapes in names too.
+        return '"' + column.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _with_exponent(number: float) -> str:
+    """Every digit and an exponent."""
+    # Without an exponent DuckDB reads a decimal, and SQLite may read an integer.
+    text = repr(number).removesuffix(".0")
+    return text if "e" in text else f"{text}e0"
+
+
+def _with_suffix(number: float) -> str:
+    return repr(number).removesuffix(".0") + "D"
+
+
+DIALECTS: dict[str, Dialect] = {
+    "spark": Dialect("`", "DOUBLE({})", _with_suffix, as_text="STRING({})", has_escapes=True),
+    "duckdb": Dialect('"', "{}::DOUBLE", _with_exponent),
+    "postgresql": Dialect(
+        '"', "{}::float8", _with_exponent, raises_on_underflow=True, as_text="{}::text"
+    ),
+    # SQLite reads a misspelled "name" as a string, but reports a misspelled `name` as an error.
+    # A cast would turn any string into a number. A unary plus removes the column's type instead:
+    # strings then compare above every number, so they are outside the range of scores.
+    "sqlite": Dialect(
+        "`", "+{}", _with_exponent, least="MIN", greatest="MAX", as_text="CAST({} AS TEXT)"
+    ),
+    "bigquery": _BigQuery(
+        "`",
+        "CAST({} AS FLOAT64)",
+        _with_exponent,
+        as_text="CAST({} AS STRING)",
+        has_escapes=True,
+    ),
+    "snowflake": Dialect('"', "CAST({} AS DOUBLE)", _with_exponent, has_escapes=True),
+    "clickhouse": _ClickHouse(
+        '"',
+        "toFloat64({})",
+        _with_exponent,
+        as_text="toString({})",
+        has_escapes=True,
+        atanh="atanh",  # in lower case alone, unlike the other functions
+    ),
+    "trino": Dialect('"', "CAST({} AS DOUBLE)", _with_exponent, atanh=None),
+}
+"""The engines `to_sql` writes for, by name."""
