@@ -66,7 +66,8 @@ def test_missing_options_are_named(folder: Path) -> None:
         2,
         (
             "calibrank: --to sql must have a dialect, got none. "
-            "Name one of: spark, duckdb, postgresql, sqlite, bigquery, snowflake, clickhouse, trino\n"
+            "Name one of: spark, duckdb, postgresql, sqlite, bigquery, snowflake, clickhouse, "
+            "trino\n"
         ),
     )
     code, _, errors = export(folder, "--to", "onnx")
