@@ -12,11 +12,18 @@ from calibrank.adapters.outputs import Margin, Outputs, Probability
 from calibrank.adapters.pair_model import PairModel
 from calibrank.adapters.ranker import Ranker
 from calibrank.adapters.recbole import RecBole
+from calibrank.adapters.retrieval import (
+    Cutoff,
+    haystack_component,
+    langchain_compressor,
+    llamaindex_postprocessor,
+)
 from calibrank.adapters.spark import SparkALS, flatten
 
 __all__ = [
     "Cornac",
     "CrossEncoder",
+    "Cutoff",
     "Implicit",
     "LensKit",
     "Margin",
@@ -30,4 +37,7 @@ __all__ = [
     "flatten",
     "from_lists",
     "from_nested",
+    "haystack_component",
+    "langchain_compressor",
+    "llamaindex_postprocessor",
 ]

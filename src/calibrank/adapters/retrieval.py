@@ -1,0 +1,182 @@
+"""Retrieval pipelines: postprocessors that add probabilities to documents and cut by them.
+
+One for LangChain, LlamaIndex and Haystack each. What the scores are is declared: the similarity of
+a vector store and a reranker's logits are `Margin()`, outputs of a sigmoid are `Probability()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import Any
+
+from calibrank._arguments import instance, real, text
+from calibrank.adapters.cross_encoder import CrossEncoder
+from calibrank.adapters.outputs import Margin, Outputs
+from calibrank.errors import CalibrankError, DataError
+from calibrank.maps import CalibrationMap
+
+PROBABILITY = "probability"
+"""The metadata field that probabilities are written to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cutoff:
+    """A map, what the scores are, and the lowest probability to keep.
+
+    A document that does not reach `threshold` is left out; where none does, the answer is nothing.
+
+    >>> from calibrank import Platt
+    >>> fitted = Platt().fit([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1])
+    >>> Cutoff(fitted, threshold=0.5).kept([2.0, -1.0, 0.6])
+    [(0, ...), (2, ...)]
+    """
+
+    fitted: CalibrationMap
+    outputs: Outputs = field(default_factory=Margin)
+    threshold: float = 0.0
+
+    def __post_init__(self) -> None:
+        instance("fitted", self.fitted, CalibrationMap, "Read one with calibrank.load.")
+        instance("outputs", self.outputs, Outputs, "Use Margin() or Probability().")
+        real("threshold", self.threshold, "[0, 1]", "It is a probability.")
+
+    def kept(self, values: Any) -> list[tuple[int, float]]:
+        """Positions and probabilities of what is kept, the highest probability first."""
+        if len(values) == 0:
+            return []
+        scores = self.outputs.scores(values)
+        probabilities = self.fitted.predict(scores).tolist()
+        kept = [(place, p) for place, p in enumerate(probabilities) if p >= self.threshold]
+        # Equal probabilities stay in the order of the retriever.
+        return sorted(kept, key=lambda each: -each[1])
+
+
+def langchain_compressor(cutoff: Cutoff, encoder: CrossEncoder | str) -> Any:
+    """A LangChain document compressor: documents with `metadata["probability"]`, cut by it.
+
+    `encoder` scores each document, or names the metadata field that holds its score already, as
+    some vector stores return it.
+    """
+    # Importing the callbacks completes the types that the base class names.
+    _imported("langchain_core.callbacks", "langchain-core")
+    base: Any = _imported("langchain_core.documents", "langchain-core").BaseDocumentCompressor
+
+    def compress_documents(
+        self: Any,  # noqa: ARG001  (a method)
+        documents: Sequence[Any],
+        query: str,
+        callbacks: Any = None,  # noqa: ARG001  (LangChain's interface)
+    ) -> list[Any]:
+        values = _langchain_values(encoder, documents, query)
+        result = []
+        for place, probability in cutoff.kept(values):
+            metadata = {**documents[place].metadata, PROBABILITY: probability}
+            result.append(documents[place].model_copy(update={"metadata": metadata}))
+        return result
+
+    members = {
+        "__doc__": "Adds probabilities to documents and cuts by them.",
+        "__module__": __name__,
+        "compress_documents": compress_documents,
+    }
+    return type("ProbabilityCompressor", (base,), members)()
+
+
+def llamaindex_postprocessor(cutoff: Cutoff) -> Any:
+    """A LlamaIndex node postprocessor: each node's score becomes its probability, cut by it.
+
+    The score as it was is kept in `metadata["score"]`.
+    """
+    module = _imported("llama_index.core.postprocessor.types", "llama-index-core")
+    base: Any = module.BaseNodePostprocessor
+
+    def _postprocess_nodes(
+        self: Any,  # noqa: ARG001  (a method)
+        nodes: list[Any],
+        query_bundle: Any = None,  # noqa: ARG001  (LlamaIndex's interface)
+    ) -> list[Any]:
+        missing = [node.node_id for node in nodes if node.score is None]
+        if missing:
+            raise DataError(
+                f"nodes must have scores, got none for {missing[0]!r}. Use a retriever with scores."
+            )
+        result = []
+        for place, probability in cutoff.kept([node.score for node in nodes]):
+            node = nodes[place]
+            node.node.metadata[PROBABILITY] = probability
+            node.node.metadata["score"] = node.score
+            result.append(type(node)(node=node.node, score=probability))
+        return result
+
+    members = {
+        "__doc__": "Turns scores of nodes into probabilities and cuts by them.",
+        "__module__": __name__,
+        "_postprocess_nodes": _postprocess_nodes,
+        "class_name": classmethod(lambda _: "ProbabilityPostprocessor"),
+    }
+    return type("ProbabilityPostprocessor", (base,), members)()
+
+
+def haystack_component(cutoff: Cutoff) -> Any:
+    """A Haystack component: `run(documents)` returns those that reach the threshold.
+
+    Each has its probability as score and in `meta["probability"]`, and its former score in
+    `meta["score"]`.
+    """
+    haystack = _imported("haystack", "haystack-ai")
+
+    def run(
+        self: Any,  # noqa: ARG001  (a method)
+        documents: list[Any],
+    ) -> dict[str, list[Any]]:
+        missing = [document.id for document in documents if document.score is None]
+        if missing:
+            raise DataError(
+                f"documents must have scores, got none for {missing[0]!r}. Rank them first."
+            )
+        result = []
+        for place, probability in cutoff.kept([document.score for document in documents]):
+            document = documents[place]
+            meta = {**document.meta, PROBABILITY: probability, "score": document.score}
+            result.append(replace(document, meta=meta, score=probability))
+        return {"documents": result}
+
+    run.__annotations__ = {
+        "documents": list[haystack.Document],
+        "return": dict[str, list[haystack.Document]],
+    }
+    output_types = haystack.component.output_types(documents=list[haystack.Document])
+    members = {
+        "__doc__": "Turns scores of documents into probabilities and cuts by them.",
+        "__module__": __name__,
+        "run": output_types(run),
+    }
+    return haystack.component(type("ProbabilityCutoff", (), members))()
+
+
+def _langchain_values(
+    encoder: CrossEncoder | str, documents: Sequence[Any], query: str
+) -> Sequence[Any]:
+    if not isinstance(encoder, str):
+        pairs = [(query, document.page_content) for document in documents]
+        return encoder.predict(pairs) if pairs else []
+    name = text("encoder", encoder, "It names a metadata field.")
+    for document in documents:
+        if name not in document.metadata:
+            raise DataError(
+                f"documents must have metadata[{name!r}], got {sorted(document.metadata)}. "
+                "Let the retriever write its score there, or pass a CrossEncoder."
+            )
+    return [document.metadata[name] for document in documents]
+
+
+def _imported(module: str, package: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        # These packages are no extras of calibrank: whoever has a pipeline has them.
+        raise CalibrankError(
+            f"{package} must be installed, got: {error}. Run: pip install {package}"
+        ) from None
