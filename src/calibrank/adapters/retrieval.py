@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from types import GenericAlias
 from typing import Any
 
 from calibrank._arguments import instance, real, text
@@ -143,11 +144,10 @@ def haystack_component(cutoff: Cutoff) -> Any:
             result.append(replace(document, meta=meta, score=probability))
         return {"documents": result}
 
-    run.__annotations__ = {
-        "documents": list[haystack.Document],
-        "return": dict[str, list[haystack.Document]],
-    }
-    output_types = haystack.component.output_types(documents=list[haystack.Document])
+    # Haystack reads the types of inputs and outputs, and refuses to connect others.
+    documents_type = GenericAlias(list, (haystack.Document,))
+    run.__annotations__ = {"documents": documents_type, "return": dict[str, Any]}
+    output_types = haystack.component.output_types(documents=documents_type)
     members = {
         "__doc__": "Turns scores of documents into probabilities and cuts by them.",
         "__module__": __name__,
