@@ -155,6 +155,21 @@ def test_apply_and_evaluate_read_the_features_of_a_map_with_covariates(
     assert loss == pytest.approx(cr.LogLoss()(expected, labels), rel=1e-9)
 
 
+def test_a_torch_program_takes_the_number_of_the_segment(
+    call: Call, saved: Path, tmp_path: Path
+) -> None:
+    torch = pytest.importorskip("torch")
+    out = tmp_path / "map.pt2"
+    code, _, error = call("export", saved, "--to", "torch", "--dtype", "float64", "-o", out)
+    assert code == 0, error
+    fitted = cr.load(saved)
+    rows = {"country": ["NL", "DE", "FR"], "device": [1, 2, 0]}
+    scores = np.array([0.1, 0.2, 0.3])
+    program = torch.export.load(out).module()
+    result = program(torch.tensor(scores), torch.tensor(fitted.segment_index(rows)))
+    np.testing.assert_allclose(result.numpy(), fitted.predict(scores, rows), rtol=1e-9)
+
+
 def test_a_table_without_the_column_is_refused(
     call: Call, tables: Path, saved: Path, tmp_path: Path
 ) -> None:

@@ -102,17 +102,20 @@ def _content(
 def _graph(fitted: CalibrationMap, to: str, dtype: str) -> Any:
     if to == "onnx":
         return to_onnx(fitted, dtype).SerializeToString()
-    return _torch_program(to_torch(fitted, dtype), dtype)
+    return _torch_program(fitted, to_torch(fitted, dtype), dtype)
 
 
-def _torch_program(module: Any, dtype: str) -> bytes:
+def _torch_program(fitted: CalibrationMap, module: Any, dtype: str) -> bytes:
     """The module in the format of `torch.export.load`, for any number of scores."""
     import torch  # noqa: PLC0415  (slow to load; `to_torch` has checked that it is installed)
 
     # Two rows: torch treats a dimension of size 1 as constant.
     example = torch.zeros(2, dtype=getattr(torch, dtype))
-    shapes = ({0: torch.export.Dim.DYNAMIC},)
-    program = torch.export.export(module, (example,), dynamic_shapes=shapes)
+    inputs = [example, *[example for _ in fitted.feature_columns]]
+    if fitted.segment_columns:
+        inputs.append(torch.zeros(2, dtype=torch.int64))
+    shapes = tuple({0: torch.export.Dim.DYNAMIC} for _ in inputs)
+    program = torch.export.export(module, tuple(inputs), dynamic_shapes=shapes)
     buffer = io.BytesIO()
     torch.export.save(program, buffer)
     return buffer.getvalue()
