@@ -14,9 +14,10 @@ VALID = {
     "probability": [0.0, 0.5, 1.0],
     "weight": [0.0, 0.5, 1e30],
     "grade": [-1.7976931348623157e308, -1.0, 0.0, 4.5, 1.7976931348623157e308],
-    "clicks": [0.0, 3.0, 1.7976931348623157e308],
-    "impressions": [0.0, 3.0, 1.7976931348623157e308],
+    "clicks": [0.0, 3.0, 1e30],
+    "impressions": [0.0, 3.0, 1e30],
     "soft label": [0.0, 0.5, 1.0],
+    "rank": [1.0, 2.0, 1e6],
 }
 INVALID = {
     "score": [NAN, INF, -INF, 1.1e30, -3.4e38],
@@ -28,6 +29,7 @@ INVALID = {
     "clicks": [NAN, INF, -1.0],
     "impressions": [NAN, INF, -1.0],
     "soft label": [NAN, INF, -0.1, 1.5],
+    "rank": [NAN, INF, 0.0, -1.0],
 }
 
 

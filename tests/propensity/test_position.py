@@ -70,7 +70,9 @@ def test_a_given_table_is_used_and_checked() -> None:
     assert position.standard_errors is None
     with pytest.raises(cr.DataError, match="ranks must be at most 3, whose examination is known"):
         position.predict([4])
-    with pytest.raises(cr.DataError, match="ranks must be whole numbers from 1, got 0"):
+    with pytest.raises(
+        cr.DataError, match="ranks must be whole numbers from 1 to 1,000,000, got 0"
+    ):
         position.predict([0])
     with pytest.raises(cr.DataError, match=r"examination must lie in \(0, 1\], got 1\.5"):
         Position([1.0, 1.5])

@@ -34,6 +34,8 @@ def read_row_file(file: Path) -> pa.Table:
         table = pq.read_table(file)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{file} must be a Parquet file: {error}.") from None
+    if "note" not in table.column_names:  # rows of older versions
+        table = table.append_column("note", pa.nulls(len(table), pa.string()))
     missing = [name for name in SCHEMA.names if name not in table.column_names]
     if missing:
         raise DataError(
