@@ -69,7 +69,7 @@ def test_the_quickstart_prints_what_it_shows(
     for block, printed in pages.run_page("quickstart"):
         assert block.agrees_with(printed), f"{block.code}\n{printed}"
         ran += 1
-    assert ran == 14
+    assert ran == 15
     assert (tmp_path / "report.html").exists()
 
 
