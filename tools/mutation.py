@@ -44,7 +44,7 @@ TESTS = {
         "tests/calibrators/test_spline.py",
         "tests/reference/test_against_others.py",
         "tests/golden",
-        "tests/calibrators/test_truth.py",
+        "tests/calibrators",
     ],
     "evidence.py": ["tests/test_evidence.py", "tests/laws/test_summaries.py", "tests/reference"],
     "summary": ["tests/summary", "tests/laws/test_summaries.py", "tests/tabular/test_aggregate.py"],
