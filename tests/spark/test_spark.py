@@ -191,6 +191,12 @@ def test_scores_outside_the_range_of_the_first_rows(engine: Any) -> None:
         expected = cr.Summary.of(scores + 0.0, labels)
         assert (found.rows, found.grid) == (expected.rows, expected.grid)
         assert (found.low, found.high) == (expected.low, expected.high)
+        assert found.total.sum() == expected.total.sum()
+        assert found.positive.sum() == expected.positive.sum()
+        assert found.grid is not None
+        if found.grid.placement.octaves > 39:  # over so many octaves Spark groups by roots
+            assert len(found) == pytest.approx(len(expected), rel=0.01)
+            continue
         np.testing.assert_array_equal(found.keys, expected.keys)
         np.testing.assert_array_equal(found.total, expected.total)
         np.testing.assert_array_equal(found.positive, expected.positive)
