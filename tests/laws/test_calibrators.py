@@ -91,7 +91,9 @@ def test_any_integer_weight_equals_repeated_rows(
     repeated = fit(member, repeated_table.scores, evidence)
     # Beta sees the sigmoid of scores: where all are saturated, its loss is flat around the optimum.
     is_saturated = isinstance(member, cr.Beta) and np.abs(table.scores).max() > 20
-    tolerance = 1e-4 if is_saturated else 1e-7
+    # The smoothness of a spline is chosen by an optimisation of its own.
+    usual = 1e-6 if isinstance(member, cr.Spline) else 1e-7
+    tolerance = 1e-4 if is_saturated else usual
     assert_same(weighted, repeated, probe(table.scores), tolerance)
 
 
