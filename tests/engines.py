@@ -55,6 +55,7 @@ def sqlite_query(
         return numbers([row[0] for row in connection.execute(query)])
     except sqlite3.OperationalError as error:
         if "no such function" in str(error):
+            # They are an option of SQLite's build, which Python's own may lack.
             pytest.skip(f"this SQLite has no mathematical functions: {error}")
         raise
     finally:
@@ -162,6 +163,7 @@ def _postgresql_programs() -> Path:
         return installed[-1].parent
     on_path = shutil.which("initdb")
     if on_path is None:
+        # A system part; .ci/run installs it.
         pytest.skip("PostgreSQL's server programs (initdb, pg_ctl) are not installed")
     return Path(on_path).parent
 
@@ -169,6 +171,7 @@ def _postgresql_programs() -> Path:
 def _command_prefix(folder: Path) -> list[str]:
     """PostgreSQL refuses to run as root: what to put before a command to run as its own user."""
     if not hasattr(os, "geteuid"):
+        # On Windows the server would need a port of its own.
         pytest.skip("PostgreSQL's sockets need Unix")
     if os.geteuid() != 0:
         return []
@@ -176,6 +179,7 @@ def _command_prefix(folder: Path) -> list[str]:
 
     users = {entry.pw_name for entry in pwd.getpwall()}
     if shutil.which("setpriv") is None or "postgres" not in users:
+        # Debian's package, which .ci/run installs, creates that user.
         pytest.skip("PostgreSQL refuses root, and there is no user postgres to run it as")
     shutil.chown(folder, "postgres", "postgres")
     return ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]

@@ -92,13 +92,19 @@ REFUSED: dict[str, Callable[[], object]] = {
     ),
     "cv must be a number of folds": lambda: fit_ranker(cv="5"),
     "cv must be at least 2 folds, got -1": lambda: fit_ranker(cv=-1),
-    "title must be of type str": lambda: plots.reliability_grid({"a": {"b": CURVE}}, 5),  # type: ignore[arg-type]
+    "title must be of type str": lambda: plots.reliability_grid(
+        {"a": {"b": CURVE}},
+        5,  # type: ignore[arg-type]
+    ),
     "shape must be a tuple": lambda: export.to_onnx(FITTED, shape="rows"),
     "shape must be a whole number, 1": lambda: export.to_onnx(FITTED, shape=("rows", 0)),
     "name must be a string": lambda: data.fetch(["coat"]),  # type: ignore[arg-type]
     "liked_above must be a finite number": lambda: data.load_coat("x", float("nan")),
     "score must be a string": lambda: frames.summarize(FRAME, score=None),  # type: ignore[arg-type]
-    "evidence must be a function": lambda: frames.summarize(FRAME, evidence="ips"),  # type: ignore[arg-type]
+    "evidence must be a function": lambda: frames.summarize(
+        FRAME,
+        evidence="ips",  # type: ignore[arg-type]
+    ),
     "propensity must lie in": lambda: cr.ScoreTable(
         USERS, USERS, SCORES, LABELS, np.full(60, np.nan)
     ),
@@ -119,7 +125,9 @@ REFUSED: dict[str, Callable[[], object]] = {
     "probabilities must lie strictly between 0 and 1": lambda: propensity.propensity_bias(
         [1.0, 0.5], [1, 0], 2
     ),
-    "by_user must be of type bool": lambda: propensity.Exposure(by_user="no"),  # type: ignore[arg-type]
+    "by_user must be of type bool": lambda: propensity.Exposure(
+        by_user="no",  # type: ignore[arg-type]
+    ),
     "ranks must be whole numbers from 1 to 1,000,000": lambda: propensity.Position([1.0]).predict(
         [1e300]
     ),

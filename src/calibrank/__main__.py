@@ -11,7 +11,8 @@ def main() -> None:
     # Imported modules stay for the whole run; scanning them for garbage would take 0.1 s.
     gc.set_threshold(100_000)
     try:
-        from calibrank.cli.failures import report_failure  # noqa: PLC0415  (the extra may be missing)
+        # Imported here because the extra may be missing.
+        from calibrank.cli.failures import report_failure  # noqa: PLC0415
     except MissingExtraError as error:
         print(f"calibrank: {error}", file=sys.stderr)  # noqa: T201  (rich may be missing too)
         sys.exit(5)

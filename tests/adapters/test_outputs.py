@@ -81,7 +81,7 @@ def test_cross_encoders_with_declared_probabilities() -> None:
     assert lists.items.tolist() == ["c a b", "a", "d"]
     assert lists.probabilities[0] > 2 * lists.probabilities[2]
     with pytest.raises(TypeError):
-        CrossEncoder(WordOverlap())  # type: ignore[call-arg]
+        CrossEncoder(WordOverlap())  # type: ignore[call-arg]  # the missing argument is the test
 
 
 def test_declared_probabilities_must_lie_between_0_and_1() -> None:

@@ -13,6 +13,7 @@ from tests.members import CALIBRATORS, fit
 
 torch = pytest.importorskip("torch")
 
+# CI has no GPU: these are run by hand on a machine that has one.
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use")
 devices = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
 members = pytest.mark.parametrize("member", CALIBRATORS, ids=repr)

@@ -44,7 +44,7 @@ def simulate(
             f"n_users times n_items must be at most {_MOST_PAIRS:,}, "
             f"got {n_users:,} and {n_items:,}. Simulate fewer."
         )
-    shown = whole("shown", shown, 1, n_items, "Show a user each item once at most.")
+    shown = whole("shown", shown, 1, n_items, "A user has at most one impression per item.")
     rng = seeded(seed, _STREAM)
     user_vectors = rng.standard_normal((n_users, _DIMENSIONS))
     item_vectors = rng.standard_normal((n_items, _DIMENSIONS))

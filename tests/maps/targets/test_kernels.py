@@ -33,6 +33,7 @@ def compiled(source: str, dtype: str, folder: Path) -> Any:
     """The kernel as a function of arrays, by the C++ compiler of this machine."""
     compiler = shutil.which("c++") or shutil.which("g++")
     if compiler is None:
+        # A system part; .ci/run installs it.
         pytest.skip("no C++ compiler")
     kind = {"float32": "float", "float64": "double"}[dtype]
     code = f"""
