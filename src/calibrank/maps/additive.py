@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar, Self, overload
 
 import numpy as np
 
 from calibrank._json import Fields
-from calibrank._logit import expit
 from calibrank._segment_keys import column_of
-from calibrank._validation import Floats, Numbers, floats, is_tensor, require_scores
+from calibrank._validation import Floats, Numbers, floats, require_scores
 from calibrank.errors import DataError
-from calibrank.maps.calibration_map import CalibrationMap, Ends
+from calibrank.maps._based import BasedMap, read_base
+from calibrank.maps.calibration_map import CalibrationMap
 from calibrank.maps.record import FitRecord
 from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.maps.targets.target import Target, large_term_problem, narrow_range_problem
@@ -51,7 +51,7 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class AdditiveMap(CalibrationMap):
+class AdditiveMap(BasedMap):
     """Log odds `intercept + slope * z + terms`, where z are those of `base`, a map of scores alone.
 
     For equal values of the columns, probabilities increase with the score. Rows with different
@@ -78,9 +78,7 @@ class AdditiveMap(CalibrationMap):
             raise DataError(f"slope must be positive, got {self.slope}.")
         if self.base.segment_columns or self.base.feature_columns:
             raise DataError("the base of a map with covariates must be of scores alone.")
-        # One record describes the fit of both.
-        base = replace(self.base, record=self.record)  # type: ignore[type-var]  # a dataclass
-        object.__setattr__(self, "base", base)
+        self._share_record()
 
     @overload
     def predict(self, scores: float, features: Any = None) -> float: ...
@@ -96,19 +94,8 @@ class AdditiveMap(CalibrationMap):
         """
         if features is None:
             return self.base.predict(scores)
-        if is_tensor(scores):
-            raise DataError(
-                "scores must be an array where features are given, got a tensor. "
-                "Use export.to_torch."
-            )
-        array = floats("scores", scores)
-        probabilities: Floats = expit(self._log_odds_with(array, features))
-        if array.ndim == 0:
-            return float(probabilities)
-        return probabilities.astype(array.dtype, copy=False)
-
-    def predict_rows(self, scores: Numbers, column: Callable[[str], Any]) -> Floats:
-        return self.predict(scores, {name: column(name) for name in self.feature_columns})
+        result: Floats | float = self._predict_with(scores, features, "features")
+        return result
 
     @property
     def feature_columns(self) -> tuple[str, ...]:
@@ -118,14 +105,6 @@ class AdditiveMap(CalibrationMap):
     def description(self) -> str:
         names = ", ".join(self.feature_columns)
         return f"{self.base.description} Changed by a function of each of {names}."
-
-    @property
-    def breakpoints(self) -> tuple[float, ...]:
-        return self.base.breakpoints
-
-    @property
-    def span(self) -> tuple[float, float]:
-        return self.base.span
 
     @property
     def largest_term(self) -> float:
@@ -142,44 +121,26 @@ class AdditiveMap(CalibrationMap):
                     return problem
         return self.base.float32_problem() or large_term_problem(self.largest_term)
 
-    def on(self, target: Target, score: Any) -> Any:
-        return self.base.on(target, score)
-
-    def where_valid(self, target: Target, score: Any, segment: Any = None) -> Any:
-        """As for other maps; `segment` holds one expression per feature column."""
-        if segment is None:
-            return self.base.where_valid(target, score)
-
-        def formula(valid: Any) -> Any:
-            return target.sigmoid(self._sum_on(target, valid, segment))
-
-        return target.where_valid(score, formula)
-
-    def _sum_on(self, target: Target, score: Any, columns: Sequence[Any]) -> Any:
+    def _changed_on(self, target: Target, score: Any, columns: Sequence[Any]) -> Any:
         result = self.base.log_odds_on(target, score) * self.slope + self.intercept
         for term, column in zip(self.terms, columns, strict=True):
             result = result + term.on(target, column)
         return result
 
-    def _log_odds_with(self, scores: Floats, features: Any) -> Floats:
+    def _log_odds_with(self, scores: Floats, columns: Any) -> Floats:
         require_scores(scores)
         size, shape = scores.size, scores.shape
-        columns = [feature(name, features, size).reshape(shape) for name in self.feature_columns]
-        log_odds: Floats = self._sum_on(NumpyTarget(), scores.astype(np.float64), columns)
+        features = [feature(name, columns, size).reshape(shape) for name in self.feature_columns]
+        log_odds: Floats = self._changed_on(NumpyTarget(), scores.astype(np.float64), features)
         return log_odds
-
-    def _interval_ends(self, scores: Floats, level: float) -> Ends:
-        low, high = self.base.interval(scores, level)
-        return low, high
 
     def _content(self) -> dict[str, Any]:
         terms = []
         for term in self.terms:
             about = {"column": term.column, "knots": list(term.knots), "values": list(term.values)}
             terms.append(about)
-        base = self.base.to_dict()
         return {
-            "base": {name: base[name] for name in ("kind", "method", "map")},
+            "base": self._base_content(),
             "intercept": self.intercept,
             "slope": self.slope,
             "terms": terms,
@@ -187,15 +148,10 @@ class AdditiveMap(CalibrationMap):
 
     @classmethod
     def read(cls, method: str, fields: Fields, record: FitRecord) -> Self:
-        # Knows the kinds of maps, of which this is one.
-        from calibrank.maps.format import read_map  # noqa: PLC0415  (see above)
-
         fields.only("base", "intercept", "slope", "terms")
-        base = fields.child("base")
-        base.only("kind", "method", "map")
         return cls(
             method=method,
-            base=read_map(base, record),
+            base=read_base(fields, record),
             intercept=fields.number("intercept"),
             slope=fields.number("slope"),
             terms=tuple(_read_term(child) for child in fields.children("terms")),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, ClassVar, Self, overload
 
@@ -13,11 +13,11 @@ from calibrank._arguments import real
 from calibrank._json import Fields
 from calibrank._logit import expit, logit
 from calibrank._segment_keys import Key, encode_columns, find_nodes
-from calibrank._validation import Floats, Indices, Numbers, floats, is_tensor, require_scores
+from calibrank._validation import Floats, Indices, Numbers, floats
 from calibrank.errors import DataError
+from calibrank.maps._based import BasedMap, read_base
 from calibrank.maps.calibration_map import CalibrationMap, Ends, Interval
 from calibrank.maps.record import FitRecord
-from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.maps.targets.target import Target
 
 # Log odds of an interval's end stay finite, whatever the global map says there.
@@ -48,7 +48,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class GroupedMap(CalibrationMap):
+class GroupedMap(BasedMap):
     """A global map, and a change of its log odds per segment; increasing within each segment.
 
     With several columns, such as country and city, a segment is a country, or a city in a country.
@@ -81,9 +81,7 @@ class GroupedMap(CalibrationMap):
                 )
             if len(key) > 1 and key[:-1] not in keys:
                 raise DataError(f"segment {key} must have its parent {key[:-1]} among segments.")
-        # One record describes the fit of both.
-        base = replace(self.base, record=self.record)  # type: ignore[type-var]  # a dataclass
-        object.__setattr__(self, "base", base)
+        self._share_record()
 
     def _require_columns(self) -> None:
         if self.base.segment_columns:
@@ -110,14 +108,9 @@ class GroupedMap(CalibrationMap):
         """
         if segments is None:
             return self.base.predict(scores)
-        if is_tensor(scores):
-            raise DataError(
-                "scores must be an array where segments are given, got a tensor. "
-                "Use export.to_torch, which takes the number of the segment."
-            )
-        array = floats("scores", scores)
-        probabilities = expit(self._segment_log_odds(array, self._nodes(array, segments)))
-        return _as_given(probabilities, array)
+        remedy = ", which takes the number of the segment"
+        result: Floats | float = self._predict_with(scores, segments, "segments", remedy)
+        return result
 
     @overload
     def log_odds(self, scores: float, segments: Any = None) -> float: ...
@@ -129,8 +122,7 @@ class GroupedMap(CalibrationMap):
         """Log odds in float64; `segments` as in `predict`."""
         if segments is None:
             return self.base.log_odds(scores)
-        array = floats("scores", scores)
-        log_odds = self._segment_log_odds(array, self._nodes(array, segments))
+        log_odds = self._log_odds_with(floats("scores", scores), segments)
         return float(log_odds) if log_odds.ndim == 0 else log_odds
 
     @overload
@@ -159,9 +151,6 @@ class GroupedMap(CalibrationMap):
         if array.ndim == 0:
             return Interval(float(low), float(high))
         return Interval(low.astype(array.dtype), high.astype(array.dtype))
-
-    def predict_rows(self, scores: Numbers, column: Callable[[str], Any]) -> Floats:
-        return self.predict(scores, {name: column(name) for name in self.columns})
 
     def scalar(self) -> Callable[[float], float]:
         """A function of one float, of the global map, as `predict` is without segments."""
@@ -218,14 +207,6 @@ class GroupedMap(CalibrationMap):
         )
 
     @property
-    def breakpoints(self) -> tuple[float, ...]:
-        return self.base.breakpoints
-
-    @property
-    def span(self) -> tuple[float, float]:
-        return self.base.span
-
-    @property
     def largest_term(self) -> float:
         largest = max(map(abs, self.intercepts))
         return max(largest, max(self.slopes) * self.base.largest_term)
@@ -233,39 +214,27 @@ class GroupedMap(CalibrationMap):
     def float32_problem(self) -> str | None:
         return self.base.float32_problem()
 
-    def on(self, target: Target, score: Any) -> Any:
-        return self.base.on(target, score)
-
     def log_odds_on(self, target: Target, score: Any) -> Any:
         """The log odds of the global map as an expression of the target."""
         return self.base.log_odds_on(target, score)
 
-    def where_valid(self, target: Target, score: Any, segment: Any = None) -> Any:
-        if segment is None:
-            return self.base.where_valid(target, score)
+    def _changed_on(self, target: Target, score: Any, columns: Any) -> Any:
+        log_odds = self.base.log_odds_on(target, score)
+        if any(slope != 1 for slope in self.slopes):
+            log_odds = log_odds * target.by_segment(columns, self.keys, self.slopes)
+        return log_odds + target.by_segment(columns, self.keys, self.intercepts)
 
-        def formula(valid: Any) -> Any:
-            log_odds = self.base.log_odds_on(target, valid)
-            if any(slope != 1 for slope in self.slopes):
-                log_odds = log_odds * target.by_segment(segment, self.keys, self.slopes)
-            intercept = target.by_segment(segment, self.keys, self.intercepts)
-            return target.sigmoid(log_odds + intercept)
-
-        return target.where_valid(score, formula)
+    def _log_odds_with(self, scores: Floats, columns: Any) -> Floats:
+        return self._segment_log_odds(scores, self._nodes(scores, columns))
 
     def _nodes(self, scores: Floats, segments: Any) -> Indices:
         return find_nodes(self.keys, encode_columns(self.columns, segments, scores.size))
 
     def _segment_log_odds(self, scores: Floats, nodes: Indices) -> Floats:
-        global_log_odds = self._global_log_odds(scores)
+        global_log_odds = self._base_log_odds(scores)
         nodes = nodes.reshape(scores.shape)
         slopes = np.array(self.slopes)[nodes]
         log_odds: Floats = np.array(self.intercepts)[nodes] + slopes * global_log_odds
-        return log_odds
-
-    def _global_log_odds(self, scores: Floats) -> Floats:
-        require_scores(scores)
-        log_odds: Floats = self.base.log_odds_on(NumpyTarget(), scores.astype(np.float64))
         return log_odds
 
     def _segment_ends(self, scores: Floats, nodes: Indices, level: float) -> Ends:
@@ -274,7 +243,7 @@ class GroupedMap(CalibrationMap):
         margin = quantile * self._errors()[nodes]
         slopes = np.array(self.slopes)[nodes]
         middle = self._segment_log_odds(scores, nodes)
-        center = self._global_log_odds(scores)
+        center = self._base_log_odds(scores)
         low, high = self.base.interval(scores.astype(np.float64), level)
         # The errors of the global map and of the segment are nearly independent.
         below = slopes * (center - _bounded(logit(low)))
@@ -290,19 +259,14 @@ class GroupedMap(CalibrationMap):
             errors.append(float(np.sqrt(segment.error**2 + unknown)))
         return np.array(errors)
 
-    def _interval_ends(self, scores: Floats, level: float) -> Ends:
-        low, high = self.base.interval(scores, level)
-        return low, high
-
     def _content(self) -> dict[str, Any]:
         segments = []
         for segment in self.segments:
             about = {"key": list(segment.key), "intercept": segment.intercept}
             about |= {"slope": segment.slope, "error": segment.error, "rows": segment.rows}
             segments.append(about)
-        base = self.base.to_dict()
         return {
-            "base": {name: base[name] for name in ("kind", "method", "map")},
+            "base": self._base_content(),
             "columns": list(self.columns),
             "segments": segments,
             "spreads": list(self.spreads),
@@ -310,15 +274,10 @@ class GroupedMap(CalibrationMap):
 
     @classmethod
     def read(cls, method: str, fields: Fields, record: FitRecord) -> Self:
-        # Knows the kinds of maps, of which this is one.
-        from calibrank.maps.format import read_map  # noqa: PLC0415  (see above)
-
         fields.only("base", "columns", "segments", "spreads")
-        base = fields.child("base")
-        base.only("kind", "method", "map")
         return cls(
             method=method,
-            base=read_map(base, record),
+            base=read_base(fields, record),
             columns=tuple(fields.texts("columns")),
             segments=tuple(_read_segment(child) for child in fields.children("segments")),
             spreads=tuple(fields.numbers("spreads")),
@@ -335,12 +294,6 @@ def _read_segment(fields: Fields) -> Segment:
         error=fields.number("error"),
         rows=fields.count("rows"),
     )
-
-
-def _as_given(probabilities: Floats, scores: Floats) -> Floats | float:
-    if scores.ndim == 0:
-        return float(probabilities)
-    return probabilities.astype(scores.dtype, copy=False)
 
 
 def _bounded(log_odds: Floats) -> Floats:
