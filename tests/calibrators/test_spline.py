@@ -116,3 +116,34 @@ def test_centred_isotonic_meets_each_step_at_its_mean_score() -> None:
 def test_centred_isotonic_never_predicts_0_or_1() -> None:
     fitted = cr.CenteredIsotonic().fit([1.0, 2.0, 3.0, 4.0], [0, 0, 1, 1])
     np.testing.assert_allclose(fitted.predict([1.5, 3.5]), [0.5 / 3, 2.5 / 3])
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_curves_that_lie_at_most_of_their_bounds_are_fitted(seed: int) -> None:
+    """Scores that hardly tell anything, with dependent rows: projected Newton steps jam here."""
+    rng = np.random.default_rng(seed)
+    group = np.repeat(np.arange(30), 80)
+    scores = np.round(rng.normal(size=30)[group] + rng.normal(size=2400), 4)
+    uniform = rng.random(2400)
+    level = rng.normal(0, 1, 30)[group]
+    labels = uniform < 1 / (1 + np.exp(-(0.02 * scores + level)))
+    fitted = cr.Spline().fit(scores, labels)
+    assert fitted.record.residual is not None
+    assert fitted.record.residual < 1e-7
+    assert fitted.predict(scores).mean() == pytest.approx(labels.mean(), abs=1e-6)
+
+
+def test_the_residual_is_that_of_the_returned_point() -> None:
+    rng = np.random.default_rng(2)
+    scores = np.sort(rng.normal(size=2000))
+    labels = (rng.random(2000) < 0.4).astype(float)
+    summary = cr.Summary.of(scores, labels)
+    frame = _Frame.of(summary, 50)
+    problem = frame.penalized(
+        frame.problem(summary.scores, summary.positive, summary.total), 1000.0
+    )
+    optimum = minimize(problem)
+    gradient = problem.gradient(optimum.unknowns)
+    gradient[(optimum.unknowns <= SMALLEST_INCREMENT) & (gradient > 0)] = 0
+    gradient[0] = problem.gradient(optimum.unknowns)[0]
+    assert np.abs(gradient).max() / summary.positive.sum() == pytest.approx(optimum.residual)
