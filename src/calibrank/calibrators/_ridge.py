@@ -9,6 +9,7 @@ import numpy as np
 
 from calibrank._logit import expit
 from calibrank._validation import Floats
+from calibrank.calibrators._design import Design
 from calibrank.errors import FitError
 
 SDS = (0.003, 0.03, 0.1, 0.3, 1.0, 3.0)
@@ -35,44 +36,33 @@ class Solution(NamedTuple):
     iterations: int
 
 
-class Design:
-    """A column of ones, the log odds of the curve, and further columns with groups of priors."""
-
-    def __init__(self, columns: Sequence[Floats], groups: Sequence[slice]) -> None:
-        ones = np.ones((len(columns[0]), 1))
-        self.matrix: Floats = np.column_stack([ones, *columns])
-        self.groups = list(groups)
-
-    def precision(self, sds: Sequence[float]) -> Floats:
-        """The prior precision of each coefficient."""
-        precision: Floats = np.full(self.matrix.shape[1], _WIDE_SD**-2.0)
-        for group, sd in zip(self.groups, sds, strict=True):
-            precision[group] = sd**-2.0
-        return precision
-
-
-def fit_ridge(design: Design, positive: Floats, total: Floats) -> Solution:
+def fit_ridge(
+    design: Design, positive: Floats, total: Floats, offset: Floats | float = 0.0
+) -> Solution:
     """The posterior mode under the priors with the highest marginal likelihood.
 
     Marginal likelihoods are those of the quadratic approximation at the current mode (penalized
-    quasi-likelihood), so that only small matrices are needed to compare priors.
+    quasi-likelihood), so that only small matrices are needed to compare priors. With an `offset`
+    in log odds, the coefficients of the curve are changes of it.
     """
-    problem = _Problem(design.matrix, positive, total, _dispersion(positive, total))
+    problem = _Problem(design, positive, total, offset)
     sds = [0.3] * len(design.groups)
-    start = np.zeros(design.matrix.shape[1])
+    start = np.zeros(design.width)
+    has_offset = isinstance(offset, np.ndarray)
     # The curve alone, as it was fitted.
-    start[1] = 1.0
-    coefficients, iterations = problem.minimize(start, design.precision(sds))
+    start[1] = 0.0 if has_offset else 1.0
+    coefficients, iterations = problem.minimize(start, _precision(design, sds))
     for _ in range(_ROUNDS):
         chosen = _choose_sds(problem, design, coefficients, sds)
         if chosen == sds:
             break
         sds = chosen
-        coefficients, more = problem.minimize(coefficients, design.precision(sds))
+        coefficients, more = problem.minimize(coefficients, _precision(design, sds))
         iterations += more
-    residual = problem.residual(coefficients, design.precision(sds))
-    if coefficients[1] < _SMALLEST_SLOPE:
-        return _with_smallest_slope(design, positive, total)
+    residual = problem.residual(coefficients, _precision(design, sds))
+    slope = coefficients[1] + (1.0 if has_offset else 0.0)
+    if slope < _SMALLEST_SLOPE:
+        return _with_smallest_slope(problem, sds, offset)
     if not residual <= _ACCEPTED:
         raise FitError(
             f"the fit must reach an optimality residual of {_ACCEPTED}, got {residual:.1e}. "
@@ -81,20 +71,30 @@ def fit_ridge(design: Design, positive: Floats, total: Floats) -> Solution:
     return Solution(coefficients, problem.mean_loss(coefficients), residual, iterations)
 
 
-def _with_smallest_slope(design: Design, positive: Floats, total: Floats) -> Solution:
+def _with_smallest_slope(
+    problem: _Problem, sds: Sequence[float], offset: Floats | float
+) -> Solution:
     """Scores that the features make useless keep a small slope: their order never reverses."""
-    problem = _Problem(design.matrix, positive, total, _dispersion(positive, total))
-    precision = design.precision([0.3] * len(design.groups))
+    design = problem.design
+    slope = _SMALLEST_SLOPE - (1.0 if isinstance(offset, np.ndarray) else 0.0)
+    precision = _precision(design, sds)
     # A prior that is certain of the slope; its mean is not 0, so the problem is shifted.
     precision[1] = 1e12
-    start = np.zeros(design.matrix.shape[1])
-    problem.offset = _SMALLEST_SLOPE * design.matrix[:, 1]
-    coefficients, iterations = problem.minimize(start, precision)
-    residual = problem.residual(coefficients, precision)
-    loss = problem.mean_loss(coefficients)
+    shifted = _Problem(design, problem.positive, problem.total, offset + slope * design.log_odds)
+    coefficients, iterations = shifted.minimize(np.zeros(design.width), precision)
+    residual = shifted.residual(coefficients, precision)
+    loss = shifted.mean_loss(coefficients)
     coefficients = coefficients.copy()
-    coefficients[1] = _SMALLEST_SLOPE
+    coefficients[1] = slope
     return Solution(coefficients, loss, residual, iterations)
+
+
+def _precision(design: Design, sds: Sequence[float]) -> Floats:
+    """The prior precision of each coefficient."""
+    precision: Floats = np.full(design.width, _WIDE_SD**-2.0)
+    for group, sd in zip(design.groups, sds, strict=True):
+        precision[group] = sd**-2.0
+    return precision
 
 
 def _dispersion(positive: Floats, total: Floats) -> float:
@@ -106,53 +106,60 @@ def _dispersion(positive: Floats, total: Floats) -> float:
 class _Problem:
     """Log loss divided by the dispersion, plus half of precision times squared coefficients."""
 
-    def __init__(self, matrix: Floats, positive: Floats, total: Floats, dispersion: float) -> None:
-        self.matrix = matrix
+    def __init__(
+        self, design: Design, positive: Floats, total: Floats, offset: Floats | float
+    ) -> None:
+        self.design = design
         self.positive = positive
         self.total = total
-        self.dispersion = dispersion
-        self.offset: Floats | float = 0.0
+        self.dispersion = _dispersion(positive, total)
+        self._offset = offset
+
+    def log_odds(self, coefficients: Floats) -> Floats:
+        return self.design.linear(coefficients) + self._offset
 
     def mean_loss(self, coefficients: Floats) -> float:
-        z = self.matrix @ coefficients + self.offset
+        return self._loss(self.log_odds(coefficients))
+
+    def _loss(self, z: Floats) -> float:
         softplus = np.maximum(z, 0) + np.log1p(np.exp(-np.abs(z)))
         return float((self.total @ softplus - self.positive @ z) / self.total.sum())
 
-    def value(self, coefficients: Floats, precision: Floats) -> float:
-        loss = self.mean_loss(coefficients) * float(self.total.sum()) / self.dispersion
+    def _value(self, z: Floats, coefficients: Floats, precision: Floats) -> float:
+        loss = self._loss(z) * float(self.total.sum()) / self.dispersion
         return loss + float(precision @ coefficients**2) / 2
 
-    def gradient(self, coefficients: Floats) -> Floats:
-        p = expit(self.matrix @ coefficients + self.offset)
-        gradient: Floats = self.matrix.T @ (self.total * p - self.positive) / self.dispersion
-        return gradient
+    def gradient(self, z: Floats) -> Floats:
+        residuals = self.total * expit(z) - self.positive
+        return self.design.transposed(residuals) / self.dispersion
 
-    def hessian(self, coefficients: Floats) -> Floats:
-        p = expit(self.matrix @ coefficients + self.offset)
-        weights = self.total * p * (1 - p) / self.dispersion
-        hessian: Floats = self.matrix.T @ (self.matrix * weights[:, None])
-        return hessian
+    def hessian(self, z: Floats) -> Floats:
+        p = expit(z)
+        return self.design.gram(self.total * p * (1 - p)) / self.dispersion
 
     def residual(self, coefficients: Floats, precision: Floats) -> float:
         """The largest derivative, relative to the positive mass and the spread of its column."""
-        gradient = self.gradient(coefficients) + precision * coefficients
-        scale = np.sqrt((self.matrix**2).mean(axis=0)) * self.positive.sum() / self.dispersion
+        gradient = self.gradient(self.log_odds(coefficients)) + precision * coefficients
+        spreads = np.sqrt(self.design.mean_squares())
+        scale = spreads * self.positive.sum() / self.dispersion
         return float(np.abs(gradient / np.maximum(scale, 1e-300)).max())
 
     def minimize(self, start: Floats, precision: Floats) -> tuple[Floats, int]:
         """Newton's method with step halving; the problem is strictly convex."""
         coefficients = start
-        value = self.value(coefficients, precision)
+        z = self.log_odds(coefficients)
+        value = self._value(z, coefficients, precision)
         iteration = 0
         while iteration < _MAX_STEPS:
             iteration += 1
-            gradient = self.gradient(coefficients) + precision * coefficients
-            hessian = self.hessian(coefficients) + np.diag(precision)
+            gradient = self.gradient(z) + precision * coefficients
+            hessian = self.hessian(z) + np.diag(precision)
             step = np.linalg.solve(hessian, gradient)
             fraction = 1.0
             while fraction > 1e-9:
                 following = coefficients - fraction * step
-                after = self.value(following, precision)
+                z = self.log_odds(following)
+                after = self._value(z, following, precision)
                 if after <= value + 1e-12 * abs(value):
                     break
                 fraction /= 2
@@ -166,16 +173,20 @@ def _choose_sds(
     problem: _Problem, design: Design, coefficients: Floats, sds: list[float]
 ) -> list[float]:
     """Raise the marginal likelihood of the quadratic approximation, one group after the other."""
-    hessian = problem.hessian(coefficients)
-    linear = hessian @ coefficients - problem.gradient(coefficients)
+    z = problem.log_odds(coefficients)
+    hessian = problem.hessian(z)
+    linear = hessian @ coefficients - problem.gradient(z)
     chosen = list(sds)
     for _ in range(_SWEEPS):
+        before = list(chosen)
         for group in range(len(chosen)):
             scores = []
             for sd in SDS:
                 chosen[group] = sd
-                scores.append(_log_marginal(hessian, linear, design.precision(chosen)))
+                scores.append(_log_marginal(hessian, linear, _precision(design, chosen)))
             chosen[group] = SDS[int(np.argmax(scores))]
+        if chosen == before:
+            break
     return chosen
 
 

@@ -10,26 +10,38 @@ import numpy as np
 
 from calibrank._arguments import instance, whole
 from calibrank._validation import Floats, IdsLike, Numbers, ids, score_column
-from calibrank.calibrators._ridge import Design, fit_ridge
+from calibrank.calibrators._covariate_columns import (
+    CategoryBlock,
+    CategoryColumn,
+    Column,
+    NumberBlock,
+    read_columns,
+)
+from calibrank.calibrators._design import Design
+from calibrank.calibrators._ridge import Solution, fit_ridge
 from calibrank.calibrators.calibrator import Calibrator
 from calibrank.calibrators.parametric import Gaussian
 from calibrank.calibrators.segments import column_names
 from calibrank.errors import DataError
-from calibrank.evidence import Labels, as_evidence
-from calibrank.maps import AdditiveMap, CalibrationMap, Term
-from calibrank.maps.additive import feature
+from calibrank.evidence import Evidence, Labels, as_evidence
+from calibrank.maps import AdditiveMap, CalibrationMap, CategoryTerm, FitRecord, Term
 from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.summary import Summary
+
+MOST_ROWS = 20_000_000
+"""All rows of a fit are in memory: scores, evidence and features, 1 to 2 GB for this many."""
 
 
 @dataclass(frozen=True, slots=True)
 class Covariates:
     """Log odds `intercept + slope * curve(score) + f(column) + ...`, fitted with shrinkage.
 
-    `columns` name a few numeric features, such as the log popularity of the item or the activity of
-    the user. Each gets a smooth function (linear between at most `knots` quantiles, constant beyond
-    them), or a straight line with `smooth=False`. How far a function deviates from 0 and from a
-    line is chosen by marginal likelihood. The curve is that of `base`, rescaled.
+    `columns` name a few features, such as the log popularity of the item, the activity of the user
+    or a country. A column of numbers gets a smooth function (linear between at most `knots`
+    quantiles, constant beyond them), or a straight line with `smooth=False`. A column of text, or
+    one that is named in `categories`, gets a number per category; a category that was not seen in
+    the fit adds nothing. How far a function deviates from 0 and from a line, and how much
+    categories differ, is chosen by marginal likelihood. The curve is that of `base`, rescaled.
 
     For equal features, probabilities increase with the score. **The order between users changes,
     and the order within a user's list does too if a feature varies by item.** With
@@ -49,11 +61,17 @@ class Covariates:
     smooth: bool = True
     knots: int = 8
     keep_list_order: bool = False
+    categories: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", column_names(self.columns))
         instance("base", self.base, Calibrator, "E.g. Gaussian().")
         object.__setattr__(self, "knots", whole("knots", self.knots, 3, 50))
+        if self.categories:
+            object.__setattr__(self, "categories", column_names(self.categories))
+        for name in self.categories:
+            if name not in self.columns:
+                raise DataError(f"categories must be among the columns, got {name!r}.")
 
     def fit(
         self,
@@ -62,114 +80,99 @@ class Covariates:
         features: Any,
         lists: IdsLike | None = None,
     ) -> AdditiveMap:
-        """Fit on scores, labels or evidence, and a mapping (or dataframe) of numeric columns."""
+        """Fit on scores, labels or evidence, and a mapping (or dataframe) of columns."""
         array = score_column(scores)[0].astype(np.float64)
         evidence = as_evidence(labels, len(array))
-        columns = {name: feature(name, features, len(array)) for name in self.columns}
+        columns = self.read(features, len(array), lists)
+        base = self.base.fit_summary(Summary.of(array, evidence))
+        return self.fit_columns(base, array, evidence, columns)
+
+    def read(self, features: Any, rows: int, lists: IdsLike | None = None) -> list[Column]:
+        """The columns of features, checked."""
+        if rows > MOST_ROWS:
+            raise DataError(
+                f"a fit with covariates must have at most {MOST_ROWS:,} rows, which are all in "
+                f"memory, got {rows:,}. Fit on a random sample of them, or use Segments."
+            )
+        columns = read_columns(self.columns, self.categories, features, rows)
         if self.keep_list_order:
             _require_constant(columns, lists)
-        base = self.base.fit_summary(Summary.of(array, evidence))
-        positive = np.asarray(evidence.positive, dtype=np.float64)
-        total = np.asarray(evidence.total, dtype=np.float64)
-        return self._fit(base, array, columns, positive, total)
+        return columns
 
-    def _fit(
+    def fit_columns(
         self,
         base: CalibrationMap,
         scores: Floats,
-        columns: dict[str, Floats],
-        positive: Floats,
-        total: Floats,
+        evidence: Evidence,
+        columns: Sequence[Column],
+        *,
+        shrink_curve: bool = False,
     ) -> AdditiveMap:
+        """Add functions of columns to a map.
+
+        With `shrink_curve`, the intercept and the slope of its log odds are shrunk towards what
+        they are, as is right where the map was fitted to more than these rows.
+        """
         log_odds = np.asarray(base.log_odds_on(NumpyTarget(), scores), dtype=np.float64)
-        blocks = [_Block.of(name, x, total, self) for name, x in columns.items()]
-        design = Design([log_odds, *[block.columns for block in blocks]], self._groups(blocks))
-        solution = fit_ridge(design, positive, total)
-        terms = []
-        start = 2
-        intercept = float(solution.coefficients[0])
-        for block in blocks:
-            stop = start + block.columns.shape[1]
-            values = block.to_values @ solution.coefficients[start:stop]
-            terms.append(Term(block.name, tuple(block.knots.tolist()), tuple(values.tolist())))
-            start = stop
-        record = replace(
-            base.record,
-            loss=solution.loss,
-            residual=solution.residual,
-            iterations=solution.iterations,
-            at_bound=(),
-        )
+        positive = np.asarray(evidence.positive, dtype=np.float64)
+        total = np.asarray(evidence.total, dtype=np.float64)
+        numbers: list[NumberBlock] = []
+        categories: list[CategoryBlock] = []
+        for column in columns:
+            if isinstance(column, CategoryColumn):
+                categories.append(column.block())
+            else:
+                numbers.append(NumberBlock.of(column, total, self.knots, smooth=self.smooth))
+        blocks: list[NumberBlock | CategoryBlock] = [*numbers, *categories]
+        # Around the mean, a change of the slope leaves the level as it is.
+        center = float(total @ log_odds / total.sum()) if shrink_curve else 0.0
+        groups = _groups(blocks, shrink_curve=shrink_curve)
+        codes = [block.codes for block in categories]
+        design = Design(log_odds - center, numbers, codes, groups)
+        offset: Floats | float = log_odds if shrink_curve else 0.0
+        solution = fit_ridge(design, positive, total, offset)
+        by_name = _terms(blocks, solution.coefficients)
+        change = float(solution.coefficients[1])
         return AdditiveMap(
-            method=f"{base.method} with {', '.join(columns)}",
+            method=f"{base.method} with {', '.join(self.columns)}",
             base=base,
-            intercept=intercept,
-            slope=float(solution.coefficients[1]),
-            terms=tuple(terms),
-            record=record,
+            intercept=float(solution.coefficients[0]) - change * center,
+            slope=change + (1.0 if shrink_curve else 0.0),
+            terms=tuple(by_name[name] for name in self.columns),
+            record=_record(base, solution),
         )
 
-    def _groups(self, blocks: Sequence[_Block]) -> list[slice]:
-        """Coefficients that share a prior: the line of each term, and its deviations from it."""
-        groups = []
-        start = 2
-        for block in blocks:
-            stop = start + block.columns.shape[1]
-            groups.append(slice(start, start + 1))
-            if stop > start + 1:
-                groups.append(slice(start + 1, stop))
-            start = stop
-        return groups
+
+def _groups(blocks: Sequence[NumberBlock | CategoryBlock], *, shrink_curve: bool) -> list[slice]:
+    """Coefficients that share a prior: the line of a term, its deviations, all categories."""
+    groups = [slice(0, 1), slice(1, 2)] if shrink_curve else []
+    start = 2
+    for block in blocks:
+        for width in block.group_widths:
+            groups.append(slice(start, start + width))
+            start += width
+    return groups
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Block:
-    """The columns of one term: a line, and deviations with independent standard priors."""
-
-    name: str
-    knots: Floats
-    columns: Floats
-    to_values: Floats
-    """From coefficients to the values at knots."""
-
-    @classmethod
-    def of(cls, name: str, x: Floats, total: Floats, settings: Covariates) -> _Block:
-        levels = np.linspace(0, 1, settings.knots)
-        knots = np.unique(np.quantile(x, levels, method="nearest"))
-        if len(knots) < 2:
-            raise DataError(f"feature {name!r} must differ from row to row, got only {x[0]:.6g}.")
-        if not settings.smooth:
-            knots = knots[[0, -1]]
-        hats = _hat_functions(x, knots)
-        to_values = knots[:, None]
-        if len(knots) > 2:
-            to_values = np.hstack([to_values, np.linalg.pinv(_second_differences(len(knots)))])
-        # Centred, so that the intercept stays that of the mean row, and of unit spread.
-        weights = total / total.sum()
-        means = weights @ (hats @ to_values)
-        to_values = to_values - means
-        spreads = np.sqrt(weights @ (hats @ to_values) ** 2)
-        spreads[1:] = max(float(spreads[1:].mean()), 1e-12) if len(spreads) > 1 else 1.0
-        to_values = to_values / spreads
-        return cls(name, knots, hats @ to_values, to_values)
+def _terms(
+    blocks: Sequence[NumberBlock | CategoryBlock], coefficients: Floats
+) -> dict[str, Term | CategoryTerm]:
+    terms: dict[str, Term | CategoryTerm] = {}
+    start = 2
+    for block in blocks:
+        terms[block.name] = block.term(coefficients[start : start + block.width])
+        start += block.width
+    return terms
 
 
-def _hat_functions(x: Floats, knots: Floats) -> Floats:
-    """The weight of each knot in linear interpolation at x, constant beyond the outer knots."""
-    last = len(knots) - 2
-    segment = np.clip(np.searchsorted(knots, x, side="right") - 1, 0, last)
-    position = (x - knots[segment]) / (knots[segment + 1] - knots[segment])
-    position = np.clip(position, 0, 1)
-    hats = np.zeros((len(x), len(knots)))
-    rows = np.arange(len(x))
-    hats[rows, segment] = 1 - position
-    hats[rows, segment + 1] += position
-    return hats
-
-
-def _second_differences(size: int) -> Floats:
-    differences: Floats = np.diff(np.eye(size), n=2, axis=0)
-    return differences
+def _record(base: CalibrationMap, solution: Solution) -> FitRecord:
+    return replace(
+        base.record,
+        loss=solution.loss,
+        residual=solution.residual,
+        iterations=solution.iterations,
+        at_bound=(),
+    )
 
 
 def list_means(values: Numbers, lists: IdsLike) -> Floats:
@@ -185,15 +188,26 @@ def list_means(values: Numbers, lists: IdsLike) -> Floats:
     return means
 
 
-def _require_constant(columns: dict[str, Floats], lists: IdsLike | None) -> None:
+def varying_columns(columns: Sequence[Column], lists: IdsLike) -> list[str]:
+    """The names of the features that vary within a list, so that they change its order."""
+    varying = []
+    for column in columns:
+        codes = column.codes()
+        names = ids("lists", lists, len(codes))
+        _, first, places = np.unique(names, return_index=True, return_inverse=True)
+        if not (codes == codes[first][places]).all():
+            varying.append(column.name)
+    return varying
+
+
+def _require_constant(columns: Sequence[Column], lists: IdsLike | None) -> None:
     if lists is None:
         raise DataError(
             "lists must be given with keep_list_order, got none. Pass the user of each row."
         )
-    for name, x in columns.items():
-        means = list_means(x, lists)
-        if not np.allclose(x, means, rtol=1e-9, atol=1e-12):
-            raise DataError(
-                f"feature {name!r} must be constant within a list to keep its order, got values "
-                "that differ. Use list_means(values, lists), or keep_list_order=False."
-            )
+    varying = varying_columns(columns, lists)
+    if varying:
+        raise DataError(
+            f"feature {varying[0]!r} must be constant within a list to keep its order, got values "
+            "that differ. Use list_means(values, lists), or keep_list_order=False."
+        )

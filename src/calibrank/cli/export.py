@@ -111,9 +111,11 @@ def _torch_program(fitted: CalibrationMap, module: Any, dtype: str) -> bytes:
 
     # Two rows: torch treats a dimension of size 1 as constant.
     example = torch.zeros(2, dtype=getattr(torch, dtype))
-    inputs = [example, *[example for _ in fitted.feature_columns]]
+    number = torch.zeros(2, dtype=torch.int64)
+    features = [number if name in fitted.categories else example for name in fitted.feature_columns]
+    inputs = [example, *features]
     if fitted.segment_columns:
-        inputs.append(torch.zeros(2, dtype=torch.int64))
+        inputs.append(number)
     shapes = tuple({0: torch.export.Dim.DYNAMIC} for _ in inputs)
     program = torch.export.export(module, tuple(inputs), dynamic_shapes=shapes)
     buffer = io.BytesIO()

@@ -9,7 +9,7 @@ import numpy as np
 
 from calibrank._json import digest_of
 from calibrank._validation import LARGEST_SCORE, Floats
-from calibrank.maps import CalibrationMap, GroupedMap
+from calibrank.maps import AdditiveMap, CalibrationMap, CategoryTerm, GroupedMap, Term
 from calibrank.maps.calibration_map import require_map
 
 # Breakpoints that are tested at most: a step map can have thousands.
@@ -44,12 +44,29 @@ def to_json(fitted: CalibrationMap) -> str:
 
 def _at(fitted: CalibrationMap, score: float, place: int) -> dict[str, Any]:
     """The probability at a score, in each of the segments in turn where there are any."""
+    if isinstance(fitted, AdditiveMap):
+        features = {term.column: _value_of(term, place) for term in fitted.terms}
+        return {"features": features, "probability": fitted.predict(score, features)}
     if not isinstance(fitted, GroupedMap):
         return {"probability": fitted.predict(score)}
     key = ((), *fitted.keys)[place % (len(fitted.segments) + 1)]
     values = [*key, *[None] * (len(fitted.columns) - len(key))]
     segments = dict(zip(fitted.columns, values, strict=True))
     return {"segments": segments, "probability": fitted.predict(score, segments)}
+
+
+def _value_of(term: Term | CategoryTerm, place: int) -> str | float | None:
+    """In turn each category, one that is not known and none; or each knot, and numbers around."""
+    if isinstance(term, CategoryTerm):
+        values = [*term.categories, "\N{SNOWMAN} (unknown)", None]
+        return values[place % len(values)]
+    knots = np.array(term.knots)
+    middles = (knots[1:] + knots[:-1]) / 2
+    width = knots[-1] - knots[0]
+    beyond = [knots[0] - width, knots[-1] + width]
+    numbers = np.concatenate([knots, middles, np.nextafter(knots, -np.inf), beyond])
+    # Another step than that of categories, so that they do not always come together.
+    return float(numbers[7 * place % len(numbers)])
 
 
 def hard_scores(fitted: CalibrationMap) -> Floats:

@@ -1,6 +1,6 @@
 """Calibration maps: the immutable results that calibrators return and targets run."""
 
-from calibrank.maps.additive import AdditiveMap, Term
+from calibrank.maps.additive import AdditiveMap
 from calibrank.maps.calibration_map import CalibrationMap, Interval
 from calibrank.maps.describe import (
     describe_base_rate,
@@ -22,6 +22,7 @@ from calibrank.maps.record import (
 )
 from calibrank.maps.rescale import RescaleMap
 from calibrank.maps.step import StepMap
+from calibrank.maps.terms import CategoryTerm, Term
 
 __all__ = [
     "AdditiveMap",
@@ -29,6 +30,7 @@ __all__ = [
     "Anchoring",
     "CalibrationMap",
     "CandidateLoss",
+    "CategoryTerm",
     "FitRecord",
     "GroupedMap",
     "Interval",

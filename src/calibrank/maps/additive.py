@@ -1,4 +1,4 @@
-"""Maps with covariates: a curve of the score plus a function of each numeric column."""
+"""Maps with covariates: a curve of the score plus a function of each column."""
 
 from __future__ import annotations
 
@@ -10,44 +10,14 @@ from typing import Any, ClassVar, Self, overload
 import numpy as np
 
 from calibrank._json import Fields
-from calibrank._segment_keys import column_of
-from calibrank._validation import Floats, Numbers, floats, require_scores
+from calibrank._validation import Floats, Indices, Numbers, require_scores
 from calibrank.errors import DataError
 from calibrank.maps._based import BasedMap, read_base
 from calibrank.maps.calibration_map import CalibrationMap
 from calibrank.maps.record import FitRecord
 from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.maps.targets.target import Target, large_term_problem, narrow_range_problem
-
-
-@dataclass(frozen=True, slots=True)
-class Term:
-    """What a column adds to the log odds: linear between knots, constant beyond the outer ones."""
-
-    column: str
-    knots: tuple[float, ...]
-    values: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        if len(self.knots) < 2 or len(self.values) != len(self.knots):
-            raise DataError(
-                f"a term must have two or more knots and as many values, got {len(self.knots)} "
-                f"and {len(self.values)}."
-            )
-        if not all(low < high for low, high in pairwise(self.knots)):
-            raise DataError("the knots of a term must be strictly increasing.")
-
-    def on(self, target: Target, x: Any) -> Any:
-        """The term as an expression of the target."""
-        slopes = [0.0]
-        for (low, high), (below, above) in zip(
-            pairwise(self.knots), pairwise(self.values), strict=True
-        ):
-            slopes.append((above - below) / (high - low))
-        slopes.append(0.0)
-        origins = (self.knots[0], *self.knots)
-        values = (self.values[0], *self.values)
-        return target.lines(x, self.knots, origins, values, slopes)
+from calibrank.maps.terms import CategoryTerm, Term, read_term
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -67,7 +37,7 @@ class AdditiveMap(BasedMap):
     base: CalibrationMap
     intercept: float
     slope: float
-    terms: tuple[Term, ...]
+    terms: tuple[Term | CategoryTerm, ...]
     record: FitRecord
 
     def __post_init__(self) -> None:
@@ -89,8 +59,8 @@ class AdditiveMap(BasedMap):
     def predict(self, scores: Numbers, features: Any = None) -> Floats | float:
         """Probabilities, in the shape and float type of the scores.
 
-        `features` maps each column to one number per score (a dict or a dataframe). Without it, the
-        result is that of the base map.
+        `features` maps each column to one number or category per score (a dict or a dataframe).
+        Without it, the result is that of the base map. A category that is not known adds nothing.
         """
         if features is None:
             return self.base.predict(scores)
@@ -100,6 +70,21 @@ class AdditiveMap(BasedMap):
     @property
     def feature_columns(self) -> tuple[str, ...]:
         return tuple(term.column for term in self.terms)
+
+    @property
+    def categories(self) -> dict[str, tuple[str, ...]]:
+        return {term.column: term.categories for term in self._category_terms}
+
+    @property
+    def _category_terms(self) -> list[CategoryTerm]:
+        return [term for term in self.terms if isinstance(term, CategoryTerm)]
+
+    def category_index(self, features: Any) -> dict[str, Indices]:
+        """The numbers of the categories, as the graphs of `to_onnx` and `to_torch` take them.
+
+        They count the categories of a term from 1 on; 0 is one that is not known.
+        """
+        return {term.column: term.read_column(features) for term in self._category_terms}
 
     @property
     def description(self) -> str:
@@ -114,7 +99,8 @@ class AdditiveMap(BasedMap):
         return max(largest)
 
     def float32_problem(self) -> str | None:
-        for term in self.terms:
+        numeric = [term for term in self.terms if isinstance(term, Term)]
+        for term in numeric:
             for low, high in pairwise(term.knots):
                 problem = narrow_range_problem(low, high)
                 if problem is not None:
@@ -130,20 +116,16 @@ class AdditiveMap(BasedMap):
     def _log_odds_with(self, scores: Floats, columns: Any) -> Floats:
         require_scores(scores)
         size, shape = scores.size, scores.shape
-        features = [feature(name, columns, size).reshape(shape) for name in self.feature_columns]
+        features = [term.read_column(columns, size).reshape(shape) for term in self.terms]
         log_odds: Floats = self._changed_on(NumpyTarget(), scores.astype(np.float64), features)
         return log_odds
 
     def _content(self) -> dict[str, Any]:
-        terms = []
-        for term in self.terms:
-            about = {"column": term.column, "knots": list(term.knots), "values": list(term.values)}
-            terms.append(about)
         return {
             "base": self._base_content(),
             "intercept": self.intercept,
             "slope": self.slope,
-            "terms": terms,
+            "terms": [term.content() for term in self.terms],
         }
 
     @classmethod
@@ -154,26 +136,6 @@ class AdditiveMap(BasedMap):
             base=read_base(fields, record),
             intercept=fields.number("intercept"),
             slope=fields.number("slope"),
-            terms=tuple(_read_term(child) for child in fields.children("terms")),
+            terms=tuple(read_term(child) for child in fields.children("terms")),
             record=record,
         )
-
-
-def _read_term(fields: Fields) -> Term:
-    fields.only("column", "knots", "values")
-    return Term(
-        fields.text("column"), tuple(fields.numbers("knots")), tuple(fields.numbers("values"))
-    )
-
-
-def feature(name: str, features: Any, rows: int) -> Floats:
-    """A column of finite numbers, one per score, of a mapping or a dataframe."""
-    numbers = floats(f"feature {name!r}", np.asarray(column_of("features", name, features)))
-    numbers = numbers.reshape(-1).astype(np.float64)
-    if len(numbers) != rows:
-        raise DataError(
-            f"feature {name!r} must have one number per score ({rows}), got {len(numbers)}."
-        )
-    if not np.isfinite(numbers).all():
-        raise DataError(f"feature {name!r} must be finite, got NaN or infinity. Fill them first.")
-    return numbers

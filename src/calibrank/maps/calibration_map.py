@@ -269,8 +269,29 @@ class CalibrationMap(ABC):
 
     @property
     def feature_columns(self) -> tuple[str, ...]:
-        """Numeric columns that change the map; none, except for an `AdditiveMap`."""
+        """Columns of features that change the map; none, except for an `AdditiveMap`."""
         return ()
+
+    @property
+    def categories(self) -> dict[str, tuple[str, ...]]:
+        """The known categories of each feature that is a category, as text."""
+        return {}
+
+    @property
+    def category_columns(self) -> tuple[str, ...]:
+        """Those of the features that are categories, as text."""
+        return tuple(self.categories)
+
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """Columns that are read as text: segments and categories."""
+        return (*self.segment_columns, *self.category_columns)
+
+    @property
+    def number_columns(self) -> tuple[str, ...]:
+        """Features that are numbers."""
+        texts = self.category_columns
+        return tuple(name for name in self.feature_columns if name not in texts)
 
     def log_odds_on(self, target: Target, score: Any) -> Any:
         """The log odds as an expression of the target; not every kind of map has them."""

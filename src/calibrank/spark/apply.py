@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from calibrank._segment_keys import Key
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap, GroupedMap
 from calibrank.maps.targets.spark import SparkTarget
@@ -37,10 +39,11 @@ def transform(
         )
     target = SparkTarget(frame.columns)
     staged = frame
-    segment: Any = [column(name) for name in fitted.feature_columns] or None
-    require_columns(frame, {f"feature {name}": name for name in fitted.feature_columns})
+    segment: Any = None
     if isinstance(fitted, GroupedMap):
-        staged, segment = _with_segment(fitted, frame, target)
+        staged, segment = _with_number(frame, target, fitted.columns, fitted.keys)
+    elif fitted.feature_columns:
+        staged, segment = _with_features(fitted, frame, target)
     probability = fitted.where_valid(target, column(score), segment)
     for name, expression in target.staged:
         staged = staged.withColumn(name, expression)
@@ -48,21 +51,37 @@ def transform(
     return result.select(*[F.col(quoted(name)) for name in (*frame.columns, to)])
 
 
-def _with_segment(
-    fitted: GroupedMap, frame: DataFrame, target: SparkTarget
+def _with_features(
+    fitted: CalibrationMap, frame: DataFrame, target: SparkTarget
+) -> tuple[DataFrame, list[Column]]:
+    """The frame with the numbers of categories, and one expression per feature."""
+    require_columns(frame, {f"feature {name}": name for name in fitted.number_columns})
+    joined = frame
+    features = []
+    for name in fitted.feature_columns:
+        if name in fitted.categories:
+            keys = [(category,) for category in fitted.categories[name]]
+            joined, number = _with_number(joined, target, (name,), keys)
+            features.append(number)
+        else:
+            features.append(column(name))
+    return joined, features
+
+
+def _with_number(
+    frame: DataFrame, target: SparkTarget, columns: tuple[str, ...], keys: Sequence[Key]
 ) -> tuple[DataFrame, Column]:
-    """The frame with the number of each row's segment: one broadcast join per segment column."""
-    for name in fitted.columns:
+    """The frame with the number of each row's key: one broadcast join per column."""
+    for name in columns:
         if name not in frame.columns:
             raise DataError(
-                f"frame must have the segment column {name!r} of the map, "
-                f"got {', '.join(frame.columns)}."
+                f"frame must have the column {name!r} of the map, got {', '.join(frame.columns)}."
             )
     joined = frame
     numbers = []
-    for depth in range(1, len(fitted.columns) + 1):
+    for depth in range(1, len(columns) + 1):
         rows = []
-        for number, key in enumerate(fitted.keys, start=1):
+        for number, key in enumerate(keys, start=1):
             if len(key) == depth:
                 rows.append((*key, number))
         if not rows:
@@ -71,7 +90,7 @@ def _with_segment(
         schema = ", ".join([*[f"{name} string" for name in names[:-1]], f"{names[-1]} int"])
         table = frame.sparkSession.createDataFrame(rows, schema)
         conditions = []
-        for name, value in zip(names[:-1], fitted.columns, strict=False):
+        for name, value in zip(names[:-1], columns, strict=False):
             conditions.append(column(value, "string") == F.col(name))
         joined = joined.join(F.broadcast(table), conditions, "left")
         numbers.append(F.col(names[-1]))

@@ -68,7 +68,7 @@ def evaluate(
     by value.
     """
     if fitted is not None:
-        columns = replace(columns, segments=fitted.segment_columns, features=fitted.feature_columns)
+        columns = replace(columns, segments=fitted.text_columns, features=fitted.number_columns)
     accumulator = _Accumulator()
     segments: dict[str, dict[str, _Accumulator]] = {name: {} for name in columns.others}
     comparison = None if fitted is None else ScoreComparison(fitted.record)

@@ -84,9 +84,9 @@ class Probabilities:
             self.comparison.add(scores)
 
         def column(name: str) -> Any:
-            if name in self.fitted.feature_columns:
-                return batch.numbers(name)
-            return as_segments(batch.ids(name))
+            if name in self.fitted.text_columns:
+                return as_segments(batch.ids(name))
+            return batch.numbers(name)
 
         return self.fitted.predict_rows(scores, column)
 

@@ -97,6 +97,13 @@ def _choose(column: nw.Expr, branches: Sequence[tuple[str, nw.Expr]], fallback: 
     return nw.when(column.is_in(names)).then(first).otherwise(second)
 
 
+def _feature(fitted: CalibrationMap, name: str) -> nw.Expr | list[nw.Expr]:
+    """A number, or a category as `by_segment` takes it."""
+    if name in fitted.category_columns:
+        return [nw.col(name).cast(nw.String)]
+    return nw.col(name).cast(nw.Float64)
+
+
 def transform(
     fitted: CalibrationMap,
     frame: Any,
@@ -130,8 +137,8 @@ def transform(
         )
     if isinstance(wrapped, nw.LazyFrame):
         texts = [nw.col(name).cast(nw.String) for name in fitted.segment_columns]
-        numbers = [nw.col(name).cast(nw.Float64) for name in fitted.feature_columns]
-        segment = texts or numbers or None
+        features = [_feature(fitted, name) for name in fitted.feature_columns]
+        segment = texts or features or None
         scores = nw.col(score).cast(nw.Float64)
         expression = fitted.where_valid(NarwhalsTarget(), scores, segment)
         return wrapped.with_columns(expression.alias(to)).to_native()

@@ -31,7 +31,8 @@ def to_onnx(
     value is) gives NaN. After a layer that returns a column, use
     shape=("rows", 1). The graph of a map by segment has a second input `segment`: the number of
     each row's segment (`fitted.segment_index`), as int64. That of a map with covariates has one
-    more input per column, of its name.
+    more input per column, of its name; a category is its number (`fitted.category_index`), as
+    int64.
 
     >>> from calibrank import Platt
     >>> model = to_onnx(Platt().fit([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1]))
@@ -51,12 +52,13 @@ def to_onnx(
     element_type = package.helper.np_dtype_to_tensor_dtype(np.dtype(checked))
     score_info = package.helper.make_tensor_value_info("score", element_type, dimensions)
     result_info = package.helper.make_tensor_value_info("probability", element_type, dimensions)
-    make_info = package.helper.make_tensor_value_info
-    features = [make_info(name, element_type, dimensions) for name in fitted.feature_columns]
-    inputs = [score_info, *features]
-    if fitted.segment_columns:
-        kind = package.TensorProto.INT64
-        inputs.append(package.helper.make_tensor_value_info("segment", kind, dimensions))
+    inputs = [score_info]
+    others = fitted.feature_columns or (("segment",) if fitted.segment_columns else ())
+    for name in others:
+        # Segments and categories are numbers of rows of a table.
+        is_number = name in fitted.number_columns
+        kind = element_type if is_number else package.TensorProto.INT64
+        inputs.append(package.helper.make_tensor_value_info(name, kind, dimensions))
     graph = package.helper.make_graph(
         target.nodes, "calibrank", inputs, [result_info], target.constants
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from math import inf
+from typing import Any
 
 import numpy as np
 
@@ -56,11 +57,11 @@ def to_sql(
     if "\0" in text("score", score, "It names a column."):
         raise DataError(f"score must be the name of a column, got {score!r}.")
     target = SqlTarget(DIALECTS[dialect])
-    segment: list[str] | list[Sql] | None = None
+    segment: list[Any] | None = None
     if fitted.segment_columns:
         segment = [target.text_column(name) for name in fitted.segment_columns]
     elif fitted.feature_columns:
-        segment = [target.column(name) for name in fitted.feature_columns]
+        segment = [target.feature(fitted, name) for name in fitted.feature_columns]
     return target.text(fitted.where_valid(target, target.column(score), segment))
 
 
@@ -160,6 +161,11 @@ class SqlTarget(Target):
     def text_column(self, name: str) -> str:
         """A column of any type as text."""
         return self.dialect.as_text.replace("{}", self.dialect.name(name))
+
+    def feature(self, fitted: CalibrationMap, name: str) -> Sql | list[str]:
+        """A numeric column, or one of categories as `by_segment` takes it."""
+        is_text = name in fitted.category_columns
+        return [self.text_column(name)] if is_text else self.column(name)
 
     def by_segment(
         self,

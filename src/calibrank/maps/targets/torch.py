@@ -26,7 +26,7 @@ def to_torch(fitted: CalibrationMap, dtype: str = "float32") -> torch.nn.Module:
     NaN. Set a model's precision before appending the map: after `.half()` a step map raises an
     error, because its edges were rounded. The module of a map by segment takes the number of each
     row's segment (`fitted.segment_index`) as a second argument, and that of a map with covariates
-    takes one more tensor per column.
+    takes one more tensor per column; a category is its number (`fitted.category_index`).
 
     >>> import torch
     >>> from calibrank import Sigmoid
@@ -46,9 +46,10 @@ def to_torch(fitted: CalibrationMap, dtype: str = "float32") -> torch.nn.Module:
         segment = torch.fx.Proxy(graph.placeholder("segment"), tracer)
     elif fitted.feature_columns:
         segment = []
-        for number in range(len(fitted.feature_columns)):
+        for number, name in enumerate(fitted.feature_columns):
             proxy = torch.fx.Proxy(graph.placeholder(f"feature_{number}"), tracer)
-            segment.append(proxy.to(getattr(torch, checked)))
+            is_number = name in fitted.number_columns
+            segment.append(proxy.to(getattr(torch, checked)) if is_number else proxy)
     target = TorchGraphTarget(torch, root, tracer, checked)
     probability = fitted.where_valid(target, score, segment)
     graph.output(probability.node)
