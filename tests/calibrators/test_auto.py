@@ -139,7 +139,7 @@ def test_a_method_without_a_fit_is_recorded_and_not_chosen() -> None:
 
 
 class _Unfittable(cr.Platt):
-    def fit_summary(self, summary: Summary) -> cr.CalibrationMap:
+    def _fit(self, summary: Summary) -> cr.CalibrationMap:
         raise cr.FitError("no fit")
 
 

@@ -33,6 +33,18 @@ def test_fit_gives_the_same_map_as_the_library(
     assert cr.load(out).predict(world.scores) == pytest.approx(expected, abs=1e-9)
 
 
+def test_step_methods_pool_nothing_but_ties_in_tables(call: Call, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=100_000)
+    labels = (rng.random(100_000) < expit(scores - 2)).astype(int)
+    pq.write_table(pa.table({"score": scores, "label": labels}), tmp_path / "log.parquet")
+    out = tmp_path / "map.json"
+    assert call("fit", tmp_path / "log.parquet", "--method", "isotonic", "-o", out)[0] == 0
+    fitted = cr.load(out)
+    assert fitted.record.exact
+    assert fitted.values == cr.Isotonic().fit(scores, labels).values
+
+
 @pytest.mark.parametrize("table", ["log.parquet", "log.csv", "days", "days/*/*.parquet"])
 def test_propensities_are_estimated_from_popularity_in_any_layout(
     call: Call, folder: Path, tmp_path: Path, world: World, table: str

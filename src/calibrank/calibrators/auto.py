@@ -20,6 +20,7 @@ from calibrank.errors import DataError, FitError
 from calibrank.evidence import Labels, as_evidence
 from calibrank.maps import CalibrationMap, CandidateLoss, Selection
 from calibrank.summary import Summary
+from calibrank.summary.grid import CAPACITY
 from calibrank.tables import hash_partitions, row_partitions
 
 # Each fold costs one fit per candidate; more folds than this change no choice.
@@ -83,7 +84,11 @@ class Auto(Calibrator):
             if not len(rows):
                 raise _empty_fold(fold)
             summaries.append(Summary.of(array[rows], evidence.rows(rows)))
-        return self.fit_folds(summaries)
+        calibrator, selection = self.choose(summaries)
+        summary = reduce(add, summaries)
+        if not summary.exact and calibrator.distinct_scores > CAPACITY:
+            summary = Summary.of(array, evidence, distinct=calibrator.distinct_scores)
+        return with_selection(calibrator.fit_summary(summary), selection)
 
     def fit_folds(self, folds: Sequence[Summary]) -> CalibrationMap:
         """Choose a method by one summary per fold, and fit it on their sum."""

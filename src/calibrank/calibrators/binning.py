@@ -11,6 +11,7 @@ from calibrank._arguments import MOST_BINS, shown, whole
 from calibrank._logit import expit
 from calibrank._validation import Floats, add_up
 from calibrank.calibrators._steps import (
+    STEP_MARGIN,
     Bins,
     bin_means,
     effective_rows,
@@ -42,6 +43,7 @@ class Histogram(Calibrator):
 
     meets = Desiderata(any_score=True, increasing=False, expressive=False)
     distinct_scores = MOST_DISTINCT
+    refit_margin = STEP_MARGIN
     bins: int = 50
 
     def __post_init__(self) -> None:
@@ -74,6 +76,7 @@ class BBQ(Calibrator):
 
     meets = Desiderata(any_score=True, increasing=False, expressive=False)
     distinct_scores = MOST_DISTINCT
+    refit_margin = STEP_MARGIN
     bins: tuple[int, ...] = (10, 20, 50, 100)
 
     def __post_init__(self) -> None:

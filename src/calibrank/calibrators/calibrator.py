@@ -10,13 +10,13 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from calibrank._arguments import instance
-from calibrank._validation import Numbers
+from calibrank._validation import Floats, Numbers
 from calibrank.errors import DataError, FitError, PooledScoresWarning
 from calibrank.evidence import Labels
 from calibrank.maps import CalibrationMap, FitRecord
 from calibrank.summary import Summary
 from calibrank.summary.grid import CAPACITY
-from calibrank.summary.resolution import pooling_error
+from calibrank.summary.resolution import coarser, pooling_error
 
 SMALLEST_RANGE = 1e-100
 """Scores whose range is below this count as constant: their squared differences would underflow."""
@@ -47,7 +47,12 @@ class Calibrator(ABC):
     learns: ClassVar[bool] = True
     """Whether the labels are used; baselines only rescale the scores."""
     distinct_scores: ClassVar[int] = CAPACITY
-    """Distinct scores in arrays up to which `fit` pools nothing but ties."""
+    """Distinct scores up to which `fit` pools nothing but ties."""
+    refit_margin: ClassVar[float | None] = None
+    """If fits depend on where bins end: the error of pooling as a multiple of what coarser bins do.
+
+    None for curves that depend on the scores inside a bin only through the slope of the curve.
+    """
 
     def fit(self, scores: Numbers, labels: Labels) -> CalibrationMap:
         """Fit on scores and 0/1 labels, or evidence such as `ips(labels, propensity)`."""
@@ -55,12 +60,16 @@ class Calibrator(ABC):
 
     def fit_summary(self, summary: Summary) -> CalibrationMap:
         """Fit on pooled evidence; the result equals a fit on the rows that were pooled."""
+        fitted = self.fit_fold(summary)
+        return fitted if summary.exact else self._with_pooling_error(fitted, summary)
+
+    def fit_fold(self, summary: Summary) -> CalibrationMap:
+        """Fit as `fit_summary` does, but record no error of pooling: for cross-validation."""
         instance("summary", summary, Summary, "Make one with Summary.of(scores, labels).")
         if self.learns:
             require_both_classes(summary)
             require_spread(summary)
-        fitted = self._fit(summary)
-        return fitted if summary.exact else _with_pooling_error(fitted, summary)
+        return self._fit(summary)
 
     @property
     def name(self) -> str:
@@ -71,20 +80,51 @@ class Calibrator(ABC):
     def _fit(self, summary: Summary) -> CalibrationMap:
         """Fit on a summary that has passed the checks of `fit_summary`."""
 
+    def _with_pooling_error(self, fitted: CalibrationMap, summary: Summary) -> CalibrationMap:
+        """Record how far pooling may have moved the probabilities; warn above the tolerance."""
+        probabilities = fitted.predict(summary.scores)
+        error = pooling_error(probabilities, summary)
+        if self.refit_margin is not None:
+            error = max(error, self.refit_margin * self._refit_change(probabilities, summary))
+        if error > POOLING_TOLERANCE:
+            message = _too_coarse(self.name, error, self.distinct_scores)
+            warnings.warn(message, PooledScoresWarning, stacklevel=4)
+        record = replace(fitted.record, pooling_error=error)
+        return replace(fitted, record=record)  # type: ignore[type-var]  # all maps are dataclasses
 
-def _with_pooling_error(fitted: CalibrationMap, summary: Summary) -> CalibrationMap:
-    """Record how far pooling may have moved the probabilities; warn above the tolerance."""
-    error = pooling_error(fitted.predict(summary.scores), summary)
-    if error > POOLING_TOLERANCE:
-        message = (
-            f"scores are pooled so coarsely that probabilities may be off by about {error:.2g} "
-            "on average: no grid of bins resolves them, or their distribution changed from one "
-            "part of the data to another. Calibrate ranks instead of scores, or fit on arrays of "
-            f"at most {CAPACITY:,} distinct scores."
+    def _refit_change(self, probabilities: Floats, summary: Summary) -> float:
+        """How far bins two and four times as wide move the probabilities, on average."""
+        changes = [0.0]
+        for bits in (1, 2):
+            try:
+                refitted = self.fit_fold(coarser(summary, bits))
+            except FitError:
+                continue
+            change = np.abs(refitted.predict(summary.scores) - probabilities)
+            changes.append(float(change @ summary.total / summary.total.sum()))
+        return max(changes)
+
+
+def _too_coarse(method: str, error: float, distinct: int) -> str:
+    if distinct > CAPACITY:
+        # Single rows decide where steps end.
+        reason = "its steps end between bins instead of between rows"
+        remedy = (
+            f"Fit {method} itself on at most {distinct:,} distinct scores, which it does not "
+            "pool, or use Spline"
         )
-        warnings.warn(message, PooledScoresWarning, stacklevel=4)
-    record = replace(fitted.record, pooling_error=error)
-    return replace(fitted, record=record)  # type: ignore[type-var]  # all maps are dataclasses
+    else:
+        reason = (
+            "no grid of bins resolves them, or their distribution changed from one part of the "
+            "data to another"
+        )
+        remedy = (
+            f"Calibrate ranks instead of scores, or fit on at most {CAPACITY:,} distinct scores"
+        )
+    return (
+        f"scores are pooled so coarsely that probabilities of {method} may be off by up to "
+        f"{error:.1g} on average: {reason}. {remedy}."
+    )
 
 
 def record_of(summary: Summary) -> FitRecord:

@@ -43,7 +43,7 @@ def fit_without_each(
         warnings.simplefilter("ignore", FlatMapWarning)
         for held_out in range(len(folds)):
             others = folds[:held_out] + folds[held_out + 1 :]
-            maps.append(calibrator.fit_summary(reduce(add, others)))
+            maps.append(calibrator.fit_fold(reduce(add, others)))
     return maps
 
 

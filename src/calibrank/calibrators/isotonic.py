@@ -10,6 +10,7 @@ from calibrank._isotonic import pool_adjacent_violators
 from calibrank._logit import logit
 from calibrank._validation import Floats, add_up, starts_of
 from calibrank.calibrators._steps import (
+    STEP_MARGIN,
     Bins,
     effective_rows,
     midpoint_edges,
@@ -36,6 +37,7 @@ class Isotonic(Calibrator):
 
     meets = Desiderata(any_score=True, increasing=True, expressive=False)
     distinct_scores = MOST_DISTINCT
+    refit_margin = STEP_MARGIN
 
     def _fit(self, summary: Summary) -> StepMap:
         bins, values = _blocks(summary)
@@ -59,6 +61,7 @@ class CenteredIsotonic(Calibrator):
 
     meets = Desiderata(any_score=True, increasing=True, expressive=True)
     distinct_scores = MOST_DISTINCT
+    refit_margin = STEP_MARGIN
 
     def _fit(self, summary: Summary) -> PiecewiseMap:
         bins, values = _blocks(summary)

@@ -27,8 +27,9 @@ from calibrank.summary import Summary
 _PENALTIES = 10.0 ** np.arange(4.0, -4.25, -0.5)
 # Beyond the outermost knots, the slope is at most the mean over this fraction of the knots.
 _END_FRACTION = 0.1
-# The penalty is chosen on at most this many points, and the final fit uses all of them.
-_MOST_POINTS = 4096
+# The penalty is chosen on at most this many points, and the final fit uses all of them. Pooled
+# summaries have more bins, so the choice hardly depends on how the rows were pooled.
+_MOST_POINTS = 1024
 # Fitted rates count as at least this far from 0 and 1 in the dispersion.
 _SMALLEST_RATE = 1e-4
 # Fewer points than this do not determine the dispersion of the evidence.
@@ -51,6 +52,8 @@ class Spline(Calibrator):
     """
 
     meets = Desiderata(any_score=True, increasing=True, expressive=True)
+    # In 60 fits of 80,000 rows the error was at most 1.1 times the change on coarser bins.
+    refit_margin = 1.5
     knots: int = 50
 
     def __post_init__(self) -> None:
@@ -150,26 +153,40 @@ def _choose_penalty(frame: _Frame, summary: Summary) -> tuple[float, float]:
     problem = frame.problem(*_pooled(summary))
     start = minimize(frame.penalized(problem, 1.0))
     dispersion = _dispersion(problem, start)
-    best = -np.inf
-    chosen = float(_PENALTIES[0])
+    evidence = np.empty(len(_PENALTIES))
     warm = start.unknowns
-    for penalty in _PENALTIES.tolist():
+    for index, penalty in enumerate(_PENALTIES.tolist()):
         penalized = frame.penalized(problem, penalty * dispersion)
         optimum = minimize(penalized, warm)
         warm = optimum.unknowns
-        evidence = _log_marginal_likelihood(penalized, optimum, dispersion)
-        if evidence > best:
-            best = evidence
-            chosen = penalty
-    return chosen, dispersion
+        evidence[index] = _log_marginal_likelihood(penalized, optimum, dispersion)
+    return 10.0 ** _peak(np.log10(_PENALTIES), evidence), dispersion
+
+
+def _peak(x: Floats, values: Floats) -> float:
+    """Where a parabola through the highest of evenly spaced points and its neighbours peaks.
+
+    It moves continuously with the values, while the highest point jumps from one to the next.
+    """
+    highest = int(np.argmax(values))
+    if highest in (0, len(values) - 1):
+        return float(x[highest])
+    before, value, after = values[highest - 1 : highest + 2].tolist()
+    curvature = before - 2 * value + after
+    shift = (before - after) / (2 * curvature) if curvature < 0 else 0.0
+    return float(x[highest] + shift * (x[highest + 1] - x[highest]))
 
 
 def _pooled(summary: Summary) -> tuple[Floats, Floats, Floats]:
-    """Scores, positive and total mass of at most `_MOST_POINTS` runs of neighbouring bins."""
-    count = len(summary)
-    if count <= _MOST_POINTS:
+    """Scores, positive and total mass of at most `_MOST_POINTS` runs of neighbouring bins.
+
+    The runs have about equal mass, so that they hardly depend on how the rows were pooled before.
+    """
+    if len(summary) <= _MOST_POINTS:
         return summary.scores, summary.positive, summary.total
-    point = np.arange(count) * _MOST_POINTS // count
+    middle = np.cumsum(summary.total) - summary.total / 2
+    level = (_MOST_POINTS * middle / summary.total.sum()).astype(np.intp)
+    point = np.cumsum(starts_of(level)) - 1
     total = add_up(point, summary.total)
     scores = add_up(point, summary.total * summary.scores) / total
     return scores, add_up(point, summary.positive), total

@@ -93,6 +93,7 @@ from calibrank.maps import (
     CalibrationMap,
 )
 from calibrank.registry import CALIBRATORS, SELECTORS, find
+from calibrank.summary.grid import CAPACITY
 from calibrank.tabular.aggregate import Aggregate, Columns, aggregate
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
@@ -250,18 +251,20 @@ def _fit_table(
 ) -> tuple[Calibrator, CalibrationMap, Aggregate]:
     """Read the table once, and fit the given or the selected method."""
     folds = 1
+    distinct = CAPACITY
     if selector is None:
+        calibrator = find("method", CALIBRATORS, method)
+        distinct = calibrator.distinct_scores
         # Only folds and exposure need users.
         user = columns.user if columns.user in columns.exposure else None
         columns = replace(columns, user=user)
     else:
         folds = selector.folds
     with progress_bar(source, "Reading") as progress:
-        aggregated = aggregate(source, columns, rules, progress, folds)
+        aggregated = aggregate(source, columns, rules, progress, folds, distinct)
     if aggregated.exposure is not None:
         log.print(f"Using {aggregated.exposure}", highlight=False, soft_wrap=True)
     if selector is None:
-        calibrator = find("method", CALIBRATORS, method)
         return calibrator, calibrator.fit_summary(aggregated.summary), aggregated
     return *_select_and_fit(selector, aggregated), aggregated
 

@@ -77,7 +77,7 @@ def _cross_validate(
             # A flat map is visible in its curve, so it needs no warning.
             warnings.simplefilter("ignore", FlatMapWarning)
             maps = fit_without_each(method, summaries)
-            map_of_all = method.fit_summary(reduce(add, summaries))
+            map_of_all = method.fit_fold(reduce(add, summaries))
     except (FitError, DataError) as error:
         return MethodResult(method.name, None, None, str(error))
     return MethodResult(method.name, rows.held_out(maps), map_of_all)

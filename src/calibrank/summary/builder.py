@@ -7,13 +7,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from calibrank._arguments import instance
+from calibrank._arguments import instance, whole
 from calibrank._validation import Floats, Numbers, on_gpu
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels
 from calibrank.summary._batch import Batch, has_few_distinct
 from calibrank.summary.bins import Table
-from calibrank.summary.grid import AROUND_ZERO, CAPACITY, DOUBLE, Grid, Placement
+from calibrank.summary.grid import (
+    AROUND_ZERO,
+    CAPACITY,
+    DOUBLE,
+    MOST_DISTINCT,
+    Grid,
+    Placement,
+)
 from calibrank.summary.placement import RESOLVED, look, look_at_bins, place, shared_bins
 from calibrank.summary.summary import Summary
 
@@ -23,6 +30,8 @@ _LOOK_AGAIN = 1.5
 
 class SummaryBuilder:
     """Adds up batches of rows into one summary, in constant memory.
+
+    Up to `distinct` scores get a bin each.
 
     >>> builder = SummaryBuilder()
     >>> for scores, labels in ([0.1, 0.5], [0, 1]), ([0.5, 0.9], [0, 1]):
@@ -34,7 +43,8 @@ class SummaryBuilder:
     # At most one of the two is set: a summary of distinct scores as long as there are few, and a
     # table of bins, which takes batches faster, from then on.
 
-    def __init__(self) -> None:
+    def __init__(self, distinct: int = CAPACITY) -> None:
+        self._distinct = whole("distinct", distinct, 1, MOST_DISTINCT)
         self._exact: Summary | None = None
         self._bins: _GrowingTable | None = None
 
@@ -50,13 +60,12 @@ class SummaryBuilder:
             return
         if self._exact is None and not on_gpu(scores):
             batch = Batch.of(scores, labels)
-            if not has_few_distinct(batch.scores, CAPACITY):
+            if not has_few_distinct(batch.scores, self._distinct):
                 placement = place(batch.low, batch.high, look(batch.scores))
                 self._bins = _GrowingTable(batch.low, batch.high, batch.evidence.kind, placement)
                 self._bins.add(batch)
                 return
-        summary = Summary.of(scores, labels)
-        self._set(summary if self._exact is None else self._exact + summary)
+        self._merge(Summary.of(scores, labels, distinct=self._distinct))
 
     @property
     def empty(self) -> bool:
@@ -73,7 +82,7 @@ class SummaryBuilder:
                 return
             other = other.summary()
         instance("other", other, Summary, "Make one with Summary.of(scores, labels).")
-        self._set(other if self.empty else self.summary() + other)
+        self._merge(other)
 
     def correct(
         self,
@@ -88,7 +97,7 @@ class SummaryBuilder:
             return
         for scores, evidence, added in batches:
             change = Summary.of(scores, evidence).minus(Summary.of(scores, added))
-            self._exact = self.summary() + change
+            self._exact = self.summary().merged(change, self._distinct)
 
     def summary(self) -> Summary:
         """The summary of all batches so far."""
@@ -98,7 +107,8 @@ class SummaryBuilder:
             raise DataError("a summary must hold at least one row, got no batch.")
         return self._exact
 
-    def _set(self, summary: Summary) -> None:
+    def _merge(self, other: Summary) -> None:
+        summary = other if self.empty else self.summary().merged(other, self._distinct)
         if summary.exact:
             self._exact, self._bins = summary, None
         else:

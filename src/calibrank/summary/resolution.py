@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from calibrank._validation import Floats
+from calibrank.summary.bins import Table
 from calibrank.summary.grid import Grid
 from calibrank.summary.summary import Summary
 
@@ -35,6 +36,17 @@ def _ends(summary: Summary, grid: Grid) -> tuple[Floats, Floats]:
     ends = np.sort([grid.inner_edges(summary.keys), grid.inner_edges(outwards)], axis=0)
     low, high = np.clip(ends, summary.low - grid.origin, summary.high - grid.origin)
     return low, high
+
+
+def coarser(summary: Summary, bits: int) -> Summary:
+    """The summary on a grid with so many bits fewer: each bit merges bins in pairs."""
+    if summary.grid is None:
+        return summary
+    fewer = max(summary.bits - bits, 0)
+    placement = summary.grid.placement
+    table = Table.spanning(summary.low, summary.high, bits=fewer, placement=placement)
+    summary.add_to(table)
+    return Summary.of_table(table, summary.low, summary.high, summary.rows, summary.kind)
 
 
 def pooling_error(probabilities: Floats, summary: Summary) -> float:

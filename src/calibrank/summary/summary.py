@@ -95,9 +95,9 @@ class Summary:
         if len(scores) > _BLOCK:
             first = slice(0, len(scores) // 2)
             second = slice(len(scores) // 2, None)
-            return cls._exact(scores[first], evidence.rows(first)) + cls._exact(
-                scores[second], evidence.rows(second)
-            )
+            half = cls._exact(scores[first], evidence.rows(first))
+            other_half = cls._exact(scores[second], evidence.rows(second))
+            return half.merged(other_half, MOST_DISTINCT)
         # Adding 0.0 turns -0.0 into 0.0, which is the same score.
         distinct, bins = np.unique(scores.astype(np.float64) + 0.0, return_inverse=True)
         masses = pool_bins(distinct[bins], evidence, bins, len(distinct))
@@ -132,12 +132,18 @@ class Summary:
 
     def __add__(self, other: Self) -> Self:
         _require_summary("a sum", other)
+        # Whoever asked for more distinct scores than usual wants them in sums as well.
+        unusual = max(len(self), len(other)) > CAPACITY
+        return self.merged(other, MOST_DISTINCT if unusual else CAPACITY)
+
+    def merged(self, other: Self, most_distinct: int) -> Self:
+        """The sum, in which up to `most_distinct` scores have a bin each if both are exact."""
         kind = self._common_kind(other)
         rows = self.rows + other.rows
         if self.exact and other.exact:
             scores = np.concatenate([self.scores, other.scores])
             distinct, bins = np.unique(scores, return_inverse=True)
-            if len(distinct) <= CAPACITY:
+            if len(distinct) <= most_distinct:
                 masses = self.masses.followed_by(other.masses).gather(bins, len(distinct))
                 return self._of_distinct(distinct, masses, rows, kind)
         low = min(self.low, other.low)

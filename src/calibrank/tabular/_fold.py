@@ -33,10 +33,10 @@ class FoldBuilder:
     that evidence by the final one.
     """
 
-    def __init__(self, columns: Columns, *, keep_positives: bool) -> None:
+    def __init__(self, columns: Columns, distinct: int, *, keep_positives: bool) -> None:
         self.columns = columns
         self.keep_positives = keep_positives
-        self.builder = SummaryBuilder()
+        self.builder = SummaryBuilder(distinct)
         self.kept: list[Rows] = []
         self.rows = 0
         self.only_positives = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import islice
@@ -15,6 +16,7 @@ from calibrank.base_rate import Positives
 from calibrank.errors import DataError, FitError
 from calibrank.evidence import make_evidence, naive
 from calibrank.summary import Summary
+from calibrank.summary.grid import CAPACITY
 from calibrank.tabular._fold import FoldBuilder
 from calibrank.tabular.columns import Columns
 from calibrank.tabular.exposure import TableExposure, count_exposure
@@ -68,7 +70,11 @@ def summarize(
     A user's rows are all in the same fold; without a user column, row numbers are hashed.
     """
     exposure = count_exposure(table, columns, rules) if columns.needs_exposure else None
-    builders = _build(table, columns, rules, progress, folds, exposure, keep_positives=False)
+
+    def new_builders() -> list[FoldBuilder]:
+        return [FoldBuilder(columns, CAPACITY, keep_positives=False) for _ in range(folds)]
+
+    builders = _build(table, columns, rules, progress, exposure, new_builders)
     if not all(builder.rows for builder in builders):
         raise DataError(
             f"{table.name} must have enough users for {folds} folds, got an empty fold. "
@@ -83,10 +89,18 @@ def aggregate(
     rules: Rules,
     progress: Progress | None = None,
     folds: int = 1,
+    distinct: int = CAPACITY,
 ) -> Aggregate:
-    """Summarize a whole table, and each of its folds if there are several; keep its positives."""
+    """Summarize a whole table, and each of its folds if there are several; keep its positives.
+
+    Up to `distinct` scores get a bin each.
+    """
     exposure = count_exposure(table, columns, rules) if columns.needs_exposure else None
-    builders = _build(table, columns, rules, progress, folds, exposure, keep_positives=True)
+
+    def new_builders() -> list[FoldBuilder]:
+        return [FoldBuilder(columns, distinct, keep_positives=True) for _ in range(folds)]
+
+    builders = _build(table, columns, rules, progress, exposure, new_builders)
     by_fold: tuple[Summary, ...] = ()
     if folds > 1:
         by_fold = tuple(each.summary() for each in builders if not each.builder.empty)
@@ -99,14 +113,9 @@ def _build(
     columns: Columns,
     rules: Rules,
     progress: Progress | None,
-    folds: int,
     exposure: TableExposure | None,
-    *,
-    keep_positives: bool,
+    new_builders: Callable[[], list[FoldBuilder]],
 ) -> list[FoldBuilder]:
-    def new_builders() -> list[FoldBuilder]:
-        return [FoldBuilder(columns, keep_positives=keep_positives) for _ in range(folds)]
-
     # Each worker has builders of its own, so that none waits for a lock.
     by_worker = [new_builders() for _ in range(thread_count())]
 
