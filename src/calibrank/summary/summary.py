@@ -13,11 +13,12 @@ from typing import ClassVar, Self
 import numpy as np
 
 from calibrank._arguments import path_of, real, whole
-from calibrank._validation import Floats, Indices, Numbers, on_gpu
+from calibrank._validation import Floats, Numbers, on_gpu
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels
 from calibrank.summary import _file
 from calibrank.summary._batch import Batch, has_few_distinct
+from calibrank.summary._difference import difference, not_contained
 from calibrank.summary.bins import Masses, Table, pool_bins
 from calibrank.summary.grid import (
     AROUND_ZERO,
@@ -32,10 +33,6 @@ from calibrank.summary.placement import look, look_at_bins, place
 
 # Rows whose scores are sorted at a time: sorting a block and merging is faster than sorting all.
 _BLOCK = 2**20
-
-# A difference this small, relative to the mass of its bin, is the rounding of sums: a bin of it
-# is empty. It is far below one row in the largest bins, and far above the error of their sums.
-_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,11 +90,12 @@ class Summary:
     def _exact(cls, scores: Floats, evidence: Evidence) -> Self:
         """Pool rows by distinct score."""
         if len(scores) > _BLOCK:
-            first = slice(0, len(scores) // 2)
-            second = slice(len(scores) // 2, None)
-            half = cls._exact(scores[first], evidence.rows(first))
-            other_half = cls._exact(scores[second], evidence.rows(second))
-            return half.merged(other_half, MOST_DISTINCT)
+            middle = len(scores) // 2
+            first, second = [
+                cls._exact(scores[half], evidence.rows(half))
+                for half in (slice(0, middle), slice(middle, None))
+            ]
+            return first.merged(second, MOST_DISTINCT)
         # Adding 0.0 turns -0.0 into 0.0, which is the same score.
         distinct, bins = np.unique(scores.astype(np.float64) + 0.0, return_inverse=True)
         masses = pool_bins(distinct[bins], evidence, bins, len(distinct))
@@ -187,18 +185,18 @@ class Summary:
             )
             mine = self.masses.gather(bins[: len(self)], len(scores))
             theirs = other.masses.gather(bins[len(self) :], len(scores))
-            masses, left = _difference(mine, theirs)
+            masses, left = difference(mine, theirs)
             return self._of_distinct(scores[left], masses, max(rows, len(left)), kind)
         return self._pooled_minus(other, rows, kind)
 
     def _pooled_minus(self, other: Self, rows: int, kind: str) -> Self:
         if other.low < self.low or other.high > self.high:
-            raise _not_contained(f"scores over [{other.low:.6g}, {other.high:.6g}]")
+            raise not_contained(f"scores over [{other.low:.6g}, {other.high:.6g}]")
         table = self._table_to_subtract_in(other)
         others = table.empty_copy()
         self.add_to(table)
         other.add_to(others)
-        masses, left = _difference(table.masses(), others.masses())
+        masses, left = difference(table.masses(), others.masses())
         means = _means(masses, table.grid, self.low, self.high)
         keys = left + table.first
         rows = max(rows, len(left))
@@ -279,8 +277,8 @@ class Summary:
     def load(cls, path: str | PathLike[str]) -> Self:
         """Read a summary that `save` wrote, to update it or to merge it with others.
 
-        >>> import tempfile, pathlib
-        >>> path = pathlib.Path(tempfile.mkdtemp()) / "monday.npz"
+        >>> import tempfile
+        >>> path = tempfile.mkdtemp() + "/monday.npz"
         >>> Summary.of([0.1, 0.5], [0, 1]).save(path)
         >>> Summary.load(path) + Summary.of([0.7], [1])
         Summary(3 rows in 3 bins over [0.1, 0.7], positive=2, total=3, kind='naive')
@@ -370,35 +368,3 @@ def _require_summary(operation: str, other: object) -> None:
             f"{operation} must be of two summaries, got {type(other).__name__}. "
             "Make one of rows with Summary.of(scores, labels)."
         )
-
-
-def _difference(mine: Masses, theirs: Masses) -> tuple[Masses, Indices]:
-    """Subtract sums of the same bins; return those that keep mass, and their numbers."""
-    masses = mine.minus(theirs)
-    smallest = _ROUNDING * mine.total
-    lacking = np.flatnonzero((masses.total < -smallest) | (masses.positive < -smallest))
-    if len(lacking):
-        bins = "a bin" if len(lacking) == 1 else f"{len(lacking):,} bins"
-        raise _not_contained(f"more mass than it in {bins}")
-    left = np.flatnonzero(masses.total > smallest)
-    if not len(left):
-        raise DataError(
-            "a difference of summaries must leave some mass, got none. "
-            "Add new rows before subtracting old ones."
-        )
-    kept = masses.take(left)
-    # What remains of a sum of no positives or of equal squares may be a little below zero.
-    return replace(
-        kept,
-        positive=np.maximum(kept.positive, 0),
-        positive_squared=np.maximum(kept.positive_squared, 0),
-        cross=np.maximum(kept.cross, 0),
-        total_squared=np.maximum(kept.total_squared, 0),
-    ), left
-
-
-def _not_contained(got: str) -> DataError:
-    return DataError(
-        f"a summary to subtract must be part of the other, got {got}. "
-        "Subtract only what was added before, with the same weights."
-    )
