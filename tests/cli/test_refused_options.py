@@ -48,6 +48,22 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "train t.parquet --data x -o m",
         "train coat --user u -o m",
         "reproduce aaai22 --data x",
+        "fit t.parquet --loss naive --method platt --user item",
+        "fit t.parquet --loss naive --pool-depth 5",
+        "fit t.parquet --qrels q.txt --impressions n",
+        "fit t.parquet --qrels q.txt --top-rate 0.5",
+        "fit t.parquet --qrels q.txt --base-rate-range 0.1 0.2",
+        "fit t.parquet --qrels q.txt --anchor-propensity p",
+        "fit t.parquet --qrels q.txt --examination e.csv",
+        "fit t.parquet --qrels q.txt --negatives-kept 0.5",
+        "fit t.parquet --qrels q.txt --propensity-kind logged",
+        "fit t.parquet --qrels q.txt --on-bad-rows skip",
+        "rerank run.trec --qrels q.txt --soft --pool-depth 5 -o o.trec",
+        "control t.parquet --map map.json --probability p",
+        "control t.parquet --score score",
+        "monitor days --map map.json --score score",
+        "monitor days --map map.json --user item",
+        "monitor days --map map.json --on-bad-rows skip",
     ],
 )
 def test_options_without_an_effect_are_refused(call: Call, here: Path, arguments: str) -> None:
@@ -56,6 +72,29 @@ def test_options_without_an_effect_are_refused(call: Call, here: Path, arguments
     assert code == 2
     assert "must not" in error
     assert sorted(here.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "rerank run.trec --qrels q.txt --soft -o x --map-out x",
+        "rerank run.trec --qrels q.txt --soft -o x --report ./x",
+        "monitor days --map map.json -o x --refit y/../x",
+    ],
+)
+def test_one_output_must_not_overwrite_another(call: Call, here: Path, arguments: str) -> None:
+    code, _, error = call(*arguments.split())
+    assert code == 2
+    assert "must be different files" in error
+    assert not (here / "x").exists()
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "0", "-1", "1.1"])
+@pytest.mark.parametrize("option", ["--precision", "--recall"])
+def test_aims_of_a_threshold_are_fractions(call: Call, option: str, value: str) -> None:
+    code, _, error = call("rerank", "r", "--qrels", "q", "--soft", "-o", "o", option, value)
+    assert code == 2
+    assert f"{option} must lie in (0, 1], got" in error
 
 
 @pytest.mark.parametrize(

@@ -184,6 +184,20 @@ def require_output(out: Path, *inputs: str | Path | None) -> None:
     require_other_file(out, *inputs)
 
 
+def require_different_outputs(outputs: Mapping[str, Path | None]) -> None:
+    """Check that no output overwrites another one of the same command."""
+    seen: dict[Path, str] = {}
+    for option, out in outputs.items():
+        if out is None:
+            continue
+        place = out.resolve()
+        if place in seen:
+            raise UsageError(
+                f"{seen[place]} and {option} must be different files, got {str(out)!r} for both."
+            )
+        seen[place] = option
+
+
 def require_folder(out: Path) -> None:
     """Check, before any work is done, that an output can be a folder."""
     existing = [path for path in (out, *out.parents) if path.exists()]

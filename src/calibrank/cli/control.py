@@ -11,6 +11,7 @@ from calibrank.cli.console import (
     print_json,
     progress_bar,
     report_skipped,
+    require_unused,
     rules_for,
     shown,
 )
@@ -82,6 +83,10 @@ def control(
 
     Example: calibrank control random.parquet --map map.json --unwanted 0.2 --longest 10
     """
+    if map_file is None:
+        require_unused("without --map", {"--score": score})
+    else:
+        require_unused("with --map", {"--probability": probability})
     source = Table.find(table)
     rules = rules_for(on_bad_rows)
     fitted = None if map_file is None else _load_global(map_file)

@@ -37,6 +37,7 @@ from calibrank.cli.console import (
     require_fraction,
     require_one_propensity_source,
     require_output,
+    require_unused,
     rules_for,
     segment_columns,
     shown,
@@ -137,7 +138,7 @@ def fit(
     segment: FitSegmentOption = None,
     qrels: QrelsOption = None,
     pool: PoolOption = None,
-    pool_depth: PoolDepthOption = 100,
+    pool_depth: PoolDepthOption = None,
     anchor: AnchorOption = None,
     anchor_propensity: AnchorPropensityOption = None,
     base_rate: BaseRateOption = None,
@@ -159,6 +160,7 @@ def fit(
 
     Example: calibrank fit scores.parquet --item item_id --user user_id -o map.json
     """
+    _require_date(date)
     if qrels is not None:
         others = {
             "--score": score,
@@ -176,11 +178,19 @@ def fit(
             "--base-rate": base_rate,
             "--activity": activity,
             "--position": position,
+            "--examination": examination,
+            "--impressions": impressions,
+            "--anchor-propensity": anchor_propensity,
+            "--base-rate-range": base_rate_range,
+            "--top-rate": top_rate,
+            "--negatives-kept": None if negatives_kept == 1 else negatives_kept,
+            "--propensity-kind": propensity_kind is PropensityKind.logged,
+            "--on-bad-rows": on_bad_rows is OnBadRows.skip,
         }
         require_no_other_options(others)
         fit_run(table, qrels, positive, pool, pool_depth, out, model_name, date, soft, json)
         return
-    require_qrels(pool)
+    require_qrels(pool, pool_depth)
     # All options are checked before the table is read, which may take minutes.
     require_valid_base_rate(loss, anchor, base_rate, base_rate_range)
     require_valid_top_rate(base_rate, top_rate)
@@ -192,7 +202,6 @@ def fit(
     require_one_propensity_source(propensity, item)
     require_effect(loss, propensity, item)
     require_output(out, table, anchor, activity, examination)
-    _require_date(date)
     out.parent.mkdir(parents=True, exist_ok=True)
     source = Table.find(table)
     require_output(out, *source.files, *(Table.find(anchor).files if anchor else ()))
@@ -219,6 +228,7 @@ def fit(
     columns = columns if position is None else with_examination(source, columns, examination, rules)
     segments = segment_columns(source, segment or [])
     selector = _selector(method, parametric=base_rate is not None or activity is not None)
+    _require_use_of_user(user, method, selector, columns.exposure, position, activity)
     calibrator, fitted, aggregated = _fit_table(source, columns, rules, selector, method)
     if weighting.loss == "impressions" and propensity_kind is PropensityKind.logged:
         fitted = with_sampling_range(fitted, aggregated.summary)
@@ -298,6 +308,12 @@ def _select_and_fit(
         )
         return FALLBACK, fitted
     return calibrator, with_selection(calibrator.fit_summary(summary), selection)
+
+
+def _require_use_of_user(user: str | None, method: str, *uses: object) -> None:
+    """Folds need users, and so do exposure, examination and activity."""
+    if not any(uses):
+        require_unused(f"with --method {method}", {"--user": user})
 
 
 def _require_date(given: str | None) -> None:

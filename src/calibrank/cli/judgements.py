@@ -7,7 +7,15 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from calibrank.cli.console import UsageError, console, log, print_json, require_output, shown
+from calibrank.cli.console import (
+    UsageError,
+    console,
+    log,
+    print_json,
+    require_output,
+    require_unused,
+    shown,
+)
 from calibrank.maps import PiecewiseMap
 from calibrank.search import Judged, Run, fit_judged, judged_rows, read_qrels, read_run
 from calibrank.tabular.labels import Threshold, parse_rule
@@ -27,9 +35,12 @@ PoolOption = Annotated[
     typer.Option(help="A run that the judged documents were pooled from; may be repeated."),
 ]
 PoolDepthOption = Annotated[
-    int,
-    typer.Option(help="How many documents of each --pool run were pooled per query.", min=1),
+    int | None,
+    typer.Option(
+        help="How many documents of each --pool run were pooled per query. Default: 100.", min=1
+    ),
 ]
+_POOL_DEPTH = 100
 
 
 class JudgedRun(NamedTuple):
@@ -43,12 +54,14 @@ def read_judged(
     run_name: str,
     qrels: str,
     positive: str | None,
-    pool: list[str],
-    depth: int,
+    pool: list[str] | None,
+    depth: int | None,
     *,
     soft: bool,
 ) -> JudgedRun:
     """Read a run and its judgements, and print which documents a map will be for."""
+    if not pool:
+        require_unused("without --pool", {"--pool-depth": depth})
     if (positive is None) == (not soft):
         raise UsageError(
             'judgements must be declared once: --positive "grade >= 2" says which grades are '
@@ -57,8 +70,8 @@ def read_judged(
     rule = None if positive is None else parse_rule(positive)
     run = read_run(run_name)
     grades = read_qrels(qrels, _grade_column(qrels, rule))
-    pooled = [read_run(name) for name in pool]
-    judged = judged_rows(run, grades, rule, pooled, depth)
+    pooled = [read_run(name) for name in pool or []]
+    judged = judged_rows(run, grades, rule, pooled, depth or _POOL_DEPTH)
     log.print(
         f"The map is for {judged.population}: {len(judged):,} in {judged.n_queries:,} queries.",
         highlight=False,
@@ -88,10 +101,11 @@ def require_no_other_options(given: Mapping[str, object]) -> None:
         raise UsageError(f"--qrels must not be given with {', '.join(named)}, which it ignores.")
 
 
-def require_qrels(pool: list[str] | None) -> None:
+def require_qrels(pool: list[str] | None, depth: int | None) -> None:
     """Refuse a pool without judgements."""
     if pool:
         raise UsageError("--pool must go with --qrels, whose documents were pooled.")
+    require_unused("without --qrels", {"--pool-depth": depth})
 
 
 def fit_run(
@@ -99,7 +113,7 @@ def fit_run(
     qrels: str,
     positive: str | None,
     pool: list[str] | None,
-    depth: int,
+    depth: int | None,
     out: Path,
     model_name: str | None,
     date: str | None,
@@ -108,7 +122,7 @@ def fit_run(
 ) -> None:
     """Fit a map for new queries, save it and print how it was found."""
     require_output(out, run_name, qrels, *(pool or []))
-    judged = read_judged(run_name, qrels, positive, pool or [], depth, soft=soft).judged
+    judged = read_judged(run_name, qrels, positive, pool, depth, soft=soft).judged
     out.parent.mkdir(parents=True, exist_ok=True)
     fitted = fit_judged(judged)
     fitted = replace(fitted, record=replace(fitted.record, model_name=model_name, date=date))

@@ -14,7 +14,9 @@ from calibrank.cli.console import (
     print_json,
     progress_bar,
     report_skipped,
+    require_different_outputs,
     require_output,
+    require_unused,
     rules_for,
     shown,
 )
@@ -105,6 +107,11 @@ def monitor(
         raise UsageError("--add must go with --date, the date of its rows.")
     if refit_to is None and (method is not None or half_life is not None):
         raise UsageError("--method and --half-life must go with --refit.")
+    if add is None:
+        columns = {"--score": score, "--label": label, "--user": user, "--weight": weight}
+        skip = None if on_bad_rows is OnBadRows.error else on_bad_rows
+        require_unused("without --add", {**columns, "--on-bad-rows": skip})
+    require_different_outputs({"--out": out, "--refit": refit_to})
     for output in (out, refit_to):
         if output is not None:
             require_output(output, add, map_file)
@@ -112,8 +119,8 @@ def monitor(
     days = Store(store)
     if add is not None and date is not None:
         source = Table.find(add)
-        columns = _columns(source, score, label, user, weight)
-        days.add(_day(source, columns, fitted, date, on_bad_rows))
+        named = _columns(source, score, label, user, weight)
+        days.add(_day(source, named, fitted, date, on_bad_rows))
     status = check(fitted, days, window=window)
     about: dict[str, Any] = {"store": store, **status.to_dict()}
     if out is not None:
@@ -156,7 +163,7 @@ def _day(
 
 def _recent(days: Store, fitted: CalibrationMap, window: int, half_life: float | None) -> Day:
     found = days.days(digest_of_map(fitted))
-    return window_of(found, None if half_life else window, half_life)
+    return window_of(found, window if half_life is None else None, half_life)
 
 
 def _print_status(status: Status, about: dict[str, Any]) -> None:

@@ -9,7 +9,15 @@ from rich.table import Table as RichTable
 
 from calibrank._atomic import write_atomic
 from calibrank._validation import Floats
-from calibrank.cli.console import UsageError, console, print_json, require_output, shown
+from calibrank.cli.console import (
+    UsageError,
+    console,
+    print_json,
+    require_different_outputs,
+    require_fraction,
+    require_output,
+    shown,
+)
 from calibrank.cli.judgements import PoolDepthOption, PoolOption, print_fit, read_judged
 from calibrank.cli.options import JsonOption, PositiveOption, SoftOption
 from calibrank.metrics import ECE, ConstantLogLoss, Estimate, LogLoss, bootstrap
@@ -37,11 +45,11 @@ MapOutOption = Annotated[
 ]
 PrecisionOption = Annotated[
     float | None,
-    typer.Option(help="Keep documents above a threshold for this precision.", min=0, max=1),
+    typer.Option(help="Keep documents above a threshold for this precision."),
 ]
 RecallOption = Annotated[
     float | None,
-    typer.Option(help="Keep documents above a threshold for this recall.", min=0, max=1),
+    typer.Option(help="Keep documents above a threshold for this recall."),
 ]
 ReportOption = Annotated[
     Path | None,
@@ -62,7 +70,7 @@ def rerank(
     precision: PrecisionOption = None,
     recall: RecallOption = None,
     pool: PoolOption = None,
-    pool_depth: PoolDepthOption = 100,
+    pool_depth: PoolDepthOption = None,
     map_out: MapOutOption = None,
     report: ReportOption = None,
     plan: PlanOption = False,
@@ -79,10 +87,15 @@ def rerank(
     """
     if precision is not None and recall is not None:
         raise UsageError("--precision and --recall must not both be given. Leave one out.")
-    for written in (out, map_out, report):
+    for option, value in {"--precision": precision, "--recall": recall}.items():
+        if value is not None:
+            require_fraction(option, value)
+    outputs = {"--out": out, "--map-out": map_out, "--report": report}
+    require_different_outputs(outputs)
+    for written in outputs.values():
         if written is not None:
             require_output(written, run, qrels, *(pool or []))
-    source, judged = read_judged(run, qrels, positive, pool or [], pool_depth, soft=soft)
+    source, judged = read_judged(run, qrels, positive, pool, pool_depth, soft=soft)
     fitted = fit_judged(judged)
     held_out = held_out_probabilities(judged)
     estimates = _estimates(judged, held_out)
