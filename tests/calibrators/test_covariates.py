@@ -129,3 +129,61 @@ def test_the_order_of_lists_is_kept_where_it_is_asked_for() -> None:
 def test_a_column_must_differ_from_row_to_row() -> None:
     with pytest.raises(cr.DataError, match="feature 'x' must differ from row to row, got only 1"):
         cr.Covariates("x").fit([0.0, 1, 2, 3], [0, 1, 0, 1], {"x": [1.0] * 4})
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: cr.Covariates("x", base="Gaussian"), "base must be of type Calibrator"),
+        (lambda: cr.Covariates("x", knots=2), "knots must"),
+        (lambda: cr.Covariates("x", knots=51), "knots must"),
+        (lambda: cr.Covariates(("x", "x")), "one or more different column names"),
+        (lambda: cr.Covariates(()), "one or more different column names"),
+    ],
+)
+def test_settings_are_checked(make: object, message: str) -> None:
+    with pytest.raises(cr.DataError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("knots", [3, np.int64(50)])
+def test_the_number_of_knots_may_be_at_its_bounds(knots: int) -> None:
+    calibrator = cr.Covariates("age", knots=knots)
+    assert type(calibrator.knots) is int
+    scores, labels, features, _ = world(300)
+    assert len(calibrator.fit(scores, labels, features).terms[0].knots) == int(knots)
+
+
+def test_a_feature_of_two_values_has_two_knots_and_one_prior() -> None:
+    scores, labels, _, _ = world(2_000)
+    binary = {"x": np.arange(2_000) % 2.0}
+    for smooth in (True, False):
+        term = cr.Covariates("x", smooth=smooth).fit(scores, labels, binary).terms[0]
+        assert term.knots == (0.0, 1.0)
+        # Centred over the rows, of which each value has half.
+        assert sum(term.values) == pytest.approx(0, abs=1e-9)
+
+
+def test_terms_are_centred_by_weight() -> None:
+    scores, labels, features, _ = world(2_000)
+    weights = np.random.default_rng(6).uniform(0, 2, 2_000)
+    fitted = cr.Covariates(("popularity", "age")).fit(
+        scores, cr.naive(labels, weights=weights), features
+    )
+    for term in fitted.terms:
+        values = np.interp(features[term.column], term.knots, term.values)
+        assert weights @ values == pytest.approx(0, abs=1e-6)
+    assert fitted.method == "Gaussian with popularity, age"
+
+
+def test_lists_may_differ_by_rounding_and_by_no_more() -> None:
+    scores, labels, _, _ = world(400)
+    users = np.arange(400) // 4
+    constant = 1e3 + users.astype(float)
+    calibrator = cr.Covariates("x", keep_list_order=True)
+    calibrator.fit(scores, labels, {"x": constant * (1 + 1e-13 * np.arange(400))}, users)
+    tiny = users * 1e-3
+    calibrator.fit(scores, labels, {"x": tiny}, users)
+    for values in (constant + 1e-3 * (np.arange(400) % 4), tiny + 1e-6 * (np.arange(400) % 4)):
+        with pytest.raises(cr.DataError, match="feature 'x' must be constant within a list"):
+            calibrator.fit(scores, labels, {"x": values}, users)
