@@ -174,16 +174,3 @@ def test_terms_are_centred_by_weight() -> None:
         values = np.interp(features[term.column], term.knots, term.values)
         assert weights @ values == pytest.approx(0, abs=1e-6)
     assert fitted.method == "Gaussian with popularity, age"
-
-
-def test_lists_may_differ_by_rounding_and_by_no_more() -> None:
-    scores, labels, _, _ = world(400)
-    users = np.arange(400) // 4
-    constant = 1e3 + users.astype(float)
-    calibrator = cr.Covariates("x", keep_list_order=True)
-    calibrator.fit(scores, labels, {"x": constant * (1 + 1e-13 * np.arange(400))}, users)
-    tiny = users * 1e-3
-    calibrator.fit(scores, labels, {"x": tiny}, users)
-    for values in (constant + 1e-3 * (np.arange(400) % 4), tiny + 1e-6 * (np.arange(400) % 4)):
-        with pytest.raises(cr.DataError, match="feature 'x' must be constant within a list"):
-            calibrator.fit(scores, labels, {"x": values}, users)

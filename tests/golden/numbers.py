@@ -71,6 +71,14 @@ def _covariates(columns: tuple[str, ...], evidence: Any, *, smooth: bool = True)
     }
 
 
+def _categories() -> Numbers:
+    features = {"country": COUNTRY, "city": CITY, "propensity": TABLE["propensity"]}
+    columns = ("country", "propensity", "city")
+    fitted = cr.Covariates(columns, cr.Platt(), knots=4).fit(SCORES, IPS, features)
+    values = [term.values for term in fitted.terms]
+    return {"intercept": fitted.intercept, "slope": fitted.slope, "values": values}
+
+
 def _useless_score() -> Numbers:
     """The feature explains the labels and the score points the wrong way: a small slope is left."""
     feature = TABLE["score"]
@@ -265,6 +273,7 @@ MEMBERS: dict[str, Callable[[], Numbers]] = {
     "covariates": lambda: _covariates(("propensity", "user"), LABELS),
     "covariates, weighted": lambda: _covariates(("propensity", "weight"), IPS),
     "straight covariates": lambda: _covariates(("propensity", "user"), IPS, smooth=False),
+    "categories": _categories,
     "covariates of a useless score": _useless_score,
     "random intercept": lambda: _random_intercept(LABELS),
     "random intercept, weighted": lambda: _random_intercept(IPS),
