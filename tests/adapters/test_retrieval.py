@@ -1,5 +1,6 @@
 """Postprocessors of retrieval pipelines, in the real packages where they are installed."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,75 @@ def test_similarities_of_a_narrow_range_are_told_apart() -> None:
     assert map_of_store.predict(0.705) > 0.85
 
 
+@pytest.fixture(scope="module")
+def reranker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny BERT with random weights and a vocabulary of a few words, on disk."""
+    transformers: Any = pytest.importorskip("transformers")
+    torch: Any = pytest.importorskip("torch")
+    pytest.importorskip("sentence_transformers")
+    folder = tmp_path_factory.mktemp("reranker")
+    words = "[PAD] [UNK] [CLS] [SEP] [MASK] green black tea ale beer what is"
+    (folder / "vocab.txt").write_text("\n".join(words.split()))
+    transformers.BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=len(words.split()),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=32,
+        num_labels=1,
+        initializer_range=1.0,
+    )
+    transformers.BertForSequenceClassification(config).save_pretrained(folder)
+    return folder
+
+
+def test_sentence_transformers_with_and_without_its_sigmoid(
+    fitted: cr.CalibrationMap, reranker: Path
+) -> None:
+    """One model returns probabilities or logits: an argument decides, values do not show it."""
+    torch: Any = pytest.importorskip("torch")
+    library: Any = pytest.importorskip("sentence_transformers")
+    pairs = [("green tea", "what is green tea"), ("green tea", "black ale"), ("beer", "ale")]
+    with_sigmoid = library.CrossEncoder(str(reranker), device="cpu")
+    plain = library.CrossEncoder(str(reranker), device="cpu", activation_fn=torch.nn.Identity())
+    logits = np.asarray(plain.predict(pairs), dtype=np.float64)
+    assert np.ptp(logits) > 0.05
+    np.testing.assert_allclose(with_sigmoid.predict(pairs), 1 / (1 + np.exp(-logits)), atol=1e-5)
+    probabilities = CrossEncoder(with_sigmoid, Probability())
+    margins = CrossEncoder(plain, Margin())
+    np.testing.assert_allclose(margins.score(pairs), logits, rtol=1e-5)
+    np.testing.assert_allclose(probabilities.score(pairs), logits, atol=1e-4)
+    with pytest.raises(cr.DataError, match=r"outputs must be Probability\(\) for a model whose"):
+        CrossEncoder(with_sigmoid, Margin())
+    with pytest.raises(cr.DataError, match=r"activation_fn is Identity, got Probability\(\)"):
+        CrossEncoder(plain, Probability())
+    shown = probabilities.recommend(fitted, "green tea", [text for _, text in pairs])
+    assert shown.probabilities.tolist() == sorted(shown.probabilities.tolist(), reverse=True)
+    np.testing.assert_allclose(
+        shown.probabilities,
+        fitted.predict(probabilities.score([("green tea", text) for text in shown.items.tolist()])),
+        rtol=1e-5,
+    )
+
+
+def test_sentence_transformers_in_langchain(fitted: cr.CalibrationMap, reranker: Path) -> None:
+    documents: Any = pytest.importorskip("langchain_core.documents")
+    library: Any = pytest.importorskip("sentence_transformers")
+    model = library.CrossEncoder(str(reranker), device="cpu")
+    encoder = CrossEncoder(model, Probability())
+    with pytest.raises(cr.DataError, match="must declare the same outputs"):
+        langchain_compressor(Cutoff(fitted, Margin()), encoder)
+    compressor = langchain_compressor(Cutoff(fitted, Probability()), encoder)
+    given = [documents.Document(page_content=text) for text in ("green tea", "black ale")]
+    kept = compressor.compress_documents(given, "what is tea")
+    for document in kept:
+        score = encoder.score([("what is tea", document.page_content)])[0]
+        assert document.metadata["probability"] == pytest.approx(fitted.predict(score), rel=1e-4)
+
+
 def test_langchain(fitted: cr.CalibrationMap) -> None:
     documents = pytest.importorskip("langchain_core.documents")
     given = [documents.Document(page_content=each) for each in ("bad", "good", "fair")]
@@ -95,7 +165,8 @@ def test_llamaindex(fitted: cr.CalibrationMap) -> None:
         postprocessor.postprocess_nodes([unscored], query_str="q")
 
 
-def test_haystack(fitted: cr.CalibrationMap) -> None:
+def test_haystack(fitted: cr.CalibrationMap, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HAYSTACK_TELEMETRY_ENABLED", "False")  # read when it is imported
     haystack: Any = pytest.importorskip("haystack")
     documents = [haystack.Document(content=str(score), score=score) for score in (-4.0, 4.0, 0.5)]
     pipeline = haystack.Pipeline()

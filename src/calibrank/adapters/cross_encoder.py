@@ -9,11 +9,15 @@ import numpy as np
 
 from calibrank._validation import Floats, Numbers, ids
 from calibrank.adapters.lists import Recommendations
-from calibrank.adapters.outputs import Outputs
+from calibrank.adapters.outputs import Margin, Outputs, Probability
 from calibrank.adapters.row_models import prediction_function, ranked, scores_of
 from calibrank.adapters.score_tables import make_score_table
+from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
 from calibrank.tables import ScoreTable
+
+# What a model that names its activation returns.
+_ACTIVATIONS = {"Sigmoid": Probability, "Identity": Margin}
 
 
 class CrossEncoder:
@@ -21,7 +25,7 @@ class CrossEncoder:
 
     `outputs` must be given. With one label, most cross-encoders apply a sigmoid (`Probability()`)
     unless they were loaded with the identity as activation (`Margin()`); the values do not show
-    which.
+    which. A model that names its `activation_fn` must agree with the declaration.
 
     >>> from calibrank.adapters import Probability
     >>> def predict(pairs):
@@ -34,6 +38,7 @@ class CrossEncoder:
     def __init__(self, model: Any, outputs: Outputs) -> None:
         self.predict = prediction_function(model)
         self.outputs = outputs
+        _require_agreement(model, outputs)
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> Floats:
         """One score per (query, passage) pair, on the scale to calibrate."""
@@ -61,3 +66,15 @@ class CrossEncoder:
         items = ids("passages", passages)
         scores = self.score([(query, passage) for passage in passages])
         return ranked(fitted, queries, items, scores, k or len(passages))
+
+
+def _require_agreement(model: Any, outputs: Outputs) -> None:
+    """Refuse a declaration that contradicts the activation which the model itself names."""
+    activation = type(getattr(model, "activation_fn", None)).__name__
+    expected = _ACTIVATIONS.get(activation)
+    if expected is not None and not isinstance(outputs, expected):
+        raise DataError(
+            f"outputs must be {expected.__name__}() for a model whose activation_fn is "
+            f"{activation}, got {type(outputs).__name__}(). A map for the one is wrong for the "
+            "other: declare what predict returns."
+        )

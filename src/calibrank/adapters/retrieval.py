@@ -60,6 +60,11 @@ def langchain_compressor(cutoff: Cutoff, encoder: CrossEncoder | str) -> Any:
     `encoder` scores each document, or names the metadata field that holds its score already, as
     some vector stores return it.
     """
+    if not isinstance(encoder, str) and encoder.outputs != cutoff.outputs:
+        raise DataError(
+            f"cutoff and encoder must declare the same outputs, got {cutoff.outputs} and "
+            f"{encoder.outputs}. Both are about what the encoder's predict returns."
+        )
     # Importing the callbacks completes the types that the base class names.
     _imported("langchain_core.callbacks", "langchain-core")
     base: Any = _imported("langchain_core.documents", "langchain-core").BaseDocumentCompressor
