@@ -1,4 +1,4 @@
-"""The compiled library: loading it, and its probabilities in float32."""
+"""The compiled library: loading it, and probabilities of millions of float32 scores."""
 
 from pathlib import Path
 

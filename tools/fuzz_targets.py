@@ -378,13 +378,34 @@ def compare_pooled(scores: np.ndarray, evidence: Any) -> None:
 
 
 def compare_predicted(scores: np.ndarray) -> None:
-    """Probabilities from the library, of a map whose range the scores leave on both sides."""
+    """Probabilities from the library and from NumPy, of maps whose range the scores leave."""
     from calibrank import _native
+    from calibrank.errors import DataError
 
-    result = np.empty(len(scores), dtype=np.float32)
-    valid = _native.sigmoid_of_quadratic(scores, -1.0, 0.5, (0.3, 2.0, -1.0), (2.0, 2.6), result)
-    if valid and not np.all((result >= 0) & (result <= 1)):
-        raise FoundError(f"probabilities outside [0, 1]: {result.min()} to {result.max()}")
+    for fitted in predicted_maps():
+        found: list[Any] = []
+        for ready in (True, False):
+            _native.READY = ready
+            try:
+                found.append(fitted.predict(scores))
+            except DataError:
+                found.append(None)
+        _native.READY = True
+        if (found[0] is None) != (found[1] is None):
+            raise FoundError(f"only one of C and NumPy refuses the scores: {fitted!r}")
+        if found[0] is not None:
+            np.testing.assert_allclose(found[0], found[1], rtol=1e-6, atol=1e-300)
+
+
+@cache
+def predicted_maps() -> tuple[Any, ...]:
+    """A map for each of the loops."""
+    import calibrank as cr
+
+    scores = np.linspace(-3, 3, 400)
+    labels = np.arange(400) % 7 < np.arange(400) / 60
+    methods = (cr.Gaussian(), cr.Gamma(), cr.Beta(), cr.Spline(), cr.Isotonic(), cr.MinMax())
+    return tuple([method.fit(scores, labels) for method in methods])
 
 
 # Numba and matplotlib keep files: not in the folder of the repository.

@@ -123,125 +123,266 @@ static inline double value_at(const void *column, int type, size_t row) {
 POOL(pool_float32, float, int32_t, uint32_t, 31)
 POOL(pool_float64, double, int64_t, uint64_t, 63)
 
-/* Write sigmoid(a u^2 + b u + c) for u = (score - low) * scale; where u leaves [0, 1], the log odds
-   continue linearly with slopes `below` and `above`. Returns 1 if a score was not finite or beyond
-   +-`largest`.
+/* Maps in float64, accurate to about 1e-15.
 
-   There is no branch and no call, so that the loop vectorises. The exponential is computed as
-   e^-z = 2^k 2^f with k = round(-z log2(e)) and |f| <= 1/2: 2^k goes straight into the exponent
-   bits, 2^f is its Taylor series of degree 6, accurate to float32. */
-WITH_AVX2_VARIANT EXPORT int sigmoid_of_quadratic(
-    const float *restrict scores, size_t rows, double low, double scale,
-    float a, float b, float c, float below, float above, float largest, float *restrict result) {
-    int32_t largest_bits;
-    memcpy(&largest_bits, &largest, sizeof largest_bits);
-    const float log2_e = 1.44269504f;
-    const float rounder = 12582912.0f; /* 1.5 * 2^23: adding it rounds a float to an integer */
-    int invalid = 0;
-    for (size_t row = 0; row < rows; row++) {
-        const float unit = (float)((scores[row] - low) * scale);
-        const float excess = unit - 1;
-        const float over = excess > 0 ? excess : 0;
-        const float under = unit < 0 ? unit : 0;
-        const float nonnegative = unit > 0 ? unit : 0;
-        const float inside = nonnegative < 1 ? nonnegative : 1;
-        const float z = (a * inside + b) * inside + c + below * under + above * over;
-        /* Beyond 2^+-125 the exponent bits would overflow; the sigmoid is 0 or 1 by then. */
-        float power = -z * log2_e;
-        power = power > -125 ? power : -125;
-        power = power < 125 ? power : 125;
-        const float k = (power + rounder) - rounder;
-        const float f = power - k;
-        /* (2^f - 1) / f, whose coefficients are ln(2)^n / n!. */
-        const float series =
-            ((((1.54035304e-4f * f + 1.33335581e-3f) * f + 9.61812911e-3f) * f + 5.55041087e-2f) * f
-             + 0.240226507f) * f
-            + 0.693147181f;
-        const int32_t power_bits = ((int32_t)k + 127) * (1 << 23);
-        float two_to_k;
-        memcpy(&two_to_k, &power_bits, sizeof two_to_k);
-        result[row] = 1 / (1 + (series * f + 1) * two_to_k);
-        /* Without the sign, larger floats have larger bits, and infinity and NaN the largest. The
-           build assumes finite floats, so the comparison has to be one of integers. */
-        int32_t score_bits;
-        memcpy(&score_bits, scores + row, sizeof score_bits);
-        invalid |= (score_bits & 0x7fffffff) > largest_bits;
-    }
-    return invalid;
-}
+   A map is an array of float64: its kind, the largest valid score, and the constants of the kind,
+   which `maps/_program.py` packs. No function of the system's mathematics library is called.
 
-/* The probability of one score by a quadratic logistic map, to about 3e-16, relatively.
+   A batch and a single score give the same digits. The compiler may fuse a product and a sum, which
+   then round once, and need not do so in the same places of a vectorised loop and of the rows that
+   remain after it. So all rows are computed LANES at a time, with padding. */
+enum { QUADRATIC = 0, LOGARITHMIC = 1, SOFTPLUS = 2, LINES = 3, STEPS = 4, RESCALE = 5 };
+#define LANES ((size_t)8)
 
-   `map` holds low, scale, a, b, c, below and above, as `sigmoid_of_quadratic` takes them. One score
-   and many give the same digits: the build neither reorders nor fuses operations.
+/* e^x = 2^k N / D, with k = round(x / ln 2) and |r| = |x - k ln 2| <= ln(2) / 2: N(r) / N(-r) is the
+   Pade approximant of degree 6, with an error of 2e-19. Leaving it a fraction saves its division
+   where it is part of another one. ln 2 is split so that k times its high part is exact (Cody and
+   Waite). */
+typedef struct { double numerator, denominator; } Fraction;
 
-   e^-z = 2^k e^r with k = round(-z / ln 2) and |r| <= ln(2) / 2; e^r is its Taylor series of degree
-   13. ln 2 is split so that k times its high part is exact (Cody and Waite). */
-static inline double probability(double score, const double *map) {
+static inline Fraction exponential(double x) {
     const double log2_e = 1.4426950408889634;
     const double ln2_high = 6.93147180369123816490e-01; /* 32 leading bits */
     const double ln2_low = 1.90821492927058770002e-10;
     const double rounder = 6755399441055744.0; /* 1.5 * 2^52: adding it rounds to an integer */
-    const double unit = (score - map[0]) * map[1];
-    const double excess = unit - 1;
-    const double over = excess > 0 ? excess : 0;
-    const double under = unit < 0 ? unit : 0;
-    const double nonnegative = unit > 0 ? unit : 0;
-    const double inside = nonnegative < 1 ? nonnegative : 1;
-    const double z =
-        (map[2] * inside + map[3]) * inside + map[4] + map[5] * under + map[6] * over;
     /* Beyond these the exponent bits would overflow. At 710 they are those of infinity, and the
-       probability is 0, as it is with the exponential of NumPy. */
-    double power = -z;
-    power = power > -708 ? power : -708;
-    power = power < 710 ? power : 710;
-    const double rounded = power * log2_e + rounder;
+       sigmoid is 0, as it is with the exponential of NumPy. */
+    x = x > -708 ? x : -708;
+    x = x < 710 ? x : 710;
+    const double rounded = x * log2_e + rounder;
     const double k = rounded - rounder;
-    const double r = (power - k * ln2_high) - k * ln2_low;
-    /* (e^r - 1 - r) / r^2 in pairs of coefficients 1 / n!: processors compute pairs side by side. */
-    const double square = r * r;
-    const double fourth = square * square;
-    const double first =
-        (0.5 + r * 0.16666666666666666)
-        + square * (0.041666666666666664 + r * 0.008333333333333333);
-    const double second =
-        (0.001388888888888889 + r * 0.0001984126984126984)
-        + square * (2.48015873015873e-05 + r * 2.7557319223985893e-06);
-    const double third =
-        (2.755731922398589e-07 + r * 2.505210838544172e-08)
-        + square * (2.08767569878681e-09 + r * 1.6059043836821613e-10);
-    const double series = first + fourth * (second + fourth * third);
-    const double fraction = 1 + (r + square * series);
+    const double r = (x - k * ln2_high) - k * ln2_low;
+    const double y = r * r;
+    const double even = 1 + y * (5.0 / 44 + y * (1.0 / 792 + y * (1.0 / 665280)));
+    const double odd = r * (0.5 + y * (1.0 / 66 + y * (1.0 / 15840)));
     /* The last bits of `rounded` are k, which goes straight into the exponent bits. */
     uint64_t bits;
     memcpy(&bits, &rounded, sizeof bits);
     bits = (bits + 1023) << 52;
     double two_to_k;
     memcpy(&two_to_k, &bits, sizeof two_to_k);
-    return 1 / (1 + fraction * two_to_k);
+    const Fraction result = {(even + odd) * two_to_k, even - odd};
+    return result;
 }
 
-EXPORT double probability_of_score(double score, const double *map) {
-    return probability(score, map);
+static inline double sigmoid(double log_odds) {
+    const Fraction odds_against = exponential(-log_odds);
+    return odds_against.denominator / (odds_against.denominator + odds_against.numerator);
 }
 
-/* Write the probability of each score; returns 1 if one was not finite or beyond +-`largest`,
-   which is detected by its bits as above. */
-#define PROBABILITIES(NAME, FLOAT, INTEGER, UNSIGNED_BITS)                                         \
-    WITH_AVX512_VARIANT EXPORT int NAME(                                                             \
-        const FLOAT *restrict scores, size_t rows, const double *restrict map, FLOAT largest,      \
-        FLOAT *restrict result) {                                                                  \
-        INTEGER largest_bits;                                                                      \
-        memcpy(&largest_bits, &largest, sizeof largest_bits);                                      \
-        INTEGER invalid = 0;                                                                       \
+/* log(1 + f) = 2 atanh(s), s = f / (2 + f), for 1 + f from 1/sqrt(2) to sqrt(2): s times a
+   polynomial in s^2, interpolated at Chebyshev nodes, with an error of 5e-18. */
+static inline double log_near_one(double s) {
+    const double z = s * s;
+    const double w = z * z;
+    const double first = 0.666666666666667 + z * 0.39999999999899505;
+    const double second = 0.28571428625975487 + z * 0.2222221113479508;
+    const double third = 0.18182889125261723 + z * 0.15331721600556042;
+    return s * (2 + z * (first + w * (second + w * (third + w * 0.14616449685043406))));
+}
+
+/* The logarithm of a number of at least 1. */
+static inline double logarithm(double x) {
+    const uint64_t root_half = 0x3fe6a09e667f3bcd; /* bits of 1/sqrt(2) */
+    const uint64_t two_to_52 = 0x4330000000000000;
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    const uint64_t power = (bits - root_half) >> 52;
+    const uint64_t fraction_bits = bits - (power << 52);
+    /* A small integer in the last bits of 2^52 becomes a float without a conversion. */
+    const uint64_t power_bits = power | two_to_52;
+    double fraction, k;
+    memcpy(&fraction, &fraction_bits, sizeof fraction);
+    memcpy(&k, &power_bits, sizeof k);
+    k -= 4503599627370496.0;
+    const double rest = log_near_one((fraction - 1) / (fraction + 1));
+    return k * 6.93147180369123816490e-01 + (k * 1.90821492927058770002e-10 + rest);
+}
+
+/* log(1 + e^-|x|). With e^-|x| = n / d, s of `log_near_one` is n / (n + 2 d); above sqrt(2) - 1 the
+   logarithm of half the number is taken, where s is (n - d) / (n + 3 d). */
+static inline double log1p_exp(double x) {
+    const Fraction power = exponential(x > 0 ? -x : x);
+    const double n = power.numerator;
+    const double d = power.denominator;
+    const int is_large = n > 0.41421356237309503 * d;
+    const double top = is_large ? n - d : n;
+    const double bottom = n + 2 * d + (is_large ? d : 0);
+    return (is_large ? 0.6931471805599453 : 0) + log_near_one(top / bottom);
+}
+
+/* Logistic maps. In u = (score - map[2]) * map[3] the log odds are a curve from map[4] to map[5]
+   and continue linearly below and above, with slopes map[6] and map[7]. */
+static inline double quadratic_at(double u, const double *terms) {
+    return (terms[0] * u + terms[1]) * u + terms[2];
+}
+
+static inline double logarithmic_at(double u, const double *terms) {
+    return terms[0] * logarithm(u * terms[1] + 1) + quadratic_at(u, terms + 2);
+}
+
+static inline double softplus_at(double u, const double *terms) {
+    const double below = terms[0], above = terms[1];
+    return (u > 0 ? above : below) * u + (above - below) * log1p_exp(u) + terms[2];
+}
+
+#define CURVE(NAME, LOG_ODDS)                                                                      \
+    WITH_AVX512_VARIANT static void NAME(                                                          \
+        const double *scores, size_t rows, const double *restrict map, double *restrict log_odds) {\
+        /* A choice between two loads from memory would be a branch. */                            \
+        const double first = map[4], last = map[5], below = map[6], above = map[7];                \
         for (size_t row = 0; row < rows; row++) {                                                  \
-            result[row] = (FLOAT)probability(scores[row], map);                                    \
-            INTEGER score_bits;                                                                    \
-            memcpy(&score_bits, scores + row, sizeof score_bits);                                  \
-            invalid |= (score_bits & UNSIGNED_BITS) > largest_bits;                                \
+            const double u = (scores[row] - map[2]) * map[3];                                      \
+            const double raised = u > first ? u : first;                                           \
+            const double inside = raised < last ? raised : last;                                   \
+            const double beyond = u - inside;                                                      \
+            const double slope = beyond > 0 ? above : below;                                       \
+            log_odds[row] = LOG_ODDS(inside, map + 8) + slope * beyond;                            \
         }                                                                                          \
-        return invalid != 0;                                                                       \
     }
 
-PROBABILITIES(probabilities_float32, float, int32_t, 0x7fffffff)
-PROBABILITIES(probabilities_float64, double, int64_t, 0x7fffffffffffffff)
+CURVE(quadratic, quadratic_at)
+CURVE(logarithmic, logarithmic_at)
+CURVE(softplus, softplus_at)
+
+/* A loop of its own: processors overlap more iterations of two short loops than of a long one. */
+WITH_AVX512_VARIANT static void sigmoids(
+    const double *restrict log_odds, size_t rows, double *restrict result) {
+    for (size_t row = 0; row < rows; row++) result[row] = sigmoid(log_odds[row]);
+}
+
+/* Maps with edges. map[2] to map[7] are the origin and scale of equally wide buckets of scores, the
+   last bucket, the rounds of a binary search within a bucket, the number of edges with padding,
+   and the number of intervals between edges. The edges follow, then numbers per interval, then the
+   number of edges before each bucket. */
+WITH_AVX512_VARIANT static void find_buckets(
+    const double *restrict scores, size_t rows, const double *restrict map,
+    int32_t *restrict buckets) {
+    const double last = map[4];
+    for (size_t row = 0; row < rows; row++) {
+        const double place = (scores[row] - map[2]) * map[3];
+        const double raised = place > 0 ? place : 0;
+        buckets[row] = (int32_t)(raised < last ? raised : last);
+    }
+}
+
+/* The number of edges that are at most the score; at least `at`, and below `at` + 2 * `half`. */
+static inline int32_t find_interval(double score, const double *edges, int32_t at, int32_t half) {
+    for (; half; half >>= 1) at += edges[at + half - 1] <= score ? half : 0;
+    return at;
+}
+
+static inline void fill_from_table(
+    const double *scores, size_t rows, const double *map, int is_line, int32_t half,
+    double *restrict result) {
+    int32_t buckets[BLOCK];
+    const double *edges = map + 8;
+    const double *table = edges + (size_t)map[6];
+    const int32_t *before = (const int32_t *)(table + (is_line ? 3 : 1) * (size_t)map[7]);
+    find_buckets(scores, rows, map, buckets);
+    for (size_t row = 0; row < rows; row++) {
+        const int32_t at = find_interval(scores[row], edges, before[buckets[row]], half);
+        const double *line = table + 3 * at; /* origin, slope and value */
+        result[row] = is_line ? (scores[row] - line[0]) * line[1] + line[2] : table[at];
+    }
+}
+
+static void look_up(const double *scores, size_t rows, const double *map, double *result) {
+    const int32_t half = (1 << (int)map[5]) >> 1;
+    /* One edge per bucket is the usual case: without an inner loop it is faster. */
+    if (map[0] == LINES && half == 1) fill_from_table(scores, rows, map, 1, 1, result);
+    else if (map[0] == LINES) fill_from_table(scores, rows, map, 1, half, result);
+    else if (half == 1) fill_from_table(scores, rows, map, 0, 1, result);
+    else fill_from_table(scores, rows, map, 0, half, result);
+}
+
+/* A straight line from 0 at map[2] to 1, map[3] further on. */
+static void rescale(const double *scores, size_t rows, const double *map, double *result) {
+    for (size_t row = 0; row < rows; row++) {
+        const double place = (scores[row] - map[2]) / map[3];
+        const double lowered = place < 1 ? place : 1;
+        result[row] = lowered > 0 ? lowered : 0;
+    }
+}
+
+/* Whether a score is not finite or beyond +-`largest`. Without the sign, larger floats have larger
+   bits, and infinity and NaN the largest. The build assumes finite floats, so the comparison has to
+   be one of integers: the difference of the bits is negative where the score is larger. */
+WITH_AVX512_VARIANT static int any_invalid(const double *scores, size_t rows, double largest) {
+    int64_t largest_bits, differences = 0;
+    memcpy(&largest_bits, &largest, sizeof largest_bits);
+    for (size_t row = 0; row < rows; row++) {
+        int64_t bits;
+        memcpy(&bits, scores + row, sizeof bits);
+        differences |= largest_bits - (bits & 0x7fffffffffffffff);
+    }
+    return differences < 0;
+}
+
+/* Compute at most BLOCK rows, a multiple of LANES; `scores` may be `result`. */
+static int compute(const double *scores, size_t rows, const double *map, double *result) {
+    const int kind = (int)map[0];
+    double values[BLOCK];
+    /* Only valid scores may be looked up. Others are checked after their first use, which then
+       waits for memory while it computes. */
+    const int has_edges = kind == LINES || kind == STEPS;
+    if (has_edges && any_invalid(scores, rows, map[1])) return 1;
+    if (has_edges) look_up(scores, rows, map, values);
+    else if (kind == QUADRATIC) quadratic(scores, rows, map, values);
+    else if (kind == LOGARITHMIC) logarithmic(scores, rows, map, values);
+    else if (kind == SOFTPLUS) softplus(scores, rows, map, values);
+    else rescale(scores, rows, map, values);
+    if (!has_edges && any_invalid(scores, rows, map[1])) return 1;
+    if (kind <= LINES) sigmoids(values, rows, result);
+    else memcpy(result, values, rows * sizeof *result);
+    return 0;
+}
+
+static int compute_padded(const double *scores, size_t rows, const double *map, double *result) {
+    const size_t whole = rows - rows % LANES;
+    double padded[LANES];
+    if (whole && compute(scores, whole, map, result)) return 1;
+    if (whole == rows) return 0;
+    for (size_t lane = 0; lane < LANES; lane++)
+        padded[lane] = scores[whole + lane < rows ? whole + lane : whole];
+    if (compute(padded, LANES, map, padded)) return 1;
+    memcpy(result + whole, padded, (rows - whole) * sizeof *result);
+    return 0;
+}
+
+/* Write the probability of each score; returns 1 if one is invalid. `scores` may be `result`. */
+EXPORT int probabilities_float64(
+    const double *scores, double *result, size_t rows, const double *map) {
+    for (size_t start = 0; start < rows; start += BLOCK) {
+        const size_t count = rows - start < BLOCK ? rows - start : BLOCK;
+        if (compute_padded(scores + start, count, map, result + start)) return 1;
+    }
+    return 0;
+}
+
+WITH_AVX512_VARIANT EXPORT int probabilities_float32(
+    const float *scores, float *result, size_t rows, const double *map) {
+    double block[BLOCK];
+    for (size_t start = 0; start < rows; start += BLOCK) {
+        const size_t count = rows - start < BLOCK ? rows - start : BLOCK;
+        for (size_t row = 0; row < count; row++) block[row] = scores[start + row];
+        if (compute_padded(block, count, map, block)) return 1;
+        for (size_t row = 0; row < count; row++) result[start + row] = (float)block[row];
+    }
+    return 0;
+}
+
+/* For arrays of at most a few thousand scores, with an argument less. */
+EXPORT int overwrite_float64(double *scores, int rows, const double *map) {
+    return probabilities_float64(scores, scores, (size_t)rows, map);
+}
+
+EXPORT int overwrite_float32(float *scores, int rows, const double *map) {
+    return probabilities_float32(scores, scores, (size_t)rows, map);
+}
+
+/* The probability of one valid score. */
+EXPORT double probability_of_score(double score, const double *map) {
+    compute_padded(&score, 1, map, &score);
+    return score;
+}

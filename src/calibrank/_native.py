@@ -5,6 +5,7 @@ import zlib
 from collections.abc import Callable
 from ctypes import (
     POINTER,
+    byref,
     c_char_p,
     c_double,
     c_float,
@@ -15,12 +16,12 @@ from ctypes import (
     c_void_p,
 )
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._rules import LARGEST_SCORE
+from calibrank._threads import in_threads, row_slices
 
 Floats: TypeAlias = npt.NDArray[np.floating[Any]]
 
@@ -31,8 +32,12 @@ SOURCE = Path(__file__).with_name("_native.c")
 FLOAT_POINTER = POINTER(c_float)
 DOUBLE_POINTER = POINTER(c_double)
 
-# Stands for the memory of a contiguous, writable array that is not empty.
-_FirstByte = ctypes.c_char * 1
+# Scores up to which the overhead of a call matters, and from which on threads are worth starting.
+_SMALL = 8192
+_LARGE = 3_000_000
+
+# The memory of a contiguous, writable array that is not empty; `array.ctypes` takes far longer.
+_address_of: Callable[[Any], Any] = c_float.from_buffer
 
 
 def load_library() -> ctypes.CDLL | None:
@@ -47,22 +52,11 @@ def load_library() -> ctypes.CDLL | None:
         return None
     loaded.pool_float32.argtypes = _pool_arguments(c_float, c_int32)
     loaded.pool_float64.argtypes = _pool_arguments(c_double, c_int64)
-    loaded.sigmoid_of_quadratic.argtypes = [
-        FLOAT_POINTER,  # scores
-        c_size_t,  # rows
-        c_double,  # low
-        c_double,  # scale
-        *[c_float] * 6,  # a, b, c, below, above, largest
-        FLOAT_POINTER,  # result
-    ]
     loaded.probability_of_score.argtypes = [c_double, c_char_p]
     loaded.probability_of_score.restype = c_double
-    for loop, score in (
-        (loaded.probabilities_float32, c_float),
-        (loaded.probabilities_float64, c_double),
-    ):
-        # Addresses instead of typed pointers: building those takes longer than 1,000 scores.
-        loop.argtypes = [c_void_p, c_size_t, c_char_p, score, c_void_p]
+    # The loops that overwrite scores have no types: checking them takes as long as 300 scores.
+    for loop in (loaded.probabilities_float32, loaded.probabilities_float64):
+        loop.argtypes = [c_void_p, c_void_p, c_size_t, c_char_p]
     return loaded
 
 
@@ -89,55 +83,58 @@ def _pool_arguments(score: Any, integer: Any) -> list[Any]:
 library = load_library()
 READY = library is not None
 
-# The loop for each type of scores, by the character that NumPy gives it.
-_PROBABILITY_LOOPS: dict[str, Any] = {}
+
+class _Loops(NamedTuple):
+    overwrite: Any
+    compute: Any
+
+
+# The loops for each type of scores.
+_LOOPS: dict[np.dtype[Any], _Loops] = {}
 if library is not None:
-    _PROBABILITY_LOOPS = {"f": library.probabilities_float32, "d": library.probabilities_float64}
+    _LOOPS = {
+        np.dtype(np.float32): _Loops(library.overwrite_float32, library.probabilities_float32),
+        np.dtype(np.float64): _Loops(library.overwrite_float64, library.probabilities_float64),
+    }
 
 
-def sigmoid_of_quadratic(
-    scores: npt.NDArray[np.float32],
-    low: float,
-    scale: float,
-    curve: tuple[float, float, float],
-    slopes: tuple[float, float],
-    result: npt.NDArray[np.float32],
-) -> bool:
-    """Write sigmoid(a u^2 + b u + c), u = (score - low) * scale, into `result`.
+def probabilities(scores: Floats, program: bytes) -> Floats | None:
+    """The probability of each score by a map that `maps/_program.py` packed.
 
-    Beyond u in [0, 1] the log odds continue linearly with the two slopes. Returns False if a score
-    is not finite or too large, as the column rule for scores says.
+    None if a score is invalid or there are none, and where there is no library, no loop for the
+    type of the scores, or none for the map.
     """
-    loop = cast("ctypes.CDLL", library).sigmoid_of_quadratic
-    invalid = loop(
-        scores.ctypes.data_as(FLOAT_POINTER),
-        len(scores),
-        low,
-        scale,
-        *curve,
-        *slopes,
-        LARGEST_SCORE,
-        result.ctypes.data_as(FLOAT_POINTER),
-    )
-    return not invalid
+    loops = _LOOPS.get(scores.dtype)
+    rows = scores.size
+    if not (rows and program and loops and READY):
+        return None
+    if rows > _SMALL:
+        return _probabilities_of_many(scores, program, loops.compute)
+    # A copy is contiguous and writable, so that nothing has to be checked, and the address of one
+    # array is found instead of two: that takes as long as 200 scores.
+    result = scores.copy()
+    if loops.overwrite(byref(_address_of(result)), rows, program):
+        return None
+    return result
 
 
-def probabilities(scores: Floats, constants: bytes, result: Floats) -> bool:
-    """Write the probability of each score by a quadratic logistic map into `result`.
+def _probabilities_of_many(scores: Floats, program: bytes, compute: Any) -> Floats | None:
+    flat = scores.reshape(-1)
+    if not flat.flags.c_contiguous or not flat.flags.aligned:
+        flat = flat.copy()
+    result = np.empty_like(flat)
 
-    `constants` are the bytes of low, scale, a, b, c, below and above, as float64: the arguments of
-    `sigmoid_of_quadratic`. The relative error is about 3e-16, before rounding to the float type
-    that the scores have. Returns False if a score is invalid.
-    """
-    loop = _PROBABILITY_LOOPS[scores.dtype.char]
-    # The address of an array takes a microsecond to ask for; its buffer is found faster.
-    buffer_of: Callable[[Any], Any] = _FirstByte.from_buffer
-    read = buffer_of(scores) if scores.flags.writeable else scores.ctypes.data
-    written = buffer_of(result)
-    return not loop(read, len(scores), constants, LARGEST_SCORE, written)
+    def in_rows(rows: slice) -> bool:
+        part = flat[rows]
+        return bool(compute(part.ctypes.data, result[rows].ctypes.data, len(part), program))
+
+    slices = row_slices(len(flat)) if len(flat) >= _LARGE else [slice(None)]
+    if any(in_threads(in_rows, slices)):
+        return None
+    return result.reshape(scores.shape)
 
 
 def scalar_probability() -> Callable[[float, bytes], float]:
-    """The function of one score and the constants above: the same digits as `probabilities`."""
+    """The function of one valid score and a packed map: the same digits as `probabilities`."""
     compiled = cast("ctypes.CDLL", library)
     return cast("Callable[[float, bytes], float]", compiled.probability_of_score)

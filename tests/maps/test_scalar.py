@@ -116,5 +116,5 @@ def test_any_layout_of_scores_gives_the_same_probabilities(dtype: type) -> None:
 
 def test_a_range_too_narrow_for_the_compiled_loop_is_computed_by_numpy() -> None:
     fitted = logistic_map(Linear(), 0.0, 1e-300)
-    assert fitted.constants == b""
+    assert fitted._program == b""
     assert fitted.scalar()(1e-300) == fitted.predict(1e-300)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from calibrank._json import Fields
 from calibrank._logit import expit
 from calibrank._validation import Floats
 from calibrank.errors import DataError
+from calibrank.maps._program import Kind
 from calibrank.maps.targets.target import Target
 
 Slopes: TypeAlias = tuple[float, ...]
@@ -26,6 +27,13 @@ Slopes: TypeAlias = tuple[float, ...]
 
 Terms: TypeAlias = tuple[Any, ...]
 """One expression per generator."""
+
+
+class Curve(NamedTuple):
+    """A sum of generators as a C loop computes it; in the position in the range if scale-free."""
+
+    kind: Kind
+    terms: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +44,6 @@ class Basis(ABC):
     parameters: ClassVar[tuple[str, ...]]
     scale_free: ClassVar[bool] = True
     """Whether the generators depend on the position of the score in the range alone."""
-    is_polynomial: ClassVar[bool] = False
-    """Whether the log odds are a polynomial of degree 2 or less."""
 
     @abstractmethod
     def generators(
@@ -57,6 +63,10 @@ class Basis(ABC):
     def natural(self, low: float, high: float) -> Floats:
         """The matrix that turns (intercept, coefficients) into the paper's `parameters`."""
 
+    @abstractmethod
+    def curve(self, intercept: float, coefficients: tuple[float, ...]) -> Curve:
+        """The log odds within the range, for the C loops."""
+
     def settings(self) -> dict[str, Any]:
         """What a saved map must contain to rebuild this basis."""
         return {"name": self.name}
@@ -74,7 +84,6 @@ class Linear(Basis):
 
     name: ClassVar[str] = "linear"
     parameters: ClassVar[tuple[str, ...]] = ("b", "c")
-    is_polynomial: ClassVar[bool] = True
 
     def generators(
         self,
@@ -92,6 +101,9 @@ class Linear(Basis):
         width = high - low
         return np.array([[0, 1 / width], [1, -low / width]])
 
+    def curve(self, intercept: float, coefficients: tuple[float, ...]) -> Curve:
+        return Curve(Kind.QUADRATIC, (0.0, *coefficients, intercept))
+
 
 @dataclass(frozen=True, slots=True)
 class Quadratic(Basis):
@@ -99,7 +111,6 @@ class Quadratic(Basis):
 
     name: ClassVar[str] = "quadratic"
     parameters: ClassVar[tuple[str, ...]] = ("a", "b", "c")
-    is_polynomial: ClassVar[bool] = True
 
     def generators(
         self,
@@ -125,6 +136,10 @@ class Quadratic(Basis):
         constant = np.array([1, 0, 0]) - low * linear - low**2 * square
         return np.array([square, linear, constant])
 
+    def curve(self, intercept: float, coefficients: tuple[float, ...]) -> Curve:
+        concave, convex = coefficients
+        return Curve(Kind.QUADRATIC, ((convex - concave) / 2, concave, intercept))
+
 
 @dataclass(frozen=True, slots=True)
 class _Shifted(Basis):
@@ -142,6 +157,16 @@ class _Shifted(Basis):
         if margin <= 0:
             raise DataError(f"{fields.where}, margin must be above 0, got {margin}.")
         return cls(margin)
+
+    def _logarithmic(self, intercept: float, coefficients: tuple[float, ...]) -> Curve:
+        """The generators of `LogQuadratic`, of which `Log` has the first two, by their terms."""
+        concave, convex, curvature = coefficients
+        start = self.margin
+        end = 1 + self.margin
+        logarithm = start * end * (concave - convex - curvature)
+        linear = end * convex - start * concave + end * curvature
+        square = -curvature / 2
+        return Curve(Kind.LOGARITHMIC, (logarithm, 1 / start, square, linear, intercept))
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +202,9 @@ class Log(_Shifted):
         linear = np.array([0, -start, end]) / width
         constant = np.array([1, 0, 0]) - np.log(start * width) * logarithm - start * width * linear
         return np.array([logarithm, linear, constant])
+
+    def curve(self, intercept: float, coefficients: tuple[float, ...]) -> Curve:
+        return self._logarithmic(intercept, (*coefficients, 0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +253,9 @@ class LogQuadratic(_Shifted):
         )
         return np.array([square, linear, logarithm, constant])
 
+    def curve(self, intercept: float, coefficients: tuple[float, ...]) -> Curve:
+        return self._logarithmic(intercept, coefficients)
+
 
 @dataclass(frozen=True, slots=True)
 class Softplus(Basis):
@@ -254,6 +285,9 @@ class Softplus(Basis):
 
     def natural(self, low: float, high: float) -> Floats:
         return np.array([[0, 1, 0], [0, 0, 1], [1, 0, 0]], dtype=np.float64)
+
+    def curve(self, intercept: float, coefficients: tuple[float, ...]) -> Curve:
+        return Curve(Kind.SOFTPLUS, (*coefficients, intercept))
 
 
 _BASES: dict[str, type[Basis]] = {

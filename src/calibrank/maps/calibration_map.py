@@ -6,16 +6,25 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from functools import cached_property
 from os import PathLike
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeAlias, TypeVar, overload
 
 import numpy as np
 
+from calibrank import _native
 from calibrank._arguments import instance, path_of, real
 from calibrank._atomic import write_atomic
 from calibrank._json import Fields, digest_of
 from calibrank._logit import logit
-from calibrank._validation import Floats, Numbers, floats, is_tensor, require_scores
+from calibrank._validation import (
+    LARGEST_SCORE,
+    Floats,
+    Numbers,
+    floats,
+    is_tensor,
+    require_scores,
+)
 from calibrank.errors import DataError
 from calibrank.maps._card import card
 from calibrank.maps.describe import summarize_base_rate
@@ -65,11 +74,15 @@ class CalibrationMap(ABC):
         A single score gives a float.
 
         A torch tensor gives a tensor on its device, and nothing waits for the result: invalid
-        scores (NaN, or beyond 1e30) give NaN there, where arrays raise an error. Float32 arrays of
-        3 million rows or more (where the C library was built) and float32 tensors on a GPU are
-        computed in float32, with a relative error of about 2e-6 (1e-5 where log odds reach
-        hundreds); everything else is computed in float64.
+        scores (NaN, or beyond 1e30) give NaN there, where arrays raise an error. Float32 tensors on
+        a GPU are computed in float32, with a relative error of about 2e-6 (1e-5 where log odds
+        reach hundreds); everything else is computed in float64.
         """
+        # The most frequent case first: a thousand scores take less time than other checks.
+        if type(scores) is np.ndarray and scores.ndim:
+            compiled = _native.probabilities(scores, self._program)
+            if compiled is not None:
+                return compiled
         if is_tensor(scores):
             return self._predict_tensor(scores)
         return _unwrapped(self._predict_array(floats("scores", scores)))
@@ -93,7 +106,18 @@ class CalibrationMap(ABC):
         # Only services need it.
         from calibrank.maps.targets.python import to_function  # noqa: PLC0415  (see above)
 
-        return to_function(self)
+        checked = to_function(self)
+        program = self._program
+        if not (_native.READY and program):
+            return checked
+        compiled = _native.scalar_probability()
+
+        def probability(score: float) -> float:
+            if -LARGEST_SCORE <= score <= LARGEST_SCORE:
+                return compiled(score, program)
+            return checked(score)
+
+        return probability
 
     @overload
     def log_odds(self, scores: float) -> float: ...
@@ -330,7 +354,21 @@ class CalibrationMap(ABC):
         return log_odds
 
     def _predict_array(self, scores: Floats) -> Floats:
+        compiled = _native.probabilities(scores, self._program)
+        if compiled is not None:
+            return compiled
+        # It finds out which score is invalid.
         return _in_blocks(self._probabilities, scores, scores.dtype)
+
+    @cached_property
+    def _program(self) -> bytes:
+        """The map as the C loops read it, packed once."""
+        # A subclass of a kind of map may have another formula.
+        return self._compile() if "_compile" in vars(type(self)) else b""
+
+    def _compile(self) -> bytes:
+        """The map as `_program.py` packs it; empty if there is no loop for it."""
+        return b""
 
     def _predict_tensor(self, scores: Any) -> Any:
         # Only tensors need torch.

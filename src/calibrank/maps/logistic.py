@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import NormalDist
-from struct import pack, unpack
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from calibrank import _native
 from calibrank._json import Fields
 from calibrank._logit import expit
-from calibrank._threads import in_threads, row_slices
-from calibrank._validation import LARGEST_SCORE, Floats
+from calibrank._validation import Floats
 from calibrank.errors import DataError
+from calibrank.maps._program import pack
 from calibrank.maps.basis import Basis, read_basis
 from calibrank.maps.calibration_map import CalibrationMap, Ends
 from calibrank.maps.record import FitRecord
 from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.maps.targets.target import Target, large_term_problem, narrow_range_problem
 
-# Scores from which C code uses threads, and float32 for float32 scores: smaller arrays are computed
-# in float64, and starting threads would take longer than they save.
-_LARGE = 3_000_000
 # Beyond this the position of a valid score in the range, up to 1e30 times this, may overflow.
 _LARGEST_SCALE = 1e250
 
@@ -47,8 +41,6 @@ class LogisticMap(CalibrationMap):
     coefficients: tuple[float, ...]
     covariance: tuple[tuple[float, ...], ...]
     record: FitRecord
-    constants: bytes = field(init=False, repr=False, compare=False)
-    """The numbers that C code needs, as `_native` describes them; empty if it cannot be used."""
 
     def __post_init__(self) -> None:
         size = len(self.basis.parameters)
@@ -62,8 +54,6 @@ class LogisticMap(CalibrationMap):
             raise DataError(f"the map must rise at both ends, got slopes {self.end_slopes}.")
         if len(self.covariance) != size or any(len(row) != size for row in self.covariance):
             raise DataError(f"covariance must be {size} x {size}, got {self.covariance}.")
-        # Computed once: this takes longer than the probabilities of thousands of scores.
-        object.__setattr__(self, "constants", self._constants())
 
     @property
     def end_slopes(self) -> tuple[float, float]:
@@ -164,66 +154,17 @@ class LogisticMap(CalibrationMap):
             result = self.log_odds_on(NumpyTarget(), scores)
         return result
 
-    def scalar(self) -> Callable[[float], float]:
-        """A function of one float that returns the digits of `predict`, in a few microseconds."""
-        # `super()` without arguments does not work in a dataclass with slots, which is a new class.
-        checked = CalibrationMap.scalar(self)
-        if not (_native.READY and self.constants):
-            return checked
-        compiled = _native.scalar_probability()
-        constants = self.constants
-
-        def probability(score: float) -> float:
-            if -LARGEST_SCORE <= score <= LARGEST_SCORE:
-                return compiled(score, constants)
-            return checked(score)
-
-        return probability
-
-    def _predict_array(self, scores: Floats) -> Floats:
-        if _native.READY and self.constants and scores.size:
-            result = self._predict_compiled(scores)
-            if result is not None:
-                return result
-        # It finds out which score is invalid.
-        return CalibrationMap._predict_array(self, scores)
-
-    def _predict_compiled(self, scores: Floats) -> Floats | None:
-        """Probabilities as fast as memory can be read; None where a score is invalid."""
-        flat = scores if scores.ndim == 1 else scores.reshape(-1)
-        if not flat.flags.c_contiguous or not flat.flags.aligned:
-            flat = flat.copy()
-        result = np.empty(flat.shape, flat.dtype)
-        if flat.size < _LARGE:
-            is_valid = _native.probabilities(flat, self.constants, result)
-        else:
-            is_valid = self._predict_in_threads(flat, result)
-        if not is_valid:
-            return None
-        return result if scores.ndim == 1 else result.reshape(scores.shape)
-
-    def _predict_in_threads(self, flat: Floats, result: Floats) -> bool:
-        low, scale, a, b, c, below, above = unpack("7d", self.constants)
-
-        def predict_rows(rows: slice) -> bool:
-            if flat.dtype == np.float64:
-                return _native.probabilities(flat[rows], self.constants, result[rows])
-            curve = (a, b, c)
-            slopes = (below, above)
-            return _native.sigmoid_of_quadratic(flat[rows], low, scale, curve, slopes, result[rows])
-
-        return all(in_threads(predict_rows, row_slices(len(flat))))
-
-    def _constants(self) -> bytes:
-        """The curve a u^2 + b u + c in u = (score - low) * scale, and its slopes beyond [0, 1]."""
+    def _compile(self) -> bytes:
         width = self.high - self.low
-        if not self.basis.is_polynomial or width < 1 / _LARGEST_SCALE:
+        if width < 1 / _LARGEST_SCALE:
             return b""
-        curve = self.basis.natural(0.0, 1.0) @ np.array([self.intercept, *self.coefficients])
-        # A linear basis has only b and c.
-        a, b, c = [0.0, *curve.tolist()][-3:]
         below, above = self.end_slopes
-        return pack("7d", self.low, 1 / width, a, b, c, below * width, above * width)
+        curve = self.basis.curve(self.intercept, self.coefficients)
+        if not self.basis.scale_free:
+            return pack(curve.kind, 0.0, 1.0, self.low, self.high, below, above, *curve.terms)
+        # In the position within the range, from 0 to 1.
+        place = (self.low, 1 / width, 0.0, 1.0)
+        return pack(curve.kind, *place, below * width, above * width, *curve.terms)
 
     def _interval_ends(self, scores: Floats, level: float) -> Ends:
         """Wald intervals of the log odds, by the delta method."""

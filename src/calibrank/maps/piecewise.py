@@ -13,6 +13,7 @@ from calibrank._json import Fields
 from calibrank._logit import expit
 from calibrank._validation import Floats
 from calibrank.errors import DataError
+from calibrank.maps._program import Kind, pack_table
 from calibrank.maps.calibration_map import CalibrationMap, Ends
 from calibrank.maps.record import FitRecord
 from calibrank.maps.targets.numpy import NumpyTarget
@@ -94,10 +95,18 @@ class PiecewiseMap(CalibrationMap):
 
     def log_odds_on(self, target: Target, score: Any) -> Any:
         """The log odds as an expression of the target."""
+        return target.lines(score, self.knots, *self._lines())
+
+    def _compile(self) -> bytes:
+        origins, values, slopes = self._lines()
+        return pack_table(Kind.LINES, self.knots, (origins, slopes, values))
+
+    def _lines(self) -> tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]:
+        """Origin, value and slope of each segment."""
         # The segment below the first knot is measured from that knot, like the one above it.
         origins = (self.knots[0], *self.knots)
         values = (self.values[0], *self.values)
-        return target.lines(score, self.knots, origins, values, self._slopes())
+        return origins, values, self._slopes()
 
     def _slopes(self) -> tuple[float, ...]:
         """The slope of each segment, from below the first knot to above the last."""

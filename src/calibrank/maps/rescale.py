@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 from calibrank._json import Fields
 from calibrank._validation import Floats
 from calibrank.errors import DataError
+from calibrank.maps._program import Kind, pack
 from calibrank.maps.calibration_map import CalibrationMap, Ends
 from calibrank.maps.record import FitRecord
 from calibrank.maps.targets.target import Target, narrow_range_problem
@@ -45,6 +46,9 @@ class RescaleMap(CalibrationMap):
     def on(self, target: Target, score: Any) -> Any:
         position = target.place(score, self.low, self.high - self.low)
         return target.maximum(target.minimum(position, 1.0), 0.0)
+
+    def _compile(self) -> bytes:
+        return pack(Kind.RESCALE, self.low, self.high - self.low)
 
     def _interval_ends(self, scores: Floats, level: float) -> Ends:
         probabilities = self._probabilities(scores)

@@ -12,6 +12,7 @@ from calibrank._json import Fields
 from calibrank._logit import logit
 from calibrank._validation import Floats
 from calibrank.errors import DataError
+from calibrank.maps._program import Kind, pack_table
 from calibrank.maps.calibration_map import CalibrationMap, Ends
 from calibrank.maps.record import FitRecord
 from calibrank.maps.targets.target import Target
@@ -71,6 +72,9 @@ class StepMap(CalibrationMap):
 
     def on(self, target: Target, score: Any) -> Any:
         return target.steps(score, self.edges, self.values)
+
+    def _compile(self) -> bytes:
+        return pack_table(Kind.STEPS, self.edges, (self.values,))
 
     def log_odds_on(self, target: Target, score: Any) -> Any:
         """The log odds as an expression of the target; they stay finite for steps at 0 and 1."""
