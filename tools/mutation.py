@@ -38,6 +38,9 @@ EXCLUDED = ("_tensors.py", "__init__.py")
 TESTS = {
     "calibrators": [
         "tests/calibrators/test_formulas.py",
+        "tests/golden/test_numbers.py",
+        "tests/calibrators/test_ridge.py",
+        "tests/calibrators/test_shrinkage.py",
         "tests/laws/test_calibrators.py",
         "tests/laws/test_optimum.py",
         "tests/calibrators/test_auto.py",
@@ -47,8 +50,14 @@ TESTS = {
         "tests/calibrators",
     ],
     "evidence.py": ["tests/test_evidence.py", "tests/laws/test_summaries.py", "tests/reference"],
-    "summary": ["tests/summary", "tests/laws/test_summaries.py", "tests/tabular/test_aggregate.py"],
+    "summary": [
+        "tests/summary",
+        "tests/golden/test_numbers.py",
+        "tests/laws/test_summaries.py",
+        "tests/tabular/test_aggregate.py",
+    ],
     "metrics": [
+        "tests/golden/test_numbers.py",
         "tests/metrics",
         "tests/reference/test_metric_formulas.py",
         "tests/laws/test_metrics.py",

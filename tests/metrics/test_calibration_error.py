@@ -73,6 +73,46 @@ def test_smooth_ece_equals_its_definition() -> None:
     assert np.trapezoid(np.abs(smoothed), grid) == pytest.approx(value, abs=1e-5)
 
 
+def reference_smooth_ece(p: np.ndarray, evidence: cr.Evidence, bandwidth: float) -> float:
+    """The integral of the smoothed residuals, with the mirror images of several reflections."""
+    grid = np.linspace(0, 1, 4_001)
+    smoothed = np.zeros_like(grid)
+    residuals = (evidence.positive - evidence.total * p) / evidence.total.sum()
+    for shift in range(-6, 7, 2):
+        for mirror in (p + shift, shift - p):
+            kernel = np.exp(-0.5 * ((grid[:, None] - mirror) / bandwidth) ** 2)
+            smoothed += kernel @ residuals / (bandwidth * np.sqrt(2 * np.pi))
+    return float(np.trapezoid(np.abs(smoothed), grid))
+
+
+@pytest.mark.parametrize(
+    ("p", "labels"),
+    [
+        ([0.0, 0.0, 1.0, 1.0, 0.5], [0, 1, 1, 0, 1]),
+        ([0.0, 0.1, 0.2], [1, 1, 1]),
+        ([1.0, 0.9, 0.95], [0, 1, 0]),
+        ([0.3, 0.7, 0.7, 0.3], [1, 0, 1, 1]),
+    ],
+)
+def test_smooth_ece_reflects_at_both_ends(p: list[float], labels: list[int]) -> None:
+    evidence = cr.naive(labels, weights=np.arange(1.0, len(p) + 1))
+    value = cr.SmoothECE()(p, evidence)
+    assert reference_smooth_ece(np.array(p), evidence, value) == pytest.approx(value, abs=2e-4)
+
+
+def test_smooth_ece_above_1_is_that_of_the_widest_kernel() -> None:
+    """Inverse-propensity weights make a residual of (100 - 0.5) / 2 on average."""
+    p = np.array([0.5, 0.2])
+    evidence = cr.ips([1, 0], [0.01, 1.0])
+    expected = reference_smooth_ece(p, evidence, 1.0)
+    assert expected > 1
+    assert cr.SmoothECE()(p, evidence) == pytest.approx(expected, rel=1e-4)
+
+
+def test_smooth_ece_of_matching_rates_is_0() -> None:
+    assert cr.SmoothECE()([0.5, 0.5], [0, 1]) == 0
+
+
 def test_smooth_ece_agrees_with_relplot() -> None:
     relplot = pytest.importorskip("relplot")
     rng = np.random.default_rng(4)

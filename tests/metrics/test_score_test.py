@@ -1,0 +1,134 @@
+"""The parts of the test of calibration, against formulas written out by other means."""
+
+import numpy as np
+import pytest
+from numpy.polynomial import legendre
+from scipy.stats import chi2
+
+import calibrank as cr
+from calibrank.metrics.calibration_test import row_variances, score_functions, score_test
+
+P = np.array([0.1, 0.4, 0.4, 0.8, 0.0, 1.0])
+TOTAL = np.array([1.0, 2.0, 1.0, 0.5, 3.0, 1.0])
+
+
+def test_functions_are_level_slope_and_two_polynomials_of_the_rank() -> None:
+    found = score_functions(P, TOTAL)
+    information = TOTAL * P * (1 - P)
+    with np.errstate(divide="ignore"):
+        log_odds = np.clip(np.log(P / (1 - P)), *np.log([1e-9 / (1 - 1e-9), 1e9 - 1]))
+    centred = log_odds - (information * log_odds).sum() / information.sum()
+    scale = np.sqrt((information * centred**2).sum() / information.sum())
+    # The middle of each probability's share of the information.
+    share = information / information.sum()
+    below = np.array([share[p > P].sum() for p in P])
+    rank = below + np.array([share[p == P].sum() for p in P]) / 2
+    np.testing.assert_allclose(found[:, 0], 1)
+    np.testing.assert_allclose(found[:, 1], centred / scale)
+    for column, degree in ((2, 2), (3, 3)):
+        shifted = legendre.legval(2 * rank - 1, np.eye(4)[degree])
+        np.testing.assert_allclose(found[:, column], shifted, atol=1e-12)
+
+
+def test_without_information_only_the_level_is_left() -> None:
+    np.testing.assert_array_equal(score_functions(np.array([0.0, 1.0]), np.ones(2)), [[1], [1]])
+
+
+def test_one_probability_has_no_slope() -> None:
+    found = score_functions(np.full(3, 0.3), np.ones(3))
+    np.testing.assert_allclose(found[:, 1], 0, atol=1e-6)
+    np.testing.assert_allclose(found[:, 2], -0.5)
+
+
+def test_variances_are_of_the_model_or_squared_residuals() -> None:
+    labels = [0, 1, 1, 0, 1, 1]
+    weights = np.array([1.0, 2.0, 1.0, 0.5, 3.0, 1.0])
+    model = weights**2 * P * (1 - P)
+    np.testing.assert_allclose(row_variances(P, cr.naive(labels, weights=weights)), model)
+    shown = cr.impressions(labels, weights=weights)
+    np.testing.assert_allclose(row_variances(P, shown), model)
+    weighted = cr.ips(labels, np.full(6, 0.5), weights=weights)
+    squares = (weights * (2 * np.array(labels) - P)) ** 2
+    np.testing.assert_allclose(row_variances(P, weighted), squares)
+
+
+def by_hand(scores: np.ndarray, variance: np.ndarray) -> float:
+    total = scores.sum(axis=0)
+    return float(total @ np.linalg.solve(variance, total))
+
+
+def test_independent_rows_have_the_statistic_of_a_score_test() -> None:
+    rng = np.random.default_rng(0)
+    basis = rng.normal(size=(40, 3))
+    residuals = rng.normal(size=40)
+    variances = rng.uniform(0.5, 2, 40)
+    scores = basis * residuals[:, None]
+    found = score_test(scores, basis, variances, residuals**2)
+    expected = by_hand(scores, (basis.T * variances) @ basis)
+    assert found.statistic == pytest.approx(expected)
+    assert found.degrees_of_freedom == 3
+    assert found.p_value == pytest.approx(chi2.sf(expected, 3))
+
+
+def test_products_within_clusters_are_added_to_the_variance() -> None:
+    rng = np.random.default_rng(1)
+    basis = rng.normal(size=(60, 2))
+    # Residuals that are alike within a cluster: the products are large, and no share is cut.
+    residuals = np.repeat(rng.normal(size=20), 3) + 0.1 * rng.normal(size=60)
+    basis = np.repeat(basis[::3], 3, axis=0)
+    rows = basis * residuals[:, None]
+    clusters = rows.reshape(20, 3, 2).sum(axis=1)
+    variances = np.full(60, 1.0)
+    independent = basis.T @ basis
+    products = clusters.T @ clusters - rows.T @ rows
+    found = score_test(clusters, basis, variances, residuals**2)
+    assert found.statistic == pytest.approx(by_hand(clusters, independent + products))
+
+
+def test_a_variance_is_at_least_half_of_that_of_independent_rows() -> None:
+    """Residuals that cancel within clusters would leave no variance at all."""
+    basis = np.ones((4, 1))
+    residuals = np.array([1.0, -1.0, 1.0, -0.5])
+    clusters = np.array([[0.0], [0.5]])
+    found = score_test(clusters, basis, np.ones(4), residuals**2)
+    assert found.statistic == pytest.approx(0.5**2 / (0.5 * 4))
+
+
+def test_copies_of_a_function_count_once() -> None:
+    rng = np.random.default_rng(2)
+    one = rng.normal(size=(30, 1))
+    residuals = rng.normal(size=30)
+    basis = np.hstack([one, 2 * one, one + 1e-9])
+    found = score_test(basis * residuals[:, None], basis, np.ones(30), residuals**2)
+    single = score_test(one * residuals[:, None], one, np.ones(30), residuals**2)
+    assert found.degrees_of_freedom == 1
+    assert found.statistic == pytest.approx(single.statistic, rel=1e-6)
+    # A small function of its own is no copy.
+    small = np.hstack([one, 1e-3 * rng.normal(size=(30, 1))])
+    assert score_test(small, small, np.ones(30), np.ones(30)).degrees_of_freedom == 2
+    scaled = 1e6 * small
+    assert score_test(scaled, scaled, np.ones(30), np.ones(30)).degrees_of_freedom == 2
+
+
+def test_nothing_left_to_chance() -> None:
+    nothing = np.zeros(2)
+    assert score_test(np.zeros((2, 1)), np.ones((2, 1)), nothing, nothing) == (0.0, 0, 1.0)
+    assert score_test(np.ones((2, 1)), np.ones((2, 1)), nothing, np.ones(2)) == (0.0, 0, 0.0)
+
+
+def test_users_are_clusters_whatever_their_names() -> None:
+    rng = np.random.default_rng(3)
+    p = rng.uniform(0.1, 0.9, 90)
+    labels = (rng.random(90) < p).astype(float)
+    numbers = rng.integers(0, 30, 90)
+    named = cr.calibration_test(p, labels, users=[f"u{number}" for number in numbers])
+    evidence = cr.naive(labels)
+    residuals = labels - p
+    basis = score_functions(p, np.ones(90))
+    rows = basis * residuals[:, None]
+    clusters = np.array([rows[numbers == number].sum(axis=0) for number in np.unique(numbers)])
+    expected = score_test(clusters, basis, row_variances(p, evidence), residuals**2)
+    assert named == pytest.approx(expected)
+    alone = cr.calibration_test(p, labels, users=np.arange(90))
+    assert alone == pytest.approx(cr.calibration_test(p, labels))
+    assert named.statistic != pytest.approx(alone.statistic)
