@@ -3,7 +3,7 @@
 `python benchmarks/arena_scores.py coat --data DIR --out scores` trains the five base models and,
 where they are installed, ALS of implicit and a LightGBM ranker. Each file holds the scores of the
 randomly exposed test set, and those of held-out positives with sampled negatives, with their
-propensities and weights.
+propensities and weights; the users and items of both.
 """
 
 from __future__ import annotations
@@ -128,6 +128,10 @@ def main() -> None:
             pair_labels=log.pairs.labels,
             propensity=log.propensity,
             weights=log.weights,
+            test_users=test.users,
+            test_items=test.items,
+            pair_users=log.pairs.users,
+            pair_items=log.pairs.items,
         )
         print(f"{options.dataset}, {name}: saved")
 

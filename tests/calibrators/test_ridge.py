@@ -9,7 +9,7 @@ from scipy.special import expit
 
 import calibrank as cr
 from calibrank.calibrators import _design, _ridge
-from calibrank.calibrators._design import Codes, Design
+from calibrank.calibrators._design import Codes, Design, Group
 from calibrank.calibrators._ridge import fit_ridge
 
 RNG = np.random.default_rng(0)
@@ -122,7 +122,9 @@ def test_the_marginal_likelihood_is_the_integral_over_the_prior() -> None:
 
 
 def test_a_group_has_the_precision_of_its_prior_and_others_hardly_any() -> None:
-    design = Design(np.arange(4.0), [Dense(np.ones((4, 3)))], [], [slice(2, 3), slice(3, 5)])
+    design = Design(
+        np.arange(4.0), [Dense(np.ones((4, 3)))], [], [Group(slice(2, 3)), Group(slice(3, 5))]
+    )
     expected = [1 / 900, 1 / 900, 1 / 0.04, 1 / 9, 1 / 9]
     np.testing.assert_allclose(_ridge._precision(design, [0.2, 3.0]), expected)
     with pytest.raises(ValueError, match="zip"):
@@ -153,7 +155,11 @@ def world(effect: float) -> tuple[Design, np.ndarray, np.ndarray]:
     curve = rng.normal(size=800)
     x = rng.normal(size=(800, 2))
     labels = (rng.random(800) < expit(curve + effect * x[:, 0])).astype(float)
-    return Design(curve, [Dense(x)], [], [slice(2, 3), slice(3, 4)]), labels, np.ones(800)
+    return (
+        Design(curve, [Dense(x)], [], [Group(slice(2, 3)), Group(slice(3, 4))]),
+        labels,
+        np.ones(800),
+    )
 
 
 def test_the_fit_is_the_mode_under_the_best_of_the_priors() -> None:
@@ -187,7 +193,7 @@ def test_a_score_without_use_keeps_the_smallest_slope_and_the_rest_is_fitted(
     curve = rng.normal(size=500)
     x = rng.normal(size=500)
     positive = (rng.random(500) < expit(x - curve)).astype(float)
-    design = Design(curve, [Dense(x[:, None])], [], [slice(2, 3)])
+    design = Design(curve, [Dense(x[:, None])], [], [Group(slice(2, 3))])
     solution = fit_ridge(design, positive, np.ones(500), curve if has_offset else 0.0)
     # With an offset the slope is a change of that of the curve, which is 1.
     assert solution.coefficients[1] == 0.01 - has_offset
@@ -219,3 +225,17 @@ def test_a_fit_that_does_not_converge_says_so(monkeypatch: pytest.MonkeyPatch) -
     message = r"must reach an optimality residual of 1e-07, got .*\. Drop outlying features"
     with pytest.raises(cr.FitError, match=message):
         fit_ridge(*world(2.0))
+
+
+def test_the_rate_of_a_group_is_the_expected_precision_of_its_prior() -> None:
+    """Evidence for a large standard deviation must outweigh the rate times that."""
+    rng = np.random.default_rng(7)
+    curve, x = rng.normal(size=(2, 400))
+    labels = (rng.random(400) < expit(curve + 0.6 * x)).astype(float)
+    found = []
+    for rate in (0.0, 2.0, 300.0):
+        design = Design(curve, [Dense(x[:, None])], [], [Group(slice(2, 3), rate)])
+        found.append(float(fit_ridge(design, labels, np.ones(400)).coefficients[2]))
+    assert found[0] == pytest.approx(0.6, abs=0.2)
+    assert found[0] >= found[1] > found[2]
+    assert found[2] < 0.05

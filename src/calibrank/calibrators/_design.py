@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -37,6 +37,13 @@ class Codes:
     width: int
 
 
+class Group(NamedTuple):
+    """Coefficients that share a prior standard deviation, which is exponential with this rate."""
+
+    place: slice
+    rate: float = 0.0
+
+
 class Design:
     """Columns: ones, the log odds of the curve, dense blocks, and then categories.
 
@@ -48,7 +55,7 @@ class Design:
         log_odds: Floats,
         dense: Sequence[Block],
         categories: Sequence[Codes],
-        groups: Sequence[slice],
+        groups: Sequence[Group],
     ) -> None:
         self.log_odds = log_odds
         self.groups = list(groups)

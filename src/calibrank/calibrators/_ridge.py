@@ -93,7 +93,7 @@ def _precision(design: Design, sds: Sequence[float]) -> Floats:
     """The prior precision of each coefficient."""
     precision: Floats = np.full(design.width, _WIDE_SD**-2.0)
     for group, sd in zip(design.groups, sds, strict=True):
-        precision[group] = sd**-2.0
+        precision[group.place] = sd**-2.0
     return precision
 
 
@@ -183,7 +183,8 @@ def _choose_sds(
             scores = []
             for sd in SDS:
                 chosen[group] = sd
-                scores.append(_log_marginal(hessian, linear, _precision(design, chosen)))
+                evidence = _log_marginal(hessian, linear, _precision(design, chosen))
+                scores.append(evidence - design.groups[group].rate * sd)
             chosen[group] = SDS[int(np.argmax(scores))]
         if chosen == before:
             break

@@ -17,7 +17,7 @@ from calibrank.calibrators._covariate_columns import (
     NumberBlock,
     read_columns,
 )
-from calibrank.calibrators._design import Design
+from calibrank.calibrators._design import Design, Group
 from calibrank.calibrators._ridge import Solution, fit_ridge
 from calibrank.calibrators.calibrator import Calibrator
 from calibrank.calibrators.parametric import Gaussian
@@ -143,14 +143,13 @@ class Covariates:
         )
 
 
-def _groups(blocks: Sequence[NumberBlock | CategoryBlock], *, shrink_curve: bool) -> list[slice]:
+def _groups(blocks: Sequence[NumberBlock | CategoryBlock], *, shrink_curve: bool) -> list[Group]:
     """Coefficients that share a prior: the line of a term, its deviations, all categories."""
-    groups = [slice(0, 1), slice(1, 2)] if shrink_curve else []
+    groups = [Group(slice(0, 1)), Group(slice(1, 2))] if shrink_curve else []
     start = 2
     for block in blocks:
-        for width in block.group_widths:
-            groups.append(slice(start, start + width))
-            start += width
+        groups += block.groups(start)
+        start += block.width
     return groups
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from calibrank._json import digest_of
 from calibrank._validation import LARGEST_SCORE, Floats
-from calibrank.maps import AdditiveMap, CalibrationMap, CategoryTerm, GroupedMap, Term
+from calibrank.maps import AdditiveMap, CalibrationMap, CategoryTerm, GroupedMap, Term, TopMap
 from calibrank.maps.calibration_map import require_map
 
 # Breakpoints that are tested at most: a step map can have thousands.
@@ -47,6 +47,10 @@ def _at(fitted: CalibrationMap, score: float, place: int) -> dict[str, Any]:
     if isinstance(fitted, AdditiveMap):
         features = {term.column: _value_of(term, place) for term in fitted.terms}
         return {"features": features, "probability": fitted.predict(score, features)}
+    if isinstance(fitted, TopMap):
+        rank = (1, fitted.n, fitted.n + 1, 1000)[place % 4]
+        probability = fitted.predict(score, rank)
+        return {"features": {fitted.column: rank}, "probability": probability}
     if not isinstance(fitted, GroupedMap):
         return {"probability": fitted.predict(score)}
     key = ((), *fitted.keys)[place % (len(fitted.segments) + 1)]

@@ -23,6 +23,7 @@ from calibrank.maps.record import (
 from calibrank.maps.rescale import RescaleMap
 from calibrank.maps.step import StepMap
 from calibrank.maps.terms import CategoryTerm, Term
+from calibrank.maps.top import TopMap
 
 __all__ = [
     "AdditiveMap",
@@ -42,6 +43,7 @@ __all__ = [
     "Sensitivity",
     "StepMap",
     "Term",
+    "TopMap",
     "describe_base_rate",
     "describe_range",
     "describe_selection",

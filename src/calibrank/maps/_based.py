@@ -89,15 +89,24 @@ class BasedMap(CalibrationMap):
         object.__setattr__(self, "base", base)
 
     def _base_content(self) -> dict[str, Any]:
-        base = self.base.to_dict()
-        return {name: base[name] for name in _BASE_FIELDS}
+        return self._content_of(self.base)
+
+    @staticmethod
+    def _content_of(part: CalibrationMap) -> dict[str, Any]:
+        content = part.to_dict()
+        return {name: content[name] for name in _BASE_FIELDS}
 
 
 def read_base(fields: Fields, record: FitRecord) -> CalibrationMap:
     """Rebuild the base of a saved map."""
+    return read_map_in(fields, "base", record)
+
+
+def read_map_in(fields: Fields, name: str, record: FitRecord) -> CalibrationMap:
+    """Rebuild a map that is part of a saved one."""
     # Knows the kinds of maps, some of which build on this module.
     from calibrank.maps.format import read_map  # noqa: PLC0415  (see above)
 
-    base = fields.child("base")
+    base = fields.child(name)
     base.only(*_BASE_FIELDS)
     return read_map(base, record)

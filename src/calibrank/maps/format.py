@@ -18,6 +18,7 @@ from calibrank.maps.piecewise import PiecewiseMap
 from calibrank.maps.record import FitRecord
 from calibrank.maps.rescale import RescaleMap
 from calibrank.maps.step import StepMap
+from calibrank.maps.top import TopMap
 
 KINDS: dict[str, type[CalibrationMap]] = {
     LogisticMap.kind: LogisticMap,
@@ -26,6 +27,7 @@ KINDS: dict[str, type[CalibrationMap]] = {
     PiecewiseMap.kind: PiecewiseMap,
     GroupedMap.kind: GroupedMap,
     AdditiveMap.kind: AdditiveMap,
+    TopMap.kind: TopMap,
 }
 """Every kind of map, by its name in JSON."""
 

@@ -1,0 +1,161 @@
+"""The top of the list: a world in which selection makes the top overestimated."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from scipy.special import expit, logit
+
+import calibrank as cr
+from calibrank.base_rate.top import _mean_map
+
+
+class World(NamedTuple):
+    """Users by items: scores, ranks in the user's list, true probabilities, and a biased map."""
+
+    scores: np.ndarray
+    ranks: np.ndarray
+    truth: np.ndarray
+    labels: np.ndarray
+    biased: cr.CalibrationMap
+
+
+def selected_world(seed: int = 0, users: int = 1_200, items: int = 100) -> World:
+    """Scores understate how much users differ, so that being first in a list says something.
+
+    Of two pairs with one score, the one that is first in its list has a user who likes less.
+    """
+    rng = np.random.default_rng(seed)
+    user = rng.normal(size=(users, 1))
+    taste = rng.normal(size=(users, items))
+    scores = taste + 0.3 * user + 0.5 * rng.normal(size=(users, items))
+    truth = expit(taste + 1.5 * user - 2)
+    labels = rng.random((users, items)) < truth
+    shown = rng.permutation(users * items)[:6_000]
+    biased = cr.Gaussian().fit(scores.ravel()[shown], labels.ravel()[shown])
+    ranks = cr.list_ranks(scores.ravel(), np.repeat(np.arange(users), items))
+    return World(scores.ravel(), ranks, truth.ravel(), labels.ravel().astype(float), biased)
+
+
+def bias_at_top(world: World, p: np.ndarray) -> float:
+    at_top = world.ranks <= 5
+    return float((p - world.truth)[at_top].mean())
+
+
+def test_a_map_for_all_pairs_is_too_high_at_the_top_and_one_for_the_top_is_not() -> None:
+    world = selected_world()
+    one = world.biased.predict(world.scores)
+    assert abs((one - world.truth).mean()) < 0.015
+    assert bias_at_top(world, one) > 0.05
+    chosen = cr.choose_top_pairs(world.biased, world.scores, world.ranks, 1_000)
+    fitted = cr.anchor_top(
+        world.biased,
+        world.scores[chosen.rows],
+        world.labels[chosen.rows],
+        world.ranks[chosen.rows],
+        propensity=chosen.propensity,
+        population=world.scores,
+        population_ranks=world.ranks,
+    )
+    both = fitted.predict(world.scores, world.ranks)
+    assert abs(bias_at_top(world, both)) < 0.03
+    at_top = world.ranks <= 5
+    ece = cr.ECE()
+    after = ece(both[at_top], world.labels[at_top])
+    assert after < ece(one[at_top], world.labels[at_top]) / 2
+    # Elsewhere it is the map that is anchored on all labels.
+    outside = fitted.predict(world.scores[~at_top])
+    np.testing.assert_allclose(both[~at_top], outside, rtol=1e-12)
+    assert abs((both - world.truth).mean()) < 0.02
+
+
+def test_without_labels_at_the_top_it_is_the_map_of_all_pairs() -> None:
+    world = selected_world(1)
+    rest = np.flatnonzero(world.ranks > 5)[:500]
+    data = world.scores[rest], world.labels[rest]
+    fitted = cr.anchor_top(world.biased, *data, world.ranks[rest])
+    one = cr.anchor(world.biased, *data)
+    found = fitted.predict(world.scores, world.ranks)
+    np.testing.assert_allclose(found, one.predict(world.scores), rtol=1e-12)
+
+
+def test_five_labels_at_the_top_count_for_half() -> None:
+    world = selected_world(2)
+    rows = np.concatenate(
+        [np.flatnonzero(world.ranks > 5)[:300], np.flatnonzero(world.ranks <= 5)[:5]]
+    )
+    data = world.scores[rows], world.labels[rows]
+    fitted = cr.anchor_top(world.biased, *data, world.ranks[rows])
+    own = cr.anchor(world.biased, data[0][300:], data[1][300:])
+    one = cr.anchor(world.biased, *data)
+    asked = np.linspace(-6, 6, 50)
+    expected = (own.log_odds(asked) + one.log_odds(asked)) / 2
+    found = logit(fitted.predict(asked, np.ones(50)))
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_the_mean_of_two_maps_is_that_of_their_log_odds_and_its_errors_are_no_smaller() -> None:
+    world = selected_world(3)
+    first = cr.anchor(world.biased, world.scores[:200], world.labels[:200])
+    second = cr.anchor(world.biased, world.scores[200:900], world.labels[200:900])
+    mean = _mean_map(first, second, 0.25)
+    asked = np.linspace(-20, 20, 101)
+    expected = 0.25 * first.log_odds(asked) + 0.75 * second.log_odds(asked)
+    np.testing.assert_allclose(mean.log_odds(asked), expected, atol=1e-9)
+    assert mean.value_errors[0] > 0
+    assert min(mean.slope_errors) >= 0
+
+
+def test_intervals_follow_the_rank() -> None:
+    world = selected_world(4)
+    chosen = cr.choose_top_pairs(world.biased, world.scores, world.ranks, 400)
+    rows = chosen.rows
+    fitted = cr.anchor_top(
+        world.biased,
+        world.scores[rows],
+        world.labels[rows],
+        world.ranks[rows],
+        5,
+        chosen.propensity,
+    )
+    low, high = fitted.interval([2.0, 2.0], ranks=[1, 6])
+    expected = fitted.top.interval(2.0), fitted.base.interval(2.0)
+    assert (low[0], high[0]) == pytest.approx(tuple(expected[0]))
+    assert (low[1], high[1]) == pytest.approx(tuple(expected[1]))
+    assert fitted.interval(2.0, ranks=1) == pytest.approx(expected[0])
+    assert fitted.interval(2.0) == expected[1]
+
+
+def test_chosen_pairs_have_their_probabilities() -> None:
+    """Horvitz-Thompson: inverse probabilities estimate the number of pairs, at the top as well."""
+    world = selected_world(5)
+    at_top = world.ranks <= 5
+    counts = []
+    for seed in range(8):
+        rows, propensity = cr.choose_top_pairs(
+            world.biased, world.scores, world.ranks, 500, share=0.4, seed=seed
+        )
+        assert len(rows) == len(set(rows.tolist()))
+        assert (world.ranks[rows] <= 5).sum() == 200
+        counts.append((1 / propensity)[world.ranks[rows] <= 5].sum())
+    assert np.mean(counts) == pytest.approx(at_top.sum(), rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda w: cr.anchor_top(w.biased, [1.0], [1.0], [0.0]), "ranks must be a rank"),
+        (lambda w: cr.anchor_top(w.biased, [1.0], [1.0], [1.0], n=0), "n must"),
+        (
+            lambda w: cr.choose_top_pairs(w.biased, w.scores[:10], w.ranks[:10], 10, share=0.01),
+            "count must be at most the number of pairs at the top and elsewhere",
+        ),
+        (
+            lambda w: cr.choose_top_pairs(w.biased, w.scores, w.ranks, 10, share=1.0),
+            "share must",
+        ),
+    ],
+)
+def test_errors_say_what_must_be_true(make: object, message: str) -> None:
+    with pytest.raises(cr.DataError, match=message):
+        make(selected_world(users=20))

@@ -1,0 +1,107 @@
+"""Maps with a curve for the first positions, in every engine, and their JSON."""
+
+import json
+import sqlite3
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import calibrank as cr
+from calibrank.export import to_json, to_onnx, to_sql, to_torch
+from calibrank.maps import TopMap
+from calibrank.testing import check_map
+from tests.maps.samples import RECORD, gaussian_map
+from tests.spark_session import session
+
+SCORES = np.array([-2.0, 0.3, 40.0, 0.0, 1.0])
+RANKS = np.array([1, 5, 6, 5.5, 400])
+IS_TOP = np.array([True, True, False, False, False])
+
+
+def example() -> TopMap:
+    top = cr.Platt().fit([0.0, 1.0, 2.0, 3.0], [0, 1, 0, 1])
+    return TopMap("Gaussian by rank", gaussian_map(), top, "list rank", 5, RECORD)
+
+
+def by_hand(fitted: TopMap) -> np.ndarray:
+    return np.where(IS_TOP, fitted.top.predict(SCORES), fitted.base.predict(SCORES))
+
+
+def test_every_engine_agrees_with_the_two_maps(tmp_path: Path) -> None:
+    fitted = example()
+    expected = by_hand(fitted)
+    np.testing.assert_allclose(fitted.predict(SCORES, RANKS), expected, rtol=1e-12)
+    assert fitted.predict(0.3, 5) == pytest.approx(expected[1])
+    rows = pa.table({"score": SCORES, "list rank": RANKS})
+    for frame in (rows, rows.to_pandas(), pl.from_arrow(rows)):
+        result = np.asarray(fitted.transform(frame)["probability"])
+        np.testing.assert_allclose(result, expected, rtol=1e-9)
+    lazy = fitted.transform(pl.from_arrow(rows).lazy()).collect()["probability"].to_numpy()
+    np.testing.assert_allclose(lazy, expected, rtol=1e-9)
+    query = "SELECT " + to_sql(fitted, "duckdb") + " AS p FROM rows"  # noqa: S608  (what we test)
+    np.testing.assert_allclose(duckdb.sql(query).fetchnumpy()["p"], expected, rtol=1e-9)
+    database = sqlite3.connect(":memory:")
+    database.execute("CREATE TABLE t (score, `list rank`)")
+    values = np.column_stack([SCORES, RANKS]).tolist()
+    database.executemany("INSERT INTO t VALUES (?, ?)", values)
+    query = "SELECT " + to_sql(fitted, "sqlite") + " FROM t"  # noqa: S608  (what we test)
+    found = [row[0] for row in database.execute(query)]
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    fitted.save(tmp_path / "map.json")
+    assert cr.load(tmp_path / "map.json") == fitted
+    check_map(fitted, examples=3)
+
+
+def test_graphs_take_the_rank() -> None:
+    fitted = example()
+    torch = pytest.importorskip("torch")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    result = to_torch(fitted, "float64")(torch.tensor(SCORES), torch.tensor(RANKS)).numpy()
+    np.testing.assert_allclose(result, by_hand(fitted), rtol=1e-9)
+    session = onnxruntime.InferenceSession(to_onnx(fitted, "float64").SerializeToString())
+    result = session.run(None, {"score": SCORES, "list rank": RANKS})[0]
+    np.testing.assert_allclose(result, by_hand(fitted), rtol=1e-9)
+
+
+def test_spark_reads_the_rank() -> None:
+    spark = session()
+    from calibrank.spark import transform
+
+    columns = zip(range(5), SCORES.tolist(), RANKS.tolist(), strict=True)
+    frame = spark.createDataFrame(list(columns), "id int, score double, `list rank` double")
+    found = transform(example(), frame).orderBy("id").collect()
+    probabilities = [row.probability for row in found]
+    np.testing.assert_allclose(probabilities, by_hand(example()), rtol=1e-9)
+
+
+def test_vectors_hold_the_rank() -> None:
+    fitted = example()
+    document = json.loads(to_json(fitted))
+    seen = set()
+    for vector in document["vectors"]:
+        rank = vector["features"]["list rank"]
+        seen.add(rank)
+        expected = (fitted.top if rank <= 5 else fitted.base).predict(vector["score"])
+        assert vector["probability"] == pytest.approx(expected, rel=1e-12, abs=1e-300)
+    assert seen == {1, 5, 6, 1000}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: example().predict(SCORES, [1, 2]), "one number per score"),
+        (lambda: example().predict([0.0], [np.nan]), "must be finite"),
+        (
+            lambda: TopMap("m", example(), example().top, "rank", 5, RECORD),
+            "must be of scores alone",
+        ),
+        (lambda: TopMap("m", gaussian_map(), gaussian_map(), "rank", 0, RECORD), "n must"),
+    ],
+)
+def test_errors_say_what_must_be_true(make: object, message: str) -> None:
+    with pytest.raises(cr.DataError, match=message):
+        make()
