@@ -8,7 +8,10 @@ from scipy.integrate import quad
 from scipy.special import expit
 
 import calibrank as cr
-from calibrank.calibrators._mixed_model import _loss, _Rows, fit_mixed_model, integrated
+from calibrank.calibrators._group_weights import capped_masses
+from calibrank.calibrators._mixed_model import _loss, fit_mixed_model, integrated
+from calibrank.calibrators._mixed_model import _Rows as ModelRows
+from calibrank.calibrators.random_intercept import _Rows
 from calibrank.export import to_sql
 from tests import engines
 
@@ -38,7 +41,7 @@ def test_the_marginal_likelihood_equals_numerical_integration() -> None:
     for group in range(4):
         rows = np.flatnonzero(groups == group)
         exact -= np.log(quad(likelihood, -12, 12, args=(rows,), epsabs=1e-14)[0])
-    rows = _Rows(scores, labels, np.ones(36), groups, 4)
+    rows = ModelRows(scores, labels, np.ones(36), groups, 4)
     parameters = np.array([intercept, slope, np.log(spread)])
     loss, gradient = _loss(parameters, rows)
     # The loss leaves out the constant sqrt(2) / sqrt(2 pi) of each group's integral.
@@ -160,3 +163,54 @@ def test_settings_and_few_groups_are_refused() -> None:
         cr.RandomIntercept(bases=())
     with pytest.raises(cr.DataError, match="factors must"):
         cr.RandomIntercept(factors=(2.0,))
+
+
+def test_a_few_large_groups_do_not_decide_the_level() -> None:
+    """One group of forty has a quarter of the rows; the truth is known over many draws."""
+    total = np.array([50.0] * 39 + [600.0])
+    by_rows = []
+    by_capped = []
+    for seed in range(300):
+        rates = expit(np.random.default_rng(seed).normal(0, 1, 40))
+        weights = capped_masses(rates * total, total)
+        by_rows.append(total @ rates / total.sum() - 0.5)
+        by_capped.append(weights @ rates / weights.sum() - 0.5)
+    assert np.std(by_capped) < 0.85 * np.std(by_rows)
+
+
+def test_sizes_that_tell_the_rate_are_kept_where_groups_are_many() -> None:
+    """Large groups have another rate: with many groups that is known, and nothing is capped."""
+    rng = np.random.default_rng(0)
+    sizes = [3600, 400]
+    total = np.repeat([10.0, 200.0], sizes)
+    rates = expit(np.repeat([1.0, -1.0], sizes) + rng.normal(0, 0.5, 4000))
+    capped = capped_masses(rates * total, total)
+    rate = (rates @ total) / total.sum()
+    assert rates @ capped / capped.sum() == pytest.approx(rate, abs=0.01)
+    # Of few groups the same sizes would be capped more.
+    few = np.r_[0:36, 3600:3604]
+    less = capped_masses(rates[few] * total[few], total[few])
+    assert less[-1] / less[0] < 0.95 * capped[-1] / capped[0]
+
+
+def test_groups_of_equal_mass_count_as_they_are() -> None:
+    rates = np.array([0.1, 0.5, 0.9, 0.3])
+    np.testing.assert_allclose(capped_masses(7 * rates, np.full(4, 7.0)), 7)
+    with_empty = capped_masses(np.append(7 * rates, 0), np.array([7.0, 7, 7, 7, 0]))
+    np.testing.assert_allclose(with_empty, [7, 7, 7, 7, 0])
+
+
+def test_a_capped_fit_has_the_level_of_the_capped_rows() -> None:
+    scores, labels, groups = world(40, 20)
+    rng = np.random.default_rng(1)
+    large = rng.normal(size=2000)
+    relevant = (rng.random(2000) < 0.75).astype(float)
+    both = [np.concatenate(each) for each in ((scores, large), (labels, relevant))]
+    owner = np.concatenate([groups, np.full(2000, 40)])
+    capped = _Rows.of(*both, owner).capped()
+    assert capped.total.sum() < 2800
+    fitted = cr.RandomIntercept().fit(*both, owner)
+    mean = np.average(fitted.predict(both[0]), weights=capped.total)
+    assert mean == pytest.approx(capped.positive.sum() / capped.total.sum(), abs=0.01)
+    # The record is about the rows as they were given.
+    assert fitted.record.total == 2800

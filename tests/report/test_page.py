@@ -1,5 +1,6 @@
 """The page in a real browser: controls show the right numbers and nothing else runs."""
 
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from calibrank.data.score_world import make_world
 from calibrank.report import report
 from calibrank.report.thresholds import GRID
 from tests.report.examples import HOSTILE, write_result_rows
+from tests.search_world import make_run
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -336,3 +338,40 @@ def test_the_page_of_results_shows_means_and_published_numbers(
     assert results.messages == []
     assert accessibility_violations(results.page) == []
     results.page.close()
+
+
+@pytest.mark.parametrize("wanted", [0.7, 1.0])
+def test_the_page_of_rerank_says_what_the_threshold_keeps(
+    browser: Any, tmp_path: Path, wanted: float
+) -> None:
+    from calibrank.cli.rerank import rerank
+
+    scores: dict[str, dict[str, float]] = {}
+    grades: dict[str, dict[str, int]] = {}
+    for query, document, score, grade in make_run(30, 12):
+        name = HOSTILE[1] if query == "q0" else query
+        scores.setdefault(name, {})[document] = score
+        grades.setdefault(name, {})[document] = grade
+    run, qrels = tmp_path / "run.json", tmp_path / "qrels.json"
+    run.write_text(json.dumps(scores))
+    qrels.write_text(json.dumps(grades))
+    path = tmp_path / "page.html"
+    out = tmp_path / "out.trec"
+    rerank(str(run), str(qrels), out, positive="grade >= 2", precision=wanted, report=path)
+    narrow = OpenPage(browser, path, viewport={"width": 380, "height": 800})
+    assert narrow.page.evaluate("document.documentElement.scrollWidth") <= 380
+    for table in narrow.page.query_selector_all(".scroll"):
+        assert table.evaluate("(node) => node.scrollWidth - node.clientWidth") <= 0
+    # A sentence that is read at a glance.
+    assert len(narrow.text("#sentence")) < 60
+    queries = narrow.text("#queries")
+    assert HOSTILE[1] in queries
+    if wanted == 1.0:
+        assert narrow.text("#sentence") == "No threshold reaches a precision of 100%."
+        assert queries.count("nothing") == 30
+    else:
+        assert "of the documents are relevant" in narrow.text("#sentence")
+        assert queries.count("nothing") < 30
+    assert accessibility_violations(narrow.page) == []
+    assert narrow.messages == []
+    narrow.page.close()

@@ -11,6 +11,7 @@ import numpy as np
 from calibrank._arguments import instance, real, shown, whole
 from calibrank._logit import expit, logit
 from calibrank._validation import Floats, IdsLike, Indices, Numbers, add_up, ids, score_column
+from calibrank.calibrators._group_weights import capped_masses
 from calibrank.calibrators._mixed_model import fit_mixed_model, integrated
 from calibrank.calibrators.calibrator import (
     Calibrator,
@@ -18,12 +19,12 @@ from calibrank.calibrators.calibrator import (
     require_both_classes,
     require_spread,
 )
-from calibrank.calibrators.parametric import Platt
+from calibrank.calibrators.parametric import Gaussian, Platt
 from calibrank.calibrators.solver import SMALLEST_RISE
 from calibrank.calibrators.spline import Spline
 from calibrank.errors import DataError, FitError, FlatMapWarning
 from calibrank.evidence import Evidence, Labels, as_evidence
-from calibrank.maps import CalibrationMap, CandidateLoss, PiecewiseMap, Selection
+from calibrank.maps import CalibrationMap, CandidateLoss, FitRecord, PiecewiseMap, Selection
 from calibrank.summary import Summary
 from calibrank.tables import hash_partitions
 
@@ -86,8 +87,9 @@ class RandomIntercept:
     ones. A constant is a candidate too, so that scores which do not carry over to other groups
     hardly count. The map is the mean of all candidates whose log loss on held-out groups is close
     to the lowest, in standard errors over groups; `record.selection` has these losses. The level is
-    the rate over all rows, so the map is for rows such as those of the fit. Standard errors are
-    robust to dependence within groups.
+    the rate over the rows, so the map is for rows such as those of the fit; but where a few groups
+    have most of the rows, their weight is capped, because the next large group will be another.
+    Standard errors are robust to dependence within groups.
 
     >>> rng = np.random.default_rng(0)
     >>> queries = np.repeat(np.arange(60), 20)
@@ -99,7 +101,7 @@ class RandomIntercept:
     True
     """
 
-    bases: tuple[Calibrator, ...] = (Platt(), Spline())
+    bases: tuple[Calibrator, ...] = (Platt(), Gaussian(), Spline())
     factors: tuple[float, ...] = _FACTORS
     folds: int = 5
 
@@ -134,11 +136,18 @@ class RandomIntercept:
         summary = rows.summary()
         require_both_classes(summary)
         require_spread(summary)
-        selection = self._select(rows)
+        capped = rows.capped()
+        selection = self._select(capped)
         if selection.chosen == CONSTANT:
             _warn_constant()
-        average = _averaged(self._curves(rows), selection)
-        return _as_map(self.name, average, rows, summary, selection)
+        average = _averaged(self._curves(capped), selection)
+        losses = rows.losses(average.log_odds(rows.scores))
+        record = replace(
+            record_of(summary),
+            loss=float(losses.sum() / rows.total.sum()),
+            selection=selection,
+        )
+        return _as_map(self.name, average, capped, summary, record)
 
     def _select(self, rows: _Rows) -> Selection:
         losses: dict[str, list[Floats]] = {}
@@ -216,6 +225,17 @@ class _Rows:
         present, group = np.unique(self.group[rows], return_inverse=True)
         names = tuple([self.names[index] for index in present.tolist()])
         return _Rows(self.scores[rows], self.evidence.rows(rows), group, names)
+
+    def capped(self) -> _Rows:
+        """The same rows, where groups with much mass have less, if that estimates rates better."""
+        mass = self.by_group(self.total)
+        capped = capped_masses(self.by_group(self.positive), mass)
+        factor = (capped / np.maximum(mass, 1e-300))[self.group]
+        # Groups of equal mass count as they are, up to rounding.
+        if np.allclose(factor, 1, rtol=1e-9):
+            return self
+        evidence = Evidence(self.positive * factor, self.total * factor, self.evidence.kind)
+        return replace(self, evidence=evidence)
 
     def by_group(self, values: Floats) -> Floats:
         return add_up(self.group, values, self.n_groups)
@@ -316,7 +336,7 @@ def _warn_constant() -> None:
 
 
 def _as_map(
-    name: str, curve: _Average, rows: _Rows, summary: Summary, selection: Selection
+    name: str, curve: _Average, rows: _Rows, summary: Summary, record: FitRecord
 ) -> PiecewiseMap:
     knots = _knots(summary)
     # Like every map here it rises, if too little to be seen: the order of the scores is kept.
@@ -327,7 +347,6 @@ def _as_map(
     variance = ((covariance @ design) * design).sum(axis=0)
     slopes = np.diff(values) / np.diff(knots)
     multiplier_error = float(np.sqrt(max(covariance[1, 1], 0.0)))
-    loss = float(rows.losses(curve.log_odds(rows.scores)).sum() / rows.total.sum())
     return PiecewiseMap(
         method=name,
         knots=tuple(knots.tolist()),
@@ -335,7 +354,7 @@ def _as_map(
         end_slopes=(float(slopes[0]), float(slopes[-1])),
         value_errors=tuple(np.sqrt(np.maximum(variance, 0)).tolist()),
         slope_errors=(multiplier_error * slopes[0], multiplier_error * slopes[-1]),
-        record=replace(record_of(summary), loss=loss, selection=selection),
+        record=record,
     )
 
 

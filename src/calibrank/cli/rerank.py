@@ -20,7 +20,7 @@ from calibrank.cli.console import (
 )
 from calibrank.cli.judgements import PoolDepthOption, PoolOption, print_fit, read_judged
 from calibrank.cli.options import JsonOption, PositiveOption, SoftOption
-from calibrank.metrics import ECE, ConstantLogLoss, Estimate, LogLoss, bootstrap
+from calibrank.metrics import ECE, ConstantLogLoss, DebiasedECE, Estimate, LogLoss, bootstrap
 from calibrank.report.render import RERANK_SCRIPTS, render
 from calibrank.search import (
     Cut,
@@ -33,7 +33,8 @@ from calibrank.search import (
     plan_queries,
 )
 
-_METRICS = (LogLoss(), ConstantLogLoss(), ECE())
+# A calibrated map has an ECE above 0 by chance, the more so the fewer queries there are.
+_METRICS = (LogLoss(), ConstantLogLoss(), ECE(), DebiasedECE())
 
 OutOption = Annotated[
     Path,
@@ -218,6 +219,15 @@ def _cut_as_json(cut: Cut) -> dict[str, Any]:
     }
 
 
+def _shown_cut(cut: Cut) -> dict[str, Any]:
+    """The threshold for the page; JSON has no NaN, so an unknown precision is None."""
+    shown: dict[str, Any] = {"aim": cut.aim, "wanted": cut.wanted, "threshold": cut.threshold}
+    estimates = {"precision": cut.precision, "recall": cut.recall, "answered": cut.answered}
+    for name, estimate in estimates.items():
+        shown[name] = [None if np.isnan(value) else value for value in estimate]
+    return shown
+
+
 def _page(
     run: str,
     judged: Judged,
@@ -241,13 +251,13 @@ def _page(
                 "kept_relevant": float(judged.labels[kept].sum()),
             }
         )
+    queries.sort(key=lambda each: -each["best"])
     return {
         "source": run,
         "rows": len(judged),
         "population": judged.population,
         "warning": judged.warning,
-        "sentence": _sentence(cut),
-        "threshold": threshold,
+        "cut": None if cut is None else _shown_cut(cut),
         "metrics": {name: list(each) for name, each in estimates.items()},
         "queries": queries,
     }

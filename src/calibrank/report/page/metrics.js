@@ -6,6 +6,7 @@ const METRIC_TITLES = {
   CalibrationInTheLarge: "Predicted / observed",
   CalibrationSlope: "Calibration slope",
   CalibrationIntercept: "Calibration intercept",
+  DebiasedECE: "ECE without chance",
   ReleasedMCE: "MCE (as released)",
 };
 

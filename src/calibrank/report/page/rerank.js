@@ -1,19 +1,55 @@
 // The page of `calibrank rerank`: what the threshold keeps, query by query.
-const fixed = (value, digits = 3) => (isMissing(value) ? "none" : value.toFixed(digits));
+const rounded = (value) => percent(Math.round(value * 100) / 100);
+const withInterval = ([value, low, high]) =>
+  isMissing(value) ? "none" : `${rounded(value)} (${rounded(low)} to ${rounded(high)})`;
+
+// One sentence in large type; everything else is in the tables below it.
+function headline({ aim, wanted, threshold, precision, recall }) {
+  const bold = (text) => el("b", null, text);
+  if (threshold === null) {
+    return ["No threshold reaches a ", aim, " of ", bold(rounded(wanted)), "."];
+  }
+  const from = ["At ", bold(digits(threshold, 3)), " or more, "];
+  return aim === "precision"
+    ? [...from, bold(rounded(precision[0])), " of the documents are relevant."]
+    : [...from, bold(rounded(recall[0])), " of the relevant documents are kept."];
+}
+
+function drawThreshold() {
+  const { cut } = data;
+  if (isMissing(cut)) {
+    const lead = el("p", { class: "lead" }, "Probabilities, without a threshold.");
+    const hint = "Ask for one with --precision or --recall.";
+    section("threshold", "Threshold", lead, el("p", { class: "small" }, hint));
+    return;
+  }
+  const answered = data.queries.filter((each) => each.kept).length;
+  const counts = `${count(answered)} of ${count(data.queries.length)} queries get an answer`;
+  const basis = `Held-out queries; 95% intervals resample queries. ${counts}.`;
+  const rows = [
+    ["Precision", withInterval(cut.precision)],
+    ["Recall", withInterval(cut.recall)],
+    ["Queries with an answer", withInterval(cut.answered)],
+  ];
+  const caption = "What the threshold does on judged documents";
+  section(
+    "threshold",
+    "Threshold",
+    el("p", { class: "lead", id: "sentence" }, headline(cut)),
+    el("p", { class: "small" }, basis),
+    table(["measure", "95% interval"], rows, caption),
+  );
+}
 
 function drawRerankMetrics() {
   const rows = Object.entries(data.metrics).map(([name, [value, low, high]]) => [
-    name,
-    fixed(value, 4),
-    `${fixed(low, 4)} to ${fixed(high, 4)}`,
+    metricTitle(name),
+    digits(value, 3),
+    `${digits(low, 3)} to ${digits(high, 3)}`,
   ]);
-  const headings = ["metric", "value", "95% interval by query"];
-  section(
-    "metrics",
-    "Held-out queries",
-    el("p", { class: "lead" }, data.sentence),
-    table(headings, rows, "Metrics of probabilities from maps that were fitted on other queries"),
-  );
+  const headings = ["metric", "value", "95% interval"];
+  const caption = "Probabilities of each query from a map that was fitted on other queries";
+  section("metrics", "Held-out queries", table(headings, rows, caption));
 }
 
 function drawPopulation() {
@@ -23,22 +59,28 @@ function drawPopulation() {
 }
 
 function drawQueries() {
-  const headings = ["query", "judged", "relevant", "highest probability", "kept", "kept, relevant"];
-  const rows = data.queries.map((each) => [
-    each.query,
-    count(each.documents),
-    fixed(each.relevant, 0),
-    fixed(each.best),
-    each.kept ? count(each.kept) : "nothing",
-    each.kept ? fixed(each.kept_relevant, 0) : "",
-  ]);
-  const caption = isMissing(data.threshold)
-    ? "Judged documents by query; no threshold"
-    : `What the threshold ${fixed(data.threshold)} keeps by query`;
-  section("queries", "Queries", table(headings, rows, caption));
+  const hasThreshold = !isMissing(data.cut);
+  const headings = ["query", "relevant", "highest"];
+  if (hasThreshold) headings.push("kept", "relevant");
+  const rows = data.queries.map((each) => {
+    const cells = [
+      nameOf(each.query),
+      `${digits(each.relevant, 0)} of ${count(each.documents)}`,
+      digits(each.best, 3),
+    ];
+    if (!hasThreshold) return cells;
+    const kept = each.kept ? count(each.kept) : "nothing";
+    return [...cells, kept, each.kept ? digits(each.kept_relevant, 0) : ""];
+  });
+  const caption =
+    "Judged documents by query, those with the highest probability first: how many are relevant, " +
+    `the highest probability${hasThreshold ? ", and what the threshold keeps" : ""}`;
+  // Like tables of segments, it fits a phone.
+  section("queries", "Queries", el("div", { class: "segments" }, table(headings, rows, caption)));
 }
 
 drawTop("Reranking report", data.source, data.rows);
+drawThreshold();
 drawRerankMetrics();
 drawPopulation();
 drawQueries();
