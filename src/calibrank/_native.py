@@ -40,6 +40,31 @@ _LARGE = 3_000_000
 _address_of: Callable[[Any], Any] = c_float.from_buffer
 
 
+_POOL_SEGMENTS_ARGUMENTS: list[Any] = [
+    c_void_p,  # scores
+    c_size_t,  # rows
+    c_void_p,  # codes
+    c_void_p,  # numbers
+    c_size_t,  # known
+    c_void_p,  # positive
+    c_int,  # positive_type
+    c_void_p,  # total
+    c_int,  # total_type
+    DOUBLE_POINTER,  # edges
+    c_size_t,  # segments
+    *[c_void_p] * 2,  # cells, by_segment
+]
+
+_SEGMENT_MODES_ARGUMENTS: list[Any] = [
+    *[c_void_p] * 6,  # positive, total, offset, x, starts, dispersion
+    c_size_t,  # segments
+    *[c_double] * 2,  # tau, kappa
+    c_int,  # most_steps
+    c_double,  # tolerance
+    *[c_void_p] * 4,  # intercepts, slopes, variances, log_marginal
+]
+
+
 def load_library() -> ctypes.CDLL | None:
     """The library, if it exists and was built from the source file next to it."""
     try:
@@ -52,6 +77,16 @@ def load_library() -> ctypes.CDLL | None:
         return None
     loaded.pool_float32.argtypes = _pool_arguments(c_float, c_int32)
     loaded.pool_float64.argtypes = _pool_arguments(c_double, c_int64)
+    for loop in (loaded.pool_segments_float32, loaded.pool_segments_float64):
+        loop.argtypes = _POOL_SEGMENTS_ARGUMENTS
+    loaded.segment_modes.argtypes = _SEGMENT_MODES_ARGUMENTS
+    loaded.segment_modes.restype = None
+    # cells, segments, positive, total, means, starts
+    loaded.occupied_cells.argtypes = [c_void_p, c_size_t, *[c_void_p] * 4]
+    loaded.occupied_cells.restype = None
+    # positive, total, log_odds, starts, segments, intercepts, slopes
+    loaded.changed_loss.argtypes = [*[c_void_p] * 4, c_size_t, *[c_void_p] * 2]
+    loaded.changed_loss.restype = c_double
     loaded.probability_of_score.argtypes = [c_double, c_char_p]
     loaded.probability_of_score.restype = c_double
     # The loops that overwrite scores have no types: checking them takes as long as 300 scores.

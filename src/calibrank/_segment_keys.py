@@ -7,17 +7,21 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from calibrank._validation import Indices, is_missing, require_unmasked
+from calibrank._validation import Indices, Integers, is_missing, require_unmasked
 from calibrank.errors import DataError
 
 Key: TypeAlias = tuple[str, ...]
 """The values of the first one or more segment columns."""
 
 
+# Numbers over a smaller range are found in a table of that size, without sorting them.
+_LARGEST_TABLE = 2**24
+
+
 class Encoded(NamedTuple):
     """A segment column: the number of each row's value, and the values; None is missing."""
 
-    codes: Indices
+    codes: Integers
     values: list[str | None]
 
 
@@ -38,8 +42,8 @@ def encode(name: str, column: Any) -> Encoded:
     except ValueError:
         raise _not_a_segment(name, "rows of different lengths") from None
     if array.dtype.kind in "iub":
-        distinct, codes = np.unique(array, return_inverse=True)
-        return Encoded(codes, [_text(name, value) for value in distinct.tolist()])
+        distinct, codes = _numbered(array)
+        return Encoded(codes, [str(value).lower() for value in distinct.tolist()])
     numbers: dict[Any, int] = {}
     try:
         # Faster than sorting: most values occur many times.
@@ -48,6 +52,24 @@ def encode(name: str, column: Any) -> Encoded:
         raise _not_a_segment(name, "values such as lists") from None
     values = [_text(name, value) for value in numbers]
     return Encoded(np.array(found, dtype=np.intp), values)
+
+
+def _numbered(array: Integers) -> tuple[Integers, Integers]:
+    """The distinct values of an array in increasing order, and the place of each row's there."""
+    is_number = array.dtype.kind in "iu" and len(array)
+    low, high = (int(array.min()), int(array.max())) if is_number else (0, _LARGEST_TABLE)
+    if not -(2**62) < low <= high < min(low + _LARGEST_TABLE, 2**62):
+        return np.unique(array, return_inverse=True)
+    # Much faster than sorting. Differences of small integers would overflow.
+    places = array if low == 0 else np.subtract(array, low, dtype=np.int64)
+    is_present = np.zeros(high - low + 1, dtype=bool)
+    is_present[places] = True
+    distinct = np.flatnonzero(is_present)
+    if len(distinct) == len(is_present):
+        return distinct + low, places
+    numbers = np.empty(len(is_present), dtype=np.int32)
+    numbers[distinct] = np.arange(len(distinct))
+    return distinct + low, numbers[places]
 
 
 def encode_columns(columns: Sequence[str], segments: Any, rows: int | None = None) -> list[Encoded]:
@@ -108,14 +130,14 @@ def _not_a_segment(name: str, found: str) -> DataError:
     )
 
 
-def leaves_of(columns: Sequence[Encoded]) -> tuple[Indices, list[Key]]:
+def leaves_of(columns: Sequence[Encoded]) -> tuple[Integers, list[Key]]:
     """The number of each row's key, and the keys: values up to the first one that is missing."""
-    places: Indices = columns[0].codes
+    places = columns[0].codes
     keys: list[Key] = [() if value is None else (value,) for value in columns[0].values]
     for depth, column in enumerate(columns[1:], start=1):
         # Rows with the same prefix and the same value share a key.
         width = max(len(column.values), 1)
-        distinct, places = np.unique(places * width + column.codes, return_inverse=True)
+        distinct, places = _numbered(places.astype(np.int64) * width + column.codes)
         parents, codes = np.divmod(distinct, width)
         extended: list[Key] = []
         for parent, code in zip(parents.tolist(), codes.tolist(), strict=True):

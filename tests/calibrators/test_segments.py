@@ -6,8 +6,9 @@ from scipy.optimize import minimize_scalar
 from scipy.special import expit
 
 import calibrank as cr
+from calibrank import _native
 from calibrank._segment_keys import encode
-from calibrank.calibrators._shrinkage import SegmentProblem, _mode, shrunk_changes
+from calibrank.calibrators._shrinkage import SegmentProblem, posterior_mode, shrunk_changes
 from calibrank.evidence import naive
 from calibrank.summary.by_segment import SegmentSums, bin_edges
 
@@ -123,15 +124,24 @@ def test_propensity_weighted_evidence_counts_for_less_than_as_many_labels() -> N
     assert weighted.predict(0.0, {"country": "NL"}) == pytest.approx(truth, abs=0.1)
 
 
+@pytest.fixture(params=[True, False], ids=["C", "NumPy"])
+def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a test with the C loops and with those of NumPy."""
+    if request.param and not _native.READY:
+        pytest.skip("calibrank was installed without a C compiler")
+    monkeypatch.setattr(_native, "READY", request.param)
+
+
+@pytest.mark.usefixtures("loops")
 def test_the_mode_and_the_marginal_likelihood_agree_with_numerical_ones() -> None:
     """One segment, intercept alone: the integral over the prior by quadrature."""
     rng = np.random.default_rng(4)
-    offset = rng.normal(size=(1, 5))
-    total = rng.integers(5, 30, (1, 5)).astype(float)
-    positive = np.floor(total * rng.random((1, 5)))
-    problem = SegmentProblem(positive, total, offset, np.zeros((1, 5)), np.ones(1))
+    offset = rng.normal(size=5)
+    total = rng.integers(5, 30, 5).astype(float)
+    positive = np.floor(total * rng.random(5))
+    problem = SegmentProblem(positive, total, offset, np.zeros(5), np.array([0, 5]), np.ones(1))
     tau = 0.7
-    mode = _mode(problem, tau, 0.0)
+    mode = posterior_mode(problem, tau, 0.0, marginal=True)
 
     def negative_log_joint(a: float) -> float:
         z = offset + a
@@ -147,42 +157,55 @@ def test_the_mode_and_the_marginal_likelihood_agree_with_numerical_ones() -> Non
     assert mode.log_marginal[0] == pytest.approx(np.log(integral), abs=0.02)
 
 
+@pytest.mark.usefixtures("loops")
 def test_without_information_nothing_changes() -> None:
-    nothing = np.zeros((3, 4))
+    nothing = np.zeros(12)
+    starts = np.array([0, 4, 8, 12])
     changes = shrunk_changes(
-        SegmentProblem(nothing, nothing, nothing, nothing, np.ones(3)), with_slopes=True
+        SegmentProblem(nothing, nothing, nothing, nothing, starts, np.ones(3)), with_slopes=True
     )
     np.testing.assert_allclose(changes.intercepts, 0, atol=1e-12)
     np.testing.assert_allclose(changes.slopes, 0, atol=1e-12)
 
 
-def sums_of(
-    scores: np.ndarray, labels: np.ndarray, country: np.ndarray, edges: np.ndarray
-) -> SegmentSums:
-    sums = SegmentSums(edges)
-    sums.add(scores, naive(labels), [encode("country", country)])
-    return sums
-
-
-def test_any_partition_of_the_rows_gives_the_same_sums() -> None:
+def test_sums_lead_to_the_fit_on_rows() -> None:
     scores, labels, country, _ = world(5_000, {"NL": 0.8, "DE": -0.8, "BE": 0.0})
     summary = cr.Summary.of(scores, labels)
-    edges = bin_edges(summary)
-    whole = sums_of(scores, labels, country, edges)
-    part = sums_of(scores[:7], labels[:7], country[:7], edges)
-    part.merge(sums_of(scores[7:], labels[7:], country[7:], edges))
-    order = [part.keys.index(key) for key in whole.keys]
-    np.testing.assert_allclose(part.by_bin[:, order], whole.by_bin)
-    np.testing.assert_allclose(part.by_segment[:, order], whole.by_segment)
+    sums = SegmentSums(bin_edges(summary))
+    for rows in (slice(0, 7), slice(7, None)):
+        sums.add(scores[rows], naive(labels[rows]), [encode("country", country[rows])])
     fitted = cr.Segments("country").fit(scores, labels, {"country": country})
-    merged = cr.Segments("country").fit_sums(summary, part)
+    merged = cr.Segments("country").fit_sums(summary, sums)
     np.testing.assert_allclose(merged.slopes, fitted.slopes, rtol=1e-9)
     np.testing.assert_allclose(merged.intercepts, fitted.intercepts, rtol=1e-9)
 
 
-def test_sums_with_other_edges_are_not_merged() -> None:
-    with pytest.raises(cr.DataError, match="same edges"):
-        SegmentSums(np.array([0.0])).merge(SegmentSums(np.array([1.0])))
+@pytest.mark.skipif(not _native.READY, reason="calibrank was installed without a C compiler")
+@pytest.mark.parametrize("slopes", [True, False])
+def test_nested_segments_are_fitted_alike_in_c_and_in_numpy(
+    slopes: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(5)
+    rows = 20_000
+    city = rng.integers(0, 300, rows)
+    scores = rng.normal(size=rows)
+    truth = expit(1.2 * scores - 1 + rng.normal(0, 0.7, 300)[city])
+    evidence = naive(rng.random(rows) < truth, weights=rng.uniform(0.5, 2, rows))
+    segments = {"country": city % 7, "city": city}
+
+    def fit() -> cr.maps.GroupedMap:
+        calibrator = cr.Segments(("country", "city"), cr.Platt(), slopes=slopes)
+        return calibrator.fit(scores, evidence, segments)
+
+    compiled = fit()
+    monkeypatch.setattr(_native, "READY", False)
+    plain = fit()
+    assert compiled.keys == plain.keys
+    np.testing.assert_allclose(compiled.spreads, plain.spreads, rtol=1e-6)
+    np.testing.assert_allclose(compiled.intercepts, plain.intercepts, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(compiled.slopes, plain.slopes, rtol=1e-6)
+    assert compiled.record.loss == pytest.approx(plain.record.loss, rel=1e-9)
 
 
 @pytest.mark.parametrize(

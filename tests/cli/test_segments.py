@@ -1,6 +1,7 @@
 """`calibrank fit --segment`, and the commands that use its map."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import calibrank as cr
-from calibrank.maps import GroupedMap
+from calibrank.maps import CalibrationMap, GroupedMap
 from calibrank.propensity import Popularity
 from tests.cli.conftest import Call
 
@@ -48,6 +49,15 @@ def python_fit(tables: Path, evidence: object, *by: str) -> GroupedMap:
     return calibrator.fit(table["score"].to_numpy(), evidence(table), table)
 
 
+def command_fit(call: Call, table: Path, out: Path, *options: object) -> GroupedMap:
+    """The map that `calibrank fit --method gaussian` saves."""
+    code, _, error = call("fit", table, "--method", "gaussian", *options, "-o", out)
+    assert code == 0, error
+    fitted = cr.load(out)
+    assert isinstance(fitted, GroupedMap)
+    return fitted
+
+
 EVIDENCE = {
     "naive": lambda table: cr.naive(table["label"].to_numpy()),
     "propensity": lambda table: cr.ips(table["label"].to_numpy(), table["w"].to_numpy()),
@@ -63,40 +73,90 @@ OPTIONS = {
 def test_the_map_is_that_of_the_python_interface(
     call: Call, tables: Path, tmp_path: Path, kind: str, file: str
 ) -> None:
-    out = tmp_path / "map.json"
     by = ("--segment", "country", "--segment", "device")
-    code, printed, error = call(
-        "fit", tables / file, "--method", "gaussian", *OPTIONS[kind], *by, "-o", out
-    )
-    assert code == 0, error
-    assert "Segments: 8 by country > device" in printed
-    fitted = cr.load(out)
+    fitted = command_fit(call, tables / file, tmp_path / "map.json", *OPTIONS[kind], *by)
     expected = python_fit(tables, EVIDENCE[kind], "country", "device")
-    assert isinstance(fitted, GroupedMap)
     assert fitted.keys == expected.keys
     np.testing.assert_allclose(fitted.intercepts, expected.intercepts, rtol=1e-6)
     np.testing.assert_allclose(fitted.slopes, expected.slopes, rtol=1e-6)
 
 
+def test_the_segments_are_printed(call: Call, tables: Path, tmp_path: Path) -> None:
+    _, printed, _ = call(
+        "fit",
+        tables / "log.parquet",
+        *OPTIONS["naive"],
+        "--segment",
+        "country",
+        "--segment",
+        "device",
+        "-o",
+        tmp_path / "map.json",
+    )
+    assert "Segments: 8 by country > device" in printed
+
+
+def as_dictionaries(table: pa.Table) -> pa.Table:
+    """Text as categories of pandas are saved: numbered by the smallest integers."""
+    codes = table["country"].combine_chunks().dictionary_encode()
+    codes = pa.DictionaryArray.from_arrays(codes.indices.cast(pa.int8()), codes.dictionary)
+    return table.set_column(table.schema.names.index("country"), "country", codes)
+
+
+def as_mixed_types(table: pa.Table) -> pa.Table:
+    """Devices as floats, as pandas saves whole numbers with missing values."""
+    device = table["device"].cast(pa.float64())
+    return table.set_column(table.schema.names.index("device"), "device", device)
+
+
+TYPES = {"text": lambda table: table, "categories": as_dictionaries, "floats": as_mixed_types}
+
+
+@pytest.mark.parametrize("options", [("--loss", "naive"), ("--item", "item_id")], ids=str)
+@pytest.mark.parametrize("first", TYPES)
+def test_a_table_of_many_batches_is_read_once(
+    call: Call,
+    tables: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: tuple[str, ...],
+    first: str,
+) -> None:
+    """Files whose values have different types and dictionaries, in row groups of 500 rows."""
+    table = pq.read_table(tables / "log.parquet")
+    folder = tmp_path / "log"
+    folder.mkdir()
+    pq.write_table(TYPES[first](table.slice(0, 7_000)), folder / "0.parquet", row_group_size=500)
+    pq.write_table(table.slice(7_000), folder / "1.parquet", row_group_size=500)
+    read = []
+    read_row_group = pq.ParquetFile.read_row_group
+
+    def counted(*arguments: object, **named: object) -> pa.Table:
+        result = read_row_group(*arguments, **named)
+        read.append(result.num_rows)
+        return result
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", counted)
+    by = ("--segment", "country", "--segment", "device")
+    fitted = command_fit(call, folder, tmp_path / "map.json", *options, *by)
+    assert sum(read) == len(table)
+    one_batch = tables / "log.parquet"
+    expected = command_fit(call, one_batch, tmp_path / "expected.json", *options, *by)
+    assert fitted.keys == expected.keys
+    assert [each.rows for each in fitted.segments] == [each.rows for each in expected.segments]
+    for mine, exact in zip(fitted.segments, expected.segments, strict=True):
+        assert mine.error == pytest.approx(exact.error, rel=0.05)
+    scores = table["score"].to_numpy()
+    np.testing.assert_allclose(
+        fitted.predict(scores, table), expected.predict(scores, table), atol=0.01
+    )
+
+
 def test_positives_are_weighted_by_popularity_in_segments_too(
     call: Call, tables: Path, tmp_path: Path
 ) -> None:
-    out = tmp_path / "map.json"
-    code, _, error = call(
-        "fit",
-        tables / "log.parquet",
-        "--method",
-        "gaussian",
-        "--item",
-        "item_id",
-        "--segment",
-        "country",
-        "-o",
-        out,
-    )
-    assert code == 0, error
-    fitted = cr.load(out)
-    assert isinstance(fitted, GroupedMap)
+    by = ("--item", "item_id", "--segment", "country")
+    fitted = command_fit(call, tables / "log.parquet", tmp_path / "map.json", *by)
     # Each segment's mean probability is near its weighted rate, which is above its rate of labels.
     table = pq.read_table(tables / "log.parquet")
     chosen = table.filter(pa.compute.equal(table["country"], "NL"))
@@ -117,42 +177,33 @@ def saved(tables: Path) -> Path:
     return tables / "map.json"
 
 
+def by_segment(tables: Path) -> CalibrationMap:
+    return python_fit(tables, EVIDENCE["naive"], "country", "device")
+
+
+def with_covariates(tables: Path) -> CalibrationMap:
+    table = pq.read_table(tables / "log.parquet")
+    return cr.Covariates("w").fit(table["score"].to_numpy(), table["label"].to_numpy(), table)
+
+
+@pytest.mark.parametrize("fit", [by_segment, with_covariates])
 @pytest.mark.parametrize("file", ["log.parquet", "log.csv"])
 def test_apply_and_evaluate_use_the_columns(
-    call: Call, tables: Path, saved: Path, tmp_path: Path, file: str
+    call: Call, tables: Path, tmp_path: Path, fit: Callable[[Path], CalibrationMap], file: str
 ) -> None:
-    code, _, error = call("apply", saved, tables / file, "-o", tmp_path / "out.parquet")
+    fitted = fit(tables)
+    fitted.save(tmp_path / "map.json")
+    out = tmp_path / "out.parquet"
+    code, _, error = call("apply", tmp_path / "map.json", tables / file, "-o", out)
     assert code == 0, error
     table = pq.read_table(tables / "log.parquet")
-    expected = cr.load(saved).predict(table["score"].to_numpy(), table)
-    result = pq.read_table(tmp_path / "out.parquet")["probability"].to_numpy()
+    expected = fitted.predict_rows(table["score"].to_numpy(), table.__getitem__)
+    result = pq.read_table(out)["probability"].to_numpy()
     np.testing.assert_allclose(result, expected, rtol=1e-12)
-    code, printed, error = call("evaluate", tables / file, "--map", saved, "--json")
+    code, printed, error = call("evaluate", tables / file, "--map", tmp_path / "map.json", "--json")
     assert code == 0, error
     loss = json.loads(printed)["metrics"]["LogLoss"]["value"]
     assert loss == pytest.approx(cr.LogLoss()(expected, table["label"].to_numpy()), rel=1e-9)
-
-
-def test_apply_and_evaluate_read_the_features_of_a_map_with_covariates(
-    call: Call, tables: Path, tmp_path: Path
-) -> None:
-    table = pq.read_table(tables / "log.parquet")
-    scores, labels = table["score"].to_numpy(), table["label"].to_numpy()
-    fitted = cr.Covariates("w").fit(scores, labels, table)
-    fitted.save(tmp_path / "map.json")
-    expected = fitted.predict(scores, table)
-    for file in ("log.parquet", "log.csv"):
-        out = tmp_path / f"{file}.parquet"
-        code, _, error = call("apply", tmp_path / "map.json", tables / file, "-o", out)
-        assert code == 0, error
-        result = pq.read_table(out)["probability"].to_numpy()
-        np.testing.assert_allclose(result, expected, rtol=1e-12)
-    code, printed, error = call(
-        "evaluate", tables / "log.parquet", "--map", tmp_path / "map.json", "--json"
-    )
-    assert code == 0, error
-    loss = json.loads(printed)["metrics"]["LogLoss"]["value"]
-    assert loss == pytest.approx(cr.LogLoss()(expected, labels), rel=1e-9)
 
 
 def test_a_torch_program_takes_the_number_of_the_segment(
@@ -185,40 +236,14 @@ def test_a_table_without_the_column_is_refused(
 def test_with_random_labels_the_segments_come_from_these_alone(
     call: Call, tables: Path, tmp_path: Path
 ) -> None:
-    out = tmp_path / "map.json"
-    code, _, error = call(
-        "fit",
-        tables / "log.parquet",
-        "--loss",
-        "naive",
-        "--method",
-        "gaussian",
-        "--anchor",
-        tables / "random.parquet",
-        "--segment",
-        "country",
-        "-o",
-        out,
-    )
-    assert code == 0, error
-    fitted = cr.load(out)
-    assert isinstance(fitted, GroupedMap)
+    options = (*OPTIONS["naive"], "--anchor", tables / "random.parquet", "--segment", "country")
+    fitted = command_fit(call, tables / "log.parquet", tmp_path / "map.json", *options)
     assert fitted.record.base_rate_source == "random labels"
     assert sum(each.rows for each in fitted.segments) < 3_000
 
 
 def test_a_known_rate_does_not_go_with_segments(call: Call, tables: Path, tmp_path: Path) -> None:
-    code, _, error = call(
-        "fit",
-        tables / "log.parquet",
-        "--loss",
-        "naive",
-        "--base-rate",
-        "0.3",
-        "--segment",
-        "country",
-        "-o",
-        tmp_path / "map.json",
-    )
+    options = (*OPTIONS["naive"], "--base-rate", "0.3", "--segment", "country")
+    code, _, error = call("fit", tables / "log.parquet", *options, "-o", tmp_path / "map.json")
     assert code != 0
     assert "--segment must not go with --base-rate" in " ".join(error.split())

@@ -45,7 +45,7 @@ class CategoryColumn:
 
     def codes(self) -> Indices:
         """Rows with equal values have equal codes."""
-        return self.encoded.codes
+        return self.encoded.codes.astype(np.intp, copy=False)
 
     def block(self) -> CategoryBlock:
         known = [value for value in self.encoded.values if value is not None]

@@ -9,14 +9,17 @@ uncertain rather than being fixed at its most likely value.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
+from calibrank import _native
 from calibrank._logit import expit
-from calibrank._validation import Floats, Indices
+from calibrank._threads import in_threads, row_slices
+from calibrank._validation import Floats, Indices, add_up
 
 INTERCEPT_SDS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.7, 1.0, 1.5, 2.5)
 """Standard deviations of the intercept between segments that are tried."""
@@ -27,6 +30,8 @@ SLOPE_SDS = (0.0, 0.05, 0.1, 0.2, 0.4)
 _MOST_SEGMENTS = 2048
 # Points of the grid with less than this weight are left out.
 _SMALLEST_WEIGHT = 0.01
+# Fewer segments than this are not worth a thread.
+_SEGMENTS_PER_THREAD = 256
 _MAX_STEPS = 50
 _TOLERANCE = 1e-8
 
@@ -44,31 +49,58 @@ class Changes(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SegmentProblem:
-    """Masses by segment and bin, with the log odds before the change (`offset`)."""
+    """Masses of cells (a bin of a segment), with the log odds before the change (`offset`)."""
 
     positive: Floats
     total: Floats
     offset: Floats
     x: Floats
+    starts: Indices
+    """The first cell of each segment, and the number of cells."""
     dispersion: Floats
     """By segment: the variance of the evidence relative to that of labels without weights."""
 
+    def __len__(self) -> int:
+        return len(self.dispersion)
+
+    @property
+    def segment(self) -> Indices:
+        """The segment of each cell."""
+        return np.repeat(np.arange(len(self)), np.diff(self.starts))
+
     def take(self, chosen: Indices) -> SegmentProblem:
         """The problem of some of the segments."""
+        sizes = np.diff(self.starts)[chosen]
+        starts = np.append(0, np.cumsum(sizes))
+        # The cells of a segment follow each other, from its first one on.
+        cells = np.arange(starts[-1]) + np.repeat(self.starts[chosen] - starts[:-1], sizes)
         return SegmentProblem(
-            self.positive[chosen],
-            self.total[chosen],
-            self.offset[chosen],
-            self.x[chosen],
+            self.positive[cells],
+            self.total[cells],
+            self.offset[cells],
+            self.x[cells],
+            starts,
             self.dispersion[chosen],
+        )
+
+    def part(self, segments: slice) -> SegmentProblem:
+        """The problem of consecutive segments, without a copy."""
+        starts = self.starts[segments.start : segments.stop + 1]
+        cells = slice(int(starts[0]), int(starts[-1]))
+        return SegmentProblem(
+            self.positive[cells],
+            self.total[cells],
+            self.offset[cells],
+            self.x[cells],
+            starts - starts[0],
+            self.dispersion[segments],
         )
 
     def loss(self, intercepts: Floats, slopes: Floats) -> Floats:
         """Log loss of each segment, divided by its dispersion (quasi-likelihood)."""
         z = self._log_odds(intercepts, slopes)
         softplus = np.maximum(z, 0) + np.log1p(np.exp(-np.abs(z)))
-        losses: Floats = (self.total * softplus - self.positive * z).sum(axis=1) / self.dispersion
-        return losses
+        return self._sums(self.total * softplus - self.positive * z)
 
     def derivatives(self, intercepts: Floats, slopes: Floats) -> tuple[Floats, ...]:
         """Gradient (2 arrays) and Hessian (3 arrays) of each segment's loss."""
@@ -76,31 +108,38 @@ class SegmentProblem:
         residuals = self.total * p - self.positive
         weights = self.total * p * (1 - p)
         terms = (residuals, residuals * self.x, weights, weights * self.x, weights * self.x**2)
-        return tuple(term.sum(axis=1) / self.dispersion for term in terms)
+        return tuple([self._sums(term) for term in terms])
+
+    def _sums(self, terms: Floats) -> Floats:
+        return add_up(self.segment, terms, len(self)) / self.dispersion
 
     def _log_odds(self, intercepts: Floats, slopes: Floats) -> Floats:
-        return self.offset + intercepts[:, None] + slopes[:, None] * self.x
+        segment = self.segment
+        return self.offset + intercepts[segment] + slopes[segment] * self.x
 
 
-class _Mode(NamedTuple):
+class Mode(NamedTuple):
+    """Posterior modes of each segment's intercept and slope."""
+
     intercepts: Floats
     slopes: Floats
     variances: Floats
     """Posterior variance of the intercept."""
     log_marginal: Floats
-    """Log marginal likelihood of each segment, relative to no change."""
+    """Log marginal likelihood of each segment, relative to no change; empty if not asked for."""
 
 
 def shrunk_changes(problem: SegmentProblem, *, with_slopes: bool) -> Changes:
     """Posterior mean changes, averaged over the grid of standard deviations."""
-    count = len(problem.dispersion)
+    count = len(problem)
     step = max(1, -(-count // _MOST_SEGMENTS))
     sample = problem.take(np.arange(0, count, step))
     slope_sds = SLOPE_SDS if with_slopes else (0.0,)
     grid = [(tau, kappa) for tau in INTERCEPT_SDS for kappa in slope_sds]
     scores = []
     for tau, kappa in grid:
-        scores.append(step * float(_mode(sample, tau, kappa).log_marginal.sum()))
+        log_marginal = posterior_mode(sample, tau, kappa, marginal=True).log_marginal
+        scores.append(step * float(log_marginal.sum()))
     weights = np.exp(np.array(scores) - max(scores))
     weights = np.where(weights >= _SMALLEST_WEIGHT * weights.sum(), weights, 0.0)
     weights = weights / weights.sum()
@@ -108,7 +147,7 @@ def shrunk_changes(problem: SegmentProblem, *, with_slopes: bool) -> Changes:
 
 
 def _averaged(problem: SegmentProblem, grid: list[tuple[float, float]], weights: Floats) -> Changes:
-    count = len(problem.dispersion)
+    count = len(problem)
     intercepts = np.zeros(count)
     slopes = np.zeros(count)
     squares = np.zeros(count)
@@ -116,7 +155,7 @@ def _averaged(problem: SegmentProblem, grid: list[tuple[float, float]], weights:
     for (tau, kappa), weight in zip(grid, weights.tolist(), strict=True):
         if not weight:
             continue
-        mode = _mode(problem, tau, kappa)
+        mode = posterior_mode(problem, tau, kappa, marginal=False)
         intercepts += weight * mode.intercepts
         slopes += weight * mode.slopes
         squares += weight * (mode.intercepts**2 + mode.variances)
@@ -126,9 +165,41 @@ def _averaged(problem: SegmentProblem, grid: list[tuple[float, float]], weights:
     return Changes(intercepts, slopes, errors, float(np.sqrt(variance)))
 
 
-def _mode(problem: SegmentProblem, tau: float, kappa: float) -> _Mode:
+def posterior_mode(problem: SegmentProblem, tau: float, kappa: float, *, marginal: bool) -> Mode:
+    """The posterior mode of every segment, in C if it was compiled."""
+    if _native.READY:
+        return _mode_in_c(problem, tau, kappa, marginal=marginal)
+    return mode_with_numpy(problem, tau, kappa)
+
+
+def _mode_in_c(problem: SegmentProblem, tau: float, kappa: float, *, marginal: bool) -> Mode:
+    count = len(problem)
+    result = np.zeros((4, count))
+
+    def run(segments: slice) -> None:
+        part = problem.part(segments)
+        columns = (part.positive, part.total, part.offset, part.x, part.starts, part.dispersion)
+        written: list[int | None] = [row[segments].ctypes.data for row in result]
+        if not marginal:
+            written[3] = None
+        cast("ctypes.CDLL", _native.library).segment_modes(
+            *[column.ctypes.data for column in columns],
+            len(part),
+            tau,
+            kappa,
+            _MAX_STEPS,
+            _TOLERANCE,
+            *written,
+        )
+
+    in_threads(run, row_slices(count) if count > _SEGMENTS_PER_THREAD else [slice(0, count)])
+    intercepts, slopes, variances, log_marginal = result
+    return Mode(intercepts, slopes, variances, log_marginal if marginal else np.empty(0))
+
+
+def mode_with_numpy(problem: SegmentProblem, tau: float, kappa: float) -> Mode:
     """The posterior mode of every segment by Newton's method with step halving."""
-    count = len(problem.dispersion)
+    count = len(problem)
     # A standard deviation of 0 keeps its coefficient at 0.
     intercept_precision = 1 / tau**2 if tau else np.inf
     slope_precision = 1 / kappa**2 if kappa else np.inf
@@ -154,7 +225,7 @@ def _mode(problem: SegmentProblem, tau: float, kappa: float) -> _Mode:
     cc = 1 + h_cc * kappa**2
     determinant = aa * cc - (h_ac * tau * kappa) ** 2
     variances = tau**2 * cc / determinant
-    return _Mode(at[0], at[1], variances, start - value - np.log(determinant) / 2)
+    return Mode(at[0], at[1], variances, start - value - np.log(determinant) / 2)
 
 
 def _newton_steps(

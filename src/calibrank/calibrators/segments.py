@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from calibrank._arguments import instance, shown, text
 from calibrank._segment_keys import Key, encode_columns
 from calibrank._validation import Floats, Indices, Numbers, score_column
+from calibrank.calibrators._segment_cells import SegmentCells
 from calibrank.calibrators._shrinkage import Changes, SegmentProblem, shrunk_changes
 from calibrank.calibrators.calibrator import Calibrator
 from calibrank.calibrators.parametric import Gaussian
 from calibrank.errors import DataError
 from calibrank.evidence import Labels, as_evidence
 from calibrank.maps import CalibrationMap, GroupedMap, Segment
-from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.summary import Summary
 from calibrank.summary.by_segment import SegmentSums, bin_edges
 
@@ -89,30 +90,30 @@ def change_by_segment(
     slopes: bool = True,
 ) -> GroupedMap:
     """A map with its log odds changed by segment, one level of columns after the other."""
-    totals = sums.totals.sum()
-    if not totals:
+    if not sums.totals.any():
         raise DataError(f"segment column {columns[0]!r} must have values, got only missing ones.")
-    center = _mean_log_odds(fitted, sums)
+    leaves = SegmentCells.of(fitted, sums)
+    # Slopes turn around the mean log odds, where they change the level of a segment least.
+    center = float((leaves.total * leaves.log_odds).sum() / leaves.total.sum())
     found: dict[Key, Segment] = {}
     spreads = []
     for depth in range(1, len(columns) + 1):
-        level = _Level.of(sums, depth)
+        level = _Level.of(fitted, sums, leaves, depth)
         if not level.keys:
             spreads.append(0.0)
             continue
-        changes = _changes_of_level(fitted, level, found, center, with_slopes=slopes)
+        parents = _Parents.of(found, level.keys)
+        changes = _changes_of_level(level, parents, center, with_slopes=slopes)
         spreads.append(changes.intercept_sd)
-        found |= _segments(level, changes, found, center)
-    segments = [found[key] for key in sorted(found, key=lambda key: (len(key), key))]
-    grouped = GroupedMap(
+        found |= _segments(level, changes, parents, center)
+    return GroupedMap(
         method=f"{fitted.method} by {' > '.join(columns)}",
         base=fitted,
         columns=columns,
-        segments=tuple(segments),
+        segments=tuple(found.values()),
         spreads=tuple(spreads),
-        record=fitted.record,
+        record=replace(fitted.record, loss=_loss(leaves, [found[key] for key in sums.keys])),
     )
-    return replace(grouped, record=replace(fitted.record, loss=_loss(grouped, sums)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,11 +121,13 @@ class _Level:
     """The sums of all segments whose keys have one length."""
 
     keys: list[Key]
-    by_bin: Floats
+    cells: SegmentCells
     by_segment: Floats
 
     @classmethod
-    def of(cls, sums: SegmentSums, depth: int) -> _Level:
+    def of(
+        cls, fitted: CalibrationMap, sums: SegmentSums, leaves: SegmentCells, depth: int
+    ) -> _Level:
         numbers: dict[Key, int] = {}
         rows = []
         places = []
@@ -132,12 +135,14 @@ class _Level:
             if len(key) >= depth:
                 rows.append(row)
                 places.append(numbers.setdefault(key[:depth], len(numbers)))
-        by_bin = np.zeros((3, len(numbers), sums.by_bin.shape[2]))
-        by_segment = np.zeros((3, len(numbers)))
-        for row, place in zip(rows, places, strict=True):
-            by_bin[:, place] += sums.by_bin[:, row]
-            by_segment[:, place] += sums.by_segment[:, row]
-        return cls(list(numbers), by_bin, by_segment)
+        if len(numbers) == len(sums.keys):
+            return cls(list(numbers), leaves, sums.by_segment)
+        cells = leaves
+        by_segment: Floats = np.zeros((3, len(numbers)))
+        if numbers:
+            merged = sums.merged(np.array(rows), np.array(places))
+            cells, by_segment = SegmentCells.of(fitted, merged), merged.by_segment
+        return cls(list(numbers), cells, by_segment)
 
     @property
     def dispersion(self) -> Floats:
@@ -147,47 +152,45 @@ class _Level:
         Segments with few positives borrow from the others.
         """
         ratios = []
-        for masses, squares in zip(self.by_bin[:2], self.by_segment[:2], strict=True):
-            sums = masses.sum(axis=1)
+        masses = (self.cells.positive, self.cells.total)
+        for mass, squares in zip(masses, self.by_segment[:2], strict=True):
+            sums = self.cells.by_segment(mass)
             mean = float(squares.sum() / max(sums.sum(), 1e-300))
             prior = _DISPERSION_PRIOR * mean
             ratios.append((squares + prior * mean) / (sums + max(prior, 1e-300)))
         return np.maximum(np.maximum(ratios[0], ratios[1]), 1e-300)
 
 
-def _log_odds_by_bin(fitted: CalibrationMap, by_bin: Floats) -> Floats:
-    """Log odds of the global map at the mean score of each bin; 0 where a bin is empty."""
-    total, moment = by_bin[1], by_bin[2]
-    log_odds = np.zeros_like(total)
-    occupied = total > 0
-    scores = moment[occupied] / total[occupied]
-    log_odds[occupied] = fitted.log_odds_on(NumpyTarget(), scores)
-    return log_odds
+class _Parents(NamedTuple):
+    """Intercept and slope of each segment's parent; 0 and 1 for the global map."""
+
+    intercepts: Floats
+    slopes: Floats
+
+    @classmethod
+    def of(cls, found: dict[Key, Segment], keys: Sequence[Key]) -> _Parents:
+        if not found:
+            return cls(np.zeros(len(keys)), np.ones(len(keys)))
+        return cls(*_numbers([found[key[:-1]] for key in keys]))
 
 
-def _mean_log_odds(fitted: CalibrationMap, sums: SegmentSums) -> float:
-    """Slopes turn around the mean log odds, where they change the level of a segment least."""
-    log_odds = _log_odds_by_bin(fitted, sums.by_bin)
-    return float((sums.totals * log_odds).sum() / sums.totals.sum())
+def _numbers(segments: Sequence[Segment]) -> tuple[Floats, Floats]:
+    """Intercepts and slopes as arrays."""
+    intercepts = np.array([segment.intercept for segment in segments])
+    return intercepts, np.array([segment.slope for segment in segments])
 
 
 def _changes_of_level(
-    fitted: CalibrationMap,
-    level: _Level,
-    found: dict[Key, Segment],
-    center: float,
-    *,
-    with_slopes: bool,
+    level: _Level, parents: _Parents, center: float, *, with_slopes: bool
 ) -> Changes:
-    log_odds = _log_odds_by_bin(fitted, level.by_bin)
-    parents = [found.get(key[:-1]) for key in level.keys]
-    intercepts = np.array([0.0 if parent is None else parent.intercept for parent in parents])
-    slopes = np.array([1.0 if parent is None else parent.slope for parent in parents])
+    cells = level.cells
+    intercepts, slopes = parents
     problem = SegmentProblem(
-        positive=level.by_bin[0],
-        total=level.by_bin[1],
-        offset=intercepts[:, None] + slopes[:, None] * log_odds,
-        x=log_odds - center,
+        positive=cells.positive,
+        total=cells.total,
+        offset=cells.spread(intercepts) + cells.spread(slopes) * cells.log_odds,
+        x=cells.log_odds - center,
+        starts=cells.starts,
         dispersion=level.dispersion,
     )
     changes = shrunk_changes(problem, with_slopes=with_slopes)
@@ -205,7 +208,7 @@ def _with_bounded_slopes(
     some = problem.take(chosen)
     slopes = changes.slopes.copy()
     slopes[chosen] = lowest[chosen]
-    offset = some.offset + slopes[chosen][:, None] * some.x
+    offset = some.offset + lowest[chosen][some.segment] * some.x
     refitted = shrunk_changes(replace(some, offset=offset), with_slopes=False)
     intercepts = changes.intercepts.copy()
     intercepts[chosen] = refitted.intercepts
@@ -213,29 +216,21 @@ def _with_bounded_slopes(
 
 
 def _segments(
-    level: _Level, changes: Changes, found: dict[Key, Segment], center: float
+    level: _Level, changes: Changes, parents: _Parents, center: float
 ) -> dict[Key, Segment]:
-    segments = {}
-    for place, key in enumerate(level.keys):
-        parent = found.get(key[:-1], Segment(("",), 0.0, 1.0, 0.0, 0))
-        change = float(changes.slopes[place])
-        # The change c * (z - center) is c * z and a constant.
-        intercept = parent.intercept + float(changes.intercepts[place]) - change * center
-        error = float(changes.errors[place])
-        rows = int(level.by_segment[2, place])
-        segments[key] = Segment(key, intercept, parent.slope + change, error, rows)
-    return segments
+    """The segments of a level by key, in the order of keys."""
+    # The change c * (z - center) is c * z and a constant.
+    intercepts = parents.intercepts + changes.intercepts - changes.slopes * center
+    numbers = (
+        intercepts.tolist(),
+        (parents.slopes + changes.slopes).tolist(),
+        changes.errors.tolist(),
+        level.by_segment[2].astype(np.int64).tolist(),
+    )
+    segments = map(Segment, level.keys, *numbers)
+    return {segment.key: segment for segment in sorted(segments, key=attrgetter("key"))}
 
 
-def _loss(grouped: GroupedMap, sums: SegmentSums) -> float:
+def _loss(leaves: SegmentCells, segments: Sequence[Segment]) -> float:
     """Mean log loss over the sums."""
-    by_key = {segment.key: segment for segment in grouped.segments}
-    segments = [by_key[key] for key in sums.keys]
-    intercepts = np.array([segment.intercept for segment in segments])
-    slopes = np.array([segment.slope for segment in segments])
-    log_odds = _log_odds_by_bin(grouped.base, sums.by_bin)
-    z = intercepts[:, None] + slopes[:, None] * log_odds
-    positive, total = sums.by_bin[0], sums.by_bin[1]
-    # log(1 + exp(z)) = z - log(p)
-    softplus = np.maximum(z, 0) + np.log1p(np.exp(-np.abs(z)))
-    return float((total * softplus - positive * z).sum() / total.sum())
+    return leaves.loss(*_numbers(segments))

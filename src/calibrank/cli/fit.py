@@ -229,7 +229,13 @@ def fit(
     segments = segment_columns(source, segment or [])
     selector = _selector(method, parametric=base_rate is not None or activity is not None)
     _require_use_of_user(user, method, selector, columns.exposure, position, activity)
-    calibrator, fitted, aggregated = _fit_table(source, columns, rules, selector, method)
+    calibrator, fitted, aggregated = _fit_table(
+        source,
+        replace(columns, segments=segments if anchor is None else ()),
+        rules,
+        selector,
+        method,
+    )
     if weighting.loss == "impressions" and propensity_kind is PropensityKind.logged:
         fitted = with_sampling_range(fitted, aggregated.summary)
     if activity is not None:

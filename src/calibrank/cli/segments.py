@@ -18,7 +18,6 @@ from calibrank.cli.console import (
 )
 from calibrank.cli.options import OnBadRows
 from calibrank.maps import CalibrationMap, GroupedMap
-from calibrank.summary.by_segment import bin_edges
 from calibrank.tabular.aggregate import Aggregate, Columns
 from calibrank.tabular.by_segment import sum_by_segment
 from calibrank.tabular.read import Table
@@ -57,9 +56,15 @@ def fit_segments(
     aggregated: Aggregate,
     on_bad_rows: OnBadRows,
 ) -> CalibrationMap:
-    """Change a map by segment; the table is read once more. Without segments it stays as it is."""
+    """Change a map by segment; without segments it stays as it is.
+
+    The sums by segment are those of the first pass, unless that read another table than the one
+    whose labels count.
+    """
     if not segments:
         return fitted
+    if aggregated.segments is not None:
+        return change_by_segment(fitted, aggregated.segments, segments)
     columns = replace(columns, segments=segment_columns(table, list(segments)))
     with progress_bar(table, "Reading segments") as progress:
         sums = sum_by_segment(
@@ -67,8 +72,6 @@ def fit_segments(
             columns,
             # Rows that are skipped were counted in the first pass.
             rules_for(on_bad_rows),
-            # Bins at quantiles of the scores of the fit.
-            bin_edges(aggregated.summary),
             aggregated.exposure if columns.needs_exposure else None,
             progress,
         )

@@ -48,19 +48,19 @@ def _run_loop(
     evidence: Evidence,
 ) -> None:
     layout = grid.layout(single=scores.dtype == np.float32)
-    scores = _contiguous(scores.astype(layout.float, copy=False))
-    positive = None if evidence.no_positives else _readable(evidence.positive)
-    total = None if evidence.unit_weights else _readable(evidence.total)
+    scores = contiguous(scores.astype(layout.float, copy=False))
+    positive = None if evidence.no_positives else readable(evidence.positive)
+    total = None if evidence.unit_weights else readable(evidence.total)
     library = cast("ctypes.CDLL", _native.library)
     loop = library.pool_float32 if layout is SINGLE else library.pool_float64
     outside = loop(
         scores.ctypes.data_as(FLOAT_POINTER if layout is SINGLE else DOUBLE_POINTER),
         len(scores),
         grid.origin,
-        _address(positive),
-        _type(positive),
-        _address(total),
-        _type(total),
+        address(positive),
+        column_type(positive),
+        address(total),
+        column_type(total),
         layout.mantissa - grid.bits,
         grid.offset(layout),
         1 << grid.bits,
@@ -75,18 +75,21 @@ def _run_loop(
         raise AssertionError("a score fell outside the table")
 
 
-def _readable(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def readable(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """A column in one of the types that the loops read."""
-    return _contiguous(values if values.dtype in _TYPES else values.astype(np.float64))
+    return contiguous(values if values.dtype in _TYPES else values.astype(np.float64))
 
 
-def _contiguous(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def contiguous(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A column that the loops can read from its address on."""
     return np.require(values, requirements=["C", "ALIGNED"])
 
 
-def _type(values: npt.NDArray[Any] | None) -> int:
+def column_type(values: npt.NDArray[Any] | None) -> int:
+    """The number of a readable column's type."""
     return _ABSENT if values is None else _TYPES[values.dtype]
 
 
-def _address(values: npt.NDArray[Any] | None) -> int | None:
+def address(values: npt.NDArray[Any] | None) -> int | None:
+    """Where a column starts in memory."""
     return None if values is None else values.ctypes.data

@@ -3,97 +3,192 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from os import PathLike
+from statistics import NormalDist
+from typing import Self
 
 import numpy as np
 
+from calibrank._arguments import instance, path_of
+from calibrank._logit import logit
 from calibrank._segment_keys import Encoded, Key, leaves_of
-from calibrank._validation import Floats, Indices, add_up
+from calibrank._validation import Floats, Indices, starts_of
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence
+from calibrank.summary import _segment_file
+from calibrank.summary._segment_cells import BINS, Cells, Codes, Occupied
+from calibrank.summary.placement import look
 from calibrank.summary.summary import Summary
 
-BINS = 64
-"""Score bins per segment: within a bin, only the mean score of a segment counts."""
+# Of the variance of scores, so much may be within bins. With good edges it is 0.001.
+_LARGEST_SPREAD = 0.0025
 
 
 def bin_edges(summary: Summary, bins: int = BINS) -> Floats:
     """Scores that divide the mass of a summary into about equal bins."""
-    cumulative = np.cumsum(summary.total)
-    levels = np.arange(1, bins) / bins * cumulative[-1]
-    places = np.searchsorted(cumulative, levels).clip(max=len(summary) - 1)
-    return np.unique(summary.scores[places])
+    return _quantiles(summary.scores, summary.total, bins)
+
+
+def _level(fraction: float) -> float:
+    """The share of the mass below an edge that has a fraction of all edges below it.
+
+    The spread of scores within bins is smallest if edges are as dense as the cube root of the
+    density of scores (Panter and Dite, 1951). That of a normal one is sqrt(3) times as wide.
+    """
+    normal = NormalDist()
+    return normal.cdf(3**0.5 * normal.inv_cdf(fraction))
+
+
+def _quantiles(scores: Floats, total: Floats, bins: int = BINS) -> Floats:
+    """Scores, of those in increasing order, that divide their mass into about equal bins."""
+    cumulative = np.cumsum(total)
+    levels = np.array([_level(edge / bins) for edge in range(1, bins)])
+    places = np.searchsorted(cumulative, levels * cumulative[-1]).clip(max=len(scores) - 1)
+    return np.unique(scores[places])
 
 
 class SegmentSums:
-    """Sums of evidence per segment; `add` batches of rows, `merge` sums with the same edges.
+    """Sums of evidence per segment: `add` batches of rows; sums of different rows can be added.
 
+    Bins lie at quantiles of the first batch; a later batch that crowds into a few of them moves
+    the edges, and what a segment has in a bin then moves with its mean score. Given edges stay.
     Memory is 1.5 KB per segment, whatever the number of rows.
 
     >>> from calibrank._segment_keys import encode
     >>> sums = SegmentSums(np.array([0.5]))
     >>> evidence = Evidence.trusted(np.array([1.0, 0.0]), np.ones(2), "naive")
     >>> sums.add(np.array([0.2, 0.7]), evidence, [encode("country", ["NL", "DE"])])
-    >>> sums.keys, sums.totals.tolist()
-    ([('NL',), ('DE',)], [[1.0, 0.0], [0.0, 1.0]])
+    >>> (sums + sums).keys, (sums + sums).totals.tolist()
+    ([('NL',), ('DE',)], [[2.0, 0.0], [0.0, 2.0]])
     """
 
-    def __init__(self, edges: Floats) -> None:
-        self.edges = edges
+    def __init__(self, edges: Floats | None = None) -> None:
+        self.edges: Floats = np.empty(0) if edges is None else edges
         self.keys: list[Key] = []
+        self._edges_stay = edges is not None
+        self._has_edges = edges is not None
         self._numbers: dict[Key, int] = {}
-        bins = len(edges) + 1
-        # Positive mass, total mass and total mass times score, by segment and bin.
-        self._by_bin = np.zeros((3, 0, bins))
-        # Squares of positive and of total mass, and rows, by segment.
-        self._by_segment = np.zeros((3, 0))
+        self._cells = Cells()
+        # Batches of a table share a growing list of values: each is numbered once.
+        self._values: list[str | None] | None = None
+        self._numbers_of_values: Codes = np.empty(0, dtype=np.int32)
 
     def add(self, scores: Floats, evidence: Evidence, columns: Sequence[Encoded]) -> None:
         """Add rows; those without a value in the first segment column are left out."""
-        places, keys = leaves_of(columns)
-        numbers = self._number(keys)
-        segments = numbers[places]
-        if (segments < 0).any():
-            known = np.flatnonzero(segments >= 0)
-            segments, scores, evidence = segments[known], scores[known], evidence.rows(known)
-        positive = np.asarray(evidence.positive, dtype=np.float64)
-        total = np.asarray(evidence.total, dtype=np.float64)
-        bins = len(self.edges) + 1
-        cells = segments * bins + np.searchsorted(self.edges, scores, side="right")
-        for sums, masses in zip(self._by_bin, (positive, total, total * scores), strict=True):
-            _add_at(sums.reshape(-1), cells, masses)
-        squares = (positive**2, total**2, np.ones(len(segments)))
-        for sums, masses in zip(self._by_segment, squares, strict=True):
-            _add_at(sums, segments, masses)
+        if not len(scores):
+            return
+        self.place_bins(scores, evidence)
+        codes, numbers = self._numbered(columns)
+        self._cells.pool(scores, evidence, codes, numbers, self.edges)
+
+    def place_bins(self, scores: Floats, evidence: Evidence) -> None:
+        """Choose edges by the first rows, and others if a batch crowds into a few bins.
+
+        `add` does it; it is needed before that where rows are added in parts of unlike scores.
+        """
+        if self._edges_stay:
+            return
+        if not self._has_edges:
+            if evidence.unit_weights or evidence.total.any():
+                self.edges, self._has_edges = bin_edges(Summary.of(scores, evidence)), True
+            return
+        sample = look(scores)
+        mass = len(scores) if evidence.unit_weights else float(evidence.total.sum())
+        self._cover(sample, np.full(len(sample), mass / len(sample)))
 
     def merge(self, other: SegmentSums) -> None:
-        """Add the rows of other sums, for example of another day or machine."""
-        if not np.array_equal(self.edges, other.edges):
-            raise DataError(
-                "sums by segment must have the same edges to be merged. Build both with the edges "
-                "of one summary."
-            )
+        """Add the rows of other sums, for example of another day or machine.
+
+        Sums with the same edges are added exactly. Otherwise what a segment of the other has in a
+        bin moves with its mean score to these edges, or both to new ones.
+        """
+        instance("other", other, SegmentSums)
+        if not other.keys:
+            return
         numbers = self._number(other.keys)
-        self._by_bin[:, numbers] += other.by_bin
-        self._by_segment[:, numbers] += other.by_segment
+        cells = other._cells
+        if not self._has_edges:
+            self.edges, self._has_edges = other.edges, True
+        if not np.array_equal(self.edges, other.edges):
+            self._cover(*other._distribution())
+            cells = cells.with_edges(self.edges)
+        self._cells.add(cells.take(slice(0, len(other.keys))), numbers)
+
+    def __add__(self, other: SegmentSums) -> SegmentSums:
+        result = SegmentSums(self.edges)
+        result._edges_stay = self._edges_stay
+        result._has_edges = self._has_edges
+        result.merge(self)
+        result.merge(other)
+        return result
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the sums to a file, atomically, for `SegmentSums.load`."""
+        _segment_file.write(path_of("path", path), self.edges, self.keys, self._cells)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """Read sums that `save` wrote, to add rows or to merge them with others."""
+        file = path_of("path", path)
+        if not file.is_file():
+            raise DataError(f"{path} must be sums by segment that were saved, got no such file.")
+        try:
+            edges, keys, cells = _segment_file.read(file)
+        except ValueError as error:
+            raise DataError(
+                f"{path} must be sums by segment that were saved: {error}. Create it again."
+            ) from None
+        loaded = cls(edges)
+        loaded._edges_stay = False
+        loaded._number(keys)
+        loaded._cells = cells
+        loaded._has_edges = bool(keys)
+        return loaded
+
+    def merged(self, rows: Indices, places: Indices) -> SegmentSums:
+        """The sums of some segments, merged where they have the same place; without keys."""
+        order = np.argsort(places, kind="stable")
+        starts = np.flatnonzero(starts_of(places[order]))
+        merged = SegmentSums(self.edges)
+        merged.keys = [()] * len(starts)
+        merged._cells = self._cells.take(rows[order]).merged(starts)
+        return merged
 
     @property
     def by_bin(self) -> Floats:
         """Positive mass, total mass and total mass times score, by segment and bin."""
-        return self._by_bin[:, : len(self.keys)]
+        cells = self._cells.by_bin[: len(self.keys), : len(self.edges) + 1]
+        return np.moveaxis(cells, 2, 0)
 
     @property
     def by_segment(self) -> Floats:
         """Sums of squares of positive and of total mass, and the number of rows, by segment."""
-        return self._by_segment[:, : len(self.keys)]
+        return self._cells.by_segment[: len(self.keys)].T
+
+    def occupied(self) -> Occupied:
+        """The cells (a bin of a segment) that have rows."""
+        return self._cells.take(slice(0, len(self.keys))).occupied()
 
     @property
     def totals(self) -> Floats:
         """Total mass by segment and bin."""
         return self.by_bin[1]
 
-    def _number(self, keys: Sequence[Key]) -> Indices:
+    def _numbered(self, columns: Sequence[Encoded]) -> tuple[Codes, Codes]:
+        """A code per row, and the row of each code in the sums (-1: left out)."""
+        values = columns[0].values
+        if len(columns) > 1:
+            places, keys = leaves_of(columns)
+            return places, self._number(keys)
+        known = len(self._numbers_of_values) if values is self._values else 0
+        keys = [() if value is None else (value,) for value in values[known:]]
+        numbers = np.concatenate([self._numbers_of_values[:known], self._number(keys)])
+        self._values, self._numbers_of_values = values, numbers
+        return columns[0].codes, numbers
+
+    def _number(self, keys: Sequence[Key]) -> Codes:
         """The row of each key; -1 for the empty key, which stands for a missing value."""
-        numbers = np.full(len(keys), -1, dtype=np.intp)
+        numbers = np.full(len(keys), -1, dtype=np.int32)
         for place, key in enumerate(keys):
             if not key:
                 continue
@@ -101,21 +196,44 @@ class SegmentSums:
             if number == len(self.keys):
                 self.keys.append(key)
             numbers[place] = number
-        self._reserve(len(self.keys))
+        self._cells.reserve(len(self.keys))
         return numbers
 
-    def _reserve(self, segments: int) -> None:
-        capacity = self._by_segment.shape[1]
-        if segments <= capacity:
+    def _cover(self, scores: Floats, masses: Floats) -> None:
+        """Move to other edges if these would crowd the rows so far and others into a few bins."""
+        past, past_masses = self._distribution()
+        points = np.concatenate([past, scores])
+        order = np.argsort(points, kind="stable")
+        points = points[order]
+        masses = np.concatenate([past_masses, masses])[order]
+        spread = _spread_within(self.edges, points, masses)
+        if spread <= _LARGEST_SPREAD:
             return
-        more = max(segments, 2 * capacity) - capacity
-        self._by_bin = np.pad(self._by_bin, ((0, 0), (0, more), (0, 0)))
-        self._by_segment = np.pad(self._by_segment, ((0, 0), (0, more)))
+        edges = _quantiles(points, masses)
+        # Scores that are mostly equal are in few bins whatever the edges are.
+        if _spread_within(edges, points, masses) < 0.7 * spread:
+            self.edges = edges
+            self._cells = self._cells.with_edges(edges)
+
+    def _distribution(self) -> tuple[Floats, Floats]:
+        """The mean score of each bin that has rows, and its mass."""
+        sums = self._cells.by_bin.sum(axis=0)
+        total = sums[:, 1]
+        occupied = np.flatnonzero(total > 0)
+        return sums[occupied, 2] / total[occupied], total[occupied]
 
 
-def _add_at(sums: Floats, places: Indices, masses: Floats) -> None:
-    """Add masses to a few or to many sums, in the faster way."""
-    if len(sums) <= 4 * len(places):
-        sums += add_up(places, masses, len(sums))
-    else:
-        np.add.at(sums, places, masses)
+def _spread_within(edges: Floats, scores: Floats, masses: Floats) -> float:
+    """The share of the variance of ordered scores that is within bins, on the scale of logit ranks.
+
+    That scale is the same for any increasing function of the scores.
+    """
+    starts = np.flatnonzero(starts_of(scores))
+    mass = np.add.reduceat(masses, starts)
+    ranks = (np.cumsum(mass) - mass / 2) / mass.sum()
+    x = logit(ranks)
+    bins = np.flatnonzero(starts_of(np.searchsorted(edges, scores[starts], side="right")))
+    by_bin = np.add.reduceat(mass, bins)
+    between = (np.add.reduceat(mass * x, bins) ** 2 / by_bin).sum()
+    squares = float((mass * x**2).sum())
+    return 0.0 if squares == 0 else 1 - between / squares

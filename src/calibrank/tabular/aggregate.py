@@ -16,8 +16,10 @@ from calibrank.base_rate import Positives
 from calibrank.errors import DataError, FitError
 from calibrank.evidence import make_evidence, naive
 from calibrank.summary import Summary
+from calibrank.summary.by_segment import SegmentSums
 from calibrank.summary.grid import CAPACITY
 from calibrank.tabular._fold import FoldBuilder
+from calibrank.tabular.by_segment import SegmentWorker, joined_sums
 from calibrank.tabular.columns import Columns
 from calibrank.tabular.exposure import TableExposure, count_exposure
 from calibrank.tabular.files import Progress, ReadTask
@@ -56,6 +58,8 @@ class Aggregate:
     """One summary per fold that has rows, if folds were asked for."""
     exposure: TableExposure | None = None
     """The counts that propensities of being shown come from, where they were estimated."""
+    segments: SegmentSums | None = None
+    """Sums by segment, if there are segment columns."""
 
 
 def summarize(
@@ -74,7 +78,7 @@ def summarize(
     def new_builders() -> list[FoldBuilder]:
         return [FoldBuilder(columns, CAPACITY, keep_positives=False) for _ in range(folds)]
 
-    builders = _build(table, columns, rules, progress, exposure, new_builders)
+    builders, _ = _build(table, columns, rules, progress, exposure, new_builders)
     if not all(builder.rows for builder in builders):
         raise DataError(
             f"{table.name} must have enough users for {folds} folds, got an empty fold. "
@@ -93,19 +97,21 @@ def aggregate(
 ) -> Aggregate:
     """Summarize a whole table, and each of its folds if there are several; keep its positives.
 
-    Up to `distinct` scores get a bin each.
+    Up to `distinct` scores get a bin each. Where `columns` name segments, their sums are taken in
+    the same pass.
     """
     exposure = count_exposure(table, columns, rules) if columns.needs_exposure else None
 
     def new_builders() -> list[FoldBuilder]:
         return [FoldBuilder(columns, distinct, keep_positives=True) for _ in range(folds)]
 
-    builders = _build(table, columns, rules, progress, exposure, new_builders)
+    builders, segments = _build(table, columns, rules, progress, exposure, new_builders)
     by_fold: tuple[Summary, ...] = ()
     if folds > 1:
         by_fold = tuple(each.summary() for each in builders if not each.builder.empty)
     whole = reduce(FoldBuilder.merge, builders)
-    return Aggregate(whole.summary(), whole.positives(), by_fold, exposure)
+    sums = joined_sums(segments) if segments else None
+    return Aggregate(whole.summary(), whole.positives(), by_fold, exposure, sums)
 
 
 def _build(
@@ -115,24 +121,30 @@ def _build(
     progress: Progress | None,
     exposure: TableExposure | None,
     new_builders: Callable[[], list[FoldBuilder]],
-) -> list[FoldBuilder]:
+) -> tuple[list[FoldBuilder], list[SegmentWorker]]:
+    """A builder per fold, and workers that sum by segment where there are segment columns."""
     # Each worker has builders of its own, so that none waits for a lock.
     by_worker = [new_builders() for _ in range(thread_count())]
+    segments = [SegmentWorker(columns) for _ in by_worker] if columns.segments else []
 
     def add(worker: int, task: ReadTask) -> None:
         for batch in task():
             rows = valid_rows(batch, columns, rules)
             if exposure is not None:
                 rows = replace(rows, propensity=exposure.propensity(rows))
+            if segments:
+                segments[worker].add(rows)
+                rows = replace(rows, segments=())
             _add_to_folds(by_worker[worker], rows, batch.before)
 
-    in_workers(add, table.read_tasks(columns.read, progress), len(by_worker))
+    tasks = table.read_tasks(columns.read, progress, columns.segments)
+    in_workers(add, tasks, len(by_worker))
     by_fold = zip(*by_worker, strict=True)
     builders = [reduce(FoldBuilder.merge, same_fold) for same_fold in by_fold]
     _require_rows(builders, table, columns)
     if columns.needs_popularity and columns.item is not None:
         _set_exposure(builders)
-    return builders
+    return builders, segments
 
 
 def _add_to_folds(builders: list[FoldBuilder], rows: Rows, first: int) -> None:

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from calibrank._segment_keys import Encoded
 from calibrank._validation import Ids
 from calibrank.errors import DataError
 from calibrank.tabular.csv_files import numbers_of_text, values_of_text
@@ -57,6 +56,10 @@ class Batch:
         """Return a column of ids: integers, or text."""
         return self._once("ids", name, self._parse_ids)
 
+    def segments(self, name: str) -> pa.DictionaryArray:
+        """Return a column of ids with a dictionary of its values; a missing one has no index."""
+        return self._once("segments", name, self._parse_segments)
+
     def values(self, name: str) -> pa.Array:
         """Return a column that is neither ids nor checked numbers, with its own type."""
         column = self.rows.column(name)
@@ -80,6 +83,22 @@ class Batch:
     def _parse_ids(self, name: str) -> pa.Array:
         column = self.rows.column(name)
         return parse_ids(column, f"{self.file}, column {name}", from_csv=self.from_csv)
+
+    def _parse_segments(self, name: str) -> pa.DictionaryArray:
+        column = self.rows.column(name)
+        if not pa.types.is_dictionary(column.type):
+            if not pa.types.is_string(column.type) and not pa.types.is_large_string(column.type):
+                return self.ids(name).dictionary_encode()
+            column = column.dictionary_encode()
+        if column.dictionary.null_count or pa.types.is_floating(column.dictionary.type):
+            return self.ids(name).dictionary_encode()
+        # Each distinct value is parsed once.
+        where = f"{self.file}, column {name}"
+        values = parse_ids(column.dictionary, where, from_csv=self.from_csv)
+        indices = column.indices
+        if not pa.types.is_int32(indices.type):
+            indices = indices.cast(pa.int32())
+        return pa.DictionaryArray.from_arrays(indices, values)
 
 
 def to_arrow(values: npt.NDArray[Any]) -> pa.Array:
@@ -105,13 +124,6 @@ def names_of(column: pa.Array) -> Ids:
     encoded = column.dictionary_encode()
     distinct = [str(name) for name in encoded.dictionary.to_pylist()]
     return np.array(distinct, dtype=np.str_)[indices_of(encoded)]
-
-
-def as_segments(column: pa.Array) -> Encoded:
-    """Number the distinct values of a column of ids; missing ones are a value of their own."""
-    encoded = column.dictionary_encode(null_encoding="encode")
-    values = [None if value is None else str(value) for value in encoded.dictionary.to_pylist()]
-    return Encoded(indices_of(encoded).astype(np.intp), values)
 
 
 def indices_of(encoded: pa.DictionaryArray) -> npt.NDArray[np.int32]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
+from calibrank._segment_keys import Encoded
 from calibrank._threads import in_workers, thread_count
-from calibrank._validation import Floats
-from calibrank.evidence import Evidence, make_evidence, naive
+from calibrank.evidence import make_evidence, naive
 from calibrank.summary.by_segment import SegmentSums
 from calibrank.tabular._fold import first_evidence
-from calibrank.tabular.batch import as_segments
 from calibrank.tabular.columns import Columns
 from calibrank.tabular.exposure import TableExposure
 from calibrank.tabular.files import Progress, ReadTask
@@ -20,18 +20,18 @@ from calibrank.tabular.popularity import POPULARITY, encode_ids, item_exposure, 
 from calibrank.tabular.read import Table
 from calibrank.tabular.rows import Rows, valid_rows
 from calibrank.tabular.rules import Rules
+from calibrank.tabular.segment_codes import SegmentCodes
 
 
 def sum_by_segment(
     table: Table,
     columns: Columns,
     rules: Rules,
-    edges: Floats,
     exposure: TableExposure | None = None,
     progress: Progress | None = None,
 ) -> SegmentSums:
-    """Sum the rows of a table by its segment columns and by bins of the score between edges."""
-    workers = [_Worker(columns, SegmentSums(edges)) for _ in range(thread_count())]
+    """Sum the rows of a table by its segment columns and by bins of the score."""
+    workers = [SegmentWorker(columns) for _ in range(thread_count())]
 
     def add(worker: int, task: ReadTask) -> None:
         for batch in task():
@@ -40,8 +40,50 @@ def sum_by_segment(
                 rows = replace(rows, propensity=exposure.propensity(rows))
             workers[worker].add(rows)
 
-    in_workers(add, table.read_tasks(columns.read, progress), len(workers))
-    if columns.needs_popularity:
+    tasks = table.read_tasks(columns.read, progress, columns.segments)
+    in_workers(add, tasks, len(workers))
+    return joined_sums(workers)
+
+
+class SegmentWorker:
+    """The sums of one worker, and its positives while the popularity of items is not known."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+        self.sums = SegmentSums()
+        self.positives: list[tuple[Rows, list[Encoded]]] = []
+        self._codes = [SegmentCodes() for _ in columns.segments]
+
+    def add(self, rows: Rows) -> None:
+        """Add valid rows."""
+        if not len(rows):
+            return
+        encoded = []
+        for codes, column in zip(self._codes, rows.segments, strict=True):
+            encoded.append(codes.encode(column))
+        evidence = first_evidence(self.columns, rows)
+        if not self.columns.needs_popularity:
+            self.sums.add(rows.scores, evidence, encoded)
+            return
+        rows = replace(rows, users=None, others=(), segments=(), features=())
+        self.sums.place_bins(rows.scores, evidence)
+        is_positive = rows.labels != 0
+        self._keep(rows, encoded, np.flatnonzero(is_positive))
+        others = np.flatnonzero(~is_positive)
+        rows = replace(rows, items=None).take(others)
+        evidence = naive(rows.labels, weights=rows.weights)
+        self.sums.add(rows.scores, evidence, _rows_of(encoded, others))
+
+    def _keep(self, rows: Rows, encoded: list[Encoded], chosen: npt.NDArray[np.intp]) -> None:
+        if len(chosen) and rows.items is not None:
+            kept = rows.take(chosen)
+            kept = replace(kept, items=widen_ids(kept.items))
+            self.positives.append((kept, _rows_of(encoded, chosen)))
+
+
+def joined_sums(workers: Sequence[SegmentWorker]) -> SegmentSums:
+    """The sums of all workers, with the positives that they kept."""
+    if workers[0].columns.needs_popularity:
         _add_positives(workers)
     first, *others = workers
     for other in others:
@@ -49,44 +91,20 @@ def sum_by_segment(
     return first.sums
 
 
-@dataclass(slots=True)
-class _Worker:
-    """The sums of one worker, and its positives while the popularity of items is not known."""
-
-    columns: Columns
-    sums: SegmentSums
-    positives: list[Rows] = field(default_factory=list)
-
-    def add(self, rows: Rows) -> None:
-        if self.columns.needs_popularity:
-            is_positive = rows.labels != 0
-            self._keep(rows.take(np.flatnonzero(is_positive)))
-            rows = rows.take(np.flatnonzero(~is_positive))
-            self.add_evidence(rows, naive(rows.labels, weights=rows.weights))
-        else:
-            self.add_evidence(rows, first_evidence(self.columns, rows))
-
-    def add_evidence(self, rows: Rows, evidence: Evidence) -> None:
-        if not len(rows):
-            return
-        self.sums.add(rows.scores, evidence, [as_segments(column) for column in rows.segments])
-
-    def _keep(self, positives: Rows) -> None:
-        if len(positives) and positives.items is not None:
-            items = widen_ids(positives.items)
-            self.positives.append(replace(positives, items=items, users=None, others=()))
+def _rows_of(encoded: list[Encoded], chosen: npt.NDArray[np.intp]) -> list[Encoded]:
+    return [Encoded(column.codes[chosen], column.values) for column in encoded]
 
 
-def _add_positives(workers: Sequence[_Worker]) -> None:
+def _add_positives(workers: Sequence[SegmentWorker]) -> None:
     """Weight the positives by the popularity of their items, as `aggregate` does, and add them."""
-    kept = [(worker, rows) for worker in workers for rows in worker.positives]
-    codes = encode_ids([rows.items for _, rows in kept])
+    kept = [(worker, *batch) for worker in workers for batch in worker.positives]
+    codes = encode_ids([rows.items for _, rows, _ in kept])
     counts = np.zeros(max((int(code.max()) for code in codes), default=-1) + 1)
-    for code, (_, rows) in zip(codes, kept, strict=True):
+    for code, (_, rows, _) in zip(codes, kept, strict=True):
         weights = np.ones(len(rows)) if rows.weights is None else rows.weights
         np.add.at(counts, code, weights)
     by_item = item_exposure(counts)
-    for code, (worker, rows) in zip(codes, kept, strict=True):
+    for code, (worker, rows, segments) in zip(codes, kept, strict=True):
         propensity = POPULARITY.propensity(by_item[code])
         evidence = make_evidence(worker.columns.evidence, rows.labels, propensity, rows.weights)
-        worker.add_evidence(rows, evidence)
+        worker.sums.add(rows.scores, evidence, segments)

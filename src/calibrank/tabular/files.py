@@ -82,17 +82,19 @@ def read_tasks(
     columns: Sequence[str] | None,
     progress: Progress | None = None,
     before: int = 0,
+    encoded: Sequence[str] = (),
 ) -> Generator[ReadTask, None, int]:
     """Yield tasks that read a file in row order, and return its number of rows.
 
     Without `columns`, all columns stored in the file are read. `before` is the number of rows in
-    earlier files of the same table.
+    earlier files of the same table. Parquet's text columns named in `encoded` keep the dictionaries
+    that most of them are stored with.
     """
     size = file.stat().st_size
     unreported = size
     first = 0
     with _readable(file):
-        total, chunks = _chunks(file, columns)
+        total, chunks = _chunks(file, columns, encoded)
         for chunk in chunks:
             # A CSV file's number of rows is known only at its end; progress waits until then.
             share = size * chunk.rows // total if total else 0
@@ -135,6 +137,7 @@ def schema_to_save(file: Path) -> pa.Schema:
 def _chunks(
     file: Path,
     columns: Sequence[str] | None,
+    encoded: Sequence[str],
 ) -> tuple[int, Iterable[_Chunk]]:
     """Return a file's number of rows (0 if it is not known yet) and its chunks."""
     if format_of(file) == "csv":
@@ -144,28 +147,32 @@ def _chunks(
     if columns is not None:
         names = metadata.schema.to_arrow_schema().names
         stored = [name for name in columns if name in names]
-    return metadata.num_rows, _parquet_chunks(file, metadata, stored)
+    return metadata.num_rows, _parquet_chunks(file, metadata, stored, list(encoded))
 
 
 def _parquet_chunks(
-    file: Path, metadata: pq.FileMetaData, columns: list[str] | None
+    file: Path, metadata: pq.FileMetaData, columns: list[str] | None, encoded: list[str]
 ) -> Iterator[_Chunk]:
     groups = range(metadata.num_row_groups)
     sizes = [metadata.row_group(group).num_rows for group in groups]
     if max(sizes, default=0) > _LARGEST_ROW_GROUP:
-        with pq.ParquetFile(file, metadata=metadata) as reader:
+        with pq.ParquetFile(file, metadata=metadata, read_dictionary=encoded) as reader:
             batches = reader.iter_batches(_BATCH_ROWS, columns=columns)
             yield from _already_read(batches)
         return
     for group, size in zip(groups, sizes, strict=True):
-        yield _Chunk(size, partial(_read_row_group, file, metadata, columns, group))
+        yield _Chunk(size, partial(_read_row_group, file, metadata, columns, encoded, group))
 
 
 def _read_row_group(
-    file: Path, metadata: pq.FileMetaData, columns: list[str] | None, group: int
+    file: Path,
+    metadata: pq.FileMetaData,
+    columns: list[str] | None,
+    encoded: list[str],
+    group: int,
 ) -> list[pa.RecordBatch]:
     # A ParquetFile must not be shared by threads, so every task opens its own.
-    with pq.ParquetFile(file, metadata=metadata) as reader:
+    with pq.ParquetFile(file, metadata=metadata, read_dictionary=encoded) as reader:
         rows = reader.read_row_group(group, columns=columns, use_threads=False)
     return rows.combine_chunks().to_batches(_BATCH_ROWS)
 

@@ -121,20 +121,27 @@ class Table:
         return prefetch(self._tasks(columns, progress))
 
     def read_tasks(
-        self, columns: Sequence[str], progress: Progress | None = None
+        self,
+        columns: Sequence[str],
+        progress: Progress | None = None,
+        encoded: Sequence[str] = (),
     ) -> Iterator[ReadTask]:
-        """As `batches`, but in tasks that read when called, so that workers share the reading."""
-        return _errors_as_tasks(self._tasks(columns, progress))
+        """As `batches`, but in tasks that read when called, so that workers share the reading.
+
+        Text columns named in `encoded` are read with dictionaries of their values, if possible.
+        """
+        return _errors_as_tasks(self._tasks(columns, progress, encoded))
 
     def _tasks(
         self,
         columns: Sequence[str],
         progress: Progress | None,
+        encoded: Sequence[str] = (),
     ) -> Iterator[ReadTask]:
         before = 0
         for file in self.files:
             _require_columns(file, columns)
-            before += yield from read_tasks(file, columns, progress, before)
+            before += yield from read_tasks(file, columns, progress, before, encoded)
 
 
 def prefetch(tasks: Iterator[ReadTask]) -> Iterator[Batch]:

@@ -14,11 +14,12 @@ from calibrank._validation import Floats
 from calibrank.evidence import undersampling_weights
 from calibrank.maps import CalibrationMap
 from calibrank.tables import hash_partitions, row_partitions
-from calibrank.tabular.batch import Batch, as_segments, indices_of, take_ids
+from calibrank.tabular.batch import Batch, indices_of, take_ids
 from calibrank.tabular.columns import Columns
 from calibrank.tabular.files import Progress
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
+from calibrank.tabular.segment_codes import as_segments
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,7 @@ def _all_rows(batch: Batch, columns: Columns) -> Rows:
         ids(columns.item),
         ids(columns.user),
         tuple(batch.values(name) for name in columns.others),
-        tuple(batch.ids(name) for name in columns.segments),
+        tuple(batch.segments(name) for name in columns.segments),
         tuple(batch.numbers(name) for name in columns.features),
     )
     if columns.negatives_kept == 1:

@@ -24,7 +24,7 @@ from calibrank.maps import CalibrationMap
 from calibrank.maps.score_shift import ScoreComparison
 from calibrank.scorers import SavedModel
 from calibrank.tables import Index
-from calibrank.tabular.batch import Batch, as_segments, names_of, to_arrow
+from calibrank.tabular.batch import Batch, names_of, to_arrow
 from calibrank.tabular.csv_files import cast_columns, lines_of
 from calibrank.tabular.files import (
     Progress,
@@ -37,6 +37,7 @@ from calibrank.tabular.ids import names_like
 from calibrank.tabular.read import Table, prefetch
 from calibrank.tabular.roles import Roles, roles_of
 from calibrank.tabular.rules import Mask, Rules
+from calibrank.tabular.segment_codes import as_segments
 
 _DIGEST_KEY = b"calibrank_digest"
 
@@ -85,7 +86,7 @@ class Probabilities:
 
         def column(name: str) -> Any:
             if name in self.fitted.text_columns:
-                return as_segments(batch.ids(name))
+                return as_segments(batch.segments(name))
             return batch.numbers(name)
 
         return self.fitted.predict_rows(scores, column)

@@ -1,0 +1,115 @@
+"""Saved sums by segment: arrays with a digest; what is read from a file is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibrank._npz import Arrays, read_arrays, write_arrays
+from calibrank._rules import LARGEST_SCORE
+from calibrank._segment_keys import Key
+from calibrank._validation import Floats
+from calibrank.summary._segment_cells import BINS, Cells
+
+VERSION = 1
+
+# A million segments, all of whose bins are occupied, and their names.
+_LARGEST_FILE = 2**31
+
+_TYPES = {
+    "version": "i8",
+    "edges": "f8",
+    "text": "u1",
+    "lengths": "i8",
+    "depths": "i8",
+    "places": "i8",
+    "by_bin": "f8",
+    "by_segment": "f8",
+}
+"""Type of each array; `text` holds the values of all keys in UTF-8, one after the other."""
+
+
+def write(path: Path, edges: Floats, keys: Sequence[Key], cells: Cells) -> None:
+    """Write sums, atomically; only cells that have rows."""
+    values = [value.encode() for key in keys for value in key]
+    flat = cells.by_bin[: len(keys)].reshape(-1, 3)
+    places = np.flatnonzero(flat[:, 1] > 0)
+    arrays: dict[str, Any] = {
+        "version": np.int64(VERSION),
+        "edges": edges.astype(np.float64),
+        "text": np.frombuffer(b"".join(values), dtype=np.uint8),
+        "lengths": np.array([len(value) for value in values], dtype=np.int64),
+        "depths": np.array([len(key) for key in keys], dtype=np.int64),
+        "places": places.astype(np.int64),
+        "by_bin": flat[places],
+        "by_segment": cells.by_segment[: len(keys)],
+    }
+    write_arrays(path, arrays)
+
+
+def read(path: Path) -> tuple[Floats, list[Key], Cells]:
+    """Read what `write` wrote; a `ValueError` says what is wrong with anything else."""
+    arrays = read_arrays(path, _LARGEST_FILE)
+    unknown = sorted(set(_TYPES).symmetric_difference(arrays))
+    _require(not unknown, f"its arrays are wrong: {', '.join(unknown)} missing or unknown")
+    for name, values in arrays.items():
+        _require(
+            values.dtype.newbyteorder("=") == np.dtype(_TYPES[name]),
+            f"{name} is of type {values.dtype}",
+        )
+        arrays[name] = values.astype(_TYPES[name])
+    _require(arrays["version"] == VERSION, f"its version is {arrays['version']}, not {VERSION}")
+    edges = arrays["edges"]
+    _require(edges.ndim == 1 and len(edges) < BINS, f"it has {len(edges)} edges")
+    _require((np.abs(edges) <= LARGEST_SCORE).all(), "edges are not scores")
+    _require((np.diff(edges) > 0).all(), "edges are not in increasing order")
+    keys = _keys(arrays)
+    return edges, keys, _cells(arrays, len(keys), len(edges) + 1)
+
+
+def _keys(arrays: Arrays) -> list[Key]:
+    depths, lengths, text = arrays["depths"], arrays["lengths"], arrays["text"]
+    for name in ("depths", "lengths", "text"):
+        _require(arrays[name].ndim == 1, f"{name} has {arrays[name].ndim} dimensions")
+    _require((depths > 0).all() and depths.sum() == len(lengths), "depths do not match")
+    _require((lengths >= 0).all() and lengths.sum() == len(text), "lengths do not match the text")
+    content = text.tobytes()
+    values = []
+    first = 0
+    for length in lengths.tolist():
+        values.append(content[first : first + length].decode())
+        first += length
+    keys = []
+    first = 0
+    for depth in depths.tolist():
+        keys.append(tuple(values[first : first + depth]))
+        first += depth
+    _require(len(set(keys)) == len(keys), "two segments have the same key")
+    return keys
+
+
+def _cells(arrays: Arrays, segments: int, bins: int) -> Cells:
+    places, by_bin, by_segment = arrays["places"], arrays["by_bin"], arrays["by_segment"]
+    _require(by_segment.shape == (segments, 3), f"by_segment has the shape {by_segment.shape}")
+    _require(places.ndim == 1, f"places has {places.ndim} dimensions")
+    _require(by_bin.shape == (len(places), 3), f"by_bin has the shape {by_bin.shape}")
+    inside = (places >= 0) & (places < segments * BINS) & (places % BINS < bins)
+    _require(inside.all() and (np.diff(places) > 0).all(), "places are out of range or order")
+    for name in ("by_bin", "by_segment"):
+        _require(np.isfinite(arrays[name]).all(), f"{name} is not finite")
+    _require((by_segment >= 0).all() and (by_bin[:, 0] >= 0).all(), "a mass is negative")
+    _require((by_bin[:, 1] > 0).all(), "total is not above 0")
+    largest = LARGEST_SCORE * (1 + 1e-9)
+    _require((np.abs(by_bin[:, 2]) <= by_bin[:, 1] * largest).all(), "moments are too large")
+    cells = Cells(segments)
+    cells.by_bin.reshape(-1, 3)[places] = by_bin
+    cells.by_segment = by_segment
+    return cells
+
+
+def _require(holds: Any, otherwise: str) -> None:
+    if not holds:
+        raise ValueError(otherwise)

@@ -1,0 +1,210 @@
+"""Sums by segment: one pass in any order of rows, merging, saving, and the fits they lead to."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import calibrank as cr
+from calibrank import _native
+from calibrank._npz import read_arrays, write_arrays
+from calibrank._segment_keys import encode
+from calibrank.calibrators._shrinkage import SegmentProblem, shrunk_changes
+from calibrank.calibrators.segments import change_by_segment
+from calibrank.evidence import Evidence, naive
+from calibrank.summary.by_segment import SegmentSums, bin_edges
+
+ROWS = 60_000
+
+
+@pytest.fixture(scope="module")
+def world() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Scores with heavy tails, labels and 40 segments of unequal size, slope and intercept."""
+    rng = np.random.default_rng(0)
+    shares = 1 / np.arange(1, 41)
+    segment = rng.choice(40, ROWS, p=shares / shares.sum())
+    taste = rng.normal(size=ROWS)
+    slope = np.exp(rng.normal(0, 0.2, 40))[segment]
+    z = 1.2 * slope * taste - 2 + rng.normal(0, 0.7, 40)[segment]
+    labels = (rng.random(ROWS) < 1 / (1 + np.exp(-z))).astype(float)
+    return np.sinh(2 * taste), labels, segment
+
+
+def added(world: tuple[np.ndarray, ...], *parts: np.ndarray, edges: object = None) -> SegmentSums:
+    """The sums of some rows, one batch after the other."""
+    scores, labels, segment = world
+    sums = SegmentSums(edges)
+    for rows in parts:
+        sums.add(scores[rows], naive(labels[rows]), [encode("g", segment[rows])])
+    return sums
+
+
+def batches(order: np.ndarray) -> list[np.ndarray]:
+    return np.array_split(order, 12)
+
+
+ORDERS = {
+    "as they come": lambda world: np.arange(len(world[0])),
+    "sorted by score": lambda world: np.argsort(world[0]),
+    "sorted by segment": lambda world: np.argsort(world[2], kind="stable"),
+}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("order", ORDERS)
+def test_one_pass_leads_to_the_fit_on_all_rows(
+    world: tuple[np.ndarray, ...], order: str, workers: int
+) -> None:
+    """Against the same model without bins: each row a cell, at its own log odds."""
+    scores, labels, segment = world
+    parts = batches(ORDERS[order](world))
+    sums = added(world, *parts[::workers])
+    if workers == 2:
+        sums.merge(added(world, *parts[1::2]))
+    fitted = cr.Spline(knots=8).fit(scores, labels)
+    grouped = change_by_segment(fitted, sums, ("g",))
+
+    rows = np.argsort(segment, kind="stable")
+    z = fitted.log_odds(scores[rows])
+    center = z.mean()
+    starts = np.append(0, np.cumsum(np.bincount(segment)))
+    exact = shrunk_changes(
+        SegmentProblem(labels[rows], np.ones(ROWS), z, z - center, starts, np.ones(40)),
+        with_slopes=True,
+    )
+    at = np.quantile(scores, [0.05, 0.5, 0.95])
+    z = fitted.log_odds(at)
+    differences = []
+    for number in range(40):
+        change = exact.intercepts[number] + exact.slopes[number] * (z - center)
+        found = grouped.log_odds(at, {"g": [str(number)] * 3})
+        differences.append(np.abs(found - (z + change)))
+    # Standard errors are 0.02 to 0.16, at the middle score.
+    assert np.mean(differences) < 0.01
+    assert np.max(differences) < 0.05
+    assert (np.array(differences)[:, 1] < 0.25 * exact.errors).all()
+    errors = {each.key: each.error for each in grouped.segments}
+    expected = [errors[(str(number),)] for number in range(40)]
+    np.testing.assert_allclose(expected, exact.errors, rtol=0.02)
+
+
+def test_with_the_same_edges_any_partition_gives_the_same_sums(
+    world: tuple[np.ndarray, ...],
+) -> None:
+    edges = bin_edges(cr.Summary.of(*world[:2]))
+    whole = added(world, np.arange(ROWS), edges=edges)
+    first = added(world, np.arange(7), edges=edges)
+    rest = added(world, np.arange(7, ROWS), edges=edges)
+    parts = first + rest
+    order = [parts.keys.index(key) for key in whole.keys]
+    np.testing.assert_allclose(parts.by_bin[:, order], whole.by_bin)
+    np.testing.assert_allclose(parts.by_segment[:, order], whole.by_segment)
+    # The sum is new: what it was made of stays.
+    assert first.by_segment[2].sum() == 7
+    np.testing.assert_array_equal((SegmentSums() + whole).by_bin, whole.by_bin)
+
+
+@pytest.mark.parametrize("edges", [True, False], ids=["given edges", "edges of the rows"])
+def test_totals_survive_every_change_of_edges(
+    world: tuple[np.ndarray, ...],
+    edges: bool,
+) -> None:
+    scores, labels, segment = world
+    parts = batches(np.argsort(scores))
+    first = np.array([0.0]) if edges else None
+    sums = added(world, *parts[::2], edges=first) + added(world, *parts[1::2])
+    order = [sums.keys.index((str(number),)) for number in range(40)]
+    by_segment = sums.by_bin.sum(axis=2)[:, order]
+    np.testing.assert_allclose(by_segment[0], np.bincount(segment, labels))
+    np.testing.assert_allclose(by_segment[1], np.bincount(segment))
+    np.testing.assert_allclose(by_segment[2], np.bincount(segment, scores), rtol=1e-9)
+    np.testing.assert_array_equal(sums.by_segment[2, order], np.bincount(segment))
+
+
+def weighted(labels: np.ndarray) -> Evidence:
+    weights = np.random.default_rng(1).uniform(0.5, 2, len(labels))
+    return naive(labels, weights=weights)
+
+
+EVIDENCE = {
+    "labels": naive,
+    "small integers": lambda labels: naive(labels.astype(np.int8)),
+    "weights": weighted,
+    "propensities": lambda labels: cr.ips(labels, np.linspace(0.1, 1, len(labels))),
+}
+
+
+@pytest.mark.skipif(not _native.READY, reason="calibrank was installed without a C compiler")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", EVIDENCE)
+def test_the_c_loop_and_numpy_give_the_same_sums(
+    world: tuple[np.ndarray, ...], kind: str, dtype: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores, labels, segment = world
+    names = np.where(segment == 3, None, segment.astype(str).astype(object))
+    column = encode("g", names)
+    edges = bin_edges(cr.Summary.of(scores, labels))
+
+    def sums() -> SegmentSums:
+        result = SegmentSums(edges)
+        # Rows without weights first: their squares follow from the cells.
+        result.add(scores.astype(dtype), naive(labels), [column])
+        result.add(scores.astype(dtype), EVIDENCE[kind](labels), [column])
+        return result
+
+    compiled = sums()
+    cells = compiled.occupied()
+    monkeypatch.setattr(_native, "READY", False)
+    plain = sums()
+    assert plain.keys == compiled.keys
+    assert ("3",) not in plain.keys
+    np.testing.assert_allclose(compiled.by_bin, plain.by_bin, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(compiled.by_segment, plain.by_segment, rtol=1e-9)
+    for mine, expected in zip(cells, plain.occupied(), strict=True):
+        np.testing.assert_allclose(mine, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_saved_sums_are_read_back_and_can_be_added(
+    world: tuple[np.ndarray, ...], tmp_path: Path
+) -> None:
+    scores, labels, segment = world
+    sums = SegmentSums()
+    columns = [encode("g", [f"é{number % 3}" for number in segment]), encode("h", segment)]
+    sums.add(scores, weighted(labels), columns)
+    sums.save(tmp_path / "monday.npz")
+    loaded = SegmentSums.load(tmp_path / "monday.npz")
+    assert loaded.keys == sums.keys
+    np.testing.assert_array_equal(loaded.by_bin, sums.by_bin)
+    np.testing.assert_array_equal(loaded.by_segment, sums.by_segment)
+    np.testing.assert_allclose((loaded + sums).totals, 2 * sums.totals)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("edges", lambda edges: edges[::-1], "increasing order"),
+        ("edges", lambda edges: np.append(edges, 1e9), "64 edges"),
+        ("depths", lambda depths: depths + 1, "depths do not match"),
+        ("lengths", lambda lengths: lengths + 1, "lengths do not match"),
+        ("places", lambda places: places + 64, "out of range"),
+        ("by_bin", lambda masses: -masses, "negative"),
+        ("by_segment", lambda squares: squares[1:], "shape"),
+        ("by_segment", lambda squares: squares * np.nan, "not finite"),
+        ("version", lambda version: version + 1, "its version is 2"),
+        ("text", lambda text: text.astype(np.int64), "text is of type"),
+    ],
+)
+def test_files_that_no_sums_could_have_are_refused(
+    world: tuple[np.ndarray, ...], tmp_path: Path, name: str, change: object, message: str
+) -> None:
+    file = tmp_path / "sums.npz"
+    added(world, np.arange(ROWS)).save(file)
+    arrays = read_arrays(file, 2**30)
+    write_arrays(file, {**arrays, name: change(arrays[name])})
+    with pytest.raises(cr.DataError, match=message):
+        SegmentSums.load(file)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(cr.DataError, match="no such file"):
+        SegmentSums.load(tmp_path / "none.npz")
