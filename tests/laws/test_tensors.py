@@ -118,6 +118,7 @@ def test_sums_of_tensors_are_those_of_arrays(device, score_type, kind, seed, sca
 
 
 @needs_gpu
+@pytest.mark.filterwarnings("ignore::calibrank.PooledScoresWarning")  # as steps are pooled there
 @members
 def test_fits_on_a_gpu_are_those_of_arrays(member):
     rng = np.random.default_rng(5)

@@ -196,7 +196,9 @@ def _bounded_direction(hessian: Floats, gradient: Floats, slack: Floats) -> Floa
     """
     from scipy.optimize import lsq_linear  # noqa: PLC0415  (slow to load, and rarely needed)
 
-    scale = 1 / np.sqrt(np.diag(hessian))
+    # Where all probabilities are 0 or 1, rounding leaves no curvature.
+    curvature = np.diag(hessian)
+    scale = 1 / np.sqrt(np.maximum(curvature, 1e-12 * curvature.max() + 1e-300))
     ridge = np.diag(np.full(len(gradient), 1e-13))
     root = np.linalg.cholesky(hessian * np.outer(scale, scale) + ridge)
     target = np.linalg.solve(root, gradient * scale)

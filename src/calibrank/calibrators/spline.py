@@ -52,8 +52,9 @@ class Spline(Calibrator):
     """
 
     meets = Desiderata(any_score=True, increasing=True, expressive=True)
-    # In 60 fits of 80,000 rows the error was at most 1.1 times the change on coarser bins.
-    refit_margin = 1.5
+    # The error was at most 1.1 times the change on coarser bins in 60 fits of 80,000 rows, and 2.1
+    # times in one of 400,000 rows of which a fifth were tied.
+    refit_margin = 2.2
     knots: int = 50
 
     def __post_init__(self) -> None:
