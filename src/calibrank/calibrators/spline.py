@@ -54,7 +54,7 @@ class Spline(Calibrator):
     meets = Desiderata(any_score=True, increasing=True, expressive=True)
     # The error was at most 1.1 times the change on coarser bins in 60 fits of 80,000 rows, and 2.1
     # times in one of 400,000 rows of which a fifth were tied.
-    refit_margin = 2.2
+    refit_margin = 1.8
     knots: int = 50
 
     def __post_init__(self) -> None:
