@@ -232,7 +232,7 @@ def undersampling_weights(labels: Numbers, kept: float) -> Floats:
     >>> ips([1, 0, 0], [0.5, 1, 1], weights=undersampling_weights([1, 0, 0], kept=0.1))
     Evidence(3 rows, positive=2, total=21, kind='ips')
     """
-    kept = real("kept", kept, "(0, 1]", "It is the fraction of negatives that was kept.")
+    kept = real("kept", kept, "[1e-12, 1]", "It is the fraction of negatives that was kept.")
     return np.where(_labels(labels) == 1, 1.0, 1 / kept)
 
 

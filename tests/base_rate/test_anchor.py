@@ -323,7 +323,7 @@ def test_only_parametric_maps_are_moved_to_a_known_rate(world):
 
 
 def test_impossible_rates_are_rejected(world, biased):
-    with pytest.raises(cr.DataError, match=r"rate must lie in \(0, 1\), got 1\.2"):
+    with pytest.raises(cr.DataError, match=r"rate must lie in \[1e-12, 1\), got 1\.2"):
         cr.to_base_rate(biased, 1.2, world.scores)
     with pytest.raises(cr.DataError, match=r"top_rate must lie between 0\.1000 and .*, got 0.05"):
         cr.to_base_rate(biased, 0.1, world.scores, top_rate=0.05)

@@ -161,8 +161,40 @@ def test_settings_and_few_groups_are_refused() -> None:
         cr.RandomIntercept().fit(scores, labels, groups)
     with pytest.raises(cr.DataError, match="bases must be a tuple"):
         cr.RandomIntercept(bases=())
-    with pytest.raises(cr.DataError, match="factors must"):
-        cr.RandomIntercept(factors=(2.0,))
+    with pytest.raises(cr.DataError, match="bases must be of type Calibrator, got 'Platt'"):
+        cr.RandomIntercept(bases=("Platt",))
+    for factors in ((2.0,), (0.0,)):
+        with pytest.raises(cr.DataError, match="factors must"):
+            cr.RandomIntercept(factors=factors)
+    for folds in (1, 1001, 2.5):
+        with pytest.raises(cr.DataError, match="folds must be a whole number, 2 to 1,000"):
+            cr.RandomIntercept(folds=folds)
+    assert type(cr.RandomIntercept(folds=np.int64(2)).folds) is int
+    assert cr.RandomIntercept(folds=1000, factors=(1.0,)).folds == 1000
+
+
+def test_one_class_or_one_score_is_refused() -> None:
+    scores, labels, groups = world(12, 5)
+    few = cr.RandomIntercept((cr.Platt(),), folds=2)
+    with pytest.raises(cr.FitError, match="labels must hold both classes, got no positive"):
+        few.fit(scores, np.zeros_like(labels), groups)
+    with pytest.raises(cr.DataError, match="scores must differ from row to row"):
+        few.fit(np.zeros_like(scores), labels, groups)
+    # As many groups as two per fold are enough.
+    few.fit(scores[:20], scores[:20] + np.tile([-1, 1], 10) > 0, groups[:20])
+
+
+def test_each_fold_has_groups_of_its_own() -> None:
+    scores, labels, groups = world(12, 20)
+    fitted = cr.RandomIntercept((cr.Platt(),), (1.0,), folds=6).fit(scores, labels, groups)
+    selection = fitted.record.selection
+    assert selection is not None
+    assert selection.folds == 6
+    assert [each.name for each in selection.candidates] == [
+        "constant",
+        "Platt",
+        "Platt with a random intercept",
+    ]
 
 
 def test_a_few_large_groups_do_not_decide_the_level() -> None:

@@ -64,6 +64,80 @@ def test_bad_settings_are_refused(resamples: int, level: float) -> None:
         cr.bootstrap(cr.Brier(), [0.1, 0.2], [0, 1], users=[1, 2], resamples=resamples, level=level)
 
 
+@pytest.mark.parametrize("metric", [cr.Brier(), cr.SmoothECE(), cr.NDCG(2)], ids=repr)
+def test_rows_of_weight_zero_change_nothing(metric: Metric) -> None:
+    rng = np.random.default_rng(3)
+    p = rng.random(30)
+    users = np.arange(30) // 3
+    labels = rng.integers(0, 2, 30).astype(float)
+    more = np.append(p, [0.2, 0.9])
+    weights = np.append(np.ones(30), [0.0, 0.0])
+    evidence = cr.naive(np.append(labels, [1, 0]), weights=weights)
+    # One of the rows is the only one of its user.
+    found = cr.bootstrap(metric, more, evidence, np.append(users, [0, 99]), resamples=20)
+    assert found == pytest.approx(cr.bootstrap(metric, p, labels, users, resamples=20))
+
+
+def test_resamples_without_a_value_are_left_out() -> None:
+    """With two users of whom one has a positive, a quarter of the resamples have none."""
+    estimate = cr.bootstrap(cr.NDCG(1), [0.9, 0.1, 0.5], [0, 1, 0], users=[1, 1, 2])
+    assert estimate == (0.0, 0.0, 0.0)
+    draws = iter([np.array([0, 2]), np.array([1, 1])])
+    values = engine._user_mean(
+        cr.NDCG(1), np.array([0.9, 0.1, 0.5]), cr.naive([1, 0, 0]), np.array([0, 0, 1]), draws
+    )
+    assert np.isnan(next(values))
+    assert next(values) == 1.0
+
+
+def test_the_top_of_lists_is_resampled_by_user() -> None:
+    rng = np.random.default_rng(5)
+    p = rng.random(40)
+    users = np.arange(40) // 4
+    evidence = cr.naive(rng.integers(0, 2, 40).astype(float))
+    counts = rng.integers(0, 3, 10)
+    found = list(engine._replicates(cr.TopN(cr.ECE(), 2), p, evidence, users, iter([counts])))
+    top = [n for user in range(10) for n in 4 * user + np.argsort(-p[4 * user : 4 * user + 4])[:2]]
+    weights = counts[users[top]]
+    chosen = cr.naive(evidence.positive[top], weights=weights.astype(float))
+    assert found == pytest.approx([cr.ECE()(p[top], chosen)])
+
+
+def test_resampled_sums_are_sums_of_drawn_clusters() -> None:
+    sums = np.arange(24.0).reshape(4, 2, 3) + 1
+    drawn = engine.draw_matrix(4, 70, seed=5)
+    assert drawn.shape == (70, 4)
+    assert (drawn.sum(axis=1) == 4).all()
+    found = list(engine.resampled_sums(sums, 70, seed=5))
+    expected = np.einsum("rc,ctb->rtb", drawn, sums)
+    np.testing.assert_allclose(found, expected)
+    assert list(engine.resampled_sums(sums[:1], 70)) == []
+    assert len(list(engine.resampled_sums(sums[:2], 70))) == 70
+
+
+def test_empty_clusters_and_bins_are_dropped() -> None:
+    sums = np.zeros((3, 2, 3))
+    sums[[0, 2], :, 1] = 1.0
+    sums[2, 1, 2] = 5.0
+    np.testing.assert_array_equal(engine.nonempty(sums), sums[[0, 2]][:, :, 1:])
+
+
+@pytest.mark.parametrize("sums", [np.zeros((2, 1, 1)), np.ones((2, 2))])
+def test_sums_without_rows_or_of_another_shape_are_refused(sums: np.ndarray) -> None:
+    with pytest.raises(cr.DataError, match="sums must be an array of clusters x terms x bins"):
+        bootstrap_sums(cr.Brier(), sums)
+    with pytest.raises(cr.DataError, match="sums must be finite"):
+        bootstrap_sums(cr.Brier(), np.full((2, 2, 1), np.nan))
+
+
+def test_a_negative_value_is_not_cut_at_the_minimum() -> None:
+    """Weighted losses may be negative; the interval then ends where the quantiles say."""
+    assert engine.basic_interval(cr.Brier(), -0.2, [-0.3, -0.2, -0.1], 0.9).low < -0.2
+    assert engine.basic_interval(cr.Brier(), 0.0, [0.3, 0.2, 0.1], 0.9).low == 0
+    none = engine.basic_interval(cr.Brier(), 0.5, [np.nan, np.nan])
+    assert np.isnan([none.low, none.high]).all()
+
+
 def test_one_user_has_no_interval() -> None:
     with pytest.raises(cr.DataError, match="users must hold at least 2 distinct ids"):
         cr.bootstrap(cr.Brier(), [0.1, 0.2], [0, 1], users=[1, 1])

@@ -68,6 +68,12 @@ def test_ranks_are_those_of_the_scores() -> None:
         ("run.trec", "q Q0 d 1 1 t\nq Q0 d 2 2 t\n", "each pair of query and document once"),
         ("run.trec", "", "must hold at least one line"),
         ("run.json", "[1]", "must be {query: {document: score}}"),
+        ("run.json", "[" * 50_000, "must be JSON, got: maximum recursion depth"),
+        ("run.json", '{"q": {"d": 1, "d": 2}}', "it names a query or a document twice"),
+        ("run.json", '{"q": {"d": "1"}}', "the score must be a finite number"),
+        ("run.json", '{"q": {"d": true}}', "the score must be a finite number"),
+        ("run.json", '{"q": {"d": NaN}}', "the score must be a finite number, got nan"),
+        ("run.json", '{"q": {"d": 1' + "0" * 400 + "}}", "the score must be a finite number"),
         ("run.tsv", "a\tb\tc\n", "must have a query column"),
     ],
 )

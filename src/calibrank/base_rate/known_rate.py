@@ -50,9 +50,9 @@ def to_base_rate(
     0.1
     """
     biased = require_logistic(fitted, "moved to a base rate")
-    rate = real("rate", rate, "(0, 1)", "It is the mean probability of the population.")
+    rate = real("rate", rate, "[1e-12, 1)", "It is the mean probability of the population.")
     if top_rate is not None:
-        top_rate = real("top_rate", top_rate, "(0, 1)")
+        top_rate = real("top_rate", top_rate, "[1e-12, 1)")
     scores, mass = _scores_and_mass(population)
     log_odds = biased.log_odds(scores)
     slope = 1.0

@@ -24,6 +24,8 @@ from calibrank.tabular.read import Progress as OnProgress
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
 
+_SMALLEST_FRACTION = 1e-12
+
 # What is drawn with characters that ASCII lacks.
 _ASCII = str.maketrans({"█": "#", "·": ".", "┃": "|"})
 
@@ -99,8 +101,8 @@ def require_unused(reason: str, given: Mapping[str, object]) -> None:
 
 
 def require_fraction(option: str, value: float) -> None:
-    """Check that an option is a fraction above 0."""
-    if not 0 < value <= 1:
+    """Check that an option is a fraction above 0; one of 1e-300 would only overflow later."""
+    if not _SMALLEST_FRACTION <= value <= 1:
         raise UsageError(f"{option} must lie in (0, 1], got {value}. It is a fraction.")
 
 

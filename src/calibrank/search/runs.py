@@ -199,14 +199,24 @@ def _from_table(file: Path, what: str, names: tuple[str, ...]) -> Iterator[_Entr
 
 def _from_json(file: Path, what: str) -> Iterator[_Entry]:
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        text = file.read_text(encoding="utf-8")
+        content = json.loads(text, object_pairs_hook=_without_duplicates)
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{file} must be JSON, got: {error}.") from None
     if not isinstance(content, dict) or not all(isinstance(v, dict) for v in content.values()):
         raise DataError(f"{file} must be {{query: {{document: {what}}}}}, got something else.")
     for query, documents in content.items():
         for document, value in documents.items():
-            yield _Entry(query, document, _number(file, query, what, value))
+            number = None if isinstance(value, str | bool) else value
+            yield _Entry(query, document, _number(file, query, what, number))
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Python's parser would keep the last of several values."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise ValueError("it names a query or a document twice")
+    return values
 
 
 def _chosen(file: Path, columns: Iterable[str], what: str, names: tuple[str, ...]) -> list[str]:
@@ -227,7 +237,7 @@ def _chosen(file: Path, columns: Iterable[str], what: str, names: tuple[str, ...
 def _number(file: Path, where: int | str, what: str, value: object) -> float:
     try:
         number = float(value)  # type: ignore[arg-type]  # what is no number raises
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = float("nan")
     if not np.isfinite(number):
         raise DataError(f"{file}, {where}: the {what} must be a finite number, got {value!r}.")
