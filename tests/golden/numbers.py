@@ -27,7 +27,7 @@ NUMBERS = FOLDER / "numbers.json"
 Numbers = dict[str, Any]
 TABLE = read_table()
 # So few distinct scores that they are their own bins, however they are binned by segment.
-SCORES = np.round(4 * TABLE["score"]) / 4
+SCORES = np.round(2 * TABLE["score"]) / 2
 LABELS = TABLE["label"]
 USERS = TABLE["user"].astype(int)
 COUNTRY = np.array(["NL", "DE", "BE"])[USERS % 3]
