@@ -34,7 +34,7 @@ from calibrank.search import Judged, judged_rows, read_qrels, read_run
 from calibrank.tabular.labels import parse_rule
 
 FOLDS = 5
-CHANCE_DRAWS = 100
+CHANCE_DRAWS = 50
 Predict = Callable[[np.ndarray], np.ndarray]
 Fit = Callable[[np.ndarray, np.ndarray, np.ndarray], Predict]
 

@@ -26,13 +26,48 @@ def test_fit_takes_a_run_with_judgements(
     code, text, error = call("fit", run, "--qrels", qrels, "--positive", RULE, "-o", out)
     assert code == 0, error
     assert "fitted on 300 documents of 30 queries" in text
-    assert "Log loss on held-out queries" in text
+    assert "It is better than a constant: lower by" in " ".join(text.split())
     assert "The map is for judged documents of this run" in error
     assert "300 of 360 documents are judged" in " ".join(error.split())
     fitted = cr.load(out)
     assert fitted.method == "RandomIntercept"
     assert fitted.predict(2.0) > 0.6
     assert fitted.predict(-2.0) < 0.3
+
+
+def test_scores_without_meaning_are_not_sold_as_better_than_a_constant(
+    call: Call, tmp_path: Path
+) -> None:
+    run, qrels = write_trec(tmp_path, make_run(20, 8, slope=0.0))
+    out = tmp_path / "map.json"
+    code, text, error = call("fit", run, "--qrels", qrels, "--positive", RULE, "-o", out, "--json")
+    assert code == 0, error
+    held_out = json.loads(text)["held_out"]
+    assert held_out["LogLossGain"]["low"] <= 0
+    assert held_out["LogLoss"]["low"] < held_out["LogLoss"]["value"] < held_out["LogLoss"]["high"]
+
+
+def test_too_few_queries_to_hold_some_out_are_said(call: Call, tmp_path: Path) -> None:
+    run, qrels = write_trec(tmp_path, make_run(11, 8))
+    out = tmp_path / "map.json"
+    code, text, error = call("fit", run, "--qrels", qrels, "--positive", RULE, "-o", out)
+    assert code == 0, error
+    assert "Too few queries to hold some out" in text
+
+
+def test_the_first_documents_of_a_run_are_written_alone(
+    call: Call, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    run, qrels = files
+    out = tmp_path / "out.trec"
+    options = ["--positive", RULE, "--top-k", "6", "-o", out]
+    code, _, error = call("rerank", run, "--qrels", qrels, *options)
+    assert code == 0, error
+    assert "judged documents among the first 6 documents per query" in " ".join(error.split())
+    assert len(out.read_text().splitlines()) == 30 * 6
+    code, _, error = call("fit", run, "--top-k", "6")
+    assert code == 2
+    assert "--top-k" in error
 
 
 def test_declarations_and_options_are_checked(call: Call, files: tuple[Path, Path]) -> None:

@@ -55,6 +55,44 @@ def test_every_layout_gives_the_same_run_and_judgements(tmp_path: Path) -> None:
         assert read_qrels(str(tmp_path / name)) == expected_grades
 
 
+def test_predictions_that_mteb_wrote_are_read(tmp_path: Path) -> None:
+    predictions = {"q1": {"a": 0.5, "b": 0.25}}
+    meta = {"model_name": "m", "revision": "1"}
+    file = tmp_path / "Task_predictions.json"
+    file.write_text(json.dumps({"mteb_model_meta": meta, "default": {"test": predictions}}))
+    assert as_rows(read_run(str(file))) == {("q1", "a", 0.5), ("q1", "b", 0.25)}
+    both = {"test": predictions, "dev": predictions}
+    file.write_text(json.dumps({"mteb_model_meta": meta, "default": both}))
+    with pytest.raises(cr.DataError, match="one subset and split, got default/test, default/dev"):
+        read_run(str(file))
+
+
+def test_the_first_documents_of_a_system_are_a_population_of_their_own(tmp_path: Path) -> None:
+    run, qrels = write_trec(tmp_path, make_run(10, 20), judged=15)
+    source, grades = read_run(str(run)), read_qrels(str(qrels))
+    judged = judged_rows(source, grades, RELEVANT, top_k=5)
+    first = source.first(5)
+    assert len(first) == 50
+    assert first.ranks.max() == 5
+    assert set(judged.documents.tolist()) <= set(first.documents.tolist())
+    assert judged.population == (
+        "judged documents among the first 5 documents per query of this run"
+    )
+    assert judged.warning is not None
+    assert f"{len(judged)} of 50 documents are judged" in judged.warning
+    complete = judged_rows(source, dict.fromkeys(pairs_of(source), 2.0), RELEVANT, top_k=5)
+    assert complete.population == (
+        "the first 5 documents per query of this run, which are all judged"
+    )
+    assert complete.warning is None
+    with pytest.raises(cr.DataError, match="top_k must"):
+        judged_rows(source, grades, RELEVANT, top_k=0)
+
+
+def pairs_of(run: Run) -> list[tuple[str, str]]:
+    return list(zip(run.queries.tolist(), run.documents.tolist(), strict=True))
+
+
 def test_ranks_are_those_of_the_scores() -> None:
     run = Run(np.array(["a", "b", "a", "a"]), np.array(list("wxyz")), np.array([1.0, 5, 3, 3]))
     assert run.ranks.tolist() == [3, 1, 1, 2]

@@ -33,10 +33,9 @@ _FACTORS = (0.25, 0.5, 0.75, 1.0)
 _MOST_FOLDS = 1000
 # Knots of each kind: quantiles of the scores, and evenly spaced ones.
 _KNOTS = 51
-# So many halvings of a range of some 200 log odds leave 1e-10.
-_HALVINGS = 41
-# Points that a level is matched on.
-_MOST_POINTS = 512
+# Points that a level is matched on, and how closely, in log odds.
+_MOST_POINTS = 256
+_LEVEL_ERROR = 1e-9
 # Probabilities closer to 0 or 1 are clipped, so that one row cannot make a loss infinite.
 _SMALLEST = 1e-12
 _MOST_LOG_ODDS = -float(logit(_SMALLEST))
@@ -308,7 +307,8 @@ def _matching_level(sloped: Floats, spread: float, rows: _Rows) -> float:
     The model's own intercept is that of a typical group, each counted once. Groups with more
     judged rows often have other rates, and probabilities are for rows.
     """
-    low, high = -100.0 - float(sloped.max()), 100.0 - float(sloped.min())
+    from scipy.optimize import brentq  # noqa: PLC0415  (slow to load)
+
     target = float(rows.positive.sum())
     # Neighbours are integrated together: the error is of second order in their distance.
     order = np.argsort(sloped, kind="stable")
@@ -316,13 +316,16 @@ def _matching_level(sloped: Floats, spread: float, rows: _Rows) -> float:
     point[order] = np.arange(len(order)) * min(_MOST_POINTS, len(order)) // len(order)
     mass = add_up(point, rows.total)
     means = add_up(point, rows.total * sloped) / np.maximum(mass, 1e-300)
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        if float(mass @ integrated(middle + means, spread)) < target:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
+
+    def excess(level: float) -> float:
+        return float(mass @ integrated(level + means, spread)) - target
+
+    low, high = -100.0 - float(sloped.max()), 100.0 - float(sloped.min())
+    # Weighted positives may exceed the total: no level is high enough.
+    if excess(high) <= 0:
+        return high
+    level: float = brentq(excess, low, high, xtol=_LEVEL_ERROR)
+    return level
 
 
 def _warn_constant() -> None:

@@ -48,6 +48,7 @@ from calibrank.cli.judgements import (
     PoolDepthOption,
     PoolOption,
     QrelsOption,
+    TopKOption,
     fit_run,
     require_no_other_options,
     require_qrels,
@@ -139,6 +140,7 @@ def fit(
     qrels: QrelsOption = None,
     pool: PoolOption = None,
     pool_depth: PoolDepthOption = None,
+    top_k: TopKOption = None,
     anchor: AnchorOption = None,
     anchor_propensity: AnchorPropensityOption = None,
     base_rate: BaseRateOption = None,
@@ -188,9 +190,9 @@ def fit(
             "--on-bad-rows": on_bad_rows is OnBadRows.skip,
         }
         require_no_other_options(others)
-        fit_run(table, qrels, positive, pool, pool_depth, out, model_name, date, soft, json)
+        fit_run(table, qrels, positive, pool, pool_depth, top_k, out, model_name, date, soft, json)
         return
-    require_qrels(pool, pool_depth)
+    require_qrels(pool, pool_depth, top_k)
     # All options are checked before the table is read, which may take minutes.
     require_valid_base_rate(loss, anchor, base_rate, base_rate_range)
     require_valid_top_rate(base_rate, top_rate)

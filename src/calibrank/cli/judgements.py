@@ -16,8 +16,18 @@ from calibrank.cli.console import (
     require_unused,
     shown,
 )
+from calibrank.errors import FitError
 from calibrank.maps import PiecewiseMap
-from calibrank.search import Judged, Run, fit_judged, judged_rows, read_qrels, read_run
+from calibrank.metrics import Estimate, LogLoss, LogLossGain, bootstrap
+from calibrank.search import (
+    Judged,
+    Run,
+    fit_judged,
+    held_out_probabilities,
+    judged_rows,
+    read_qrels,
+    read_run,
+)
 from calibrank.tabular.labels import Threshold, parse_rule
 
 # A grade of a TREC or JSON file has no name of its own.
@@ -40,6 +50,14 @@ PoolDepthOption = Annotated[
         help="How many documents of each --pool run were pooled per query. Default: 100.", min=1
     ),
 ]
+TopKOption = Annotated[
+    int | None,
+    typer.Option(
+        "--top-k",
+        help="Use only the first documents of each query of the run: those that are shown.",
+        min=1,
+    ),
+]
 _POOL_DEPTH = 100
 
 
@@ -56,6 +74,7 @@ def read_judged(
     positive: str | None,
     pool: list[str] | None,
     depth: int | None,
+    top_k: int | None,
     *,
     soft: bool,
 ) -> JudgedRun:
@@ -71,7 +90,7 @@ def read_judged(
     run = read_run(run_name)
     grades = read_qrels(qrels, _grade_column(qrels, rule))
     pooled = [read_run(name) for name in pool or []]
-    judged = judged_rows(run, grades, rule, pooled, depth or _POOL_DEPTH)
+    judged = judged_rows(run, grades, rule, pooled, depth or _POOL_DEPTH, top_k)
     log.print(
         f"The map is for {judged.population}: {len(judged):,} in {judged.n_queries:,} queries.",
         highlight=False,
@@ -79,7 +98,7 @@ def read_judged(
     )
     if judged.warning is not None:
         log.print(shown(judged.warning), style="yellow", highlight=False, soft_wrap=True)
-    return JudgedRun(run, judged)
+    return JudgedRun(run if top_k is None else run.first(top_k), judged)
 
 
 def _grade_column(qrels: str, rule: Threshold | None) -> str | None:
@@ -101,11 +120,11 @@ def require_no_other_options(given: Mapping[str, object]) -> None:
         raise UsageError(f"--qrels must not be given with {', '.join(named)}, which it ignores.")
 
 
-def require_qrels(pool: list[str] | None, depth: int | None) -> None:
+def require_qrels(pool: list[str] | None, depth: int | None, top_k: int | None) -> None:
     """Refuse a pool without judgements."""
     if pool:
         raise UsageError("--pool must go with --qrels, whose documents were pooled.")
-    require_unused("without --qrels", {"--pool-depth": depth})
+    require_unused("without --qrels", {"--pool-depth": depth, "--top-k": top_k})
 
 
 def fit_run(
@@ -114,6 +133,7 @@ def fit_run(
     positive: str | None,
     pool: list[str] | None,
     depth: int | None,
+    top_k: int | None,
     out: Path,
     model_name: str | None,
     date: str | None,
@@ -122,32 +142,59 @@ def fit_run(
 ) -> None:
     """Fit a map for new queries, save it and print how it was found."""
     require_output(out, run_name, qrels, *(pool or []))
-    judged = read_judged(run_name, qrels, positive, pool, depth, soft=soft).judged
+    judged = read_judged(run_name, qrels, positive, pool, depth, top_k, soft=soft).judged
     out.parent.mkdir(parents=True, exist_ok=True)
     fitted = fit_judged(judged)
     fitted = replace(fitted, record=replace(fitted.record, model_name=model_name, date=date))
     fitted.save(out)
+    held_out = _held_out_losses(judged)
     if json:
         about = {"out": str(out), "population": judged.population, "warning": judged.warning}
-        print_json({**about, "queries": judged.n_queries, **fitted.to_dict()})
+        losses = {name: dict(each._asdict()) for name, each in held_out.items()}
+        print_json({**about, "queries": judged.n_queries, "held_out": losses, **fitted.to_dict()})
         return
     print_fit(fitted, judged)
+    _print_held_out(held_out)
     console.print(f"[bold]Saved:[/] {shown(out)}")
 
 
 def print_fit(fitted: PiecewiseMap, judged: Judged) -> None:
-    """Print the log loss on held-out queries, against that of a constant."""
-    selection = fitted.record.selection
-    if selection is None:
-        return
+    """Print what the map was fitted on."""
     rate = judged.evidence.positive.sum() / judged.evidence.total.sum()
     console.print(
         f"[bold]{fitted.method}[/] fitted on {len(judged):,} documents of {judged.n_queries:,} "
         f"queries, {rate:.1%} relevant."
     )
-    losses = {each.name: each.loss for each in selection.candidates}
+
+
+def _held_out_losses(judged: Judged) -> dict[str, Estimate]:
+    """The log loss of each query under maps of other queries, and its gain over a constant.
+
+    The loss of the candidate that was lowest would be too good: it was chosen by it.
+    """
+    try:
+        probabilities = held_out_probabilities(judged)
+    except FitError:
+        # Enough queries for a map, but too few for one that leaves a fifth of them out.
+        return {}
+    losses = {}
+    for metric in (LogLoss(), LogLossGain()):
+        estimate = bootstrap(metric, probabilities, judged.evidence, judged.queries)
+        losses[metric.name] = estimate
+    return losses
+
+
+def _print_held_out(losses: dict[str, Estimate]) -> None:
+    if not losses:
+        console.print("Too few queries to hold some out: how good the map is, is not known.")
+        return
+    gain = losses["LogLossGain"]
+    verdict = (
+        "It is better than a constant" if gain.low > 0 else "It may be no better than a constant"
+    )
     console.print(
-        f"Log loss on held-out queries: [bold]{losses[selection.chosen]:.4f}[/] "
-        f"({selection.chosen}), constant {losses['constant']:.4f}.",
+        f"Log loss on held-out queries: [bold]{losses['LogLoss'].value:.4f}[/]. {verdict}: "
+        f"lower by {gain.value:.4f} (95% interval by query {gain.low:.4f} to {gain.high:.4f}).",
         highlight=False,
+        soft_wrap=True,
     )

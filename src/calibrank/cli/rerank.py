@@ -18,7 +18,7 @@ from calibrank.cli.console import (
     require_output,
     shown,
 )
-from calibrank.cli.judgements import PoolDepthOption, PoolOption, print_fit, read_judged
+from calibrank.cli.judgements import PoolDepthOption, PoolOption, TopKOption, print_fit, read_judged
 from calibrank.cli.options import JsonOption, PositiveOption, SoftOption
 from calibrank.metrics import ECE, ConstantLogLoss, DebiasedECE, Estimate, LogLoss, bootstrap
 from calibrank.report.render import RERANK_SCRIPTS, render
@@ -72,6 +72,7 @@ def rerank(
     recall: RecallOption = None,
     pool: PoolOption = None,
     pool_depth: PoolDepthOption = None,
+    top_k: TopKOption = None,
     map_out: MapOutOption = None,
     report: ReportOption = None,
     plan: PlanOption = False,
@@ -96,7 +97,7 @@ def rerank(
     for written in outputs.values():
         if written is not None:
             require_output(written, run, qrels, *(pool or []))
-    source, judged = read_judged(run, qrels, positive, pool, pool_depth, soft=soft)
+    source, judged = read_judged(run, qrels, positive, pool, pool_depth, top_k, soft=soft)
     fitted = fit_judged(judged)
     held_out = held_out_probabilities(judged)
     estimates = _estimates(judged, held_out)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from calibrank._arguments import whole
 from calibrank._validation import Floats, Ids, Indices, Mask
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, impressions, soft_evidence
@@ -20,6 +21,7 @@ Grades = Mapping[tuple[str, str], float]
 
 # Depths at which the fraction of judged documents is said.
 _DEPTHS = (10, 100)
+_MOST_DOCUMENTS = 10**9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,14 +54,19 @@ def judged_rows(
     relevant: Threshold | None,
     pool: Sequence[Run] = (),
     depth: int = 100,
+    top_k: int | None = None,
 ) -> Judged:
     """Keep the judged documents of a run, labelled by a threshold of their grades.
 
     Without a threshold, grades must be probabilities, such as a judge's. With the runs that made
     the `pool`, each judged document of their first `depth` stands for those like it: documents that
     as many of these runs returned, of which a fraction was judged. The map is then for all
-    documents that the pool reached.
+    documents that the pool reached. With `top_k`, only the first documents of each query of the run
+    are kept, which a system shows; the map is for those.
     """
+    if top_k is not None:
+        run = run.first(whole("top_k", top_k, 1, _MOST_DOCUMENTS))
+    which = "documents" if top_k is None else f"first {top_k:,} documents per query"
     judged = _values(run, grades)
     is_judged = ~np.isnan(judged)
     if not is_judged.any():
@@ -68,7 +75,7 @@ def judged_rows(
             "Check that their ids are written alike."
         )
     if not pool:
-        return _rows(run, judged, is_judged, relevant, None, *_pool_unknown(run, is_judged))
+        return _rows(run, judged, is_judged, relevant, None, *_pool_unknown(run, is_judged, which))
     reached = _reached(run, pool, depth)
     kept = is_judged & (reached > 0)
     if not kept.any():
@@ -77,7 +84,7 @@ def judged_rows(
             "Check the runs of --pool and --pool-depth."
         )
     propensity = _judged_fraction(reached, is_judged)
-    text = f"documents of this run that the pool's runs returned among their first {depth}"
+    text = f"{which} of this run that the pool's runs returned among their first {depth}"
     outside = int((reached == 0).sum())
     warning = None
     if outside:
@@ -119,11 +126,13 @@ def _rows(
     )
 
 
-def _pool_unknown(run: Run, is_judged: Mask) -> tuple[str, str | None]:
+def _pool_unknown(run: Run, is_judged: Mask, which: str) -> tuple[str, str | None]:
     """The population where the runs of the pool are not given, and what that leaves open."""
-    population = "judged documents of this run"
     if is_judged.all():
-        return population + " (all of them)", None
+        return f"the {which} of this run, which are all judged", None
+    population = f"judged documents among the {which} of this run"
+    if which == "documents":
+        population = "judged documents of this run"
     ranks = run.ranks
     parts = []
     for depth in _DEPTHS:

@@ -1,8 +1,9 @@
 """Read runs and judgements of search systems: TREC files, BEIR and MTEB layouts, and tables.
 
-The ending of a file's name declares its layout: `.json` is `{query: {document: value}}` (MTEB, BEIR
-and ranx), `.parquet` and `.csv` are tables with named columns, `.tsv` is BEIR's with a header, and
-everything else is TREC's, with columns separated by blanks.
+The ending of a file's name declares its layout: `.json` is `{query: {document: value}}` (BEIR and
+ranx) or what MTEB writes to its prediction folder, `.parquet` and `.csv` are tables with named
+columns, `.tsv` is BEIR's with a header, and everything else is TREC's, with columns separated by
+blanks.
 """
 
 from __future__ import annotations
@@ -43,6 +44,10 @@ _SHAPES = {
 }
 
 
+# Marks a file of predictions that MTEB wrote.
+_MTEB_KEY = "mteb_model_meta"
+
+
 class _Entry(NamedTuple):
     query: str
     document: str
@@ -74,6 +79,11 @@ class Run:
         ranks = np.empty(len(self), dtype=np.intp)
         ranks[order] = np.arange(len(self)) - np.repeat(starts, sizes) + 1
         return ranks
+
+    def first(self, depth: int) -> Run:
+        """The first `depth` documents of each query."""
+        kept = self.ranks <= depth
+        return Run(self.queries[kept], self.documents[kept], self.scores[kept])
 
 
 def read_run(name: str) -> Run:
@@ -203,6 +213,8 @@ def _from_json(file: Path, what: str) -> Iterator[_Entry]:
         content = json.loads(text, object_pairs_hook=_without_duplicates)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{file} must be JSON, got: {error}.") from None
+    if isinstance(content, dict) and _MTEB_KEY in content:
+        content = _mteb_predictions(file, content)
     if not isinstance(content, dict) or not all(isinstance(v, dict) for v in content.values()):
         raise DataError(f"{file} must be {{query: {{document: {what}}}}}, got something else.")
     for query, documents in content.items():
@@ -217,6 +229,21 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(values) < len(pairs):
         raise ValueError("it names a query or a document twice")
     return values
+
+
+def _mteb_predictions(file: Path, content: dict[str, Any]) -> Any:
+    """The one split of a file `{"mteb_model_meta": ..., subset: {split: predictions}}`."""
+    splits = {}
+    for subset, by_split in content.items():
+        if subset != _MTEB_KEY and isinstance(by_split, dict):
+            for split, predictions in by_split.items():
+                splits[f"{subset}/{split}"] = predictions
+    if len(splits) != 1:
+        raise DataError(
+            f"{file} must hold one subset and split, got {', '.join(splits) or 'none'}. "
+            "Save the one to calibrate as {query: {document: score}}."
+        )
+    return next(iter(splits.values()))
 
 
 def _chosen(file: Path, columns: Iterable[str], what: str, names: tuple[str, ...]) -> list[str]:
