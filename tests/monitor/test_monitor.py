@@ -40,6 +40,7 @@ def test_parts_of_a_day_add_up_in_any_split_and_order(fitted: cr.CalibrationMap)
     for merged in (parts[0] + parts[1], sum(parts[::-1])):
         assert merged.sums == pytest.approx(whole.sums)
         assert merged.variances == pytest.approx(whole.variances)
+        assert merged.cumulants == pytest.approx(whole.cumulants)
         assert merged.labelled.positive == pytest.approx(whole.labelled.positive)
         assert merged.rows == 500
     residuals = weights * (labels - fitted.predict(scores))

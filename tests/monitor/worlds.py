@@ -8,7 +8,8 @@ from scipy.special import ndtr
 
 import calibrank as cr
 from calibrank.monitor import Day
-from calibrank.monitor.day import CLUSTERS
+from calibrank.monitor.day import CLUSTERS, SHIFTS
+from calibrank.monitor.e_process import YearSums
 
 Change = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """From log odds and days to the true log odds."""
@@ -37,7 +38,7 @@ def year_of_sums(
     n_users: int = 0,
     within: float = 0.0,
     change: Change | None = None,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> YearSums:
     """What `log_evidence` needs; users come back on all days."""
     rows = days * labels
     log_odds = rng.normal(shift, 1.2, rows)
@@ -50,7 +51,15 @@ def year_of_sums(
     terms = (residuals, residuals * log_odds)
     sums = [np.bincount(places, term, days * CLUSTERS).reshape(days, -1) for term in terms]
     variances = [np.bincount(day, p * (1 - p) * log_odds**power, days) for power in range(3)]
-    return np.stack(sums, axis=2), np.column_stack(variances), np.arange(days) // 7
+    cumulants = [
+        np.bincount(day, np.log(1 - p + p * np.exp(shift)) - shift * p, days) for shift in SHIFTS
+    ]
+    return YearSums(
+        np.stack(sums, axis=2),
+        np.column_stack(variances),
+        np.column_stack(cumulants),
+        np.arange(days),
+    )
 
 
 def halved(log_odds: np.ndarray) -> np.ndarray:

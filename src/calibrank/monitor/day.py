@@ -36,11 +36,17 @@ _LARGEST_FILE = 2**22
 # Log odds of probabilities of 0 and 1, which step maps can have.
 _LARGEST_LOG_ODDS = 15.0
 
-_VERSION = 1
+_VERSION = 2
 _PARTS = ("labelled", "unlabelled")
 
 LEVEL, SLOPE, PREDICTED, TOTAL = range(4)
 """Columns of `Day.sums`."""
+
+SHIFTS = (-0.75, 0.75)
+"""Changes of the level of which a day keeps what an exact likelihood ratio needs.
+
+Where positives are rare, half as many or twice as many are a change of the log odds by 0.7 to 0.8.
+"""
 
 
 def digest_of_map(fitted: CalibrationMap) -> str:
@@ -74,6 +80,8 @@ class Day:
     """
     variances: Floats
     """Model variances of residuals times 1, log odds and squared log odds, summed over rows."""
+    cumulants: Floats
+    """For each of `SHIFTS`, the log of the expectation of exp(shift * residual), over rows."""
 
     @classmethod
     def of(
@@ -116,9 +124,11 @@ class Day:
         log_odds = np.clip(fitted.log_odds(scores), -_LARGEST_LOG_ODDS, _LARGEST_LOG_ODDS)
         residuals = evidence.positive - evidence.total * probabilities
         variance = row_variances(probabilities, evidence)
+        cumulants = _cumulants(probabilities, evidence.total)
         if labels is None:
             residuals = np.zeros(rows)
             variance = np.zeros(rows)
+            cumulants = np.zeros(len(SHIFTS))
         terms = (
             residuals,
             residuals * log_odds,
@@ -132,6 +142,7 @@ class Day:
             unlabelled=summary if labels is None else None,
             sums=np.column_stack([add_up(clusters, term, CLUSTERS) for term in terms]),
             variances=np.array([variance @ log_odds**power for power in range(3)]),
+            cumulants=cumulants,
         )
 
     def __add__(self, other: Day) -> Day:
@@ -147,6 +158,7 @@ class Day:
             unlabelled=_merged(self.unlabelled, other.unlabelled),
             sums=self.sums + other.sums,
             variances=self.variances + other.variances,
+            cumulants=self.cumulants + other.cumulants,
         )
 
     def __radd__(self, other: object) -> Day:
@@ -161,6 +173,8 @@ class Day:
             unlabelled=None if self.unlabelled is None else factor * self.unlabelled,
             sums=factor * self.sums,
             variances=factor**2 * self.variances,
+            # To second order, as half the squared shift times a variance.
+            cumulants=factor**2 * self.cumulants,
         )
 
     __rmul__ = __mul__
@@ -194,6 +208,7 @@ class Day:
             "map_digest": np.array(self.map_digest),
             "sums": self.sums,
             "variances": self.variances,
+            "cumulants": self.cumulants,
         }
         for part in _PARTS:
             summary = getattr(self, part)
@@ -216,7 +231,8 @@ class Day:
     def _of_arrays(cls, arrays: Arrays) -> Day:
         if int(arrays["version"]) != _VERSION:
             raise ValueError(f"its version is {arrays['version']}, and {_VERSION} is needed")
-        for name, shape in (("sums", (CLUSTERS, 4)), ("variances", (3,))):
+        shapes = {"sums": (CLUSTERS, 4), "variances": (3,), "cumulants": (len(SHIFTS),)}
+        for name, shape in shapes.items():
             values = arrays[name]
             if values.shape != shape or not np.isfinite(values.astype(float)).all():
                 raise ValueError(f"{name} are not {shape} finite numbers")
@@ -229,6 +245,7 @@ class Day:
             unlabelled=_part(arrays, "unlabelled"),
             sums=arrays["sums"],
             variances=arrays["variances"],
+            cumulants=arrays["cumulants"],
         )
 
 
@@ -246,6 +263,18 @@ def _merged(first: Summary | None, second: Summary | None) -> Summary | None:
     if first is None or second is None:
         return first or second
     return coarsened(first + second, _BINS)
+
+
+def _cumulants(probabilities: Floats, weights: Floats) -> Floats:
+    """The sum of log(1 - p + p e^(shift * weight)) - shift * weight * p for each shift."""
+    with np.errstate(divide="ignore"):
+        log_positive = np.log(probabilities)
+        log_negative = np.log1p(-probabilities)
+    sums = []
+    for shift in SHIFTS:
+        tilted = np.logaddexp(log_negative, log_positive + shift * weights)
+        sums.append(np.sum(tilted - shift * weights * probabilities))
+    return np.array(sums)
 
 
 def _clusters(users: IdsLike | None, rows: int) -> npt.NDArray[np.intp]:
