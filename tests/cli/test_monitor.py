@@ -80,6 +80,42 @@ def test_a_table_without_labels_counts_for_the_scores(
     assert "No labels yet: only the scores can be compared." in text
 
 
+def test_the_columns_of_a_map_are_read_from_the_table(call: Call, tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    scores = rng.normal(size=4_000)
+    columns = {
+        "age": rng.normal(size=4_000),
+        "country": np.where(rng.random(4_000) < 0.5, "DE", "NL"),
+    }
+    truth = scores + columns["age"] - 2 * (columns["country"] == "NL")
+    labels = (rng.random(4_000) < 1 / (1 + np.exp(-truth))).astype(int)
+    fitted = cr.Covariates(("age", "country")).fit(scores, labels, columns)
+    fitted.save(tmp_path / "map.json")
+    pq.write_table(
+        pa.table({"score": scores, "label": labels, **columns}), tmp_path / "day.parquet"
+    )
+    options = ["--map", tmp_path / "map.json", "--add", tmp_path / "day.parquet", "--json"]
+    code, text, error = call("monitor", tmp_path / "days", *options, "--date", "2026-01-31")
+    assert code == 0, error
+    status = json.loads(text)
+    assert not status["alarm"]
+    assert status["days"][0]["predicted"] == pytest.approx(labels.mean(), abs=0.01)
+    # The same as from arrays: rows are clustered by their number.
+    expected = Day.of(fitted, scores, labels, date="2026-01-31", columns=columns)
+    found = Store(tmp_path / "days").days()[0]
+    assert found.sums.sum(axis=0) == pytest.approx(expected.sums.sum(axis=0))
+    code, _, error = call(
+        "monitor",
+        tmp_path / "days",
+        "--map",
+        tmp_path / "map.json",
+        "--refit",
+        tmp_path / "new.json",
+    )
+    assert code == 3
+    assert "a map to refit from days must depend on scores alone" in error
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

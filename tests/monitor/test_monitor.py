@@ -171,17 +171,36 @@ def test_a_refit_is_right_again_and_knows_its_predecessor(
         refit(fitted, Day.of(fitted, scores, date="2026-01-01"))
 
 
-def test_a_map_of_more_than_scores_is_refused(fitted: cr.CalibrationMap) -> None:
-    grouped = GroupedMap(
-        "Segments",
-        fitted,
-        ("country",),
-        (Segment(("NL",), 0.5, 1.0, 0.1, 10),),
-        (0.1,),
-        fitted.record,
-    )
-    with pytest.raises(cr.DataError, match="must depend on scores alone, got one by country"):
-        Day.of(grouped, [1.0], date="2026-01-01")
+def grouped_map(fitted: cr.CalibrationMap) -> GroupedMap:
+    segment = Segment(("NL",), 0.5, 1.0, 0.1, 10)
+    return GroupedMap("Segments", fitted, ("country",), (segment,), (0.1,), fitted.record)
+
+
+def test_a_map_by_segment_is_monitored_by_its_log_odds(fitted: cr.CalibrationMap) -> None:
+    grouped = grouped_map(fitted)
+    rng = np.random.default_rng(7)
+    days = []
+    for day in range(40):
+        scores = rng.normal(size=300)
+        columns = {"country": np.where(rng.random(300) < 0.5, "NL", "DE")}
+        truth = grouped.log_odds(scores, columns)
+        # From day 20 on, all segments move.
+        truth = truth - 0.8 * (day >= 20)
+        labels = rng.random(300) < 1 / (1 + np.exp(-truth))
+        days.append(Day.of(grouped, scores, labels, date=date_of(day), columns=columns))
+    assert not check(grouped, days[:20]).alarm
+    status = check(grouped, days)
+    assert date_of(20) <= status.level_alarm <= date_of(22)
+    assert status.slope_alarm is None
+    # Rows are pooled by log odds, of which the day keeps their probability.
+    assert status.days[0].predicted == pytest.approx(days[0].sums[:, 2].sum() / 300)
+    with pytest.raises(cr.DataError, match="must depend on scores alone, got a grouped map"):
+        refit(grouped, days[0])
+
+
+def test_a_map_by_segment_needs_its_columns(fitted: cr.CalibrationMap) -> None:
+    with pytest.raises(cr.DataError, match=r"columns must hold those that the map uses \(country"):
+        Day.of(grouped_map(fitted), [1.0], date="2026-01-01")
 
 
 def test_days_of_another_map_are_not_mixed(fitted: cr.CalibrationMap) -> None:

@@ -29,9 +29,8 @@ from calibrank.cli.options import (
 )
 from calibrank.decisions import Guarantee
 from calibrank.decisions import control as find_threshold
-from calibrank.errors import DataError
 from calibrank.evidence import impressions, naive
-from calibrank.maps import CalibrationMap, load
+from calibrank.maps import load
 from calibrank.metrics.clustered_bootstrap import Codes
 from calibrank.report.read_table import read_report_rows
 from calibrank.report.rows import ReportRows
@@ -89,7 +88,7 @@ def control(
         require_unused("with --map", {"--probability": probability})
     source = Table.find(table)
     rules = rules_for(on_bad_rows)
-    fitted = None if map_file is None else _load_global(map_file)
+    fitted = None if map_file is None else load(map_file)
     role = "probability" if fitted is None else "score"
     declared = choose_label(source, label, positive, None, None, soft=False)
     columns = Columns(
@@ -102,10 +101,10 @@ def control(
         score_is=role,
     )
     with progress_bar(source, "Reading") as progress:
-        rows = read_report_rows(source, columns, rules, progress)
+        rows = read_report_rows(source, columns, rules, progress, fitted=fitted)
     report_skipped(rules)
     found = find_threshold(
-        rows.scores if fitted is None else fitted.predict(rows.scores),
+        rows.scores,
         rows.evidence,
         _users(rows),
         unwanted=unwanted,
@@ -122,16 +121,6 @@ def _users(rows: ReportRows) -> Codes:
     if rows.users is None:
         raise AssertionError("the user column was resolved and not read")
     return rows.users.codes
-
-
-def _load_global(map_file: Path) -> CalibrationMap:
-    fitted = load(map_file)
-    if fitted.segment_columns:
-        raise DataError(
-            f"--map must be a map without segments, got one by {fitted.segment_columns[0]!r}. "
-            "Add its probabilities with calibrank apply, and name them with --probability."
-        )
-    return fitted
 
 
 def _print(found: Guarantee) -> None:

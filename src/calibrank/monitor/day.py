@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from calibrank._arguments import real
 from calibrank._json import digest_of
+from calibrank._logit import expit, logit
 from calibrank._npz import Arrays, read_arrays, write_arrays
 from calibrank._validation import Floats, IdsLike, Numbers, add_up, column, ids, require_role
 from calibrank.errors import DataError
@@ -54,6 +55,50 @@ def digest_of_map(fitted: CalibrationMap) -> str:
     return digest_of(fitted.to_dict())
 
 
+class PooledRows(NamedTuple):
+    """Rows as a day pools them: by scores that alone determine the probability."""
+
+    scores: Floats
+    probabilities: Floats
+    log_odds: Floats
+
+
+def pool_rows(fitted: CalibrationMap, scores: Floats, columns: Any = None) -> PooledRows:
+    """Scores as they are, or the log odds of rows if the map uses other columns as well."""
+    require_map(fitted)
+    require_role("score", "scores", scores)
+    if not uses_columns(fitted):
+        exact = scores.astype(np.float64)
+        log_odds = np.asarray(fitted.log_odds(exact))
+        probabilities = np.asarray(fitted.predict(exact))
+        return PooledRows(scores, probabilities, _bounded(log_odds))
+    if columns is None:
+        names = ", ".join([*fitted.segment_columns, *fitted.feature_columns])
+        raise DataError(
+            f"columns must hold those that the map uses ({names}), got none. "
+            "Pass a dict or a dataframe."
+        )
+    probabilities = fitted.predict_rows(scores.astype(np.float64), columns.__getitem__)
+    log_odds = _bounded(logit(probabilities))
+    return PooledRows(log_odds, probabilities, log_odds)
+
+
+def uses_columns(fitted: CalibrationMap) -> bool:
+    """Whether the scores of a day are the log odds of its rows, as other columns change them."""
+    return bool(fitted.segment_columns or fitted.feature_columns)
+
+
+def probabilities_of(fitted: CalibrationMap, scores: Floats) -> Floats:
+    """The probabilities of the scores of a day's summaries."""
+    probabilities: Floats = expit(scores) if uses_columns(fitted) else fitted.predict(scores)
+    return probabilities
+
+
+def _bounded(log_odds: Floats) -> Floats:
+    result: Floats = np.clip(log_odds, -_LARGEST_LOG_ODDS, _LARGEST_LOG_ODDS)
+    return result
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Day:
     """One day of a deployed map: additive sums of a few hundred kilobytes at most.
@@ -70,7 +115,7 @@ class Day:
     date: str
     map_digest: str
     labelled: Summary | None
-    """Scores and labels of the rows that have a label."""
+    """Scores and labels of the rows that have a label; log odds if the map uses other columns."""
     unlabelled: Summary | None
     """Scores of the other rows."""
     sums: Floats
@@ -93,20 +138,23 @@ class Day:
         date: str,
         users: IdsLike | None = None,
         weights: Numbers | None = None,
+        columns: Any = None,
     ) -> Day:
         """Sum up rows of one day that have labels, or of one day that have none yet.
 
-        With `users`, labels of one user may depend on each other, also between days.
+        With `users`, labels of one user may depend on each other, also between days. `columns`
+        holds the segments or features of a map that uses any, by name (a dict or a dataframe); its
+        rows are then pooled by their log odds instead of their scores.
         """
         array = column("scores", scores)
-        clusters = _clusters(users, len(array))
-        return cls.of_clusters(fitted, array, labels, weights, clusters, date)
+        pooled = pool_rows(fitted, array, columns)
+        return cls.of_clusters(fitted, pooled, labels, weights, _clusters(users, len(array)), date)
 
     @classmethod
     def of_clusters(
         cls,
         fitted: CalibrationMap,
-        scores: Floats,
+        pooled: PooledRows,
         labels: Numbers | None,
         weights: Numbers | None,
         clusters: npt.NDArray[np.intp],
@@ -114,14 +162,12 @@ class Day:
     ) -> Day:
         """As `of`, with the cluster of users of each row."""
         _require_date(date)
-        _require_scores_alone(fitted)
-        rows = len(scores)
+        probabilities = pooled.probabilities
+        log_odds = pooled.log_odds
+        rows = len(log_odds)
         given = np.zeros(rows) if labels is None else labels
         evidence = naive(given, weights=weights)
-        require_role("score", "scores", scores)
-        probabilities = np.asarray(fitted.predict(scores.astype(np.float64)))
-        summary = coarsened(Summary.of(scores, evidence), _BINS)
-        log_odds = np.clip(fitted.log_odds(scores), -_LARGEST_LOG_ODDS, _LARGEST_LOG_ODDS)
+        summary = coarsened(Summary.of(pooled.scores, evidence), _BINS)
         residuals = evidence.positive - evidence.total * probabilities
         variance = row_variances(probabilities, evidence)
         cumulants = _cumulants(probabilities, evidence.total)
@@ -282,17 +328,6 @@ def _clusters(users: IdsLike | None, rows: int) -> npt.NDArray[np.intp]:
         return row_partitions(0, rows, CLUSTERS)
     names, codes = np.unique(ids("users", users, rows), return_inverse=True)
     return hash_partitions(names.tolist(), CLUSTERS)[codes]
-
-
-def _require_scores_alone(fitted: CalibrationMap) -> None:
-    """A day pools rows by their scores, so that nothing else may change the probability."""
-    require_map(fitted)
-    columns = (*fitted.segment_columns, *fitted.feature_columns)
-    if columns:
-        raise DataError(
-            f"a map to monitor must depend on scores alone, got one by {', '.join(columns)}. "
-            "Monitor its probabilities instead: take their log odds as scores."
-        )
 
 
 def _require_date(date: str) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from calibrank._validation import Floats, add_up
 from calibrank.maps import CalibrationMap
 from calibrank.metrics.corp import LogOddsBinned, Miscalibration
-from calibrank.monitor.day import TOTAL, Day
+from calibrank.monitor.day import TOTAL, Day, probabilities_of
 from calibrank.summary import Summary
 
 # Where distributions of scores are compared: quantiles of the older one, so that a distance is
@@ -45,7 +45,7 @@ class DaySums(NamedTuple):
     def of(cls, fitted: CalibrationMap, day: Day, points: Floats) -> DaySums:
         """Reduce a day; `points` are the scores at which distributions are compared."""
         scores = day.scores
-        probabilities = np.asarray(fitted.predict(scores.scores))
+        probabilities = probabilities_of(fitted, scores.scores)
         squares = scores.masses.total_squared
         return cls(
             masses=_masses(fitted, day.labelled),
@@ -73,7 +73,7 @@ def comparison_points(reference: Summary) -> Floats:
 def _masses(fitted: CalibrationMap, labelled: Summary | None) -> Floats:
     if labelled is None:
         return np.zeros((3, _BINNED.n_bins))
-    probabilities = np.asarray(fitted.predict(labelled.scores))
+    probabilities = probabilities_of(fitted, labelled.scores)
     bins = _BINNED.bin_indices(probabilities, labelled.evidence)
     terms = _BINNED.terms(probabilities, labelled.evidence)
     return np.array([add_up(bins, term, _BINNED.n_bins) for term in terms])

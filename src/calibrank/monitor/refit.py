@@ -7,7 +7,7 @@ from dataclasses import replace
 from calibrank.calibrators import Calibrator
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
-from calibrank.monitor.day import Day, digest_of_map
+from calibrank.monitor.day import Day, digest_of_map, uses_columns
 from calibrank.registry import CALIBRATORS
 
 
@@ -26,6 +26,11 @@ def refit(
     """
     if window.labelled is None:
         raise DataError("a window to refit on must hold labels, got none. Add labelled days.")
+    if uses_columns(fitted):
+        raise DataError(
+            f"a map to refit from days must depend on scores alone, got a {fitted.kind} map: days "
+            "do not hold its columns. Fit again to the tables of these days."
+        )
     if calibrator is None:
         calibrator = _method_of(fitted)
     refitted = calibrator.fit_summary(window.labelled)

@@ -9,11 +9,11 @@ import numpy as np
 
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
-from calibrank.monitor.day import CLUSTERS, Day
+from calibrank.monitor.day import CLUSTERS, Day, pool_rows
 from calibrank.tabular.batch import Batch
 from calibrank.tabular.files import Progress
 from calibrank.tabular.read import Table
-from calibrank.tabular.rows import Rows, buckets_of
+from calibrank.tabular.rows import Rows, buckets_of, columns_by_name
 from calibrank.tabular.rules import Rules
 
 
@@ -24,6 +24,14 @@ class DayColumns(NamedTuple):
     label: str | None = None
     weight: str | None = None
     user: str | None = None
+    segments: tuple[str, ...] = ()
+    """Columns of text that the map uses."""
+    features: tuple[str, ...] = ()
+    """Numeric columns that the map uses."""
+
+    def used_by(self, fitted: CalibrationMap) -> DayColumns:
+        """These columns and those that a map uses."""
+        return self._replace(segments=fitted.text_columns, features=fitted.number_columns)
 
     @property
     def checked(self) -> dict[str, str]:
@@ -48,10 +56,13 @@ def day_of_table(
     """Sum up all rows of a table as one day."""
     day: Day | None = None
     first = 0
+    columns = columns.used_by(fitted)
     for rows in _rows(table, columns, rules, progress):
         clusters = buckets_of(rows, first, CLUSTERS)
         labels = None if columns.label is None else rows.labels
-        part = Day.of_clusters(fitted, rows.scores, labels, rows.weights, clusters, date)
+        used = columns_by_name(columns.segments, columns.features, rows)
+        pooled = pool_rows(fitted, rows.scores, used)
+        part = Day.of_clusters(fitted, pooled, labels, rows.weights, clusters, date)
         day = part if day is None else day + part
         first += len(rows)
     if day is None:
@@ -62,8 +73,8 @@ def day_of_table(
 def _rows(
     table: Table, columns: DayColumns, rules: Rules, progress: Progress | None
 ) -> Iterator[Rows]:
-    names = [*columns.checked.values(), *columns.ids]
-    for batch in table.batches(names, progress):
+    names = [*columns.checked.values(), *columns.ids, *columns.segments, *columns.features]
+    for batch in table.batches(list(dict.fromkeys(names)), progress):
         rows = _valid(batch, columns, rules)
         if len(rows):
             yield rows
@@ -79,5 +90,7 @@ def _valid(batch: Batch, columns: DayColumns, rules: Rules) -> Rows:
         weights=None if columns.weight is None else batch.numbers(columns.weight),
         items=None,
         users=None if columns.user is None else batch.ids(columns.user),
+        segments=tuple([batch.ids(name) for name in columns.segments]),
+        features=tuple([batch.numbers(name) for name in columns.features]),
     )
     return rows if valid is None else rows.take(valid)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import pyarrow as pa
 from calibrank._validation import Floats
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence
+from calibrank.maps import CalibrationMap
 from calibrank.metrics.clustered_bootstrap import Codes
 from calibrank.report.rows import (
     MISSING,
@@ -32,6 +33,7 @@ from calibrank.tabular.evaluate import MOST_ROWS_IN_MEMORY
 from calibrank.tabular.exposure import EXPOSURE
 from calibrank.tabular.ids import unify_ids
 from calibrank.tabular.read import Progress, Table, indices_of
+from calibrank.tabular.rows import predict_rows
 from calibrank.tabular.rules import Rules
 
 # Users are sampled by hash bucket; halving the buckets 16 times leaves one in 65,536 users.
@@ -44,14 +46,25 @@ def read_report_rows(
     rules: Rules,
     progress: Progress | None = None,
     most_rows: int = MOST_ROWS_IN_MEMORY,
+    fitted: CalibrationMap | None = None,
 ) -> ReportRows:
-    """Read what a report needs; beyond `most_rows`, all rows of a random sample of users."""
+    """Read what a report needs; beyond `most_rows`, all rows of a random sample of users.
+
+    With a map, the scores of the rows are its probabilities, by whatever columns it uses.
+    """
+    if fitted is not None:
+        columns = replace(columns, segments=fitted.text_columns, features=fitted.number_columns)
     sample = _UserSample(most_rows)
     for rows in rows_of(table, columns, rules, progress):
-        sample.add(rows)
+        sample.add(rows if fitted is None else _with_probabilities(rows, columns, fitted))
     if not sample.batches:
         raise DataError(f"{table.name} must hold at least one valid row, got none.")
     return sample.report_rows(columns)
+
+
+def _with_probabilities(rows: Rows, columns: Columns, fitted: CalibrationMap) -> Rows:
+    exact = replace(rows, scores=rows.scores.astype(np.float64))
+    return replace(exact, scores=predict_rows(fitted, columns, exact))
 
 
 @dataclass(slots=True)

@@ -91,10 +91,16 @@ def valid_rows(batch: Batch, columns: Columns, rules: Rules) -> Rows:
 
 def predict_rows(fitted: CalibrationMap, columns: Columns, rows: Rows) -> Floats:
     """Probabilities of rows, with the segments or the features that the map uses."""
-    by_name: dict[str, Any] = dict(zip(columns.features, rows.features, strict=True))
-    for name, values in zip(columns.segments, rows.segments, strict=True):
+    used = columns_by_name(columns.segments, columns.features, rows)
+    return fitted.predict_rows(rows.scores, used.__getitem__)
+
+
+def columns_by_name(segments: Sequence[str], features: Sequence[str], rows: Rows) -> dict[str, Any]:
+    """The columns of rows that a map uses beside the score."""
+    by_name: dict[str, Any] = dict(zip(features, rows.features, strict=True))
+    for name, values in zip(segments, rows.segments, strict=True):
         by_name[name] = as_segments(values)
-    return fitted.predict_rows(rows.scores, by_name.__getitem__)
+    return by_name
 
 
 def buckets_of(rows: Rows, first: int, buckets: int) -> npt.NDArray[np.intp]:
