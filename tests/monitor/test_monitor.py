@@ -124,6 +124,15 @@ def test_level_and_slope_are_told_apart(fitted: cr.CalibrationMap) -> None:
     assert "too extreme" in slope.headline
 
 
+def test_a_slope_alarm_that_a_change_of_level_explains_is_not_in_the_headline(
+    fitted: cr.CalibrationMap,
+) -> None:
+    status = check(fitted, days_of(fitted, 60, 2, level=-2.0))
+    assert status.level_alarm < status.slope_alarm
+    assert "The level has changed" in status.headline
+    assert "slope" not in status.headline
+
+
 def test_moved_scores_are_seen_without_labels(fitted: cr.CalibrationMap) -> None:
     rng = np.random.default_rng(4)
     scores = rng.normal(size=5_000)

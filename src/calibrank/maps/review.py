@@ -41,7 +41,7 @@ _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:46em;margin:2em auto;padding:0 1em;"
     "color-scheme:light dark}table{border-collapse:collapse}"
     "td,th{padding:.2em .8em .2em 0;text-align:left;border-bottom:1px solid #8884;"
-    "vertical-align:top;overflow-wrap:anywhere}"
+    "vertical-align:top;overflow-wrap:anywhere}td:first-child{overflow-wrap:normal}"
 )
 
 

@@ -172,6 +172,18 @@ def _first_alarm(days: Sequence[Day], evidence: Floats) -> str | None:
     return days[above[0]].date if len(above) else None
 
 
+def _is_explained(status: Status) -> bool:
+    """Whether the alarm of the slope follows from a changed level.
+
+    A large change of level also changes the evidence for the slope, as it does not move all
+    probabilities equally far. The estimate of the slope allows for the level.
+    """
+    last = status.days[-1].slope
+    if status.level_alarm is None or last is None:
+        return False
+    return status.level_alarm <= (status.slope_alarm or "") and last.low <= 1 <= last.high
+
+
 def _describe_alarm(status: Status) -> list[str]:
     last = status.days[-1]
     sentences = []
@@ -181,7 +193,7 @@ def _describe_alarm(status: Status) -> list[str]:
             f"The level has changed (alarm on {status.level_alarm}): the probabilities are too "
             f"{direction} by {abs(last.level.value):.2f} of log odds."
         )
-    if status.slope_alarm is not None and last.slope is not None:
+    if status.slope_alarm is not None and last.slope is not None and not _is_explained(status):
         error = "extreme" if last.slope.value < 1 else "close to each other"
         sentences.append(
             f"The slope has changed (alarm on {status.slope_alarm}): it is "
