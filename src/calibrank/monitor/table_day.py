@@ -90,7 +90,7 @@ def _valid(batch: Batch, columns: DayColumns, rules: Rules) -> Rows:
         weights=None if columns.weight is None else batch.numbers(columns.weight),
         items=None,
         users=None if columns.user is None else batch.ids(columns.user),
-        segments=tuple([batch.ids(name) for name in columns.segments]),
+        segments=tuple([batch.segments(name) for name in columns.segments]),
         features=tuple([batch.numbers(name) for name in columns.features]),
     )
     return rows if valid is None else rows.take(valid)
