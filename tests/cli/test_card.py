@@ -1,6 +1,9 @@
 """`calibrank card`."""
 
+import os
 from pathlib import Path
+
+import pytest
 
 from tests.cli.conftest import Call
 from tests.cli.running import one_line
@@ -23,6 +26,7 @@ def test_a_card_with_the_metrics_of_evaluate(call: Call, folder: Path, tmp_path:
     assert "<td>LogLoss</td>" in (tmp_path / "card.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no named pipes in folders")
 def test_wrong_files_are_refused(call: Call, tmp_path: Path) -> None:
     map_file = tmp_path / "map.json"
     gaussian_map().save(map_file)
@@ -33,5 +37,16 @@ def test_wrong_files_are_refused(call: Call, tmp_path: Path) -> None:
     code, _, error = call("card", map_file, "--metrics", tmp_path / "text.json")
     assert code == 3
     assert "--metrics must be a JSON file" in one_line(error)
+    for text in ("[" * 50_000, '{"a": ' + "9" * 5000 + "}"):
+        (tmp_path / "text.json").write_text(text)
+        code, _, error = call("card", map_file, "--metrics", tmp_path / "text.json")
+        assert code == 3
+        assert "--metrics must be a JSON file" in one_line(error)
+    # Reading a pipe that nobody writes to would never end.
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("pipe", ""):
+        code, _, error = call("card", map_file, "--metrics", tmp_path / name)
+        assert code == 3
+        assert "--metrics must be a regular file" in one_line(error)
     (tmp_path / "list.json").write_text("[]")
     assert call("card", map_file, "--metrics", tmp_path / "list.json")[0] == 3

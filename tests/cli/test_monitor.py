@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import calibrank as cr
-from calibrank.monitor import Day, Store, digest_of_map
+from calibrank.monitor import Day, Store, check, digest_of_map
 from tests.cli.conftest import Call
 from tests.monitor.worlds import date_of, make_map
 from tests.report.examples import data_of
@@ -130,3 +130,29 @@ def test_wrong_usage_is_one_line(
     code, _, error = call("monitor", tmp_path / "days", "--map", map_file, *options)
     assert code in (2, 3)
     assert message in error
+
+
+def test_absurd_windows_and_addresses_are_refused(
+    call: Call, tmp_path: Path, map_file: Path
+) -> None:
+    code, _, error = call("monitor", tmp_path / "days", "--map", map_file, "--window", "9" * 20)
+    assert code == 2
+    assert "Invalid value for '--window'" in error
+    with pytest.raises(cr.DataError, match="window must be a whole number, 1 to 100,000"):
+        check(cr.load(map_file), Store(tmp_path), window=10**20)
+    code, _, error = call("monitor", "nothing://bucket/days", "--map", map_file)
+    assert code == 3
+    assert "must be an address such as s3://bucket/days" in error
+
+
+def test_a_day_is_not_overwritten_by_a_page(call: Call, tmp_path: Path, map_file: Path) -> None:
+    write_day(tmp_path / "day.parquet", cr.load(map_file), 0)
+    add = ("--add", tmp_path / "day.parquet", "--date", "2026-01-05")
+    assert call("monitor", tmp_path / "days", "--map", map_file, *add)[0] == 0
+    (day,) = (tmp_path / "days").iterdir()
+    before = day.read_bytes()
+    for option in ("--out", "--refit"):
+        code, _, error = call("monitor", tmp_path / "days", "--map", map_file, option, day)
+        assert code == 3
+        assert "it would be overwritten" in error
+    assert day.read_bytes() == before

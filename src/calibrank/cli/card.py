@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from calibrank._atomic import write_atomic
+from calibrank._json import read_document
 from calibrank.cli.console import UsageError, console, require_output, shown
 from calibrank.cli.options import MAP_HELP
 from calibrank.errors import DataError
@@ -48,9 +49,11 @@ def card(
 
 
 def _read(path: Path) -> dict[str, Any]:
+    if path.exists() and not path.is_file():
+        raise DataError(f"--metrics must be a regular file, got {path}.")
     try:
-        document = json_module.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        document = json_module.loads(read_document(path, "Run calibrank evaluate --json again."))
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(
             f"--metrics must be a JSON file of calibrank evaluate --json, got {path}: {error}."
         ) from error

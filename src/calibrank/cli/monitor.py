@@ -34,7 +34,7 @@ from calibrank.cli.options import (
 from calibrank.cli.recorded import choose_weight
 from calibrank.maps import CalibrationMap, load
 from calibrank.monitor import Day, Status, Store, check, digest_of_map, refit, window_of
-from calibrank.monitor.check import WINDOW
+from calibrank.monitor.check import LONGEST_WINDOW, WINDOW
 from calibrank.monitor.table_day import DayColumns, day_of_table
 from calibrank.registry import CALIBRATORS, find
 from calibrank.report.html_report import monitor_report
@@ -70,7 +70,9 @@ RefitMethodOption = Annotated[
 ]
 WindowOption = Annotated[
     int,
-    typer.Option(help="Days that estimates, score drift and the refit look back.", min=1),
+    typer.Option(
+        help="Days that estimates, score drift and the refit look back.", min=1, max=LONGEST_WINDOW
+    ),
 ]
 HalfLifeOption = Annotated[
     float | None,
@@ -114,7 +116,7 @@ def monitor(
     require_different_outputs({"--out": out, "--refit": refit_to})
     for output in (out, refit_to):
         if output is not None:
-            require_output(output, add, map_file)
+            require_output(output, add, map_file, *Path(store).glob("*"))
     fitted = load(map_file)
     days = Store(store)
     if add is not None and date is not None:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from calibrank._arguments import whole
 from calibrank._validation import Floats
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
@@ -21,6 +22,7 @@ from calibrank.monitor.store import Store, age_of, window_of
 
 WINDOW = 28
 """Days of the window that estimates and score drift are computed on: four whole weeks."""
+LONGEST_WINDOW = 100_000
 
 REFERENCE = 7
 """Days from the first one on whose scores later ones are compared with: one whole week."""
@@ -98,6 +100,7 @@ def check(fitted: CalibrationMap, days: Store | Sequence[Day], *, window: int = 
     'No change of calibration in 2 labels over 1 days.'
     """
     require_map(fitted)
+    window = whole("window", window, 1, LONGEST_WINDOW)
     digest = digest_of_map(fitted)
     found = days.days(digest) if isinstance(days, Store) else _sorted(days, digest)
     if not found:

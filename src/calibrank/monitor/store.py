@@ -84,7 +84,12 @@ class Store:
             from pyarrow.fs import FileSystem  # noqa: PLC0415  (only for addresses)
         except ImportError:
             raise MissingExtraError("pyarrow", "cli") from None
-        return FileSystem.from_uri(os.fspath(self.location))
+        try:
+            return FileSystem.from_uri(os.fspath(self.location))
+        except ValueError as error:
+            raise DataError(
+                f"{self.location} must be an address such as s3://bucket/days, got: {error}."
+            ) from None
 
     def _remote_parts(self) -> Iterator[Day]:
         from pyarrow.fs import FileSelector  # noqa: PLC0415  (only for addresses)
