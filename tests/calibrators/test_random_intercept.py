@@ -181,7 +181,8 @@ def test_one_class_or_one_score_is_refused() -> None:
     with pytest.raises(cr.DataError, match="scores must differ from row to row"):
         few.fit(np.zeros_like(scores), labels, groups)
     # As many groups as two per fold are enough.
-    few.fit(scores[:20], scores[:20] + np.tile([-1, 1], 10) > 0, groups[:20])
+    with pytest.warns(cr.FlatMapWarning, match="no better than a constant"):
+        few.fit(scores[:20], scores[:20] + np.tile([-1, 1], 10) > 0, groups[:20])
 
 
 def test_each_fold_has_groups_of_its_own() -> None:

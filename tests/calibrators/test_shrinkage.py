@@ -5,7 +5,13 @@ import pytest
 from scipy.optimize import minimize
 
 from calibrank.calibrators import _shrinkage
-from calibrank.calibrators._shrinkage import SegmentProblem, _mode, shrunk_changes
+from calibrank.calibrators._shrinkage import (
+    Mode,
+    SegmentProblem,
+    mode_with_numpy,
+    posterior_mode,
+    shrunk_changes,
+)
 
 
 def problem(segments: int = 4, bins: int = 6, seed: int = 0) -> SegmentProblem:
@@ -14,12 +20,23 @@ def problem(segments: int = 4, bins: int = 6, seed: int = 0) -> SegmentProblem:
     positive = np.floor(total * rng.random((segments, bins)))
     offset = rng.normal(size=(segments, bins))
     x = rng.normal(size=(segments, bins))
-    return SegmentProblem(positive, total, offset, x, rng.uniform(0.5, 2, segments))
+    cells = [each.ravel() for each in (positive, total, offset, x)]
+    starts = np.arange(0, total.size + 1, bins)
+    return SegmentProblem(*cells, starts, rng.uniform(0.5, 2, segments))
+
+
+def mode_in_either(made: SegmentProblem, tau: float, kappa: float) -> Mode:
+    """The mode in C, after a comparison with that of NumPy."""
+    found = posterior_mode(made, tau, kappa, marginal=True)
+    for mine, theirs in zip(found, mode_with_numpy(made, tau, kappa), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-7, atol=1e-9)
+    return found
 
 
 def loss(made: SegmentProblem, segment: int, a: float, c: float) -> float:
-    z = made.offset[segment] + a + c * made.x[segment]
-    terms = made.total[segment] * np.logaddexp(0, z) - made.positive[segment] * z
+    cells = slice(made.starts[segment], made.starts[segment + 1])
+    z = made.offset[cells] + a + c * made.x[cells]
+    terms = made.total[cells] * np.logaddexp(0, z) - made.positive[cells] * z
     return float(terms.sum() / made.dispersion[segment])
 
 
@@ -52,7 +69,7 @@ def test_modes_variances_and_marginal_likelihoods_follow_from_the_penalized_loss
     tau: float, kappa: float
 ) -> None:
     made = problem()
-    mode = _mode(made, tau, kappa)
+    mode = mode_in_either(made, tau, kappa)
     free = [sd for sd in (tau, kappa) if sd]
     for segment in range(4):
 
@@ -89,7 +106,7 @@ def test_modes_variances_and_marginal_likelihoods_follow_from_the_penalized_loss
 def test_changes_are_averaged_over_the_priors_by_their_marginal_likelihood() -> None:
     made = problem(12, seed=1)
     grid = [(tau, kappa) for tau in _shrinkage.INTERCEPT_SDS for kappa in _shrinkage.SLOPE_SDS]
-    modes = [_mode(made, tau, kappa) for tau, kappa in grid]
+    modes = [mode_in_either(made, tau, kappa) for tau, kappa in grid]
     scores = np.array([mode.log_marginal.sum() for mode in modes])
     weights = np.exp(scores - scores.max())
     weights[weights < 0.01 * weights.sum()] = 0
@@ -110,13 +127,12 @@ def test_changes_are_averaged_over_the_priors_by_their_marginal_likelihood() -> 
 def test_many_segments_are_weighted_by_some_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_shrinkage, "_MOST_SEGMENTS", 4)
     seen = []
-    original = _shrinkage._mode
 
-    def counted(made: SegmentProblem, tau: float, kappa: float) -> object:
-        seen.append(len(made.dispersion))
-        return original(made, tau, kappa)
+    def counted(made: SegmentProblem, tau: float, kappa: float, *, marginal: bool) -> Mode:
+        seen.append(len(made))
+        return posterior_mode(made, tau, kappa, marginal=marginal)
 
-    monkeypatch.setattr(_shrinkage, "_mode", counted)
+    monkeypatch.setattr(_shrinkage, "posterior_mode", counted)
     # Four equal segments, each three times: every third one stands for three.
     once = problem(4)
     made = once.take(np.repeat(np.arange(4), 3))
