@@ -19,7 +19,7 @@ from calibrank._validation import (
 from calibrank.base_rate.anchor import anchor, label_weights
 from calibrank.base_rate.exploration import Exploration, choose_pairs
 from calibrank.errors import DataError
-from calibrank.maps import CalibrationMap, PiecewiseMap, TopMap
+from calibrank.maps import CalibrationMap, FitRecord, PiecewiseMap, TopMap
 from calibrank.metrics.ranking import rank_by_user
 
 RANK = "rank"
@@ -41,6 +41,7 @@ def anchor_top(
     population_ranks: Numbers | None = None,
     *,
     rank_column: str = RANK,
+    record: FitRecord | None = None,
 ) -> TopMap:
     """Anchor a map twice: on all labels, and for ranks 1 to n on the labels of these ranks alone.
 
@@ -52,7 +53,8 @@ def anchor_top(
     `choose_top_pairs` does, and pass its probabilities as `propensity`.
 
     With few labels at the top, the result is close to the map of all pairs, whose log odds count as
-    much as 5 labels there. The result holds for this model and this length of list.
+    much as 5 labels there. The result holds for this model and this length of list. `record`
+    replaces the record of the fit.
 
     >>> from calibrank import Gaussian
     >>> biased = Gaussian().fit([-2.0, -1.0, 0.0, 1.0, 2.0, 3.0], [0, 0, 1, 0, 1, 1])
@@ -78,7 +80,8 @@ def anchor_top(
         own = anchor(alone, shown[inside], labels[inside], chosen, pairs)
         effective = float(label_weights(chosen, count).sum())
         top = _mean_map(own, base, effective / (effective + _PRIOR_LABELS))
-    return TopMap(f"{base.method} by {rank_column}", base, top, rank_column, n, base.record)
+    kept = record or base.record
+    return TopMap(f"{base.method} by {rank_column}", base, top, rank_column, n, kept)
 
 
 def choose_top_pairs(

@@ -1,9 +1,12 @@
 """Anchoring in `calibrank fit`: the options, and the table of randomly shown pairs."""
 
+from dataclasses import replace
 from typing import Annotated
 
+import numpy as np
 import typer
 
+from calibrank._validation import Floats
 from calibrank.base_rate import anchor as anchor_map
 from calibrank.cli.console import UsageError, log, shown
 from calibrank.diagnosis import score_quantiles
@@ -48,14 +51,18 @@ def anchored_on(
     summary: Summary,
 ) -> CalibrationMap:
     """The map anchored on a table of randomly shown pairs."""
-    rows = _random_pairs(table, columns, rules)
+    rows, _ = random_pairs(table, columns, rules)
     if not rows.labels.any():
         count = len(rows.labels)
         message = f"{table.name}: all {count:,} labels are 0. Check that the label column is right."
         log.print(shown(message), soft_wrap=True)
-    # Each score stands for the population as often as it occurs in the table of the fit.
-    population = score_quantiles(summary, _POPULATION)
+    population = population_of(summary)
     return anchor_map(fitted, rows.scores, rows.labels, rows.propensity, population)
+
+
+def population_of(summary: Summary) -> Floats:
+    """Scores of the population: each as often as it occurs in the table of the fit."""
+    return score_quantiles(summary, _POPULATION)
 
 
 def anchor_columns(
@@ -81,8 +88,12 @@ def anchor_columns(
     return Columns(columns.score, columns.label, evidence, propensity, label_rule=rule)
 
 
-def _random_pairs(table: Table, columns: Columns, rules: Rules) -> Rows:
-    batches = list(rows_of(table, columns, rules, None))
+def random_pairs(
+    table: Table, columns: Columns, rules: Rules, features: tuple[str, ...] = ()
+) -> tuple[Rows, list[Floats]]:
+    """All rows of a table of random pairs, and further columns of numbers."""
+    batches = list(rows_of(table, replace(columns, features=features), rules, None))
     if not batches:
         raise DataError(f"{table.name} must hold at least one valid row to anchor on, got none.")
-    return Rows.joined(batches)
+    by_feature = zip(*[rows.features for rows in batches], strict=True)
+    return Rows.joined(batches), [np.concatenate(parts) for parts in by_feature]

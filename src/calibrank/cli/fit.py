@@ -27,6 +27,7 @@ from calibrank.cli.base_rate import (
     require_valid_base_rate,
     require_valid_top_rate,
 )
+from calibrank.cli.changes import DEFAULT_TOP, RankOption, TopOption, choose_changes
 from calibrank.cli.console import (
     UsageError,
     choose_columns,
@@ -39,10 +40,14 @@ from calibrank.cli.console import (
     require_output,
     require_unused,
     rules_for,
-    segment_columns,
     shown,
 )
 from calibrank.cli.declared import choose_label, require_soft_evidence
+from calibrank.cli.features import (
+    CategoryOption,
+    FeatureOption,
+    KeepOrderOption,
+)
 from calibrank.cli.fit_output import print_result
 from calibrank.cli.judgements import (
     PoolDepthOption,
@@ -84,11 +89,7 @@ from calibrank.cli.position import (
     with_examination,
 )
 from calibrank.cli.recorded import assumption_about, choose_weight, choose_weighting
-from calibrank.cli.segments import (
-    FitSegmentOption,
-    fit_segments,
-    require_no_rate,
-)
+from calibrank.cli.segments import FitSegmentOption
 from calibrank.diagnosis import attach_sensitivity
 from calibrank.errors import FitError
 from calibrank.maps import (
@@ -137,6 +138,11 @@ def fit(
     log_kind: LogOption = None,
     loss: LossOption = None,
     segment: FitSegmentOption = None,
+    feature: FeatureOption = None,
+    category: CategoryOption = None,
+    keep_order: KeepOrderOption = False,
+    rank: RankOption = None,
+    top: TopOption = DEFAULT_TOP,
     qrels: QrelsOption = None,
     pool: PoolOption = None,
     pool_depth: PoolDepthOption = None,
@@ -157,8 +163,8 @@ def fit(
 
     By default the method is chosen by cross-validation; with --base-rate, among the parametric
     ones, which alone can be moved to a rate. With --segment, the map is changed by segment, as far
-    as the rows of each segment support it. With --qrels, TABLE is a run of a search system, and the
-    map is for new queries.
+    as the rows of each segment support it; with --feature, by functions of columns. With --qrels,
+    TABLE is a run of a search system, and the map is for new queries.
 
     Example: calibrank fit scores.parquet --item item_id --user user_id -o map.json
     """
@@ -176,6 +182,11 @@ def fit(
             "--log": log_kind,
             "--loss": loss,
             "--segment": segment,
+            "--feature": feature,
+            "--category": category,
+            "--keep-order": keep_order,
+            "--rank": rank,
+            "--top": None if top == DEFAULT_TOP else top,
             "--anchor": anchor,
             "--base-rate": base_rate,
             "--activity": activity,
@@ -197,7 +208,6 @@ def fit(
     require_valid_base_rate(loss, anchor, base_rate, base_rate_range)
     require_valid_top_rate(base_rate, top_rate)
     require_one_rate(activity, base_rate)
-    require_no_rate(segment, base_rate, activity)
     require_anchor(anchor, anchor_propensity)
     require_fraction("--negatives-kept", negatives_kept)
     require_position(position, examination, propensity, item, log_kind, loss)
@@ -228,12 +238,25 @@ def fit(
         assumption=assumption_about(source, weighting.propensity, propensity_kind),
     )
     columns = columns if position is None else with_examination(source, columns, examination, rules)
-    segments = segment_columns(source, segment or [])
+    changes = choose_changes(
+        source,
+        segment,
+        feature,
+        category,
+        rank,
+        top,
+        anchor,
+        base_rate,
+        activity,
+        user,
+        keep_order=keep_order,
+    )
     selector = _selector(method, parametric=base_rate is not None or activity is not None)
-    _require_use_of_user(user, method, selector, columns.exposure, position, activity)
+    uses = (selector, columns.exposure, position, activity, changes.features)
+    _require_use_of_user(user, method, *uses)
     calibrator, fitted, aggregated = _fit_table(
         source,
-        replace(columns, segments=segments if anchor is None else ()),
+        replace(columns, segments=changes.segments if anchor is None else ()),
         rules,
         selector,
         method,
@@ -244,7 +267,7 @@ def fit(
         fitted = moved_to_assumed_rate(fitted, activity, user, item, positive, aggregated.summary)
     if base_rate is not None:
         fitted = to_base_rate(fitted, base_rate, aggregated.summary, top_rate, base_rate_range)
-    labelled, label_columns = source, columns
+    labelled, label_columns, biased = source, columns, fitted
     if anchor is not None:
         labelled = Table.find(anchor)
         label_columns = anchor_columns(labelled, columns, anchor_propensity)
@@ -254,7 +277,7 @@ def fit(
         fitted = attach_sensitivity(fitted, calibrator, aggregated, columns)
     record = replace(fitted.record, model_name=model_name, date=date)
     fitted = replace(fitted, record=record)  # type: ignore[type-var]  # all maps are dataclasses
-    saved = fit_segments(fitted, labelled, label_columns, segments, aggregated, on_bad_rows)
+    saved = changes.fit(biased, fitted, labelled, label_columns, aggregated, on_bad_rows)
     saved.save(out)
     report_skipped(rules)
     print_result(fitted, saved, aggregated.summary, out, rules, top_rate, json=json)
@@ -319,7 +342,7 @@ def _select_and_fit(
 
 
 def _require_use_of_user(user: str | None, method: str, *uses: object) -> None:
-    """Folds need users, and so do exposure, examination and activity."""
+    """Folds need users, and so do exposure, examination, activity and features."""
     if not any(uses):
         require_unused(f"with --method {method}", {"--user": user})
 

@@ -7,6 +7,7 @@ from rich.table import Table as RichTable
 from calibrank.base_rate import compare_with_constant
 from calibrank.base_rate.constant_check import ConstantCheck, is_slope_assumed
 from calibrank.cli.console import console, print_json, shown
+from calibrank.cli.features import print_features
 from calibrank.cli.rendering import base_rate_lines, reliability_diagram, sensitivity_lines
 from calibrank.cli.segments import print_segments
 from calibrank.maps import CalibrationMap, FitRecord, LogisticMap, describe_selection
@@ -34,6 +35,7 @@ def print_result(
     else:
         _print_fit(fitted, summary)
         print_segments(saved)
+        print_features(saved)
         console.print(f"[bold]Saved:[/] {shown(out)}")
 
 
