@@ -13,8 +13,8 @@ Of each method: the mean log loss and how often it was worse than the constant o
 the ECE (15 bins of equal width), its mean and largest value; the ECE that calibrated probabilities
 would show by chance on the same queries (labels drawn from the held-out probabilities, with levels
 per query as variable as those of the data); the ECE without the part that chance adds, by query;
-how many documents get at least 0.5, the fraction of them that is relevant, and what was predicted;
-the same for documents with 0.45 to 0.55.
+how many documents get at least 0.5, the fraction of them that is relevant, what was predicted, and
+the standard error of the difference, by query; the same for documents with 0.45 to 0.55.
 """
 
 import argparse
@@ -49,9 +49,11 @@ class Row(NamedTuple):
     above: float
     above_relevant: float
     above_predicted: float
+    above_error: float
     near: float
     near_relevant: float
     near_predicted: float
+    near_error: float
 
 
 def constant(_: np.ndarray, labels: np.ndarray, __: np.ndarray) -> Predict:
@@ -121,11 +123,18 @@ def chance(probabilities: np.ndarray, judged: Judged) -> float:
 
 def figures(probabilities: np.ndarray, judged: Judged) -> Row:
     labels = judged.labels
+    names, query = np.unique(judged.queries, return_inverse=True)
 
-    def region(kept: np.ndarray) -> tuple[float, float, float]:
-        if not kept.any():
-            return 0.0, float("nan"), float("nan")
-        return float(kept.sum()), float(labels[kept].mean()), float(probabilities[kept].mean())
+    def region(kept: np.ndarray) -> tuple[float, float, float, float]:
+        """How many, the fraction relevant, the mean prediction, the standard error of the gap."""
+        count = float(kept.sum())
+        if count == 0:
+            return (0.0, *[float("nan")] * 3)
+        gaps = labels - probabilities
+        gap = float(gaps[kept].mean())
+        by_query = np.bincount(query, kept * (gaps - gap), len(names))
+        error = float(np.sqrt((by_query**2).sum())) / count
+        return count, float(labels[kept].mean()), float(probabilities[kept].mean()), error
 
     return Row(
         cr.LogLoss()(probabilities, labels),
@@ -153,8 +162,8 @@ def means(rows: list[Row]) -> Row:
         return Row(*np.nanmean(np.array(rows), axis=0).tolist())
 
 
-def share(count: float, relevant: float, predicted: float) -> str:
-    return f"{count:.0f}: {relevant:.0%}, {predicted:.0%}" if count else "none"
+def share(count: float, relevant: float, predicted: float, error: float) -> str:
+    return f"{count:.0f}: {relevant:.0%}, {predicted:.0%} ({error:.0%})" if count >= 0.5 else "none"
 
 
 def line(name: str, rows: list[Row], constants: list[Row]) -> str:
@@ -166,8 +175,8 @@ def line(name: str, rows: list[Row], constants: list[Row]) -> str:
     cells = [
         f"{mean.loss:.4f} | {worse} of {len(rows)}",
         f"{mean.ece:.3f} ({most:.3f}) | {mean.chance:.3f} | {mean.debiased:.3f}",
-        share(mean.above, mean.above_relevant, mean.above_predicted),
-        share(mean.near, mean.near_relevant, mean.near_predicted),
+        share(mean.above, mean.above_relevant, mean.above_predicted, mean.above_error),
+        share(mean.near, mean.near_relevant, mean.near_predicted, mean.near_error),
     ]
     return f"| {name} | {' | '.join(cells)} |"
 

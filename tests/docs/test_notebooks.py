@@ -30,7 +30,11 @@ def _text(output: Any) -> str:
 
 def test_all_notebooks_are_found() -> None:
     names = [path.stem for path in NOTEBOOKS]
-    assert names == ["base-rate-sources", "from-scores-to-probabilities"]
+    assert names == [
+        "a-threshold-for-a-reranker",
+        "base-rate-sources",
+        "from-scores-to-probabilities",
+    ]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
