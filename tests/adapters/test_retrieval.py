@@ -10,6 +10,7 @@ import calibrank as cr
 from calibrank.adapters import (
     CrossEncoder,
     Cutoff,
+    Distance,
     Margin,
     Probability,
     haystack_component,
@@ -52,6 +53,12 @@ def test_similarities_of_a_narrow_range_are_told_apart() -> None:
     map_of_store = cr.Platt().fit(similarity, labels)
     kept = Cutoff(map_of_store, threshold=0.5).kept([0.66, 0.689, 0.70])
     assert [place for place, _ in kept][:1] == [2]
+    # A store that returns distances gets the same map.
+    distances = [1 - each for each in (0.66, 0.689, 0.70)]
+    by_distance = cr.Platt().fit(Distance().scores(1 - similarity), labels)
+    assert Cutoff(by_distance, Distance(), threshold=0.5).kept(distances) == [
+        (place, pytest.approx(p, abs=1e-6)) for place, p in kept
+    ]
     assert map_of_store.predict(0.66) < 0.05
     assert map_of_store.predict(0.705) > 0.85
 
@@ -160,6 +167,9 @@ def test_llamaindex(fitted: cr.CalibrationMap) -> None:
     assert [node.node.text for node in kept] == ["4.0", "0.5"]
     assert kept[0].score == pytest.approx(fitted.predict(4.0))
     assert kept[0].node.metadata["score"] == 4.0
+    # The retriever's own nodes are as they were.
+    assert nodes[1].score == 4.0
+    assert nodes[1].node.metadata == {}
     unscored = schema.NodeWithScore(node=schema.TextNode(text="a"))
     with pytest.raises(cr.DataError, match="nodes must have scores"):
         postprocessor.postprocess_nodes([unscored], query_str="q")

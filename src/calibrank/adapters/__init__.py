@@ -8,7 +8,7 @@ from calibrank.adapters.cross_encoder import CrossEncoder
 from calibrank.adapters.implicit import Implicit
 from calibrank.adapters.lenskit import LensKit
 from calibrank.adapters.lists import Recommendations, from_lists, from_nested
-from calibrank.adapters.outputs import Margin, Outputs, Probability
+from calibrank.adapters.outputs import Distance, Margin, Outputs, Probability
 from calibrank.adapters.pair_model import PairModel
 from calibrank.adapters.ranker import Ranker
 from calibrank.adapters.recbole import RecBole
@@ -24,6 +24,7 @@ __all__ = [
     "Cornac",
     "CrossEncoder",
     "Cutoff",
+    "Distance",
     "Implicit",
     "LensKit",
     "Margin",

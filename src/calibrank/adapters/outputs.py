@@ -46,6 +46,18 @@ class Margin(Outputs):
 
 
 @dataclass(frozen=True, slots=True)
+class Distance(Outputs):
+    """Distances, as some vector stores return them: the smaller, the better.
+
+    >>> Distance().scores([0.25, 1.5])
+    array([-0.25, -1.5 ])
+    """
+
+    def _scores(self, values: Floats) -> Floats:
+        return -values
+
+
+@dataclass(frozen=True, slots=True)
 class Probability(Outputs):
     """Outputs of a sigmoid: their log odds are the scores.
 

@@ -1,7 +1,8 @@
 """Retrieval pipelines: postprocessors that add probabilities to documents and cut by them.
 
 One for LangChain, LlamaIndex and Haystack each. What the scores are is declared: the similarity of
-a vector store and a reranker's logits are `Margin()`, outputs of a sigmoid are `Probability()`.
+a vector store and a reranker's logits are `Margin()`, a store's distances are `Distance()`, outputs
+of a sigmoid are `Probability()`.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Cutoff:
 
     def __post_init__(self) -> None:
         instance("fitted", self.fitted, CalibrationMap, "Read one with calibrank.load.")
-        instance("outputs", self.outputs, Outputs, "Use Margin() or Probability().")
+        instance("outputs", self.outputs, Outputs, "Use Margin(), Distance() or Probability().")
         real("threshold", self.threshold, "[0, 1]", "It is a probability.")
 
     def kept(self, values: Any) -> list[tuple[int, float]]:
@@ -111,9 +112,10 @@ def llamaindex_postprocessor(cutoff: Cutoff) -> Any:
         result = []
         for place, probability in cutoff.kept([node.score for node in nodes]):
             node = nodes[place]
-            node.node.metadata[PROBABILITY] = probability
-            node.node.metadata["score"] = node.score
-            result.append(type(node)(node=node.node, score=probability))
+            added = {PROBABILITY: probability, "score": node.score}
+            # A copy: the retriever's own node may be that of its store.
+            copied = node.node.model_copy(update={"metadata": {**node.node.metadata, **added}})
+            result.append(type(node)(node=copied, score=probability))
         return result
 
     members = {
