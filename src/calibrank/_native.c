@@ -268,16 +268,19 @@ static inline double logarithm(double x) {
     return k * 6.93147180369123816490e-01 + (k * 1.90821492927058770002e-10 + rest);
 }
 
-/* log(1 + e^-|x|). With e^-|x| = n / d, s of `log_near_one` is n / (n + 2 d); above sqrt(2) - 1 the
-   logarithm of half the number is taken, where s is (n - d) / (n + 3 d). */
+/* log(1 + e^-|x|) = 2 atanh(s), where s = n / (n + 2 d) if e^-|x| = n / d; up to s = 1/3, with an
+   error of 8e-18. */
 static inline double log1p_exp(double x) {
     const Fraction power = exponential(x > 0 ? -x : x);
-    const double n = power.numerator;
-    const double d = power.denominator;
-    const int is_large = n > 0.41421356237309503 * d;
-    const double top = is_large ? n - d : n;
-    const double bottom = n + 2 * d + (is_large ? d : 0);
-    return (is_large ? 0.6931471805599453 : 0) + log_near_one(top / bottom);
+    const double s = power.numerator / (power.numerator + 2 * power.denominator);
+    const double z = s * s;
+    const double w = z * z;
+    const double first = 0.6666666666666666 + z * 0.40000000000014585;
+    const double second = 0.2857142856710876 + z * 0.22222222717427864;
+    const double third = 0.18181789436132859 + z * 0.15385570064958623;
+    const double fourth = 0.13314144209654935 + z * 0.12001072809590713;
+    const double fifth = 0.08800738486144674 + z * 0.1616404561194353;
+    return s * (2 + z * (first + w * (second + w * (third + w * (fourth + w * fifth)))));
 }
 
 /* Logistic maps. In u = (score - map[2]) * map[3] the log odds are a curve from map[4] to map[5]
