@@ -326,7 +326,8 @@ WITH_AVX512_VARIANT static void sigmoids(
 /* Maps with edges. map[2] to map[7] are the origin and scale of equally wide buckets of scores, the
    last bucket, the rounds of a binary search within a bucket, the number of edges with padding,
    and the number of intervals between edges. The edges follow, then numbers per interval, then the
-   number of edges before each bucket. */
+   number of edges before each bucket. If no bucket has more than one edge, there is one edge per
+   bucket and two intervals, the second from the edge on, so that nothing is searched. */
 WITH_AVX512_VARIANT static void find_buckets(
     const double *restrict scores, size_t rows, const double *restrict map,
     int32_t *restrict buckets) {
@@ -353,7 +354,9 @@ static inline void fill_from_table(
     const int32_t *before = (const int32_t *)(table + (is_line ? 3 : 1) * (size_t)map[7]);
     find_buckets(scores, rows, map, buckets);
     for (size_t row = 0; row < rows; row++) {
-        const int32_t at = find_interval(scores[row], edges, before[buckets[row]], half);
+        const int32_t bucket = buckets[row];
+        const int32_t at = half == 1 ? 2 * bucket + (edges[bucket] <= scores[row])
+                                     : find_interval(scores[row], edges, before[bucket], half);
         const double *line = table + 3 * at; /* origin, slope and value */
         result[row] = is_line ? (scores[row] - line[0]) * line[1] + line[2] : table[at];
     }
@@ -361,7 +364,7 @@ static inline void fill_from_table(
 
 static void look_up(const double *scores, size_t rows, const double *map, double *result) {
     const int32_t half = (1 << (int)map[5]) >> 1;
-    /* One edge per bucket is the usual case: without an inner loop it is faster. */
+    /* With one edge per bucket, which is usual, there is a loop of its own without a search. */
     if (map[0] == LINES && half == 1) fill_from_table(scores, rows, map, 1, 1, result);
     else if (map[0] == LINES) fill_from_table(scores, rows, map, 1, half, result);
     else if (half == 1) fill_from_table(scores, rows, map, 0, 1, result);

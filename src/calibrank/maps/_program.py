@@ -15,6 +15,8 @@ import numpy as np
 from calibrank._rules import LARGEST_SCORE
 from calibrank._validation import Floats, Integers
 
+# No score reaches this number.
+_BEYOND = np.finfo(np.float64).max
 # Numbers of buckets that are tried; the last one has 16 kB of bucket starts, which stay in the
 # first-level cache.
 _BUCKETS = (256, 1024, 4096)
@@ -43,32 +45,46 @@ def pack_table(kind: Kind, edges: Sequence[float], columns: Sequence[Sequence[fl
     Equally wide buckets of scores lead to the edge; where a bucket has several, a binary search of
     `rounds` steps finds it among them. No program if the buckets' width cannot be computed with.
     """
-    table = np.column_stack([np.asarray(column, dtype=np.float64) for column in columns])
-    bounds = np.array(edges, dtype=np.float64)
+    filled = [np.asarray(column, dtype=np.float64) for column in columns]
+    table: Floats = np.column_stack(filled)
+    bounds: Floats = np.array(edges, dtype=np.float64)
     found = _buckets(bounds)
-    # A search may read beyond the last edge: no score reaches this number.
-    padding = np.full(2**found.rounds, np.finfo(np.float64).max)
-    bounds = np.concatenate([bounds, padding])
-    place = (found.origin, found.scale, found.last)
+    before = found.edges_before.astype(np.int32)
+    if found.rounds == 1:
+        table = _by_bucket(found, table)
+        bounds = _edge_by_bucket(found, bounds)
+    else:
+        # A search may read beyond the last edge.
+        bounds = np.concatenate([bounds, np.full(2**found.rounds, _BEYOND)])
+    place = (found.origin, found.scale, len(found.counts) - 1)
     header = pack(kind, *place, found.rounds, len(bounds), len(table))
     if not header or not np.isfinite(table).all():
         return b""
-    before = found.edges_before.astype(np.int32)
     return header + bounds.tobytes() + table.tobytes() + before.tobytes()
 
 
 class _Buckets(NamedTuple):
     origin: float
     scale: float
-    last: int
-    edges_before: Integers
-    rounds: int
+    counts: Integers
+    """The edges in each bucket."""
+
+    @property
+    def edges_before(self) -> Integers:
+        """The edges before each bucket."""
+        before: Integers = np.cumsum(self.counts) - self.counts
+        return before
+
+    @property
+    def rounds(self) -> int:
+        """The rounds of a binary search among the edges of a bucket."""
+        return int(self.counts.max()).bit_length()
 
 
 def _buckets(edges: Floats) -> _Buckets:
     """Buckets with at most one edge each, if there are few enough of them."""
     if not len(edges):
-        return _Buckets(0.0, 0.0, 0, np.zeros(1, np.int64), 0)
+        return _Buckets(0.0, 0.0, np.zeros(1, np.int64))
     origin = float(edges[0])
     width = float(edges[-1] - edges[0])
     for buckets in _BUCKETS:
@@ -79,5 +95,19 @@ def _buckets(edges: Floats) -> _Buckets:
         counts = np.bincount(places.astype(np.int64), minlength=buckets)
         if counts.max() == 1:
             break
-    before = np.cumsum(counts) - counts
-    return _Buckets(origin, scale, last, before, int(counts.max()).bit_length())
+    return _Buckets(origin, scale, counts)
+
+
+def _edge_by_bucket(found: _Buckets, edges: Floats) -> Floats:
+    """The edge of each bucket that has one."""
+    bounds = np.full(len(found.counts), _BEYOND)
+    bounds[found.counts == 1] = edges
+    return bounds
+
+
+def _by_bucket(found: _Buckets, table: Floats) -> Floats:
+    """The rows of the table below the edge of each bucket, and from it on."""
+    below = found.edges_before
+    intervals = np.column_stack([below, below + found.counts]).ravel()
+    rows: Floats = table[intervals]
+    return rows
