@@ -35,6 +35,20 @@ def test_fit_takes_a_run_with_judgements(
     assert fitted.predict(-2.0) < 0.3
 
 
+def test_relevant_is_what_trec_eval_counts_unless_declared(
+    call: Call, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    run, qrels = files
+    rates = []
+    for options in ([], ["--positive", "grade >= 1"]):
+        out = tmp_path / "map.json"
+        code, _, error = call("fit", run, "--qrels", qrels, "-o", out, *options)
+        assert code == 0, error
+        assert ("as in trec_eval" in error) == (not options)
+        rates.append(cr.load(out).record.positive)
+    assert rates[0] == rates[1]
+
+
 def test_scores_without_meaning_are_not_sold_as_better_than_a_constant(
     call: Call, tmp_path: Path
 ) -> None:
@@ -72,9 +86,9 @@ def test_the_first_documents_of_a_run_are_written_alone(
 
 def test_declarations_and_options_are_checked(call: Call, files: tuple[Path, Path]) -> None:
     run, qrels = files
-    code, _, error = call("fit", run, "--qrels", qrels)
+    code, _, error = call("fit", run, "--qrels", qrels, "--positive", RULE, "--soft")
     assert code == 2
-    assert "must be declared once" in error
+    assert "must not both be given" in error
     code, _, error = call("fit", run, "--qrels", qrels, "--positive", RULE, "--user", "u")
     assert code == 2
     assert "--qrels must not be given with --user" in error

@@ -32,6 +32,8 @@ from calibrank.tabular.labels import Threshold, parse_rule
 
 # A grade of a TREC or JSON file has no name of its own.
 _GRADE = "grade"
+# What trec_eval counts as relevant unless told otherwise.
+_RELEVANT = "grade >= 1"
 
 QrelsOption = Annotated[
     str | None,
@@ -81,12 +83,19 @@ def read_judged(
     """Read a run and its judgements, and print which documents a map will be for."""
     if not pool:
         require_unused("without --pool", {"--pool-depth": depth})
-    if (positive is None) == (not soft):
+    if positive is not None and soft:
         raise UsageError(
-            'judgements must be declared once: --positive "grade >= 2" says which grades are '
-            "relevant, --soft that they are a judge's probabilities."
+            '--positive "grade >= 2" says which grades are relevant, --soft that they are a '
+            "judge's probabilities: they must not both be given. Leave one out."
         )
-    rule = None if positive is None else parse_rule(positive)
+    rule = None if soft else parse_rule(positive or _RELEVANT)
+    if positive is None and not soft:
+        log.print(
+            f'Relevant is "{_RELEVANT}", as in trec_eval; --positive declares another rule, --soft '
+            "a judge's probabilities.",
+            highlight=False,
+            soft_wrap=True,
+        )
     run = read_run(run_name)
     grades = read_qrels(qrels, _grade_column(qrels, rule))
     pooled = [read_run(name) for name in pool or []]
