@@ -123,6 +123,15 @@ static inline double value_at(const void *column, int type, size_t row) {
 POOL(pool_float32, float, int32_t, uint32_t, 31)
 POOL(pool_float64, double, int64_t, uint64_t, 63)
 
+/* Set present[value - low] of every value; values are at least `low`. */
+#define MARK_PRESENT(NAME, INTEGER)                                                                \
+    EXPORT void NAME(const INTEGER *values, size_t rows, int64_t low, uint8_t *present) {          \
+        for (size_t row = 0; row < rows; row++) present[values[row] - low] = 1;                    \
+    }
+
+MARK_PRESENT(mark_present_int32, int32_t)
+MARK_PRESENT(mark_present_int64, int64_t)
+
 /* Bins of the score per segment; `summary/_segment_cells.py` has the same number. */
 #define SEGMENT_BINS ((size_t)64)
 
@@ -503,6 +512,16 @@ static inline void derivatives(
 
 /* The log loss of a negative, log(1 + e^z); that of a positive is lower by z. */
 static inline double log_loss(double z) { return (z > 0 ? z : 0) + log1p_exp(z); }
+
+/* Add the cells of some segments to those of others, which are given by their numbers. */
+EXPORT void add_cells(
+    const double *cells, const int32_t *numbers, size_t segments, double *restrict result) {
+    for (size_t segment = 0; segment < segments; segment++) {
+        const double *from = cells + 3 * SEGMENT_BINS * segment;
+        double *to = result + 3 * SEGMENT_BINS * (size_t)numbers[segment];
+        for (size_t place = 0; place < 3 * SEGMENT_BINS; place++) to[place] += from[place];
+    }
+}
 
 /* Copy the cells that have rows, those of one segment after the other: positive, total and mean score.
    `starts` gets the first cell of each segment, and the number of all cells. */

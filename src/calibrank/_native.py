@@ -79,8 +79,14 @@ def load_library() -> ctypes.CDLL | None:
     loaded.pool_float64.argtypes = _pool_arguments(c_double, c_int64)
     for loop in (loaded.pool_segments_float32, loaded.pool_segments_float64):
         loop.argtypes = _POOL_SEGMENTS_ARGUMENTS
+    for loop in (loaded.mark_present_int32, loaded.mark_present_int64):
+        loop.argtypes = [c_void_p, c_size_t, c_int64, c_void_p]
+        loop.restype = None
     loaded.segment_modes.argtypes = _SEGMENT_MODES_ARGUMENTS
     loaded.segment_modes.restype = None
+    # cells, numbers, segments, result
+    loaded.add_cells.argtypes = [c_void_p, c_void_p, c_size_t, c_void_p]
+    loaded.add_cells.restype = None
     # cells, segments, positive, total, means, starts
     loaded.occupied_cells.argtypes = [c_void_p, c_size_t, *[c_void_p] * 4]
     loaded.occupied_cells.restype = None
@@ -173,3 +179,11 @@ def scalar_probability() -> Callable[[float, bytes], float]:
     """The function of one valid score and a packed map: the same digits as `probabilities`."""
     compiled = cast("ctypes.CDLL", library)
     return cast("Callable[[float, bytes], float]", compiled.probability_of_score)
+
+
+def mark_present(values: npt.NDArray[Any], low: int, present: npt.NDArray[np.bool_]) -> None:
+    """Set `present[value - low]` of every value of a contiguous array of int32 or int64."""
+    compiled = cast("ctypes.CDLL", library)
+    is_small = values.dtype == np.int32
+    loop = compiled.mark_present_int32 if is_small else compiled.mark_present_int64
+    loop(values.ctypes.data, len(values), low, present.ctypes.data)

@@ -7,15 +7,20 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from calibrank._validation import Indices, Integers, is_missing, require_unmasked
+from calibrank import _native
+from calibrank._threads import in_threads, row_slices
+from calibrank._validation import Indices, Integers, Mask, is_missing, require_unmasked
 from calibrank.errors import DataError
 
 Key: TypeAlias = tuple[str, ...]
 """The values of the first one or more segment columns."""
 
 
-# Numbers over a smaller range are found in a table of that size, without sorting them.
-_LARGEST_TABLE = 2**24
+# Fewer rows than this are not worth a thread.
+_THREADS_FROM = 2**20
+
+LARGEST_TABLE = 2**24
+"""Numbers over a smaller range are found in a table of that size, without sorting them."""
 
 
 class Encoded(NamedTuple):
@@ -42,7 +47,7 @@ def encode(name: str, column: Any) -> Encoded:
     except ValueError:
         raise _not_a_segment(name, "rows of different lengths") from None
     if array.dtype.kind in "iub":
-        distinct, codes = _numbered(array)
+        distinct, codes = distinct_numbers(array)
         return Encoded(codes, [str(value).lower() for value in distinct.tolist()])
     numbers: dict[Any, int] = {}
     try:
@@ -54,22 +59,34 @@ def encode(name: str, column: Any) -> Encoded:
     return Encoded(np.array(found, dtype=np.intp), values)
 
 
-def _numbered(array: Integers) -> tuple[Integers, Integers]:
+def distinct_numbers(array: Integers) -> tuple[Integers, Integers]:
     """The distinct values of an array in increasing order, and the place of each row's there."""
     is_number = array.dtype.kind in "iu" and len(array)
-    low, high = (int(array.min()), int(array.max())) if is_number else (0, _LARGEST_TABLE)
-    if not -(2**62) < low <= high < min(low + _LARGEST_TABLE, 2**62):
+    low, high = (int(array.min()), int(array.max())) if is_number else (0, LARGEST_TABLE)
+    if not -(2**62) < low <= high < min(low + LARGEST_TABLE, 2**62):
         return np.unique(array, return_inverse=True)
-    # Much faster than sorting. Differences of small integers would overflow.
-    places = array if low == 0 else np.subtract(array, low, dtype=np.int64)
-    is_present = np.zeros(high - low + 1, dtype=bool)
-    is_present[places] = True
+    # Much faster than sorting.
+    is_present = _present(array, low, high)
     distinct = np.flatnonzero(is_present)
+    # Differences of small integers would overflow.
+    places = array if low == 0 else np.subtract(array, low, dtype=np.int64)
     if len(distinct) == len(is_present):
         return distinct + low, places
     numbers = np.empty(len(is_present), dtype=np.int32)
     numbers[distinct] = np.arange(len(distinct))
     return distinct + low, numbers[places]
+
+
+def _present(array: Integers, low: int, high: int) -> Mask:
+    """Whether each number from `low` to `high` occurs in an array."""
+    is_present = np.zeros(high - low + 1, dtype=bool)
+    if not _native.READY or array.dtype not in (np.int32, np.int64):
+        is_present[np.subtract(array, low, dtype=np.int64)] = True
+        return is_present
+    values = np.require(array, requirements=["C", "ALIGNED"])
+    slices = row_slices(len(values)) if len(values) > _THREADS_FROM else [slice(0, len(values))]
+    in_threads(lambda rows: _native.mark_present(values[rows], low, is_present), slices)
+    return is_present
 
 
 def encode_columns(columns: Sequence[str], segments: Any, rows: int | None = None) -> list[Encoded]:
@@ -137,7 +154,7 @@ def leaves_of(columns: Sequence[Encoded]) -> tuple[Integers, list[Key]]:
     for depth, column in enumerate(columns[1:], start=1):
         # Rows with the same prefix and the same value share a key.
         width = max(len(column.values), 1)
-        distinct, places = _numbered(places.astype(np.int64) * width + column.codes)
+        distinct, places = distinct_numbers(places.astype(np.int64) * width + column.codes)
         parents, codes = np.divmod(distinct, width)
         extended: list[Key] = []
         for parent, code in zip(parents.tolist(), codes.tolist(), strict=True):

@@ -55,8 +55,10 @@ class SegmentCells:
 
     def by_segment(self, masses: Floats) -> Floats:
         """Sums over the cells of each segment."""
-        segment = np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
-        return add_up(segment, masses, len(self.starts) - 1)
+        sizes = np.diff(self.starts)
+        if sizes.all():
+            return np.add.reduceat(masses, self.starts[:-1])
+        return add_up(np.repeat(np.arange(len(sizes)), sizes), masses, len(sizes))
 
     def spread(self, numbers: Floats) -> Floats:
         """A number per segment, repeated for each of its cells."""

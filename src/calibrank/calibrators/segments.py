@@ -128,6 +128,8 @@ class _Level:
     def of(
         cls, fitted: CalibrationMap, sums: SegmentSums, leaves: SegmentCells, depth: int
     ) -> _Level:
+        if set(map(len, sums.keys)) == {depth}:
+            return cls(sums.keys, leaves, sums.by_segment)
         numbers: dict[Key, int] = {}
         rows = []
         places = []
@@ -135,8 +137,6 @@ class _Level:
             if len(key) >= depth:
                 rows.append(row)
                 places.append(numbers.setdefault(key[:depth], len(numbers)))
-        if len(numbers) == len(sums.keys):
-            return cls(list(numbers), leaves, sums.by_segment)
         cells = leaves
         by_segment: Floats = np.zeros((3, len(numbers)))
         if numbers:

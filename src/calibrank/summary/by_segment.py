@@ -69,6 +69,8 @@ class SegmentSums:
         self._has_edges = edges is not None
         self._numbers: dict[Key, int] = {}
         self._cells = Cells()
+        # Mass, and mass times score, by bin: estimated, because sums over all cells take longer.
+        self._seen: Floats = np.zeros((2, BINS))
         # Batches of a table share a growing list of values: each is numbered once.
         self._values: list[str | None] | None = None
         self._numbers_of_values: Codes = np.empty(0, dtype=np.int32)
@@ -90,11 +92,22 @@ class SegmentSums:
             return
         if not self._has_edges:
             if evidence.unit_weights or evidence.total.any():
-                self.edges, self._has_edges = bin_edges(Summary.of(scores, evidence)), True
+                summary = Summary.of(scores, evidence)
+                self.edges, self._has_edges = bin_edges(summary), True
+                self._seen = _binned(self.edges, summary.scores, summary.total)
             return
         sample = look(scores)
         mass = len(scores) if evidence.unit_weights else float(evidence.total.sum())
         self._cover(sample, np.full(len(sample), mass / len(sample)))
+
+    def start_with(self, edges: Floats) -> None:
+        """Place the bins as in other sums, before the first rows are added."""
+        self.edges, self._has_edges = edges, True
+
+    @property
+    def has_edges(self) -> bool:
+        """Whether the bins have been placed."""
+        return self._has_edges
 
     def merge(self, other: SegmentSums) -> None:
         """Add the rows of other sums, for example of another day or machine.
@@ -106,13 +119,13 @@ class SegmentSums:
         if not other.keys:
             return
         numbers = self._number(other.keys)
-        cells = other._cells
+        cells = other._cells.take(slice(0, len(other.keys)))
         if not self._has_edges:
             self.edges, self._has_edges = other.edges, True
+        self._cover(*other._distribution())
         if not np.array_equal(self.edges, other.edges):
-            self._cover(*other._distribution())
             cells = cells.with_edges(self.edges)
-        self._cells.add(cells.take(slice(0, len(other.keys))), numbers)
+        self._cells.add(cells, numbers)
 
     def __add__(self, other: SegmentSums) -> SegmentSums:
         result = SegmentSums(self.edges)
@@ -142,6 +155,7 @@ class SegmentSums:
         loaded._edges_stay = False
         loaded._number(keys)
         loaded._cells = cells
+        loaded._seen = cells.by_bin.sum(axis=0)[:, 1:].T
         loaded._has_edges = bool(keys)
         return loaded
 
@@ -163,7 +177,7 @@ class SegmentSums:
     @property
     def by_segment(self) -> Floats:
         """Sums of squares of positive and of total mass, and the number of rows, by segment."""
-        return self._cells.by_segment[: len(self.keys)].T
+        return self._cells.take(slice(0, len(self.keys))).by_segment.T
 
     def occupied(self) -> Occupied:
         """The cells (a bin of a segment) that have rows."""
@@ -188,14 +202,11 @@ class SegmentSums:
 
     def _number(self, keys: Sequence[Key]) -> Codes:
         """The row of each key; -1 for the empty key, which stands for a missing value."""
-        numbers = np.full(len(keys), -1, dtype=np.int32)
-        for place, key in enumerate(keys):
-            if not key:
-                continue
-            number = self._numbers.setdefault(key, len(self.keys))
-            if number == len(self.keys):
-                self.keys.append(key)
-            numbers[place] = number
+        known = self._numbers
+        new = dict.fromkeys([key for key in keys if key and key not in known])
+        known.update(zip(new, range(len(known), len(known) + len(new)), strict=True))
+        self.keys.extend(new)
+        numbers = np.array([known.get(key, -1) for key in keys], dtype=np.int32)
         self._cells.reserve(len(self.keys))
         return numbers
 
@@ -206,21 +217,29 @@ class SegmentSums:
         order = np.argsort(points, kind="stable")
         points = points[order]
         masses = np.concatenate([past_masses, masses])[order]
-        spread = _spread_within(self.edges, points, masses)
-        if spread <= _LARGEST_SPREAD:
-            return
-        edges = _quantiles(points, masses)
-        # Scores that are mostly equal are in few bins whatever the edges are.
-        if _spread_within(edges, points, masses) < 0.7 * spread:
-            self.edges = edges
-            self._cells = self._cells.with_edges(edges)
+        spread = 0.0 if self._edges_stay else _spread_within(self.edges, points, masses)
+        if spread > _LARGEST_SPREAD:
+            edges = _quantiles(points, masses)
+            # Scores that are mostly equal are in few bins whatever the edges are.
+            if _spread_within(edges, points, masses) < 0.7 * spread:
+                self.edges = edges
+                self._cells = self._cells.take(slice(0, len(self.keys))).with_edges(edges)
+        self._seen = _binned(self.edges, points, masses)
 
     def _distribution(self) -> tuple[Floats, Floats]:
-        """The mean score of each bin that has rows, and its mass."""
-        sums = self._cells.by_bin.sum(axis=0)
-        total = sums[:, 1]
-        occupied = np.flatnonzero(total > 0)
-        return sums[occupied, 2] / total[occupied], total[occupied]
+        """The mean score of each bin that has rows, and its mass, both about."""
+        mass, moment = self._seen
+        if self._edges_stay:
+            _, mass, moment = self._cells.by_bin[: len(self.keys)].sum(axis=0).T
+        occupied = np.flatnonzero(mass > 0)
+        return moment[occupied] / mass[occupied], mass[occupied]
+
+
+def _binned(edges: Floats, scores: Floats, masses: Floats) -> Floats:
+    """Masses of scores, and masses times scores, by bin."""
+    bins = np.searchsorted(edges, scores, side="right")
+    sums = [np.bincount(bins, masses, BINS), np.bincount(bins, masses * scores, BINS)]
+    return np.array(sums)
 
 
 def _spread_within(edges: Floats, scores: Floats, masses: Floats) -> float:

@@ -19,7 +19,7 @@ from calibrank.summary import Summary
 from calibrank.summary.by_segment import SegmentSums
 from calibrank.summary.grid import CAPACITY
 from calibrank.tabular._fold import FoldBuilder
-from calibrank.tabular.by_segment import SegmentWorker, joined_sums
+from calibrank.tabular.by_segment import SegmentWorkers
 from calibrank.tabular.columns import Columns
 from calibrank.tabular.exposure import TableExposure, count_exposure
 from calibrank.tabular.files import Progress, ReadTask
@@ -110,7 +110,7 @@ def aggregate(
     if folds > 1:
         by_fold = tuple(each.summary() for each in builders if not each.builder.empty)
     whole = reduce(FoldBuilder.merge, builders)
-    sums = joined_sums(segments) if segments else None
+    sums = segments.sums() if columns.segments else None
     return Aggregate(whole.summary(), whole.positives(), by_fold, exposure, sums)
 
 
@@ -121,21 +121,21 @@ def _build(
     progress: Progress | None,
     exposure: TableExposure | None,
     new_builders: Callable[[], list[FoldBuilder]],
-) -> tuple[list[FoldBuilder], list[SegmentWorker]]:
+) -> tuple[list[FoldBuilder], SegmentWorkers]:
     """A builder per fold, and workers that sum by segment where there are segment columns."""
     # Each worker has builders of its own, so that none waits for a lock.
     by_worker = [new_builders() for _ in range(thread_count())]
-    segments = [SegmentWorker(columns) for _ in by_worker] if columns.segments else []
+    segments = SegmentWorkers(columns, len(by_worker))
 
     def add(worker: int, task: ReadTask) -> None:
-        for batch in task():
-            rows = valid_rows(batch, columns, rules)
-            if exposure is not None:
-                rows = replace(rows, propensity=exposure.propensity(rows))
-            if segments:
-                segments[worker].add(rows)
+        with segments.task_of(worker):
+            for batch in task():
+                rows = valid_rows(batch, columns, rules)
+                if exposure is not None:
+                    rows = replace(rows, propensity=exposure.propensity(rows))
+                segments.add(worker, rows)
                 rows = replace(rows, segments=())
-            _add_to_folds(by_worker[worker], rows, batch.before)
+                _add_to_folds(by_worker[worker], rows, batch.before)
 
     tasks = table.read_tasks(columns.read, progress, columns.segments)
     in_workers(add, tasks, len(by_worker))

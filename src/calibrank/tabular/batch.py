@@ -50,14 +50,14 @@ class Batch:
             raise DataError(f"{self.file}, column {name} must hold numbers, got {column.type}.")
         if column.null_count or pa.types.is_float16(column.type):
             column = column.cast(pa.float64()).fill_null(np.nan)
-        return _values(column)
+        return numbers_of(column)
 
     def ids(self, name: str) -> pa.Array:
         """Return a column of ids: integers, or text."""
         return self._once("ids", name, self._parse_ids)
 
-    def segments(self, name: str) -> pa.DictionaryArray:
-        """Return a column of ids with a dictionary of its values; a missing one has no index."""
+    def segments(self, name: str) -> pa.Array:
+        """Return a column of ids: integers, or one with a dictionary; null is a missing value."""
         return self._once("segments", name, self._parse_segments)
 
     def values(self, name: str) -> pa.Array:
@@ -84,14 +84,15 @@ class Batch:
         column = self.rows.column(name)
         return parse_ids(column, f"{self.file}, column {name}", from_csv=self.from_csv)
 
-    def _parse_segments(self, name: str) -> pa.DictionaryArray:
+    def _parse_segments(self, name: str) -> pa.Array:
         column = self.rows.column(name)
-        if not pa.types.is_dictionary(column.type):
-            if not pa.types.is_string(column.type) and not pa.types.is_large_string(column.type):
-                return self.ids(name).dictionary_encode()
+        kind = column.type
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
             column = column.dictionary_encode()
-        if column.dictionary.null_count or pa.types.is_floating(column.dictionary.type):
-            return self.ids(name).dictionary_encode()
+        if not pa.types.is_dictionary(column.type) or column.dictionary.null_count:
+            ids = self.ids(name)
+            is_plain = pa.types.is_integer(ids.type) and not ids.null_count
+            return ids if is_plain else ids.dictionary_encode()
         # Each distinct value is parsed once.
         where = f"{self.file}, column {name}"
         values = parse_ids(column.dictionary, where, from_csv=self.from_csv)
@@ -112,14 +113,14 @@ def take_ids(ids: pa.Array, rows: npt.NDArray[np.integer[Any]]) -> pa.Array:
     """Select ids by row number."""
     if pa.types.is_integer(ids.type) and not ids.null_count:
         # `Array.take` imports pyarrow.compute, which is slow to load.
-        return to_arrow(_values(ids)[rows])
+        return to_arrow(numbers_of(ids)[rows])
     return ids.take(to_arrow(rows))
 
 
 def names_of(column: pa.Array) -> Ids:
     """Convert a column of ids to a numpy array of integers or strings."""
     if pa.types.is_integer(column.type):
-        return _values(column)
+        return numbers_of(column)
     # Each distinct id is converted to a Python string once.
     encoded = column.dictionary_encode()
     distinct = [str(name) for name in encoded.dictionary.to_pylist()]
@@ -133,7 +134,7 @@ def indices_of(encoded: pa.DictionaryArray) -> npt.NDArray[np.int32]:
     return values[indices.offset : indices.offset + len(indices)]
 
 
-def _values(column: pa.Array) -> npt.NDArray[Any]:
+def numbers_of(column: pa.Array) -> npt.NDArray[Any]:
     """Return the values of a numeric array without nulls, as a view of its buffer."""
     kind = column.type.to_pandas_dtype()
     values: npt.NDArray[Any] = np.frombuffer(column.buffers()[1], dtype=kind)

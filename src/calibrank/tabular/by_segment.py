@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from threading import Event
 
 import numpy as np
 import numpy.typing as npt
 
 from calibrank._segment_keys import Encoded
 from calibrank._threads import in_workers, thread_count
+from calibrank._validation import Floats
 from calibrank.evidence import make_evidence, naive
 from calibrank.summary.by_segment import SegmentSums
 from calibrank.tabular._fold import first_evidence
@@ -31,21 +34,68 @@ def sum_by_segment(
     progress: Progress | None = None,
 ) -> SegmentSums:
     """Sum the rows of a table by its segment columns and by bins of the score."""
-    workers = [SegmentWorker(columns) for _ in range(thread_count())]
+    workers = SegmentWorkers(columns, thread_count())
 
     def add(worker: int, task: ReadTask) -> None:
-        for batch in task():
-            rows = valid_rows(batch, columns, rules)
-            if exposure is not None:
-                rows = replace(rows, propensity=exposure.propensity(rows))
-            workers[worker].add(rows)
+        with workers.task_of(worker):
+            for batch in task():
+                rows = valid_rows(batch, columns, rules)
+                if exposure is not None:
+                    rows = replace(rows, propensity=exposure.propensity(rows))
+                workers.add(worker, rows)
 
     tasks = table.read_tasks(columns.read, progress, columns.segments)
-    in_workers(add, tasks, len(workers))
-    return joined_sums(workers)
+    in_workers(add, tasks, thread_count())
+    return workers.sums()
 
 
-class SegmentWorker:
+class SegmentWorkers:
+    """Sums of several workers, in the bins that the first rows of the first worker ask for.
+
+    Without segment columns they do nothing.
+    """
+
+    def __init__(self, columns: Columns, count: int) -> None:
+        self._workers = [_Worker(columns) for _ in range(count if columns.segments else 0)]
+        self._is_placed = Event()
+        self._edges: Floats | None = None
+
+    @contextmanager
+    def task_of(self, worker: int) -> Iterator[None]:
+        """To be open while a worker runs a task: the others wait for the first worker's first."""
+        try:
+            yield
+        finally:
+            # Also if it failed, or had no rows.
+            if worker == 0:
+                self._is_placed.set()
+
+    def add(self, worker: int, rows: Rows) -> None:
+        """Add valid rows."""
+        if not len(rows) or not self._workers:
+            return
+        mine = self._workers[worker]
+        if worker > 0 and not mine.sums.has_edges:
+            self._is_placed.wait()
+            if self._edges is not None:
+                mine.sums.start_with(self._edges)
+        mine.add(rows)
+        if worker == 0 and not self._is_placed.is_set():
+            self._edges = mine.sums.edges
+            self._is_placed.set()
+
+    def sums(self) -> SegmentSums:
+        """The sums of all rows, with the positives that were kept."""
+        if not self._workers:
+            return SegmentSums()
+        _add_positives(self._workers)
+        first, *others = self._workers
+        for other in others:
+            first.sums.merge(other.sums)
+        return first.sums
+
+
+class _Worker:
     """The sums of one worker, and its positives while the popularity of items is not known."""
 
     def __init__(self, columns: Columns) -> None:
@@ -55,9 +105,6 @@ class SegmentWorker:
         self._codes = [SegmentCodes() for _ in columns.segments]
 
     def add(self, rows: Rows) -> None:
-        """Add valid rows."""
-        if not len(rows):
-            return
         encoded = []
         for codes, column in zip(self._codes, rows.segments, strict=True):
             encoded.append(codes.encode(column))
@@ -81,23 +128,15 @@ class SegmentWorker:
             self.positives.append((kept, _rows_of(encoded, chosen)))
 
 
-def joined_sums(workers: Sequence[SegmentWorker]) -> SegmentSums:
-    """The sums of all workers, with the positives that they kept."""
-    if workers[0].columns.needs_popularity:
-        _add_positives(workers)
-    first, *others = workers
-    for other in others:
-        first.sums.merge(other.sums)
-    return first.sums
-
-
 def _rows_of(encoded: list[Encoded], chosen: npt.NDArray[np.intp]) -> list[Encoded]:
     return [Encoded(column.codes[chosen], column.values) for column in encoded]
 
 
-def _add_positives(workers: Sequence[SegmentWorker]) -> None:
+def _add_positives(workers: Sequence[_Worker]) -> None:
     """Weight the positives by the popularity of their items, as `aggregate` does, and add them."""
     kept = [(worker, *batch) for worker in workers for batch in worker.positives]
+    if not kept:
+        return
     codes = encode_ids([rows.items for _, rows, _ in kept])
     counts = np.zeros(max((int(code.max()) for code in codes), default=-1) + 1)
     for code, (_, rows, _) in zip(codes, kept, strict=True):

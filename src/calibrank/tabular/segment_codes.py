@@ -5,43 +5,97 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from calibrank._segment_keys import Encoded
-from calibrank._validation import Mask
-from calibrank.tabular.batch import indices_of, to_arrow
+from calibrank._segment_keys import LARGEST_TABLE, Encoded, distinct_numbers
+from calibrank._validation import Integers, Mask
+from calibrank.tabular.batch import indices_of, numbers_of, to_arrow
 from calibrank.tabular.ids import unify_ids
 
 
 class SegmentCodes:
-    """Numbers that values keep from batch to batch; each value becomes a Python text once."""
+    """Codes that values keep from batch to batch; each value becomes a Python text once.
+
+    A value that occurs as a number and as text has two codes with the same text.
+    """
 
     def __init__(self) -> None:
         # Code 0 is a missing value.
         self.values: list[str | None] = [None]
-        self._known: pa.Array | None = None
+        # Text: the values so far, and the code of each.
+        self._texts: pa.Array | None = None
+        self._text_codes: Integers = np.empty(0, dtype=np.int32)
+        # Numbers: the code of each, and those from `_low` on in a table, -1 for unknown ones.
+        self._numbers: dict[int, int] = {}
+        self._low = 0
+        self._table: Integers = np.empty(0, dtype=np.int32)
 
-    def encode(self, column: pa.DictionaryArray) -> Encoded:
+    def encode(self, column: pa.Array) -> Encoded:
         """The code of each row; the list of values grows as new ones are found."""
+        if pa.types.is_dictionary(column.type):
+            return Encoded(self._encode_dictionary(column), self.values)
+        return Encoded(self._encode_numbers(numbers_of(column)), self.values)
+
+    def _encode_dictionary(self, column: pa.DictionaryArray) -> Integers:
         column = self._unified(column)
-        new = column.dictionary[len(self.values) - 1 :]
-        self.values += [str(value) for value in new.to_pylist()]
-        codes = indices_of(column) + np.int32(1)
-        if column.null_count:
-            codes[~_is_valid(column)] = 0
-        return Encoded(codes, self.values)
+        new = column.dictionary[len(self._text_codes) :].to_pylist()
+        self._text_codes = np.append(self._text_codes, self._new_codes(len(new)))
+        self.values += [str(value) for value in new]
+        if not column.null_count:
+            return self._text_codes[indices_of(column)]
+        codes = np.zeros(len(column), dtype=np.int32)
+        valid = _is_valid(column)
+        codes[valid] = self._text_codes[indices_of(column)[valid]]
+        return codes
 
     def _unified(self, column: pa.DictionaryArray) -> pa.DictionaryArray:
         """The column with the known values first in its dictionary, in their order."""
-        if self._known is not None:
-            known, values = unify_ids([self._known, column.dictionary])
+        if self._texts is not None:
+            known, values = unify_ids([self._texts, column.dictionary])
             no_rows = to_arrow(np.empty(0, dtype=np.int32))
             before = pa.DictionaryArray.from_arrays(no_rows, known)
             column = pa.DictionaryArray.from_arrays(column.indices, values)
             column = pa.chunked_array([before, column]).unify_dictionaries().chunk(1)
-        self._known = column.dictionary
+        self._texts = column.dictionary
         return column
 
+    def _encode_numbers(self, numbers: Integers) -> Integers:
+        low, high = int(numbers.min()), int(numbers.max())
+        if high - low >= LARGEST_TABLE:
+            distinct, places = distinct_numbers(numbers)
+            return np.array([self._code(value) for value in distinct.tolist()])[places]
+        self._cover(low, high)
+        places = numbers if self._low == 0 else np.subtract(numbers, self._low, dtype=np.int64)
+        codes = self._table[places]
+        if codes.min() < 0:
+            new = distinct_numbers(numbers[codes < 0])[0]
+            self._table[new - self._low] = [self._code(value) for value in new.tolist()]
+            codes = self._table[places]
+        return codes
 
-def as_segments(column: pa.DictionaryArray) -> Encoded:
+    def _cover(self, low: int, high: int) -> None:
+        """Let the table of codes cover a range of numbers; where it would be too large, anew."""
+        start, stop = self._low, self._low + len(self._table)
+        if len(self._table) and start <= low and high < stop:
+            return
+        if not len(self._table) or max(high + 1, stop) - min(low, start) > LARGEST_TABLE:
+            start = stop = low
+            self._table = self._table[:0]
+        larger = np.full(max(high + 1, stop) - min(low, start), -1, dtype=np.int32)
+        self._low = min(low, start)
+        larger[start - self._low : stop - self._low] = self._table
+        self._table = larger
+
+    def _code(self, number: int) -> int:
+        """The code of a number; a new one is appended to the values."""
+        code = self._numbers.setdefault(number, len(self.values))
+        if code == len(self.values):
+            self.values.append(str(number))
+        return code
+
+    def _new_codes(self, count: int) -> Integers:
+        return np.arange(len(self.values), len(self.values) + count, dtype=np.int32)
+
+
+def as_segments(column: pa.Array) -> Encoded:
     """Number the values of a single segment column."""
     return SegmentCodes().encode(column)
 
