@@ -132,7 +132,7 @@ POOL(pool_float64, double, int64_t, uint64_t, 63)
 MARK_PRESENT(mark_present_int32, int32_t)
 MARK_PRESENT(mark_present_int64, int64_t)
 
-/* Bins of the score per segment; `summary/_segment_cells.py` has the same number. */
+/* Bins of the score per segment; `summary/_segment_native.py` has the same number. */
 #define SEGMENT_BINS ((size_t)64)
 
 /* Few enough rows that all cells prefetched for them stay in the first-level cache. */
@@ -200,6 +200,58 @@ MARK_PRESENT(mark_present_int64, int64_t)
 
 POOL_SEGMENTS(pool_segments_float32, float)
 POOL_SEGMENTS(pool_segments_float64, double)
+
+/* A cell of rows without weights: two thirds of the size, which is what a row waits for. */
+struct count {
+    double moment;
+    uint32_t rows, positives;
+};
+
+/* As above, for labels of 0 and 1 in `positive`, of fewer than 2^32 rows. */
+#define COUNT_SEGMENTS(NAME, FLOAT)                                                                \
+    EXPORT int NAME(                                                                               \
+        const FLOAT *scores, size_t rows, const int32_t *codes, const int32_t *numbers,            \
+        size_t known, const void *positive, int positive_type, const double *edges,                \
+        size_t segments, struct count *restrict cells) {                                           \
+        struct count *places[SEGMENT_BLOCK];                                                       \
+        struct count left_out = {0, 0, 0};                                                         \
+        for (size_t start = 0; start < rows; start += SEGMENT_BLOCK) {                             \
+            const size_t left = rows - start;                                                      \
+            const size_t count = left < SEGMENT_BLOCK ? left : SEGMENT_BLOCK;                      \
+            for (size_t row = 0; row < count; row++) {                                             \
+                const double score = scores[start + row];                                          \
+                size_t bin = 0;                                                                    \
+                for (size_t step = SEGMENT_BINS / 2; step; step /= 2)                              \
+                    bin += edges[bin + step - 1] <= score ? step : 0;                              \
+                const uint32_t code = (uint32_t)codes[start + row];                                \
+                if (code >= known) return 1;                                                       \
+                const int32_t segment = numbers[code];                                             \
+                if (segment >= (int64_t)segments) return 1;                                        \
+                const size_t cell = (size_t)segment * SEGMENT_BINS + bin;                          \
+                places[row] = segment < 0 ? &left_out : cells + cell;                              \
+                PREFETCH(places[row]);                                                             \
+            }                                                                                      \
+            for (size_t row = 0; row < count; row++) {                                             \
+                places[row]->moment += scores[start + row];                                        \
+                places[row]->rows += 1;                                                            \
+            }                                                                                      \
+            for (size_t row = 0; positive_type != ABSENT && row < count; row++)                    \
+                places[row]->positives += value_at(positive, positive_type, start + row) != 0;     \
+        }                                                                                          \
+        return 0;                                                                                  \
+    }
+
+COUNT_SEGMENTS(count_segments_float32, float)
+COUNT_SEGMENTS(count_segments_float64, double)
+
+/* Add counts to as many cells. */
+EXPORT void add_counts(const struct count *counts, size_t size, double *restrict cells) {
+    for (size_t cell = 0; cell < size; cell++) {
+        cells[3 * cell] += counts[cell].positives;
+        cells[3 * cell + 1] += counts[cell].rows;
+        cells[3 * cell + 2] += counts[cell].moment;
+    }
+}
 
 /* Maps in float64, accurate to about 1e-15.
 

@@ -55,6 +55,19 @@ _POOL_SEGMENTS_ARGUMENTS: list[Any] = [
     *[c_void_p] * 2,  # cells, by_segment
 ]
 
+_COUNT_SEGMENTS_ARGUMENTS: list[Any] = [
+    c_void_p,  # scores
+    c_size_t,  # rows
+    c_void_p,  # codes
+    c_void_p,  # numbers
+    c_size_t,  # known
+    c_void_p,  # positive
+    c_int,  # positive_type
+    DOUBLE_POINTER,  # edges
+    c_size_t,  # segments
+    c_void_p,  # cells
+]
+
 _SEGMENT_MODES_ARGUMENTS: list[Any] = [
     *[c_void_p] * 6,  # positive, total, offset, x, starts, dispersion
     c_size_t,  # segments
@@ -79,6 +92,10 @@ def load_library() -> ctypes.CDLL | None:
     loaded.pool_float64.argtypes = _pool_arguments(c_double, c_int64)
     for loop in (loaded.pool_segments_float32, loaded.pool_segments_float64):
         loop.argtypes = _POOL_SEGMENTS_ARGUMENTS
+    for loop in (loaded.count_segments_float32, loaded.count_segments_float64):
+        loop.argtypes = _COUNT_SEGMENTS_ARGUMENTS
+    loaded.add_counts.argtypes = [c_void_p, c_size_t, c_void_p]  # counts, size, cells
+    loaded.add_counts.restype = None
     for loop in (loaded.mark_present_int32, loaded.mark_present_int64):
         loop.argtypes = [c_void_p, c_size_t, c_int64, c_void_p]
         loop.restype = None

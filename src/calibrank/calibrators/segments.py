@@ -173,6 +173,12 @@ class _Parents(NamedTuple):
             return cls(np.zeros(len(keys)), np.ones(len(keys)))
         return cls(*_numbers([found[key[:-1]] for key in keys]))
 
+    def log_odds_of(self, cells: SegmentCells) -> Floats:
+        """The log odds of each cell by the map of the parent."""
+        if (self.slopes == 1).all() and not self.intercepts.any():
+            return cells.log_odds
+        return cells.spread(self.intercepts) + cells.spread(self.slopes) * cells.log_odds
+
 
 def _numbers(segments: Sequence[Segment]) -> tuple[Floats, Floats]:
     """Intercepts and slopes as arrays."""
@@ -184,17 +190,16 @@ def _changes_of_level(
     level: _Level, parents: _Parents, center: float, *, with_slopes: bool
 ) -> Changes:
     cells = level.cells
-    intercepts, slopes = parents
     problem = SegmentProblem(
         positive=cells.positive,
         total=cells.total,
-        offset=cells.spread(intercepts) + cells.spread(slopes) * cells.log_odds,
+        offset=parents.log_odds_of(cells),
         x=cells.log_odds - center,
         starts=cells.starts,
         dispersion=level.dispersion,
     )
     changes = shrunk_changes(problem, with_slopes=with_slopes)
-    lowest = _SMALLEST_SLOPE - slopes
+    lowest = _SMALLEST_SLOPE - parents.slopes
     reversed_order = np.flatnonzero(changes.slopes < lowest)
     if len(reversed_order):
         changes = _with_bounded_slopes(problem, changes, reversed_order, lowest)

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import ctypes
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from calibrank import _native
-from calibrank._native import DOUBLE_POINTER
 from calibrank._threads import in_threads, row_slices
 from calibrank._validation import Floats, Indices, add_up
 from calibrank.evidence import Evidence
-from calibrank.summary._pool_native import address, column_type, contiguous, readable
+from calibrank.summary._segment_native import (
+    BINS,
+    Batch,
+    Codes,
+    add_cells,
+    add_counts,
+    count_segments,
+    occupied_cells,
+    pool_segments,
+)
 
-BINS = 64
-"""Score bins per segment: within a bin, only the mean score of a segment counts."""
-
-Codes = npt.NDArray[np.integer[Any]]
+__all__ = ["BINS", "Cells", "Codes", "Occupied"]
 
 # A table per thread has to be worth the time of merging it.
 _ROWS_PER_CELL = 4
@@ -72,10 +75,7 @@ class Cells:
         if not _native.READY:
             self.by_bin[numbers] += other.by_bin
             return
-        theirs, numbers = contiguous(other.by_bin), _as_int32(numbers)
-        cast("ctypes.CDLL", _native.library).add_cells(
-            theirs.ctypes.data, numbers.ctypes.data, len(other), self.by_bin.ctypes.data
-        )
+        add_cells(other.by_bin, numbers, self.by_bin)
 
     def take(self, rows: slice | Indices) -> Cells:
         """The cells of some segments."""
@@ -102,26 +102,25 @@ class Cells:
         if not _native.READY:
             self._pool_with_numpy(scores, evidence, codes, numbers, edges)
             return
-        slices = row_slices(len(scores))
         if len(scores) < _ROWS_PER_CELL * BINS * len(self):
-            slices = [slice(0, len(scores))]
+            rows = Batch(scores, evidence, codes, numbers, edges)
+            pool_segments(rows, self.by_bin, self._squares)
+            return
 
-        def pool(rows: slice) -> Cells:
-            cells: Cells = self if rows.start == 0 else self._empty()
-            squares = cells._squares
-            part = evidence.rows(rows)
-            _run_loop(cells.by_bin, squares, scores[rows], part, codes[rows], numbers, edges)
+        def pool(rows: slice) -> Cells | Floats:
+            part = Batch(scores[rows], evidence.rows(rows), codes[rows], numbers, edges)
+            if self._squares is None:
+                return count_segments(part, len(self))
+            cells = Cells(len(self))
+            cells._squares = np.zeros_like(self._squares)
+            pool_segments(part, cells.by_bin, cells._squares)
             return cells
 
-        for cells in in_threads(pool, slices):
-            if cells is not self:
-                self.add(cells, np.arange(len(self)))
-
-    def _empty(self) -> Cells:
-        empty = Cells(len(self))
-        if self._squares is not None:
-            empty.by_segment = np.zeros_like(self._squares)
-        return empty
+        for part in in_threads(pool, row_slices(len(scores))):
+            if isinstance(part, Cells):
+                self.add(part, np.arange(len(self)))
+            else:
+                add_counts(part, self.by_bin)
 
     def _pool_with_numpy(
         self, scores: Floats, evidence: Evidence, codes: Codes, numbers: Codes, edges: Floats
@@ -159,14 +158,7 @@ class Cells:
         """The cells that have rows."""
         if not _native.READY:
             return self._occupied_with_numpy()
-        positive, total, means = np.empty((3, len(self) * BINS))
-        starts = np.empty(len(self) + 1, dtype=np.int64)
-        columns = (positive, total, means, starts)
-        cast("ctypes.CDLL", _native.library).occupied_cells(
-            self.by_bin.ctypes.data, len(self), *[column.ctypes.data for column in columns]
-        )
-        count = int(starts[-1])
-        return Occupied(positive[:count], total[:count], means[:count], starts)
+        return Occupied(*occupied_cells(self.by_bin))
 
     def _occupied_with_numpy(self) -> Occupied:
         occupied = self.by_bin[:, :, 1] > 0
@@ -192,44 +184,3 @@ def _add_at(sums: Floats, places: Indices, masses: Floats) -> None:
         sums += add_up(places, masses, len(sums))
     else:
         np.add.at(sums, places, masses)
-
-
-def _run_loop(
-    by_bin: Floats,
-    squares: Floats | None,
-    scores: Floats,
-    evidence: Evidence,
-    codes: Codes,
-    numbers: Codes,
-    edges: Floats,
-) -> None:
-    library = cast("ctypes.CDLL", _native.library)
-    single = scores.dtype == np.float32
-    scores = contiguous(scores if single else scores.astype(np.float64, copy=False))
-    positive = None if evidence.no_positives else readable(evidence.positive)
-    total = None if evidence.unit_weights else readable(evidence.total)
-    padded = np.full(BINS - 1, np.finfo(np.float64).max)
-    padded[: len(edges)] = edges
-    loop = library.pool_segments_float32 if single else library.pool_segments_float64
-    codes, numbers = _as_int32(codes), _as_int32(numbers)
-    outside = loop(
-        scores.ctypes.data,
-        len(scores),
-        codes.ctypes.data,
-        numbers.ctypes.data,
-        len(numbers),
-        address(positive),
-        column_type(positive),
-        address(total),
-        column_type(total),
-        padded.ctypes.data_as(DOUBLE_POINTER),
-        len(by_bin),
-        by_bin.ctypes.data,
-        address(squares),
-    )
-    if outside:
-        raise AssertionError("a row's segment fell outside the table")
-
-
-def _as_int32(values: npt.NDArray[Any]) -> Codes:
-    return contiguous(values.astype(np.int32, copy=False))
