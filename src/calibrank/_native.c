@@ -575,8 +575,8 @@ EXPORT void add_cells(
     }
 }
 
-/* Copy the cells that have rows, those of one segment after the other: positive, total and mean score.
-   `starts` gets the first cell of each segment, and the number of all cells. */
+/* Copy the cells that have rows, those of one segment after the other: positive, total and mean
+   score. `starts` gets the first cell of each segment, and the number of all cells. */
 EXPORT void occupied_cells(
     const double *cells, size_t segments, double *restrict positive, double *restrict total,
     double *restrict means, int64_t *restrict starts) {

@@ -152,6 +152,22 @@ def test_a_table_of_many_batches_is_read_once(
     )
 
 
+@pytest.mark.parametrize("bad", [0, 11_999], ids=["first row", "last row"])
+def test_an_invalid_row_is_an_error_in_whichever_batch(
+    call: Call, tables: Path, tmp_path: Path, bad: int
+) -> None:
+    """Workers that wait for the bins of the first batch do not wait for ever."""
+    table = pq.read_table(tables / "log.parquet")
+    labels = table["label"].to_numpy().copy()
+    labels[bad] = 3
+    table = table.set_column(1, "label", pa.array(labels))
+    pq.write_table(table, tmp_path / "bad.parquet", row_group_size=500)
+    by = ("--segment", "country", "--loss", "naive")
+    code, _, error = call("fit", tmp_path / "bad.parquet", *by, "-o", tmp_path / "map.json")
+    assert code != 0
+    assert f"row {bad}" in " ".join(error.split())
+
+
 def test_positives_are_weighted_by_popularity_in_segments_too(
     call: Call, tables: Path, tmp_path: Path
 ) -> None:

@@ -65,6 +65,24 @@ class Segments:
         sums.add(array, evidence, encode_columns(self.by, segments, len(array)))
         return self.fit_sums(summary, sums)
 
+    def sums(self, scores: Numbers, labels: Labels, segments: Any) -> SegmentSums:
+        """Sums by segment of some rows: they can be added, saved and loaded; see `fit_sums`.
+
+        >>> rows = {"country": ["NL", "DE"] * 3}
+        >>> scores, labels = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0], [0, 1, 0, 1, 0, 1]
+        >>> monday = Segments("country").sums(scores, labels, rows)
+        >>> tuesday = Segments("country").sums(scores, labels, rows)
+        >>> summary = Summary.of(scores, labels)
+        >>> fitted = Segments("country").fit_sums(summary + summary, monday + tuesday)
+        >>> [segment.rows for segment in fitted.segments]
+        [6, 6]
+        """
+        array = score_column(scores)[0]
+        sums = SegmentSums()
+        columns = encode_columns(self.by, segments, len(array))
+        sums.add(array, as_evidence(labels, len(array)), columns)
+        return sums
+
     def fit_sums(self, summary: Summary, sums: SegmentSums) -> GroupedMap:
         """Fit on a summary of all rows and their sums by segment."""
         return change_by_segment(self.base.fit_summary(summary), sums, self.by, slopes=self.slopes)
@@ -90,11 +108,11 @@ def change_by_segment(
     slopes: bool = True,
 ) -> GroupedMap:
     """A map with its log odds changed by segment, one level of columns after the other."""
-    if not sums.totals.any():
-        raise DataError(f"segment column {columns[0]!r} must have values, got only missing ones.")
     leaves = SegmentCells.of(fitted, sums)
+    if not len(leaves.total):
+        raise DataError(f"segment column {columns[0]!r} must have values, got only missing ones.")
     # Slopes turn around the mean log odds, where they change the level of a segment least.
-    center = float((leaves.total * leaves.log_odds).sum() / leaves.total.sum())
+    center = float(leaves.total @ leaves.log_odds / leaves.total.sum())
     found: dict[Key, Segment] = {}
     spreads = []
     for depth in range(1, len(columns) + 1):

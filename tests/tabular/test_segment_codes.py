@@ -1,0 +1,51 @@
+"""Codes of segment values over batches: the same value has the same text, in any type."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from calibrank.tabular.segment_codes import SegmentCodes, as_segments
+
+
+def texts(codes: SegmentCodes, column: pa.Array) -> list[str | None]:
+    encoded = codes.encode(column)
+    return [encoded.values[code] for code in encoded.codes.tolist()]
+
+
+def categories(values: list[str | None]) -> pa.DictionaryArray:
+    return pa.array(values, pa.large_string()).dictionary_encode()
+
+
+BATCHES = {
+    "text": [categories(["b", "a", None]), categories(["c", "a"]), categories(["a"])],
+    "numbers": [pa.array([7, 5, 7]), pa.array([-3, 5]), pa.array([900, 7])],
+    "far apart": [pa.array([2**62, -(2**62)]), pa.array([1, 2**62]), pa.array([2**40, 1])],
+    "ranges far apart": [pa.array([1, 2]), pa.array([2**40, 2**40 + 1]), pa.array([2, 2**40])],
+    "one type after the other": [pa.array([7, 5]), categories(["5", "x"]), pa.array([5, 7, 8])],
+    "small integers": [pa.array([-128, 127], pa.int8()), pa.array([5, -128], pa.int8())],
+}
+
+
+@pytest.mark.parametrize("batches", BATCHES.values(), ids=BATCHES)
+def test_codes_stand_for_the_text_of_each_value(batches: list[pa.Array]) -> None:
+    codes = SegmentCodes()
+    for column in batches:
+        expected = [None if value is None else str(value) for value in column.to_pylist()]
+        assert texts(codes, column) == expected
+    # Values are appended, so that codes of earlier batches stay.
+    known = list(codes.values)
+    for column in batches:
+        texts(codes, column)
+    assert codes.values == known
+
+
+def test_a_slice_of_a_column_is_encoded_from_its_own_rows() -> None:
+    column = categories(["a", None, "b", None, "a"])[1:4]
+    encoded = as_segments(column)
+    assert [encoded.values[code] for code in encoded.codes] == [None, "b", None]
+    assert as_segments(pa.array([4, 5, 6])[1:]).values == [None, "5", "6"]
+
+
+def test_codes_are_small_integers() -> None:
+    for column in (categories(["a", None]), pa.array([3, 4])):
+        assert as_segments(column).codes.dtype == np.int32
