@@ -3,6 +3,8 @@
 import sys
 import warnings
 from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,10 +13,21 @@ import pyarrow.parquet as pq
 import pytest
 
 import calibrank as cr
+from calibrank.base_rate import plan_labels
 from calibrank.cli import app
 from calibrank.data.score_world import World, make_world
 
+# The package exports a function of the same name.
+diagnose = import_module("calibrank.diagnosis.diagnose")
+
 Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def quick_plans(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulate a label plan once instead of ten times: it takes most of a diagnosis."""
+    if request.node.get_closest_marker("whole_plan") is None:
+        monkeypatch.setattr(diagnose, "plan_labels", partial(plan_labels, draws=1))
 
 
 @pytest.fixture(scope="session")

@@ -56,6 +56,7 @@ def world():
     return make_world(20_000, seed=5)
 
 
+@pytest.mark.whole_plan
 def test_a_valid_log_has_only_the_base_rate_as_a_warning(tmp_path, world):
     diagnosis = _diagnose(tmp_path, _table(world), "--item", "item")
     findings = diagnosis["findings"]
