@@ -165,7 +165,7 @@ def test_a_rerun_computes_only_what_is_missing(finished, specs):
     files = sorted((out / "cells").glob("*.parquet"))
     before = {file: file.stat().st_mtime_ns for file in files}
     files[0].unlink()
-    run(specs, "--seeds", 2, "--epochs", 2, "--out", out.parent)
+    run(specs, "--seeds", 2, "--epochs", 2, "--out", out.parent, "--jobs", 1)
     changed = [file for file in files if file.stat().st_mtime_ns != before[file]]
     assert changed == [files[0]]
 
@@ -175,7 +175,7 @@ def test_a_changed_spec_is_run_again(finished, tmp_path):
     content = SMALL.replace("naive = 4\nips = 10", "naive = 6\nips = 6")
     content = content.replace('"random"]', '"random"]\nclip = 0.2')
     changed = write_folder(tmp_path / "changed", content)
-    run(changed, "--seeds", 1, "--epochs", 2, "--out", out.parent, "--model", "BPR")
+    run(changed, "--seeds", 1, "--epochs", 2, "--out", out.parent, "--model", "BPR", "--jobs", 1)
     assert set(pq.read_table(out / "rows.parquet")["negatives"].to_pylist()) == {0, 5, 6}
 
 
