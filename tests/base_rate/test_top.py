@@ -79,19 +79,22 @@ def test_without_labels_at_the_top_it_is_the_map_of_all_pairs() -> None:
     np.testing.assert_allclose(found, one.predict(world.scores), rtol=1e-12)
 
 
-def test_five_labels_at_the_top_count_for_half() -> None:
+def test_nine_labels_at_the_top_are_too_few_and_forty_are_weighed_by_held_out_ones() -> None:
     world = selected_world(2)
-    rows = np.concatenate(
-        [np.flatnonzero(world.ranks > 5)[:300], np.flatnonzero(world.ranks <= 5)[:5]]
-    )
-    data = world.scores[rows], world.labels[rows]
-    fitted = cr.anchor_top(world.biased, *data, world.ranks[rows])
-    own = cr.anchor(world.biased, data[0][300:], data[1][300:])
-    one = cr.anchor(world.biased, *data)
+    at_top, rest = np.flatnonzero(world.ranks <= 5), np.flatnonzero(world.ranks > 5)
     asked = np.linspace(-6, 6, 50)
-    expected = (own.log_odds(asked) + one.log_odds(asked)) / 2
-    found = logit(fitted.predict(asked, np.ones(50)))
-    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+    weights = {}
+    for count in (9, 40):
+        rows = np.concatenate([rest[:300], at_top[:count]])
+        data = world.scores[rows], world.labels[rows]
+        fitted = cr.anchor_top(world.biased, *data, world.ranks[rows])
+        own = cr.anchor(world.biased, data[0][300:], data[1][300:]).log_odds(asked)
+        one = cr.anchor(world.biased, *data).log_odds(asked)
+        found = logit(fitted.predict(asked, np.ones(50)))
+        weights[count] = float((found - one) @ (own - one) / ((own - one) @ (own - one)))
+        np.testing.assert_allclose(found, one + weights[count] * (own - one), atol=1e-6)
+    assert weights[9] == pytest.approx(0, abs=1e-9)
+    assert 0 < weights[40] < 40 / 45
 
 
 def test_the_mean_of_two_maps_is_that_of_their_log_odds_and_its_errors_are_no_smaller() -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from calibrank._arguments import real, seeded, whole
+from calibrank._logit import expit
 from calibrank._validation import (
     Floats,
     IdsLike,
+    Indices,
     Numbers,
     column,
     ids,
@@ -20,6 +23,7 @@ from calibrank.base_rate.anchor import anchor, label_weights
 from calibrank.base_rate.exploration import Exploration, choose_pairs
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap, FitRecord, PiecewiseMap, TopMap
+from calibrank.metrics import LogLoss
 from calibrank.metrics.ranking import rank_by_user
 
 RANK = "rank"
@@ -28,6 +32,10 @@ RANK = "rank"
 # The map of all pairs counts for as much at the top as this many labels there. Few labels would
 # make the top worse than the map of all pairs is; dozens of them should not be diluted.
 _PRIOR_LABELS = 5.0
+_FOLDS = 5
+
+FEWEST_LABELS = 10
+"""With fewer labels at the top, nothing says which of the two curves predicts better there."""
 
 
 def anchor_top(
@@ -52,9 +60,10 @@ def anchor_top(
     alone. Uniformly random labels hardly ever are at the top: draw some of them there, as
     `choose_top_pairs` does, and pass its probabilities as `propensity`.
 
-    With few labels at the top, the result is close to the map of all pairs, whose log odds count as
-    much as 5 labels there. The result holds for this model and this length of list. `record`
-    replaces the record of the fit.
+    The log odds at the top are a mean of the two curves': the one of all pairs counts as much as 5
+    labels there, and for more where the other one predicts held-out labels worse. With fewer than
+    10 labels at the top it is the map of all pairs. The result holds for this model and this
+    length of list. `record` replaces the record of the fit.
 
     >>> from calibrank import Gaussian
     >>> biased = Gaussian().fit([-2.0, -1.0, 0.0, 1.0, 2.0, 3.0], [0, 0, 1, 0, 1, 1])
@@ -73,15 +82,48 @@ def anchor_top(
     inside = positions < n + 0.5
     count = int(inside.sum())
     top = base
-    if count:
+    if count >= FEWEST_LABELS:
         chances = None if propensity is None else column("propensity", propensity, len(shown))
         chosen = None if chances is None else chances[inside]
         pairs = _top_population(population, population_ranks, n)
-        own = anchor(alone, shown[inside], labels[inside], chosen, pairs)
+        data = _TopLabels(shown[inside], labels[inside], chosen, pairs)
+        own = data.curve(alone, np.arange(count))
         effective = float(label_weights(chosen, count).sum())
-        top = _mean_map(own, base, effective / (effective + _PRIOR_LABELS))
+        weight = effective / (effective + _PRIOR_LABELS) * expit(data.gain(alone, base))
+        top = _mean_map(own, base, float(weight))
     kept = record or base.record
     return TopMap(f"{base.method} by {rank_column}", base, top, rank_column, n, kept)
+
+
+class _TopLabels(NamedTuple):
+    """Labels of pairs at the top, and scores of the population there."""
+
+    scores: Floats
+    labels: Floats
+    propensity: Floats | None
+    population: Floats | None
+
+    def curve(self, fitted: CalibrationMap, rows: Indices) -> PiecewiseMap:
+        """The map anchored on some of the labels."""
+        propensity = None if self.propensity is None else self.propensity[rows]
+        return anchor(fitted, self.scores[rows], self.labels[rows], propensity, self.population)
+
+    def gain(self, fitted: CalibrationMap, other: CalibrationMap) -> float:
+        """The log likelihood of held-out labels under curves of the rest, minus that of `other`."""
+        count = len(self.scores)
+        # By score and label, so that the folds are alike and the order of rows does not matter.
+        order = np.lexsort((self.labels, self.scores))
+        fold = np.arange(count) % _FOLDS
+        gain = 0.0
+        for number in range(_FOLDS):
+            held_out = order[fold == number]
+            own = self.curve(fitted, order[fold != number])
+            gain += self._log_likelihood(own, held_out) - self._log_likelihood(other, held_out)
+        return gain
+
+    def _log_likelihood(self, fitted: CalibrationMap, rows: Indices) -> float:
+        labels = self.labels[rows]
+        return -len(rows) * LogLoss()(fitted.predict(self.scores[rows]), labels)
 
 
 def choose_top_pairs(

@@ -7,6 +7,7 @@ import numpy as np
 import typer
 
 from calibrank.base_rate import anchor_top
+from calibrank.base_rate.top import FEWEST_LABELS
 from calibrank.cli.anchoring import population_of, random_pairs
 from calibrank.cli.console import UsageError, rules_for, segment_columns
 from calibrank.cli.features import Features, choose_features, fit_features, require_features
@@ -67,10 +68,11 @@ class Changes:
     ) -> CalibrationMap:
         name = str(self.rank)
         rows, (ranks,) = random_pairs(table, columns, rules_for(on_bad_rows), (name,))
-        if not np.any(ranks < self.top + 0.5):
+        found = int(np.count_nonzero(ranks < self.top + 0.5))
+        if found < FEWEST_LABELS:
             raise DataError(
-                f"{table.name} must have pairs at the first {self.top} positions, got none. Label "
-                "some of them, as choose_top_pairs does."
+                f"{table.name} must have at least {FEWEST_LABELS} pairs at the first {self.top} "
+                f"positions, got {found}. Label some there, as choose_top_pairs does."
             )
         # The curve of all pairs is the one that is anchored already, with its record.
         population = population_of(aggregated.summary)

@@ -29,6 +29,7 @@ from calibrank.cli.options import (
     ItemOption,
     JsonOption,
     LabelOption,
+    LogKind,
     LogOption,
     OnBadRows,
     OptionalLossOption,
@@ -38,13 +39,15 @@ from calibrank.cli.options import (
     SegmentOption,
     UserOption,
     WeightOption,
+    as_typed,
 )
-from calibrank.cli.recorded import choose_weight, choose_weighting
+from calibrank.cli.recorded import Weighting, choose_weight, choose_weighting
 from calibrank.errors import DataError
 from calibrank.maps import load
 from calibrank.report.html_report import Report, report_on_rows, results_report
 from calibrank.report.provenance import fingerprint_files
 from calibrank.report.read_table import read_report_rows
+from calibrank.tabular.columns import Columns
 from calibrank.tabular.read import Table
 
 OptionalTableArgument = Annotated[
@@ -153,10 +156,40 @@ def report(
     report_skipped(rules)
     with log.status("Fitting and evaluating every method ..."):
         fingerprint = fingerprint_files(source.files)
-        made = report_on_rows(rows, fitted, table, fingerprint, _command_line())
+        options = _fit_options(columns, weighting, log_kind, positive, on_bad_rows)
+        made = report_on_rows(rows, fitted, table, fingerprint, _command_line(), options)
     _save(made, out, json=json)
     if loss == "naive":
         _note_unweighted_labels()
+
+
+def _fit_options(
+    columns: Columns,
+    weighting: Weighting,
+    log_kind: LogKind | None,
+    positive: str | None,
+    on_bad_rows: OnBadRows,
+) -> list[str]:
+    """The options of `calibrank fit` that use the columns as this report does."""
+    named = {"--score": columns.score, "--weight": columns.weight, "--positive": positive}
+    if positive is None:
+        named["--label"] = columns.label
+    if log_kind is not None:
+        named["--log"] = log_kind.value
+    if log_kind is None or weighting.loss == "naive":
+        named["--loss"] = as_typed(weighting.loss)
+    named["--propensity"] = columns.propensity
+    if columns.needs_popularity or columns.item in weighting.exposure:
+        named["--item"] = columns.item
+    # Folds, by which the method is chosen, are of whole users.
+    named["--user"] = columns.user
+    if on_bad_rows is OnBadRows.skip:
+        named["--on-bad-rows"] = on_bad_rows.value
+    options = []
+    for option, value in named.items():
+        if value is not None:
+            options += [option, value]
+    return options
 
 
 def _note_unweighted_labels() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -84,13 +84,22 @@ def report(
 
 
 def report_on_rows(
-    rows: ReportRows, fitted: CalibrationMap | None, source: str, fingerprint: str, command: str
+    rows: ReportRows,
+    fitted: CalibrationMap | None,
+    source: str,
+    fingerprint: str,
+    command: str,
+    fit_options: Sequence[str] = (),
 ) -> Report:
-    """Make the report of rows that are read already; the other arguments are its provenance."""
+    """Make the report of rows that are read already; the other arguments are its provenance.
+
+    `fit_options` are those of a `calibrank fit` on the same columns.
+    """
     evidence = _EVIDENCE_DESCRIPTIONS.get(rows.evidence.kind, rows.evidence.kind)
     if rows.estimated_propensity:
         evidence += ", propensities estimated from popularity"
-    data = page_data(rows, fitted, provenance(rows, source, fingerprint, command, evidence))
+    about = provenance(rows, source, fingerprint, command, evidence)
+    data = page_data(rows, fitted, about, fit_options)
     headline = data["headline"]
     sentence = headline["sentences"][0]["text"]
     base_rate = headline["base_rate_source"]["text"]

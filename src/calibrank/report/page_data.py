@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from calibrank.errors import FitError
@@ -36,7 +36,10 @@ BASELINE = "MinMax"
 
 
 def page_data(
-    rows: ReportRows, given: CalibrationMap | None, provenance: dict[str, Any]
+    rows: ReportRows,
+    given: CalibrationMap | None,
+    provenance: dict[str, Any],
+    fit_options: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Compute everything that the page shows."""
     evaluator = Evaluator.of(rows)
@@ -58,9 +61,9 @@ def page_data(
             thresholds["guaranteed"] = guaranteed_precision(
                 probabilities, rows.evidence, users, rows.clusters
             )
-    # What a map by segment would predict without its segments.
+    # What a map by segment or with features would predict without these columns.
     global_probabilities = None
-    if main.fitted.segment_columns:
+    if main.fitted.segment_columns or main.fitted.feature_columns:
         global_probabilities = main.fitted.predict(rows.scores)
     curves = map_curves(rows, results)
     summary = Summary.of(rows.scores, rows.evidence)
@@ -89,7 +92,9 @@ def page_data(
         "thresholds": thresholds,
         "user_sample": sample_users(rows, probabilities),
         "segments": tables,
-        "segment_test": segment_test(tables, rows, str(provenance.get("source", "TABLE"))),
+        "segment_test": segment_test(
+            tables, rows, str(provenance.get("source", "TABLE")), fit_options
+        ),
     }
 
 

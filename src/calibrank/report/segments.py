@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,11 +51,12 @@ def segment_tables(
 
 
 def segment_test(
-    tables: list[dict[str, Any]], rows: ReportRows, source: str
+    tables: list[dict[str, Any]], rows: ReportRows, source: str, options: Sequence[str] = ()
 ) -> dict[str, Any] | None:
     """Return how many segments deviate more than chance explains, and the command that fits them.
 
-    The chance is that of any segment of any column deviating as much.
+    The chance is that of any segment of any column deviating as much. `options` of `fit` say which
+    columns hold scores, labels and weights.
     """
     p_values = [segment["p_value"] for table in tables for segment in table["segments"]]
     if not p_values:
@@ -63,19 +64,33 @@ def segment_test(
     named = []
     for table in tables:
         deviates = any(segment["p_value"] < SIGNIFICANT for segment in table["segments"])
-        # Only text can be a segment column as it is.
-        if deviates and isinstance(rows.segments.get(table["title"]), Categorical):
+        if deviates and table["title"] in rows.segments:
             named.append(table["title"])
+    changes = _fitting_options(rows, named)
     command = None
-    if named:
-        options = [part for name in named for part in ("--segment", name)]
-        command = shlex.join(["calibrank", "fit", source, *options, "-o", "map.json"])
+    if changes:
+        command = shlex.join(["calibrank", "fit", source, *options, *changes, "-o", "map.json"])
     return {
         "tested": len(p_values),
         "deviating": sum(p_value < SIGNIFICANT for p_value in p_values),
         "p_value": min(p_values),
         "command": command,
     }
+
+
+def _fitting_options(rows: ReportRows, named: list[str]) -> list[str]:
+    """Options of `fit` that change the map by these columns: segments, or features of numbers."""
+    texts = []
+    numbers = []
+    for name in named:
+        column = rows.segments[name]
+        if isinstance(column, Categorical):
+            texts.append(name)
+        elif np.isfinite(column).all():
+            # A missing number has no place on a smooth function.
+            numbers.append(name)
+    option = "--feature" if numbers else "--segment"
+    return [part for name in [*numbers, *texts] for part in (option, name)]
 
 
 def _adjusted_p_values(

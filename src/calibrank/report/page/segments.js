@@ -27,7 +27,11 @@ function segmentTest({ tested, deviating, p_value, command }) {
     deviating > 0
       ? `${deviating} of ${tested} segments deviate more than the worst of ${tested} would by chance.`
       : `No segment deviates more than the worst of ${tested} would by chance (its chance is ${chance}).`;
-  const fix = [" This command fits a map by segment: ", el("code", null, command || "")];
+  const fix = [
+    " This command fits a map that changes by these columns: ",
+    el("code", { id: "fit-command" }, command || ""),
+    ". The report of that map (--map map.json) shows each segment before and after.",
+  ];
   return el("p", { id: "segment-test" }, result, command ? fix : null);
 }
 
@@ -78,7 +82,7 @@ function segmentRow(segment, most, hidden) {
   if (isMiscalibrated && segment.excess_gap > 0) verdict = gap > 0 ? "too low" : "too high";
   else if (isMiscalibrated) verdict = "wrong slope";
   if (!isMissing(segment.global_predicted)) {
-    verdict += ` (without segments: ${percent(segment.global_predicted)})`;
+    verdict += ` (one map for all: ${percent(segment.global_predicted)})`;
   }
   return el(
     "tr",
