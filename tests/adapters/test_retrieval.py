@@ -45,6 +45,21 @@ def test_what_the_scores_are_is_declared(fitted: cr.CalibrationMap) -> None:
         Cutoff(fitted, threshold=1.5)
 
 
+def test_a_cutoff_warns_once_if_the_model_was_changed(fitted: cr.CalibrationMap) -> None:
+    rng = np.random.default_rng(4)
+    cutoff = Cutoff(fitted, threshold=0.5)
+    for _ in range(30):
+        # The top of each list is a selection, not another model.
+        cutoff.kept(np.sort(rng.normal(0, 2, 100))[-10:])
+    other = Cutoff(fitted, threshold=0.5)
+    for _ in range(9):
+        other.kept(rng.normal(30, 5, 10))
+    with pytest.warns(cr.ScoreShiftWarning, match="100% of 100 scores lie outside the range"):
+        other.kept(rng.normal(30, 5, 10))
+    other.kept(rng.normal(30, 5, 10))
+    assert Cutoff(fitted, threshold=0.5) == cutoff
+
+
 def test_similarities_of_a_narrow_range_are_told_apart() -> None:
     """Cosine similarities between 0.65 and 0.71: the map spreads them."""
     rng = np.random.default_rng(1)

@@ -7,20 +7,54 @@ of a sigmoid are `Probability()`.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from types import GenericAlias
 from typing import Any
 
+import numpy as np
+
 from calibrank._arguments import instance, real, text
+from calibrank._validation import Floats
 from calibrank.adapters.cross_encoder import CrossEncoder
 from calibrank.adapters.outputs import Margin, Outputs
-from calibrank.errors import CalibrankError, DataError
-from calibrank.maps import CalibrationMap
+from calibrank.errors import CalibrankError, DataError, ScoreShiftWarning
+from calibrank.maps import CalibrationMap, FitRecord
+from calibrank.maps.score_shift import LARGEST_OUTSIDE, ScoreComparison
 
 PROBABILITY = "probability"
 """The metadata field that probabilities are written to."""
+
+
+# A list or two of scores outside the range of the fit proves nothing.
+_FEWEST_SCORES = 100
+
+
+class _RangeCheck:
+    """Warns once if many scores lie outside the range of the fit, as after a change of the model.
+
+    Where in the range they lie is not compared: pipelines see the top of each list.
+    """
+
+    def __init__(self, record: FitRecord) -> None:
+        self.comparison = ScoreComparison(record)
+        self.has_warned = False
+
+    def add(self, scores: Floats) -> None:
+        if self.has_warned:
+            return
+        self.comparison.add(scores[~np.isnan(scores)])
+        outside = self.comparison.outside
+        if self.comparison.rows >= _FEWEST_SCORES and outside > LARGEST_OUTSIDE:
+            self.has_warned = True
+            message = (
+                f"{outside:.0%} of {self.comparison.rows:,} scores lie outside the range that the "
+                "map was fitted on. If the model changed, fit a new map."
+            )
+            # From here: kept, the pipeline's method, and then the pipeline.
+            warnings.warn(message, ScoreShiftWarning, stacklevel=3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +62,7 @@ class Cutoff:
     """A map, what the scores are, and the lowest probability to keep.
 
     A document that does not reach `threshold` is left out; where none does, the answer is nothing.
+    A `ScoreShiftWarning` says once if many scores lie outside the range of the fit.
 
     >>> from calibrank import Platt
     >>> fitted = Platt().fit([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1])
@@ -38,17 +73,20 @@ class Cutoff:
     fitted: CalibrationMap
     outputs: Outputs = field(default_factory=Margin)
     threshold: float = 0.0
+    _range: _RangeCheck = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         instance("fitted", self.fitted, CalibrationMap, "Read one with calibrank.load.")
         instance("outputs", self.outputs, Outputs, "Use Margin(), Distance() or Probability().")
         real("threshold", self.threshold, "[0, 1]", "It is a probability.")
+        object.__setattr__(self, "_range", _RangeCheck(self.fitted.record))
 
     def kept(self, values: Any) -> list[tuple[int, float]]:
         """Positions and probabilities of what is kept, the highest probability first."""
         if len(values) == 0:
             return []
         scores = self.outputs.scores(values)
+        self._range.add(scores)
         probabilities = self.fitted.predict(scores).tolist()
         kept = [(place, p) for place, p in enumerate(probabilities) if p >= self.threshold]
         # Equal probabilities stay in the order of the retriever.
