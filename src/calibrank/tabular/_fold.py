@@ -108,11 +108,14 @@ class FoldBuilder:
             self._thin_out()
 
     def _thin_out(self) -> None:
-        """Drop every other kept positive if there are too many; the rest counts twice."""
+        """Drop every other kept positive if there are too many; the rest stands for all."""
         count = sum(len(rows) for rows in self.kept)
         if count > _MOST_POSITIVES // thread_count():
-            half = Rows.joined(self.kept).take(np.arange(0, count, 2))
-            self.kept = [replace(half, weights=2 * _weights(half))]
+            both = Rows.joined(self.kept)
+            half = both.take(np.arange(0, count, 2))
+            # About twice the weight: the halves of rows thinned out before differ.
+            factor = _weights(both).sum() / _weights(half).sum()
+            self.kept = [replace(half, weights=factor * _weights(half))]
 
     def _correction(self, rows: Rows) -> tuple[Floats, Evidence, Evidence]:
         """Return scores, their final evidence and the evidence they were added with."""
