@@ -9,7 +9,7 @@ import calibrank as cr
 from calibrank.calibrators.calibrator import POOLING_TOLERANCE
 from calibrank.registry import CALIBRATORS
 from calibrank.summary.grid import AROUND_ZERO, MOST_DISTINCT
-from calibrank.summary.resolution import pooling_error, spreads
+from calibrank.summary.resolution import coarser, pooling_error, spreads
 
 ROWS = 80_000
 """More distinct scores than a summary keeps apart."""
@@ -197,3 +197,24 @@ def test_evidence_is_corrected_after_the_grid_has_changed() -> None:
     builder.correct(changes)
     expected = 4 * sum(len(scores) for scores in positives)
     np.testing.assert_allclose(builder.summary().positive.sum(), expected)
+
+
+def test_the_ends_of_outer_bins_are_those_of_the_scores() -> None:
+    """Rounding hides the variance of narrow bins; the range bounds it in the outermost ones."""
+    scores = 1e6 + np.linspace(0, 1, 80_001)
+    summary = cr.Summary.of(scores, labels_of(scores))
+    assert summary.grid is not None
+    keys = summary.grid.keys(scores)
+    found = np.array([scores[keys == key].std() for key in summary.keys[[0, -1]]])
+    np.testing.assert_allclose(spreads(summary)[[0, -1]], found, atol=2e-10)
+
+
+def test_a_grid_without_bits_to_spare_is_merged_as_far_as_it_goes() -> None:
+    summary = cr.Summary.of(normal(), labels_of(normal()))
+    half = coarser(summary, 1)
+    assert half.bits == summary.bits - 1
+    assert len(summary) / 2 <= len(half) < 0.6 * len(summary)
+    np.testing.assert_allclose(half.total.sum(), ROWS)
+    assert coarser(summary, 99).bits == 0
+    exact = cr.Summary.of([0.0, 1.0], [0, 1])
+    assert coarser(exact, 1) is exact

@@ -110,6 +110,14 @@ def test_rows_that_were_never_added_are_not_subtracted() -> None:
         summary - summary
 
 
+def test_what_cannot_be_subtracted_is_counted() -> None:
+    two = cr.Summary.of([0.1, 0.5], [0, 1])
+    with pytest.raises(cr.DataError, match=r"got more mass than it in a bin\."):
+        two - cr.Summary.of([0.1, 0.1], [0, 0])
+    with pytest.raises(cr.DataError, match=r"got more mass than it in 2 bins\."):
+        two - cr.Summary.of([0.1, 0.1, 0.5, 0.5], [0, 0, 1, 1])
+
+
 def test_a_bin_that_only_rounding_keeps_from_zero_is_empty() -> None:
     kept = cr.Summary.of([0.9], [1])
     first = cr.Summary.of([0.5], cr.naive([0], weights=[0.1]))
