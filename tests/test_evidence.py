@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank.evidence import as_evidence, nonzero_evidence
+from calibrank.evidence import as_evidence, evidence_function, nonzero_evidence, soft_evidence
 
 LABELS = [1, 0, 1, 0]
 PROPENSITY = [0.5, 0.5, 0.25, 0.1]
@@ -149,3 +149,35 @@ def test_evidence_without_weight_is_refused_where_a_mean_is_needed() -> None:
     expected = r"evidence must have a total weight above 0, got 0\."
     with pytest.raises(cr.DataError, match=expected):
         nonzero_evidence(cr.naive(LABELS, weights=[0, 0, 0, 0]), 4)
+
+
+@pytest.mark.parametrize("function", [cr.naive, cr.ips, cr.positive_ips, cr.impressions])
+def test_soft_labels_are_mixtures_of_both_classes(function: object) -> None:
+    propensity = np.array([0.5, 0.25, 1.0])
+    weights = np.array([2.0, 3.0, 5.0])
+    shares = np.array([0.25, 0.5, 1.0])
+    found = soft_evidence(function, shares, propensity, weights)
+    for row in range(3):
+        given = [propensity[row : row + 1]] if function is not cr.naive else []
+        one = function([1], *given, weights=weights[row : row + 1])
+        zero = function([0], *given, weights=weights[row : row + 1])
+        total = shares[row] * one.total[0] + (1 - shares[row]) * zero.total[0]
+        assert found.positive[row] == pytest.approx(shares[row] * one.positive[0])
+        assert found.total[row] == pytest.approx(total)
+    assert found.kind == one.kind
+    with pytest.raises(cr.DataError, match="labels must be a probability"):
+        soft_evidence(function, [0.5, 1.1, 0.0], propensity, weights)
+
+
+def test_the_default_evidence_follows_from_propensities() -> None:
+    assert evidence_function(None, None) is cr.naive
+    assert evidence_function(None, "p") is cr.ips
+    assert evidence_function(cr.impressions, None) is cr.impressions
+    assert evidence_function(cr.naive, None) is cr.naive
+    for given in (cr.ips, cr.positive_ips):
+        assert evidence_function(given, "p") is given
+        with pytest.raises(cr.DataError, match=f"{given.__name__} evidence must have propensities"):
+            evidence_function(given, None)
+    for given in ("ips", cr.Evidence):
+        with pytest.raises(cr.DataError, match="evidence must be a function: naive, ips"):
+            evidence_function(given, "p")

@@ -5,7 +5,9 @@ import pytest
 from scipy.special import expit
 
 import calibrank as cr
+from calibrank._segment_keys import encode
 from calibrank.metrics import multicalibration_test
+from calibrank.metrics.multicalibration import SegmentSums, adjusted_p_values
 
 
 def world(
@@ -93,3 +95,56 @@ def test_missing_values_are_a_segment() -> None:
 def test_a_column_of_another_length_is_refused() -> None:
     with pytest.raises(cr.DataError, match="one value per score"):
         multicalibration_test([0.5] * 4, [0, 1, 0, 1], {"a": ["x"]})
+
+
+def test_statistics_are_sums_over_clusters_divided_by_their_spread() -> None:
+    """One column of three segments, by hand: level and slope of each, one row per cluster."""
+    rng = np.random.default_rng(4)
+    p = rng.uniform(0.1, 0.9, 60)
+    labels = (rng.random(60) < 0.5).astype(float)
+    weights = rng.uniform(0.5, 2, 60)
+    codes = np.arange(60) % 3
+    clusters = np.arange(60) // 6
+    column = encode("c", np.array(["a", "b", "c"])[codes])
+    sums = SegmentSums.of(p, cr.naive(labels, weights=weights), column, clusters)
+    residuals = weights * (labels - p)
+    log_odds = np.log(p / (1 - p))
+    information = weights * p * (1 - p)
+    for segment in range(3):
+        inside = codes == segment
+        assert sums.values[segment] == "abc"[segment]
+        assert sums.rows[segment] == 20
+        assert sums.positive[segment] == pytest.approx((weights * labels)[inside].sum())
+        assert sums.total[segment] == pytest.approx(weights[inside].sum())
+        assert sums.residuals[segment] == pytest.approx(residuals[inside].sum())
+        mean = np.average(log_odds[inside], weights=information[inside])
+        for part, function in ((0, np.ones(60)), (3, log_odds - mean)):
+            by_cluster = np.array(
+                [(residuals * function)[inside & (clusters == n)].sum() for n in range(10)]
+            )
+            least = (weights**2 * p * (1 - p) * function**2)[inside].sum()
+            spread = np.sqrt(max((by_cluster**2).sum(), least))
+            np.testing.assert_allclose(sums.statistics[:, part + segment], by_cluster / spread)
+
+
+def test_adjusted_p_values_compare_with_the_largest_of_all() -> None:
+    statistics = [np.array([[3.0, 0.1], [3.0, -0.1]]), np.array([[0.5], [-0.5]])]
+    found = adjusted_p_values(statistics)
+    assert [len(part) for part in found] == [2, 1]
+    # Half of all signs agree, and then the first column is as large as it was.
+    assert found[0][0] == pytest.approx(0.5, abs=0.05)
+    # A sum of 0 is exceeded by every draw.
+    assert found[0][1] == 1.0
+    assert found[1][0] == 1.0
+    again = adjusted_p_values(statistics)
+    assert [part.tolist() for part in again] == [part.tolist() for part in found]
+    certain = adjusted_p_values([np.ones((40, 1))])[0]
+    assert certain[0] == 1 / 2001
+
+
+def test_gaps_of_segments_without_mass_are_left_out() -> None:
+    evidence = cr.naive([1, 0, 1, 0], weights=[1, 1, 0, 0])
+    result = multicalibration_test([0.5, 0.5, 0.2, 0.2], evidence, {"a": ["x", "x", "y", "y"]})
+    assert [segment.value for segment in result.segments] == ["x"]
+    assert result.segments[0][:5] == ("a", "x", 2, 0.5, 0.5)
+    assert result.error == 0
