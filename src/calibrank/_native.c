@@ -575,6 +575,39 @@ EXPORT void add_cells(
     }
 }
 
+/* Add the counts of some segments to those of others, which are given by their numbers. */
+EXPORT void merge_counts(
+    const struct count *counts, const int32_t *numbers, size_t segments,
+    struct count *restrict result) {
+    for (size_t segment = 0; segment < segments; segment++) {
+        const struct count *from = counts + SEGMENT_BINS * segment;
+        struct count *to = result + SEGMENT_BINS * (size_t)numbers[segment];
+        for (size_t bin = 0; bin < SEGMENT_BINS; bin++) {
+            to[bin].moment += from[bin].moment;
+            to[bin].rows += from[bin].rows;
+            to[bin].positives += from[bin].positives;
+        }
+    }
+}
+
+/* As `occupied_cells`, of counts. */
+EXPORT void occupied_counts(
+    const struct count *counts, size_t segments, double *restrict positive,
+    double *restrict total, double *restrict means, int64_t *restrict starts) {
+    size_t found = 0;
+    for (size_t segment = 0; segment < segments; segment++) {
+        starts[segment] = (int64_t)found;
+        const struct count *first = counts + SEGMENT_BINS * segment;
+        for (const struct count *cell = first; cell < first + SEGMENT_BINS; cell++) {
+            positive[found] = cell->positives;
+            total[found] = cell->rows;
+            means[found] = cell->moment / cell->rows;
+            found += cell->rows > 0;
+        }
+    }
+    starts[segments] = (int64_t)found;
+}
+
 /* Copy the cells that have rows, those of one segment after the other: positive, total and mean
    score. `starts` gets the first cell of each segment, and the number of all cells. */
 EXPORT void occupied_cells(

@@ -101,12 +101,14 @@ def load_library() -> ctypes.CDLL | None:
         loop.restype = None
     loaded.segment_modes.argtypes = _SEGMENT_MODES_ARGUMENTS
     loaded.segment_modes.restype = None
-    # cells, numbers, segments, result
-    loaded.add_cells.argtypes = [c_void_p, c_void_p, c_size_t, c_void_p]
-    loaded.add_cells.restype = None
-    # cells, segments, positive, total, means, starts
-    loaded.occupied_cells.argtypes = [c_void_p, c_size_t, *[c_void_p] * 4]
-    loaded.occupied_cells.restype = None
+    for loop in (loaded.add_cells, loaded.merge_counts):
+        # cells, numbers, segments, result
+        loop.argtypes = [c_void_p, c_void_p, c_size_t, c_void_p]
+        loop.restype = None
+    for loop in (loaded.occupied_cells, loaded.occupied_counts):
+        # cells, segments, positive, total, means, starts
+        loop.argtypes = [c_void_p, c_size_t, *[c_void_p] * 4]
+        loop.restype = None
     # positive, total, log_odds, starts, segments, intercepts, slopes
     loaded.changed_loss.argtypes = [*[c_void_p] * 4, c_size_t, *[c_void_p] * 2]
     loaded.changed_loss.restype = c_double

@@ -29,12 +29,19 @@ class SegmentCells:
     """Of the global map, at the mean score of the cell."""
     starts: Indices
     """The first cell of each segment, and the number of cells."""
+    squares: Floats
+    """Sums of squares of positive and of total mass, and the number of rows, by segment."""
 
     @classmethod
     def of(cls, fitted: CalibrationMap, sums: SegmentSums) -> SegmentCells:
         """The cells of sums that have rows."""
         positive, total, scores, starts = sums.occupied()
-        return cls(positive, total, _log_odds(fitted, scores), starts)
+        if sums.is_weighted:
+            squares = sums.by_segment
+        else:
+            rows = _sums_of_runs(total, starts)
+            squares = np.array([_sums_of_runs(positive, starts), rows, rows])
+        return cls(positive, total, _log_odds(fitted, scores), starts, squares)
 
     def loss(self, intercepts: Floats, slopes: Floats) -> float:
         """Mean log loss, if log odds change by an intercept and a slope per segment."""
@@ -55,14 +62,19 @@ class SegmentCells:
 
     def by_segment(self, masses: Floats) -> Floats:
         """Sums over the cells of each segment."""
-        sizes = np.diff(self.starts)
-        if sizes.all():
-            return np.add.reduceat(masses, self.starts[:-1])
-        return add_up(np.repeat(np.arange(len(sizes)), sizes), masses, len(sizes))
+        return _sums_of_runs(masses, self.starts)
 
     def spread(self, numbers: Floats) -> Floats:
         """A number per segment, repeated for each of its cells."""
         return np.repeat(numbers, np.diff(self.starts))
+
+
+def _sums_of_runs(masses: Floats, starts: Indices) -> Floats:
+    """Sums from each start up to the next; the last is the end."""
+    sizes = np.diff(starts)
+    if sizes.all():
+        return np.add.reduceat(masses, starts[:-1])
+    return add_up(np.repeat(np.arange(len(sizes)), sizes), masses, len(sizes))
 
 
 def _log_odds(fitted: CalibrationMap, scores: Floats) -> Floats:

@@ -140,14 +140,13 @@ class _Level:
 
     keys: list[Key]
     cells: SegmentCells
-    by_segment: Floats
 
     @classmethod
     def of(
         cls, fitted: CalibrationMap, sums: SegmentSums, leaves: SegmentCells, depth: int
     ) -> _Level:
         if set(map(len, sums.keys)) == {depth}:
-            return cls(sums.keys, leaves, sums.by_segment)
+            return cls(sums.keys, leaves)
         numbers: dict[Key, int] = {}
         rows = []
         places = []
@@ -155,12 +154,10 @@ class _Level:
             if len(key) >= depth:
                 rows.append(row)
                 places.append(numbers.setdefault(key[:depth], len(numbers)))
-        cells = leaves
-        by_segment: Floats = np.zeros((3, len(numbers)))
-        if numbers:
-            merged = sums.merged(np.array(rows), np.array(places))
-            cells, by_segment = SegmentCells.of(fitted, merged), merged.by_segment
-        return cls(list(numbers), cells, by_segment)
+        if not numbers:
+            return cls([], leaves)
+        merged = sums.merged(np.array(rows), np.array(places))
+        return cls(list(numbers), SegmentCells.of(fitted, merged))
 
     @property
     def dispersion(self) -> Floats:
@@ -171,7 +168,7 @@ class _Level:
         """
         ratios = []
         masses = (self.cells.positive, self.cells.total)
-        for mass, squares in zip(masses, self.by_segment[:2], strict=True):
+        for mass, squares in zip(masses, self.cells.squares[:2], strict=True):
             sums = self.cells.by_segment(mass)
             mean = float(squares.sum() / max(sums.sum(), 1e-300))
             prior = _DISPERSION_PRIOR * mean
@@ -248,7 +245,7 @@ def _segments(
         intercepts.tolist(),
         (parents.slopes + changes.slopes).tolist(),
         changes.errors.tolist(),
-        level.by_segment[2].astype(np.int64).tolist(),
+        level.cells.squares[2].astype(np.int64).tolist(),
     )
     segments = map(Segment, level.keys, *numbers)
     return {segment.key: segment for segment in sorted(segments, key=attrgetter("key"))}

@@ -17,42 +17,69 @@ from calibrank.summary._segment_native import (
     add_cells,
     add_counts,
     count_segments,
+    merge_counts,
+    no_counts,
     occupied_cells,
     pool_segments,
 )
 
 __all__ = ["BINS", "Cells", "Codes", "Occupied"]
 
-# A table per thread has to be worth the time of merging it.
+# Counts for each thread have to be worth the time of merging them.
 _ROWS_PER_CELL = 4
+# Counts are of 32 bits.
+_MOST_COUNTED = 2**31
 
 
 class Cells:
     """Sums by segment (first axis), which grow with the number of segments."""
 
     def __init__(self, segments: int = 0) -> None:
-        # Positive mass, total mass and total mass times score, by segment and bin.
-        self.by_bin = np.zeros((segments, BINS, 3))
-        # As `by_segment`; None as long as it follows from the cells, which saves half of the time.
+        self._by_bin: Floats = np.zeros((segments, BINS, 3))
+        self._has_sums = False
+        # Rows without weights, which are counted faster than summed; None if there are none.
+        self._counts: Floats | None = None
+        self._counted = 0
+        # As `by_segment`; None as long as it follows from the cells.
         self._squares: Floats | None = None
 
     def __len__(self) -> int:
-        return len(self.by_bin)
+        return len(self._by_bin)
+
+    @property
+    def by_bin(self) -> Floats:
+        """Positive mass, total mass and total mass times score, by segment and bin."""
+        if self._counts is not None:
+            add_counts(self._counts, self._by_bin)
+            self._counts = None
+            self._counted = 0
+        self._has_sums = True
+        return self._by_bin
+
+    @by_bin.setter
+    def by_bin(self, sums: Floats) -> None:
+        self._by_bin = sums
+        self._has_sums = True
 
     @property
     def by_segment(self) -> Floats:
         """Squares of positive and of total mass, and rows, by segment."""
         if self._squares is not None:
             return self._squares
-        # Without weights, a mass is 0 or 1 and equals its square. A product with a matrix sums over
-        # bins ten times as fast as `sum` does.
-        fields = np.tile([[1.0, 0, 0], [0, 1, 1], [0, 0, 0]], (BINS, 1))
-        by_segment: Floats = self.by_bin.reshape(len(self), -1) @ fields
-        return by_segment
+        # Without weights, a mass is 0 or 1 and equals its square.
+        positive, total, _, starts = self.occupied()
+        segment = np.repeat(np.arange(len(self)), np.diff(starts))
+        rows = add_up(segment, total, len(self))
+        return np.array([add_up(segment, positive, len(self)), rows, rows]).T.copy()
 
     @by_segment.setter
     def by_segment(self, squares: Floats) -> None:
         self._squares = squares
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether `by_segment` is more than the sums over the bins of each segment."""
+        return self._squares is not None
 
     def reserve(self, segments: int) -> None:
         """Make room for at least so many segments."""
@@ -60,11 +87,17 @@ class Cells:
         if segments <= count:
             return
         # Memory that is not used yet takes none.
-        larger = Cells(max(segments, 4 * count))
-        larger.by_bin[:count] = self.by_bin
-        self.by_bin = larger.by_bin
+        size = max(segments, 4 * count)
+        before = self._by_bin
+        self._by_bin = np.zeros((size, BINS, 3))
+        if self._has_sums:
+            self._by_bin[:count] = before
+        if self._counts is not None:
+            counts = no_counts(size)
+            counts[:count] = self._counts
+            self._counts = counts
         if self._squares is not None:
-            self._squares = np.pad(self._squares, ((0, len(self) - count), (0, 0)))
+            self._squares = np.pad(self._squares, ((0, size - count), (0, 0)))
 
     def add(self, other: Cells, numbers: Codes) -> None:
         """Add the sums of other cells to those of distinct segments."""
@@ -72,16 +105,22 @@ class Cells:
             squares = self.by_segment
             squares[numbers] += other.by_segment
             self._squares = squares
-        if not _native.READY:
+        if other._counts is not None and not other._has_sums:
+            merge_counts(other._counts, numbers, self._counts_for(other._counted))
+        elif _native.READY:
+            add_cells(other.by_bin, numbers, self.by_bin)
+        else:
             self.by_bin[numbers] += other.by_bin
-            return
-        add_cells(other.by_bin, numbers, self.by_bin)
 
     def take(self, rows: slice | Indices) -> Cells:
         """The cells of some segments."""
         some = Cells()
-        some.by_bin = self.by_bin[rows]
         some._squares = None if self._squares is None else self._squares[rows]
+        if self._counts is None or self._has_sums:
+            some.by_bin = self.by_bin[rows]
+            return some
+        some._counts, some._counted = self._counts[rows], self._counted
+        some._by_bin = np.zeros((len(some._counts), BINS, 3))
         return some
 
     def merged(self, starts: Indices) -> Cells:
@@ -102,25 +141,48 @@ class Cells:
         if not _native.READY:
             self._pool_with_numpy(scores, evidence, codes, numbers, edges)
             return
-        if len(scores) < _ROWS_PER_CELL * BINS * len(self):
-            rows = Batch(scores, evidence, codes, numbers, edges)
-            pool_segments(rows, self.by_bin, self._squares)
-            return
+        batch = Batch(scores, evidence, codes, numbers, edges)
+        slices = [slice(0, len(scores))]
+        if len(scores) >= _ROWS_PER_CELL * BINS * len(self):
+            slices = row_slices(len(scores))
+        if self._squares is None:
+            self._count(batch, slices)
+        else:
+            self._sum(batch, slices)
 
-        def pool(rows: slice) -> Cells | Floats:
-            part = Batch(scores[rows], evidence.rows(rows), codes[rows], numbers, edges)
-            if self._squares is None:
-                return count_segments(part, len(self))
-            cells = Cells(len(self))
-            cells._squares = np.zeros_like(self._squares)
-            pool_segments(part, cells.by_bin, cells._squares)
+    def _count(self, batch: Batch, slices: list[slice]) -> None:
+        """Count rows without weights, one slice per thread."""
+        counts = self._counts_for(len(batch.scores))
+
+        def count(rows: slice) -> Floats:
+            mine = counts if rows.start == 0 else no_counts(len(self))
+            count_segments(batch.rows(rows), mine)
+            return mine
+
+        for part in in_threads(count, slices)[1:]:
+            merge_counts(part, np.arange(len(self)), counts)
+
+    def _counts_for(self, rows: int) -> Floats:
+        """Counts that have room for more rows."""
+        if self._counted + rows >= _MOST_COUNTED:
+            _ = self.by_bin
+        if self._counts is None:
+            self._counts = no_counts(len(self))
+        self._counted += rows
+        return self._counts
+
+    def _sum(self, batch: Batch, slices: list[slice]) -> None:
+        """Sum rows with weights, one slice per thread."""
+
+        def pool(rows: slice) -> Cells:
+            cells: Cells = self if rows.start == 0 else Cells(len(self))
+            if rows.start:
+                cells.by_segment = np.zeros((len(self), 3))
+            pool_segments(batch.rows(rows), cells.by_bin, cells.by_segment)
             return cells
 
-        for part in in_threads(pool, row_slices(len(scores))):
-            if isinstance(part, Cells):
-                self.add(part, np.arange(len(self)))
-            else:
-                add_counts(part, self.by_bin)
+        for part in in_threads(pool, slices)[1:]:
+            self.add(part, np.arange(len(self)))
 
     def _pool_with_numpy(
         self, scores: Floats, evidence: Evidence, codes: Codes, numbers: Codes, edges: Floats
@@ -156,11 +218,10 @@ class Cells:
 
     def occupied(self) -> Occupied:
         """The cells that have rows."""
-        if not _native.READY:
-            return self._occupied_with_numpy()
-        return Occupied(*occupied_cells(self.by_bin))
-
-    def _occupied_with_numpy(self) -> Occupied:
+        if self._counts is not None and not self._has_sums:
+            return Occupied(*occupied_cells(self._counts))
+        if _native.READY:
+            return Occupied(*occupied_cells(self.by_bin))
         occupied = self.by_bin[:, :, 1] > 0
         starts = np.append(0, np.cumsum(occupied.sum(axis=1)))
         positive, total, moment = self.by_bin[occupied].T.copy()

@@ -27,6 +27,14 @@ class Batch(NamedTuple):
     numbers: Codes
     edges: Floats
 
+    def rows(self, chosen: slice) -> "Batch":
+        """Some of the rows."""
+        return self._replace(
+            scores=self.scores[chosen],
+            evidence=self.evidence.rows(chosen),
+            codes=self.codes[chosen],
+        )
+
 
 def pool_segments(batch: Batch, by_bin: Floats, squares: Floats | None) -> None:
     """Add rows to the cells of segments, and to their squares if there are any."""
@@ -52,11 +60,15 @@ def pool_segments(batch: Batch, by_bin: Floats, squares: Floats | None) -> None:
     _require_inside(outside)
 
 
-def count_segments(batch: Batch, segments: int) -> Floats:
-    """Count rows without weights in cells of 16 bytes, for `add_counts`."""
+def no_counts(segments: int) -> Floats:
+    """Cells of 16 bytes each, for rows without weights: only the loops know what is in them."""
+    return np.zeros((segments, BINS, 2))
+
+
+def count_segments(batch: Batch, counts: Floats) -> None:
+    """Count rows without weights."""
     columns, is_single = _rows_of(batch)
     positive, edges = _positive(batch.evidence), _padded(batch.edges)
-    counts = np.zeros((segments, BINS, 2))
     loop = _library().count_segments_float32 if is_single else _library().count_segments_float64
     outside = loop(
         columns[0].ctypes.data,
@@ -67,15 +79,23 @@ def count_segments(batch: Batch, segments: int) -> Floats:
         address(positive),
         column_type(positive),
         edges.ctypes.data_as(DOUBLE_POINTER),
-        segments,
+        len(counts),
         counts.ctypes.data,
     )
     _require_inside(outside)
-    return counts
+
+
+def merge_counts(counts: Floats, numbers: Codes, result: Floats) -> None:
+    """Add counts to those of distinct segments."""
+    counts, numbers = contiguous(counts), _as_int32(numbers)
+    _library().merge_counts(
+        counts.ctypes.data, numbers.ctypes.data, len(counts), result.ctypes.data
+    )
 
 
 def add_counts(counts: Floats, by_bin: Floats) -> None:
-    """Add what `count_segments` counted to cells."""
+    """Add what `count_segments` counted to as many cells."""
+    counts = contiguous(counts)
     _library().add_counts(counts.ctypes.data, len(counts) * BINS, by_bin.ctypes.data)
 
 
@@ -85,15 +105,18 @@ def add_cells(cells: Floats, numbers: Codes, by_bin: Floats) -> None:
     _library().add_cells(cells.ctypes.data, numbers.ctypes.data, len(cells), by_bin.ctypes.data)
 
 
-def occupied_cells(by_bin: Floats) -> tuple[Floats, Floats, Floats, Indices]:
-    """Positive, total and mean score of cells with rows, and the first cell of each segment."""
-    positive, total, means = np.empty((3, len(by_bin) * BINS))
-    starts = np.empty(len(by_bin) + 1, dtype=np.int64)
+def occupied_cells(cells: Floats) -> tuple[Floats, Floats, Floats, Indices]:
+    """Positive, total and mean score of cells with rows, and the first cell of each segment.
+
+    The cells are sums, or counts.
+    """
+    positive, total, means = np.empty((3, len(cells) * BINS))
+    starts = np.empty(len(cells) + 1, dtype=np.int64)
     columns = (positive, total, means, starts)
-    by_bin = contiguous(by_bin)
-    _library().occupied_cells(
-        by_bin.ctypes.data, len(by_bin), *[column.ctypes.data for column in columns]
-    )
+    cells = contiguous(cells)
+    are_counts = cells.shape[2] == 2
+    loop = _library().occupied_counts if are_counts else _library().occupied_cells
+    loop(cells.ctypes.data, len(cells), *[column.ctypes.data for column in columns])
     count = int(starts[-1])
     return positive[:count], total[:count], means[:count], starts
 

@@ -179,6 +179,11 @@ class SegmentSums:
         """Sums of squares of positive and of total mass, and the number of rows, by segment."""
         return self._cells.take(slice(0, len(self.keys))).by_segment.T
 
+    @property
+    def is_weighted(self) -> bool:
+        """Whether `by_segment` is more than the sums over the bins of each segment."""
+        return self._cells.is_weighted
+
     def occupied(self) -> Occupied:
         """The cells (a bin of a segment) that have rows."""
         return self._cells.take(slice(0, len(self.keys))).occupied()
