@@ -46,6 +46,15 @@ def test_a_slice_of_a_column_is_encoded_from_its_own_rows() -> None:
     assert as_segments(pa.array([4, 5, 6])[1:]).values == [None, "5", "6"]
 
 
+def test_values_that_no_row_has_get_no_code() -> None:
+    dictionary = pa.array(["a", "b", "c"], pa.large_string())
+    codes = SegmentCodes()
+    for indices in ([2, 2], [0, 2]):
+        column = pa.DictionaryArray.from_arrays(pa.array(indices, pa.int32()), dictionary)
+        assert texts(codes, column) == [["a", "b", "c"][index] for index in indices]
+    assert codes.values == [None, "c", "a"]
+
+
 def test_codes_are_small_integers() -> None:
     for column in (categories(["a", None]), pa.array([3, 4])):
         assert as_segments(column).codes.dtype == np.int32

@@ -36,19 +36,32 @@ class SegmentCodes:
 
     def _encode_dictionary(self, column: pa.DictionaryArray) -> Integers:
         column = self._unified(column)
-        new = column.dictionary[len(self._text_codes) :].to_pylist()
-        self._text_codes = np.append(self._text_codes, self._new_codes(len(new)))
-        self.values += [str(value) for value in new]
+        more = np.full(max(len(column.dictionary) - len(self._text_codes), 0), -1, dtype=np.int32)
+        self._text_codes = np.append(self._text_codes, more)
+        indices = indices_of(column)
         if not column.null_count:
-            return self._text_codes[indices_of(column)]
+            return self._codes_of_texts(column.dictionary, indices)
         codes = np.zeros(len(column), dtype=np.int32)
         valid = _is_valid(column)
-        codes[valid] = self._text_codes[indices_of(column)[valid]]
+        codes[valid] = self._codes_of_texts(column.dictionary, indices[valid])
+        return codes
+
+    def _codes_of_texts(self, dictionary: pa.Array, indices: Integers) -> Integers:
+        codes = self._text_codes[indices]
+        if len(codes) and codes.min() < 0:
+            # A dictionary may have values that no row has: only those of rows get a code.
+            new = distinct_numbers(indices[codes < 0])[0]
+            self._text_codes[new] = self._new_codes(len(new))
+            self.values += _texts_at(dictionary, new)
+            codes = self._text_codes[indices]
         return codes
 
     def _unified(self, column: pa.DictionaryArray) -> pa.DictionaryArray:
         """The column with the known values first in its dictionary, in their order."""
         if self._texts is not None:
+            # Row groups often have the same dictionary, and comparing is faster than hashing.
+            if self._texts[: len(column.dictionary)].equals(column.dictionary):
+                return column
             known, values = unify_ids([self._texts, column.dictionary])
             no_rows = to_arrow(np.empty(0, dtype=np.int32))
             before = pa.DictionaryArray.from_arrays(no_rows, known)
@@ -98,6 +111,14 @@ class SegmentCodes:
 def as_segments(column: pa.Array) -> Encoded:
     """Number the values of a single segment column."""
     return SegmentCodes().encode(column)
+
+
+def _texts_at(dictionary: pa.Array, places: Integers) -> list[str]:
+    """Values of a dictionary as text."""
+    if len(places) > len(dictionary) // 8:
+        values = dictionary.to_pylist()
+        return [str(values[place]) for place in places.tolist()]
+    return [str(dictionary[place].as_py()) for place in places.tolist()]
 
 
 def _is_valid(column: pa.DictionaryArray) -> Mask:
