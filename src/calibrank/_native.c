@@ -16,7 +16,12 @@
    library is loaded. One build then runs everywhere and is fast on newer CPUs. */
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
 #define WITH_AVX2_VARIANT __attribute__((target_clones("avx2", "default")))
+#if __GNUC__ >= 12 /* older ones do not know the level that has fused multiplication and addition */
+#define WITH_AVX512_VARIANT \
+    __attribute__((target_clones("avx512f", "arch=x86-64-v3", "default")))
+#else
 #define WITH_AVX512_VARIANT __attribute__((target_clones("avx512f", "avx2", "default")))
+#endif
 #else
 #define WITH_AVX2_VARIANT
 #define WITH_AVX512_VARIANT
@@ -360,7 +365,7 @@ static inline double softplus_at(double u, const double *terms) {
 }
 
 #define CURVE(NAME, LOG_ODDS)                                                                      \
-    WITH_AVX512_VARIANT static void NAME(                                                          \
+    WITH_AVX512_VARIANT void NAME(                                                          \
         const double *scores, size_t rows, const double *restrict map, double *restrict log_odds) {\
         /* A choice between two loads from memory would be a branch. */                            \
         const double first = map[4], last = map[5], below = map[6], above = map[7];                \
@@ -379,7 +384,7 @@ CURVE(logarithmic, logarithmic_at)
 CURVE(softplus, softplus_at)
 
 /* A loop of its own: processors overlap more iterations of two short loops than of a long one. */
-WITH_AVX512_VARIANT static void sigmoids(
+WITH_AVX512_VARIANT void sigmoids(
     const double *restrict log_odds, size_t rows, double *restrict result) {
     for (size_t row = 0; row < rows; row++) result[row] = sigmoid(log_odds[row]);
 }
@@ -389,7 +394,7 @@ WITH_AVX512_VARIANT static void sigmoids(
    and the number of intervals between edges. The edges follow, then numbers per interval, then the
    number of edges before each bucket. If no bucket has more than one edge, there is one edge per
    bucket and two intervals, the second from the edge on, so that nothing is searched. */
-WITH_AVX512_VARIANT static void find_buckets(
+WITH_AVX512_VARIANT void find_buckets(
     const double *restrict scores, size_t rows, const double *restrict map,
     int32_t *restrict buckets) {
     const double last = map[4];
@@ -444,7 +449,7 @@ static void rescale(const double *scores, size_t rows, const double *map, double
 /* Whether a score is not finite or beyond +-`largest`. Without the sign, larger floats have larger
    bits, and infinity and NaN the largest. The build assumes finite floats, so the comparison has to
    be one of integers: the difference of the bits is negative where the score is larger. */
-WITH_AVX512_VARIANT static int any_invalid(const double *scores, size_t rows, double largest) {
+WITH_AVX512_VARIANT int any_invalid(const double *scores, size_t rows, double largest) {
     int64_t largest_bits, differences = 0;
     memcpy(&largest_bits, &largest, sizeof largest_bits);
     for (size_t row = 0; row < rows; row++) {
