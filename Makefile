@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 RUN = $(VENV)/bin
-INSTALLED_FROM = pyproject.toml constraints.txt hatch_build.py src/calibrank/_native.c
+INSTALLED_FROM = pyproject.toml constraints.txt hatch_build.py src/calibrank/_native.c src/calibrank/_native_maps.h
 PIP = $(RUN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 FUZZ_SECONDS ?= 600
 MUTANTS ?= 160

@@ -29,7 +29,7 @@ FLAGS = [
     "-ffinite-math-only",
     "-fno-signed-zeros",
     # Where a processor has it, a product and a sum are fused into one operation, which is faster
-    # and rounds once. `_native.c` says why a single score still gets the digits of a batch.
+    # and rounds once. `_native_maps.h` says why a single score still gets the digits of a batch.
     "-ffp-contract=fast",
 ]
 # Windows has neither position-independent code nor a separate mathematics library. Its gcc would
@@ -65,7 +65,8 @@ def build(source: Path, library: Path) -> str:
         return "there is no C compiler"
     partial = library.with_suffix(f".{os.getpid()}.part")
     # The loader compares this checksum with the source, so that a stale library is never used.
-    checksum = zlib.crc32(source.read_bytes()) & 0x7FFFFFFF
+    included = source.with_name("_native_maps.h")
+    checksum = zlib.crc32(source.read_bytes() + included.read_bytes()) & 0x7FFFFFFF
     define = f"-DCALIBRANK_SOURCE_CHECKSUM={checksum}"
     flags = [*FLAGS, *PLATFORM_FLAGS, define]
     command = [*compiler, *flags, "-o", str(partial), str(source), *LIBRARIES]

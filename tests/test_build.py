@@ -80,6 +80,7 @@ def test_without_a_compiler_the_wheel_is_pure_python(tmp_path):
     names = zipfile.ZipFile(wheel).namelist()
     assert "calibrank/_native.py" in names
     assert "calibrank/_native.c" in names
+    assert "calibrank/_native_maps.h" in names
     assert not [name for name in names if name.endswith(".so")]
 
 
@@ -121,7 +122,8 @@ def test_a_failed_build_is_reported_and_keeps_the_old_library(tmp_path, monkeypa
     import hatch_build
 
     source, library = tmp_path / "_native.c", tmp_path / "lib.so"
-    shutil.copy(ROOT / "src" / "calibrank" / "_native.c", source)
+    for name in ("_native.c", "_native_maps.h"):
+        shutil.copy(ROOT / "src" / "calibrank" / name, tmp_path)
     monkeypatch.setenv("CC", "cc -pipe")
     assert not hatch_build.build(source, library)
     content = library.read_bytes()
@@ -130,4 +132,5 @@ def test_a_failed_build_is_reported_and_keeps_the_old_library(tmp_path, monkeypa
     monkeypatch.setenv("CC", "no-such-compiler")
     assert hatch_build.build(source, library).startswith("no-such-compiler cannot be run")
     assert library.read_bytes() == content
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["_native.c", "lib.so"]
+    left = sorted(file.name for file in tmp_path.iterdir())
+    assert left == ["_native.c", "_native_maps.h", "lib.so"]

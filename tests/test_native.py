@@ -19,7 +19,12 @@ def test_the_built_library_is_loaded() -> None:
 
 @pytest.mark.parametrize(
     ("name", "replacement"),
-    [("SOURCE", "_native.c"), ("LIBRARY", "not_a_library.txt"), ("LIBRARY", "missing.so")],
+    [
+        ("SOURCE", "_native.c"),
+        ("INCLUDED", "_native.c"),
+        ("LIBRARY", "not_a_library.txt"),
+        ("LIBRARY", "missing.so"),
+    ],
 )
 def test_a_stale_damaged_or_missing_library_is_ignored(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, replacement: str

@@ -29,6 +29,7 @@ LIBRARY = Path(__file__).with_name("libcalibrank.so")
 """Where the build puts the library, under the same name on every system."""
 
 SOURCE = Path(__file__).with_name("_native.c")
+INCLUDED = Path(__file__).with_name("_native_maps.h")
 FLOAT_POINTER = POINTER(c_float)
 DOUBLE_POINTER = POINTER(c_double)
 
@@ -83,7 +84,7 @@ def load_library() -> ctypes.CDLL | None:
     try:
         loaded = ctypes.CDLL(str(LIBRARY))
         built_from = loaded.calibrank_source_checksum()
-        current = zlib.crc32(SOURCE.read_bytes()) & 0x7FFFFFFF
+        current = zlib.crc32(SOURCE.read_bytes() + INCLUDED.read_bytes()) & 0x7FFFFFFF
     except (OSError, AttributeError):
         return None
     if built_from != current:
