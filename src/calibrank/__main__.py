@@ -1,6 +1,7 @@
 """Entry point of `calibrank` and `python -m calibrank`."""
 
 import gc
+import os
 import sys
 
 from calibrank.errors import MissingExtraError
@@ -10,6 +11,7 @@ def main() -> None:
     """Run the command line, or print how to install it."""
     # Imported modules stay for the whole run; scanning them for garbage would take 0.1 s.
     gc.set_threshold(100_000)
+    _replace_closed_streams()
     try:
         # Imported here because the extra may be missing.
         from calibrank.cli.failures import report_failure  # noqa: PLC0415
@@ -24,6 +26,14 @@ def main() -> None:
         sys.exit(report_failure(error))
     finally:
         gc.freeze()  # the interpreter would otherwise collect everything once more at exit
+
+
+def _replace_closed_streams() -> None:
+    """Discard what is printed if a stream was closed, as by `calibrank inspect map.json >&-`."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            # It also takes the stream's number, which the next file would get otherwise.
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115  (until the end)
 
 
 if __name__ == "__main__":

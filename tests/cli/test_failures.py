@@ -2,7 +2,10 @@
 
 import errno
 import io
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -105,3 +108,14 @@ def test_output_degrades_to_ascii() -> None:
     SafeConsole(file=output).print(bar(1, width=3), highlight=False)
     output.seek(0)
     assert output.read() == "###\n"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a shell of Unix closes the streams")
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_closed_streams_are_no_error(tmp_path: Path, closed: str) -> None:
+    cr.Platt().fit([0.1, 0.4, 0.2, 0.9], [1.0, 0, 0, 1]).save(tmp_path / "map.json")
+    command = f'"{sys.executable}" -m calibrank export map.json --to json -o out.json {closed}'
+    ended = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, check=False)  # noqa: S607  (the shell closes them)
+    assert ended.returncode == 0
+    assert b"bug" not in ended.stderr
+    assert (tmp_path / "out.json").exists()
