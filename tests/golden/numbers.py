@@ -93,6 +93,51 @@ def _useless_score() -> Numbers:
     return {"intercept": fitted.intercept, "slope": fitted.slope, "values": values}
 
 
+def _splines() -> Numbers:
+    """More scores than knots or pools, steps, falling labels, certainty and heavy weights."""
+    rng = np.random.default_rng(5)
+    scores = rng.normal(size=4_000)
+    draws = rng.random(4_000)
+    rates = {
+        "smooth": 1 / (1 + np.exp(1 - 2 * np.tanh(scores))),
+        "step": np.where(scores > 0.5, 0.9, 0.05),
+        "falling": 1 / (1 + np.exp(scores)),
+        "certain": (scores > 1).astype(float),
+        "hump": np.exp(-(scores**2)),
+    }
+    numbers: Numbers = {}
+    for name, rate in rates.items():
+        labels = (draws < rate).astype(float)
+        evidence = naive(labels, weights=rng.uniform(0.2, 3, 4_000) if name == "step" else None)
+        for knots in (6, 20):
+            try:
+                fitted = cr.Spline(knots).fit(scores, evidence)
+            except cr.FitError as error:
+                numbers[f"{name} {knots}"] = str(error).split(",")[0]
+                continue
+            numbers[f"{name} {knots}"] = {
+                "knots": fitted.knots,
+                "values": fitted.values,
+                "end_slopes": fitted.end_slopes,
+                "value_errors": fitted.value_errors,
+                "slope_errors": fitted.slope_errors,
+                "loss": fitted.record.loss,
+            }
+    return numbers
+
+
+def _centred() -> Numbers:
+    """Centred isotonic fits of few rows, whose ends have rates of 0 and 1."""
+    numbers: Numbers = {}
+    for rows in (4, 9, 40):
+        labels = (np.arange(rows) * 7 % 5 < 5 * np.arange(rows) / rows).astype(float)
+        fitted = cr.CenteredIsotonic().fit(np.arange(rows) ** 1.5, labels)
+        numbers[str(rows)] = [fitted.knots, fitted.values, fitted.end_slopes, fitted.value_errors]
+        steps = cr.Isotonic().fit(np.arange(rows) ** 1.5, labels)
+        numbers[f"{rows} steps"] = [steps.edges, steps.values, steps.effective_rows]
+    return numbers
+
+
 def _random_intercept(evidence: Any) -> Numbers:
     method = cr.RandomIntercept((cr.Platt(), cr.Beta()), (0.5, 1.0), folds=2)
     fitted = method.fit(SCORES, evidence, USERS)
@@ -275,6 +320,8 @@ MEMBERS: dict[str, Callable[[], Numbers]] = {
     "straight covariates": lambda: _covariates(("propensity", "user"), IPS, smooth=False),
     "categories": _categories,
     "covariates of a useless score": _useless_score,
+    "splines": _splines,
+    "centred isotonic": _centred,
     "random intercept": lambda: _random_intercept(LABELS),
     "random intercept, weighted": lambda: _random_intercept(IPS),
     "auto": _auto,
