@@ -14,26 +14,33 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # What `--fast` leaves out: tests that start processes, Spark, a browser or a training run, and
 # those that repeat a fit hundreds of times to see that its intervals cover the truth.
 SLOW = (
+    "src/calibrank/report/html_report.py",
     "src/calibrank/spark/",
     "tests/adapters/",
     "tests/base_rate/",
     "tests/calibrators/test_auto.py",
+    "tests/calibrators/test_random_intercept.py",
     "tests/calibrators/test_spline.py",
     "tests/calibrators/test_truth.py",
     "tests/cli/",
     "tests/docs/",
     "tests/experiment/",
     "tests/golden/",
+    "tests/laws/test_base_rate_range.py",
     "tests/laws/test_exports.py",
     "tests/laws/test_spark.py",
     "tests/laws/test_tensors.py",
     "tests/maps/targets/",
     "tests/metrics/test_clustered_bootstrap.py",
+    "tests/metrics/test_panel.py",
     "tests/models/",
+    "tests/monitor/test_e_process.py",
     "tests/reference/",
     "tests/report/",
+    "tests/search/",
     "tests/spark/",
     "tests/test_build.py",
+    "tests/test_decisions.py",
     "tests/test_package.py",
     "tests/test_sklearn.py",
     "tests/test_testing.py",
@@ -56,9 +63,13 @@ def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
         if uses_spark or uses_als:
             item.add_marker(pytest.mark.xdist_group("spark"))
     if config.getoption("--fast"):
-        slow = [item for item in items if item.nodeid.startswith(SLOW)]
+        slow = [item for item in items if _is_slow(item.nodeid)]
         config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if not item.nodeid.startswith(SLOW)]
+        items[:] = [item for item in items if not _is_slow(item.nodeid)]
+
+
+def _is_slow(nodeid: str) -> bool:
+    return nodeid.startswith(SLOW) or "spark" in nodeid.lower()
 
 
 def pytest_ignore_collect(collection_path: Any, config: Any) -> bool | None:
