@@ -43,7 +43,7 @@ def test_code_without_output_runs_and_writes_its_file(
 
 
 def test_every_recipe_is_found() -> None:
-    assert len(RECIPES) == 18
+    assert len(RECIPES) == 23
 
 
 @pytest.mark.parametrize("name", RECIPES)

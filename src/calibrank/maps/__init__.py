@@ -1,7 +1,8 @@
 """Calibration maps: the immutable results that calibrators return and targets run."""
 
+from calibrank.maps._blocks import Interval
 from calibrank.maps.additive import AdditiveMap
-from calibrank.maps.calibration_map import CalibrationMap, Interval
+from calibrank.maps.calibration_map import CalibrationMap
 from calibrank.maps.describe import (
     describe_base_rate,
     describe_range,

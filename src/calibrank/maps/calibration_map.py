@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import cached_property
 from os import PathLike
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeAlias, TypeVar, overload
+from typing import Any, ClassVar, Self, overload
 
 import numpy as np
 
@@ -23,9 +23,9 @@ from calibrank._validation import (
     Numbers,
     floats,
     is_tensor,
-    require_scores,
 )
 from calibrank.errors import DataError
+from calibrank.maps._blocks import Ends, Interval, in_blocks, interval_in_blocks, unwrapped
 from calibrank.maps._card import card
 from calibrank.maps.describe import summarize_base_rate
 from calibrank.maps.record import FitRecord
@@ -35,21 +35,8 @@ from calibrank.maps.targets.target import Target
 FORMAT = "calibrank-map"
 VERSION = 1
 
-# Scores computed at a time: temporary arrays of this size stay in the processor's cache.
-_BLOCK = 2**15
-
 # Points of the curve that a notebook shows.
 _CARD_POINTS = 61
-
-Values = TypeVar("Values")
-Ends: TypeAlias = tuple[Floats, Floats]
-
-
-class Interval(NamedTuple, Generic[Values]):
-    """Lower and upper ends, one of each per score: arrays, or floats for a single score."""
-
-    low: Values
-    high: Values
 
 
 class CalibrationMap(ABC):
@@ -85,7 +72,7 @@ class CalibrationMap(ABC):
                 return compiled
         if is_tensor(scores):
             return self._predict_tensor(scores)
-        return _unwrapped(self._predict_array(floats("scores", scores)))
+        return unwrapped(self._predict_array(floats("scores", scores)))
 
     def predict_rows(self, scores: Numbers, column: Callable[[str], Any]) -> Floats:
         """Probabilities of the rows of a table; `column` returns a column by its name."""
@@ -128,7 +115,7 @@ class CalibrationMap(ABC):
     def log_odds(self, scores: Numbers) -> Floats | float:
         """Log odds in float64, which stay distinct where probabilities round to 0 or 1."""
         array = floats("scores", scores)
-        return _unwrapped(_in_blocks(self._log_odds, array, np.dtype(np.float64)))
+        return unwrapped(in_blocks(self._log_odds, array, np.dtype(np.float64)))
 
     @overload
     def interval(
@@ -155,7 +142,7 @@ class CalibrationMap(ABC):
         def ends(block: Floats) -> Ends:
             return self._interval_ends(block, level)
 
-        return _interval_in_blocks(ends, floats("scores", scores))
+        return interval_in_blocks(ends, floats("scores", scores))
 
     @overload
     def band(self, scores: float) -> Interval[float]: ...
@@ -183,7 +170,7 @@ class CalibrationMap(ABC):
             low, high = sensitivity.ends(block)
             return np.minimum(low, probabilities), np.maximum(high, probabilities)
 
-        return _interval_in_blocks(ends, floats("scores", scores))
+        return interval_in_blocks(ends, floats("scores", scores))
 
     def transform(
         self,
@@ -358,7 +345,7 @@ class CalibrationMap(ABC):
         if compiled is not None:
             return compiled
         # It finds out which score is invalid.
-        return _in_blocks(self._probabilities, scores, scores.dtype)
+        return in_blocks(self._probabilities, scores, scores.dtype)
 
     @cached_property
     def _program(self) -> bytes:
@@ -389,40 +376,3 @@ def _with_lists(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_with_lists(inner) for inner in value]
     return value
-
-
-def _unwrapped(result: Floats) -> Floats | float:
-    """An array of no dimensions as a float."""
-    return float(result) if result.ndim == 0 else result
-
-
-def _blocks(rows: int) -> Iterator[slice]:
-    for start in range(0, rows, _BLOCK):
-        yield slice(start, start + _BLOCK)
-
-
-def _in_blocks(
-    function: Callable[[Floats], Floats], scores: Floats, dtype: np.dtype[np.floating[Any]]
-) -> Floats:
-    """Apply a function of float64 scores to scores of any shape, one block at a time."""
-    require_scores(scores)
-    flat = scores.reshape(-1)
-    result = np.empty(flat.shape, dtype=dtype)
-    for block in _blocks(len(flat)):
-        result[block] = function(flat[block].astype(np.float64, copy=False))
-    return result.reshape(scores.shape)
-
-
-def _interval_in_blocks(
-    ends: Callable[[Floats], Ends], scores: Floats
-) -> Interval[Floats] | Interval[float]:
-    """Apply a function that returns lower and upper ends, one block at a time."""
-    require_scores(scores)
-    flat = scores.reshape(-1)
-    low = np.empty_like(flat)
-    high = np.empty_like(flat)
-    for block in _blocks(len(flat)):
-        low[block], high[block] = ends(flat[block].astype(np.float64, copy=False))
-    if scores.ndim == 0:
-        return Interval(float(low[0]), float(high[0]))
-    return Interval(low.reshape(scores.shape), high.reshape(scores.shape))

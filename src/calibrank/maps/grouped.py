@@ -16,7 +16,8 @@ from calibrank._segment_keys import Key, encode_columns, find_nodes
 from calibrank._validation import Floats, Indices, Numbers, floats
 from calibrank.errors import DataError
 from calibrank.maps._based import BasedMap, read_base
-from calibrank.maps.calibration_map import CalibrationMap, Ends, Interval
+from calibrank.maps._blocks import Ends, Interval
+from calibrank.maps.calibration_map import CalibrationMap
 from calibrank.maps.record import FitRecord
 from calibrank.maps.targets.target import Target
 

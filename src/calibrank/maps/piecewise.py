@@ -13,8 +13,9 @@ from calibrank._json import Fields
 from calibrank._logit import expit
 from calibrank._validation import Floats
 from calibrank.errors import DataError
+from calibrank.maps._blocks import Ends
 from calibrank.maps._program import Kind, pack_table
-from calibrank.maps.calibration_map import CalibrationMap, Ends
+from calibrank.maps.calibration_map import CalibrationMap
 from calibrank.maps.record import FitRecord
 from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.maps.targets.target import Target, large_term_problem, narrow_range_problem

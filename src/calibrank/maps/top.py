@@ -13,7 +13,8 @@ from calibrank._json import Fields
 from calibrank._validation import Floats, Numbers, floats
 from calibrank.errors import DataError
 from calibrank.maps._based import BasedMap, read_map_in
-from calibrank.maps.calibration_map import CalibrationMap, Interval
+from calibrank.maps._blocks import Interval
+from calibrank.maps.calibration_map import CalibrationMap
 from calibrank.maps.record import FitRecord
 from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.maps.targets.target import Target
