@@ -48,6 +48,7 @@ TESTS = {
         "tests/reference/test_against_others.py",
         "tests/golden",
         "tests/calibrators",
+        "tests/summary/test_resolution.py",
     ],
     "evidence.py": ["tests/test_evidence.py", "tests/laws/test_summaries.py", "tests/reference"],
     "summary": [

@@ -5,7 +5,7 @@ import pytest
 from scipy.special import expit
 
 import calibrank as cr
-from calibrank.calibrators import list_means
+from calibrank.calibrators import covariates, list_means
 from calibrank.maps import AdditiveMap
 
 
@@ -174,3 +174,13 @@ def test_terms_are_centred_by_weight() -> None:
         values = np.interp(features[term.column], term.knots, term.values)
         assert weights @ values == pytest.approx(0, abs=1e-6)
     assert fitted.method == "Gaussian with popularity, age"
+
+
+def test_rows_up_to_the_limit_are_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(covariates, "MOST_ROWS", 500)
+    scores, labels, features, _ = world(501)
+    calibrator = cr.Covariates("age")
+    age = {"age": features["age"]}
+    with pytest.raises(cr.DataError, match=r"at most 500 rows, which are all in memory, got 501\."):
+        calibrator.fit(scores, labels, age)
+    calibrator.fit(scores[:500], labels[:500], {"age": age["age"][:500]})

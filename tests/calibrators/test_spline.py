@@ -5,7 +5,7 @@ import pytest
 
 import calibrank as cr
 from calibrank.calibrators._monotone import SMALLEST_INCREMENT, minimize
-from calibrank.calibrators.spline import _Frame
+from calibrank.calibrators.spline import _dispersion, _Frame, _peak
 from calibrank.data import make_world
 
 
@@ -147,3 +147,23 @@ def test_the_residual_is_that_of_the_returned_point() -> None:
     gradient[(optimum.unknowns <= SMALLEST_INCREMENT) & (gradient > 0)] = 0
     gradient[0] = problem.gradient(optimum.unknowns)[0]
     assert np.abs(gradient).max() / summary.positive.sum() == pytest.approx(optimum.residual)
+
+
+def test_few_points_do_not_determine_the_dispersion() -> None:
+    scores = np.arange(19.0)
+    labels = np.tile([0.0, 1.0], 10)[:19]
+    frame = _Frame.of(cr.Summary.of(scores, labels), 5)
+    problem = frame.problem(scores, labels, np.ones(19))
+    assert _dispersion(problem, minimize(frame.penalized(problem, 1.0))) == 1.0
+    more = np.append(scores, 19.0)
+    labels = np.append(labels, 1.0)
+    problem = frame.problem(more, labels, np.ones(20))
+    assert _dispersion(problem, minimize(frame.penalized(problem, 1.0))) != 1.0
+
+
+def test_the_penalty_lies_at_the_top_of_a_parabola() -> None:
+    x = np.array([2.0, 1.5, 1.0, 0.5])
+    assert _peak(x, -((x - 1.2) ** 2)) == pytest.approx(1.2)
+    assert _peak(x, x) == 2.0
+    assert _peak(x, -x) == 0.5
+    assert _peak(x, np.array([0.0, 1.0, 1.0, 0.0])) == pytest.approx(1.25)

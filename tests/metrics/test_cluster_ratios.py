@@ -39,3 +39,29 @@ def test_intervals_are_quantiles_of_resampled_ratios() -> None:
     low, high = np.quantile(ratios, [0.025, 0.975])
     value = numerator.sum() / denominator.sum()
     assert [each[0] for each in found] == pytest.approx([value, low, high])
+
+
+def test_weighted_rates_above_1_count_as_1() -> None:
+    """Wilson's interval of a rate of 1 is added to the weighted rate."""
+    clusters = Clusters.of(np.arange(12))
+    numerator = np.full((12, 1), 1.5)
+    found = clusters.ratios(numerator, np.ones((12, 1)), np.array([12.0]))
+    expected = _wilson(np.array([1.0]), np.array([12.0]))
+    np.testing.assert_allclose(found.value, 1.5)
+    np.testing.assert_allclose(found.low, expected[0] - 1 + 1.5)
+
+
+def test_a_bin_without_mass_has_no_rate() -> None:
+    clusters = Clusters.of(np.arange(12))
+    found = clusters.ratios(np.zeros((12, 1)), np.zeros((12, 1)), np.array([0.0]))
+    assert np.isnan(found.value).all()
+
+
+def test_small_masses_have_the_ratios_of_large_ones() -> None:
+    clusters = Clusters.of(np.arange(12))
+    numerator = np.linspace(0.2, 0.8, 12)[:, None]
+    rows = np.array([12.0])
+    large = clusters.ratios(numerator, np.ones((12, 1)), rows)
+    small = clusters.ratios(0.01 * numerator, np.full((12, 1), 0.01), rows)
+    for mine, theirs in zip(small, large, strict=True):
+        np.testing.assert_allclose(mine, theirs)
