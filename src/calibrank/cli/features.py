@@ -1,5 +1,6 @@
 """Features of `calibrank fit`: the options, the fit with covariates, and the printed result."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -158,21 +159,26 @@ def _read(
         return read_features(table, columns, rules_for(on_bad_rows), exposure, progress)
 
 
+def _listed(names: Sequence[str]) -> str:
+    return shown(" and ".join(names))
+
+
 def _order(names: tuple[str, ...], varying: list[str] | None) -> str:
     """What the features do to the order of lists."""
     if varying is None:
         return (
-            f"Order: {shown(', '.join(names))} changes the order between users, and within a "
-            "user's list if it varies by item. There is no user column to tell; name one with "
+            f"Order: {_listed(names)} may change the order between users, and within a user's list "
+            "if values differ by item. There is no user column to tell; name one with "
             "--user."
         )
     if not varying:
         return (
-            f"Order: {shown(', '.join(names))} is the same for all rows of a user. The order "
+            f"Order: all rows of a user have the same {_listed(names)}. The order "
             "between users changes, and each user's list keeps its order."
         )
+    verb = "varies" if len(varying) == 1 else "vary"
     return (
-        f"Order: {shown(', '.join(varying))} varies within a user's list. The order between users "
+        f"Order: {_listed(varying)} {verb} within a user's list. The order between users "
         "changes, and so does the order within lists. --keep-order refuses such features."
     )
 
