@@ -167,3 +167,16 @@ def test_the_penalty_lies_at_the_top_of_a_parabola() -> None:
     assert _peak(x, x) == 2.0
     assert _peak(x, -x) == 0.5
     assert _peak(x, np.array([0.0, 1.0, 1.0, 0.0])) == pytest.approx(1.25)
+
+
+def test_two_scores_have_two_knots() -> None:
+    fitted = cr.Spline().fit([0.0, 0.0, 0.0, 1.0, 1.0, 1.0], [0, 0, 1, 0, 1, 1])
+    assert fitted.knots == (0.0, 1.0)
+    np.testing.assert_allclose(fitted.predict([0.0, 1.0]), [1 / 3, 2 / 3], atol=1e-6)
+
+
+def test_a_record_has_the_quantiles_of_the_scores_every_five_percent() -> None:
+    scores = np.arange(2_000.0)
+    fitted = cr.Spline().fit(scores, (np.arange(2_000) % 3 == 0) | (scores > 1_500))
+    found = fitted.record.score_quantiles
+    np.testing.assert_array_equal(found, [0, *np.arange(99, 1_900, 100), 1_999])

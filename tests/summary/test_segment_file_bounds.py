@@ -135,3 +135,11 @@ def test_two_segments_of_one_key_are_refused(tmp_path: Path) -> None:
     arrays["lengths"][3] = 5
     with pytest.raises(cr.DataError, match="two segments have the same key"):
         load(tmp_path / "edited.npz", arrays)
+
+
+def test_an_empty_value_is_saved_too(tmp_path: Path) -> None:
+    by = cr.Segments("country")
+    columns = {"country": np.array(["", "NL", "NL", ""])}
+    sums = by.sums(np.array([0.0, 1.0, 2.0, 3.0]), np.array([0, 1, 0, 1]), columns)
+    sums.save(tmp_path / "sums.npz")
+    assert SegmentSums.load(tmp_path / "sums.npz").keys == sums.keys
