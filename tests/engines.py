@@ -55,8 +55,7 @@ def sqlite_query(
         return numbers([row[0] for row in connection.execute(query)])
     except sqlite3.OperationalError as error:
         if "no such function" in str(error):
-            # They are an option of SQLite's build, which Python's own may lack.
-            pytest.skip(f"this SQLite has no mathematical functions: {error}")
+            pytest.skip(f"SQLite was built without: {error}")  # an option of SQLite's build
         raise
     finally:
         connection.close()

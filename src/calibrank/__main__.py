@@ -13,8 +13,7 @@ def main() -> None:
     gc.set_threshold(100_000)
     _replace_closed_streams()
     try:
-        # Imported here because the extra may be missing.
-        from calibrank.cli.failures import report_failure  # noqa: PLC0415
+        from calibrank.cli.failures import report_failure  # noqa: PLC0415  (an extra may be missing)
     except MissingExtraError as error:
         print(f"calibrank: {error}", file=sys.stderr)  # noqa: T201  (rich may be missing too)
         sys.exit(5)
@@ -33,8 +32,8 @@ def _replace_closed_streams() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             # It also takes the stream's number, which the next file would get otherwise.
-            # Open until the end.
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
+            nowhere = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115  (stays open)
+            setattr(sys, name, nowhere)
 
 
 if __name__ == "__main__":

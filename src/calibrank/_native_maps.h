@@ -7,9 +7,9 @@
 
    A batch and a single score give the same digits. The compiler may fuse a product and a sum, which
    then round once, and need not do so in the same places of a vectorised loop and of the rows that
-   remain after it. So all rows are computed LANES at a time, with padding. */
+   remain after it. So all rows are computed CHUNK at a time, with padding. */
 enum { QUADRATIC = 0, LOGARITHMIC = 1, SOFTPLUS = 2, LINES = 3, STEPS = 4, RESCALE = 5 };
-#define LANES ((size_t)8)
+#define CHUNK ((size_t)8)
 
 /* e^x = 2^k N / D, with k = round(x / ln 2) and |r| = |x - k ln 2| <= ln(2) / 2: N(r) / N(-r) is the
    Pade approximant of degree 6, with an error of 2e-19. Leaving it a fraction saves its division
@@ -202,7 +202,7 @@ WITH_AVX512_VARIANT int any_invalid(const double *scores, size_t rows, double la
     return differences < 0;
 }
 
-/* Compute at most BLOCK rows, a multiple of LANES; `scores` may be `result`. */
+/* Compute at most BLOCK rows, a multiple of CHUNK; `scores` may be `result`. */
 static int compute(const double *scores, size_t rows, const double *map, double *result) {
     const int kind = (int)map[0];
     double values[BLOCK];
@@ -222,13 +222,13 @@ static int compute(const double *scores, size_t rows, const double *map, double 
 }
 
 static int compute_padded(const double *scores, size_t rows, const double *map, double *result) {
-    const size_t whole = rows - rows % LANES;
-    double padded[LANES];
+    const size_t whole = rows - rows % CHUNK;
+    double padded[CHUNK];
     if (whole && compute(scores, whole, map, result)) return 1;
     if (whole == rows) return 0;
-    for (size_t lane = 0; lane < LANES; lane++)
-        padded[lane] = scores[whole + lane < rows ? whole + lane : whole];
-    if (compute(padded, LANES, map, padded)) return 1;
+    for (size_t row = 0; row < CHUNK; row++)
+        padded[row] = scores[whole + row < rows ? whole + row : whole];
+    if (compute(padded, CHUNK, map, padded)) return 1;
     memcpy(result + whole, padded, (rows - whole) * sizeof *result);
     return 0;
 }

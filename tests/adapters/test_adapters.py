@@ -210,8 +210,8 @@ def test_lenskit_pipelines(world: World) -> None:
         "lenskit", reason="lenskit is not installed", exc_type=ImportError
     )
     if not hasattr(lenskit, "score"):
-        # LensKit before 2025 has another interface; .ci/run installs a newer one.
-        pytest.skip(f"lenskit {lenskit.__version__} is older than 2025")
+        # LensKit before 2025 has another interface.
+        pytest.skip(f"lenskit {lenskit.__version__} is older than 2025")  # .ci/run has a newer one
     import pandas as pd
     from lenskit.als import ImplicitMFScorer
     from lenskit.data import from_interactions_df

@@ -26,7 +26,7 @@ def test_a_card_with_the_metrics_of_evaluate(call: Call, folder: Path, tmp_path:
     assert "<td>LogLoss</td>" in (tmp_path / "card.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no named pipes in folders")
+@pytest.mark.skipif(os.name == "nt", reason="needs a named pipe in a folder")  # not on Windows
 def test_wrong_files_are_refused(call: Call, tmp_path: Path) -> None:
     map_file = tmp_path / "map.json"
     gaussian_map().save(map_file)

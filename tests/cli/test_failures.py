@@ -110,7 +110,7 @@ def test_output_degrades_to_ascii() -> None:
     assert output.read() == "###\n"
 
 
-@pytest.mark.skipif(os.name == "nt", reason="a shell of Unix closes the streams")
+@pytest.mark.skipif(os.name == "nt", reason="a Unix shell closes the streams")  # not on Windows
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 def test_closed_streams_are_no_error(tmp_path: Path, closed: str) -> None:
     cr.Platt().fit([0.1, 0.4, 0.2, 0.9], [1.0, 0, 0, 1]).save(tmp_path / "map.json")

@@ -131,8 +131,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_search_works_on_pages_opened_from_disk(site: Path) -> None:
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if CHROMIUM is None:
-        # A system part; .ci/run installs it.
-        pytest.skip("no Chromium to open the site in")
+        pytest.skip("no Chromium to open the site in")  # a system part; .ci/run installs it
     requests: list[str] = []
     with playwright.sync_playwright() as started:
         browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])

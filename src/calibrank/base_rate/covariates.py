@@ -41,8 +41,8 @@ def anchor_with_covariates(
     >>> fitted.predict([0.0, 0.0], {"age": [-0.9, 0.9]}).round(1).tolist()
     [0.1, 0.7]
     """
-    # The calibrator checks the columns.
-    calibrator = Covariates(columns, categories=tuple(categories))  # type: ignore[arg-type]
+    names = tuple(categories)
+    calibrator = Covariates(columns, categories=names)  # type: ignore[arg-type]  # it checks them
     alone = getattr(fitted, "base", fitted)
     shown = score_column(scores)[0].astype(np.float64)
     anchored = anchor(alone, shown, labels, propensity, population)
