@@ -1,19 +1,16 @@
 """Additive maps: every engine agrees with the formula, and what such a map must be."""
 
-import sqlite3
 from pathlib import Path
 
-import duckdb
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pytest
 from scipy.special import expit
 
 import calibrank as cr
-from calibrank.export import to_onnx, to_sql, to_torch
+from calibrank.export import to_onnx, to_torch
 from calibrank.maps import AdditiveMap, Term
-from calibrank.testing import check_map
+from tests.maps.engines_of_tables import check_engines, check_saved
 from tests.maps.samples import RECORD, gaussian_map
 from tests.spark_session import session
 
@@ -38,23 +35,8 @@ def test_every_engine_agrees_with_the_formula(tmp_path: Path) -> None:
     expected = by_hand(fitted)
     np.testing.assert_allclose(fitted.predict(SCORES, FEATURES), expected, rtol=1e-12)
     rows = pa.table({"score": SCORES, **FEATURES})
-    for frame in (rows, rows.to_pandas(), pl.from_arrow(rows)):
-        result = np.asarray(fitted.transform(frame)["probability"])
-        np.testing.assert_allclose(result, expected, rtol=1e-9)
-    lazy = fitted.transform(pl.from_arrow(rows).lazy()).collect()["probability"].to_numpy()
-    np.testing.assert_allclose(lazy, expected, rtol=1e-9)
-    query = "SELECT " + to_sql(fitted, "duckdb") + " AS p FROM rows"  # noqa: S608  (what we test)
-    np.testing.assert_allclose(duckdb.sql(query).fetchnumpy()["p"], expected, rtol=1e-9)
-    database = sqlite3.connect(":memory:")
-    database.execute("CREATE TABLE t (score, x, `a b`)")
-    values = np.column_stack([SCORES, *FEATURES.values()]).tolist()
-    database.executemany("INSERT INTO t VALUES (?, ?, ?)", values)
-    query = "SELECT " + to_sql(fitted, "sqlite") + " FROM t"  # noqa: S608  (what we test)
-    found = [row[0] for row in database.execute(query)]
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
-    fitted.save(tmp_path / "map.json")
-    assert cr.load(tmp_path / "map.json") == fitted
-    check_map(fitted, examples=3)
+    check_engines(fitted, rows, expected)
+    check_saved(fitted, tmp_path)
 
 
 def test_graphs_take_one_more_input_per_column() -> None:

@@ -1,10 +1,8 @@
 """Maps with category terms in every engine, and their JSON."""
 
 import json
-import sqlite3
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -13,9 +11,9 @@ import pytest
 from scipy.special import expit
 
 import calibrank as cr
-from calibrank.export import to_json, to_onnx, to_sql, to_torch
+from calibrank.export import to_json, to_onnx, to_torch
 from calibrank.maps import AdditiveMap, CategoryTerm, Term
-from calibrank.testing import check_map
+from tests.maps.engines_of_tables import check_engines, check_saved
 from tests.maps.samples import RECORD, gaussian_map
 from tests.spark_session import session
 
@@ -44,23 +42,8 @@ def test_every_engine_agrees_with_the_formula(tmp_path: Path) -> None:
     one = fitted.predict(SCORES[0], {"x": -5.0, "a b": "O'Hara"})
     assert one == pytest.approx(expected[0])
     rows = pa.table({"score": SCORES, **FEATURES})
-    for frame in (rows, rows.to_pandas(), pl.from_arrow(rows)):
-        result = np.asarray(fitted.transform(frame)["probability"])
-        np.testing.assert_allclose(result, expected, rtol=1e-9)
-    lazy = fitted.transform(pl.from_arrow(rows).lazy()).collect()["probability"].to_numpy()
-    np.testing.assert_allclose(lazy, expected, rtol=1e-9)
-    query = "SELECT " + to_sql(fitted, "duckdb") + " AS p FROM rows"  # noqa: S608  (what we test)
-    np.testing.assert_allclose(duckdb.sql(query).fetchnumpy()["p"], expected, rtol=1e-9)
-    database = sqlite3.connect(":memory:")
-    database.execute("CREATE TABLE t (score, x, `a b`)")
-    values = zip(SCORES.tolist(), FEATURES["x"].tolist(), FEATURES["a b"], strict=True)
-    database.executemany("INSERT INTO t VALUES (?, ?, ?)", values)
-    query = "SELECT " + to_sql(fitted, "sqlite") + " FROM t"  # noqa: S608  (what we test)
-    found = [row[0] for row in database.execute(query)]
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
-    fitted.save(tmp_path / "map.json")
-    assert cr.load(tmp_path / "map.json") == fitted
-    check_map(fitted, examples=3)
+    check_engines(fitted, rows, expected)
+    check_saved(fitted, tmp_path)
 
 
 def test_graphs_take_the_numbers_of_categories() -> None:
