@@ -43,13 +43,7 @@ def pool_segments(batch: Batch, by_bin: Floats, squares: Floats | None) -> None:
     positive, edges = _positive(batch.evidence), _padded(batch.edges)
     loop = _library().pool_segments_float32 if is_single else _library().pool_segments_float64
     outside = loop(
-        columns[0].ctypes.data,
-        len(columns[0]),
-        columns[1].ctypes.data,
-        columns[2].ctypes.data,
-        len(columns[2]),
-        address(positive),
-        column_type(positive),
+        *_arguments(columns, positive),
         address(total),
         column_type(total),
         edges.ctypes.data_as(DOUBLE_POINTER),
@@ -71,13 +65,7 @@ def count_segments(batch: Batch, counts: Floats) -> None:
     positive, edges = _positive(batch.evidence), _padded(batch.edges)
     loop = _library().count_segments_float32 if is_single else _library().count_segments_float64
     outside = loop(
-        columns[0].ctypes.data,
-        len(columns[0]),
-        columns[1].ctypes.data,
-        columns[2].ctypes.data,
-        len(columns[2]),
-        address(positive),
-        column_type(positive),
+        *_arguments(columns, positive),
         edges.ctypes.data_as(DOUBLE_POINTER),
         len(counts),
         counts.ctypes.data,
@@ -130,6 +118,22 @@ def _rows_of(batch: Batch) -> tuple[tuple[npt.NDArray[Any], Codes, Codes], bool]
     is_single = batch.scores.dtype == np.float32
     scores = batch.scores if is_single else batch.scores.astype(np.float64, copy=False)
     return (contiguous(scores), _as_int32(batch.codes), _as_int32(batch.numbers)), is_single
+
+
+def _arguments(
+    columns: tuple[npt.NDArray[Any], Codes, Codes], positive: npt.NDArray[Any] | None
+) -> tuple[Any, ...]:
+    """What both loops read of rows; the caller keeps the arrays until they have."""
+    scores, codes, numbers = columns
+    return (
+        scores.ctypes.data,
+        len(scores),
+        codes.ctypes.data,
+        numbers.ctypes.data,
+        len(numbers),
+        address(positive),
+        column_type(positive),
+    )
 
 
 def _positive(evidence: Evidence) -> npt.NDArray[Any] | None:
