@@ -37,12 +37,6 @@ AnchorPropensityOption = Annotated[
 ]
 
 
-def require_anchor(anchor: str | None, anchor_propensity: str | None) -> None:
-    """A column of the table of random pairs needs the table."""
-    if anchor_propensity is not None and anchor is None:
-        raise UsageError("--anchor-propensity must go with --anchor, whose table has the column.")
-
-
 def anchored_on(
     fitted: CalibrationMap,
     table: Table,

@@ -1,10 +1,10 @@
 """Options of `calibrank fit` about the base rate: known, or assumed from the activity of users."""
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
-from calibrank.base_rate import assume_rate_from_activity, to_assumed_rate
+from calibrank.base_rate import assume_rate_from_activity, to_assumed_rate, to_base_rate
 from calibrank.cli.console import UsageError, log, shown
 from calibrank.data.table import load_table
 from calibrank.maps import CalibrationMap
@@ -37,30 +37,74 @@ ActivityOption = Annotated[
 ]
 
 
-def require_valid_base_rate(
-    loss: str | None,
-    anchor: str | None,
-    base_rate: float | None,
-    base_rate_range: tuple[float, float] | None,
-) -> None:
-    """Check the base rate and the random labels before the table is read."""
-    _require_valid_range(base_rate, base_rate_range)
-    if anchor is None and base_rate is None:
-        return
-    if anchor is not None and base_rate is not None and base_rate_range is None:
-        raise UsageError(
-            "--anchor and --base-rate must not both be given without --base-rate-range: the labels "
-            "of randomly shown pairs already determine the base rate. Give the range of the rate, "
-            "and the labels are weighed against it."
-        )
-    if loss == "positive-ips":
-        raise UsageError(
-            "--anchor and --base-rate must go with --loss ips, impressions or naive, got "
-            "positive-ips, which counts a positive as more than one pair: the table's scores "
-            "would not be those of the population."
-        )
-    if base_rate is not None and not 0 < base_rate < 1:
-        raise UsageError(f"--base-rate must lie between 0 and 1, got {base_rate}.")
+class Rates(NamedTuple):
+    """What options say about the base rate: labels of random pairs, a known rate, or activity."""
+
+    anchor: str | None
+    anchor_propensity: str | None
+    base_rate: float | None
+    base_rate_range: tuple[float, float] | None
+    top_rate: float | None
+    activity: str | None
+
+    @property
+    def moves(self) -> bool:
+        """Whether the map is moved to a rate, which only a parametric one can be."""
+        return self.base_rate is not None or self.activity is not None
+
+    def require_valid(self, loss: str | None) -> None:
+        """Check the options before the table is read."""
+        self._require_consistent()
+        if loss == "positive-ips" and (self.anchor is not None or self.base_rate is not None):
+            raise UsageError(
+                "--anchor and --base-rate must go with --loss ips, impressions or naive, got "
+                "positive-ips, which counts a positive as more than one pair: the table's scores "
+                "would not be those of the population."
+            )
+        if self.base_rate is not None and not 0 < self.base_rate < 1:
+            raise UsageError(f"--base-rate must lie between 0 and 1, got {self.base_rate}.")
+        _require_valid_range(self.base_rate, self.base_rate_range)
+        _require_valid_top_rate(self.base_rate, self.top_rate)
+
+    def _require_consistent(self) -> None:
+        known = self.base_rate is not None
+        if self.anchor is not None and known and self.base_rate_range is None:
+            raise UsageError(
+                "--anchor and --base-rate must not both be given without --base-rate-range: the "
+                "labels of randomly shown pairs already determine the base rate. Give the range "
+                "of the rate, and the labels are weighed against it."
+            )
+        if self.activity is not None and known:
+            raise UsageError(
+                "--activity and --base-rate must not both be given: a rate that is known need not "
+                "be assumed."
+            )
+        if self.anchor_propensity is not None and self.anchor is None:
+            raise UsageError(
+                "--anchor-propensity must go with --anchor, whose table has the column."
+            )
+
+    def move(
+        self,
+        fitted: CalibrationMap,
+        summary: Summary,
+        user: str | None,
+        item: str | None,
+        positive: str | None,
+    ) -> CalibrationMap:
+        """The map at the base rate that is known, or that the log of all shown pairs suggests."""
+        if self.activity is not None:
+            dataset = load_table(
+                self.activity, None, user, item, log="impressions", positive=positive
+            )
+            assumed = assume_rate_from_activity(dataset.train)
+            log.print(shown(f"{self.activity}: {assumed}"), highlight=False, soft_wrap=True)
+            return to_assumed_rate(fitted, assumed, summary)
+        if self.base_rate is not None:
+            return to_base_rate(
+                fitted, self.base_rate, summary, self.top_rate, self.base_rate_range
+            )
+        return fitted
 
 
 def _require_valid_range(
@@ -79,8 +123,7 @@ def _require_valid_range(
         )
 
 
-def require_valid_top_rate(base_rate: float | None, top_rate: float | None) -> None:
-    """Check the rate of the top tenth before the table is read."""
+def _require_valid_top_rate(base_rate: float | None, top_rate: float | None) -> None:
     if top_rate is None:
         return
     if base_rate is None:
@@ -90,27 +133,3 @@ def require_valid_top_rate(base_rate: float | None, top_rate: float | None) -> N
             f"--top-rate must lie between the base rate {base_rate} and 1, got {top_rate}. "
             "It is the rate among the tenth with the highest scores."
         )
-
-
-def require_one_rate(activity: str | None, base_rate: float | None) -> None:
-    """A base rate is known or assumed, not both."""
-    if activity is not None and base_rate is not None:
-        raise UsageError(
-            "--activity and --base-rate must not both be given: a rate that is known need not be "
-            "assumed."
-        )
-
-
-def moved_to_assumed_rate(
-    fitted: CalibrationMap,
-    activity: str,
-    user: str | None,
-    item: str | None,
-    positive: str | None,
-    summary: Summary,
-) -> CalibrationMap:
-    """The map at the base rate that the log of all shown pairs suggests."""
-    dataset = load_table(activity, None, user, item, log="impressions", positive=positive)
-    assumed = assume_rate_from_activity(dataset.train)
-    log.print(shown(f"{activity}: {assumed}"), highlight=False, soft_wrap=True)
-    return to_assumed_rate(fitted, assumed, summary)

@@ -9,7 +9,9 @@ import typer
 from calibrank.base_rate import anchor_top
 from calibrank.base_rate.top import FEWEST_LABELS
 from calibrank.cli.anchoring import population_of, random_pairs
-from calibrank.cli.console import UsageError, rules_for, segment_columns
+from calibrank.cli.base_rate import Rates
+from calibrank.cli.columns import segment_columns
+from calibrank.cli.console import UsageError, rules_for
 from calibrank.cli.features import Features, choose_features, fit_features, require_features
 from calibrank.cli.options import OnBadRows
 from calibrank.cli.segments import fit_segments, require_no_rate
@@ -96,24 +98,21 @@ def choose_changes(
     category: list[str] | None,
     rank: str | None,
     top: int,
-    anchor: str | None,
-    base_rate: float | None,
-    activity: str | None,
+    rates: Rates,
     user: str | None,
     *,
     keep_order: bool,
 ) -> Changes:
     """What changes the map, checked before the table is read."""
-    require_no_rate(segment, base_rate, activity)
-    has_rate = base_rate is not None or activity is not None
-    require_features(feature, category, segment, has_rate=has_rate, keep_order=keep_order)
-    labelled = table if anchor is None else Table.find(anchor)
+    require_no_rate(segment, rates.base_rate, rates.activity)
+    require_features(feature, category, segment, has_rate=rates.moves, keep_order=keep_order)
+    labelled = table if rates.anchor is None else Table.find(rates.anchor)
     if rank is None:
         if top != DEFAULT_TOP:
             raise UsageError("--top must go with --rank, the column of positions.")
         features = choose_features(labelled, feature, category, user, keep_order=keep_order)
         return Changes(segment_columns(table, segment or []), features)
-    if anchor is None or segment or feature or category:
+    if rates.anchor is None or segment or feature or category:
         raise UsageError(
             "--rank must go with --anchor, labels of pairs at the top, and without --segment, "
             "--feature and --category."

@@ -8,8 +8,8 @@ from rich import box
 from rich.table import Table as RichTable
 
 from calibrank.calibrators import Calibrator, fit_without_each
+from calibrank.cli.columns import choose_columns
 from calibrank.cli.console import (
-    choose_columns,
     console,
     print_json,
     progress_bar,
@@ -19,7 +19,7 @@ from calibrank.cli.console import (
     rules_for,
     shown,
 )
-from calibrank.cli.declared import choose_label, require_soft_evidence
+from calibrank.cli.declared import choose_label
 from calibrank.cli.options import (
     BadRowsOption,
     ClicksOption,
@@ -40,7 +40,7 @@ from calibrank.cli.options import (
     WeightOption,
     as_typed,
 )
-from calibrank.cli.recorded import choose_weight, choose_weighting
+from calibrank.cli.recorded import choose_weighting
 from calibrank.errors import DataError, FitError
 from calibrank.evidence import Evidence
 from calibrank.metrics import (
@@ -111,20 +111,7 @@ def compare(
     log_kind = LogKind.impressions if impressions is not None else log_kind
     weighting = choose_weighting(source, log_kind, loss, propensity, item, user)
     loss = weighting.loss
-    weight = choose_weight(source, weight)
-    require_soft_evidence(declared, weighting.loss)
-    columns = choose_columns(
-        source,
-        score,
-        declared.column,
-        loss,
-        weighting.propensity,
-        item,
-        weight,
-        user_column,
-        rule=declared.rule,
-        exposure=weighting.exposure,
-    )
+    columns = choose_columns(source, score, declared, weighting, item, weight, user_column)
     with progress_bar(source, "Reading") as progress:
         summaries = summarize(source, columns, rules, progress, folds=folds)
     report_skipped(rules)

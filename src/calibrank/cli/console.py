@@ -1,12 +1,13 @@
-"""What commands share: consoles, checks of options, the choice of columns, and progress bars."""
+"""What commands share: consoles, checks of options and outputs, and progress bars."""
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import typer
 from rich.console import Console, HighlighterType, JustifyMethod, OverflowMethod
 from rich.errors import MarkupError
 from rich.markup import escape
@@ -17,9 +18,6 @@ from calibrank.cli.failures import UsageError as UsageError  # noqa: PLC0414  (r
 from calibrank.cli.failures import printable
 from calibrank.cli.options import OnBadRows
 from calibrank.errors import DataError
-from calibrank.registry import EVIDENCE, find
-from calibrank.tabular.aggregate import Columns
-from calibrank.tabular.labels import LabelRule
 from calibrank.tabular.read import Progress as OnProgress
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
@@ -100,74 +98,23 @@ def require_unused(reason: str, given: Mapping[str, object]) -> None:
             raise UsageError(f"{option} must not be given {reason}: it would have no effect.")
 
 
+def require_only(context: typer.Context, option: str, used: Collection[str]) -> None:
+    """Refuse all options on the command line that `option` leaves without effect."""
+    given = []
+    for parameter in context.command.params:
+        source = context.get_parameter_source(str(parameter.name))
+        # By name: some versions of typer have click's enumeration, others their own.
+        typed = source is not None and source.name == "COMMANDLINE"
+        if typed and parameter.name not in used:
+            given.append(max(parameter.opts, key=len))
+    if given:
+        raise UsageError(f"{option} must not be given with {', '.join(given)}, which it ignores.")
+
+
 def require_fraction(option: str, value: float) -> None:
     """Check that an option is a fraction above 0; one of 1e-300 would only overflow later."""
     if not _SMALLEST_FRACTION <= value <= 1:
         raise UsageError(f"{option} must lie in (0, 1], got {value}. It is a fraction.")
-
-
-def choose_columns(
-    table: Table,
-    score: str | None,
-    label: str | None,
-    loss: str,
-    propensity: str | None = None,
-    item: str | None = None,
-    weight: str | None = None,
-    user: str | None = None,
-    negatives_kept: float = 1.0,
-    *,
-    rule: LabelRule | None = None,
-    exposure: tuple[str, ...] = (),
-    assumption: str = "relative propensities",
-) -> Columns:
-    """The columns to read: those named by options, scores and labels also by their usual names."""
-
-    def named(role: str, name: str | None) -> str | None:
-        return None if name is None else table.resolve(role, name)
-
-    optional = {
-        "propensity": named("propensity", propensity),
-        "item": named("item", item),
-        "weight": named("weight", weight),
-        "user": named("user", user),
-    }
-    if negatives_kept != 1 and weight is not None and weight == table.roles().column("weight"):
-        raise UsageError(
-            f"--negatives-kept must not be given with the recorded weights in {weight!r}, which "
-            "already count each sampled negative as often as it stands for. Leave it out."
-        )
-    return Columns(
-        score=table.resolve("score", score),
-        label=table.resolve("label", label),
-        label_rule=rule,
-        evidence=find("loss", EVIDENCE, loss),
-        propensity=optional["propensity"],
-        assumption=assumption,
-        item=optional["item"],
-        weight=optional["weight"],
-        user=optional["user"],
-        exposure=exposure,
-        negatives_kept=negatives_kept,
-    )
-
-
-def find_user(table: Table, name: str | None) -> str | None:
-    """The user column: the named one, or one with a usual name, if there is any."""
-    return table.resolve("user", name) if name else table.has("user")
-
-
-def segment_columns(table: Table, segments: list[str]) -> tuple[str, ...]:
-    """The segment columns, each once; raises for a name that the table does not have."""
-    columns = table.columns()
-    for name in segments:
-        if name not in columns:
-            names = ", ".join(map(repr, columns))
-            raise DataError(
-                f"{table.name} must have the segment column {name!r}, got {names}. "
-                "Name one of these."
-            )
-    return tuple(dict.fromkeys(segments))
 
 
 def rules_for(on_bad_rows: OnBadRows) -> Rules:

@@ -3,10 +3,9 @@
 from dataclasses import asdict, replace
 from typing import Any
 
+from calibrank.cli.columns import choose_columns, find_user
 from calibrank.cli.console import (
-    choose_columns,
     console,
-    find_user,
     print_json,
     progress_bar,
     require_effect,
@@ -14,7 +13,7 @@ from calibrank.cli.console import (
     require_one_propensity_source,
     shown,
 )
-from calibrank.cli.declared import choose_label, require_soft_evidence
+from calibrank.cli.declared import choose_label
 from calibrank.cli.options import (
     ClicksOption,
     ImpressionsOption,
@@ -35,7 +34,7 @@ from calibrank.cli.options import (
     UserOption,
     WeightOption,
 )
-from calibrank.cli.recorded import assumption_about, choose_weight, choose_weighting
+from calibrank.cli.recorded import assumption_about, choose_weighting
 from calibrank.cli.rendering import bar, sensitivity_lines
 from calibrank.diagnosis import Diagnosis, Severity
 from calibrank.diagnosis import diagnose as diagnose_table
@@ -85,20 +84,9 @@ def diagnose(
         source, log_kind, loss, propensity, item, user, needs_weights=False
     )
     user_column = find_user(source, user)
-    require_soft_evidence(declared, weighting.loss)
+    assumption = assumption_about(source, weighting.propensity, propensity_kind)
     columns = choose_columns(
-        source,
-        score,
-        declared.column,
-        weighting.loss,
-        weighting.propensity,
-        item,
-        choose_weight(source, weight),
-        user_column,
-        negatives_kept,
-        rule=declared.rule,
-        exposure=weighting.exposure,
-        assumption=assumption_about(source, weighting.propensity, propensity_kind),
+        source, score, declared, weighting, item, weight, user_column, negatives_kept, assumption
     )
     # Invalid rows are what a diagnosis is about: they are counted, never an error.
     rules = Rules(skip=True)

@@ -7,15 +7,14 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table as RichTable
 
+from calibrank.cli.columns import find_user, segment_columns
 from calibrank.cli.console import (
     console,
-    find_user,
     print_json,
     progress_bar,
     report_skipped,
     require_unused,
     rules_for,
-    segment_columns,
     shown,
 )
 from calibrank.cli.declared import choose_label

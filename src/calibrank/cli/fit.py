@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from calibrank.base_rate import to_base_rate, with_sampling_range
+from calibrank.base_rate import with_sampling_range
 from calibrank.calibrators import Auto, Calibrator, Gaussian, Parametric
 from calibrank.calibrators.auto import with_selection
 from calibrank.cli.anchoring import (
@@ -15,34 +15,31 @@ from calibrank.cli.anchoring import (
     AnchorPropensityOption,
     anchor_columns,
     anchored_on,
-    require_anchor,
 )
 from calibrank.cli.base_rate import (
     ActivityOption,
     BaseRateOption,
     BaseRateRangeOption,
+    Rates,
     TopRateOption,
-    moved_to_assumed_rate,
-    require_one_rate,
-    require_valid_base_rate,
-    require_valid_top_rate,
 )
 from calibrank.cli.changes import DEFAULT_TOP, RankOption, TopOption, choose_changes
+from calibrank.cli.columns import choose_columns
 from calibrank.cli.console import (
     UsageError,
-    choose_columns,
     log,
     progress_bar,
     report_skipped,
     require_effect,
     require_fraction,
     require_one_propensity_source,
+    require_only,
     require_output,
     require_unused,
     rules_for,
     shown,
 )
-from calibrank.cli.declared import choose_label, require_soft_evidence
+from calibrank.cli.declared import choose_label
 from calibrank.cli.features import (
     CategoryOption,
     FeatureOption,
@@ -50,12 +47,12 @@ from calibrank.cli.features import (
 )
 from calibrank.cli.fit_output import print_result
 from calibrank.cli.judgements import (
+    USED_WITH_QRELS,
     PoolDepthOption,
     PoolOption,
     QrelsOption,
     TopKOption,
     fit_run,
-    require_no_other_options,
     require_qrels,
 )
 from calibrank.cli.options import (
@@ -88,7 +85,7 @@ from calibrank.cli.position import (
     require_position,
     with_examination,
 )
-from calibrank.cli.recorded import assumption_about, choose_weight, choose_weighting
+from calibrank.cli.recorded import assumption_about, choose_weighting
 from calibrank.cli.segments import FitSegmentOption
 from calibrank.diagnosis import attach_sensitivity
 from calibrank.errors import FitError
@@ -119,6 +116,7 @@ DateOption = Annotated[
 
 
 def fit(
+    context: typer.Context,
     table: TableArgument,
     out: OutOption = Path("map.json"),
     score: ScoreOption = None,
@@ -170,110 +168,47 @@ def fit(
     """
     _require_date(date)
     if qrels is not None:
-        others = {
-            "--score": score,
-            "--label": label,
-            "--clicks": clicks,
-            "--user": user,
-            "--item": item,
-            "--weight": weight,
-            "--propensity": propensity,
-            "--method": None if method == "auto" else method,
-            "--log": log_kind,
-            "--loss": loss,
-            "--segment": segment,
-            "--feature": feature,
-            "--category": category,
-            "--keep-order": keep_order,
-            "--rank": rank,
-            "--top": None if top == DEFAULT_TOP else top,
-            "--anchor": anchor,
-            "--base-rate": base_rate,
-            "--activity": activity,
-            "--position": position,
-            "--examination": examination,
-            "--impressions": impressions,
-            "--anchor-propensity": anchor_propensity,
-            "--base-rate-range": base_rate_range,
-            "--top-rate": top_rate,
-            "--negatives-kept": None if negatives_kept == 1 else negatives_kept,
-            "--propensity-kind": propensity_kind is PropensityKind.logged,
-            "--on-bad-rows": on_bad_rows is OnBadRows.skip,
-        }
-        require_no_other_options(others)
+        require_only(context, "--qrels", USED_WITH_QRELS)
         fit_run(table, qrels, positive, pool, pool_depth, top_k, out, model_name, date, soft, json)
         return
     require_qrels(pool, pool_depth, top_k)
     # All options are checked before the table is read, which may take minutes.
-    require_valid_base_rate(loss, anchor, base_rate, base_rate_range)
-    require_valid_top_rate(base_rate, top_rate)
-    require_one_rate(activity, base_rate)
-    require_anchor(anchor, anchor_propensity)
+    rates = Rates(anchor, anchor_propensity, base_rate, base_rate_range, top_rate, activity)
+    rates.require_valid(loss)
     require_fraction("--negatives-kept", negatives_kept)
     require_position(position, examination, propensity, item, log_kind, loss)
     require_one_propensity_source(propensity, item)
     require_effect(loss, propensity, item)
-    require_output(out, table, anchor, activity, examination)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    source = Table.find(table)
-    require_output(out, *source.files, *(Table.find(anchor).files if anchor else ()))
+    source = _find_table(table, out, anchor, activity, examination)
     rules = rules_for(on_bad_rows)
     declared = choose_label(source, label, positive, clicks, impressions, soft=soft)
     # Numbers of impressions say what the rows are.
     log_kind = LogKind.impressions if impressions is not None else log_kind
     weighting = choose_weighting(source, log_kind, loss, position or propensity, item, user)
-    require_soft_evidence(declared, weighting.loss)
+    assumption = assumption_about(source, weighting.propensity, propensity_kind)
     columns = choose_columns(
-        source,
-        score,
-        declared.column,
-        weighting.loss,
-        weighting.propensity,
-        item,
-        choose_weight(source, weight),
-        user,
-        negatives_kept=negatives_kept,
-        rule=declared.rule,
-        exposure=weighting.exposure,
-        assumption=assumption_about(source, weighting.propensity, propensity_kind),
+        source, score, declared, weighting, item, weight, user, negatives_kept, assumption
     )
     columns = columns if position is None else with_examination(source, columns, examination, rules)
     changes = choose_changes(
-        source,
-        segment,
-        feature,
-        category,
-        rank,
-        top,
-        anchor,
-        base_rate,
-        activity,
-        user,
-        keep_order=keep_order,
+        source, segment, feature, category, rank, top, rates, user, keep_order=keep_order
     )
-    selector = _selector(method, parametric=base_rate is not None or activity is not None)
+    selector = _selector(method, parametric=rates.moves)
     uses = (selector, columns.exposure, position, activity, changes.features)
     _require_use_of_user(user, method, *uses)
-    calibrator, fitted, aggregated = _fit_table(
-        source,
-        replace(columns, segments=changes.segments if anchor is None else ()),
-        rules,
-        selector,
-        method,
-    )
+    # Segments are counted in the labels that decide: those of the random pairs, if there are any.
+    counted = replace(columns, segments=changes.segments if anchor is None else ())
+    calibrator, fitted, aggregated = _fit_table(source, counted, rules, selector, method)
     if weighting.loss == "impressions" and propensity_kind is PropensityKind.logged:
         fitted = with_sampling_range(fitted, aggregated.summary)
-    if activity is not None:
-        fitted = moved_to_assumed_rate(fitted, activity, user, item, positive, aggregated.summary)
-    if base_rate is not None:
-        fitted = to_base_rate(fitted, base_rate, aggregated.summary, top_rate, base_rate_range)
-    labelled, label_columns, biased = source, columns, fitted
+    biased = rates.move(fitted, aggregated.summary, user, item, positive)
+    labelled, label_columns, fitted = source, columns, biased
     if anchor is not None:
         labelled = Table.find(anchor)
         label_columns = anchor_columns(labelled, columns, anchor_propensity)
         fitted = anchored_on(fitted, labelled, label_columns, rules, aggregated.summary)
     # Random labels leave no band; a known rate leaves one of slopes, unless the slope is known too.
-    if anchor is None and top_rate is None:
+    elif top_rate is None:
         fitted = attach_sensitivity(fitted, calibrator, aggregated, columns)
     record = replace(fitted.record, model_name=model_name, date=date)
     fitted = replace(fitted, record=record)  # type: ignore[type-var]  # all maps are dataclasses
@@ -281,6 +216,15 @@ def fit(
     saved.save(out)
     report_skipped(rules)
     print_result(fitted, saved, aggregated.summary, out, rules, top_rate, json=json)
+
+
+def _find_table(table: str, out: Path, anchor: str | None, *others: str | None) -> Table:
+    """The table to read, once it is known that the output overwrites no input."""
+    require_output(out, table, anchor, *others)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    source = Table.find(table)
+    require_output(out, *source.files, *(Table.find(anchor).files if anchor else ()))
+    return source
 
 
 def _fit_table(

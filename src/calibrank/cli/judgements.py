@@ -1,6 +1,5 @@
 """Runs with judgements: options of `fit` and `rerank`, and maps fitted on judged documents."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -62,6 +61,12 @@ TopKOption = Annotated[
 ]
 _POOL_DEPTH = 100
 
+USED_WITH_QRELS = frozenset(
+    {"table", "out", "positive", "soft", "qrels", "pool", "pool_depth", "top_k"}
+    | {"model_name", "date", "json"}
+)
+"""The parameters of `fit` that have an effect on a run with judgements."""
+
 
 class JudgedRun(NamedTuple):
     """A run, and its judged documents."""
@@ -120,13 +125,6 @@ def _grade_column(qrels: str, rule: Threshold | None) -> str | None:
             "these judgements have no named columns."
         )
     return rule.column
-
-
-def require_no_other_options(given: Mapping[str, object]) -> None:
-    """Refuse options that have no effect on a run with judgements."""
-    named = [option for option, value in given.items() if value not in (None, [], False)]
-    if named:
-        raise UsageError(f"--qrels must not be given with {', '.join(named)}, which it ignores.")
 
 
 def require_qrels(pool: list[str] | None, depth: int | None, top_k: int | None) -> None:

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from calibrank.cli.columns import find_user
 from calibrank.cli.console import (
     UsageError,
     console,
-    find_user,
     print_json,
     progress_bar,
     report_skipped,

@@ -8,19 +8,18 @@ from typing import Annotated
 
 import typer
 
+from calibrank.cli.columns import choose_columns, segment_columns
 from calibrank.cli.console import (
     UsageError,
-    choose_columns,
     console,
     log,
     print_json,
     progress_bar,
     report_skipped,
     require_effect,
+    require_only,
     require_output,
-    require_unused,
     rules_for,
-    segment_columns,
     shown,
 )
 from calibrank.cli.declared import choose_label
@@ -41,7 +40,7 @@ from calibrank.cli.options import (
     WeightOption,
     as_typed,
 )
-from calibrank.cli.recorded import Weighting, choose_weight, choose_weighting
+from calibrank.cli.recorded import Weighting, choose_weighting
 from calibrank.errors import DataError
 from calibrank.maps import load
 from calibrank.report.html_report import Report, report_on_rows, results_report
@@ -71,6 +70,7 @@ ResultsOption = Annotated[
 
 
 def report(
+    context: typer.Context,
     table: OptionalTableArgument = None,
     out: OutOption = Path("report.html"),
     map_file: MapOption = None,
@@ -99,55 +99,28 @@ def report(
     require_output(out, table, map_file)
     require_effect(loss, propensity)
     if table is None:
-        require_unused(
-            "with --results",
-            {
-                "--map": map_file,
-                "--score": score,
-                "--label": label,
-                "--positive": positive,
-                "--user": user,
-                "--item": item,
-                "--propensity": propensity,
-                "--weight": weight,
-                "--segment": segment,
-                "--loss": loss,
-            },
-        )
+        require_only(context, "--results", ("results", "out", "json"))
         _save(_report_on_results(results or Path()), out, json=json)
         return
     source = Table.find(table)
     require_output(out, *source.files)
     rules = rules_for(on_bad_rows)
-    label_column, rule = choose_label(source, label, positive)
+    declared = choose_label(source, label, positive)
     # Without --loss or --log, users and items only label the page.
-    declared = bool(loss or log_kind)
+    is_weighted = bool(loss or log_kind)
     weighting = choose_weighting(
         source,
         log_kind,
         loss,
         propensity,
-        item if declared else None,
-        user if declared else None,
+        item if is_weighted else None,
+        user if is_weighted else None,
         needs_weights=False,
     )
-    loss = weighting.loss
-    weight = choose_weight(source, weight)
     # Users and items also label the page, so columns with a usual name are read in any case.
     user_column = user or source.has("user")
     item_column = item or source.has("item")
-    columns = choose_columns(
-        source,
-        score,
-        label_column,
-        loss,
-        weighting.propensity,
-        item_column,
-        weight,
-        user_column,
-        rule=rule,
-        exposure=weighting.exposure,
-    )
+    columns = choose_columns(source, score, declared, weighting, item_column, weight, user_column)
     fitted = None if map_file is None else load(map_file)
     used = [] if fitted is None else [*fitted.segment_columns, *fitted.feature_columns]
     columns = replace(columns, others=segment_columns(source, [*(segment or []), *used]))
@@ -159,7 +132,7 @@ def report(
         options = _fit_options(columns, weighting, log_kind, positive, on_bad_rows)
         made = report_on_rows(rows, fitted, table, fingerprint, _command_line(), options)
     _save(made, out, json=json)
-    if loss == "naive":
+    if weighting.loss == "naive":
         _note_unweighted_labels()
 
 

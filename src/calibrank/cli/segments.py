@@ -8,12 +8,12 @@ from rich.table import Table as RichTable
 
 from calibrank._logit import expit
 from calibrank.calibrators.segments import change_by_segment
+from calibrank.cli.columns import segment_columns
 from calibrank.cli.console import (
     UsageError,
     console,
     progress_bar,
     rules_for,
-    segment_columns,
     shown,
 )
 from calibrank.cli.options import OnBadRows
