@@ -13,7 +13,7 @@ def main() -> None:
     gc.set_threshold(100_000)
     _replace_closed_streams()
     try:
-        from calibrank.cli.failures import report_failure  # noqa: PLC0415  (an extra may be missing)
+        from calibrank.cli.failures import report_failure  # noqa: PLC0415  (an extra)
     except MissingExtraError as error:
         print(f"calibrank: {error}", file=sys.stderr)  # noqa: T201  (rich may be missing too)
         sys.exit(5)
