@@ -1,5 +1,5 @@
-/* Loops over the rows of large tables. `_native.py` loads them; `summary/grid.py` explains how a
-   score's bin follows from its bits. */
+/* Loops over the rows of large tables, and the loops of maps, which are called for a few scores too.
+   `_native.py` loads them; `summary/grid.py` explains how a score's bin follows from its bits. */
 
 #include <math.h>
 #include <stddef.h>

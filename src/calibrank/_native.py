@@ -5,8 +5,6 @@ import zlib
 from collections.abc import Callable
 from ctypes import (
     POINTER,
-    byref,
-    c_char_p,
     c_double,
     c_float,
     c_int,
@@ -16,11 +14,12 @@ from ctypes import (
     c_void_p,
 )
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from calibrank import _builtin
 from calibrank._threads import in_threads, row_slices
 
 Floats: TypeAlias = npt.NDArray[np.floating[Any]]
@@ -37,8 +36,8 @@ DOUBLE_POINTER = POINTER(c_double)
 _SMALL = 8192
 _LARGE = 3_000_000
 
-# The memory of a contiguous, writable array that is not empty; `array.ctypes` takes far longer.
-_address_of: Callable[[Any], Any] = c_float.from_buffer
+# Types of scores that the loops of maps read.
+_TYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 _POOL_SEGMENTS_ARGUMENTS: list[Any] = [
@@ -113,11 +112,6 @@ def load_library() -> ctypes.CDLL | None:
     # positive, total, log_odds, starts, segments, intercepts, slopes
     loaded.changed_loss.argtypes = [*[c_void_p] * 4, c_size_t, *[c_void_p] * 2]
     loaded.changed_loss.restype = c_double
-    loaded.probability_of_score.argtypes = [c_double, c_char_p]
-    loaded.probability_of_score.restype = c_double
-    # The loops that overwrite scores have no types: checking them takes as long as 300 scores.
-    for loop in (loaded.probabilities_float32, loaded.probabilities_float64):
-        loop.argtypes = [c_void_p, c_void_p, c_size_t, c_char_p]
     return loaded
 
 
@@ -145,60 +139,48 @@ library = load_library()
 READY = library is not None
 
 
-class _Loops(NamedTuple):
-    overwrite: Any
-    compute: Any
+MAPS_READY = READY and _builtin.is_supported()
+"""Whether the library can apply maps, which needs CPython and arrays of a known layout."""
 
-
-# The loops for each type of scores.
-_LOOPS: dict[np.dtype[Any], _Loops] = {}
-if library is not None:
-    _LOOPS = {
-        np.dtype(np.float32): _Loops(library.overwrite_float32, library.probabilities_float32),
-        np.dtype(np.float64): _Loops(library.overwrite_float64, library.probabilities_float64),
-    }
+_fill: Callable[[Floats, Floats, bytes], bool]
+if library is not None and MAPS_READY:
+    _builtin.connect(library)
+    _fill = _builtin.builtin(library.fill_probabilities)
 
 
 def probabilities(scores: Floats, program: bytes) -> Floats | None:
     """The probability of each score by a map that `maps/_program.py` packed.
 
-    None if a score is invalid or there are none, and where there is no library, no loop for the
-    type of the scores, or none for the map.
+    None if a score is invalid, and where there is no library, no loop for the type of the scores,
+    or none for the map.
     """
-    loops = _LOOPS.get(scores.dtype)
-    rows = scores.size
-    if not (rows and program and loops and READY):
+    if not (program and READY and MAPS_READY):
         return None
-    if rows > _SMALL:
-        return _probabilities_of_many(scores, program, loops.compute)
-    # A copy is contiguous and writable, so that nothing has to be checked, and the address of one
-    # array is found instead of two: that takes as long as 200 scores.
+    if scores.size > _SMALL:
+        return _probabilities_of_many(scores, program)
+    # A copy is contiguous and aligned, so that nothing has to be checked.
     result = scores.copy()
-    if loops.overwrite(byref(_address_of(result)), rows, program):
+    return result if _fill(result, result, program) else None
+
+
+def _probabilities_of_many(scores: Floats, program: bytes) -> Floats | None:
+    if scores.dtype not in _TYPES:
         return None
-    return result
-
-
-def _probabilities_of_many(scores: Floats, program: bytes, compute: Any) -> Floats | None:
-    flat = scores.reshape(-1)
-    if not flat.flags.c_contiguous or not flat.flags.aligned:
-        flat = flat.copy()
-    result = np.empty_like(flat)
+    given = np.require(scores, requirements=("C", "A"))
+    result = np.empty_like(given)
+    if given.size < _LARGE:
+        return result if _fill(given, result, program) else None
+    flat, filled = given.reshape(-1), result.reshape(-1)
 
     def in_rows(rows: slice) -> bool:
-        part = flat[rows]
-        return bool(compute(part.ctypes.data, result[rows].ctypes.data, len(part), program))
+        return _fill(flat[rows], filled[rows], program)
 
-    slices = row_slices(len(flat)) if len(flat) >= _LARGE else [slice(None)]
-    if any(in_threads(in_rows, slices)):
-        return None
-    return result.reshape(scores.shape)
+    return result if all(in_threads(in_rows, row_slices(len(flat)))) else None
 
 
 def scalar_probability() -> Callable[[float, bytes], float]:
     """The function of one valid score and a packed map: the same digits as `probabilities`."""
-    compiled = cast("ctypes.CDLL", library)
-    return cast("Callable[[float, bytes], float]", compiled.probability_of_score)
+    return _builtin.builtin(cast("ctypes.CDLL", library).probability_of_score)
 
 
 def mark_present(values: npt.NDArray[Any], low: int, present: npt.NDArray[np.bool_]) -> None:

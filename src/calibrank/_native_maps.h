@@ -234,7 +234,7 @@ static int compute_padded(const double *scores, size_t rows, const double *map, 
 }
 
 /* Write the probability of each score; returns 1 if one is invalid. `scores` may be `result`. */
-EXPORT int probabilities_float64(
+static int probabilities_float64(
     const double *scores, double *result, size_t rows, const double *map) {
     for (size_t start = 0; start < rows; start += BLOCK) {
         const size_t count = rows - start < BLOCK ? rows - start : BLOCK;
@@ -243,7 +243,7 @@ EXPORT int probabilities_float64(
     return 0;
 }
 
-WITH_AVX512_VARIANT EXPORT int probabilities_float32(
+WITH_AVX512_VARIANT int probabilities_float32(
     const float *scores, float *result, size_t rows, const double *map) {
     double block[BLOCK];
     for (size_t start = 0; start < rows; start += BLOCK) {
@@ -255,17 +255,66 @@ WITH_AVX512_VARIANT EXPORT int probabilities_float32(
     return 0;
 }
 
-/* For arrays of at most a few thousand scores, with an argument less. */
-EXPORT int overwrite_float64(double *scores, int rows, const double *map) {
-    return probabilities_float64(scores, scores, (size_t)rows, map);
+/* Functions that Python calls directly, as builtin functions (`_builtin.py`): ctypes takes as long
+   for a call as 500 scores. Python's own functions are given as pointers, so that neither its headers
+   nor its version matter here. */
+typedef struct {
+    size_t header; /* bytes of an object before its first field */
+    double (*as_double)(void *);
+    void *(*from_double)(double);
+    const char *(*bytes_of)(void *);
+    void *(*current_error)(void);
+    void (*add_reference)(void *);
+    void *(*release_lock)(void);
+    void (*acquire_lock)(void *);
+    void *float32, *float64, *yes, *no;
+} Python;
+
+static Python python;
+
+EXPORT void use_python(const Python *given) { python = *given; }
+
+/* The first fields of a NumPy array after its header, which are part of NumPy's binary interface. */
+typedef struct {
+    void *data;
+    int dimensions;
+    const ptrdiff_t *shape, *strides;
+    void *base, *dtype;
+} Array;
+
+static inline const Array *fields_of(const void *array) {
+    return (const Array *)((const char *)array + python.header);
 }
 
-EXPORT int overwrite_float32(float *scores, int rows, const double *map) {
-    return probabilities_float32(scores, scores, (size_t)rows, map);
+static int fill(const Array *scores, const Array *result, size_t rows, const double *map) {
+    if (scores->dtype == python.float64)
+        return probabilities_float64(scores->data, result->data, rows, map);
+    return probabilities_float32(scores->data, result->data, rows, map);
 }
 
-/* The probability of one valid score. */
-EXPORT double probability_of_score(double score, const double *map) {
-    compute_padded(&score, 1, map, &score);
-    return score;
+/* fill_probabilities(scores, result, map): arrays of one shape and type, contiguous and aligned, and
+   the bytes of a map. False if the type is not float32 or float64, or a score is invalid. Other
+   threads of Python run meanwhile if there are many scores. */
+EXPORT void *fill_probabilities(void *module, void *const *arguments, ptrdiff_t count) {
+    const Array *scores = fields_of(arguments[0]), *result = fields_of(arguments[1]);
+    const double *map = (const double *)python.bytes_of(arguments[2]);
+    size_t rows = 1;
+    for (int axis = 0; axis < scores->dimensions; axis++) rows *= (size_t)scores->shape[axis];
+    const int is_known = scores->dtype == python.float64 || scores->dtype == python.float32;
+    void *lock = is_known && rows > 16 * BLOCK ? python.release_lock() : NULL;
+    const int failed = !is_known || fill(scores, result, rows, map);
+    if (lock) python.acquire_lock(lock);
+    (void)module, (void)count;
+    void *answer = failed ? python.no : python.yes;
+    python.add_reference(answer);
+    return answer;
+}
+
+/* probability_of_score(score, map): one valid score and the bytes of a map. */
+EXPORT void *probability_of_score(void *module, void *const *arguments, ptrdiff_t count) {
+    double score = python.as_double(arguments[0]);
+    if (score == -1 && python.current_error()) return NULL; /* not a number */
+    compute_padded(&score, 1, (const double *)python.bytes_of(arguments[1]), &score);
+    (void)module, (void)count;
+    return python.from_double(score);
 }

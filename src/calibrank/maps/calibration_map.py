@@ -95,7 +95,7 @@ class CalibrationMap(ABC):
 
         checked = to_function(self)
         program = self._program
-        if not (_native.READY and program):
+        if not (_native.READY and _native.MAPS_READY and program):
             return checked
         compiled = _native.scalar_probability()
 
