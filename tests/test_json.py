@@ -56,8 +56,8 @@ def test_fields_are_read_by_their_types() -> None:
         ("numbers", [1, None], "file.json, x must be a list of finite numbers, got None."),
         ("optional", "1", "file.json, x must be a finite number, got '1'."),
         ("child", [], "file.json, x must be a JSON object, got list."),
-        ("children", {}, "file.json, x must be a list of objects, got {}."),
-        ("children", [1], "file.json, x must be a JSON object, got int."),
+        ("children", {}, "file.json, x must be a list of objects, got dict."),
+        ("children", [1], "file.json, x must be a JSON object, got 1."),
     ],
 )
 def test_a_field_of_another_type_is_refused(method: str, value: Any, message: str) -> None:

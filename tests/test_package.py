@@ -100,7 +100,7 @@ def test_an_expected_error_is_one_line_with_its_own_exit_code(tmp_path: Path) ->
     pytest.importorskip("typer")
     result = run("-m", "calibrank", "demo", "--pairs", "3", cwd=tmp_path)
     assert result.returncode == 2
-    assert "'--pairs': 3 is not in the range 1000<=x<=100000000" in result.stderr
+    assert "--pairs must be in the range 1000<=x<=100000000, got 3." in result.stderr
     assert "Traceback" not in result.stderr
 
 

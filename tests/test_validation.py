@@ -45,11 +45,21 @@ def test_a_cpu_tensor_becomes_an_array_without_its_gradient() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (["a", "b"], "x must be real numbers, got <U1 values such as"),
-        ([1 + 2j], "x must be real numbers, got complex128 values such as"),
-        (np.array(["2024-01-01"], dtype="datetime64[D]"), "x must be real numbers, got datetime64"),
+        (["a", "b"], "x must be real numbers, got text such as 'a'. Convert it to"),
+        ([1 + 2j], "x must be real numbers, got complex numbers such as (1+2j)"),
+        (
+            np.array(["2024-01-01"], dtype="datetime64[D]"),
+            "x must be real numbers, got dates such as 2024-01-01. Convert it",
+        ),
         (np.array([1.0, "a"], dtype=object), "x must be real numbers, got text such as 'a'"),
-        ([[1, 2], [3]], "x must be one array of numbers, got rows of different lengths: "),
+        ([[1, 2], [3]], "x must be one array of numbers, got rows of different lengths. Pass one"),
+        ([b"a"], "x must be real numbers, got bytes such as b'a'"),
+        (np.array([1], dtype="m8[s]"), "x must be real numbers, got durations such as 1 seconds"),
+        (np.zeros(1, dtype=[("a", "f8")]), "x must be real numbers, got records such as"),
+        ([None, {}], "x must be real numbers, got a value of type dict"),
+        ([10**400], "x must be real numbers, got an integer beyond the largest float"),
+        ({1.0}, "x must be one number per row, got set. Pass an array or a list"),
+        (None, "x must be one number per row, got None. Pass an array or a list"),
         (
             np.ma.masked_array([1.0, 2.0], [False, True]),
             "x must be without masked values, got some. Drop them first: .compressed().",

@@ -193,5 +193,16 @@ def path_of(name: str, value: Any) -> Path:
     return path
 
 
+def regular_file(path: Path, rule: str, remedy: str) -> Path:
+    """Require a file to read; `rule` completes "<path> must be ...", such as "a saved map"."""
+    if path.is_file():
+        return path
+    if path.is_dir():
+        found = "a folder"
+    else:
+        found = "a pipe or a device" if path.exists() else "no such file"
+    raise DataError(f"{path} must be {rule}, got {found}. {remedy}")
+
+
 def _sentence(statement: str, remedy: str) -> str:
     return f"{statement}. {remedy}" if remedy else f"{statement}."

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from calibrank._arguments import shown
 from calibrank.errors import DataError
 
 
@@ -31,7 +32,24 @@ def read_document(path: Path, remedy: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} must be JSON in UTF-8: {error}. {remedy}") from None
+        raise DataError(
+            f"{path} must be JSON in UTF-8, got another byte at {error.start:,}. {remedy}"
+        ) from None
+
+
+def parse_json(where: str, text: str, remedy: str) -> Any:
+    """The content of JSON text; a `DataError` that names `where` says what is wrong with it."""
+    try:
+        return json.loads(
+            text, parse_constant=_reject_constant, object_pairs_hook=_without_duplicates
+        )
+    except RecursionError:
+        reason = "too many levels of brackets"
+    except ValueError as error:
+        # Python refuses to parse integers of more digits, with advice that is not for users.
+        is_number = "integer string conversion" in str(error)
+        reason = "a number with thousands of digits" if is_number else str(error)
+    raise DataError(f"{where} must be JSON, got damaged text or another format: {reason}. {remedy}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,27 +61,21 @@ class Fields:
 
     where: str
     values: Mapping[str, Any]
+    remedy: str = "Save the map again."
 
     @classmethod
-    def parse(cls, where: str, text: str) -> "Fields":
+    def parse(cls, where: str, text: str, remedy: str = "Save the map again.") -> "Fields":
         """Parse JSON text that holds one object."""
-        try:
-            values = json.loads(
-                text, parse_constant=_reject_constant, object_pairs_hook=_without_duplicates
-            )
-        except (ValueError, RecursionError) as error:
-            raise DataError(
-                f"{where} must be JSON, got damaged text or another format: {error}. "
-                "Save the map again."
-            ) from None
-        return cls(where, _require_object(where, values))
+        values = parse_json(where, text, remedy)
+        return cls(where, _require_object(where, values, remedy), remedy)
 
     def only(self, *names: str) -> None:
         """Refuse unknown fields: they may change the meaning of known ones."""
         for name in self.values:
             if name not in names:
                 raise DataError(
-                    f"{self.where} must hold only {', '.join(names)}, got field {name!r}."
+                    f"{self.where} must hold only {', '.join(names)}, got field {shown(name)}. "
+                    f"{self.remedy}"
                 )
 
     def holds(self, name: str) -> bool:
@@ -73,13 +85,14 @@ class Fields:
     def child(self, name: str) -> "Fields":
         """A field that is an object itself."""
         where = f"{self.where}, {name}"
-        return Fields(where, _require_object(where, self._get(name)))
+        return Fields(where, _require_object(where, self._get(name), self.remedy), self.remedy)
 
     def children(self, name: str) -> list["Fields"]:
         """A field that is a list of objects."""
         where = f"{self.where}, {name}"
         objects = self._typed(name, list, "a list of objects")
-        return [Fields(where, _require_object(where, each)) for each in objects]
+        checked = [_require_object(where, each, self.remedy) for each in objects]
+        return [Fields(where, each, self.remedy) for each in checked]
 
     def text(self, name: str) -> str:
         return str(self._typed(name, str, "a string"))
@@ -120,9 +133,7 @@ class Fields:
 
     def _get(self, name: str) -> Any:
         if name not in self.values:
-            raise DataError(
-                f"{self.where} must hold {name!r}, which is missing. Save the map again."
-            )
+            raise DataError(f"{self.where} must hold {name!r}, which is missing. {self.remedy}")
         return self.values[name]
 
     def _typed(self, name: str, kind: type, description: str) -> Any:
@@ -132,12 +143,14 @@ class Fields:
         return value
 
     def _wrong(self, name: str, description: str, value: Any) -> DataError:
-        return DataError(f"{self.where}, {name} must be {description}, got {value!r}.")
+        return DataError(
+            f"{self.where}, {name} must be {description}, got {shown(value)}. {self.remedy}"
+        )
 
 
-def _require_object(where: str, value: Any) -> Mapping[str, Any]:
+def _require_object(where: str, value: Any, remedy: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise DataError(f"{where} must be a JSON object, got {type(value).__name__}.")
+        raise DataError(f"{where} must be a JSON object, got {shown(value)}. {remedy}")
     return value
 
 
@@ -154,7 +167,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(values) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {twice!r} occurs twice")
+        raise ValueError(f"the key {shown(twice)} occurs twice")
     return values
 
 

@@ -69,32 +69,75 @@ def floats(name: str, values: Numbers) -> Floats:
     require_unmasked(name, values)
     try:
         array = np.asarray(values)
-    except ValueError as error:
+    except ValueError:
         raise DataError(
-            f"{name} must be one array of numbers, got rows of different lengths: {error}."
+            f"{name} must be one array of numbers, got rows of different lengths. "
+            "Pass one number per row."
         ) from None
     if array.dtype in (np.float32, np.float64):
         return array
-    if array.dtype.kind in "USMmcV":  # strings, dates, complex numbers, records
-        raise DataError(
-            f"{name} must be real numbers, got {array.dtype} values such as {_first(array)}."
-        )
-    _require_no_text(name, array)
+    if array.dtype.kind in _NOT_NUMBERS:
+        raise _not_numbers(name, _NOT_NUMBERS[array.dtype.kind], array)
+    return _from_objects(name, array) if array.dtype.kind == "O" else array.astype(np.float64)
+
+
+# What NumPy's kinds of types hold that are not real numbers.
+_NOT_NUMBERS = {
+    "U": "text",
+    "S": "bytes",
+    "M": "dates",
+    "m": "durations",
+    "c": "complex numbers",
+    "V": "records",
+}
+
+
+def _not_numbers(name: str, kind: str, array: npt.NDArray[Any]) -> DataError:
+    example = f" such as {_example(array)}" if array.size else ""
+    return DataError(
+        f"{name} must be real numbers, got {kind}{example}. Convert it to numbers first."
+    )
+
+
+def _example(array: npt.NDArray[Any]) -> str:
+    """The first value as Python writes it: `1` says more than `np.str_('1')`."""
+    first = array.ravel()[0]
+    if array.dtype.kind in "USc":
+        return shown(first.item())
+    return shown(str(first)).strip("'")
+
+
+def _from_objects(name: str, array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Python objects, as columns of dataframes are, as numbers."""
+    if array.ndim == 0:
+        raise _not_a_column(name, array)
+    # NumPy would parse text.
+    text = next((value for value in array.flat if isinstance(value, str | bytes)), None)
+    if text is not None:
+        raise _not_numbers(name, "text", np.array([text]))
     try:
         return array.astype(np.float64)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise DataError(f"{name} must be real numbers, got {_first(array)}: {error}.") from None
-
-
-def _require_no_text(name: str, array: npt.NDArray[Any]) -> None:
-    """Refuse text among Python objects, as columns of dataframes are: NumPy would parse it."""
-    if array.dtype.kind != "O":
-        return
-    found = next((value for value in array.flat if isinstance(value, str | bytes)), None)
-    if found is not None:
+    except OverflowError:
         raise DataError(
-            f"{name} must be real numbers, got text such as {shown(found)}. Convert it first."
-        )
+            f"{name} must be real numbers, got an integer beyond the largest float. Rescale it."
+        ) from None
+    except (TypeError, ValueError):
+        strange = (value for value in array.flat if value is not None and not _is_number(value))
+        odd = next(strange, array.flat[0])
+        raise DataError(
+            f"{name} must be real numbers, got a value of type {type(odd).__name__}. "
+            "Pass one number per row."
+        ) from None
+
+
+def _is_number(value: object) -> bool:
+    return hasattr(value, "__float__")
+
+
+def _not_a_column(name: str, array: npt.NDArray[Any]) -> DataError:
+    return DataError(
+        f"{name} must be one number per row, got {shown(array.item())}. Pass an array or a list."
+    )
 
 
 def require_unmasked(name: str, values: Any) -> None:
@@ -108,10 +151,6 @@ def require_unmasked(name: str, values: Any) -> None:
         )
 
 
-def _first(array: npt.NDArray[Any]) -> str:
-    return shown(array.ravel()[0]) if array.size else "nothing"
-
-
 def column(name: str, values: Numbers, rows: int | None = None) -> Floats:
     """Convert one number per row to floats; with `rows`, require exactly that many."""
     array = floats(name, values)
@@ -120,14 +159,22 @@ def column(name: str, values: Numbers, rows: int | None = None) -> Floats:
 
 
 def _require_shape(name: str, array: npt.NDArray[Any], rows: int | None) -> None:
+    if array.ndim == 0:
+        raise _not_a_column(name, array)
     if array.ndim != 1:
         raise DataError(
             f"{name} must have one dimension, got shape {array.shape}. Flatten it first."
         )
     if rows is not None and len(array) != rows:
-        raise DataError(
-            f"{name} must have one value per row, got {len(array)} values for {rows} rows."
-        )
+        raise wrong_length(name, len(array), rows)
+
+
+def wrong_length(name: str, values: int, rows: int) -> DataError:
+    """The error about a column that has more or fewer values than the others."""
+    return DataError(
+        f"{name} must have one value per row, got {values} values for {rows} rows. "
+        "Pass columns of the same rows."
+    )
 
 
 def ids(name: str, values: IdsLike, rows: int | None = None) -> Ids:
@@ -156,8 +203,10 @@ def _id_array(name: str, values: IdsLike) -> npt.NDArray[Any]:
         raise DataError(f"{name} must be one id per row, got {shown(values)}. Pass a list of ids.")
     try:
         array = np.asarray(values)
-    except ValueError as error:
-        raise DataError(f"{name} must be one id per row, got {error}.") from None
+    except ValueError:
+        raise DataError(
+            f"{name} must be one id per row, got lists of different lengths. Pass a list of ids."
+        ) from None
     # A list of integers of which some fit only int64 and others only uint64 becomes floats.
     if array.dtype.kind == "f" and not hasattr(values, "dtype"):
         array = np.asarray(values, dtype=object)
@@ -292,15 +341,15 @@ def _first_invalid(
     return _Invalid(flat[row], f"{flat[row]} at row {row}{count}")
 
 
-def score_column(scores: Numbers) -> tuple[Floats, float, float]:
+def score_column(scores: Numbers, name: str = "scores") -> tuple[Floats, float, float]:
     """Check a nonempty column of scores; return it with its lowest and highest value."""
-    array = column("scores", scores)
+    array = column(name, scores)
     if len(array) == 0:
-        raise DataError("scores must hold at least one row, got none.")
-    return array, *require_scores(array)
+        raise DataError(f"{name} must hold at least one row, got none.")
+    return array, *require_scores(array, name)
 
 
-def require_scores(scores: Floats) -> tuple[float, float]:
+def require_scores(scores: Floats, name: str = "scores") -> tuple[float, float]:
     """Check scores of any shape; return the lowest and the highest (0 and 0 if there are none)."""
     if len(scores.reshape(-1)) == 0:
         return 0.0, 0.0
@@ -311,7 +360,7 @@ def require_scores(scores: Floats) -> tuple[float, float]:
     # One pass instead of a comparison per row: a NaN makes both extremes NaN and fails as well.
     if low >= -largest and high <= largest:
         return low, high
-    require_role("score", "scores", scores)
+    require_role("score", name, scores)
     raise AssertionError("a score outside the bounds was not found")
 
 

@@ -11,7 +11,15 @@ import numpy.typing as npt
 
 from calibrank._arguments import label, real, shown
 from calibrank._rules import COLUMN_RULES
-from calibrank._validation import Floats, Numbers, column, on_gpu, require, require_role
+from calibrank._validation import (
+    Floats,
+    Numbers,
+    column,
+    on_gpu,
+    require,
+    require_role,
+    wrong_length,
+)
 from calibrank.errors import DataError
 
 
@@ -240,9 +248,7 @@ def as_evidence(labels: Labels, rows: int) -> Evidence:
     """Convert labels to evidence (labels are used as they are), one value per row."""
     evidence = labels if isinstance(labels, Evidence) else naive(labels)
     if len(evidence) != rows:
-        raise DataError(
-            f"labels must have one value per row, got {len(evidence)} values for {rows} rows."
-        )
+        raise wrong_length("labels", len(evidence), rows)
     return evidence
 
 

@@ -157,7 +157,7 @@ def test_the_map_is_an_ordinary_one_for_files_and_exporters() -> None:
 
 def test_settings_and_few_groups_are_refused() -> None:
     scores, labels, groups = world(9, 10)
-    with pytest.raises(cr.FitError, match="groups must be at least 10 for 5 folds, got 9"):
+    with pytest.raises(cr.FitError, match="groups must hold at least 10 ids for 5 folds, got 9"):
         cr.RandomIntercept().fit(scores, labels, groups)
     with pytest.raises(cr.DataError, match="bases must be a tuple"):
         cr.RandomIntercept(bases=())

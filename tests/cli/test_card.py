@@ -36,17 +36,17 @@ def test_wrong_files_are_refused(call: Call, tmp_path: Path) -> None:
     (tmp_path / "text.json").write_text("not JSON")
     code, _, error = call("card", map_file, "--metrics", tmp_path / "text.json")
     assert code == 3
-    assert "--metrics must be a JSON file" in one_line(error)
+    assert "text.json must be JSON, got damaged text" in one_line(error)
     for text in ("[" * 50_000, '{"a": ' + "9" * 5000 + "}"):
         (tmp_path / "text.json").write_text(text)
         code, _, error = call("card", map_file, "--metrics", tmp_path / "text.json")
         assert code == 3
-        assert "--metrics must be a JSON file" in one_line(error)
+        assert "text.json must be JSON, got damaged text" in one_line(error)
     # Reading a pipe that nobody writes to would never end.
     os.mkfifo(tmp_path / "pipe")
     for name in ("pipe", ""):
         code, _, error = call("card", map_file, "--metrics", tmp_path / name)
         assert code == 3
-        assert "--metrics must be a regular file" in one_line(error)
+        assert "must be the file of --metrics, got a" in one_line(error)
     (tmp_path / "list.json").write_text("[]")
     assert call("card", map_file, "--metrics", tmp_path / "list.json")[0] == 3

@@ -86,4 +86,4 @@ def test_a_file_without_a_column_is_named(call: Call, tmp_path: Path) -> None:
     pq.write_table(pa.table({"score": [0.1]}), folder / "b.parquet")
     code, _, error = call("fit", folder, "--loss", "naive", "-o", tmp_path / "m.json")
     assert code == 3
-    assert "b.parquet must have a column 'label'" in one_line(error)
+    assert "b.parquet must have the column 'label'" in one_line(error)

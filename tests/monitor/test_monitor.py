@@ -64,7 +64,7 @@ def test_a_file_is_small_and_reads_back(fitted: cr.CalibrationMap, tmp_path: Pat
     content[5_000] ^= 1
     path.write_bytes(content)
     with pytest.raises(
-        cr.DataError, match=r"day.npz must be a day that calibrank saved: .* Delete"
+        cr.DataError, match=r"day.npz must be a day that calibrank saved, got .* Delete"
     ):
         Day.load(path)
 

@@ -120,7 +120,7 @@ def test_edited_arrays_are_refused(tmp_path: Path, exact: bool) -> None:
         arrays = {name: values.copy() for name, values in original.items()}
         edit(arrays)
         write_arrays(tmp_path / "edited.npz", arrays)
-        with pytest.raises(cr.DataError, match=f"must be a summary that .* saved: .*{message}"):
+        with pytest.raises(cr.DataError, match=f"must be a summary that .* saved, got .*{message}"):
             cr.Summary.load(tmp_path / "edited.npz")
 
 

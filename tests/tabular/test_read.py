@@ -188,7 +188,7 @@ def test_a_stored_column_takes_precedence_over_the_path(tmp_path: Path) -> None:
 def test_a_file_without_a_column_that_others_have_raises(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", {"score": [1.0], "label": [0]})
     write(tmp_path / "b.parquet", {"score": [1.0]})
-    message = r"b\.parquet must have a column 'label' as the other files have, got 'score'\."
+    message = r"b\.parquet must have the column 'label', got 'score'\."
     with pytest.raises(cr.DataError, match=message):
         list(find(tmp_path).batches(["score", "label"]))
 

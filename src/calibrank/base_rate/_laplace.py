@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from calibrank._blas import one_blas_thread
 from calibrank._logit import expit
 from calibrank._validation import Floats
 from calibrank.errors import FitError
@@ -35,6 +36,7 @@ class LogisticPosteriors:
         log_loss = softplus @ self.total - z @ self.positive
         return log_loss + (deviations**2).sum(axis=1) / 2
 
+    @one_blas_thread()
     def solve(self) -> tuple[Floats, Floats]:
         """The posterior mode under each prior, and its Hessian in units of the prior's scales.
 

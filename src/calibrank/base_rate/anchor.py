@@ -131,7 +131,7 @@ def _population(
         fitted_range = np.linspace(*fitted.span, _RANGE_SCORES)
         scores = np.concatenate([shown, fitted_range])
     else:
-        scores = score_column(population)[0]
+        scores = score_column(population, "population")[0]
     step = max(1, len(scores) // _MAX_POPULATION)
     scores = np.sort(scores[::step].astype(np.float64))
     if np.count_nonzero(starts_of(scores)) < 2:

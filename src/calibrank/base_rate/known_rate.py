@@ -148,7 +148,7 @@ def _scores_and_mass(population: Numbers | Summary) -> tuple[Floats, Floats]:
     """The population's scores, and masses that sum to 1."""
     if isinstance(population, Summary):
         return population.scores, population.total / population.total.sum()
-    scores = score_column(population)[0].astype(np.float64)
+    scores = score_column(population, "population")[0].astype(np.float64)
     return scores, np.full(len(scores), 1 / len(scores))
 
 

@@ -70,7 +70,7 @@ def plan_labels(
         raise DataError(f"sizes must be numbers of labels, got {shown(sizes)}. Use e.g. (0, 300).")
     sizes = [whole("sizes", size, 0, _MOST_LABELS) for size in sizes]
     rng = seeded(seed)
-    scores = score_column(population)[0].astype(np.float64)
+    scores = score_column(population, "population")[0].astype(np.float64)
     step = max(1, len(scores) // _MAX_POPULATION)
     scores = scores[::step]
     # The same true curves for all sizes, so that the errors are comparable.

@@ -198,7 +198,7 @@ def _top_population(
     """Scores of the pairs at the top of their lists, if the ranks of the population are known."""
     if population is None or population_ranks is None:
         return None
-    scores = score_column(population)[0].astype(np.float64)
+    scores = score_column(population, "population")[0].astype(np.float64)
     inside: Floats = scores[_positions("population_ranks", population_ranks, len(scores)) < n + 0.5]
     return inside if len(inside) else None
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from calibrank._blas import one_blas_thread
 from calibrank._logit import expit
 from calibrank._validation import Floats, Indices, add_up
 from calibrank.errors import FitError
@@ -56,7 +57,8 @@ def fit_mixed_model(
     rate = float(positive.sum() / total.sum())
     start = np.array([np.log(rate / (1 - rate)), 1.0, 0.0])
     bounds = [(-50.0, 50.0), (0.0, _LARGEST_SLOPE), tuple(np.log(_SPREADS))]
-    result = minimize(_loss, start, args=(rows,), jac=True, method="L-BFGS-B", bounds=bounds)
+    with one_blas_thread():
+        result = minimize(_loss, start, args=(rows,), jac=True, method="L-BFGS-B", bounds=bounds)
     if not np.isfinite(result.fun):
         raise FitError(
             f"the random intercept model must have a finite likelihood, got {result.fun}. "

@@ -121,16 +121,21 @@ class RandomIntercept:
         """The name of the method in tables and saved maps."""
         return type(self).__name__
 
+    @property
+    def fewest_groups(self) -> int:
+        """The number of groups that a fit needs: two per fold."""
+        return 2 * self.folds
+
     def fit(self, scores: Numbers, labels: Labels, groups: IdsLike) -> PiecewiseMap:
         """Weight the candidates by held-out groups, and fit them on all rows.
 
         Folds are made of groups by a hash of their ids: the same rows give the same map.
         """
         rows = _Rows.of(scores, labels, groups)
-        if rows.n_groups < 2 * self.folds:
+        if rows.n_groups < self.fewest_groups:
             raise FitError(
-                f"groups must be at least {2 * self.folds} for {self.folds} folds, "
-                f"got {rows.n_groups}. Judge more of them, or use a fixed method such as Platt()."
+                f"groups must hold at least {self.fewest_groups} ids for {self.folds} folds, got "
+                f"{rows.n_groups}. Judge more of them, or use a fixed method such as Platt()."
             )
         summary = rows.summary()
         require_both_classes(summary)

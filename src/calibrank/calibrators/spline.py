@@ -16,6 +16,7 @@ from typing import Self
 import numpy as np
 
 from calibrank._arguments import whole
+from calibrank._blas import one_blas_thread
 from calibrank._validation import Floats, add_up, starts_of
 from calibrank.calibrators._logistic_fit import require_optimum
 from calibrank.calibrators._monotone import MonotoneProblem, Optimum, minimize
@@ -145,6 +146,7 @@ def _roughness(x: Floats) -> Floats:
     return second
 
 
+@one_blas_thread()
 def _choose_penalty(frame: _Frame, summary: Summary) -> tuple[float, float]:
     """The penalty with the highest marginal likelihood, and the dispersion of the evidence.
 

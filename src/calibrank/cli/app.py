@@ -1,5 +1,6 @@
 """Assembles the commands, and turns every error into one line and an exit code."""
 
+import inspect
 import io
 import sys
 import warnings
@@ -10,7 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from calibrank import __version__
-from calibrank.cli.failures import print_line, report_failure
+from calibrank.cli.failures import UsageError, print_line, report_failure
+from calibrank.errors import DataError
 from calibrank.registry import COMMANDS
 
 
@@ -56,6 +58,7 @@ def main() -> None:
     # Importing the other commands would only delay the start.
     requested = [name for name in sys.argv[1:2] if name in COMMANDS]
     try:
+        _require_values(sys.argv[1:])
         app = make_app(requested or COMMANDS)
         # Not standalone: typer would print errors in its own way, and others as tracebacks.
         code = app(prog_name="calibrank", standalone_mode=False)
@@ -68,13 +71,40 @@ def main() -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
+def _require_values(arguments: list[str]) -> None:
+    """Refuse empty values, as of `--positive "$RULE"` where a variable is not set."""
+    option = "an argument"
+    for argument in arguments:
+        name, has_value, value = argument.partition("=")
+        if argument == "" or (name.startswith("--") and has_value and not value):
+            subject = name if name.startswith("--") else option
+            raise UsageError(
+                f"{subject} must not be empty, got ''. Give a value, or leave it out."
+            )
+        option = argument if argument.startswith("-") else "an argument"
+
+
+def _named_as_option(error: BaseException) -> BaseException:
+    """An error about a parameter of a function, as one about the option that sets it."""
+    subject, verb, rule = str(error).partition(" must ")
+    command = next(iter(sys.argv[1:2]), "")
+    # Errors about a row are about a column of the table, whatever its name.
+    if not isinstance(error, DataError) or not verb or " at row " in rule:
+        return error
+    module = sys.modules.get(f"calibrank.cli.{command}")
+    parameters = inspect.signature(getattr(module, command)).parameters if module else {}
+    if subject not in parameters:
+        return error
+    return UsageError(f"--{subject.replace('_', '-')} must {rule}")
+
+
 def _exit_code(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError):
         # The reader has seen enough, as in `calibrank inspect map.json | head`.
         sys.stdout = io.StringIO()
         return 0
     try:
-        return report_failure(error)
+        return report_failure(_named_as_option(error))
     finally:
         _drop_unwritable_output()
 

@@ -1,16 +1,15 @@
 """`calibrank card`."""
 
-import json as json_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from calibrank._arguments import regular_file
 from calibrank._atomic import write_atomic
-from calibrank._json import read_document
+from calibrank._json import Fields, read_document
 from calibrank.cli.console import UsageError, console, require_output, shown
 from calibrank.cli.options import MAP_HELP
-from calibrank.errors import DataError
 from calibrank.maps import load
 from calibrank.maps.review import make_card
 
@@ -49,14 +48,6 @@ def card(
 
 
 def _read(path: Path) -> dict[str, Any]:
-    if path.exists() and not path.is_file():
-        raise DataError(f"--metrics must be a regular file, got {path}.")
-    try:
-        document = json_module.loads(read_document(path, "Run calibrank evaluate --json again."))
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(
-            f"--metrics must be a JSON file of calibrank evaluate --json, got {path}: {error}."
-        ) from error
-    if not isinstance(document, dict):
-        raise DataError(f"--metrics must hold a JSON object, got {type(document).__name__}.")
-    return document
+    remedy = "Write it with calibrank evaluate --json > evaluation.json."
+    regular_file(path, "the file of --metrics", remedy)
+    return dict(Fields.parse(str(path), read_document(path, remedy), remedy).values)

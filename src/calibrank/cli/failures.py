@@ -6,6 +6,7 @@ Nothing heavy is imported here, because it must work where memory, disk or a pac
 import errno
 import os
 import platform
+import re
 import sys
 import tempfile
 import traceback
@@ -125,8 +126,28 @@ def _is_interrupt(error: BaseException) -> bool:
     return isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort"
 
 
+# What the parser of the command line says about values, in the words of all other messages.
+_PARSER_WORDS = (
+    (
+        re.compile(r"Invalid value for '([^']+)'[^:]*: (.*) is not a valid (int|integer)\b.*"),
+        r"\1 must be a whole number, got \2.",
+    ),
+    (
+        re.compile(r"Invalid value for '([^']+)'[^:]*: (.*) is not a valid float\b.*"),
+        r"\1 must be a number, got \2.",
+    ),
+    (
+        re.compile(r"Invalid value for '([^']+)'[^:]*: (.*) is not in the range (\S+?)\.?"),
+        r"\1 must be in the range \3, got \2.",
+    ),
+    (re.compile(r"Invalid value for '([^']+)'[^:]*: must (.*)"), r"\1 must \2"),
+)
+
+
 def _usage_message(error: object) -> str:
     message = str(error.format_message())  # type: ignore[attr-defined]  # checked by the caller
+    for pattern, words in _PARSER_WORDS:
+        message = pattern.sub(words, message)
     context = getattr(error, "ctx", None)
     command = "calibrank" if context is None else context.command_path
     end = "" if message.endswith((".", "?")) else "."

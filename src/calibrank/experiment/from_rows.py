@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from calibrank.errors import DataError
+from calibrank._arguments import regular_file
 from calibrank.experiment.row_files import read_row_file
 from calibrank.experiment.statistics import Results
 
@@ -18,9 +18,5 @@ def read_results(files: Sequence[Path]) -> Results:
 
 
 def _read(file: Path) -> pa.Table:
-    if not file.is_file():
-        raise DataError(
-            f"{file} must be a file of result rows, got no such file. "
-            "Name the rows.parquet of a run."
-        )
-    return read_row_file(file)
+    rule = "a file of result rows"
+    return read_row_file(regular_file(file, rule, "Name the rows.parquet of a run."))

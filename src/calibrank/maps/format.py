@@ -6,7 +6,7 @@ from os import PathLike
 
 import numpy as np
 
-from calibrank._arguments import path_of
+from calibrank._arguments import path_of, regular_file
 from calibrank._json import Fields, digest_of, read_document
 from calibrank._validation import LARGEST_SCORE
 from calibrank.errors import DataError
@@ -43,12 +43,8 @@ def load(path: str | PathLike[str]) -> CalibrationMap:
     >>> load(path) == fitted
     True
     """
-    file = path_of("path", path)
-    if not file.is_file():
-        raise DataError(
-            f"{path} must be a saved map, got no such file. "
-            "Make one with map.save or calibrank fit."
-        )
+    how_to_make = "Make one with map.save or calibrank fit."
+    file = regular_file(path_of("path", path), "a saved map", how_to_make)
     remedy = "If it is a table, pass the saved map first and the table after it."
     return parse(str(path), read_document(file, remedy))
 

@@ -33,6 +33,8 @@ _EVIDENCE = {
     "given": "Positive and total masses were passed directly.",
 }
 
+_EVALUATE = "Pass what calibrank evaluate --json prints."
+
 _SCOPE = (
     "Probabilities hold for users, items and scores like those of the data above. "
     "A new model needs a new map."
@@ -182,8 +184,10 @@ def _metrics(evaluation: Mapping[str, Any] | None) -> Section:
     if evaluation is None:
         return Section("Metrics", ("None were given: calibrank card --metrics evaluation.json.",))
     if not isinstance(evaluation, Mapping):
-        raise DataError(f"evaluation must be a JSON object, got {type(evaluation).__name__}.")
-    fields = Fields("evaluation", evaluation)
+        raise DataError(
+            f"evaluation must be a JSON object, got {type(evaluation).__name__}. {_EVALUATE}"
+        )
+    fields = Fields("evaluation", evaluation, _EVALUATE)
     rows = []
     metrics = fields.child("metrics")
     for name in metrics.values:

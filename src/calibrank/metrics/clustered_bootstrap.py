@@ -98,7 +98,10 @@ def bootstrap(
     value = metric.evaluate(probabilities, evidence, user_ids)
     n_users = len(np.unique(user_ids))
     if n_users < 2:
-        raise DataError("users must hold at least 2 distinct ids for an interval, got 1.")
+        raise DataError(
+            "users must hold at least 2 distinct ids for an interval, got 1. "
+            "Add rows of other users, or leave users out."
+        )
     draws = _draws(n_users, resamples, seeded(seed))
     replicates = _replicates(metric, probabilities, evidence, user_ids, draws)
     return basic_interval(metric, value, replicates, level)

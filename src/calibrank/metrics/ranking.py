@@ -80,7 +80,7 @@ class UserMean(Metric):
         object.__setattr__(self, "k", whole("k", self.k, 1))
 
     def check(self, probabilities: Numbers) -> Floats:
-        return score_column(probabilities)[0]
+        return score_column(probabilities, "probabilities")[0]
 
     @property
     def name(self) -> str:

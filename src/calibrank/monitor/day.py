@@ -270,7 +270,8 @@ class Day:
             return cls._of_arrays(read_arrays(path, _LARGEST_FILE))
         except (ValueError, KeyError) as error:
             raise DataError(
-                f"{path} must be a day that calibrank saved: {error}. Delete it or copy it again."
+                f"{path} must be a day that calibrank saved, got another or a damaged file: "
+                f"{error}. Delete it or copy it again."
             ) from None
 
     @classmethod

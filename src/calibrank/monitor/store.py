@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from calibrank._arguments import real, whole
+from calibrank._arguments import path_of, real, whole
 from calibrank.errors import DataError, MissingExtraError
 from calibrank.monitor.day import Day
 
@@ -43,14 +43,19 @@ class Store:
         """Write a day, or a part of one, to a new file, atomically."""
         name = f"{day.date}-{os.urandom(8).hex()}{_SUFFIX}"
         if not self._is_remote:
-            day.save(Path(self.location) / name)
+            folder = path_of("store", self.location)
+            if folder.exists() and not folder.is_dir():
+                raise DataError(
+                    f"{folder} must be a folder of days, got a file. Name another folder."
+                )
+            day.save(folder / name)
             return
-        files, folder = self._remote()
-        files.create_dir(folder, recursive=True)
+        files, remote_folder = self._remote()
+        files.create_dir(remote_folder, recursive=True)
         with tempfile.TemporaryDirectory() as local:
             day.save(Path(local) / name)
             # Object stores make an object visible only when it is complete.
-            with files.open_output_stream(f"{folder}/{name}") as out:
+            with files.open_output_stream(f"{remote_folder}/{name}") as out:
                 out.write((Path(local) / name).read_bytes())
 
     def days(self, map_digest: str | None = None) -> list[Day]:
@@ -71,11 +76,10 @@ class Store:
         if self._is_remote:
             yield from self._remote_parts()
             return
-        folder = Path(self.location)
+        folder = path_of("store", self.location)
         if not folder.is_dir():
-            raise DataError(
-                f"{folder} must be a folder of days, got no such folder. Add a day first."
-            )
+            found = "a file" if folder.exists() else "no such folder"
+            raise DataError(f"{folder} must be a folder of days, got {found}. Add a day first.")
         for file in sorted(folder.glob(f"*{_SUFFIX}")):
             yield Day.load(file)
 

@@ -34,14 +34,14 @@ class Known(FittedPropensity):
     clip: float
 
     def __init__(self, matrix: Numbers, clip: float = 1e-6) -> None:
-        array = floats("propensity", matrix)
+        array = floats("matrix", matrix)
         if array.ndim != 2:
             raise DataError(
-                "propensity must have one row per user and one column per item, "
-                f"got shape {array.shape}."
+                "matrix must have one row per user and one column per item, "
+                f"got shape {array.shape}. Pass one list of propensities per user."
             )
         remedy = "Divide counts by exposures first."
-        require(is_probability, "propensity", "lie in [0, 1]", array, remedy)
+        require(is_probability, "matrix", "lie in [0, 1]", array, remedy)
         require_probability("clip", clip)
         object.__setattr__(self, "matrix", array)
         object.__setattr__(self, "clip", clip)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrank._segment_keys import Encoded
-from calibrank._validation import Floats, IdsLike, Numbers, column, ids, score_column
+from calibrank._validation import Floats, IdsLike, Numbers, column, ids, score_column, wrong_length
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, ips, naive
 from calibrank.maps import CalibrationMap
@@ -163,9 +163,7 @@ def _labels_and_evidence(
             "Evidence contains it already: leave it out."
         )
     if len(labels) != rows:
-        raise DataError(
-            f"labels must have one value per row, got {len(labels)} values for {rows} rows."
-        )
+        raise wrong_length("labels", len(labels), rows)
     # Evidence has no labels of its own; any positive mass comes from a positive label.
     return (labels.positive > 0).astype(np.float64), labels
 

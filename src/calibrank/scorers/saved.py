@@ -141,7 +141,8 @@ def _read_description(folder: Path) -> Fields:
             f"{folder} must be a saved model, got no model.json in it. "
             "Train one with `calibrank train`."
         )
-    fields = Fields.parse(str(path), read_document(path, "Train the model again."))
+    remedy = "Train the model again."
+    fields = Fields.parse(str(path), read_document(path, remedy), remedy)
     # An unknown field may change the meaning of the known ones.
     fields.only("format", "scorer", "about", "weights", "digest")
     content = {name: value for name, value in fields.values.items() if name != "digest"}

@@ -15,7 +15,7 @@ import numpy as np
 from calibrank._arguments import real, seeded
 from calibrank._validation import Floats, Ids, Indices, add_up
 from calibrank.calibrators import RandomIntercept
-from calibrank.errors import DataError, FlatMapWarning
+from calibrank.errors import DataError, FitError, FlatMapWarning
 from calibrank.maps import PiecewiseMap
 from calibrank.metrics import Estimate
 from calibrank.metrics.clustered_bootstrap import RESAMPLES, draw_matrix
@@ -56,11 +56,23 @@ class _Sums(NamedTuple):
 
 def fit_judged(judged: Judged) -> PiecewiseMap:
     """Fit a map for new queries on judged documents."""
+    fewest = RandomIntercept().fewest_groups
+    if judged.n_queries < fewest:
+        raise FitError(
+            f"the run must have {fewest} or more queries with judged documents, "
+            f"got {judged.n_queries}. Judge documents of more queries."
+        )
     return RandomIntercept().fit(judged.scores, judged.evidence, judged.queries)
 
 
 def held_out_probabilities(judged: Judged, folds: int = _FOLDS) -> Floats:
     """The probability of each judged document under a map fitted without its query's fold."""
+    fewest = _fewest_queries(folds)
+    if judged.n_queries < fewest:
+        raise FitError(
+            f"the run must have {fewest} or more queries with judged documents to hold some out, "
+            f"got {judged.n_queries}. Judge documents of more queries."
+        )
     fold_of_row = query_folds(judged.queries, folds)
     probabilities = np.empty(len(judged))
     for fold in range(folds):
@@ -74,6 +86,14 @@ def held_out_probabilities(judged: Judged, folds: int = _FOLDS) -> Floats:
             )
         probabilities[held_out] = fitted.predict(judged.scores[held_out])
     return probabilities
+
+
+def _fewest_queries(folds: int) -> int:
+    """Queries of which enough remain for a map when the largest fold is held out."""
+    queries = RandomIntercept().fewest_groups
+    while queries - -(-queries // folds) < RandomIntercept().fewest_groups:
+        queries += 1
+    return queries
 
 
 def query_folds(queries: Ids, folds: int = _FOLDS) -> Indices:

@@ -8,8 +8,6 @@ blanks.
 
 from __future__ import annotations
 
-import csv
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibrank._validation import Floats, Ids
+from calibrank._arguments import shown
+from calibrank._json import parse_json, read_document
+from calibrank._validation import LARGEST_SCORE, Floats, Ids
 from calibrank.errors import DataError
 from calibrank.tabular.read import Table
 
@@ -128,7 +128,9 @@ def _files(name: str) -> tuple[Path, ...]:
 
 def _require_entries(name: str, entries: list[_Entry]) -> None:
     if not entries:
-        raise DataError(f"{name} must hold at least one line, got none.")
+        raise DataError(
+            f"{name} must hold at least one line, got none. Check how the file was written."
+        )
 
 
 def _require_once(name: str, entry: _Entry, seen: set[tuple[str, str]]) -> None:
@@ -173,23 +175,23 @@ def _from_trec(file: Path, what: str, fields: int, value_field: int) -> Iterator
                 f"{file}, line {number} must have {fields} columns ({shape}), got {len(parts)}. "
                 "Other layouts are chosen by the file's ending: .json, .tsv, .csv, .parquet."
             )
-        yield _Entry(parts[0], parts[2], _number(file, number, what, parts[value_field]))
+        yield _Entry(parts[0], parts[2], _number(file, f"line {number}", what, parts[value_field]))
 
 
 def _from_tsv(file: Path, what: str, names: tuple[str, ...]) -> Iterator[_Entry]:
     """Yield the rows of a file with a header, as BEIR's qrels have it."""
-    with file.open(encoding="utf-8", newline="") as stream:
-        reader = csv.reader(stream, delimiter="\t", quoting=csv.QUOTE_NONE)
-        header = next(reader, [])
-        places = [header.index(name) for name in _chosen(file, header, what, names)]
-        for number, row in enumerate(reader, start=2):
-            if len(row) != len(header):
-                raise DataError(
-                    f"{file}, line {number} must have {len(header)} columns as the header has, "
-                    f"got {len(row)}."
-                )
-            query, document, value = [row[place] for place in places]
-            yield _Entry(query, document, _number(file, number, what, value))
+    lines = [line for line in _lines(file) if line]
+    header = lines[0].split("\t") if lines else []
+    places = [header.index(name) for name in _chosen(file, header, what, names)]
+    for number, line in enumerate(lines[1:], start=2):
+        row = line.split("\t")
+        if len(row) != len(header):
+            raise DataError(
+                f"{file}, line {number} must have {len(header)} columns as the header has, "
+                f"got {len(row)}. Put a tab between all columns, and none inside them."
+            )
+        query, document, value = [row[place] for place in places]
+        yield _Entry(query, document, _number(file, f"line {number}", what, value))
 
 
 def _from_table(file: Path, what: str, names: tuple[str, ...]) -> Iterator[_Entry]:
@@ -201,34 +203,29 @@ def _from_table(file: Path, what: str, names: tuple[str, ...]) -> Iterator[_Entr
         for query, document, value in zip(*lists, strict=True):
             row += 1
             if query is None or document is None:
-                raise DataError(f"{file}, row {row} must have a query and a document, got none.")
+                raise DataError(
+                    f"{file}, row {row} must have a query and a document, got none. "
+                    "Leave such rows out."
+                )
             if value is None and what == "grade":
                 continue  # a row without a grade was not judged
-            yield _Entry(str(query), str(document), _number(file, row, what, value))
+            yield _Entry(str(query), str(document), _number(file, f"row {row}", what, value))
 
 
 def _from_json(file: Path, what: str) -> Iterator[_Entry]:
-    try:
-        text = file.read_text(encoding="utf-8")
-        content = json.loads(text, object_pairs_hook=_without_duplicates)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{file} must be JSON, got: {error}.") from None
+    layout = f"{{query: {{document: {what}}}}}"
+    remedy = f"Save it as {layout}."
+    content = parse_json(str(file), read_document(file, remedy), remedy)
     if isinstance(content, dict) and _MTEB_KEY in content:
         content = _mteb_predictions(file, content)
     if not isinstance(content, dict) or not all(isinstance(v, dict) for v in content.values()):
-        raise DataError(f"{file} must be {{query: {{document: {what}}}}}, got something else.")
+        raise DataError(f"{file} must be {layout}, got JSON of another layout. {remedy}")
     for query, documents in content.items():
         for document, value in documents.items():
-            number = None if isinstance(value, str | bool) else value
-            yield _Entry(query, document, _number(file, query, what, number))
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Python's parser would keep the last of several values."""
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        raise ValueError("it names a query or a document twice")
-    return values
+            where = f"query {shown(query)}"
+            if isinstance(value, str | bool):  # which `float` would accept
+                raise _not_a_number(file, where, what, value)
+            yield _Entry(query, document, _number(file, where, what, value))
 
 
 def _mteb_predictions(file: Path, content: dict[str, Any]) -> Any:
@@ -261,18 +258,28 @@ def _chosen(file: Path, columns: Iterable[str], what: str, names: tuple[str, ...
     return chosen
 
 
-def _number(file: Path, where: int | str, what: str, value: object) -> float:
+def _number(file: Path, where: str, what: str, value: object) -> float:
     try:
         number = float(value)  # type: ignore[arg-type]  # what is no number raises
     except (TypeError, ValueError, OverflowError):
         number = float("nan")
-    if not np.isfinite(number):
-        raise DataError(f"{file}, {where}: the {what} must be a finite number, got {value!r}.")
+    if not abs(number) <= LARGEST_SCORE:
+        raise _not_a_number(file, where, what, value)
     return number
+
+
+def _not_a_number(file: Path, where: str, what: str, value: object) -> DataError:
+    return DataError(
+        f"{file}, {where}: the {what} must be a finite number within +-1e30, got {shown(value)}. "
+        "Correct it, or leave it out."
+    )
 
 
 def _lines(file: Path) -> list[str]:
     try:
-        return file.read_text(encoding="utf-8").splitlines()
+        return file.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
-        raise DataError(f"{file} must be text in UTF-8, got: {error}.") from None
+        raise DataError(
+            f"{file} must be UTF-8 text, got another byte at {error.start:,}. "
+            "Convert it: iconv -f latin1 -t utf8."
+        ) from None

@@ -9,7 +9,7 @@ from typing import Self
 
 import numpy as np
 
-from calibrank._arguments import instance, path_of
+from calibrank._arguments import instance, path_of, regular_file
 from calibrank._logit import logit
 from calibrank._segment_keys import Encoded, Key, leaves_of
 from calibrank._validation import Floats, Indices, starts_of
@@ -142,14 +142,13 @@ class SegmentSums:
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
         """Read sums that `save` wrote, to add rows or to merge them with others."""
-        file = path_of("path", path)
-        if not file.is_file():
-            raise DataError(f"{path} must be sums by segment that were saved, got no such file.")
+        rule = "sums by segment that were saved"
+        file = regular_file(path_of("path", path), rule, "Write them with sums.save(path).")
         try:
             edges, keys, cells = _segment_file.read(file)
         except ValueError as error:
             raise DataError(
-                f"{path} must be sums by segment that were saved: {error}. Create it again."
+                f"{path} must be {rule}, got another or a damaged file: {error}. Create it again."
             ) from None
         loaded = cls(edges)
         loaded._edges_stay = False

@@ -12,7 +12,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from calibrank._arguments import path_of, real, whole
+from calibrank._arguments import path_of, real, regular_file, whole
 from calibrank._validation import Floats, Numbers, on_gpu
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels
@@ -283,14 +283,13 @@ class Summary:
         >>> Summary.load(path) + Summary.of([0.7], [1])
         Summary(3 rows in 3 bins over [0.1, 0.7], positive=2, total=3, kind='naive')
         """
-        file = path_of("path", path)
-        if not file.is_file():
-            raise DataError(f"{path} must be a summary that calibrank saved, got no such file.")
+        rule = "a summary that calibrank saved"
+        file = regular_file(path_of("path", path), rule, "Write one with summary.save(path).")
         try:
             return cls(**_file.read(file)._asdict())
         except ValueError as error:
             raise DataError(
-                f"{path} must be a summary that calibrank saved: {error}. Create it again."
+                f"{path} must be {rule}, got another or a damaged file: {error}. Create it again."
             ) from None
 
     def __len__(self) -> int:

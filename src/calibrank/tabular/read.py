@@ -61,7 +61,8 @@ class Table:
         files = [file for file in found if not _is_hidden(file.name)]
         if not files:
             raise DataError(
-                f"{name} must be a table (Parquet or CSV file, folder or glob), got no such file."
+                f"{name} must be a table (Parquet or CSV file, folder or glob), got "
+                f"{_what_is_there(name)}. Check the path."
             )
         return cls(name, tuple(files))
 
@@ -92,7 +93,7 @@ class Table:
         for name in wanted:
             if name in names:
                 return name
-        article = "an" if role[0] in "aeiou" else "a"
+        article = "an" if role[0] in "aeio" else "a"
         remedy = f"Name it with --{role}."
         if len(names) == 1 and any(separator in names[0] for separator in ";\t|"):
             remedy = "Save it with commas between columns, or as Parquet."
@@ -177,7 +178,8 @@ def _require_columns(file: Path, columns: Sequence[str]) -> None:
         if name not in names:
             found = ", ".join(map(repr, names))
             raise DataError(
-                f"{file} must have a column {name!r} as the other files have, got {found}."
+                f"{file} must have the column {name!r}, got {found}. "
+                "Name one of these; all files of a table must have it."
             )
 
 
@@ -230,6 +232,12 @@ def _require_readable(folder: Path, file: Path) -> None:
         )
     if file.suffix.lower() in FORMATS and not file.is_file() and not file.is_dir():
         raise DataError(f"{file} must be a regular file, got a pipe or a device. Save it first.")
+
+
+def _what_is_there(name: str) -> str:
+    if Path(name).is_dir():
+        return f"a folder without {_ENDINGS} files"
+    return "no file with such a name" if has_magic(name) else "no such file"
 
 
 def _is_file(path: Path) -> bool:
