@@ -68,6 +68,37 @@ def test_wrong_usage_is_one_line_too(call: Call) -> None:
     assert "\x1b" not in errors
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["rerank", "run", "--precision", "x"], "--precision must be a number, got 'x'. See"),
+        (["rerank", "run", "--pool-depth", "1.5"], "--pool-depth must be a whole number, got"),
+        (
+            ["monitor", "days", "--map", "m.json", "--window", "0"],
+            "--window must be in the range 1<=x<=100000, got 0.",
+        ),
+        (["fit", "t.csv", "--method", "no"], "--method must be one of auto, "),
+        (["fit", "t.csv", "--positive", ""], "--positive must not be empty, got ''. Give a"),
+        (["fit", "t.csv", "--positive="], "--positive must not be empty, got ''. Give a"),
+        (["fit", ""], "an argument must not be empty, got ''"),
+        (["control", "t.csv", "--longest", "0"], "--longest must be a whole number, 1 to "),
+        (["control", "t.csv", "--unwanted", "nan"], "--unwanted must lie in (0, 1), got nan. Use"),
+    ],
+)
+def test_wrong_values_name_their_option(
+    call: Call,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    message: str,
+) -> None:
+    (tmp_path / "t.csv").write_text("user,probability,label\n1,0.5,0\n2,0.6,1\n")
+    monkeypatch.chdir(tmp_path)
+    code, _, errors = call(*arguments)
+    assert (code, errors.count("\n")) == (2, 1)
+    assert message in errors
+
+
 def test_an_interrupt_has_a_code_of_its_own(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: object) -> None:
         raise KeyboardInterrupt

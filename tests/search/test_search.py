@@ -102,7 +102,11 @@ def test_ranks_are_those_of_the_scores() -> None:
     ("name", "text", "message"),
     [
         ("run.trec", "q Q0 d 1 0.5\n", r"line 1 must have 6 columns .*, got 5"),
-        ("run.trec", "q Q0 d 1 high t\n", "the score must be a finite number within .*, got .high."),
+        (
+            "run.trec",
+            "q Q0 d 1 high t\n",
+            "the score must be a finite number within .*, got .high.",
+        ),
         ("run.trec", "q Q0 d 1 1 t\nq Q0 d 2 2 t\n", "each pair of query and document once"),
         ("run.trec", "", "must hold at least one line"),
         ("run.json", "[1]", "must be {query: {document: score}}"),

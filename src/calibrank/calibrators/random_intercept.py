@@ -133,10 +133,9 @@ class RandomIntercept:
         """
         rows = _Rows.of(scores, labels, groups)
         if rows.n_groups < self.fewest_groups:
-            raise FitError(
-                f"groups must hold at least {self.fewest_groups} ids for {self.folds} folds, got "
-                f"{rows.n_groups}. Judge more of them, or use a fixed method such as Platt()."
-            )
+            rule = f"hold at least {self.fewest_groups} ids for {self.folds} folds"
+            remedy = "Judge more of them, or use a fixed method such as Platt()."
+            raise FitError(f"groups must {rule}, got {rows.n_groups}. {remedy}")
         summary = rows.summary()
         require_both_classes(summary)
         require_spread(summary)

@@ -78,9 +78,7 @@ def _require_values(arguments: list[str]) -> None:
         name, has_value, value = argument.partition("=")
         if argument == "" or (name.startswith("--") and has_value and not value):
             subject = name if name.startswith("--") else option
-            raise UsageError(
-                f"{subject} must not be empty, got ''. Give a value, or leave it out."
-            )
+            raise UsageError(f"{subject} must not be empty, got ''. Give a value, or leave it out.")
         option = argument if argument.startswith("-") else "an argument"
 
 

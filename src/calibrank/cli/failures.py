@@ -137,7 +137,7 @@ _PARSER_WORDS = (
         r"\1 must be a number, got \2.",
     ),
     (
-        re.compile(r"Invalid value for '([^']+)'[^:]*: (.*) is not in the range (\S+?)\.?"),
+        re.compile(r"Invalid value for '([^']+)'[^:]*: (.*) is not in the range (\S+?)\.?$"),
         r"\1 must be in the range \3, got \2.",
     ),
     (re.compile(r"Invalid value for '([^']+)'[^:]*: must (.*)"), r"\1 must \2"),
