@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -62,11 +63,13 @@ def train_seeds(
 
 
 def require_torch() -> None:
-    """Raise `MissingExtraError` unless torch can be imported."""
+    """Raise `MissingExtraError` unless torch is installed; loading it is left to who uses it."""
     try:
-        import torch  # noqa: F401, PLC0415  (only training needs it)
+        found = find_spec("torch")
     except ImportError as error:
         raise MissingExtraError("torch", "torch") from error
+    if found is None:
+        raise MissingExtraError("torch", "torch")
 
 
 def _seed_number(seed: int | np.random.Generator) -> int:

@@ -111,8 +111,7 @@ def make_adam(
     """Torch's fused Adam; on a GPU one that can be captured in a CUDA graph."""
     on_gpu = any(values.is_cuda for values in parameters)
     return torch.optim.Adam(
-        # Adam refuses an empty list, and most models have no weights besides the table.
-        parameters or [torch.zeros(1)],
+        parameters,
         learning_rate,
         BETAS,
         EPSILON,

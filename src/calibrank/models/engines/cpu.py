@@ -43,7 +43,11 @@ class CpuEngine(Engine):
         self.last_step = np.zeros(len(self.table), dtype=np.int64)
         self.slots = np.zeros(len(self.table), dtype=np.int64)
         self.step_sizes = kernels.step_sizes(learning_rate, 0)
-        self.optimizer = make_adam(list(self.weights.values()), learning_rate, weight_decay)
+        # Most models have no weights besides the table, and an optimizer loads torch's compiler,
+        # which takes longer than a small model trains.
+        self.optimizer: torch.optim.Optimizer | None = None
+        if self.weights:
+            self.optimizer = make_adam(list(self.weights.values()), learning_rate, weight_decay)
 
     def run(self, epoch: Epoch) -> None:
         last = self.steps + len(epoch.rows)
@@ -53,7 +57,7 @@ class CpuEngine(Engine):
         for rows, importance in zip(epoch.rows, torch.from_numpy(epoch.importance), strict=True):
             self.steps += 1
             gradients = self._step(rows, importance)
-            if gradients:
+            if self.optimizer is not None:
                 set_gradients(self.weights, gradients)
                 self.optimizer.step()
 
@@ -100,7 +104,9 @@ class CpuEngine(Engine):
     def moments(self) -> Arrays:
         self.apply_deferred_steps()
         moments = {"first": self.first.copy(), "second": self.second.copy()}
-        return moments | adam_moments(self.optimizer, self.weights)
+        if self.optimizer is not None:
+            moments |= adam_moments(self.optimizer, self.weights)
+        return moments
 
     def restore_moments(self, moments: Arrays, steps: int) -> None:
         self.steps = steps
@@ -108,7 +114,8 @@ class CpuEngine(Engine):
         self.second = moments["second"]
         self.last_step[:] = steps
         self.step_sizes = kernels.step_sizes(self.learning_rate, steps)
-        restore_adam_moments(self.optimizer, self.weights, moments, steps)
+        if self.optimizer is not None:
+            restore_adam_moments(self.optimizer, self.weights, moments, steps)
 
 
 class CpuGraphEngine(CpuEngine):
