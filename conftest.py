@@ -56,16 +56,26 @@ def pytest_addoption(parser: Any) -> None:
 
 
 def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
-    """Run all tests that need Spark in the same worker, and drop slow ones if asked to."""
+    """Run all tests that need Spark in the same worker, and leave out what is not to be run."""
     for item in items:
         uses_spark = "spark" in item.nodeid.lower()
         uses_als = "als" in getattr(item, "fixturenames", ())
         if uses_spark or uses_als:
             item.add_marker(pytest.mark.xdist_group("spark"))
+    left_out = [item for item in items if item.get_closest_marker("gpu")]
+    if left_out and _has_gpu():
+        left_out = []
     if config.getoption("--fast"):
-        slow = [item for item in items if _is_slow(item.nodeid)]
-        config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if not _is_slow(item.nodeid)]
+        left_out += [item for item in items if _is_slow(item.nodeid)]
+    config.hook.pytest_deselected(items=left_out)
+    unwanted = set(left_out)
+    items[:] = [item for item in items if item not in unwanted]
+
+
+def _has_gpu() -> bool:
+    import torch  # noqa: PLC0415  (the tests that are asked about have imported it)
+
+    return bool(torch.cuda.is_available())
 
 
 def _is_slow(nodeid: str) -> bool:

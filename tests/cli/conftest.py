@@ -1,7 +1,5 @@
 """Tables for the tests of the command line, and a way to call it in the same process."""
 
-import sys
-import warnings
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
@@ -12,10 +10,9 @@ import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
 
-import calibrank as cr
 from calibrank.base_rate import plan_labels
-from calibrank.cli import app
 from calibrank.data.score_world import World, make_world
+from tests.cli.running import exit_code
 from tests.report.quick import few_methods
 
 # The package exports a function of the same name.
@@ -64,19 +61,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory, world: World) -> Path:
 
 
 @pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
+def call(capsys: pytest.CaptureFixture[str]) -> Call:
     """Calls the command line in this process: exit code, standard output, standard error."""
 
     def inner(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["calibrank", *map(str, arguments)])
-        code = 0
-        # The command line replaces `warnings.showwarning`; this restores it.
-        with warnings.catch_warnings():
-            warnings.simplefilter("default", cr.FlatMapWarning)
-            try:
-                app.main()
-            except SystemExit as stop:
-                code = int(stop.code or 0)
+        code = exit_code(*arguments)
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 

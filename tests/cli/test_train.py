@@ -14,7 +14,7 @@ import pytest
 from calibrank.scorers import SavedModel
 from calibrank.tabular.roles import roles_of
 from tests.cli.conftest import Call
-from tests.cli.running import one_line, run
+from tests.cli.running import one_line, run_here
 
 QUICK = ("--epochs", 20, "--dim", 8)
 
@@ -39,14 +39,14 @@ def test_four_commands_lead_from_interactions_to_probabilities(log: Path, tmp_pa
     scores = tmp_path / "scores.parquet"
     map_file = tmp_path / "map.json"
     calibrated = tmp_path / "calibrated.parquet"
-    code, text, error = run("train", log, "--model", "bpr", "-o", model, *QUICK)
+    code, text, error = run_here("train", log, "--model", "bpr", "-o", model, *QUICK)
     assert (code, error) == (0, "")
     assert "calibrank fit scores.parquet -o map.json" in text
     assert pq.read_schema(pairs).names[:4] == ["user", "item", "label", "relative_propensity"]
     assert not (model / "checkpoint.safetensors").exists()
-    assert run("score", model, pairs, "-o", scores)[0] == 0
-    assert run("fit", scores, "-o", map_file)[0] == 0
-    assert run("apply", map_file, scores, "-o", calibrated)[0] == 0
+    assert run_here("score", model, pairs, "-o", scores)[0] == 0
+    assert run_here("fit", scores, "-o", map_file)[0] == 0
+    assert run_here("apply", map_file, scores, "-o", calibrated)[0] == 0
     table = pq.read_table(calibrated)
     trained = SavedModel.load(model)
     users = trained.users.rows("users", table["user"].to_pylist())
@@ -61,7 +61,7 @@ def test_four_commands_lead_from_interactions_to_probabilities(log: Path, tmp_pa
 def model(log: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that was trained once, for tests that read it."""
     path = tmp_path_factory.mktemp("trained") / "model"
-    assert run("train", log, "-o", path, *QUICK)[0] == 0
+    assert run_here("train", log, "-o", path, *QUICK)[0] == 0
     return path
 
 

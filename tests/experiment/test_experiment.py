@@ -25,6 +25,7 @@ from calibrank.experiment.scored import Scored
 from calibrank.experiment.spec import Spec, choose, find_folder, load_specs
 from calibrank.experiment.statistics import Results, Spread, paired_p
 from calibrank.models import Training
+from tests.cli.running import one_line, run_here
 
 REPRODUCE = Path(__file__).parents[2] / "reproduce" / "aaai22"
 SMALL = """
@@ -63,16 +64,47 @@ def command(*arguments):
     return [sys.executable, "-W", "error", "-m", "calibrank", "reproduce", *map(str, arguments)]
 
 
-def run(*arguments, check=True):
-    return subprocess.run(command(*arguments), capture_output=True, text=True, check=check)
+def grid_of(folder, out, seeds=2, models=None):
+    """The grid that `calibrank reproduce` runs with two epochs."""
+    chosen = choose(load_specs(folder), None, models)
+    return runner.Grid("synthetic", None, chosen, seeds, Training(2), out / "synthetic")
 
 
 @pytest.fixture(scope="module")
 def finished(specs, tmp_path_factory):
     """The output folder of a small run, and what it printed."""
     out = tmp_path_factory.mktemp("out")
-    result = run(specs, "--seeds", 2, "--epochs", 2, "--out", out, "--jobs", 2, "--json")
-    return out / "synthetic", json.loads(result.stdout)
+    options = ("--seeds", 2, "--epochs", 2, "--out", out, "--jobs", 2, "--json")
+    code, printed, error = run_here("reproduce", specs, *options)
+    assert code == 0, error
+    return out / "synthetic", json.loads(printed)
+
+
+class InThisProcess:
+    """A process pool that runs everything here, where `run_cell` is patched."""
+
+    def __init__(self, *_, **__):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return False
+
+    def submit(self, function, *arguments):
+        future = Future()
+        try:
+            future.set_result(function(*arguments))
+        except DataError as error:
+            future.set_exception(error)
+        return future
+
+
+@pytest.fixture
+def in_this_process(monkeypatch):
+    """Run cells in this process, which has loaded torch."""
+    monkeypatch.setattr(runner, "ProcessPoolExecutor", InThisProcess)
 
 
 # ---- runs ----
@@ -160,23 +192,26 @@ def test_saved_scores_load_unchanged(finished, tmp_path):
     assert scored.test.n_items == again.test.n_items == 200
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_a_rerun_computes_only_what_is_missing(finished, specs):
     out, _ = finished
     files = sorted((out / "cells").glob("*.parquet"))
     before = {file: file.stat().st_mtime_ns for file in files}
     files[0].unlink()
-    run(specs, "--seeds", 2, "--epochs", 2, "--out", out.parent, "--jobs", 1)
+    assert runner.run_grid(grid_of(specs, out.parent), 1, lambda *_: None) == {}
     changed = [file for file in files if file.stat().st_mtime_ns != before[file]]
     assert changed == [files[0]]
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_a_changed_spec_is_run_again(finished, tmp_path):
     out, _ = finished
     content = SMALL.replace("naive = 4\nips = 10", "naive = 6\nips = 6")
     content = content.replace('"random"]', '"random"]\nclip = 0.2')
     changed = write_folder(tmp_path / "changed", content)
-    run(changed, "--seeds", 1, "--epochs", 2, "--out", out.parent, "--model", "BPR", "--jobs", 1)
-    assert set(pq.read_table(out / "rows.parquet")["negatives"].to_pylist()) == {0, 5, 6}
+    grid = grid_of(changed, out.parent, seeds=1, models=["BPR"])
+    assert runner.run_grid(grid, 1, lambda *_: None) == {}
+    assert set(runner.collect(grid)["negatives"].to_pylist()) == {0, 5, 6}
 
 
 def kill_with_children(child):
@@ -189,6 +224,7 @@ def kill_with_children(child):
     child.wait()
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_a_killed_run_keeps_its_finished_cells(specs, tmp_path):
     arguments = (specs, "--seeds", 2, "--epochs", 2, "--model", "BPR", "--out", tmp_path)
     child = subprocess.Popen(
@@ -206,32 +242,12 @@ def test_a_killed_run_keeps_its_finished_cells(specs, tmp_path):
     finished = {file: file.stat().st_mtime_ns for file in cells.glob("*.parquet")}
     for file in finished:
         assert pq.read_table(file).num_rows
-    run(*arguments)
+    assert runner.run_grid(grid_of(specs, tmp_path, models=["BPR"]), 1, lambda *_: None) == {}
     assert {file: file.stat().st_mtime_ns for file in finished} == finished
     assert len(list(cells.glob("*.parquet"))) == 4
 
 
-class InThisProcess:
-    """A process pool that runs everything here, where `run_cell` is patched."""
-
-    def __init__(self, *_, **__):
-        pass
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        return False
-
-    def submit(self, function, *arguments):
-        future = Future()
-        try:
-            future.set_result(function(*arguments))
-        except DataError as error:
-            future.set_exception(error)
-        return future
-
-
+@pytest.mark.usefixtures("in_this_process")
 def test_a_failed_cell_is_reported_and_the_others_are_saved(specs, tmp_path, monkeypatch):
     def fails_for_bpr(cell, *arguments):
         if cell.model == "BPR":
@@ -239,7 +255,6 @@ def test_a_failed_cell_is_reported_and_the_others_are_saved(specs, tmp_path, mon
         return run_cell(cell, *arguments)
 
     monkeypatch.setattr(runner, "run_cell", fails_for_bpr)
-    monkeypatch.setattr(runner, "ProcessPoolExecutor", InThisProcess)
     chosen = choose(load_specs(specs), None, None)
     grid = runner.Grid("synthetic", None, chosen, 1, Training(1), tmp_path)
     reported = []
@@ -263,13 +278,14 @@ def test_a_dataset_without_a_test_set_is_refused(specs):
 
 
 def test_an_unknown_or_missing_dataset_is_an_error_of_one_line(tmp_path):
-    result = run("aaai22", "--dataset", "netflix", "--out", tmp_path, check=False)
-    assert result.returncode == 3
+    code, _, error = run_here("reproduce", "--dataset", "netflix", "--out", tmp_path)
+    assert code == 3
     message = "must be one of synthetic, coat, yahoo_r3, kuairec, kuairand, got 'netflix'"
-    assert message in " ".join(result.stderr.split())
-    result = run("aaai22", "--dataset", "yahoo_r3", "--out", tmp_path, check=False)
-    assert result.returncode == 3
-    assert "Yahoo! licenses R3" in result.stderr
+    assert message in one_line(error)
+    code, _, error = run_here("reproduce", "--dataset", "yahoo_r3", "--out", tmp_path)
+    assert code == 3
+    assert "Yahoo! licenses R3" in one_line(error)
+    assert error.count("\n") == 1
 
 
 # ---- specs ----

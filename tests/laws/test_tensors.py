@@ -14,8 +14,7 @@ from tests.members import CALIBRATORS, fit
 torch = pytest.importorskip("torch")
 
 # CI has no GPU: these are run by hand on a machine that has one.
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use")
-devices = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
+devices = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 members = pytest.mark.parametrize("member", CALIBRATORS, ids=repr)
 types = pytest.mark.parametrize("score_type", [np.float32, np.float64])
 
@@ -117,7 +116,7 @@ def test_sums_of_tensors_are_those_of_arrays(device, score_type, kind, seed, sca
         assert (np.abs(mine[:, 1] - theirs[:, 1]) <= tolerance).all()
 
 
-@needs_gpu
+@pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore::calibrank.PooledScoresWarning")  # as steps are pooled there
 @members
 def test_fits_on_a_gpu_are_those_of_arrays(member):
@@ -142,7 +141,7 @@ def test_fits_on_a_gpu_are_those_of_arrays(member):
         assert np.median(difference) < (1e-6 if isinstance(on_gpu, LogisticMap) else 3e-4)
 
 
-@needs_gpu
+@pytest.mark.gpu
 def test_invalid_rows_on_a_gpu_are_reported():
     scores = torch.tensor([0.1, float("nan"), 0.3]).cuda()
     labels = torch.tensor([0, 1, 1]).cuda()

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ SMALL = tuple(replace(model, dim=6) for model in MODELS.values())
 USERS, ITEMS = 17, 11
 SETTINGS = Training(epochs=3, batch=16, learning_rate=0.01, weight_decay=0.01)
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use")
+ROOT = Path(__file__).parents[2]
 
 
 def small_log(seed=0, density=0.3):
@@ -117,7 +118,7 @@ def neumf(user, item, weights):
     return last @ torch.cat([user[:half] * item[:half], hidden]) + weights["last_bias"][0, 0]
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize(
     "model", [*SMALL, LightGCN(dim=6, layers=1), LightGCN(dim=6, layers=3)], ids=repr
 )
@@ -233,54 +234,56 @@ def test_graph_edges_are_normalized_by_both_degrees():
 
 # ---- checkpoints ----
 
-TRAIN_WITH_CHECKPOINT = """
-import sys
 
-import numpy as np
+class StoppedError(Exception):
+    """Ends a training run as a signal would."""
 
-from calibrank.data import RandomSplit
-from calibrank.models import Training, train
-from calibrank.registry import MODELS
-from calibrank.tables import Interactions
 
-name, checkpoint, out = sys.argv[1:]
-rng = np.random.default_rng(0)
-log = Interactions(*np.nonzero(rng.random((200, 50)) < 0.2), None, 200, 50)
-kept, held_out = RandomSplit().divide(log)
-trained = train(
-    MODELS[name],
-    kept,
-    held_out,
-    Training(epochs=14, checkpoint_every=0),
-    checkpoint=checkpoint,
-    progress=lambda status: print(status.epoch, flush=True),
+def train_with_checkpoint(model, checkpoint, progress):
+    """Train on a log large enough for many batches; the checkpoint is saved after every epoch."""
+    rng = np.random.default_rng(0)
+    log = Interactions(*np.nonzero(rng.random((200, 50)) < 0.2), None, 200, 50)
+    kept, held_out = RandomSplit().divide(log)
+    training = Training(epochs=14, checkpoint_every=0)
+    return train(MODELS[model], kept, held_out, training, checkpoint=checkpoint, progress=progress)
+
+
+def stop_with_an_error(model, checkpoint):
+    def stop(status):
+        if status.epoch == 5:
+            raise StoppedError
+
+    with pytest.raises(StoppedError):
+        train_with_checkpoint(model, checkpoint, stop)
+
+
+def stop_by_a_kill(model, checkpoint):
+    code = (
+        "import os\n"
+        "from tests.models.test_models import train_with_checkpoint\n"
+        "stop = lambda status: status.epoch == 5 and os.kill(os.getpid(), 9)\n"
+        f"train_with_checkpoint({model!r}, {str(checkpoint)!r}, stop)\n"
+    )
+    child = subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT)
+    assert child.returncode != 0
+
+
+# One kill suffices: what differs between models is what a checkpoint holds.
+@pytest.mark.parametrize(
+    ("model", "stop"),
+    [("BPR", stop_by_a_kill), ("NCF", stop_with_an_error), ("LightGCN", stop_with_an_error)],
 )
-scorer = trained.scorer
-np.savez(out, users=scorer.users, items=scorer.items, best=trained.best_epoch)
-"""
-
-
-@pytest.mark.parametrize("model", ["BPR", "NCF", "LightGCN"])
-def test_a_killed_run_continues_and_gives_the_same_result(tmp_path, model):
-    def command(name):
-        script = [sys.executable, "-c", TRAIN_WITH_CHECKPOINT]
-        return [*script, model, tmp_path / name / "checkpoint", tmp_path / f"{name}.npz"]
-
-    child = subprocess.Popen(command("killed"), stdout=subprocess.PIPE, text=True)
-    for line in child.stdout:
-        if int(line) == 5:
-            child.kill()
-            break
-    child.wait()
-    child.stdout.close()
-    assert not (tmp_path / "killed.npz").exists()
-    resumed = subprocess.run(command("killed"), capture_output=True, text=True, check=True)
-    assert int(resumed.stdout.split()[0]) >= 5  # it did not start again
-    subprocess.run(command("uninterrupted"), capture_output=True, check=True)
-    killed = np.load(tmp_path / "killed.npz")
-    uninterrupted = np.load(tmp_path / "uninterrupted.npz")
-    for name in uninterrupted.files:
-        np.testing.assert_array_equal(killed[name], uninterrupted[name])
+def test_a_stopped_run_continues_and_gives_the_same_result(tmp_path, model, stop):
+    stop(model, tmp_path / "stopped")
+    epochs = []
+    resumed = train_with_checkpoint(
+        model, tmp_path / "stopped", lambda status: epochs.append(status.epoch)
+    )
+    assert epochs[0] >= 5  # it did not start again
+    uninterrupted = train_with_checkpoint(model, tmp_path / "whole", None)
+    assert resumed.best_epoch == uninterrupted.best_epoch
+    np.testing.assert_array_equal(resumed.scorer.users, uninterrupted.scorer.users)
+    np.testing.assert_array_equal(resumed.scorer.items, uninterrupted.scorer.items)
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):
@@ -336,7 +339,7 @@ def test_a_missing_gpu_is_an_error():
         train(BPR(), small_log(), training=Training(device="cuda"))
 
 
-@needs_gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize("model", SMALL, ids=name_of)
 def test_training_seeds_together_on_a_gpu_equals_training_them_one_by_one(model):
     settings = replace(SETTINGS, device="cuda")
@@ -345,7 +348,7 @@ def test_training_seeds_together_on_a_gpu_equals_training_them_one_by_one(model)
         np.testing.assert_allclose(alone.users, together.scorer.users, rtol=1e-3, atol=1e-5)
 
 
-@needs_gpu
+@pytest.mark.gpu
 def test_a_run_on_a_gpu_continues_from_its_checkpoint(tmp_path):
     log, file = small_log(), tmp_path / "checkpoint"
     short = Training(epochs=3, batch=16, device="cuda", checkpoint_every=0)

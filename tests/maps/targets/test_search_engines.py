@@ -16,7 +16,7 @@ from calibrank.calibrators import Calibrator
 from calibrank.export import to_lucene, to_painless, to_sql, to_vespa
 from calibrank.export.vectors import hard_scores
 from tests import engines
-from tests.cli.running import run
+from tests.cli.running import run_here
 from tests.members import CALIBRATORS, Table, fit, name, probe, tables
 from tests.script_engine import Expression
 
@@ -63,10 +63,12 @@ def test_the_command_writes_every_language(tmp_path: Path) -> None:
     fitted = cr.Platt().fit([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1])
     fitted.save(tmp_path / "map.json")
     for language, exporter in EXPORTERS.items():
-        code, text, error = run("export", tmp_path / "map.json", "--to", language, "--score", "s")
+        code, text, error = run_here(
+            "export", tmp_path / "map.json", "--to", language, "--score", "s"
+        )
         assert code == 0, error
         assert text.strip() == exporter(fitted, "s")
-    code, text, error = run("export", tmp_path / "map.json", "--to", "lucene")
+    code, text, error = run_here("export", tmp_path / "map.json", "--to", "lucene")
     assert code == 0, error
     assert json.loads(text) == to_lucene(fitted)._asdict()
 
