@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN = $(VENV)/bin
 INSTALLED_FROM = pyproject.toml constraints.txt hatch_build.py src/calibrank/_native.c src/calibrank/_native_maps.h
-PIP = $(RUN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# Byte-compiling whole packages takes longer than unpacking them: Python compiles what is imported.
+PIP = $(RUN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 FUZZ_SECONDS ?= 600
 MUTANTS ?= 160
 
@@ -12,14 +13,19 @@ MUTANTS ?= 160
 demo: $(VENV)/demo.stamp
 	$(RUN)/calibrank demo
 
-test: $(VENV)/dev.stamp
+# All tests, but for those of packages that only `make $(VENV)/dev.stamp` installs (pipelines).
+test: $(VENV)/test.stamp
 	$(RUN)/python -m pytest -q -n auto --dist loadgroup
 
 # What to run before every commit: lint, types and the fast half of the tests.
-check: lint
+check: $(VENV)/test.stamp $(VENV)/lint.stamp
+	$(RUN)/ruff check --quiet .
+	$(RUN)/ruff format --quiet --check .
+	$(RUN)/mypy
+	$(RUN)/lint-imports --no-logo
 	$(RUN)/python -m pytest -q -n auto --dist loadgroup --fast --hypothesis-profile=fast
 
-lint: $(VENV)/dev.stamp
+lint: $(VENV)/lint.stamp
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
@@ -27,20 +33,20 @@ lint: $(VENV)/dev.stamp
 	$(RUN)/zizmor --offline --quiet --no-progress .github
 	$(RUN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
-docs: $(VENV)/dev.stamp
+docs: $(VENV)/test.stamp
 	NO_MKDOCS_2_WARNING=1 $(RUN)/mkdocs build --strict
 
-bench: $(VENV)/dev.stamp
+bench: $(VENV)/test.stamp
 	$(RUN)/python benchmarks/core.py
 
-fuzz: $(VENV)/dev.stamp
+fuzz: $(VENV)/test.stamp
 	$(RUN)/python tools/fuzz.py --seconds $(FUZZ_SECONDS)
 
-mutation: $(VENV)/dev.stamp
+mutation: $(VENV)/test.stamp
 	$(RUN)/python tools/mutation.py --mutants $(MUTANTS)
 
 # The sdist, and this platform's wheel, repaired and tried in a clean environment without a compiler.
-dist: $(VENV)/dev.stamp
+dist: $(VENV)/release.stamp
 	rm -rf build/dist
 	$(RUN)/python -m build --quiet --outdir build/dist .
 	$(RUN)/python tools/repair_wheel.py build/dist
@@ -48,7 +54,7 @@ dist: $(VENV)/dev.stamp
 	$(RUN)/python tools/check_dist.py build/dist
 
 # What an installation with the command line consists of (CycloneDX).
-sbom: $(VENV)/dev.stamp
+sbom: $(VENV)/release.stamp
 	rm -rf $(VENV)-sbom
 	$(PYTHON) -m venv $(VENV)-sbom
 	$(VENV)-sbom/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt '.[cli]'
@@ -66,10 +72,27 @@ $(VENV)/demo.stamp: $(VENV)/bin/python $(INSTALLED_FROM)
 	$(PIP) --editable '.[cli]'
 	touch $@
 
+$(VENV)/test.stamp: $(VENV)/bin/python $(INSTALLED_FROM)
+	$(PIP) 'pip>=25.1'
+	$(PIP) --editable '.[all]' --group test --group peers --group browser --group docs
+	touch $@ $(VENV)/demo.stamp
+
+# The type checker looks into the packages that are imported: those of the tests.
+$(VENV)/lint.stamp: $(VENV)/test.stamp
+	$(PIP) --group lint
+	touch $@
+
+$(VENV)/release.stamp: $(VENV)/bin/python $(INSTALLED_FROM)
+	$(PIP) 'pip>=25.1'
+	$(PIP) --group release
+	touch $@
+
+# Everything: all groups of pyproject.toml.
 $(VENV)/dev.stamp: $(VENV)/bin/python $(INSTALLED_FROM)
 	$(PIP) 'pip>=25.1'
 	$(PIP) --editable '.[all]' --group dev
-	touch $@ $(VENV)/demo.stamp
+	touch $(VENV)/demo.stamp $(VENV)/release.stamp $(VENV)/test.stamp
+	touch $(VENV)/lint.stamp $@
 
 clean:
 	rm -rf $(VENV) $(VENV)-sbom demo build

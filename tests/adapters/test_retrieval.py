@@ -17,6 +17,7 @@ from calibrank.adapters import (
     langchain_compressor,
     llamaindex_postprocessor,
 )
+from tests.optional import pipeline_package
 
 
 @pytest.fixture
@@ -81,9 +82,9 @@ def test_similarities_of_a_narrow_range_are_told_apart() -> None:
 @pytest.fixture(scope="module")
 def reranker(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny BERT with random weights and a vocabulary of a few words, on disk."""
-    transformers: Any = pytest.importorskip("transformers")
+    transformers = pipeline_package("transformers")
     torch: Any = pytest.importorskip("torch")
-    pytest.importorskip("sentence_transformers")
+    pipeline_package("sentence_transformers")
     folder = tmp_path_factory.mktemp("reranker")
     words = "[PAD] [UNK] [CLS] [SEP] [MASK] green black tea ale beer what is"
     (folder / "vocab.txt").write_text("\n".join(words.split()))
@@ -108,7 +109,7 @@ def test_sentence_transformers_with_and_without_its_sigmoid(
 ) -> None:
     """One model returns probabilities or logits: an argument decides, values do not show it."""
     torch: Any = pytest.importorskip("torch")
-    library: Any = pytest.importorskip("sentence_transformers")
+    library = pipeline_package("sentence_transformers")
     pairs = [("green tea", "what is green tea"), ("green tea", "black ale"), ("beer", "ale")]
     with_sigmoid = library.CrossEncoder(str(reranker), device="cpu")
     plain = library.CrossEncoder(str(reranker), device="cpu", activation_fn=torch.nn.Identity())
@@ -133,8 +134,8 @@ def test_sentence_transformers_with_and_without_its_sigmoid(
 
 
 def test_sentence_transformers_in_langchain(fitted: cr.CalibrationMap, reranker: Path) -> None:
-    documents: Any = pytest.importorskip("langchain_core.documents")
-    library: Any = pytest.importorskip("sentence_transformers")
+    documents = pipeline_package("langchain_core.documents")
+    library = pipeline_package("sentence_transformers")
     model = library.CrossEncoder(str(reranker), device="cpu")
     encoder = CrossEncoder(model, Probability())
     with pytest.raises(cr.DataError, match="must declare the same outputs"):
@@ -148,7 +149,7 @@ def test_sentence_transformers_in_langchain(fitted: cr.CalibrationMap, reranker:
 
 
 def test_langchain(fitted: cr.CalibrationMap) -> None:
-    documents = pytest.importorskip("langchain_core.documents")
+    documents = pipeline_package("langchain_core.documents")
     given = [documents.Document(page_content=each) for each in ("bad", "good", "fair")]
     scores = {"bad": -4.0, "good": 4.0, "fair": 0.5}
 
@@ -172,7 +173,7 @@ def test_langchain(fitted: cr.CalibrationMap) -> None:
 
 
 def test_llamaindex(fitted: cr.CalibrationMap) -> None:
-    schema: Any = pytest.importorskip("llama_index.core.schema")
+    schema = pipeline_package("llama_index.core.schema")
     nodes = [
         schema.NodeWithScore(node=schema.TextNode(text=str(score)), score=score)
         for score in (-4.0, 4.0, 0.5)
@@ -192,7 +193,7 @@ def test_llamaindex(fitted: cr.CalibrationMap) -> None:
 
 def test_haystack(fitted: cr.CalibrationMap, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HAYSTACK_TELEMETRY_ENABLED", "False")  # read when it is imported
-    haystack: Any = pytest.importorskip("haystack")
+    haystack = pipeline_package("haystack")
     documents = [haystack.Document(content=str(score), score=score) for score in (-4.0, 4.0, 0.5)]
     pipeline = haystack.Pipeline()
     pipeline.add_component("cut", haystack_component(Cutoff(fitted, threshold=0.5)))

@@ -18,6 +18,7 @@ from calibrank.export.vectors import hard_scores
 from tests import engines
 from tests.cli.running import run_here
 from tests.members import CALIBRATORS, Table, fit, name, probe, tables
+from tests.optional import pipeline_package
 from tests.script_engine import Expression
 
 EXPORTERS = {"vespa": to_vespa, "painless": to_painless}
@@ -76,7 +77,7 @@ def test_the_command_writes_every_language(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dialect", ["snowflake", "trino"])
 def test_new_dialects_agree_when_translated_to_duckdb(dialect: str) -> None:
     """Neither engine runs here: sqlglot reads their SQL, and DuckDB runs its translation."""
-    sqlglot = pytest.importorskip("sqlglot")
+    sqlglot = pipeline_package("sqlglot")
     for fitted, scores in _examples():
         text = to_sql(fitted, dialect)
         translated = sqlglot.transpile(text, read=dialect, write="duckdb")[0]
@@ -88,7 +89,7 @@ def test_new_dialects_agree_when_translated_to_duckdb(dialect: str) -> None:
 
 
 def test_clickhouse_agrees_with_predict() -> None:
-    chdb = pytest.importorskip("chdb")
+    chdb = pipeline_package("chdb")
     for fitted, scores in _examples():
         given = [*scores.tolist(), math.nan, 1.1e30]
         texts = ", ".join("nan" if math.isnan(score) else repr(score) for score in given)
