@@ -10,6 +10,7 @@ import calibrank as cr
 from calibrank._npz import read_arrays, write_arrays
 from calibrank.summary.bins import Table
 from calibrank.summary.grid import CAPACITY
+from calibrank.summary.small import coarsened
 from tests.members import sample_scores
 
 
@@ -205,3 +206,23 @@ def test_a_file_of_a_newer_version_asks_for_an_upgrade(tmp_path: Path) -> None:
     write_arrays(tmp_path / "newer.npz", arrays)
     with pytest.raises(cr.DataError, match="its version is 99, upgrade calibrank"):
         cr.Summary.load(tmp_path / "newer.npz")
+
+
+def test_exact_rows_are_subtracted_from_pooled_ones() -> None:
+    rng = np.random.default_rng(0)
+    scores, labels = rng.normal(size=70_000), (rng.random(70_000) < 0.3).astype(float)
+    pooled, part = cr.Summary.of(scores, labels), cr.Summary.of(scores[:90], labels[:90])
+    assert part.exact
+    assert not pooled.exact
+    left = pooled - part
+    assert left.bits == pooled.bits
+    assert left.total.sum() == pytest.approx(69_910)
+    assert left.positive.sum() == pytest.approx(labels[90:].sum())
+
+
+def test_few_bins_span_no_range() -> None:
+    summary = cr.Summary.of(np.linspace(1, 2, 600), np.zeros(600))
+    assert len(coarsened(summary, 512)) <= 512
+    assert coarsened(summary, 600) is summary
+    with pytest.raises(cr.DataError, match="capacity must be a whole number, 512 or more, got 64"):
+        coarsened(summary, 64)

@@ -85,7 +85,8 @@ class Calibrator(ABC):
         probabilities = fitted.predict(summary.scores)
         error = pooling_error(probabilities, summary)
         if self.refit_margin is not None:
-            error = max(error, self.refit_margin * self._refit_change(probabilities, summary))
+            change = self.refit_margin * self._refit_change(probabilities, summary)
+            error = min(max(error, change), 1.0)
         if error > POOLING_TOLERANCE:
             message = _too_coarse(self.name, error, self.distinct_scores)
             warnings.warn(message, PooledScoresWarning, stacklevel=4)
@@ -93,8 +94,11 @@ class Calibrator(ABC):
         return replace(fitted, record=record)  # type: ignore[type-var]  # all maps are dataclasses
 
     def _refit_change(self, probabilities: Floats, summary: Summary) -> float:
-        """How far bins two and four times as wide move the probabilities, on average."""
-        changes = [0.0]
+        """How far bins two and four times as wide move the probabilities, on average.
+
+        If neither can be fitted, nothing is known but that no probability moves by more than 1.
+        """
+        changes = []
         for bits in (1, 2):
             try:
                 refitted = self.fit_fold(coarser(summary, bits))
@@ -102,7 +106,7 @@ class Calibrator(ABC):
                 continue
             change = np.abs(refitted.predict(summary.scores) - probabilities)
             changes.append(float(change @ summary.total / summary.total.sum()))
-        return max(changes)
+        return max(changes, default=1.0)
 
 
 def _too_coarse(method: str, error: float, distinct: int) -> str:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import fields
 
+from calibrank._arguments import whole
 from calibrank._npz import Arrays
 from calibrank.summary import _file
 from calibrank.summary.bins import Table
 from calibrank.summary.placement import look_at_bins, place
 from calibrank.summary.summary import Summary
+
+# A grid with bins on both sides of its origin has at least one per octave.
+_FEWEST_BINS = 512
 
 
 def to_arrays(summary: Summary) -> Arrays:
@@ -29,6 +33,7 @@ def coarsened(summary: Summary, capacity: int) -> Summary:
     >>> len(coarsened(Summary.of(np.linspace(1, 2, 5000), np.zeros(5000)), 1024)) <= 1024
     True
     """
+    whole("capacity", capacity, _FEWEST_BINS, remedy="Fewer bins cannot span a range of scores.")
     if len(summary) <= capacity:
         return summary
     sample = look_at_bins(summary.scores, summary.total)
