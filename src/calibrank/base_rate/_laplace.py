@@ -44,36 +44,46 @@ class LogisticPosteriors:
         fraction of the prior covariance that is left.
         """
         size = len(self.design)
-        # Products of all pairs of design rows: all Hessians become one matrix product.
-        products = (self.design[:, None] * self.design).reshape(size * size, -1)
+        # Products of all pairs of design rows: all Hessians become one matrix product. They are
+        # symmetric, so each pair is multiplied once.
+        rows, columns = np.triu_indices(size)
+        products = (self.design[rows] * self.design[columns]).T.copy()
+        hessians = np.empty((len(self.prior_means), size, size))
         scales = self.prior_sds[:, :, None] * self.prior_sds[:, None]
         solutions = self.prior_means
+        losses = self.loss(solutions)
         for _ in range(_MAX_STEPS):
             probabilities = expit(solutions @ self.design)
             residuals = self.total * probabilities - self.positive
             gradients = (residuals @ self.design.T) * self.prior_sds
             gradients += (solutions - self.prior_means) / self.prior_sds
             weights = self.total * probabilities * (1 - probabilities)
-            hessians = (weights @ products.T).reshape(-1, size, size)
-            hessians = hessians * scales + np.eye(size)
-            steps = np.linalg.solve(hessians, gradients[:, :, None])[:, :, 0]
+            hessians[:, rows, columns] = weights @ products
+            hessians[:, columns, rows] = hessians[:, rows, columns]
+            scaled = hessians * scales + np.eye(size)
+            steps = np.linalg.solve(scaled, gradients[:, :, None])[:, :, 0]
             if np.abs(steps).max() < _TOLERANCE:
-                return solutions, hessians
-            solutions = self._line_search(solutions, steps * self.prior_sds)
+                return solutions, scaled
+            solutions, losses = self._line_search(solutions, losses, steps * self.prior_sds)
         raise FitError(
             f"labels must lead to a posterior mode within {_MAX_STEPS} steps, got none. "
             "Drop outlying scores from them."
         )
 
-    def _line_search(self, solutions: Floats, steps: Floats) -> Floats:
-        """Subtract each step, halved until the loss of its prior does not increase."""
-        before = self.loss(solutions)
+    def _line_search(
+        self, solutions: Floats, before: Floats, steps: Floats
+    ) -> tuple[Floats, Floats]:
+        """Subtract each step, halved until the loss of its prior does not increase.
+
+        Takes and returns solutions with their losses.
+        """
         fractions = np.ones((len(steps), 1))
         for _ in range(_MAX_STEPS):
             following = solutions - fractions * steps
             # Near the mode a decrease drowns in rounding error.
-            worse = self.loss(following) > before + 1e-12 * (1 + np.abs(before))
+            losses = self.loss(following)
+            worse = losses > before + 1e-12 * (1 + np.abs(before))
             if not worse.any():
                 break
             fractions[worse] /= 2
-        return following
+        return following, losses

@@ -27,7 +27,7 @@ from calibrank._validation import Floats
 from calibrank.base_rate._laplace import LogisticPosteriors
 from calibrank.base_rate._population import Population
 from calibrank.base_rate._terms import Terms, candidate_terms
-from calibrank.base_rate.shift import root
+from calibrank.base_rate.shift import shifts_for
 from calibrank.maps import CalibrationMap
 
 INTERCEPT_SD = 2.0
@@ -212,14 +212,12 @@ class _CurveFamily:
         design, total, positive = self._pooled_labels()
         expected_curves = self._expected_curves()
         for group in self._prior_sds():
-            prior_means = []
-            prior_sds = []
-            for sds in group:
-                for expected in expected_curves:
-                    prior_means.append(self._prior_mean(expected, sds))
-                    prior_sds.append(sds)
+            # Every prior width with every expected curve: one row per prior.
+            prior_sds = np.repeat(np.array(group), len(expected_curves), axis=0)
+            expected = np.tile(expected_curves, (len(group), 1))
+            prior_means = self._prior_means(expected, prior_sds)
             problem = LogisticPosteriors(
-                design[: len(group[0])], total, positive, np.array(prior_means), np.array(prior_sds)
+                design[: len(group[0])], total, positive, prior_means, prior_sds
             )
             yield from self._solutions(problem)
 
@@ -241,37 +239,26 @@ class _CurveFamily:
             groups.append([np.concatenate([first, size * powers]) for size in POLYNOMIAL_SDS])
         return groups
 
-    def _expected_curves(self) -> list[Floats]:
+    def _expected_curves(self) -> Floats:
         """The base curve with each prior slope, shifted to the base rate of the biased fit."""
-        curves = []
-        for factor in self.priors.slope_factors:
-            curve: Floats = factor * self.terms.base_curve
-            shift = self._shift_to_rate(curve, np.ones(len(curve)))
-            curves.append(curve + shift)
-        return curves
+        curves = np.outer(self.priors.slope_factors, self.terms.base_curve)
+        return curves + self._shifts_to_rate(curves, np.ones(curves.shape))[:, None]
 
-    def _prior_mean(self, expected: Floats, prior_sds: Floats) -> Floats:
-        """Coefficients whose moderated probabilities follow an expected curve.
+    def _prior_means(self, expected: Floats, prior_sds: Floats) -> Floats:
+        """Coefficients whose moderated probabilities follow expected curves: one row per prior.
 
-        The curve can be met only as far as the terms allow; the base rate is met exactly.
+        A curve can be met only as far as the terms allow; the base rate is met exactly.
         """
-        terms = self.terms.population[: len(prior_sds)]
+        terms = self.terms.population[: prior_sds.shape[1]]
         moderation = _moderation(prior_sds**2 @ terms**2)
         # The terms are orthonormal over the population, so projecting is a mean of products.
-        mean: Floats = terms @ (expected * moderation * self.population.weights)
-        mean[0] += self._shift_to_rate(mean @ terms, moderation)
-        return mean
+        means: Floats = (expected * moderation * self.population.weights) @ terms.T
+        means[:, 0] += self._shifts_to_rate(means @ terms, moderation)
+        return means
 
-    def _shift_to_rate(self, log_odds: Floats, moderation: Floats) -> float:
-        """The shift that gives moderated log odds the mean probability of the biased fit."""
-
-        def excess(shift: float) -> float:
-            return self.population.mean(expit((log_odds + shift) / moderation)) - self.rate
-
-        shifts = logit(self.rate) * moderation - log_odds
-        low = float(shifts.min()) - 1
-        high = float(shifts.max()) + 1
-        return root(excess, low, high)
+    def _shifts_to_rate(self, log_odds: Floats, moderation: Floats) -> Floats:
+        """The shift of each row of moderated log odds to the mean probability of the biased fit."""
+        return shifts_for(log_odds, moderation, self.population.weights, self.rate)
 
     def _solutions(self, problem: LogisticPosteriors) -> Iterator[_Posterior]:
         modes, hessians = problem.solve()

@@ -12,6 +12,7 @@ from calibrank._validation import Floats
 # Of a root, in log odds.
 _TOLERANCE = 1e-13
 _MAX_STEPS = 200
+_LEAST_SLOPE = 1e-300
 
 
 def shift_for(log_odds: Floats, mass: Floats, rate: float) -> float:
@@ -24,6 +25,34 @@ def shift_for(log_odds: Floats, mass: Floats, rate: float) -> float:
     low = logit(rate) - log_odds.max() - 1
     high = logit(rate) - log_odds.min() + 1
     return root(excess, low, high)
+
+
+def shifts_for(log_odds: Floats, moderation: Floats, mass: Floats, rate: float) -> Floats:
+    """The shift of each row at which moderated log odds have the mean probability `rate`.
+
+    The probability is `expit((log_odds + shift) / moderation)`. Newton's method runs for all rows
+    at once, and halves the bracket where a step would leave it.
+    """
+    # Each point alone would reach the rate at one of these shifts.
+    alone = logit(rate) * moderation - log_odds
+    low = alone.min(axis=1) - 1
+    high = alone.max(axis=1) + 1
+    at = np.clip(alone @ mass, low, high)
+    for _ in range(_MAX_STEPS):
+        probabilities = expit((log_odds + at[:, None]) / moderation)
+        excess = probabilities @ mass - rate
+        slope = (probabilities * (1 - probabilities) / moderation) @ mass
+        low = np.where(excess < 0, at, low)
+        high = np.where(excess > 0, at, high)
+        # Where all probabilities round to 0 or 1 the slope is 0.
+        following = at - excess / np.maximum(slope, _LEAST_SLOPE)
+        is_inside = (low <= following) & (following <= high)
+        following = np.where(is_inside, following, (low + high) / 2)
+        movement = np.abs(following - at).max()
+        at = following
+        if movement <= _TOLERANCE:
+            break
+    return at
 
 
 def top_tenth(log_odds: Floats, mass: Floats) -> Floats:
