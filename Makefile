@@ -5,25 +5,32 @@ RUN = $(VENV)/bin
 INSTALLED_FROM = pyproject.toml constraints.txt hatch_build.py src/calibrank/_native.c src/calibrank/_native_maps.h
 # Byte-compiling whole packages takes longer than unpacking them: Python compiles what is imported.
 PIP = $(RUN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
+# One group of tests per worker (conftest.py); the order of groups is ours, slow ones first.
+PYTEST = $(RUN)/python -m pytest -q -n auto --dist loadgroup --no-loadscope-reorder
 FUZZ_SECONDS ?= 600
 MUTANTS ?= 160
 
-.PHONY: demo test check lint docs bench fuzz mutation dist sbom clean
+.PHONY: demo test check fast-lint fast-tests lint docs bench fuzz mutation dist sbom clean
 
 demo: $(VENV)/demo.stamp
 	$(RUN)/calibrank demo
 
 # All tests, but for those of packages that only `make $(VENV)/dev.stamp` installs (pipelines).
 test: $(VENV)/test.stamp
-	$(RUN)/python -m pytest -q -n auto --dist loadgroup
+	$(PYTEST)
 
-# What to run before every commit: lint, types and the fast half of the tests.
+# What to run before every commit: lint and types on one core, the fast half of the tests on the others.
 check: $(VENV)/test.stamp $(VENV)/lint.stamp
+	$(MAKE) --no-print-directory --jobs=2 fast-lint fast-tests
+
+fast-lint:
 	$(RUN)/ruff check --quiet .
 	$(RUN)/ruff format --quiet --check .
 	$(RUN)/mypy
 	$(RUN)/lint-imports --no-logo
-	$(RUN)/python -m pytest -q -n auto --dist loadgroup --fast --hypothesis-profile=fast
+
+fast-tests:
+	$(PYTEST) --fast --hypothesis-profile=fast
 
 lint: $(VENV)/lint.stamp
 	$(RUN)/ruff check .

@@ -47,6 +47,22 @@ SLOW = (
 )
 
 
+# The groups that take longest are started first, so that no worker is left with one at the end.
+SLOWEST_FIRST = (
+    "spark",
+    "tests/docs/test_readme.py",
+    "tests/laws/test_calibrators.py",
+    "tests/report/test_page.py",
+    "tests/base_rate/test_anchor.py",
+    "tests/cli/test_diagnose.py",
+    "tests/experiment/test_experiment.py",
+    "tests/laws/test_exports.py",
+    "tests/docs/test_notebooks.py",
+    "tests/report/test_report.py",
+)
+_START_ORDER = {group: position for position, group in enumerate(SLOWEST_FIRST)}
+
+
 def pytest_addoption(parser: Any) -> None:
     """Options for parts of the tests."""
     parser.addoption("--fast", action="store_true", help="run only the fast half of the tests")
@@ -55,13 +71,14 @@ def pytest_addoption(parser: Any) -> None:
     )
 
 
+# First, because xdist reads the groups in the same hook.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
-    """Run all tests that need Spark in the same worker, and leave out what is not to be run."""
+    """Give each group of tests to one worker, and leave out what is not to be run."""
     for item in items:
-        uses_spark = "spark" in item.nodeid.lower()
-        uses_als = "als" in getattr(item, "fixturenames", ())
-        if uses_spark or uses_als:
-            item.add_marker(pytest.mark.xdist_group("spark"))
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    # Sorting is stable: all other groups follow in the order of their files.
+    items.sort(key=lambda item: _START_ORDER.get(_group(item), len(_START_ORDER)))
     left_out = [item for item in items if item.get_closest_marker("gpu")]
     if left_out and _has_gpu():
         left_out = []
@@ -70,6 +87,14 @@ def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
     config.hook.pytest_deselected(items=left_out)
     unwanted = set(left_out)
     items[:] = [item for item in items if item not in unwanted]
+
+
+def _group(item: Any) -> str:
+    """One Spark session serves all tests; the tests of a file share its fixtures."""
+    uses_als = "als" in getattr(item, "fixturenames", ())
+    if uses_als or "spark" in item.nodeid.lower():
+        return "spark"
+    return str(item.nodeid.split("::")[0])
 
 
 def _has_gpu() -> bool:

@@ -30,7 +30,7 @@ def _environment(path: Path, distribution: Path) -> Path:
     venv.create(path, with_pip=True)
     python = path / FOLDER / "python"
     constraints = ROOT / "constraints.txt"
-    install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
     _run(python, *install, "--constraint", constraints, distribution)
     return python
 

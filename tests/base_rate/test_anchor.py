@@ -1,7 +1,5 @@
 """Anchoring on labels of randomly shown pairs."""
 
-import subprocess
-import sys
 import warnings
 from dataclasses import replace
 
@@ -20,6 +18,7 @@ from calibrank.base_rate._population import Population
 from calibrank.base_rate.posterior import RandomLabels, posterior_curve
 from calibrank.data.score_world import GammaScores, World, make_world
 from calibrank.maps import LogisticMap, PiecewiseMap
+from tests.cli.running import one_line, run_here
 from tests.members import PARAMETRIC, name
 
 # The true slopes of these worlds are steeper than is typical of real rankers.
@@ -274,14 +273,11 @@ def test_the_true_base_rate_reduces_the_error(world, biased):
     assert mean_error(moved, world) < mean_error(biased, world) / 2
 
 
-def run_cli(*arguments, check=True):
-    command = [sys.executable, "-m", "calibrank", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=check)
-
-
-def words_of(text):
-    """The text without the line breaks of a terminal."""
-    return " ".join(text.split())
+def printed_by(*arguments):
+    """What a command prints, in one line."""
+    code, printed, error = run_here(*arguments)
+    assert code == 0, error
+    return one_line(printed)
 
 
 def test_an_anchored_map_is_saved_and_described(world, biased, tmp_path):
@@ -289,7 +285,7 @@ def test_an_anchored_map_is_saved_and_described(world, biased, tmp_path):
     path = tmp_path / "map.json"
     anchored.save(path)
     assert cr.load(path) == anchored
-    described = words_of(run_cli("inspect", str(path)).stdout)
+    described = printed_by("inspect", path)
     assert "Anchored on 200 randomly shown pairs (effective number 200)" in described
 
 
@@ -303,17 +299,17 @@ def test_the_command_line_anchors_or_moves_to_a_rate(world, tmp_path):
     pq.write_table(pa.table({"score": scores, "label": labels}), random)
     fit = ("fit", log, "--loss", "naive", "-o", path)
 
-    printed = words_of(run_cli(*fit, "--anchor", random).stdout)
+    printed = printed_by(*fit, "--anchor", random)
     assert "Anchored on 500 randomly shown pairs" in printed
     assert mean_error(cr.load(path), world) < 0.03
 
-    printed = words_of(run_cli(*fit, "--base-rate", "0.2").stdout)
+    printed = printed_by(*fit, "--base-rate", "0.2")
     assert "Moved to a base rate" in printed
     assert cr.load(path).predict(world.scores).mean() == pytest.approx(0.2, rel=1e-3)
 
-    rejected = run_cli(*fit, "--base-rate", "0.2", "--anchor", "x.parquet", check=False)
-    assert rejected.returncode == 2
-    assert "must not both be given" in rejected.stderr
+    code, _, error = run_here(*fit, "--base-rate", "0.2", "--anchor", "x.parquet")
+    assert code == 2
+    assert "must not both be given" in error
 
 
 def test_only_parametric_maps_are_moved_to_a_known_rate(world):

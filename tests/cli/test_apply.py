@@ -16,7 +16,7 @@ import pytest
 import calibrank as cr
 from calibrank.data.score_world import World
 from tests.cli.conftest import Call
-from tests.cli.running import one_line, run
+from tests.cli.running import one_line
 
 
 @pytest.mark.parametrize("name", ["log.parquet", "log.csv"])
@@ -129,9 +129,11 @@ def test_apply_refuses_to_overwrite_its_input(call: Call, folder: Path, tmp_path
     assert "must not be the input" in one_line(error)
 
 
-def test_an_interrupted_run_leaves_no_partial_file(folder: Path, tmp_path: Path) -> None:
+def test_an_interrupted_run_leaves_no_partial_file(
+    call: Call, folder: Path, tmp_path: Path
+) -> None:
     map_file = tmp_path / "map.json"
-    run("fit", folder / "log.parquet", "--loss", "naive", "-o", map_file)
+    call("fit", folder / "log.parquet", "--loss", "naive", "-o", map_file)
     big = tmp_path / "big.parquet"
     table = pq.read_table(folder / "log.parquet", columns=["score"])
     pq.write_table(pa.concat_tables([table] * 100), big)
@@ -147,7 +149,7 @@ def test_an_interrupted_run_leaves_no_partial_file(folder: Path, tmp_path: Path)
             killed += 1
             assert not out.exists() or pq.read_metadata(out).num_rows == 4_000_000
     assert killed
-    code, _, error = run("apply", map_file, big, "-o", out)
+    code, _, error = call("apply", map_file, big, "-o", out)
     assert code == 0, error
     assert pq.read_metadata(out).num_rows == 4_000_000
     assert not list(tmp_path.glob(".out.parquet.*"))

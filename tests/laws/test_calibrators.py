@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 import calibrank as cr
 from calibrank.calibrators import Calibrator, Parametric
 from calibrank.data.score_world import GaussianScores, make_world
-from calibrank.testing import CALIBRATOR_LAWS
+from calibrank.testing import CALIBRATOR_LAWS, INCREASING_LAWS, MAP_LAWS
 from tests.members import CALIBRATORS, PARAMETRIC, Table, fit, name, probe, tables
 
 every = pytest.mark.parametrize("member", CALIBRATORS, ids=name)
+LAWS_OF_FITS = [law for law in CALIBRATOR_LAWS if law not in MAP_LAWS | INCREASING_LAWS]
 
 # Sigmoid, Temperature, Beta and BBQ depend on the scale of the scores by definition; an edge of
 # Histogram may round to the other side of a score.
@@ -37,13 +38,26 @@ def assert_same(
 
 
 @every
-@pytest.mark.parametrize("law", CALIBRATOR_LAWS)
+@pytest.mark.parametrize("law", LAWS_OF_FITS)
 @given(table=tables())
-def test_public_laws_hold(member: Calibrator, law: str, table: Table) -> None:
+def test_public_laws_of_fits_hold(member: Calibrator, law: str, table: Table) -> None:
     try:
         CALIBRATOR_LAWS[law](member, table)
     except cr.FitError:
         reject()
+
+
+@every
+@given(table=tables())
+def test_public_laws_of_maps_hold(member: Calibrator, table: Table) -> None:
+    """The laws of `CALIBRATOR_LAWS` that look at one map: one fit serves all of them."""
+    fitted = fit(member, table.scores, cr.ips(table.labels, table.propensity))
+    scores = table.probe()
+    for law in MAP_LAWS.values():
+        law(fitted, scores)
+    if member.meets.increasing:
+        for law in INCREASING_LAWS.values():
+            law(fitted, scores)
 
 
 @pytest.mark.parametrize("member", PARAMETRIC, ids=name)

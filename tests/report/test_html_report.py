@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +19,7 @@ from calibrank.report.rows import rows_from_arrays
 from calibrank.tabular.aggregate import Columns
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
+from tests.cli.running import run_here
 from tests.report.examples import HOSTILE, data_of, write_result_rows
 
 
@@ -140,17 +139,12 @@ def test_a_table_too_long_for_memory_is_sampled_by_user(table: Path) -> None:
     assert any("6,000 rows" in text for text in limitations)
 
 
-def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "error", "-m", "calibrank", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
 def test_the_command_writes_a_page_with_its_provenance(table: Path, tmp_path: Path) -> None:
     out = tmp_path / "out" / "report.html"
     arguments = ["report", str(table), "--propensity", "w", "--segment", "age", "-o", str(out)]
-    result = run_command(*arguments)
-    assert result.returncode == 0, result.stderr
-    assert re.match(r"Of 1[0,]+ items given \d+%, [\d,]+ to [\d,]+ are liked", result.stdout)
+    code, printed, error = run_here(*arguments)
+    assert code == 0, error
+    assert re.match(r"Of 1[0,]+ items given \d+%, [\d,]+ to [\d,]+ are liked", printed)
     data = data_of(out.read_text(encoding="utf-8"))
     assert data["provenance"]["command"] == f"calibrank {' '.join(arguments)}"
     assert data["provenance"]["fingerprint"].startswith("sha256:")
@@ -160,9 +154,9 @@ def test_the_command_writes_a_page_with_its_provenance(table: Path, tmp_path: Pa
 
 def test_the_command_prints_the_numbers_of_the_page_as_json(table: Path, tmp_path: Path) -> None:
     out = tmp_path / "report.html"
-    result = run_command("report", str(table), "-o", str(out), "--json")
-    assert result.returncode == 0, result.stderr
-    printed = json.loads(result.stdout)
+    code, text, error = run_here("report", table, "-o", out, "--json")
+    assert code == 0, error
+    printed = json.loads(text)
     assert printed.pop("out") == str(out)
     assert printed.pop("headline_text").startswith("Of 1")
     assert printed == data_of(out.read_text(encoding="utf-8"))
@@ -170,9 +164,9 @@ def test_the_command_prints_the_numbers_of_the_page_as_json(table: Path, tmp_pat
 
 def test_the_command_names_a_missing_segment_column(table: Path, tmp_path: Path) -> None:
     out = tmp_path / "report.html"
-    result = run_command("report", str(table), "--segment", "colour", "-o", str(out))
-    assert result.returncode == 3
-    assert "must have the segment column 'colour'" in result.stderr
+    code, _, error = run_here("report", table, "--segment", "colour", "-o", out)
+    assert code == 3
+    assert "must have the segment column 'colour'" in error
 
 
 # ----- results of a reproduction -----

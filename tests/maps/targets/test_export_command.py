@@ -1,8 +1,7 @@
 """The command `calibrank export`."""
 
-import subprocess
-import sys
 import warnings
+from contextlib import chdir
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 
 from calibrank.export import to_json, to_onnx, to_sql
 from calibrank.maps import LogisticMap
+from tests.cli.running import run_here
 
 pytest.importorskip("typer")
 
@@ -23,9 +23,8 @@ def folder(fitted: LogisticMap, tmp_path: Path) -> Path:
 
 def export(folder: Path, *arguments: str) -> tuple[int, str, str]:
     """Exit code, output and errors of an export of the saved map."""
-    command = [sys.executable, "-W", "error", "-m", "calibrank", "export", "map.json", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
-    return done.returncode, done.stdout, done.stderr
+    with chdir(folder):
+        return run_here("export", "map.json", *arguments)
 
 
 def test_sql_and_json_are_printed(fitted: LogisticMap, folder: Path) -> None:
