@@ -64,9 +64,9 @@ def build(source: Path, library: Path) -> str:
     if not compiler:
         return "there is no C compiler"
     partial = library.with_suffix(f".{os.getpid()}.part")
-    # The loader compares this checksum with the source, so that a stale library is never used.
-    included = source.with_name("_native_maps.h")
-    checksum = zlib.crc32(source.read_bytes() + included.read_bytes()) & 0x7FFFFFFF
+    # The loader compares this checksum with the sources, so that a stale library is never used.
+    sources = [source, *sorted(source.parent.glob("_native*.h"))]
+    checksum = zlib.crc32(b"".join(file.read_bytes() for file in sources)) & 0x7FFFFFFF
     define = f"-DCALIBRANK_SOURCE_CHECKSUM={checksum}"
     flags = [*FLAGS, *PLATFORM_FLAGS, define]
     command = [*compiler, *flags, "-o", str(partial), str(source), *LIBRARIES]

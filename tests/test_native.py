@@ -1,5 +1,6 @@
 """The compiled library: loading it, and probabilities of millions of float32 scores."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,6 @@ def test_the_built_library_is_loaded() -> None:
     ("name", "replacement"),
     [
         ("SOURCE", "_native.c"),
-        ("INCLUDED", "_native.c"),
         ("LIBRARY", "not_a_library.txt"),
         ("LIBRARY", "missing.so"),
     ],
@@ -32,6 +32,18 @@ def test_a_stale_damaged_or_missing_library_is_ignored(
     (tmp_path / "_native.c").write_text("a newer version of the source")
     (tmp_path / "not_a_library.txt").write_text("text")
     monkeypatch.setattr(_native, name, tmp_path / replacement)
+    assert _native.load_library() is None
+
+
+def test_a_library_is_stale_if_an_included_file_has_changed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for file in _native.SOURCE.parent.glob("_native*.[ch]"):
+        shutil.copy(file, tmp_path)
+    monkeypatch.setattr(_native, "SOURCE", tmp_path / "_native.c")
+    assert _native.load_library() is not None
+    with (tmp_path / "_native_maps.h").open("a") as header:
+        header.write("a change")
     assert _native.load_library() is None
 
 

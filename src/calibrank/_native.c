@@ -258,6 +258,7 @@ EXPORT void add_counts(const struct count *counts, size_t size, double *restrict
     }
 }
 
+#include "_native_math.h"
 #include "_native_maps.h"
 
 /* Cells of a segment handled at a time. */

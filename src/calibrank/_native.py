@@ -28,7 +28,6 @@ LIBRARY = Path(__file__).with_name("libcalibrank.so")
 """Where the build puts the library, under the same name on every system."""
 
 SOURCE = Path(__file__).with_name("_native.c")
-INCLUDED = Path(__file__).with_name("_native_maps.h")
 FLOAT_POINTER = POINTER(c_float)
 DOUBLE_POINTER = POINTER(c_double)
 
@@ -79,11 +78,12 @@ _SEGMENT_MODES_ARGUMENTS: list[Any] = [
 
 
 def load_library() -> ctypes.CDLL | None:
-    """The library, if it exists and was built from the source file next to it."""
+    """The library, if it exists and was built from the source files next to it."""
     try:
         loaded = ctypes.CDLL(str(LIBRARY))
         built_from = loaded.calibrank_source_checksum()
-        current = zlib.crc32(SOURCE.read_bytes() + INCLUDED.read_bytes()) & 0x7FFFFFFF
+        sources = [SOURCE, *sorted(SOURCE.parent.glob("_native*.h"))]
+        current = zlib.crc32(b"".join(file.read_bytes() for file in sources)) & 0x7FFFFFFF
     except (OSError, AttributeError):
         return None
     if built_from != current:

@@ -1,5 +1,7 @@
 """The C loops of maps: the same probabilities as NumPy's, for every kind of map and of score."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
@@ -58,6 +60,28 @@ def test_every_method_is_compiled_and_agrees_with_numpy(member: cr.Calibrator) -
     # 1e30 as a float32 is larger than the limit, and then left to NumPy.
     within = scores[np.abs(scores) < 1e29]
     assert_compiled(fitted, within.astype(np.float32))
+
+
+@pytest.fixture(params=[0, 1, 2], ids=["any processor", "AVX2", "AVX-512"])
+def processor(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The loops as they are compiled for an older processor."""
+    library = _native.library
+    assert library is not None
+    if library.choose_processor(request.param) < request.param:
+        pytest.skip("this processor has no such instructions")
+    yield
+    library.choose_processor(2)
+
+
+@pytest.mark.usefixtures("processor")
+@pytest.mark.parametrize("member", CALIBRATORS, ids=name)
+def test_older_processors_agree_with_numpy_and_one_score_with_many(member: cr.Calibrator) -> None:
+    fitted = fitted_by(member)
+    scores = np.random.default_rng(1).normal(0, 2, 1_001)
+    assert_compiled(fitted, scores)
+    probability = fitted.scalar()
+    expected = [probability(score) for score in scores.tolist()]
+    np.testing.assert_array_equal(fitted.predict(scores), expected)
 
 
 @pytest.mark.parametrize("basis", BASES, ids=repr)

@@ -11,15 +11,16 @@ from math import isfinite
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from calibrank._rules import LARGEST_SCORE
 from calibrank._validation import Floats, Integers
 
 # No score reaches this number.
 _BEYOND = np.finfo(np.float64).max
-# Numbers of buckets that are tried; the last one has 16 kB of bucket starts, which stay in the
-# first-level cache.
-_BUCKETS = (256, 1024, 4096)
+# Numbers of buckets that are tried; the last one has 64 kB of first edges, most of which stay in
+# the first-level cache.
+_BUCKETS = (256, 1024, 4096, 16384)
 
 
 class Kind(IntEnum):
@@ -39,28 +40,33 @@ def pack(kind: Kind, *numbers: float) -> bytes:
     return constants.tobytes() if np.isfinite(constants).all() else b""
 
 
-def pack_table(kind: Kind, edges: Sequence[float], columns: Sequence[Sequence[float]]) -> bytes:
-    """A map of edges, with one number per interval between edges in each column.
+def pack_lines(knots: Sequence[float], values: Sequence[float], slopes: Sequence[float]) -> bytes:
+    """A map of straight lines through the values at the knots; one slope more than knots."""
+    return _pack_table(Kind.LINES, np.array(knots), (values, slopes[:-1], slopes[1:]))
 
-    Equally wide buckets of scores lead to the edge; where a bucket has several, a binary search of
-    `rounds` steps finds it among them. No program if the buckets' width cannot be computed with.
+
+def pack_steps(edges: Sequence[float], values: Sequence[float]) -> bytes:
+    """A map of steps between edges; one value more than edges."""
+    if not edges:
+        return pack_steps((0.0,), (*values, *values))
+    return _pack_table(Kind.STEPS, np.array(edges), (values[1:], values[:-1], values[1:]))
+
+
+def _pack_table(kind: Kind, edges: Floats, columns: Sequence[Sequence[float]]) -> bytes:
+    """A map of edges, with one number per edge in each column.
+
+    Equally wide buckets of scores lead to the edge; where a bucket has several, a binary search
+    finds it among them. No program if the buckets' width cannot be computed with.
     """
-    filled = [np.asarray(column, dtype=np.float64) for column in columns]
-    table: Floats = np.column_stack(filled)
-    bounds: Floats = np.array(edges, dtype=np.float64)
-    found = _buckets(bounds)
-    before = found.edges_before.astype(np.int32)
-    if found.rounds == 1:
-        table = _by_bucket(found, table)
-        bounds = _edge_by_bucket(found, bounds)
-    else:
-        # A search may read beyond the last edge.
-        bounds = np.concatenate([bounds, np.full(2**found.rounds, _BEYOND)])
+    table: Floats = np.column_stack([edges, *[np.array(column) for column in columns]])
+    found = _buckets(edges)
+    # A search may read beyond the last edge.
+    bounds = np.concatenate([edges, np.full(2 * found.search_width, _BEYOND)])
     place = (found.origin, found.scale, len(found.counts) - 1)
-    header = pack(kind, *place, found.rounds, len(bounds), len(table))
+    header = pack(kind, *place, found.search_width, len(bounds), len(table))
     if not header or not np.isfinite(table).all():
         return b""
-    return header + bounds.tobytes() + table.tobytes() + before.tobytes()
+    return header + bounds.tobytes() + table.tobytes() + found.first_edges.tobytes()
 
 
 class _Buckets(NamedTuple):
@@ -70,21 +76,21 @@ class _Buckets(NamedTuple):
     """The edges in each bucket."""
 
     @property
-    def edges_before(self) -> Integers:
-        """The edges before each bucket."""
+    def first_edges(self) -> npt.NDArray[np.int32]:
+        """The first edge of each bucket, or the one before if it has none."""
         before: Integers = np.cumsum(self.counts) - self.counts
-        return before
+        first = before - (self.counts == 0)
+        return first.astype(np.int32)
 
     @property
-    def rounds(self) -> int:
-        """The rounds of a binary search among the edges of a bucket."""
-        return int(self.counts.max()).bit_length()
+    def search_width(self) -> int:
+        """The first step of a binary search among the edges of a bucket; 0 without one."""
+        most = int(self.counts.max())
+        return 2 ** (most - 1).bit_length() // 2
 
 
 def _buckets(edges: Floats) -> _Buckets:
     """Buckets with at most one edge each, if there are few enough of them."""
-    if not len(edges):
-        return _Buckets(0.0, 0.0, np.zeros(1, np.int64))
     origin = float(edges[0])
     width = float(edges[-1] - edges[0])
     for buckets in _BUCKETS:
@@ -96,18 +102,3 @@ def _buckets(edges: Floats) -> _Buckets:
         if counts.max() == 1:
             break
     return _Buckets(origin, scale, counts)
-
-
-def _edge_by_bucket(found: _Buckets, edges: Floats) -> Floats:
-    """The edge of each bucket that has one."""
-    bounds = np.full(len(found.counts), _BEYOND)
-    bounds[found.counts == 1] = edges
-    return bounds
-
-
-def _by_bucket(found: _Buckets, table: Floats) -> Floats:
-    """The rows of the table below the edge of each bucket, and from it on."""
-    below = found.edges_before
-    intervals = np.column_stack([below, below + found.counts]).ravel()
-    rows: Floats = table[intervals]
-    return rows

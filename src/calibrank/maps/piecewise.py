@@ -14,7 +14,7 @@ from calibrank._logit import expit
 from calibrank._validation import Floats
 from calibrank.errors import DataError
 from calibrank.maps._blocks import Ends
-from calibrank.maps._program import Kind, pack_table
+from calibrank.maps._program import pack_lines
 from calibrank.maps.calibration_map import CalibrationMap
 from calibrank.maps.record import FitRecord
 from calibrank.maps.targets.numpy import NumpyTarget
@@ -99,8 +99,7 @@ class PiecewiseMap(CalibrationMap):
         return target.lines(score, self.knots, *self._lines())
 
     def _compile(self) -> bytes:
-        origins, values, slopes = self._lines()
-        return pack_table(Kind.LINES, self.knots, (origins, slopes, values))
+        return pack_lines(self.knots, self.values, self._slopes())
 
     def _lines(self) -> tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]:
         """Origin, value and slope of each segment."""

@@ -13,7 +13,7 @@ from calibrank._logit import logit
 from calibrank._validation import Floats
 from calibrank.errors import DataError
 from calibrank.maps._blocks import Ends
-from calibrank.maps._program import Kind, pack_table
+from calibrank.maps._program import pack_steps
 from calibrank.maps.calibration_map import CalibrationMap
 from calibrank.maps.record import FitRecord
 from calibrank.maps.targets.target import Target
@@ -75,7 +75,7 @@ class StepMap(CalibrationMap):
         return target.steps(score, self.edges, self.values)
 
     def _compile(self) -> bytes:
-        return pack_table(Kind.STEPS, self.edges, (self.values,))
+        return pack_steps(self.edges, self.values)
 
     def log_odds_on(self, target: Target, score: Any) -> Any:
         """The log odds as an expression of the target; they stay finite for steps at 0 and 1."""
