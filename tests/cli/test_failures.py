@@ -78,6 +78,10 @@ def test_wrong_usage_is_one_line_too(call: Call) -> None:
             "--window must be in the range 1<=x<=100000, got 0.",
         ),
         (["fit", "t.csv", "--method", "no"], "--method must be one of auto, "),
+        (["train", "t.csv", "--device", "tpu"], "--device must be one of 'cpu', 'cuda', got 'tpu'"),
+        (["fit", "t.csv", "--feature", "a", "--category", "a"], "different columns, got 'a' for"),
+        (["fit", "t.csv", "--base-rate", "1e-320"], "--base-rate must lie between 0 and 1, got"),
+        (["fit", "t.csv", "--model-name", "a\x1b[31m"], "--model-name must be at most 255 print"),
         (["fit", "t.csv", "--positive", ""], "--positive must not be empty, got ''. Give a"),
         (["fit", "t.csv", "--positive="], "--positive must not be empty, got ''. Give a"),
         (["fit", ""], "an argument must not be empty, got ''"),
@@ -94,7 +98,8 @@ def test_wrong_values_name_their_option(
 ) -> None:
     (tmp_path / "t.csv").write_text("user,probability,label\n1,0.5,0\n2,0.6,1\n")
     monkeypatch.chdir(tmp_path)
-    code, _, errors = call(*arguments)
+    extra = ["--score", "probability", "--loss", "naive"] if arguments[0] == "fit" else []
+    code, _, errors = call(*arguments, *extra)
     assert (code, errors.count("\n")) == (2, 1)
     assert message in errors
 

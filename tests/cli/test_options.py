@@ -58,7 +58,7 @@ def test_a_wrong_choice_lists_the_members_of_the_registry(
     code, _, error = call(*arguments, option, "magic")
     assert code == 2
     names = ", ".join(as_typed(member) for member in members)
-    expected = f"Invalid value for '{option}': must be one of {names}, got 'magic'."
+    expected = f"{option} must be one of {names}, got 'magic'."
     assert expected in one_line(error)
 
 

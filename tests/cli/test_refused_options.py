@@ -123,7 +123,9 @@ def test_aims_of_a_threshold_are_fractions(call: Call, option: str, value: str) 
 def test_absurd_sizes_are_refused(call: Call, here: Path, arguments: str) -> None:
     code, _, error = call(*arguments.split())
     assert code == 2
-    assert "Invalid value for" in error
+    *_, option, value = arguments.split()
+    assert error.startswith(f"calibrank: {option} must be ")
+    assert f"got {value}" in error.replace("'", "")
     assert not (here / "m").exists()
 
 
@@ -197,3 +199,38 @@ def test_recorded_weights_are_not_corrected_twice(call: Call, here: Path) -> Non
     code, _, error = call("fit", "weighted.parquet", "--loss", "naive", "--negatives-kept", "0.1")
     assert code == 2
     assert "--negatives-kept must not be given with the recorded weights in 'p'" in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("fit t.parquet --segment label", "known before the label, got 'label', the label column"),
+        ("fit t.parquet --feature label", "known before the label, got 'label', the label column"),
+        ("fit t.parquet --category score", "known before the label, got 'score', the score column"),
+        ("fit t.parquet --positive item>2 --segment item", "got 'item', the label column"),
+        ("fit t.parquet --segment nested", "column nested must hold ids"),
+        ("fit t.parquet --anchor t.parquet --rank item", "t.parquet, column item must be a rank"),
+        ("fit utf16.csv", "utf16.csv must be UTF-8 text, got other bytes. Convert it"),
+        ("fit latin.csv --segment user", "latin.csv must be UTF-8 text, got other bytes"),
+        ("fit empty.csv", "empty.csv must be readable as csv, got: Empty CSV file. Check"),
+        ("fit days --score nope", "days must have a score column (nope), got"),
+        ("fit nodata", "got a folder without .parquet, .pq, .csv files. Check the path."),
+        ("fit no*.csv", "got no file with such a name. Check the path."),
+        ("evaluate head.csv --map map.json", "head.csv must hold at least one valid row"),
+        ("inspect days", "days must be a saved map, got a folder. Make one"),
+    ],
+)
+def test_tables_that_cannot_be_used_are_named(
+    call: Call, here: Path, arguments: str, message: str
+) -> None:
+    rows = pq.read_table("t.parquet")
+    pq.write_table(rows.append_column("nested", pa.array([[1]] * 40)), "t.parquet")
+    (here / "utf16.csv").write_text("score,label\n1,0\n2,1\n", encoding="utf-16")
+    (here / "latin.csv").write_bytes(b"user,score,label\n\xe9,1,0\nb,2,1\n")
+    (here / "empty.csv").write_text("")
+    (here / "head.csv").write_text("user,score,label\n")
+    (here / "nodata").mkdir()
+    naive = ["--loss", "naive"] if arguments.startswith("fit") else []
+    code, _, error = call(*arguments.split(), *naive)
+    assert code == 3
+    assert message in error

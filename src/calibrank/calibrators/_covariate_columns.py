@@ -128,7 +128,8 @@ class NumberBlock:
         places = np.unique(np.quantile(x, levels, method="nearest"))
         if len(places) < 2:
             raise DataError(
-                f"feature {column.name!r} must differ from row to row, got only {x[0]:.6g}."
+                f"feature {column.name!r} must differ from row to row, got only {x[0]:.6g}. "
+                "Leave it out."
             )
         if not smooth:
             places = places[[0, -1]]

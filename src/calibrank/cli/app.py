@@ -76,6 +76,8 @@ def _require_values(arguments: list[str]) -> None:
     option = "an argument"
     for argument in arguments:
         name, has_value, value = argument.partition("=")
+        if "\0" in argument:
+            raise UsageError(f"an argument must not hold a NUL character, got {argument!r}.")
         if argument == "" or (name.startswith("--") and has_value and not value):
             subject = name if name.startswith("--") else option
             raise UsageError(f"{subject} must not be empty, got ''. Give a value, or leave it out.")

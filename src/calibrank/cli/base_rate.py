@@ -5,7 +5,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from calibrank.base_rate import assume_rate_from_activity, to_assumed_rate, to_base_rate
-from calibrank.cli.console import UsageError, log, shown
+from calibrank.cli.console import SMALLEST_FRACTION, UsageError, log, shown
 from calibrank.data.table import load_table
 from calibrank.maps import CalibrationMap
 from calibrank.summary import Summary
@@ -61,8 +61,11 @@ class Rates(NamedTuple):
                 "positive-ips, which counts a positive as more than one pair: the table's scores "
                 "would not be those of the population."
             )
-        if self.base_rate is not None and not 0 < self.base_rate < 1:
-            raise UsageError(f"--base-rate must lie between 0 and 1, got {self.base_rate}.")
+        if self.base_rate is not None and not SMALLEST_FRACTION <= self.base_rate < 1:
+            raise UsageError(
+                f"--base-rate must lie between 0 and 1, got {self.base_rate}. It is the fraction "
+                "of all pairs that are liked."
+            )
         _require_valid_range(self.base_rate, self.base_rate_range)
         _require_valid_top_rate(self.base_rate, self.top_rate)
 

@@ -6,6 +6,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from calibrank._validation import require_role
 from calibrank.base_rate import anchor_top
 from calibrank.base_rate.top import FEWEST_LABELS
 from calibrank.cli.anchoring import population_of, random_pairs
@@ -70,6 +71,7 @@ class Changes:
     ) -> CalibrationMap:
         name = str(self.rank)
         rows, (ranks,) = random_pairs(table, columns, rules_for(on_bad_rows), (name,))
+        require_role("rank", f"{table.name}, column {name}", ranks)
         found = int(np.count_nonzero(ranks < self.top + 0.5))
         if found < FEWEST_LABELS:
             raise DataError(

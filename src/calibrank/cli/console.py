@@ -22,7 +22,8 @@ from calibrank.tabular.read import Progress as OnProgress
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
 
-_SMALLEST_FRACTION = 1e-12
+SMALLEST_FRACTION = 1e-12
+"""Of an option that is a fraction or a rate: a smaller one would only overflow later."""
 
 # What is drawn with characters that ASCII lacks.
 _ASCII = str.maketrans({"█": "#", "·": ".", "┃": "|"})
@@ -113,7 +114,7 @@ def require_only(context: typer.Context, option: str, used: Collection[str]) -> 
 
 def require_fraction(option: str, value: float) -> None:
     """Check that an option is a fraction above 0; one of 1e-300 would only overflow later."""
-    if not _SMALLEST_FRACTION <= value <= 1:
+    if not SMALLEST_FRACTION <= value <= 1:
         raise UsageError(f"{option} must lie in (0, 1], got {value}. It is a fraction.")
 
 

@@ -140,6 +140,10 @@ _PARSER_WORDS = (
         re.compile(r"Invalid value for '([^']+)'[^:]*: (.*) is not in the range (\S+?)\.?$"),
         r"\1 must be in the range \3, got \2.",
     ),
+    (
+        re.compile(r"Invalid value for '([^']+)'[^:]*: (.*) is not one of (.*?)\.?$"),
+        r"\1 must be one of \3, got \2.",
+    ),
     (re.compile(r"Invalid value for '([^']+)'[^:]*: must (.*)"), r"\1 must \2"),
 )
 

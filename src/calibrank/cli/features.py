@@ -75,6 +75,11 @@ def require_features(
         if keep_order:
             raise UsageError("--keep-order must go with --feature or --category.")
         return
+    both = [name for name in feature or [] if name in (category or [])]
+    if both:
+        raise UsageError(
+            f"--feature and --category must name different columns, got {both[0]!r} for both."
+        )
     if segment:
         raise UsageError(
             "--feature must not go with --segment. Pass segment columns with --category."

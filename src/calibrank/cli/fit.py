@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from calibrank._arguments import label as label_of
 from calibrank.base_rate import with_sampling_range
 from calibrank.calibrators import Auto, Calibrator, Gaussian, Parametric
 from calibrank.calibrators.auto import with_selection
@@ -166,6 +167,8 @@ def fit(
 
     Example: calibrank fit scores.parquet --item item_id --user user_id -o map.json
     """
+    if model_name is not None:
+        label_of("model_name", model_name, "It is stored in the map.")
     _require_date(date)
     if qrels is not None:
         require_only(context, "--qrels", USED_WITH_QRELS)

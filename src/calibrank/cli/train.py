@@ -176,7 +176,8 @@ def _hold_out(
     kept, held_out = chosen.divide(rows)
     if not held_out.labels.any():
         raise DataError(
-            f"{source} must have users with 5 positives or more to hold some out, got none."
+            f"{source} must have users with 5 positives or more to hold some out, got none. "
+            "Add rows of active users, or check the user column."
         )
     return kept, held_out
 

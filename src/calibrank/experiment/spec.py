@@ -133,8 +133,8 @@ def choose(
     known_models: dict[str, None] = {}
     for spec in specs:
         known_models |= dict.fromkeys(spec.models)
-    _require_choice(names, [spec.name for spec in specs])
-    _require_choice(models, list(known_models))
+    _require_choice("spec", names, [spec.name for spec in specs])
+    _require_choice("model", models, list(known_models))
     chosen = []
     for spec in specs:
         if names and spec.name not in names:
@@ -267,7 +267,9 @@ def _require_names(
             raise DataError(f"{path}, {key} must be among {', '.join(known)}, got {name!r}.")
 
 
-def _require_choice(names: Sequence[str] | None, known: Sequence[str]) -> None:
+def _require_choice(what: str, names: Sequence[str] | None, known: Sequence[str]) -> None:
     for name in names or ():
         if name not in known:
-            raise DataError(f"the choice must be among {', '.join(known)}, got {name!r}.")
+            raise DataError(
+                f"{what} must be among {', '.join(known)}, got {name!r}. Name one of these."
+            )

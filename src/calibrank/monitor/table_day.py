@@ -66,7 +66,7 @@ def day_of_table(
         day = part if day is None else day + part
         first += len(rows)
     if day is None:
-        raise DataError(f"{table.name} must hold at least one valid row, got none.")
+        raise DataError(f"{table.name} must hold at least one valid row, got none. Check it.")
     return day
 
 

@@ -58,7 +58,7 @@ def read_report_rows(
     for rows in rows_of(table, columns, rules, progress):
         sample.add(rows if fitted is None else _with_probabilities(rows, columns, fitted))
     if not sample.batches:
-        raise DataError(f"{table.name} must hold at least one valid row, got none.")
+        raise DataError(f"{table.name} must hold at least one valid row, got none. Check it.")
     return sample.report_rows(columns)
 
 

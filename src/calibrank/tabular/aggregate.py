@@ -163,7 +163,7 @@ def _require_rows(
 ) -> None:
     rows = sum(builder.rows for builder in builders)
     if not rows:
-        raise DataError(f"{table.name} must hold at least one valid row, got none.")
+        raise DataError(f"{table.name} must hold at least one valid row, got none. Check it.")
     only_positives = all(builder.only_positives for builder in builders)
     if only_positives and columns.evidence is not naive:
         raise FitError(

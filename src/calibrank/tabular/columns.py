@@ -52,6 +52,19 @@ class Columns:
                 )
             if name is not None:
                 taken[name] = role
+        self._require_known_before_the_label()
+
+    def _require_known_before_the_label(self) -> None:
+        used = {self.score: "score", self.label: "label"}
+        used |= dict.fromkeys(
+            [] if self.label_rule is None else self.label_rule.columns.values(), "label"
+        )
+        for name in (*self.segments, *self.features):
+            if name in used:
+                raise DataError(
+                    f"segments and features must be known before the label, got {name!r}, the "
+                    f"{used[name]} column. Name other columns."
+                )
 
     @property
     def checked(self) -> dict[str, str]:

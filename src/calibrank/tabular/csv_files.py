@@ -68,7 +68,10 @@ def numbers_of_text(column: pa.Array, where: str, first: int) -> Floats:
     for row, text in enumerate(column.fill_null("").to_pylist()):
         number = _number(text)
         if number is None:
-            raise DataError(f"{where}, row {first + row} must be a number, got {text[:40]!r}.")
+            raise DataError(
+                f"{where}, row {first + row} must be a number, got {text[:40]!r}. "
+                "Correct it, or leave the row out."
+            )
         numbers[row] = number
     return numbers
 

@@ -79,6 +79,11 @@ def evaluate(
             _add_to_segments(segments[name], name, values, rows, probabilities)
         if comparison is not None:
             comparison.add(rows.scores)
+    if not accumulator.rows:
+        raise DataError(
+            f"{table.name} must hold at least one valid row of nonzero weight, got none. "
+            "Name a table with rows."
+        )
     if comparison is not None:
         comparison.warn()
     evaluated = {}

@@ -68,7 +68,7 @@ def read_features(
             rows = replace(rows, propensity=exposure.propensity(rows))
         batches.append(rows)
     if not batches:
-        raise DataError(f"{table.name} must hold at least one valid row, got none.")
+        raise DataError(f"{table.name} must hold at least one valid row, got none. Check it.")
     features: dict[str, Floats | Encoded] = {}
     for place, name in enumerate(columns.features):
         parts = [rows.features[place] for rows in batches]

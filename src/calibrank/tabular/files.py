@@ -143,11 +143,14 @@ def _chunks(
     if format_of(file) == "csv":
         return 0, _already_read(csv_batches(file, columns))
     metadata = pq.read_metadata(file)
-    stored = None
-    if columns is not None:
-        names = metadata.schema.to_arrow_schema().names
-        stored = [name for name in columns if name in names]
-    return metadata.num_rows, _parquet_chunks(file, metadata, stored, list(encoded))
+    found = metadata.schema.to_arrow_schema()
+    stored = None if columns is None else [name for name in columns if name in found.names]
+    texts = [name for name in encoded if name in found.names and _is_text(found.field(name).type)]
+    return metadata.num_rows, _parquet_chunks(file, metadata, stored, texts)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def _parquet_chunks(
@@ -216,7 +219,21 @@ def _readable(file: Path) -> Iterator[None]:
         raise
     # Damaged Parquet files also raise OSError, and damaged names UnicodeDecodeError.
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{file} must be readable as {format_of(file)}: {error}") from None
+        reason = " ".join(str(error).split()).removesuffix(".")
+        if "invalid UTF8" in reason or _is_utf16(file):
+            raise DataError(
+                f"{file} must be UTF-8 text, got other bytes. Convert it with iconv, e.g. "
+                "iconv -f latin1 -t utf8, or from utf16."
+            ) from None
+        raise DataError(
+            f"{file} must be readable as {format_of(file)}, got: {reason}. "
+            "Check how it was written, and whether it is complete."
+        ) from None
+
+
+def _is_utf16(file: Path) -> bool:
+    with file.open("rb") as content:
+        return content.read(2) in (b"\xff\xfe", b"\xfe\xff")
 
 
 def _require_distinct(file: Path, names: Sequence[str]) -> None:
