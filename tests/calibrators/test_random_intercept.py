@@ -1,6 +1,7 @@
 """A random intercept per group: integrated out for new groups, shrunk to the constant if needed."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -8,12 +9,16 @@ from scipy.integrate import quad
 from scipy.special import expit
 
 import calibrank as cr
+from calibrank.calibrators._averaged_curves import Curve, averaged
 from calibrank.calibrators._group_weights import capped_masses
+from calibrank.calibrators._grouped_rows import GroupedRows
 from calibrank.calibrators._mixed_model import _loss, fit_mixed_model, integrated
 from calibrank.calibrators._mixed_model import _Rows as ModelRows
-from calibrank.calibrators.random_intercept import _Rows
+from calibrank.calibrators.random_intercept import _selection
 from calibrank.export import to_sql
+from calibrank.maps import CandidateLoss, Selection
 from tests import engines
+from tests.search_world import SHAPES, judged_pool
 
 
 def world(
@@ -61,9 +66,19 @@ def test_the_parameters_of_the_world_are_recovered() -> None:
     assert model.spread == pytest.approx(1.5, abs=0.2)
 
 
-def test_the_integral_over_levels_is_exact() -> None:
-    exact = quad(lambda z: expit(1.2 + 1.5 * z) * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi), -10, 10)
-    assert integrated(np.array([1.2]), 1.5)[0] == pytest.approx(exact[0], abs=1e-6)
+@pytest.mark.parametrize("spread", [1e-3, 0.5, 1.0, 1.5, 3.0, 10.0])
+def test_the_integral_over_levels_is_exact(spread: float) -> None:
+    log_odds = np.array([-12.0, -0.4, 0.0, 1.2, 20.0])
+    exact = []
+    for each in log_odds.tolist():
+
+        def density(z: float, each: float = each) -> float:
+            return float(expit(each + spread * z) * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi))
+
+        # The logistic curve may be a step of the levels: quad is told where.
+        step = [float(np.clip(-each / spread, -11, 11))]
+        exact.append(quad(density, -12, 12, points=step, epsabs=1e-13, limit=200)[0])
+    np.testing.assert_allclose(integrated(log_odds, spread), exact, rtol=0, atol=1e-9)
 
 
 def test_a_new_group_gets_the_integrated_probability() -> None:
@@ -240,10 +255,64 @@ def test_a_capped_fit_has_the_level_of_the_capped_rows() -> None:
     relevant = (rng.random(2000) < 0.75).astype(float)
     both = [np.concatenate(each) for each in ((scores, large), (labels, relevant))]
     owner = np.concatenate([groups, np.full(2000, 40)])
-    capped = _Rows.of(*both, owner).capped()
+    capped = GroupedRows.of(*both, owner).capped()
     assert capped.total.sum() < 2800
     fitted = cr.RandomIntercept().fit(*both, owner)
     mean = np.average(fitted.predict(both[0]), weights=capped.total)
     assert mean == pytest.approx(capped.positive.sum() / capped.total.sum(), abs=0.01)
     # The record is about the rows as they were given.
     assert fitted.record.total == 2800
+
+
+def test_candidates_are_weighted_by_their_distance_in_standard_errors() -> None:
+    losses = {"best": (0.5, 0.0), "near": (0.51, 0.02), "far": (0.6, 0.02)}
+    candidates = tuple([CandidateLoss(name, *each) for name, each in losses.items()])
+    curves = {name: Curve(None, place, 0.0, 0.0) for place, name in enumerate(losses)}
+    average = averaged(curves, Selection("best", 5, candidates))
+    # 0.5 standard errors: exp(-1 / 4); 5 of them: left out.
+    assert average.weights == pytest.approx([1 / (1 + np.exp(-0.25)), 1 / (1 + np.exp(0.25))])
+    assert [curve.intercept for curve in average.curves] == [0, 1]
+
+
+@pytest.mark.parametrize("copies", [1, 5])
+def test_the_weight_is_the_likelihood_of_groups_and_not_of_rows(copies: int) -> None:
+    """With a row per group it is the root of the likelihood ratio; copies of rows add nothing."""
+    rng = np.random.default_rng(2)
+    scores = rng.normal(size=4000)
+    labels = (rng.random(4000) < expit(scores)).astype(float)
+    fitted = cr.Platt().fit(scores, labels)
+    best = fitted.log_odds(scores)
+    other = fitted.log_odds(0.0) + 0.93 * (best - fitted.log_odds(0.0))
+    losses = {}
+    for name, log_odds in {"best": best, "other": other}.items():
+        losses[name] = [copies * (np.logaddexp(0, log_odds) - labels * log_odds)]
+    selection = _selection(losses, [np.full(4000, float(copies))])
+    curves = {name: Curve(None, 0.0, 0.0, 0.0) for name in losses}
+    ratio = np.exp((losses["best"][0].sum() - losses["other"][0].sum()) / copies)
+    weights = averaged(curves, selection).weights
+    assert (weights[1] / weights[0]) ** 2 == pytest.approx(ratio, rel=0.1)
+    assert 0.1 < ratio < 0.9
+
+
+def test_new_queries_of_judged_pools_get_probabilities_that_are_right_on_average() -> None:
+    """Eight worlds of four shapes of scores; the truth is known for 500 new queries each."""
+    gains, gaps = [], []
+    for seed in range(8):
+        shape = SHAPES[seed % 4]
+        known = judged_pool(shape, 40, seed, draw=0)
+        new = judged_pool(shape, 500, seed, draw=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", cr.FlatMapWarning)
+            fitted = cr.RandomIntercept().fit(known.scores, known.labels, known.queries)
+        predicted = fitted.predict(new.scores)
+        constant = np.full(len(new.truth), known.labels.mean())
+        truth = cr.Evidence(new.truth, np.ones(len(new.truth)))
+        losses = [cr.LogLoss()(each, truth) for each in (constant, predicted)]
+        gains.append(losses[0] - losses[1])
+        above = predicted >= 0.5
+        if above.sum() > 100:
+            gaps.append((new.truth - predicted)[above].mean())
+    assert np.mean(gains) > 0.01
+    assert min(gains) > -0.005
+    assert len(gaps) >= 5
+    assert abs(np.mean(gaps)) < 0.04
