@@ -27,10 +27,9 @@ from typing import NamedTuple
 import numpy as np
 
 import calibrank as cr
-from calibrank._logit import expit, logit
-from calibrank.calibrators._mixed_model import fit_mixed_model, integrated
+from calibrank._logit import expit
 from calibrank.metrics import DebiasedECE
-from calibrank.search import Judged, judged_rows, read_qrels, read_run
+from calibrank.search import Judged, chance_eces, judged_rows, read_qrels, read_run
 from calibrank.tabular.labels import parse_rule
 
 FOLDS = 5
@@ -103,24 +102,6 @@ def held_out(fit: Fit, judged: Judged, seed: int) -> np.ndarray:
     return probabilities
 
 
-def chance(probabilities: np.ndarray, judged: Judged) -> float:
-    """The mean ECE if these probabilities were right, for labels that depend within queries."""
-    names, query = np.unique(judged.queries, return_inverse=True)
-    log_odds = logit(np.clip(probabilities, 1e-9, 1 - 1e-9))
-    ones = np.ones(len(query))
-    spread = fit_mixed_model(log_odds, judged.labels, ones, query, len(names)).spread
-    # The log odds of a typical query that give each probability once levels are integrated out.
-    grid = np.linspace(-60, 60, 4001)
-    typical = np.interp(probabilities, integrated(grid, spread), grid)
-    rng = np.random.default_rng(0)
-    errors = []
-    for _ in range(CHANCE_DRAWS):
-        level = rng.normal(0, spread, len(names))[query]
-        drawn = rng.random(len(query)) < expit(typical + level)
-        errors.append(cr.ECE()(probabilities, drawn.astype(float)))
-    return float(np.mean(errors))
-
-
 def figures(probabilities: np.ndarray, judged: Judged) -> Row:
     labels = judged.labels
     names, query = np.unique(judged.queries, return_inverse=True)
@@ -139,7 +120,7 @@ def figures(probabilities: np.ndarray, judged: Judged) -> Row:
     return Row(
         cr.LogLoss()(probabilities, labels),
         cr.ECE()(probabilities, labels),
-        chance(probabilities, judged),
+        float(chance_eces(judged, probabilities, CHANCE_DRAWS).mean()),
         DebiasedECE()(probabilities, labels, users=judged.queries),
         *region(probabilities >= 0.5),
         *region(np.abs(probabilities - 0.5) <= 0.05),

@@ -357,7 +357,7 @@ def test_the_page_of_rerank_says_what_the_threshold_keeps(
     qrels.write_text(json.dumps(grades))
     path = tmp_path / "page.html"
     out = tmp_path / "out.trec"
-    rerank(str(run), str(qrels), out, positive="grade >= 2", precision=wanted, report=path)
+    rerank(str(run), out, str(qrels), relevant=2.0, precision=wanted, report=path)
     narrow = OpenPage(browser, path, viewport={"width": 380, "height": 800})
     assert narrow.page.evaluate("document.documentElement.scrollWidth") <= 380
     for table in narrow.page.query_selector_all(".scroll"):
@@ -372,6 +372,9 @@ def test_the_page_of_rerank_says_what_the_threshold_keeps(
     else:
         assert "of the documents are relevant" in narrow.text("#sentence")
         assert queries.count("nothing") < 30
+    assert narrow.text("#verdict") == "The map is better than a constant."
+    assert "if calibrated" in narrow.text("#metrics")
+    assert 'Relevant is "grade >= 2".' in narrow.text("#population")
     assert accessibility_violations(narrow.page) == []
     assert narrow.messages == []
     narrow.page.close()

@@ -1,5 +1,6 @@
 """Reading runs and judgements, the population of a map, thresholds by query, and plans."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -12,15 +13,19 @@ import calibrank as cr
 from calibrank.search import (
     Judged,
     Run,
+    chance_eces,
     choose_cut,
     fit_judged,
+    held_out_constant,
+    held_out_errors,
+    held_out_losses,
     held_out_probabilities,
     judged_rows,
     plan_queries,
     read_qrels,
     read_run,
 )
-from calibrank.search.rerank import query_folds
+from calibrank.search.held_out import query_folds
 from calibrank.tabular.labels import parse_rule
 from tests.search_world import make_run, write_trec
 
@@ -146,6 +151,37 @@ def test_unjudged_documents_are_left_out_and_said(tmp_path: Path) -> None:
     assert "not counted as irrelevant" in judged.warning
 
 
+def test_compressed_files_and_byte_order_marks_are_read(tmp_path: Path) -> None:
+    run, qrels = write_trec(tmp_path, make_run(3, 4))
+    expected = as_rows(read_run(str(run))), read_qrels(str(qrels))
+    packed = tmp_path / "run.trec.gz"
+    packed.write_bytes(gzip.compress(run.read_bytes()))
+    marked = tmp_path / "marked.txt"
+    marked.write_text(qrels.read_text(), encoding="utf-8-sig")
+    assert (as_rows(read_run(str(packed))), read_qrels(str(marked))) == expected
+    lines = [f"{q}\t{d}\t{g:g}" for (q, d), g in expected[1].items()]
+    table = "\n".join(["query-id\tcorpus-id\tscore", *lines])
+    (tmp_path / "test.tsv.gz").write_bytes(gzip.compress(table.encode()))
+    assert read_qrels(str(tmp_path / "test.tsv.gz")) == expected[1]
+    packed.write_bytes(b"not compressed")
+    with pytest.raises(cr.DataError, match="must be compressed by gzip, got: Not a gzipped file"):
+        read_run(str(packed))
+
+
+def test_queries_that_tell_nothing_are_counted() -> None:
+    run = Run(np.array(["a", "b", "c"]), np.array(list("xyz")), np.array([1.0, 2, 3]))
+    judged = judged_rows(run, {("a", "x"): 2.0, ("b", "y"): 0.0, ("d", "x"): 3.0}, RELEVANT)
+    assert judged.coverage == (
+        "Queries: 1 of the run without a judged document, 1 judged but not in the run, "
+        "1 without a relevant document."
+    )
+    # Only queries with judgements say how much of the run is judged.
+    assert judged.warning is None or "2 of 2 documents" in judged.warning
+    complete = judged_rows(run, dict.fromkeys(pairs_of(run), 2.0), RELEVANT)
+    assert complete.coverage == ""
+    assert str(RELEVANT) == complete.relevant == "grade >= 2"
+
+
 def test_ids_that_do_not_match_are_an_error() -> None:
     run = Run(np.array(["1"]), np.array(["d"]), np.array([0.0]))
     with pytest.raises(cr.DataError, match="must share queries and documents"):
@@ -208,6 +244,51 @@ def test_folds_and_probabilities_are_by_query() -> None:
     np.testing.assert_allclose(held_out_probabilities(changed)[first], held_out[first])
 
 
+def test_a_map_keeps_the_population_that_it_is_for(tmp_path: Path) -> None:
+    run, qrels = write_trec(tmp_path, make_run(15, 20))
+    judged = judged_rows(read_run(str(run)), read_qrels(str(qrels)), RELEVANT, top_k=8)
+    fitted = fit_judged(judged)
+    fitted.save(tmp_path / "map.json")
+    kept = cr.load(tmp_path / "map.json").record.population
+    assert kept is not None
+    assert kept == judged.recorded_population
+    assert (kept.relevant, kept.queries, kept.top_k) == ("grade >= 2", 15, 8)
+    assert "first 8 documents per query" in kept.documents
+
+
+def test_the_constant_of_a_query_is_the_rate_of_other_queries() -> None:
+    judged = judged_world(15)
+    folds = query_folds(judged.queries)
+    constant = held_out_constant(judged)
+    for fold in range(5):
+        rate = judged.labels[folds != fold].mean()
+        np.testing.assert_allclose(constant[folds == fold], rate)
+    losses = held_out_losses(judged, constant)
+    assert losses["LogLossGain"] == (0, 0, 0)
+    assert losses["LogLoss"] == losses["ConstantLogLoss"]
+
+
+def test_the_interval_of_an_ece_is_that_of_calibrated_probabilities() -> None:
+    """The ECE of the truth lies in it; that of probabilities that are too high does not."""
+    rng = np.random.default_rng(4)
+    queries = np.repeat(np.arange(60), 20)
+    truth = rng.uniform(0.1, 0.7, 1200)
+    labels = (rng.random(1200) < truth).astype(float)
+    judged = Judged(queries, queries, truth, labels, cr.impressions(labels), "all")
+    right = held_out_errors(judged, truth)["ECE"]
+    assert 0 < right.low < right.value < right.high
+    wrong = held_out_errors(judged, truth + 0.25)["ECE"]
+    assert wrong.value > wrong.high
+    # Levels that differ by query let chance do more.
+    level = rng.normal(0, 1.5, 60)[queries]
+    differing = (rng.random(1200) < 1 / (1 + np.exp(-level))).astype(float)
+    levels = Judged(queries, queries, truth, differing, cr.impressions(differing), "all")
+    by_query = chance_eces(levels, np.full(1200, 0.5), draws=40)
+    by_rows = chance_eces(judged, np.full(1200, 0.5), draws=40)
+    # The root of the design effect of 20 rows of one level: about 2.4.
+    assert by_query.mean() > 1.7 * by_rows.mean()
+
+
 def test_the_threshold_reaches_the_wanted_precision_with_most_recall() -> None:
     rng = np.random.default_rng(1)
     queries = np.repeat(np.arange(200), 20)
@@ -251,8 +332,25 @@ def test_no_threshold_answers_nothing() -> None:
 
 
 def test_more_judged_queries_are_planned_to_err_less() -> None:
-    plan = plan_queries(judged_world(40), sizes=(10, 100, 1000), draws=8)
+    plan = plan_queries(judged_world(40), sizes=(10, 120), draws=3)
     errors = [step.error for step in plan]
     assert errors == sorted(errors, reverse=True)
     # The error of a rate over groups falls with the root of their number.
-    assert errors[0] / errors[2] > 4
+    assert errors[0] / errors[1] > 2
+    with pytest.raises(cr.DataError, match="sizes must be a whole number, 10 to 1,000,000"):
+        plan_queries(judged_world(15), sizes=(9,))
+
+
+def test_the_plan_is_about_the_map_that_is_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planned error is that of maps for new queries, fitted to queries of the same world."""
+    judged = judged_world(40)
+    fits = []
+
+    class Counted(cr.RandomIntercept):
+        def fit(self, *given: object) -> object:
+            fits.append(len(np.unique(given[2])))  # type: ignore[call-overload]
+            return cr.RandomIntercept((cr.Platt(),)).fit(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("calibrank.search.plan.RandomIntercept", Counted)
+    plan_queries(judged, sizes=(20, 30), draws=2)
+    assert fits == [20, 20, 30, 30]

@@ -49,9 +49,11 @@ from calibrank.cli.features import (
 from calibrank.cli.fit_output import print_result
 from calibrank.cli.judgements import (
     USED_WITH_QRELS,
+    Judgements,
     PoolDepthOption,
     PoolOption,
     QrelsOption,
+    RelevantOption,
     TopKOption,
     fit_run,
     require_qrels,
@@ -143,6 +145,7 @@ def fit(
     rank: RankOption = None,
     top: TopOption = DEFAULT_TOP,
     qrels: QrelsOption = None,
+    relevant: RelevantOption = None,
     pool: PoolOption = None,
     pool_depth: PoolDepthOption = None,
     top_k: TopKOption = None,
@@ -172,9 +175,16 @@ def fit(
     _require_date(date)
     if qrels is not None:
         require_only(context, "--qrels", USED_WITH_QRELS)
-        fit_run(table, qrels, positive, pool, pool_depth, top_k, out, model_name, date, soft, json)
+        fit_run(
+            table,
+            Judgements(qrels, positive, relevant, soft, pool or [], pool_depth, top_k),
+            out,
+            model_name,
+            date,
+            json,
+        )
         return
-    require_qrels(pool, pool_depth, top_k)
+    require_qrels(pool, pool_depth, top_k, relevant)
     # All options are checked before the table is read, which may take minutes.
     rates = Rates(anchor, anchor_propensity, base_rate, base_rate_range, top_rate, activity)
     rates.require_valid(loss)

@@ -9,7 +9,7 @@ from rich.table import Table as RichTable
 from calibrank.cli.console import console, print_json, shown
 from calibrank.cli.options import MAP_HELP, JsonOption
 from calibrank.cli.rendering import base_rate_lines, map_curve, sensitivity_lines
-from calibrank.maps import CalibrationMap, describe_selection, load
+from calibrank.maps import CalibrationMap, describe_population, describe_selection, load
 
 
 def inspect(
@@ -37,6 +37,8 @@ def _facts(fitted: CalibrationMap) -> RichTable:
     rate = record.positive / record.total
     table = RichTable(box=None, show_header=False, pad_edge=False)
     table.add_row("fitted on", f"{record.rows:,} rows, {shown(record.evidence)} evidence")
+    if record.population is not None:
+        table.add_row("population", shown(describe_population(record.population)))
     if record.model_name is not None:
         table.add_row("scores of", shown(record.model_name))
     if record.date is not None:

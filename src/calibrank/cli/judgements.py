@@ -1,5 +1,6 @@
 """Runs with judgements: options of `fit` and `rerank`, and maps fitted on judged documents."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -17,16 +18,19 @@ from calibrank.cli.console import (
 )
 from calibrank.errors import FitError
 from calibrank.maps import PiecewiseMap
-from calibrank.metrics import Estimate, LogLoss, LogLossGain, bootstrap
+from calibrank.metrics import Estimate
 from calibrank.search import (
     Judged,
     Run,
     fit_judged,
+    held_out_losses,
     held_out_probabilities,
     judged_rows,
     read_qrels,
     read_run,
 )
+from calibrank.search.held_out import CONSTANT_LOSS, GAIN, LOSS
+from calibrank.search.runs import has_named_columns
 from calibrank.tabular.labels import Threshold, parse_rule
 
 # A grade of a TREC or JSON file has no name of its own.
@@ -39,6 +43,12 @@ QrelsOption = Annotated[
     typer.Option(
         help="Judgements of search results: TREC qrels, BEIR .tsv, .json, or a table. TABLE is "
         "then a run: TREC, .json, .tsv or a table of query, document and score."
+    ),
+]
+RelevantOption = Annotated[
+    float | None,
+    typer.Option(
+        help='With --qrels: the lowest relevant grade. 2 is short for --positive "grade >= 2".'
     ),
 ]
 PoolOption = Annotated[
@@ -62,10 +72,46 @@ TopKOption = Annotated[
 _POOL_DEPTH = 100
 
 USED_WITH_QRELS = frozenset(
-    {"table", "out", "positive", "soft", "qrels", "pool", "pool_depth", "top_k"}
+    {"table", "out", "positive", "relevant", "soft", "qrels", "pool", "pool_depth", "top_k"}
     | {"model_name", "date", "json"}
 )
 """The parameters of `fit` that have an effect on a run with judgements."""
+
+
+class Judgements(NamedTuple):
+    """The options that say what was judged, and which grades are relevant."""
+
+    qrels: str
+    positive: str | None
+    relevant: float | None
+    soft: bool
+    pool: list[str]
+    depth: int | None
+    top_k: int | None
+
+    @property
+    def rule(self) -> Threshold | None:
+        """The rule of relevance; None where grades are a judge's probabilities."""
+        given = {
+            '--positive "grade >= 2"': self.positive is not None,
+            "--relevant": self.relevant is not None,
+            "--soft": self.soft,
+        }
+        named = [option for option, is_given in given.items() if is_given]
+        if len(named) > 1:
+            raise UsageError(
+                f"{' and '.join(named)} must not both be given: each says what is relevant. "
+                "Leave one out."
+            )
+        if self.soft:
+            return None
+        if self.relevant is not None:
+            return parse_rule(f"{_GRADE} >= {self.relevant!r}")
+        return parse_rule(self.positive or _RELEVANT)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return (self.qrels, *self.pool)
 
 
 class JudgedRun(NamedTuple):
@@ -75,51 +121,43 @@ class JudgedRun(NamedTuple):
     judged: Judged
 
 
-def read_judged(
-    run_name: str,
-    qrels: str,
-    positive: str | None,
-    pool: list[str] | None,
-    depth: int | None,
-    top_k: int | None,
-    *,
-    soft: bool,
-) -> JudgedRun:
+def read_judged(run_name: str, given: Judgements) -> JudgedRun:
     """Read a run and its judgements, and print which documents a map will be for."""
-    if not pool:
-        require_unused("without --pool", {"--pool-depth": depth})
-    if positive is not None and soft:
-        raise UsageError(
-            '--positive "grade >= 2" says which grades are relevant, --soft that they are a '
-            "judge's probabilities: they must not both be given. Leave one out."
-        )
-    rule = None if soft else parse_rule(positive or _RELEVANT)
-    if positive is None and not soft:
-        log.print(
-            f'Relevant is "{_RELEVANT}", as in trec_eval; --positive declares another rule, --soft '
-            "a judge's probabilities.",
-            highlight=False,
-            soft_wrap=True,
+    if not given.pool:
+        require_unused("without --pool", {"--pool-depth": given.depth})
+    rule = given.rule
+    if given.positive is None and given.relevant is None and not given.soft:
+        _say(
+            f'Relevant is "{_RELEVANT}", as in trec_eval; --relevant 2 or --positive declares '
+            "another rule, --soft a judge's probabilities."
         )
     run = read_run(run_name)
-    grades = read_qrels(qrels, _grade_column(qrels, rule))
-    pooled = [read_run(name) for name in pool or []]
-    judged = judged_rows(run, grades, rule, pooled, depth or _POOL_DEPTH, top_k)
-    log.print(
-        f"The map is for {judged.population}: {len(judged):,} in {judged.n_queries:,} queries.",
-        highlight=False,
-        soft_wrap=True,
-    )
+    grades = read_qrels(given.qrels, _grade_column(given.qrels, rule))
+    pooled = [read_run(name) for name in given.pool]
+    depth = given.depth or _POOL_DEPTH
+    judged = judged_rows(run, grades, rule, pooled, depth, given.top_k)
+    _say(f"The map is for {judged.population}: {len(judged):,} in {judged.n_queries:,} queries.")
+    if judged.coverage:
+        _say(judged.coverage)
     if judged.warning is not None:
-        log.print(shown(judged.warning), style="yellow", highlight=False, soft_wrap=True)
-    return JudgedRun(run if top_k is None else run.first(top_k), judged)
+        warn(judged.warning)
+    return JudgedRun(run if given.top_k is None else run.first(given.top_k), judged)
+
+
+def warn(message: str) -> None:
+    """Print a warning beside the results."""
+    log.print(shown(message), style="yellow", highlight=False, soft_wrap=True)
+
+
+def _say(message: str) -> None:
+    log.print(shown(message), highlight=False, soft_wrap=True)
 
 
 def _grade_column(qrels: str, rule: Threshold | None) -> str | None:
     """The column that the rule names; files without column names have only grades."""
     if rule is None or rule.column == _GRADE:
         return None
-    if not qrels.lower().endswith((".parquet", ".pq", ".csv", ".tsv")):
+    if not has_named_columns(qrels):
         raise UsageError(
             f'--positive must be about the grade, as "grade >= 2", got column {rule.column!r}: '
             "these judgements have no named columns."
@@ -127,41 +165,40 @@ def _grade_column(qrels: str, rule: Threshold | None) -> str | None:
     return rule.column
 
 
-def require_qrels(pool: list[str] | None, depth: int | None, top_k: int | None) -> None:
-    """Refuse a pool without judgements."""
+def require_qrels(
+    pool: list[str] | None, depth: int | None, top_k: int | None, relevant: float | None
+) -> None:
+    """Refuse options about judgements without any."""
     if pool:
         raise UsageError("--pool must go with --qrels, whose documents were pooled.")
-    require_unused("without --qrels", {"--pool-depth": depth, "--top-k": top_k})
+    given = {"--pool-depth": depth, "--top-k": top_k, "--relevant": relevant}
+    require_unused("without --qrels", given)
 
 
 def fit_run(
     run_name: str,
-    qrels: str,
-    positive: str | None,
-    pool: list[str] | None,
-    depth: int | None,
-    top_k: int | None,
+    given: Judgements,
     out: Path,
     model_name: str | None,
     date: str | None,
-    soft: bool,
     json: bool,
 ) -> None:
     """Fit a map for new queries, save it and print how it was found."""
-    require_output(out, run_name, qrels, *(pool or []))
-    judged = read_judged(run_name, qrels, positive, pool, depth, top_k, soft=soft).judged
+    require_output(out, run_name, *given.files)
+    judged = read_judged(run_name, given).judged
     out.parent.mkdir(parents=True, exist_ok=True)
     fitted = fit_judged(judged)
     fitted = replace(fitted, record=replace(fitted.record, model_name=model_name, date=date))
     fitted.save(out)
-    held_out = _held_out_losses(judged)
+    losses = _held_out_losses(judged)
+    if losses:
+        warn_without_gain(losses)
     if json:
         about = {"out": str(out), "population": judged.population, "warning": judged.warning}
-        losses = {name: dict(each._asdict()) for name, each in held_out.items()}
-        print_json({**about, "queries": judged.n_queries, "held_out": losses, **fitted.to_dict()})
+        print_json({**about, **gain_as_json(judged, losses), **fitted.to_dict()})
         return
     print_fit(fitted, judged)
-    _print_held_out(held_out)
+    _print_held_out(losses)
     console.print(f"[bold]Saved:[/] {shown(out)}")
 
 
@@ -174,6 +211,34 @@ def print_fit(fitted: PiecewiseMap, judged: Judged) -> None:
     )
 
 
+def is_better(losses: Mapping[str, Estimate]) -> bool:
+    """Whether the interval of the gain over a constant lies above 0."""
+    return losses[GAIN].low > 0
+
+
+def warn_without_gain(losses: Mapping[str, Estimate]) -> None:
+    """Warn where held-out queries do not show that a map is better than a constant."""
+    if is_better(losses):
+        return
+    verdict = "is worse than" if losses[GAIN].high < 0 else "may be no better than"
+    warn(
+        f"On held-out queries the map {verdict} a constant: {_gain(losses)}. Do not rely on its "
+        "differences between documents; judge more queries, or use a better ranker."
+    )
+
+
+def _gain(losses: Mapping[str, Estimate]) -> str:
+    value, low, high = losses[GAIN]
+    return f"gain in log loss {value:.4f} (95% interval by query {low:.4f} to {high:.4f})"
+
+
+def gain_as_json(judged: Judged, losses: Mapping[str, Estimate]) -> dict[str, object]:
+    """The losses on held-out queries, and whether the map is better than a constant there."""
+    held_out = {name: dict(each._asdict()) for name, each in losses.items()}
+    better = is_better(losses) if losses else None
+    return {"queries": judged.n_queries, "held_out": held_out, "better_than_constant": better}
+
+
 def _held_out_losses(judged: Judged) -> dict[str, Estimate]:
     """The log loss of each query under maps of other queries, and its gain over a constant.
 
@@ -184,24 +249,17 @@ def _held_out_losses(judged: Judged) -> dict[str, Estimate]:
     except FitError:
         # Enough queries for a map, but too few for one that leaves a fifth of them out.
         return {}
-    losses = {}
-    for metric in (LogLoss(), LogLossGain()):
-        estimate = bootstrap(metric, probabilities, judged.evidence, judged.queries)
-        losses[metric.name] = estimate
-    return losses
+    return held_out_losses(judged, probabilities)
 
 
-def _print_held_out(losses: dict[str, Estimate]) -> None:
+def _print_held_out(losses: Mapping[str, Estimate]) -> None:
     if not losses:
         console.print("Too few queries to hold some out: how good the map is, is not known.")
         return
-    gain = losses["LogLossGain"]
-    verdict = (
-        "It is better than a constant" if gain.low > 0 else "It may be no better than a constant"
-    )
+    verdict = "is better" if is_better(losses) else "may be no better"
     console.print(
-        f"Log loss on held-out queries: [bold]{losses['LogLoss'].value:.4f}[/]. {verdict}: "
-        f"lower by {gain.value:.4f} (95% interval by query {gain.low:.4f} to {gain.high:.4f}).",
+        f"Log loss on held-out queries: [bold]{losses[LOSS].value:.4f}[/], of a constant "
+        f"{losses[CONSTANT_LOSS].value:.4f}. It {verdict} than a constant: {_gain(losses)}.",
         highlight=False,
         soft_wrap=True,
     )

@@ -5,6 +5,7 @@ from calibrank.maps.additive import AdditiveMap
 from calibrank.maps.calibration_map import CalibrationMap
 from calibrank.maps.describe import (
     describe_base_rate,
+    describe_population,
     describe_range,
     describe_selection,
     is_base_rate_known,
@@ -18,6 +19,7 @@ from calibrank.maps.record import (
     Anchoring,
     CandidateLoss,
     FitRecord,
+    Population,
     Selection,
     Sensitivity,
 )
@@ -38,6 +40,7 @@ __all__ = [
     "Interval",
     "LogisticMap",
     "PiecewiseMap",
+    "Population",
     "RescaleMap",
     "Segment",
     "Selection",
@@ -46,6 +49,7 @@ __all__ = [
     "Term",
     "TopMap",
     "describe_base_rate",
+    "describe_population",
     "describe_range",
     "describe_selection",
     "is_base_rate_known",

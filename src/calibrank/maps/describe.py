@@ -1,8 +1,15 @@
-"""Sentences about a base rate, its source and range, and about how a method was selected."""
+"""Sentences about a base rate and its range, a population, and how a method was selected."""
 
 from __future__ import annotations
 
-from calibrank.maps.record import FitRecord, Selection, Sensitivity, rate_margin
+from calibrank.maps.record import (
+    CandidateLoss,
+    FitRecord,
+    Population,
+    Selection,
+    Sensitivity,
+    rate_margin,
+)
 
 # The condition under which a range of base rates holds.
 _CONDITIONS = {
@@ -45,7 +52,23 @@ def describe_base_rate(record: FitRecord) -> str:
         )
     if record.base_rate is not None:
         return _describe_assumed_rate(record.base_rate, record.base_rate_range)
+    if record.population is not None:
+        return (
+            "The base rate is that of the judged documents: it is right for documents that were "
+            "chosen as these were."
+        )
     return _describe_assumption(record.evidence)
+
+
+def describe_population(population: Population) -> str:
+    """Which documents a map is for, and what its probabilities are about.
+
+    >>> describe_population(Population("judged documents of this run", "grade >= 2", 50))
+    'For judged documents of this run, 50 queries; relevant is "grade >= 2".'
+    """
+    relevant = "a judge's probability" if population.relevant is None else population.relevant
+    about = f'relevant is "{relevant}"' if population.relevant else f"relevance is {relevant}"
+    return f"For {population.documents}, {population.queries:,} queries; {about}."
 
 
 def describe_range(sensitivity: Sensitivity) -> str:
@@ -121,6 +144,8 @@ def describe_selection(selection: Selection) -> str:
     'log loss 0.50000; Spline -0.01000 (within one standard error, 0.02000)'
     """
     chosen = next(each for each in selection.candidates if each.name == selection.chosen)
+    if selection.averaged:
+        return _describe_average(selection, chosen)
     margins = selection.margins
     others = {name: f"{name} {margin:+.5f}" for name, margin in margins.items()}
     # The rule compares the chosen method with the best one: this difference has the error.
@@ -134,6 +159,17 @@ def describe_selection(selection: Selection) -> str:
     return (
         f"{chosen.name}, chosen by {selection.folds}-fold cross-validation: "
         f"log loss {chosen.loss:.5f}{compared}"
+    )
+
+
+def _describe_average(selection: Selection, best: CandidateLoss) -> str:
+    simplest = selection.candidates[0]
+    compared = ""
+    if simplest.name != best.name and simplest.loss is not None and best.loss is not None:
+        compared = f"; {simplest.name} {simplest.loss - best.loss:+.5f}"
+    return (
+        f"mean of {len(selection.candidates)} curves, weighted by {selection.folds}-fold "
+        f"cross-validation; the best one is {best.name}: log loss {best.loss:.5f}{compared}"
     )
 
 

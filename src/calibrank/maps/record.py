@@ -163,12 +163,14 @@ class CandidateLoss:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which method `Auto` chose, and the cross-validated loss of every candidate."""
+    """Which method was best, and the cross-validated loss of every candidate."""
 
     chosen: str
     folds: int
     candidates: tuple[CandidateLoss, ...]
     """In the order of preference, the simplest method first."""
+    averaged: bool = False
+    """Whether the map is a mean of the candidates, weighted by loss, and not the chosen one."""
 
     def __post_init__(self) -> None:
         fitted = [candidate.name for candidate in self.candidates if candidate.loss is not None]
@@ -190,7 +192,33 @@ class Selection:
         """Rebuild from a saved map."""
         fields.only(*cls.__slots__)
         candidates = [CandidateLoss.read(child) for child in fields.children("candidates")]
-        return cls(fields.text("chosen"), fields.count("folds"), tuple(candidates))
+        # Files of older versions do not say.
+        averaged = fields.flag("averaged") if fields.holds("averaged") else False
+        return cls(fields.text("chosen"), fields.count("folds"), tuple(candidates), averaged)
+
+
+@dataclass(frozen=True, slots=True)
+class Population:
+    """Which documents a map of search results is for, and what its probabilities are about."""
+
+    documents: str
+    """In words, e.g. "judged documents of this run"."""
+    relevant: str | None
+    """Which grades are relevant, e.g. "grade >= 2"; None for a judge's probabilities."""
+    queries: int
+    top_k: int | None = None
+    """How many documents of each query it is for, the first ones; None for any number."""
+
+    @classmethod
+    def read(cls, fields: Fields) -> Population:
+        """Rebuild from a saved map."""
+        fields.only(*cls.__slots__)
+        return cls(
+            documents=fields.text("documents"),
+            relevant=fields.text("relevant") if fields.holds("relevant") else None,
+            queries=fields.count("queries"),
+            top_k=fields.count("top_k") if fields.holds("top_k") else None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,14 +255,15 @@ class FitRecord:
     """The model that gave the scores, and a date, if they were given."""
     date: str | None = None
     selection: Selection | None = None
-    """How `Auto` chose the method, where it did."""
+    """How `Auto` chose the method or `RandomIntercept` weighted its candidates."""
     negatives_kept: float | None = None
     """The fraction of negatives in the table, where `undo_undersampling` has corrected for it."""
     pooling_error: float | None = None
     """How far pooling scores may have moved probabilities, on average; None if it did not."""
-
     previous_map: str | None = None
     """The digest of the map that this one replaced, where it is a refit."""
+    population: Population | None = None
+    """Which documents the map is for, where it was fitted on a judged run."""
 
     @classmethod
     def read(cls, fields: Fields) -> FitRecord:
@@ -249,6 +278,9 @@ class FitRecord:
         selection = None
         if fields.holds("selection"):
             selection = Selection.read(fields.child("selection"))
+        population = None
+        if fields.holds("population"):
+            population = Population.read(fields.child("population"))
         return cls(
             evidence=fields.text("evidence"),
             rows=fields.count("rows"),
@@ -273,6 +305,7 @@ class FitRecord:
             pooling_error=fields.optional("pooling_error")
             if fields.holds("pooling_error")
             else None,
+            population=population,
         )
 
 

@@ -16,10 +16,12 @@ from calibrank.maps._card import curve
 from calibrank.maps.calibration_map import CalibrationMap, require_map
 from calibrank.maps.describe import (
     describe_base_rate,
+    describe_population,
     describe_range,
     describe_selection,
     is_base_rate_known,
 )
+from calibrank.maps.record import FitRecord
 
 # Rows of the table of probabilities, and points of the curve.
 _TABLE_ROWS = 9
@@ -38,6 +40,10 @@ _EVALUATE = "Pass what calibrank evaluate --json prints."
 _SCOPE = (
     "Probabilities hold for users, items and scores like those of the data above. "
     "A new model needs a new map."
+)
+_SEARCH_SCOPE = (
+    "Probabilities hold for documents and queries like those of the data above. Judged documents "
+    "are a selection. A new model needs a new map."
 )
 _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:46em;margin:2em auto;padding:0 1em;"
@@ -137,8 +143,13 @@ def _data(fitted: CalibrationMap) -> Section:
     if record.pooling_error is not None:
         error = f"moved probabilities by at most {record.pooling_error:.1e} on average"
         rows.append(("pooling of scores", error))
-    evidence = f"Evidence: {record.evidence}. {_EVIDENCE.get(record.evidence, '')}".strip()
-    return Section("Data", (evidence,), tuple(rows))
+    return Section("Data", _about_labels(record), tuple(rows))
+
+
+def _about_labels(record: FitRecord) -> tuple[str, ...]:
+    if record.population is not None:
+        return (describe_population(record.population),)
+    return (f"Evidence: {record.evidence}. {_EVIDENCE.get(record.evidence, '')}".strip(),)
 
 
 def _base_rate(fitted: CalibrationMap) -> Section:
@@ -205,7 +216,7 @@ def _number(estimate: Fields, name: str) -> str:
 
 
 def _limits(fitted: CalibrationMap, *, has_metrics: bool) -> tuple[str, ...]:
-    found = [_SCOPE]
+    found = [_SCOPE if fitted.record.population is None else _SEARCH_SCOPE]
     if not is_base_rate_known(fitted.record):
         found.append(
             "The base rate is an assumption: all probabilities may be too high or too low by a "

@@ -1,20 +1,32 @@
 """Search and rerankers: runs, judgements, thresholds and plans, by query."""
 
+from calibrank.search.held_out import (
+    chance_eces,
+    held_out_constant,
+    held_out_errors,
+    held_out_losses,
+    held_out_probabilities,
+)
 from calibrank.search.judged import Judged, judged_rows
 from calibrank.search.plan import ExpectedQueryError, plan_queries
-from calibrank.search.rerank import Cut, choose_cut, fit_judged, held_out_probabilities
-from calibrank.search.runs import Run, read_qrels, read_run
+from calibrank.search.rerank import Cut, choose_cut, fit_judged
+from calibrank.search.runs import Run, read_qrels, read_run, to_trec
 
 __all__ = [
     "Cut",
     "ExpectedQueryError",
     "Judged",
     "Run",
+    "chance_eces",
     "choose_cut",
     "fit_judged",
+    "held_out_constant",
+    "held_out_errors",
+    "held_out_losses",
     "held_out_probabilities",
     "judged_rows",
     "plan_queries",
     "read_qrels",
     "read_run",
+    "to_trec",
 ]

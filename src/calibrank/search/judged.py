@@ -14,6 +14,7 @@ from calibrank._arguments import whole
 from calibrank._validation import Floats, Ids, Indices, Mask
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, impressions, soft_evidence
+from calibrank.maps import Population
 from calibrank.search.runs import Run
 from calibrank.tabular.labels import Threshold
 
@@ -38,6 +39,12 @@ class Judged:
     """Which documents a map fitted on these rows is for, in words."""
     warning: str | None = None
     """What the population leaves open, if anything."""
+    relevant: str | None = None
+    """The rule of relevance, e.g. "grade >= 2"; None for a judge's probabilities."""
+    top_k: int | None = None
+    """How many documents of each query were considered; None for all of the run."""
+    coverage: str = ""
+    """Queries that say nothing or little: not judged, not in the run, none relevant."""
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -46,6 +53,11 @@ class Judged:
     def n_queries(self) -> int:
         """The number of queries with a judged document."""
         return len(np.unique(self.queries))
+
+    @property
+    def recorded_population(self) -> Population:
+        """The population as a map keeps it."""
+        return Population(self.population, self.relevant, self.n_queries, self.top_k)
 
 
 def judged_rows(
@@ -74,25 +86,33 @@ def judged_rows(
             "the run and the judgements must share queries and documents, got no judged document. "
             "Check that their ids are written alike."
         )
-    if not pool:
-        return _rows(run, judged, is_judged, relevant, None, *_pool_unknown(run, is_judged, which))
-    reached = _reached(run, pool, depth)
-    kept = is_judged & (reached > 0)
-    if not kept.any():
-        raise DataError(
-            f"the pool must hold judged documents of the run, got none in its first {depth}. "
-            "Check the runs of --pool and --pool-depth."
-        )
-    propensity = _judged_fraction(reached, is_judged)
-    text = f"{which} of this run that the pool's runs returned among their first {depth}"
-    outside = int((reached == 0).sum())
-    warning = None
-    if outside:
-        warning = (
-            f"{outside:,} of {len(run):,} documents of the run were out of the pool's reach: "
-            "nothing is known about such documents."
-        )
-    return _rows(run, judged, kept, relevant, propensity[kept], text, warning)
+    kept, propensity = is_judged, None
+    if pool:
+        reached = _reached(run, pool, depth)
+        kept = is_judged & (reached > 0)
+        if not kept.any():
+            raise DataError(
+                f"the pool must hold judged documents of the run, got none in its first {depth}. "
+                "Check the runs of --pool and --pool-depth."
+            )
+        propensity = _judged_fraction(reached, is_judged)[kept]
+        population, warning = _pool_known(run, reached, which, depth)
+    else:
+        population, warning = _pool_unknown(run, is_judged, which)
+    rows = np.flatnonzero(kept)
+    labels = _labels(judged[rows], relevant)
+    return Judged(
+        run.queries[rows],
+        run.documents[rows],
+        run.scores[rows],
+        labels,
+        soft_evidence(impressions, labels, propensity, None),
+        population,
+        warning,
+        relevant=None if relevant is None else str(relevant),
+        top_k=top_k,
+        coverage=_coverage(run.queries, run.queries[rows], labels, grades),
+    )
 
 
 def _values(run: Run, grades: Grades) -> Floats:
@@ -101,29 +121,38 @@ def _values(run: Run, grades: Grades) -> Floats:
     return np.array([grades.get(pair, np.nan) for pair in pairs])
 
 
-def _rows(
-    run: Run,
-    grades: Floats,
-    kept: Mask,
-    relevant: Threshold | None,
-    propensity: Floats | None,
-    population: str,
-    warning: str | None,
-) -> Judged:
-    labels = grades[kept]
-    if relevant is not None:
-        labels = relevant.labels({relevant.column: labels})[0].astype(np.float64)
-    evidence = soft_evidence(impressions, labels, propensity, None)
-    rows = np.flatnonzero(kept)
-    return Judged(
-        run.queries[rows],
-        run.documents[rows],
-        run.scores[rows],
-        labels,
-        evidence,
-        population,
-        warning,
+def _labels(grades: Floats, relevant: Threshold | None) -> Floats:
+    if relevant is None:
+        return grades
+    return relevant.labels({relevant.column: grades})[0].astype(np.float64)
+
+
+def _coverage(in_run: Ids, queries: Ids, labels: Floats, grades: Grades) -> str:
+    """Which queries of the run and the judgements tell nothing, in words; "" if all do."""
+    judged = set(queries.tolist())
+    of_run = set(in_run.tolist())
+    absent = {query for query, _ in grades} - of_run
+    with_relevant = set(queries[labels > 0].tolist())
+    counts = {
+        "of the run without a judged document": len(of_run - judged),
+        "judged but not in the run": len(absent),
+        "without a relevant document": len(judged - with_relevant),
+    }
+    parts = [f"{count:,} {what}" for what, count in counts.items() if count]
+    return f"Queries: {', '.join(parts)}." if parts else ""
+
+
+def _pool_known(run: Run, reached: Indices, which: str, depth: int) -> tuple[str, str | None]:
+    """The population that the runs of the pool reached, and what that leaves open."""
+    population = f"{which} of this run that the pool's runs returned among their first {depth}"
+    outside = int((reached == 0).sum())
+    if not outside:
+        return population, None
+    warning = (
+        f"{outside:,} of {len(run):,} documents of the run were out of the pool's reach: "
+        "nothing is known about such documents."
     )
+    return population, warning
 
 
 def _pool_unknown(run: Run, is_judged: Mask, which: str) -> tuple[str, str | None]:
@@ -133,14 +162,17 @@ def _pool_unknown(run: Run, is_judged: Mask, which: str) -> tuple[str, str | Non
     population = f"judged documents among the {which} of this run"
     if which == "documents":
         population = "judged documents of this run"
+    # Queries without any judgement say nothing about how deep the others were judged.
+    of_judged = np.isin(run.queries, run.queries[is_judged])
     ranks = run.ranks
     parts = []
-    for depth in _DEPTHS:
-        within = ranks <= depth
+    for depth in [depth for depth in _DEPTHS if depth <= ranks.max()]:
+        within = of_judged & (ranks <= depth)
         parts.append(f"{is_judged[within].mean():.0%} of the first {depth}")
+    shares = f" ({', '.join(parts)})" if parts else ""
     warning = (
-        f"{is_judged.sum():,} of {len(run):,} documents are judged ({', '.join(parts)}); the "
-        "others are left out, not counted as irrelevant. Judged documents are a selection, "
+        f"{is_judged.sum():,} of {of_judged.sum():,} documents are judged{shares}; "
+        "the others are left out, not counted as irrelevant. Judged documents are a selection, "
         "usually with more relevant ones: give the runs that made the pool with --pool, or use "
         "the map on documents such as the judged ones."
     )

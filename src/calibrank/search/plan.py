@@ -11,14 +11,17 @@ import numpy as np
 from calibrank._arguments import seeded, whole
 from calibrank._logit import expit
 from calibrank._validation import Floats, Indices
-from calibrank.calibrators import Platt
+from calibrank.calibrators import Platt, RandomIntercept
 from calibrank.calibrators._mixed_model import MixedModel, fit_mixed_model, integrated
 from calibrank.errors import DataError, FitError, FlatMapWarning
 from calibrank.search.judged import Judged
 
 SIZES = (20, 50, 100, 200, 500)
-# Each draw fits a map.
+# Each draw fits a map to each number of queries: about 5 seconds.
+_DRAWS = 8
 _MOST_DRAWS = 10_000
+# Fewer have no map.
+_FEWEST_QUERIES = 10
 _MOST_QUERIES = 10**6
 
 
@@ -33,15 +36,15 @@ class ExpectedQueryError(NamedTuple):
 def plan_queries(
     judged: Judged,
     sizes: Sequence[int] = SIZES,
-    draws: int = 20,
+    draws: int = _DRAWS,
     seed: int | np.random.Generator = 0,
 ) -> list[ExpectedQueryError]:
     """Estimate how the error of a map decreases with the number of judged queries.
 
     A model with a random intercept per query is fitted to the judged documents and taken as true.
-    Queries are drawn from it, with the scores of the judged ones and levels of their own, a Platt
-    map is fitted on them, and compared with the true probabilities of new queries. Documents per
-    query stay as many as they are.
+    Queries are drawn from it, with the scores of the judged ones and levels of their own, a map is
+    fitted on them as `fit_judged` does, and compared with the true probabilities of new queries.
+    Documents per query stay as many as they are.
 
     >>> from calibrank import impressions
     >>> rng = np.random.default_rng(0)
@@ -49,12 +52,12 @@ def plan_queries(
     >>> scores = rng.normal(size=500)
     >>> labels = (rng.random(500) < expit(scores + rng.normal(size=50)[queries])).astype(float)
     >>> judged = Judged(queries, queries, scores, labels, impressions(labels), "all")
-    >>> few, many = plan_queries(judged, sizes=(20, 500), draws=5)
+    >>> few, many = plan_queries(judged, sizes=(20, 200), draws=2)
     >>> few.error > many.error
     True
     """
     draws = whole("draws", draws, 1, _MOST_DRAWS)
-    sizes = [whole("sizes", size, 2, _MOST_QUERIES) for size in sizes]
+    sizes = [whole("sizes", size, _FEWEST_QUERIES, _MOST_QUERIES) for size in sizes]
     rng = seeded(seed)
     names, query = np.unique(judged.queries, return_inverse=True)
     curve = Platt().fit(judged.scores, judged.evidence).log_odds(judged.scores)
@@ -67,8 +70,8 @@ def plan_queries(
     for size in sizes:
         errors = []
         for _ in range(draws):
-            rows, level = _draw(rows_of, model, size, rng)
-            errors.append(_error(judged.scores, fixed, truth, rows, level, rng))
+            drawn = _draw(rows_of, model, size, rng)
+            errors.append(_error(judged.scores, fixed, truth, drawn, rng))
         known = [error for error in errors if error is not None]
         if known:
             plan.append(ExpectedQueryError(size, float(np.mean(known))))
@@ -77,30 +80,33 @@ def plan_queries(
     return plan
 
 
-def _draw(
-    rows_of: list[Indices], model: MixedModel, size: int, rng: np.random.Generator
-) -> tuple[Indices, Floats]:
-    """Rows of `size` drawn queries, and the level of each row's query."""
-    drawn = rng.integers(len(rows_of), size=size).tolist()
-    parts = [rows_of[index] for index in drawn]
-    levels = rng.normal(0, model.spread, size)
-    return np.concatenate(parts), np.repeat(levels, [len(part) for part in parts])
+class _Drawn(NamedTuple):
+    rows: Indices
+    query: Indices
+    level: Floats
+    """Of each row's query."""
+
+
+def _draw(rows_of: list[Indices], model: MixedModel, size: int, rng: np.random.Generator) -> _Drawn:
+    """Rows of `size` drawn queries; one that is drawn twice is two queries."""
+    parts = [rows_of[index] for index in rng.integers(len(rows_of), size=size).tolist()]
+    query = np.repeat(np.arange(size), [len(part) for part in parts])
+    return _Drawn(np.concatenate(parts), query, rng.normal(0, model.spread, size)[query])
 
 
 def _error(
     scores: Floats,
     fixed: Floats,
     truth: Floats,
-    rows: Indices,
-    level: Floats,
+    drawn: _Drawn,
     rng: np.random.Generator,
 ) -> float | None:
     """The error of a map fitted on drawn queries; None where these have no fit."""
-    labels = rng.random(len(rows)) < expit(fixed[rows] + level)
+    labels = rng.random(len(drawn.rows)) < expit(fixed[drawn.rows] + drawn.level)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FlatMapWarning)
-            fitted = Platt().fit(scores[rows], labels)
+            fitted = RandomIntercept().fit(scores[drawn.rows], labels, drawn.query)
     except (FitError, DataError):
         return None
     return float(np.abs(fitted.predict(scores) - truth).mean())

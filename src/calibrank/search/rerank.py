@@ -1,30 +1,24 @@
-"""Calibrated runs: probabilities of relevance, and a threshold for a wanted precision or recall.
-
-Everything that is estimated here is estimated on held-out queries: the probabilities of a query
-come from a map that was fitted on other queries.
-"""
+"""Maps for new queries, and thresholds on their probabilities for a wanted precision or recall."""
 
 from __future__ import annotations
 
-import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from calibrank._arguments import real, seeded
-from calibrank._validation import Floats, Ids, Indices, add_up
+from calibrank._validation import Floats, add_up
 from calibrank.calibrators import RandomIntercept
-from calibrank.errors import DataError, FitError, FlatMapWarning
+from calibrank.errors import DataError, FitError
 from calibrank.maps import PiecewiseMap
 from calibrank.metrics import Estimate
 from calibrank.metrics.clustered_bootstrap import RESAMPLES, draw_matrix
+from calibrank.search.held_out import ratio
 from calibrank.search.judged import Judged
-from calibrank.tables import hash_partitions
 
 Aim: TypeAlias = Literal["precision", "recall"]
 
-_FOLDS = 5
 # A precision over fewer documents than this says little, whatever its value.
 _FEWEST_DOCUMENTS = 10
 
@@ -44,6 +38,11 @@ class Cut:
     kept: int
     """The number of judged documents that reach it."""
 
+    @property
+    def lowest(self) -> float:
+        """The lowest probability to return, infinite where nothing is returned."""
+        return float("inf") if self.threshold is None else self.threshold
+
 
 class _Sums(NamedTuple):
     """Masses per query of what a threshold keeps."""
@@ -55,54 +54,16 @@ class _Sums(NamedTuple):
 
 
 def fit_judged(judged: Judged) -> PiecewiseMap:
-    """Fit a map for new queries on judged documents."""
+    """Fit a map for new queries on judged documents; its record says which documents it is for."""
     fewest = RandomIntercept().fewest_groups
     if judged.n_queries < fewest:
         raise FitError(
             f"the run must have {fewest} or more queries with judged documents, "
             f"got {judged.n_queries}. Judge documents of more queries."
         )
-    return RandomIntercept().fit(judged.scores, judged.evidence, judged.queries)
-
-
-def held_out_probabilities(judged: Judged, folds: int = _FOLDS) -> Floats:
-    """The probability of each judged document under a map fitted without its query's fold."""
-    fewest = _fewest_queries(folds)
-    if judged.n_queries < fewest:
-        raise FitError(
-            f"the run must have {fewest} or more queries with judged documents to hold some out, "
-            f"got {judged.n_queries}. Judge documents of more queries."
-        )
-    fold_of_row = query_folds(judged.queries, folds)
-    probabilities = np.empty(len(judged))
-    for fold in range(folds):
-        held_out = np.flatnonzero(fold_of_row == fold)
-        others = np.flatnonzero(fold_of_row != fold)
-        with warnings.catch_warnings():
-            # A flat map of one fold is no news: the losses show it.
-            warnings.simplefilter("ignore", FlatMapWarning)
-            fitted = RandomIntercept().fit(
-                judged.scores[others], judged.evidence.rows(others), judged.queries[others]
-            )
-        probabilities[held_out] = fitted.predict(judged.scores[held_out])
-    return probabilities
-
-
-def _fewest_queries(folds: int) -> int:
-    """Queries of which enough remain for a map when the largest fold is held out."""
-    queries = RandomIntercept().fewest_groups
-    while queries - -(-queries // folds) < RandomIntercept().fewest_groups:
-        queries += 1
-    return queries
-
-
-def query_folds(queries: Ids, folds: int = _FOLDS) -> Indices:
-    """The fold of each row: whole queries, in turn in the order of a hash of their ids."""
-    names, inverse = np.unique(queries, return_inverse=True)
-    order = np.argsort(hash_partitions(names.tolist(), 2**32), kind="stable")
-    fold = np.empty(len(names), dtype=np.intp)
-    fold[order] = np.arange(len(names)) % folds
-    return fold[inverse]
+    fitted = RandomIntercept().fit(judged.scores, judged.evidence, judged.queries)
+    record = replace(fitted.record, population=judged.recorded_population)
+    return replace(fitted, record=record)
 
 
 def choose_cut(
@@ -140,9 +101,9 @@ def choose_cut(
         aim,
         wanted,
         threshold,
-        precision=_ratio(sums.kept_relevant, sums.kept, draws),
-        recall=_ratio(sums.kept_relevant, sums.relevant, draws),
-        answered=_ratio(sums.answered, np.ones(len(sums.kept)), draws),
+        precision=ratio(sums.kept_relevant, sums.kept, draws),
+        recall=ratio(sums.kept_relevant, sums.relevant, draws),
+        answered=ratio(sums.answered, np.ones(len(sums.kept)), draws),
         kept=int(kept.sum()),
     )
 
@@ -174,14 +135,3 @@ def _sums(judged: Judged, kept: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> _
         relevant=add_up(query, positive, size),
         answered=(add_up(query, kept.astype(np.float64), size) > 0).astype(np.float64),
     )
-
-
-def _ratio(above: Floats, below: Floats, draws: Floats) -> Estimate:
-    """A ratio of sums over queries, with its 95% percentile interval over resampled queries."""
-    if below.sum() == 0:
-        return Estimate(float("nan"), float("nan"), float("nan"))
-    denominators = draws @ below
-    drawn = denominators > 0
-    ratios = (draws @ above)[drawn] / denominators[drawn]
-    low, high = np.quantile(ratios, [0.025, 0.975]).tolist()
-    return Estimate(float(above.sum() / below.sum()), low, high)

@@ -3,11 +3,13 @@
 The ending of a file's name declares its layout: `.json` is `{query: {document: value}}` (BEIR and
 ranx) or what MTEB writes to its prediction folder, `.parquet` and `.csv` are tables with named
 columns, `.tsv` is BEIR's with a header, and everything else is TREC's, with columns separated by
-blanks.
+blanks. Text files may be compressed (`.gz`).
 """
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +19,7 @@ import numpy as np
 
 from calibrank._arguments import shown
 from calibrank._json import parse_json, read_document
-from calibrank._validation import LARGEST_SCORE, Floats, Ids
+from calibrank._validation import LARGEST_SCORE, Floats, Ids, Mask
 from calibrank.errors import DataError
 from calibrank.tabular.read import Table
 
@@ -42,7 +44,7 @@ _SHAPES = {
     _RUN_FIELDS: "query Q0 document rank score tag",
     _QRELS_FIELDS: "query 0 document grade",
 }
-
+_TABLE_ENDINGS = (".parquet", ".pq", ".csv")
 
 # Marks a file of predictions that MTEB wrote.
 _MTEB_KEY = "mteb_model_meta"
@@ -86,6 +88,22 @@ class Run:
         return Run(self.queries[kept], self.documents[kept], self.scores[kept])
 
 
+def to_trec(run: Run, probabilities: Floats, kept: Mask | None = None) -> str:
+    """A run with probabilities for scores, as TREC files have it: best first, only what is kept."""
+    ranks = run.ranks
+    _, first = np.unique(run.queries, return_index=True)
+    # Queries stay in the order of the file.
+    order_of_query = dict(zip(run.queries[np.sort(first)].tolist(), range(len(first)), strict=True))
+    places = np.array([order_of_query[query] for query in run.queries.tolist()])
+    lines = []
+    for row in np.lexsort((ranks, places)).tolist():
+        if kept is None or kept[row]:
+            pair = f"{run.queries[row]} Q0 {run.documents[row]}"
+            # Nine digits: evaluators sort by them, and flat maps differ in the last ones.
+            lines.append(f"{pair} {ranks[row]} {probabilities[row]:.9g} calibrank\n")
+    return "".join(lines)
+
+
 def read_run(name: str) -> Run:
     """Read the run of one system, from one file or from several (a quoted glob).
 
@@ -122,6 +140,16 @@ def read_qrels(name: str, grade: str | None = None) -> dict[tuple[str, str], flo
     return grades
 
 
+def has_named_columns(name: str) -> bool:
+    """Whether a file's layout has column names, by its ending."""
+    return _ending(Path(name)) in (*_TABLE_ENDINGS, ".tsv")
+
+
+def _ending(file: Path) -> str:
+    """The ending that declares the layout, without that of the compression."""
+    return (file.with_suffix("") if _is_compressed(file) else file).suffix.lower()
+
+
 def _files(name: str) -> tuple[Path, ...]:
     return Table.find(name).files
 
@@ -138,7 +166,8 @@ def _require_once(name: str, entry: _Entry, seen: set[tuple[str, str]]) -> None:
     if pair in seen:
         raise DataError(
             f"{name} must hold each pair of query and document once, got {entry.document!r} twice "
-            f"for query {entry.query!r}. Runs of different systems are fitted one by one."
+            f"for query {entry.query!r}. Keep the line with the highest score; runs of different "
+            "systems are fitted one by one."
         )
     seen.add(pair)
 
@@ -153,10 +182,10 @@ def _as_run(entries: list[_Entry]) -> Run:
 def _entries(
     file: Path, what: str, names: tuple[str, ...], fields: int, value_field: int
 ) -> list[_Entry]:
-    ending = file.suffix.lower()
+    ending = _ending(file)
     if ending == ".json":
         return list(_from_json(file, what))
-    if ending in (".parquet", ".pq", ".csv"):
+    if ending in _TABLE_ENDINGS:
         return list(_from_table(file, what, names))
     if ending == ".tsv":
         return list(_from_tsv(file, what, names))
@@ -215,7 +244,8 @@ def _from_table(file: Path, what: str, names: tuple[str, ...]) -> Iterator[_Entr
 def _from_json(file: Path, what: str) -> Iterator[_Entry]:
     layout = f"{{query: {{document: {what}}}}}"
     remedy = f"Save it as {layout}."
-    content = parse_json(str(file), read_document(file, remedy), remedy)
+    text = _text(file) if _is_compressed(file) else read_document(file, remedy)
+    content = parse_json(str(file), text, remedy)
     if isinstance(content, dict) and _MTEB_KEY in content:
         content = _mteb_predictions(file, content)
     if not isinstance(content, dict) or not all(isinstance(v, dict) for v in content.values()):
@@ -276,10 +306,26 @@ def _not_a_number(file: Path, where: str, what: str, value: object) -> DataError
 
 
 def _lines(file: Path) -> list[str]:
+    return _text(file).split("\n")
+
+
+def _is_compressed(file: Path) -> bool:
+    return file.suffix.lower() == ".gz"
+
+
+def _text(file: Path) -> str:
+    """The text of a file, decompressed, without the byte order mark that some editors write."""
+    content = file.read_bytes()
     try:
-        return file.read_text(encoding="utf-8-sig").split("\n")
+        if _is_compressed(file):
+            content = gzip.decompress(content)
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(
             f"{file} must be UTF-8 text, got another byte at {error.start:,}. "
             "Convert it: iconv -f latin1 -t utf8."
+        ) from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(
+            f"{file} must be compressed by gzip, got: {error}. Rename it, or pack it again."
         ) from None

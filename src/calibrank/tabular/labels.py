@@ -65,6 +65,9 @@ class Threshold(LabelRule):
     sign: str
     value: float
 
+    def __str__(self) -> str:
+        return f"{self.column} {self.sign} {self.value:g}"
+
     @property
     def columns(self) -> Mapping[str, str]:
         return {"grade": self.column}

@@ -41,20 +41,39 @@ function drawThreshold() {
   );
 }
 
+const ends = ([, low, high]) => `${digits(low, 3)} to ${digits(high, 3)}`;
+
 function drawRerankMetrics() {
-  const rows = Object.entries(data.metrics).map(([name, [value, low, high]]) => [
+  const rows = Object.entries({ ...data.metrics, ...data.errors }).map(([name, estimate]) => [
     metricTitle(name),
-    digits(value, 3),
-    `${digits(low, 3)} to ${digits(high, 3)}`,
+    digits(estimate[0], 3),
+    // Resamples of a plain ECE lie above it: what calibrated probabilities would show says more.
+    name === "ECE" ? `${ends(estimate)} if calibrated` : ends(estimate),
   ]);
-  const headings = ["metric", "value", "95% interval"];
+  const verdict = data.better
+    ? "The map is better than a constant."
+    : "The map may be no better than a constant: do not rely on differences between documents.";
+  const basis =
+    "Intervals of 95% resample queries. An ECE is above 0 even for calibrated probabilities: its " +
+    "interval is where 95% of the ECEs would lie if these probabilities were right.";
   const caption = "Probabilities of each query from a map that was fitted on other queries";
-  section("metrics", "Held-out queries", table(headings, rows, caption));
+  section(
+    "metrics",
+    "Held-out queries",
+    el("p", { id: "verdict" }, verdict),
+    table(["metric", "value", "95% interval"], rows, caption),
+    el("p", { class: "small" }, basis),
+  );
 }
 
 function drawPopulation() {
-  const lines = [el("p", null, `The map is for ${data.population}.`)];
-  if (!isMissing(data.warning)) lines.push(el("p", null, data.warning));
+  const relevant = isMissing(data.relevant)
+    ? "Grades are a judge's probabilities."
+    : `Relevant is "${data.relevant}".`;
+  const lines = [el("p", null, `The map is for ${data.population}. ${relevant}`)];
+  for (const each of [data.coverage, data.warning]) {
+    if (!isMissing(each) && each) lines.push(el("p", null, each));
+  }
   section("population", "Which documents the map is for", ...lines);
 }
 

@@ -1,0 +1,75 @@
+"""A saved map applied to the run of a search system: `calibrank rerank --map`."""
+
+from pathlib import Path
+
+import numpy as np
+
+from calibrank._arguments import real
+from calibrank._atomic import write_atomic
+from calibrank.cli.console import console, log, print_json, require_output, shown
+from calibrank.cli.judgements import warn
+from calibrank.maps import FitRecord, describe_population, load
+from calibrank.maps.score_shift import ScoreComparison
+from calibrank.search import read_run, to_trec
+
+
+def apply_to_run(
+    run_name: str,
+    map_file: Path,
+    threshold: float | None,
+    top_k: int | None,
+    out: Path,
+    *,
+    json: bool,
+) -> None:
+    """Write the probabilities of a run of new queries, and say which documents the map is for."""
+    if threshold is not None:
+        real("--threshold", threshold, "[0, 1]", "It is a probability.")
+    require_output(out, run_name, map_file)
+    fitted = load(map_file)
+    run = read_run(run_name)
+    deepest = int(run.ranks.max())
+    warning = _contradiction(fitted.record, top_k, deepest)
+    if warning is not None:
+        warn(warning)
+    if fitted.record.population is not None:
+        sentence = f"The map: {describe_population(fitted.record.population)}"
+        log.print(shown(sentence), highlight=False, soft_wrap=True)
+    run = run if top_k is None else run.first(top_k)
+    comparison = ScoreComparison(fitted.record)
+    comparison.add(run.scores)
+    comparison.warn()
+    probabilities = fitted.predict(run.scores)
+    kept = probabilities >= (0.0 if threshold is None else threshold)
+    write_atomic(out, to_trec(run, probabilities, kept))
+    queries = len(np.unique(run.queries))
+    answered = len(np.unique(run.queries[kept]))
+    if json:
+        counts = {"documents": len(run), "kept": int(kept.sum())}
+        about = {"out": str(out), **counts, "queries": queries, "answered": answered}
+        print_json({**about, "warning": warning})
+        return
+    console.print(
+        f"Kept {kept.sum():,} of {len(run):,} documents; {answered:,} of {queries:,} queries get "
+        "an answer.",
+        highlight=False,
+    )
+    console.print(f"[bold]Wrote[/] {shown(out)}", highlight=False)
+
+
+def _contradiction(record: FitRecord, top_k: int | None, deepest: int) -> str | None:
+    """What makes the documents of a run others than those that the map is for."""
+    population = record.population
+    if population is None:
+        return (
+            "The map does not say which documents it is for: it was not fitted on a judged run. "
+            "Fit one with calibrank fit --qrels."
+        )
+    used = deepest if top_k is None else min(top_k, deepest)
+    if population.top_k is not None and used > population.top_k:
+        return (
+            f"The map is for the first {population.top_k:,} documents per query, and the run has "
+            f"up to {used:,}: probabilities of the others are not calibrated. Use "
+            f"--top-k {population.top_k}."
+        )
+    return None

@@ -1,0 +1,165 @@
+"""What a map is worth on queries that were held out: losses, the gain over a constant, the ECE.
+
+The probabilities of a query come from a map that was fitted on other queries, and so does the
+constant that it is compared with.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+
+from calibrank._arguments import seeded
+from calibrank._logit import expit, logit
+from calibrank._validation import Floats, Ids, Indices, add_up
+from calibrank.calibrators import RandomIntercept
+from calibrank.calibrators._mixed_model import fit_mixed_model, integrated
+from calibrank.errors import FitError, FlatMapWarning
+from calibrank.evidence import Evidence
+from calibrank.metrics import ECE, DebiasedECE, Estimate, LogLoss, bootstrap
+from calibrank.metrics.clustered_bootstrap import RESAMPLES, draw_matrix
+from calibrank.search.judged import Judged
+from calibrank.tables import hash_partitions
+
+LOSS, CONSTANT_LOSS, GAIN = "LogLoss", "ConstantLogLoss", "LogLossGain"
+"""Names of the losses: of the map, of a constant, and how much lower the first is."""
+
+_FOLDS = 5
+_CHANCE_DRAWS = 400
+# Probabilities closer to 0 or 1 have no finite log odds to draw labels from.
+_SMALLEST = 1e-9
+
+
+def held_out_probabilities(judged: Judged, folds: int = _FOLDS) -> Floats:
+    """The probability of each judged document under a map fitted without its query's fold."""
+    fewest = _fewest_queries(folds)
+    if judged.n_queries < fewest:
+        raise FitError(
+            f"the run must have {fewest} or more queries with judged documents to hold some out, "
+            f"got {judged.n_queries}. Judge documents of more queries."
+        )
+    fold_of_row = query_folds(judged.queries, folds)
+    probabilities = np.empty(len(judged))
+    for fold in range(folds):
+        held_out = np.flatnonzero(fold_of_row == fold)
+        others = np.flatnonzero(fold_of_row != fold)
+        with warnings.catch_warnings():
+            # A flat map of one fold is no news: the losses show it.
+            warnings.simplefilter("ignore", FlatMapWarning)
+            fitted = RandomIntercept().fit(
+                judged.scores[others], judged.evidence.rows(others), judged.queries[others]
+            )
+        probabilities[held_out] = fitted.predict(judged.scores[held_out])
+    return probabilities
+
+
+def _fewest_queries(folds: int) -> int:
+    """Queries of which enough remain for a map when the largest fold is held out."""
+    queries = RandomIntercept().fewest_groups
+    while queries - -(-queries // folds) < RandomIntercept().fewest_groups:
+        queries += 1
+    return queries
+
+
+def held_out_constant(judged: Judged, folds: int = _FOLDS) -> Floats:
+    """The rate of relevant documents without each query's fold: what a map must be better than."""
+    fold_of_row = query_folds(judged.queries, folds)
+    positive = add_up(fold_of_row, judged.evidence.positive, folds)
+    total = add_up(fold_of_row, judged.evidence.total, folds)
+    rates = (positive.sum() - positive) / (total.sum() - total)
+    by_row: Floats = rates[fold_of_row]
+    return by_row
+
+
+def query_folds(queries: Ids, folds: int = _FOLDS) -> Indices:
+    """The fold of each row: whole queries, in turn in the order of a hash of their ids."""
+    names, inverse = np.unique(queries, return_inverse=True)
+    order = np.argsort(hash_partitions(names.tolist(), 2**32), kind="stable")
+    fold = np.empty(len(names), dtype=np.intp)
+    fold[order] = np.arange(len(names)) % folds
+    return fold[inverse]
+
+
+def held_out_losses(judged: Judged, probabilities: Floats) -> dict[str, Estimate]:
+    """The log losses of held-out probabilities and of the constant, and how much they differ.
+
+    Intervals are by query: queries are resampled, not documents.
+
+    >>> from calibrank import impressions
+    >>> rng = np.random.default_rng(0)
+    >>> queries, truth = np.repeat(np.arange(50), 20), rng.random(1000)
+    >>> labels = (rng.random(1000) < truth).astype(float)
+    >>> judged = Judged(queries, queries, truth, labels, impressions(labels), "all")
+    >>> held_out_losses(judged, truth)["LogLossGain"].low > 0.1
+    True
+    """
+    query = np.unique(judged.queries, return_inverse=True)[1]
+    mass = add_up(query, judged.evidence.total)
+    draws = draw_matrix(len(mass), RESAMPLES, seeded(0))
+    loss = LogLoss().terms(probabilities, judged.evidence)[0]
+    constant = LogLoss().terms(held_out_constant(judged), judged.evidence)[0]
+    sums = {LOSS: loss, CONSTANT_LOSS: constant, GAIN: constant - loss}
+    return {name: ratio(add_up(query, each), mass, draws) for name, each in sums.items()}
+
+
+def held_out_errors(judged: Judged, probabilities: Floats) -> dict[str, Estimate]:
+    """The ECE, and the ECE without the part that chance adds.
+
+    The interval of the debiased one is by query. A plain ECE is above 0 for calibrated
+    probabilities too, so its resamples lie above it and an interval of them says nothing: in its
+    place are the ends between which 95% of the ECEs would lie if these probabilities were right.
+    """
+    ece = ECE()(probabilities, judged.evidence)
+    low, high = np.quantile(chance_eces(judged, probabilities), [0.025, 0.975]).tolist()
+    debiased = bootstrap(DebiasedECE(), probabilities, judged.evidence, judged.queries)
+    return {ECE().name: Estimate(ece, low, high), DebiasedECE().name: debiased}
+
+
+def chance_eces(
+    judged: Judged,
+    probabilities: Floats,
+    draws: int = _CHANCE_DRAWS,
+    seed: int | np.random.Generator = 0,
+) -> Floats:
+    """ECEs of labels drawn from the probabilities, with levels per query as variable as the data's.
+
+    This is what a map that is right would show on so many queries and documents.
+    """
+    rng = seeded(seed)
+    evidence = judged.evidence
+    names, query = np.unique(judged.queries, return_inverse=True)
+    log_odds = logit(np.clip(probabilities, _SMALLEST, 1 - _SMALLEST))
+    spread = fit_mixed_model(log_odds, evidence.positive, evidence.total, query, len(names)).spread
+    typical = typical_log_odds(probabilities, spread)
+    eces = []
+    for _ in range(draws):
+        level = rng.normal(0, spread, len(names))[query]
+        drawn = rng.random(len(query)) < expit(typical + level)
+        labels = Evidence.trusted(evidence.total * drawn, evidence.total, evidence.kind)
+        eces.append(ECE()(probabilities, labels))
+    return np.array(eces)
+
+
+def typical_log_odds(probabilities: Floats, spread: float) -> Floats:
+    """The log odds of a typical query that give these probabilities with levels integrated out.
+
+    >>> typical = typical_log_odds(np.array([0.2, 0.5, 0.9]), 1.5)
+    >>> integrated(typical, 1.5).round(3)
+    array([0.2, 0.5, 0.9])
+    """
+    # Levels flatten a curve by the factor 1 / sqrt(1 + spread^2 / 2.9) or so, 20 log odds to 200.
+    grid = np.linspace(-200, 200, 8001)
+    found: Floats = np.interp(probabilities, integrated(grid, spread), grid)
+    return found
+
+
+def ratio(above: Floats, below: Floats, draws: Floats) -> Estimate:
+    """A ratio of sums over queries, with its 95% percentile interval over resampled queries."""
+    if below.sum() == 0:
+        return Estimate(float("nan"), float("nan"), float("nan"))
+    denominators = draws @ below
+    drawn = denominators > 0
+    ratios = (draws @ above)[drawn] / denominators[drawn]
+    low, high = np.quantile(ratios, [0.025, 0.975]).tolist()
+    return Estimate(float(above.sum() / below.sum()), low, high)
