@@ -29,8 +29,9 @@ def session() -> Any:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.driver.memory": "1g",
-        # The optimizing JIT compiler takes longer than the tests that it would speed up.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        # The optimizing JIT compiler and parallel garbage collection take longer than the tests
+        # that they would speed up.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
     builder = pyspark.SparkSession.builder.master("local[2]").appName("calibrank tests")
     with warnings.catch_warnings():

@@ -151,14 +151,25 @@ def resampled_sums(
     >>> [one.tolist() for one in resampled_sums(np.ones((3, 1, 1)), resamples=2)]
     [[[3.0]], [[3.0]]]
     """
+    for block in resampled_blocks(sums, resamples, seed):
+        yield from block
+
+
+def resampled_blocks(
+    sums: Floats, resamples: int = RESAMPLES, seed: int | np.random.Generator = 0
+) -> Iterator[Floats]:
+    """Yield the same sums in blocks, resamples x terms x bins.
+
+    >>> [block.shape for block in resampled_blocks(np.ones((3, 2, 5)), resamples=70)]
+    [(64, 2, 5), (6, 2, 5)]
+    """
     sums = nonempty(sums)
     if len(sums) < 2:
         return
     flat = sums.reshape(len(sums), -1)
     draws = _draws(len(sums), resamples, seeded(seed))
     for counts in _blocks(draws):
-        for resample in counts @ flat:
-            yield resample.reshape(sums.shape[1:])
+        yield (counts @ flat).reshape(-1, *sums.shape[1:])
 
 
 def nonempty(sums: Floats) -> Floats:

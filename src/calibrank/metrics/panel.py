@@ -8,12 +8,16 @@ user's list need all rows in memory.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from calibrank._validation import Floats, Ids, add_up
 from calibrank.evidence import Evidence
+from calibrank.metrics._resampled import (
+    PooledBins,
+    decompose_brier,
+    fit_recalibrations,
+    smooth_eces,
+)
 from calibrank.metrics.binned import ECE, MCE
 from calibrank.metrics.calibration_test import (
     CalibrationTest,
@@ -30,11 +34,10 @@ from calibrank.metrics.clustered_bootstrap import (
     bootstrap,
     bootstrap_sums,
     nonempty,
-    resampled_sums,
+    resampled_blocks,
 )
 from calibrank.metrics.constant import ConstantLogLoss, LogLossGain
 from calibrank.metrics.corp import (
-    Decomposition,
     Discrimination,
     LogOddsBinned,
     Miscalibration,
@@ -46,7 +49,6 @@ from calibrank.metrics.metric import Additive, Metric
 from calibrank.metrics.proper import Brier, CalibrationInTheLarge, LogLoss
 from calibrank.metrics.ranking import NDCG, Recall, TopN, UserMean
 from calibrank.metrics.recalibration import (
-    IDENTITY,
     CalibrationIntercept,
     CalibrationSlope,
     Recalibration,
@@ -157,44 +159,44 @@ class PanelSums:
         # A bin's mean probability can leave [0, 1] by rounding.
         probabilities = np.clip(summary.scores, 0, 1)
         sums = nonempty(self._log_odds.result())
-        binned = _BinnedValues.of(sums.sum(axis=0))
-        # One decomposition and one regression per resample serve four metrics: they are the slow
-        # part of the panel.
-        start = binned.recalibration
-        resampled = [_BinnedValues.of(one, start) for one in resampled_sums(sums)]
+        binned = _binned_values(sums.sum(axis=0))
+        replicates = _binned_replicates(sums, binned)
         estimates = {}
         for metric in BINNED:
-            replicates = [one.value(metric) for one in resampled]
-            coarse = basic_interval(metric, binned.value(metric), replicates)
+            coarse = basic_interval(metric, binned[metric], replicates[metric])
             exact = metric(probabilities, summary.evidence)
             estimates[metric.name] = coarse.with_value(exact)
         return estimates
 
 
-class _BinnedValues(NamedTuple):
-    """What the metrics of `BINNED` are read from, for one set of sums over bins of log odds."""
+def _binned_values(sums: Floats) -> dict[Metric, float]:
+    """The metrics of `BINNED` for sums over bins of log odds."""
+    probabilities, evidence = pooled_bins(sums)
+    slope, intercept = fit_recalibration(probabilities, evidence)
+    decomposition = decompose_sums(sums)
+    return {
+        SMOOTH_ECE: SMOOTH_ECE.evaluate(probabilities, evidence, None),
+        SLOPE: slope,
+        INTERCEPT: intercept,
+        MISCALIBRATION: decomposition.miscalibration,
+        DISCRIMINATION: decomposition.discrimination,
+    }
 
-    recalibration: Recalibration
-    decomposition: Decomposition
-    smooth_ece: float
 
-    @classmethod
-    def of(cls, sums: Floats, start: Recalibration = IDENTITY) -> _BinnedValues:
-        probabilities, evidence = pooled_bins(sums)
-        recalibration = fit_recalibration(probabilities, evidence, start)
-        smooth_ece = SMOOTH_ECE.evaluate(probabilities, evidence, None)
-        return cls(recalibration, decompose_sums(sums), smooth_ece)
-
-    def value(self, metric: Metric) -> float:
-        if metric is SMOOTH_ECE:
-            return self.smooth_ece
-        if metric is SLOPE:
-            return self.recalibration.slope
-        if metric is INTERCEPT:
-            return self.recalibration.intercept
-        if metric is MISCALIBRATION:
-            return self.decomposition.miscalibration
-        return self.decomposition.discrimination
+def _binned_replicates(sums: Floats, binned: dict[Metric, float]) -> dict[Metric, list[float]]:
+    """The metrics of `BINNED` for each resample; they are the slow part of the panel."""
+    replicates: dict[Metric, list[float]] = {metric: [] for metric in BINNED}
+    start = Recalibration(binned[SLOPE], binned[INTERCEPT])
+    for block in resampled_blocks(sums):
+        bins = PooledBins.of(block)
+        slopes, intercepts = fit_recalibrations(bins, start)
+        miscalibration, discrimination = decompose_brier(bins)
+        replicates[SMOOTH_ECE] += smooth_eces(bins, binned[SMOOTH_ECE]).tolist()
+        replicates[SLOPE] += slopes.tolist()
+        replicates[INTERCEPT] += intercepts.tolist()
+        replicates[MISCALIBRATION] += miscalibration.tolist()
+        replicates[DISCRIMINATION] += discrimination.tolist()
+    return replicates
 
 
 def list_estimates(

@@ -17,19 +17,19 @@ from calibrank.evidence import Evidence, Labels, nonzero_evidence
 from calibrank.metrics.metric import Better, Metric
 
 # Probabilities of 0 and 1 have infinite log odds.
-_CLIP = 1e-15
+CLIP = 1e-15
 
 # A ridge towards slope 1 and intercept 0, relative to the variance of the labels. It decides
 # where the labels do not (a single class or probability) and moves other results by about 1e-6.
-_RIDGE = 1e-6
-_LEAST_VARIANCE = 0.01
+RIDGE = 1e-6
+LEAST_VARIANCE = 0.01
 
 # Where the labels are separated the optimum is at infinity; any value beyond this means the same.
-_LARGEST = 100.0
+LARGEST = 100.0
 
-_MOST_STEPS = 50
-_TOLERANCE = 1e-13
-_CLOSE = 1e-3
+MOST_STEPS = 50
+TOLERANCE = 1e-13
+CLOSE = 1e-3
 
 
 class Recalibration(NamedTuple):
@@ -65,15 +65,15 @@ def fit_recalibration(
     distinct, groups = np.unique(probabilities.astype(np.float64), return_inverse=True)
     loss = _Loss.of(distinct, add_up(groups, evidence.positive), add_up(groups, evidence.total))
     at = np.array(start)
-    for _ in range(_MOST_STEPS):
+    for _ in range(MOST_STEPS):
         gradient, hessian = loss.derivatives(at)
-        if np.abs(gradient).max() <= _TOLERANCE:
+        if np.abs(gradient).max() <= TOLERANCE:
             break
         step = np.linalg.solve(hessian, gradient)
         # So close to the optimum full steps converge, and rounding hides their gain.
-        is_close = gradient @ step <= _CLOSE * loss.ridge
+        is_close = gradient @ step <= CLOSE * loss.ridge
         at = at - (step if is_close else _shorten(loss, at, step))
-    slope, intercept = np.clip(at, -_LARGEST, _LARGEST).tolist()
+    slope, intercept = np.clip(at, -LARGEST, LARGEST).tolist()
     return Recalibration(slope, intercept)
 
 
@@ -135,11 +135,11 @@ class _Loss(NamedTuple):
 
     @classmethod
     def of(cls, probabilities: Floats, positive: Floats, total: Floats) -> _Loss:
-        log_odds = logit(np.clip(probabilities, _CLIP, 1 - _CLIP))
+        log_odds = logit(np.clip(probabilities, CLIP, 1 - CLIP))
         design = np.column_stack([log_odds, np.ones_like(log_odds)])
         mass = total.sum()
         rate = np.clip(positive.sum() / mass, 0, 1)
-        ridge = _RIDGE * max(rate * (1 - rate), _LEAST_VARIANCE)
+        ridge = RIDGE * max(rate * (1 - rate), LEAST_VARIANCE)
         return cls(design, positive / mass, total / mass, ridge)
 
     def value(self, at: Floats) -> float:

@@ -13,10 +13,13 @@ from calibrank.metrics.metric import Better, Metric
 
 # Residuals are spread over a grid of this many steps, each between its two nearest points. The
 # step is far below every bandwidth that is chosen, and a power of two makes the transform fast.
-_STEPS = 1024
+STEPS = 1024
 
-_TOLERANCE = 1e-10
+SMOOTH_TOLERANCE = 1e-10
 _MOST_STEPS = 60
+
+# Of a Gaussian's transform at bandwidth 1; mirrored residuals repeat with period 2.
+EXPONENT = -0.5 * (np.pi * np.arange(STEPS + 1)) ** 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,29 +55,31 @@ class _Smoother:
     """The error of residuals as a function of the bandwidth."""
 
     def __init__(self, probabilities: Floats, residuals: Floats) -> None:
-        spread = _spread(probabilities, residuals)
-        # A residual at an end is its own mirror image.
-        spread[[0, -1]] *= 2
-        mirrored = np.concatenate([spread, spread[-2:0:-1]])
-        self._spectrum = np.fft.rfft(mirrored)
-        # The mirrored residuals repeat with period 2.
-        self._exponent = -0.5 * (np.pi * np.arange(len(self._spectrum))) ** 2
+        self._spectrum = np.fft.rfft(mirrored(_spread(probabilities, residuals)))
 
     def error(self, bandwidth: float) -> float:
         """The integral of the absolute smoothed residuals over [0, 1]."""
-        smoothed = np.fft.irfft(self._spectrum * np.exp(self._exponent * bandwidth**2))
-        sizes = np.abs(smoothed[: _STEPS + 1])
+        smoothed = np.fft.irfft(self._spectrum * np.exp(EXPONENT * bandwidth**2))
+        sizes = np.abs(smoothed[: STEPS + 1])
         # The trapezoidal rule: the ends count half.
         return float(sizes.sum() - (sizes[0] + sizes[-1]) / 2)
 
 
+def mirrored(spread: Floats) -> Floats:
+    """Residuals over the grid, along the last axis, followed by their reflection at 1."""
+    spread = spread.copy()
+    # A residual at an end is its own mirror image.
+    spread[..., [0, -1]] *= 2
+    return np.concatenate([spread, spread[..., -2:0:-1]], axis=-1)
+
+
 def _spread(probabilities: Floats, residuals: Floats) -> Floats:
     """Divide each residual between its two nearest points of the grid."""
-    position = probabilities * _STEPS
-    below = np.minimum(position.astype(np.intp), _STEPS - 1)
+    position = probabilities * STEPS
+    below = np.minimum(position.astype(np.intp), STEPS - 1)
     share = position - below
-    lower = add_up(below, (1 - share) * residuals, _STEPS + 1)
-    return lower + add_up(below + 1, share * residuals, _STEPS + 1)
+    lower = add_up(below, (1 - share) * residuals, STEPS + 1)
+    return lower + add_up(below + 1, share * residuals, STEPS + 1)
 
 
 def _fixed_point(smoother: _Smoother) -> float:
@@ -92,7 +97,7 @@ def _fixed_point(smoother: _Smoother) -> float:
     for _ in range(_MOST_STEPS):
         middle = (low * below - high * above) / (below - above)
         value = smoother.error(middle) - middle
-        if abs(value) < _TOLERANCE:
+        if abs(value) < SMOOTH_TOLERANCE:
             break
         is_above = value > 0
         if is_above:

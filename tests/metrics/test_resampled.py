@@ -1,0 +1,67 @@
+"""The binned metrics of many resamples at once are those of each resample alone."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import calibrank as cr
+from calibrank.metrics._resampled import (
+    PooledBins,
+    decompose_brier,
+    fit_recalibrations,
+    smooth_eces,
+)
+from calibrank.metrics.clustered_bootstrap import cluster_sums, resampled_blocks
+from calibrank.metrics.corp import LogOddsBinned, Miscalibration, decompose_sums, pooled_bins
+from calibrank.metrics.recalibration import IDENTITY, Recalibration, fit_recalibration
+
+Distort = Callable[[np.ndarray], np.ndarray]
+DISTORTIONS: dict[str, Distort] = {
+    "calibrated": lambda p: p,
+    "far too low": lambda p: p / 20,
+    "too extreme": lambda p: 1 / (1 + (1 / p - 1) ** 4),
+    "constant": lambda p: np.full_like(p, 0.3),
+    "certain and wrong": lambda p: np.where(p > 0.5, 0.0, 1.0),
+}
+
+
+@pytest.fixture(params=DISTORTIONS)
+def blocks(request: pytest.FixtureRequest) -> list[np.ndarray]:
+    """Resampled sums of few users, so that resamples have empty bins and rates above 1."""
+    rng = np.random.default_rng(0)
+    truth = rng.beta(1, 2, 400).clip(1e-3, 1 - 1e-3)
+    labels = (rng.random(400) < truth).astype(float)
+    evidence = cr.ips(labels, rng.uniform(0.1, 1, 400))
+    probabilities = DISTORTIONS[request.param](truth)
+    metric = LogOddsBinned(Miscalibration())
+    sums = cluster_sums(metric, probabilities, evidence, rng.integers(0, 20, 400), 20)
+    return list(resampled_blocks(sums, resamples=80))
+
+
+@pytest.mark.parametrize("start", [0.0, 0.02, 1.0])
+def test_smooth_ece(blocks: list[np.ndarray], start: float) -> None:
+    for block in blocks:
+        found = smooth_eces(PooledBins.of(block), start)
+        expected = [cr.SmoothECE().evaluate(*pooled_bins(one), None) for one in block]
+        np.testing.assert_allclose(found, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("start", [IDENTITY, Recalibration(-2.0, 3.0)])
+def test_slope_and_intercept(blocks: list[np.ndarray], start: Recalibration) -> None:
+    for block in blocks:
+        found = np.column_stack(fit_recalibrations(PooledBins.of(block), start))
+        expected = [fit_recalibration(*pooled_bins(one), start) for one in block]
+        np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-7)
+
+
+def test_the_decomposition_of_the_brier_score(blocks: list[np.ndarray]) -> None:
+    for block in blocks:
+        miscalibration, discrimination = decompose_brier(PooledBins.of(block))
+        expected = [decompose_sums(one) for one in block]
+        np.testing.assert_allclose(
+            miscalibration, [one.miscalibration for one in expected], atol=1e-12
+        )
+        np.testing.assert_allclose(
+            discrimination, [one.discrimination for one in expected], atol=1e-12
+        )
