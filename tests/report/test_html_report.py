@@ -21,6 +21,7 @@ from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
 from tests.cli.running import run_here
 from tests.report.examples import HOSTILE, data_of, write_result_rows
+from tests.report.quick import with_few_methods
 
 
 @pytest.fixture(scope="module")
@@ -32,15 +33,16 @@ def hostile_report() -> Report:
     names = np.array(HOSTILE)
     users = names[rng.integers(0, len(HOSTILE), size)]
     items = names[rng.integers(0, len(HOSTILE), size)]
-    return report(
-        None,
-        scores,
-        labels,
-        users=users,
-        items=items,
-        segments={HOSTILE[0]: items},
-        name=HOSTILE[0],
-    )
+    with with_few_methods():
+        return report(
+            None,
+            scores,
+            labels,
+            users=users,
+            items=items,
+            segments={HOSTILE[0]: items},
+            name=HOSTILE[0],
+        )
 
 
 # ----- the page as text -----

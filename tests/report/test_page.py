@@ -15,6 +15,7 @@ from calibrank.data.score_world import make_world
 from calibrank.report import report
 from calibrank.report.thresholds import GRID
 from tests.report.examples import HOSTILE, write_result_rows
+from tests.report.quick import with_few_methods
 from tests.search_world import make_run
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -59,7 +60,8 @@ class Example:
 
 @pytest.fixture(scope="module")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Example:
-    return Example(tmp_path_factory.mktemp("page"))
+    with with_few_methods():
+        return Example(tmp_path_factory.mktemp("page"))
 
 
 @pytest.fixture(scope="module")
