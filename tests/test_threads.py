@@ -1,11 +1,12 @@
 """Threads and workers."""
 
 from collections.abc import Iterator
+from threading import current_thread
 
 import pytest
 
 from calibrank import DataError
-from calibrank._threads import in_threads, in_workers, row_slices, thread_count
+from calibrank._threads import in_threads, in_workers, meanwhile, row_slices, thread_count
 
 
 def test_the_number_of_threads_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,3 +81,26 @@ def test_tasks_are_requested_as_workers_become_free() -> None:
     with pytest.raises(ValueError, match="stop"):
         in_workers(fail, tasks(), 2)
     assert len(requested) < 50
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_a_result_is_waited_for_meanwhile(monkeypatch: pytest.MonkeyPatch, threads: str) -> None:
+    monkeypatch.setenv("CALIBRANK_THREADS", threads)
+    names = []
+
+    def found() -> int:
+        names.append(current_thread().name)
+        return 7
+
+    with meanwhile(found) as result:
+        assert result() == 7
+    assert (names == [current_thread().name]) == (threads == "1")
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_an_error_meanwhile_is_raised_where_the_result_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, threads: str
+) -> None:
+    monkeypatch.setenv("CALIBRANK_THREADS", threads)
+    with meanwhile(lambda: 1 // 0) as result, pytest.raises(ZeroDivisionError):
+        result()

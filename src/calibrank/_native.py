@@ -39,7 +39,7 @@ _LARGE = 3_000_000
 _TYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
 
-_POOL_SEGMENTS_ARGUMENTS: list[Any] = [
+_SEGMENT_ROWS: list[Any] = [
     c_void_p,  # scores
     c_size_t,  # rows
     c_void_p,  # codes
@@ -47,24 +47,9 @@ _POOL_SEGMENTS_ARGUMENTS: list[Any] = [
     c_size_t,  # known
     c_void_p,  # positive
     c_int,  # positive_type
-    c_void_p,  # total
-    c_int,  # total_type
-    DOUBLE_POINTER,  # edges
+    c_void_p,  # edges
+    c_size_t,  # edge_count
     c_size_t,  # segments
-    *[c_void_p] * 2,  # cells, by_segment
-]
-
-_COUNT_SEGMENTS_ARGUMENTS: list[Any] = [
-    c_void_p,  # scores
-    c_size_t,  # rows
-    c_void_p,  # codes
-    c_void_p,  # numbers
-    c_size_t,  # known
-    c_void_p,  # positive
-    c_int,  # positive_type
-    DOUBLE_POINTER,  # edges
-    c_size_t,  # segments
-    c_void_p,  # cells
 ]
 
 _SEGMENT_MODES_ARGUMENTS: list[Any] = [
@@ -90,14 +75,24 @@ def load_library() -> ctypes.CDLL | None:
         return None
     loaded.pool_float32.argtypes = _pool_arguments(c_float, c_int32)
     loaded.pool_float64.argtypes = _pool_arguments(c_double, c_int64)
+    _declare_segments(loaded)
+    return loaded
+
+
+def _declare_segments(loaded: ctypes.CDLL) -> None:
+    """Set the types of the loops for segments."""
     for loop in (loaded.pool_segments_float32, loaded.pool_segments_float64):
-        loop.argtypes = _POOL_SEGMENTS_ARGUMENTS
+        # total, total_type, cells, by_segment
+        loop.argtypes = [*_SEGMENT_ROWS, c_void_p, c_int, c_void_p, c_void_p]
     for loop in (loaded.count_segments_float32, loaded.count_segments_float64):
-        loop.argtypes = _COUNT_SEGMENTS_ARGUMENTS
+        loop.argtypes = [*_SEGMENT_ROWS, c_void_p]  # cells
     loaded.add_counts.argtypes = [c_void_p, c_size_t, c_void_p]  # counts, size, cells
     loaded.add_counts.restype = None
     for loop in (loaded.mark_present_int32, loaded.mark_present_int64):
         loop.argtypes = [c_void_p, c_size_t, c_int64, c_void_p]
+        loop.restype = None
+    for loop in (loaded.look_up_int32, loaded.look_up_int64):
+        loop.argtypes = [c_void_p, c_size_t, c_int64, c_void_p, c_void_p]
         loop.restype = None
     loaded.segment_modes.argtypes = _SEGMENT_MODES_ARGUMENTS
     loaded.segment_modes.restype = None
@@ -105,14 +100,16 @@ def load_library() -> ctypes.CDLL | None:
         # cells, numbers, segments, result
         loop.argtypes = [c_void_p, c_void_p, c_size_t, c_void_p]
         loop.restype = None
-    for loop in (loaded.occupied_cells, loaded.occupied_counts):
-        # cells, segments, positive, total, means, starts
-        loop.argtypes = [c_void_p, c_size_t, *[c_void_p] * 4]
+    for loop in (loaded.count_occupied_cells, loaded.count_occupied_counts):
+        loop.argtypes = [c_void_p, c_size_t, c_void_p]  # cells, segments, sizes
+        loop.restype = None
+    for loop in (loaded.copy_occupied_cells, loaded.copy_occupied_counts):
+        # cells, segments, positive, total, means
+        loop.argtypes = [c_void_p, c_size_t, *[c_void_p] * 3]
         loop.restype = None
     # positive, total, log_odds, starts, segments, intercepts, slopes
     loaded.changed_loss.argtypes = [*[c_void_p] * 4, c_size_t, *[c_void_p] * 2]
     loaded.changed_loss.restype = c_double
-    return loaded
 
 
 def _pool_arguments(score: Any, integer: Any) -> list[Any]:
@@ -189,3 +186,16 @@ def mark_present(values: npt.NDArray[Any], low: int, present: npt.NDArray[np.boo
     is_small = values.dtype == np.int32
     loop = compiled.mark_present_int32 if is_small else compiled.mark_present_int64
     loop(values.ctypes.data, len(values), low, present.ctypes.data)
+
+
+def look_up(values: npt.NDArray[Any], low: int, table: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """`table[value - low]` of every value; integers from `low` on, in a table of int32."""
+    if not READY or values.dtype not in (np.int32, np.int64):
+        places = values if low == 0 else np.subtract(values, low, dtype=np.int64)
+        return table[places]
+    values = np.require(values, requirements=["C", "ALIGNED"])
+    compiled = cast("ctypes.CDLL", library)
+    result = np.empty(len(values), dtype=np.int32)
+    loop = compiled.look_up_int32 if values.dtype == np.int32 else compiled.look_up_int64
+    loop(values.ctypes.data, len(values), low, table.ctypes.data, result.ctypes.data)
+    return result

@@ -48,7 +48,9 @@ def encode(name: str, column: Any) -> Encoded:
         raise _not_a_segment(name, "rows of different lengths") from None
     if array.dtype.kind in "iub":
         distinct, codes = distinct_numbers(array)
-        return Encoded(codes, [str(value).lower() for value in distinct.tolist()])
+        texts = [str(value) for value in distinct.tolist()]
+        is_boolean = array.dtype.kind == "b"
+        return Encoded(codes, [text.lower() if is_boolean else text for text in texts])
     numbers: dict[Any, int] = {}
     try:
         # Faster than sorting: most values occur many times.
@@ -68,13 +70,11 @@ def distinct_numbers(array: Integers) -> tuple[Integers, Integers]:
     # Much faster than sorting.
     is_present = _present(array, low, high)
     distinct = np.flatnonzero(is_present)
-    # Differences of small integers would overflow.
-    places = array if low == 0 else np.subtract(array, low, dtype=np.int64)
-    if len(distinct) == len(is_present):
-        return distinct + low, places
+    if low == 0 and len(distinct) == len(is_present):
+        return distinct, array
     numbers = np.empty(len(is_present), dtype=np.int32)
     numbers[distinct] = np.arange(len(distinct))
-    return distinct + low, numbers[places]
+    return distinct + low, _native.look_up(array, low, numbers)
 
 
 def _present(array: Integers, low: int, high: int) -> Mask:

@@ -2,9 +2,9 @@
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from typing import TypeVar
 
@@ -90,3 +90,13 @@ def in_threads(
         return [function(slices[0])]
     with ThreadPoolExecutor(len(slices)) as pool:
         return list(pool.map(function, slices))
+
+
+@contextmanager
+def meanwhile(function: Callable[[], Result]) -> Iterator[Callable[[], Result]]:
+    """Call a function in another thread, if there may be one; yields what waits for its result."""
+    if thread_count() == 1:
+        yield function
+        return
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(function).result

@@ -164,6 +164,30 @@ def test_the_c_loop_and_numpy_give_the_same_sums(
         np.testing.assert_allclose(mine, expected, rtol=1e-9, atol=1e-9)
 
 
+BIN_EDGES = {
+    "evenly spread": np.linspace(-3, 3, 63),
+    "most of them close together": np.sinh(np.linspace(-40, 40, 63)),
+    "far from zero": 1e6 + np.arange(20.0),
+    "neighbouring numbers": np.array([1.0, np.nextafter(1, 2)]),
+    "tiny": np.array([-1e-300, 0.0, 1e-300]),
+    "one": np.array([0.25]),
+    "none": np.empty(0),
+}
+
+
+@pytest.mark.skipif(not _native.READY, reason="calibrank was installed without a C compiler")
+@pytest.mark.parametrize("edges", BIN_EDGES.values(), ids=BIN_EDGES)
+def test_the_c_loop_finds_the_bin_of_every_score(edges: np.ndarray) -> None:
+    """Scores at and around each edge, far outside of all, and in between."""
+    around = [edges, np.nextafter(edges, -np.inf), np.nextafter(edges, np.inf)]
+    between = np.random.default_rng(0).uniform(edges.min(initial=0), edges.max(initial=1), 3000)
+    scores = np.concatenate([*around, between, [-1e30, 1e30, 0.0]])
+    sums = SegmentSums(edges)
+    sums.add(scores, naive(np.zeros(len(scores))), [encode("g", np.zeros(len(scores), int))])
+    expected = np.bincount(np.searchsorted(edges, scores, side="right"), minlength=len(edges) + 1)
+    np.testing.assert_array_equal(sums.totals[0], expected)
+
+
 def test_saved_sums_are_read_back_and_can_be_added(
     world: tuple[np.ndarray, ...], tmp_path: Path
 ) -> None:

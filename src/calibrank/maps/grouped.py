@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
+from operator import attrgetter
 from statistics import NormalDist
-from typing import Any, ClassVar, Self, overload
+from typing import Any, ClassVar, NamedTuple, Self, overload
 
 import numpy as np
 
@@ -25,13 +27,7 @@ from calibrank.maps.targets.target import Target
 _LARGEST_LOG_ODDS = 700.0
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """One segment: its log odds are `intercept + slope * z`, where z are those of the global map.
-
-    `key` holds the values of the first one or more segment columns.
-    """
-
+class _SegmentFields(NamedTuple):
     key: Key
     intercept: float
     slope: float
@@ -39,13 +35,29 @@ class Segment:
     """Standard error of the segment's log odds, relative to the global map."""
     rows: int
 
-    def __post_init__(self) -> None:
-        if not self.key:
+
+class Segment(_SegmentFields):
+    """One segment: its log odds are `intercept + slope * z`, where z are those of the global map.
+
+    `key` holds the values of the first one or more segment columns.
+    """
+
+    # A map may have a million segments, and a tuple is made in a tenth of a dataclass's time.
+    __slots__ = ()
+
+    def __new__(cls, key: Key, intercept: float, slope: float, error: float, rows: int) -> Self:
+        if not key:
             raise DataError("the key of a segment must have one or more values, got none.")
-        if not self.slope > 0:
-            raise DataError(f"the slope of a segment must be positive, got {self.slope}.")
-        if not self.error >= 0:
-            raise DataError(f"the error of a segment must not be negative, got {self.error}.")
+        if not slope > 0:
+            raise DataError(f"the slope of a segment must be positive, got {slope}.")
+        if not error >= 0:
+            raise DataError(f"the error of a segment must not be negative, got {error}.")
+        return super().__new__(cls, key, intercept, slope, error, rows)
+
+    @classmethod
+    def trusted(cls, keys: Sequence[Key], *columns: Sequence[float]) -> list[Self]:
+        """Many segments, one column per field, without the checks: for code that made sure."""
+        return list(map(tuple.__new__, repeat(cls), zip(keys, *columns, strict=True)))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -76,7 +88,8 @@ class GroupedMap(BasedMap):
         if len(keys) < len(self.segments):
             raise DataError("segments must have different keys.")
         # There may be a million of one value each, which need no further look.
-        for key in [key for key in keys if len(key) > 1]:
+        has_children = any(depth > 1 for depth in set(map(len, keys)))
+        for key in [key for key in keys if len(key) > 1] if has_children else ():
             if len(key) > len(self.columns):
                 raise DataError(
                     f"the key of a segment must have at most {len(self.columns)} values, got {key}."
@@ -179,7 +192,7 @@ class GroupedMap(BasedMap):
     @property
     def keys(self) -> tuple[Key, ...]:
         """The key of each segment."""
-        return tuple(segment.key for segment in self.segments)
+        return tuple(map(attrgetter("key"), self.segments))
 
     @property
     def intercepts(self) -> tuple[float, ...]:

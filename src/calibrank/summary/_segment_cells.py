@@ -1,4 +1,4 @@
-"""Sums of rows by segment and bin of the score, with the C loops of `_native.c` or with NumPy."""
+"""Sums of rows by segment and bin of the score, with C loops or with NumPy."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ class Cells:
     """Sums by segment (first axis), which grow with the number of segments."""
 
     def __init__(self, segments: int = 0) -> None:
+        # Some segments more than are in use.
         self._by_bin: Floats = np.zeros((segments, BINS, 3))
+        self._used = segments
         self._has_sums = False
         # Rows without weights, which are counted faster than summed; None if there are none.
         self._counts: Floats | None = None
@@ -50,7 +52,7 @@ class Cells:
     def by_bin(self) -> Floats:
         """Positive mass, total mass and total mass times score, by segment and bin."""
         if self._counts is not None:
-            add_counts(self._counts, self._by_bin)
+            add_counts(self._counts[: self._used], self._by_bin)
             self._counts = None
             self._counted = 0
         self._has_sums = True
@@ -59,6 +61,7 @@ class Cells:
     @by_bin.setter
     def by_bin(self, sums: Floats) -> None:
         self._by_bin = sums
+        self._used = len(sums)
         self._has_sums = True
 
     @property
@@ -84,10 +87,11 @@ class Cells:
     def reserve(self, segments: int) -> None:
         """Make room for at least so many segments."""
         count = len(self)
+        self._used = max(self._used, segments)
         if segments <= count:
             return
-        # Memory that is not used yet takes none.
-        size = max(segments, 4 * count)
+        # Memory that is not used yet takes none, and copying takes time.
+        size = 2 * segments
         before = self._by_bin
         self._by_bin = np.zeros((size, BINS, 3))
         if self._has_sums:
@@ -121,6 +125,7 @@ class Cells:
             return some
         some._counts, some._counted = self._counts[rows], self._counted
         some._by_bin = np.zeros((len(some._counts), BINS, 3))
+        some._used = len(some._counts)
         return some
 
     def merged(self, starts: Indices) -> Cells:
@@ -143,7 +148,7 @@ class Cells:
             return
         batch = Batch(scores, evidence, codes, numbers, edges)
         slices = [slice(0, len(scores))]
-        if len(scores) >= _ROWS_PER_CELL * BINS * len(self):
+        if len(scores) >= _ROWS_PER_CELL * BINS * self._used:
             slices = row_slices(len(scores))
         if self._squares is None:
             self._count(batch, slices)
@@ -155,12 +160,12 @@ class Cells:
         counts = self._counts_for(len(batch.scores))
 
         def count(rows: slice) -> Floats:
-            mine = counts if rows.start == 0 else no_counts(len(self))
+            mine = counts if rows.start == 0 else no_counts(self._used)
             count_segments(batch.rows(rows), mine)
             return mine
 
         for part in in_threads(count, slices)[1:]:
-            merge_counts(part, np.arange(len(self)), counts)
+            merge_counts(part, np.arange(self._used), counts)
 
     def _counts_for(self, rows: int) -> Floats:
         """Counts that have room for more rows."""
@@ -175,14 +180,14 @@ class Cells:
         """Sum rows with weights, one slice per thread."""
 
         def pool(rows: slice) -> Cells:
-            cells: Cells = self if rows.start == 0 else Cells(len(self))
+            cells: Cells = self if rows.start == 0 else Cells(self._used)
             if rows.start:
-                cells.by_segment = np.zeros((len(self), 3))
+                cells.by_segment = np.zeros((self._used, 3))
             pool_segments(batch.rows(rows), cells.by_bin, cells.by_segment)
             return cells
 
         for part in in_threads(pool, slices)[1:]:
-            self.add(part, np.arange(len(self)))
+            self.add(part, np.arange(self._used))
 
     def _pool_with_numpy(
         self, scores: Floats, evidence: Evidence, codes: Codes, numbers: Codes, edges: Floats

@@ -1,4 +1,4 @@
-"""Sum rows by segment with the C loops of `_native.c`."""
+"""Sum rows by segment with the C loops of `_native_segments.h`."""
 
 import ctypes
 from typing import Any, NamedTuple, cast
@@ -7,13 +7,16 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrank import _native
-from calibrank._native import DOUBLE_POINTER
+from calibrank._threads import in_threads, row_slices
 from calibrank._validation import Floats, Indices
 from calibrank.evidence import Evidence
 from calibrank.summary._pool_native import address, column_type, contiguous, readable
 
 BINS = 64
 """Score bins per segment: within a bin, only the mean score of a segment counts."""
+
+# Fewer segments than this are not worth a thread.
+_SEGMENTS_PER_THREAD = 2048
 
 Codes = npt.NDArray[np.integer[Any]]
 
@@ -36,20 +39,16 @@ class Batch(NamedTuple):
         )
 
 
-def pool_segments(batch: Batch, by_bin: Floats, squares: Floats | None) -> None:
-    """Add rows to the cells of segments, and to their squares if there are any."""
-    columns, is_single = _rows_of(batch)
+def pool_segments(batch: Batch, by_bin: Floats, squares: Floats) -> None:
+    """Add rows to the cells and to the squares of segments."""
+    columns = _Columns.of(batch, len(by_bin))
     total = None if batch.evidence.unit_weights else readable(batch.evidence.total)
-    positive, edges = _positive(batch.evidence), _padded(batch.edges)
-    loop = _library().pool_segments_float32 if is_single else _library().pool_segments_float64
-    outside = loop(
-        *_arguments(columns, positive),
+    outside = columns.loop("pool_segments")(
+        *columns.arguments(),
         address(total),
         column_type(total),
-        edges.ctypes.data_as(DOUBLE_POINTER),
-        len(by_bin),
         by_bin.ctypes.data,
-        address(squares),
+        squares.ctypes.data,
     )
     _require_inside(outside)
 
@@ -61,15 +60,8 @@ def no_counts(segments: int) -> Floats:
 
 def count_segments(batch: Batch, counts: Floats) -> None:
     """Count rows without weights."""
-    columns, is_single = _rows_of(batch)
-    positive, edges = _positive(batch.evidence), _padded(batch.edges)
-    loop = _library().count_segments_float32 if is_single else _library().count_segments_float64
-    outside = loop(
-        *_arguments(columns, positive),
-        edges.ctypes.data_as(DOUBLE_POINTER),
-        len(counts),
-        counts.ctypes.data,
-    )
+    columns = _Columns.of(batch, len(counts))
+    outside = columns.loop("count_segments")(*columns.arguments(), counts.ctypes.data)
     _require_inside(outside)
 
 
@@ -98,52 +90,76 @@ def occupied_cells(cells: Floats) -> tuple[Floats, Floats, Floats, Indices]:
 
     The cells are sums, or counts.
     """
-    positive, total, means = np.empty((3, len(cells) * BINS))
-    starts = np.empty(len(cells) + 1, dtype=np.int64)
-    columns = (positive, total, means, starts)
     cells = contiguous(cells)
-    are_counts = cells.shape[2] == 2
-    loop = _library().occupied_counts if are_counts else _library().occupied_cells
-    loop(cells.ctypes.data, len(cells), *[column.ctypes.data for column in columns])
-    count = int(starts[-1])
-    return positive[:count], total[:count], means[:count], starts
+    kind = "counts" if cells.shape[2] == 2 else "cells"
+    count_occupied = getattr(_library(), f"count_occupied_{kind}")
+    copy_occupied = getattr(_library(), f"copy_occupied_{kind}")
+    starts = np.zeros(len(cells) + 1, dtype=np.int64)
+
+    def count(some: slice) -> None:
+        sizes = starts[1:][some]
+        count_occupied(cells[some].ctypes.data, len(sizes), sizes.ctypes.data)
+
+    slices = row_slices(len(cells)) if len(cells) > _SEGMENTS_PER_THREAD else [slice(0, len(cells))]
+    in_threads(count, slices)
+    np.cumsum(starts, out=starts)
+    found = np.empty((3, int(starts[-1])))
+
+    def copy(some: slice) -> None:
+        written = found[:, starts[some.start] :]
+        columns = [column.ctypes.data for column in written]
+        copy_occupied(cells[some].ctypes.data, some.stop - some.start, *columns)
+
+    in_threads(copy, slices)
+    return found[0], found[1], found[2], starts
 
 
 def _library() -> ctypes.CDLL:
     return cast("ctypes.CDLL", _native.library)
 
 
-def _rows_of(batch: Batch) -> tuple[tuple[npt.NDArray[Any], Codes, Codes], bool]:
-    """Scores, codes and numbers as the loops read them, and whether scores are float32."""
-    is_single = batch.scores.dtype == np.float32
-    scores = batch.scores if is_single else batch.scores.astype(np.float64, copy=False)
-    return (contiguous(scores), _as_int32(batch.codes), _as_int32(batch.numbers)), is_single
+class _Columns(NamedTuple):
+    """What both loops read of rows, in the types they read; it must live until they have."""
 
+    scores: npt.NDArray[Any]
+    codes: Codes
+    numbers: Codes
+    positive: npt.NDArray[Any] | None
+    edges: Floats
+    segments: int
 
-def _arguments(
-    columns: tuple[npt.NDArray[Any], Codes, Codes], positive: npt.NDArray[Any] | None
-) -> tuple[Any, ...]:
-    """What both loops read of rows; the caller keeps the arrays until they have."""
-    scores, codes, numbers = columns
-    return (
-        scores.ctypes.data,
-        len(scores),
-        codes.ctypes.data,
-        numbers.ctypes.data,
-        len(numbers),
-        address(positive),
-        column_type(positive),
-    )
+    @classmethod
+    def of(cls, batch: Batch, segments: int) -> "_Columns":
+        scores, evidence = batch.scores, batch.evidence
+        if scores.dtype != np.float32:
+            scores = scores.astype(np.float64, copy=False)
+        return cls(
+            contiguous(scores),
+            _as_int32(batch.codes),
+            _as_int32(batch.numbers),
+            None if evidence.no_positives else readable(evidence.positive),
+            contiguous(batch.edges.astype(np.float64, copy=False)),
+            segments,
+        )
 
+    def loop(self, name: str) -> Any:
+        """The loop for the type of the scores."""
+        return getattr(_library(), f"{name}_{self.scores.dtype}")
 
-def _positive(evidence: Evidence) -> npt.NDArray[Any] | None:
-    return None if evidence.no_positives else readable(evidence.positive)
-
-
-def _padded(edges: Floats) -> Floats:
-    padded = np.full(BINS - 1, np.finfo(np.float64).max)
-    padded[: len(edges)] = edges
-    return padded
+    def arguments(self) -> tuple[Any, ...]:
+        """The arguments that both loops start with."""
+        return (
+            self.scores.ctypes.data,
+            len(self.scores),
+            self.codes.ctypes.data,
+            self.numbers.ctypes.data,
+            len(self.numbers),
+            address(self.positive),
+            column_type(self.positive),
+            self.edges.ctypes.data,
+            len(self.edges),
+            self.segments,
+        )
 
 
 def _as_int32(values: npt.NDArray[Any]) -> Codes:

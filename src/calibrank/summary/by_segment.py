@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from os import PathLike
 from statistics import NormalDist
 from typing import Self
@@ -207,12 +208,13 @@ class SegmentSums:
     def _number(self, keys: Sequence[Key]) -> Codes:
         """The row of each key; -1 for the empty key, which stands for a missing value."""
         known = self._numbers
-        new = dict.fromkeys([key for key in keys if key and key not in known])
-        known.update(zip(new, range(len(known), len(known) + len(new)), strict=True))
-        self.keys.extend(new)
-        numbers = np.array([known.get(key, -1) for key in keys], dtype=np.int32)
+        count = len(known)
+        numbers = [known.setdefault(key, len(known)) if key else -1 for key in keys]
+        # From the end: a batch has few new keys, and the sums may have many.
+        new = list(islice(reversed(known), len(known) - count))
+        self.keys.extend(reversed(new))
         self._cells.reserve(len(self.keys))
-        return numbers
+        return np.array(numbers, dtype=np.int32)
 
     def _cover(self, scores: Floats, masses: Floats) -> None:
         """Move to other edges if these would crowd the rows so far and others into a few bins."""

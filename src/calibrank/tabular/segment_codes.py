@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from calibrank._native import look_up
 from calibrank._segment_keys import LARGEST_TABLE, Encoded, distinct_numbers
 from calibrank._validation import Integers, Mask
 from calibrank.tabular.batch import indices_of, numbers_of, to_arrow
@@ -47,13 +48,13 @@ class SegmentCodes:
         return codes
 
     def _codes_of_texts(self, dictionary: pa.Array, indices: Integers) -> Integers:
-        codes = self._text_codes[indices]
+        codes = look_up(indices, 0, self._text_codes)
         if len(codes) and codes.min() < 0:
             # A dictionary may have values that no row has: only those of rows get a code.
             new = distinct_numbers(indices[codes < 0])[0]
             self._text_codes[new] = self._new_codes(len(new))
             self.values += _texts_at(dictionary, new)
-            codes = self._text_codes[indices]
+            codes = look_up(indices, 0, self._text_codes)
         return codes
 
     def _unified(self, column: pa.DictionaryArray) -> pa.DictionaryArray:
@@ -76,12 +77,11 @@ class SegmentCodes:
             distinct, places = distinct_numbers(numbers)
             return np.array([self._code(value) for value in distinct.tolist()])[places]
         self._cover(low, high)
-        places = numbers if self._low == 0 else np.subtract(numbers, self._low, dtype=np.int64)
-        codes = self._table[places]
+        codes = look_up(numbers, self._low, self._table)
         if codes.min() < 0:
             new = distinct_numbers(numbers[codes < 0])[0]
             self._table[new - self._low] = [self._code(value) for value in new.tolist()]
-            codes = self._table[places]
+            codes = look_up(numbers, self._low, self._table)
         return codes
 
     def _cover(self, low: int, high: int) -> None:
