@@ -1,36 +1,31 @@
 """Time to serve a map on one thread: one score by `scalar`, and batches by `predict`.
 
-Batches are compared with `np.exp` of the same scores in the same run: the least that a probability
-costs.
+Every kind of map that a fit returns, those that are made of others, and maps that read a further
+column. Batches are compared with `np.exp` of the same scores in the same run: the least that a
+probability costs.
 
-python benchmarks/serving.py            # float64 scores
-python benchmarks/serving.py float32
+python -m benchmarks.serving            # float64 scores
+python -m benchmarks.serving float32
 """
 
 import sys
 import timeit
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import calibrank as cr
+from calibrank.registry import CALIBRATORS
 
-METHODS = (
-    cr.Platt(),
-    cr.Gaussian(),
-    cr.Beta(),
-    cr.Gamma(),
-    cr.GammaGaussian(),
-    cr.Spline(),
-    cr.CenteredIsotonic(),
-    cr.Isotonic(),
-    cr.Histogram(),
-    cr.MinMax(),
-)
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
+LIMIT = 3.0
+"""Nanoseconds per score, of maps of scores alone."""
 # Many short repetitions, of which the fastest counts: other work on the machine interrupts most.
 REPETITIONS = 100
+ROWS = 5_000
 
 
 def seconds(function: Callable[[Any], Any], argument: Any, number: int) -> float:
@@ -45,24 +40,83 @@ def nanoseconds(function: Callable[[Any], Any], batches: list[np.ndarray]) -> np
     return np.array(taken) / SIZES * 1e9
 
 
-def main(dtype: str = "float64") -> None:
+def maps(rng: np.random.Generator) -> Iterator[tuple[str, cr.CalibrationMap]]:
+    """Maps of scores alone, by name."""
+    scores = rng.normal(size=ROWS)
+    labels = rng.random(ROWS) < 1 / (1 + np.exp(-scores))
+    for name, calibrator in CALIBRATORS.items():
+        yield name, calibrator.fit(scores, labels)
+    gaussian = cr.Gaussian().fit(scores, labels)
+    yield "anchored, 300 labels", cr.anchor(gaussian, scores[:300], labels[:300])
+    yield "anchored, 5,000 labels", cr.anchor(gaussian, scores, labels)
+    yield "known rate", cr.to_base_rate(gaussian, 0.1, scores)
+    groups = np.arange(ROWS) // 25
+    yield "random intercept", cr.RandomIntercept().fit(scores, labels, groups)
+    country = np.arange(ROWS) % 50
+    yield "by segment, global", cr.Segments("country").fit(scores, labels, {"country": country})
+    many = rng.normal(size=400_000)
+    outcomes = rng.random(len(many)) < 1 / (1 + np.exp(-many))
+    yield "Isotonic, 400,000 rows", cr.Isotonic().fit(many, outcomes)
+    yield "CenteredIsotonic, 400,000 rows", cr.CenteredIsotonic().fit(many, outcomes)
+
+
+def maps_with_a_column(
+    rng: np.random.Generator,
+) -> Iterator[tuple[str, Callable[[int], Callable[[Any], Any]]]]:
+    """Functions of the size of a batch that return `predict` with a column of that size."""
+    scores = rng.normal(size=ROWS)
+    labels = rng.random(ROWS) < 1 / (1 + np.exp(-scores))
+    country = np.arange(ROWS) % 50
+    grouped = cr.Segments("country").fit(scores, labels, {"country": country})
+    age = rng.normal(size=ROWS)
+    additive = cr.Covariates(("age",)).fit(scores, labels, {"age": age})
+    ranks = np.arange(ROWS) % 20 + 1
+    top = cr.anchor_top(grouped.base, scores, labels, ranks)
+    yield (
+        "by segment",
+        lambda size: partial(grouped.predict, segments={"country": _of(country, size)}),
+    )
+    yield "with a feature", lambda size: partial(additive.predict, features={"age": _of(age, size)})
+    yield "by rank", lambda size: partial(top.predict, ranks=_of(ranks, size))
+
+
+def _of(column: np.ndarray, size: int) -> np.ndarray:
+    return np.resize(column, size)
+
+
+def main(dtype: str = "float64") -> int:
     rng = np.random.default_rng(0)
-    scores = rng.normal(size=5_000)
-    labels = rng.random(5_000) < 1 / (1 + np.exp(-scores))
     batches = [rng.normal(size=size).astype(dtype) for size in SIZES]
     exponential = nanoseconds(np.exp, batches)
     print(f"ns per {dtype} score, times np.exp | sizes", *SIZES, "| scalar, us")
     print("np.exp |", " | ".join(f"{time:.1f}" for time in exponential), "|")
-    for calibrator in METHODS:
-        fitted = calibrator.fit(scores, labels)
+    slowest = 0.0
+    for name, fitted in maps(rng):
         times = nanoseconds(fitted.predict, batches)
         cells = [
             f"{time:.1f}, {time / least:.1f}x"
             for time, least in zip(times, exponential, strict=True)
         ]
         one = seconds(fitted.scalar(), 0.3, 500)
-        print(f"{calibrator.name} |", " | ".join(cells), f"| {one * 1e6:.2f}")
+        print(f"{name} |", " | ".join(cells), f"| {one * 1e6:.2f}", flush=True)
+        slowest = max(slowest, *times)
+    for name, predict_of in maps_with_a_column(rng):
+        times = np.array([nanoseconds_of_one(predict_of, batch) for batch in batches])
+        print(f"{name} |", " | ".join(f"{time:.0f}" for time in times), "|", flush=True)
+    verdict = "ok  " if slowest <= LIMIT else "MISS"
+    print(f"{verdict} slowest map of scores alone: {slowest:.1f} ns (at most {LIMIT:g})")
+    return int(slowest > LIMIT)
+
+
+def nanoseconds_of_one(
+    predict_of: Callable[[int], Callable[[Any], Any]], batch: np.ndarray
+) -> float:
+    """The time per score of one batch with a column; fewer calls, as these take longer."""
+    predict = predict_of(len(batch))
+    taken = timeit.repeat(lambda: predict(batch), number=1, repeat=max(5, 10**6 // len(batch)))
+    return min(taken[:100]) / len(batch) * 1e9
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    with warnings.catch_warnings(action="ignore"):
+        sys.exit(main(*sys.argv[1:]))

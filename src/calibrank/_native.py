@@ -33,7 +33,7 @@ DOUBLE_POINTER = POINTER(c_double)
 
 # Scores up to which the overhead of a call matters, and from which on threads are worth starting.
 _SMALL = 8192
-_LARGE = 3_000_000
+_LARGE = 1_500_000
 
 # Types of scores that the loops of maps read.
 _TYPES = (np.dtype(np.float32), np.dtype(np.float64))

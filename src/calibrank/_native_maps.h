@@ -94,15 +94,19 @@ INLINE void find_buckets(
     }
 }
 
-/* From the first edge of the bucket to the last edge that is at most the score, if there is one.
-   Compiled for any processor: others have instructions that gather numbers, which are slow on many. */
-static __attribute__((noinline)) void search_edges(
+/* From the first edge of the bucket to the last edge that is at most the score, if there is one. */
+INLINE void search_edges(
     const double *restrict scores, size_t rows, const double *restrict edges,
     const int32_t *restrict first_edges, int32_t width, int32_t *restrict places) {
-    for (size_t row = 0; row < rows; row++) places[row] = first_edges[places[row]];
-    for (; width; width >>= 1)
-        for (size_t row = 0; row < rows; row++)
-            places[row] += edges[places[row] + width] <= scores[row] ? width : 0;
+    for (size_t row = 0; row < rows; row++) {
+        int32_t at = first_edges[places[row]];
+        for (int32_t step = width; step; step >>= 1) {
+            at += edges[at + step] <= scores[row] ? step : 0;
+            /* Not to be vectorised: instructions that gather numbers are slow on many processors. */
+            __asm__("" : "+r"(at));
+        }
+        places[row] = at;
+    }
 }
 
 typedef double Pair __attribute__((vector_size(16)));
@@ -157,7 +161,9 @@ INLINE void look_up(const double *scores, size_t rows, const double *map, double
     const int32_t *first_edges = (const int32_t *)(table + 4 * (size_t)map[7]);
     const int32_t width = (int32_t)map[5];
     find_buckets(scores, rows, map, places);
-    if (width) search_edges(scores, rows, edges, first_edges, width, places);
+    /* One step, which is usual, is a loop of its own. */
+    if (width == 1) search_edges(scores, rows, edges, first_edges, 1, places);
+    else if (width) search_edges(scores, rows, edges, first_edges, width, places);
     /* Four loops, so that none has to ask in every row. */
     const int is_line = map[0] == LINES;
     if (is_line && width) fill_from_table(scores, rows, 1, table, NULL, places, result);

@@ -70,10 +70,14 @@ class BasedMap(CalibrationMap):
                 f"Use export.to_torch{remedy}."
             )
         array = floats("scores", scores)
-        probabilities: Floats = expit(self._log_odds_with(array, columns))
+        probabilities = self._probabilities_with(array, columns)
         if array.ndim == 0:
             return float(probabilities)
         return probabilities.astype(array.dtype, copy=False)
+
+    def _probabilities_with(self, scores: Floats, columns: Any) -> Floats:
+        probabilities: Floats = expit(self._log_odds_with(scores, columns))
+        return probabilities
 
     def _base_log_odds(self, scores: Floats) -> Floats:
         require_scores(scores)

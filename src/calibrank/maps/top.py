@@ -137,6 +137,11 @@ class TopMap(BasedMap):
         log_odds: Floats = np.where(self._is_top(scores, columns), inside, outside)
         return log_odds
 
+    def _probabilities_with(self, scores: Floats, columns: Any) -> Floats:
+        # Both maps are compiled: computing both takes less time than log odds do.
+        is_top = self._is_top(scores, columns)
+        return np.where(is_top, self.top.predict(scores), self.base.predict(scores))
+
     def _is_top(self, scores: Floats, columns: Any) -> Any:
         ranks = feature(self.column, columns, scores.size).reshape(scores.shape)
         return ranks < self.n + 0.5
