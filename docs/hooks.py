@@ -103,7 +103,9 @@ def _command(callback: Callable[..., None]) -> Iterator[str]:
     )
     yield from ("| option | default | description |", "|---|---|---|")
     for parameter in inspect.signature(callback, eval_str=True).parameters.values():
-        yield _row(parameter)
+        # typer's context is no option.
+        if get_args(parameter.annotation):
+            yield _row(parameter)
     yield ""
 
 
