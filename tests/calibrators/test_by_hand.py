@@ -5,14 +5,15 @@ import pytest
 
 import calibrank as cr
 from calibrank.calibrators import random_intercept
+from calibrank.calibrators._averaged_curves import matching_level
 from calibrank.calibrators._covariate_columns import _hat_moments
 from calibrank.calibrators._design import Group
+from calibrank.calibrators._grouped_rows import GroupedRows
 from calibrank.calibrators._mixed_model import fit_mixed_model
 from calibrank.calibrators._monotone import minimize
 from calibrank.calibrators.calibrator import Calibrator
 from calibrank.calibrators.covariates import _groups
 from calibrank.calibrators.isotonic import _evenly, _without_extremes
-from calibrank.calibrators.random_intercept import _matching_level, _Rows
 from calibrank.calibrators.segments import _Parents
 from calibrank.calibrators.spline import (
     _as_map,
@@ -134,8 +135,8 @@ def test_rounding_of_evidence_makes_no_optimum() -> None:
 def test_the_level_reaches_rates_near_one() -> None:
     # All but half a row are positive: the level must be such that the mean probability says so.
     evidence = cr.Evidence(np.r_[np.ones(9), 0.5], np.ones(10), "given")
-    rows = _Rows(np.zeros(10), evidence, np.arange(10), tuple(range(10)))
-    level = _matching_level(np.zeros(10), 1e-3, rows)
+    rows = GroupedRows(np.zeros(10), evidence, np.arange(10), tuple(range(10)))
+    level = matching_level(np.zeros(10), 1e-3, rows)
     assert 1 / (1 + np.exp(-level)) == pytest.approx(0.95, abs=1e-6)
 
 
@@ -147,7 +148,7 @@ def test_intercepts_of_the_random_intercept_model_are_bounded(far: float, bound:
 
 
 def test_candidates_of_a_random_intercept_start_with_the_constant() -> None:
-    rows = _Rows.of(SCORES, LABELS, np.arange(40) % 10)
+    rows = GroupedRows.of(SCORES, LABELS, np.arange(40) % 10)
     constant = cr.RandomIntercept()._curves(rows)[random_intercept.CONSTANT]
     np.testing.assert_allclose(constant.probabilities(SCORES), LABELS.mean())
 
