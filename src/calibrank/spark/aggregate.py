@@ -9,17 +9,19 @@ later scores far outside it), a first pass finds the range.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from calibrank.calibrators import Calibrator
+from calibrank.calibrators import Calibrator, Segments
 from calibrank.errors import DataError
 from calibrank.evidence import EvidenceFunction, evidence_function, impressions, ips, naive
 from calibrank.maps import CalibrationMap
 from calibrank.spark._bins import INVALID, OUT_OF_RANGE, BinSums, row_class
+from calibrank.spark._by_segment import segment_columns, sum_by_segment
 from calibrank.spark._range import FirstScores, ScoreRange
 from calibrank.spark.keys import units_of, with_bins
 from calibrank.spark.rows import Rows, changed_rows_error
@@ -59,11 +61,7 @@ def summarize(
     >>> summarize(frame)
     Summary(4 rows in 3 bins over [0.1, 0.9], positive=2, total=4, kind='naive')
     """
-    function = _supported(evidence, propensity)
-    if function is naive:
-        propensity = None
-    rows = Rows.of(frame, score=score, label=label, propensity=propensity, weight=weight)
-    rows = replace(rows, is_impressions=function is impressions)
+    rows = rows_with_evidence(frame, (), score, label, propensity, weight, evidence)
     first = FirstScores.of(rows)
     is_placed = first.continuous and first.placement(first.low, first.high) != AROUND_ZERO
     if first.continuous and not is_placed and first.grid.bits <= _MOST_BITS:
@@ -81,8 +79,25 @@ def summarize(
     return _pooled(rows, span, placement)
 
 
+def rows_with_evidence(
+    frame: DataFrame,
+    kept: Sequence[Column],
+    score: str,
+    label: str,
+    propensity: str | None,
+    weight: str | None,
+    evidence: EvidenceFunction | None,
+) -> Rows:
+    """Select the columns that the evidence of rows is made of, and others to keep."""
+    function = _supported(evidence, propensity)
+    if function is naive:
+        propensity = None
+    rows = Rows.of(frame, kept, score=score, label=label, propensity=propensity, weight=weight)
+    return replace(rows, is_impressions=function is impressions)
+
+
 def fit(
-    calibrator: Calibrator,
+    calibrator: Calibrator | Segments,
     frame: DataFrame,
     *,
     score: str = "score",
@@ -92,6 +107,8 @@ def fit(
     evidence: EvidenceFunction | None = None,
 ) -> CalibrationMap:
     """Fit a calibrator on a frame: the same map as on its rows on one machine.
+
+    `Segments` is fitted by segment, with one more pass that sums the rows of each segment.
 
     >>> from calibrank import Platt
     >>> from pyspark.sql import SparkSession
@@ -103,7 +120,11 @@ def fit(
     summary = summarize(
         frame, score=score, label=label, propensity=propensity, weight=weight, evidence=evidence
     )
-    return calibrator.fit_summary(summary)
+    if not isinstance(calibrator, Segments):
+        return calibrator.fit_summary(summary)
+    kept = segment_columns(frame, calibrator.by)
+    rows = rows_with_evidence(frame, kept, score, label, propensity, weight, evidence)
+    return calibrator.fit_sums(summary, sum_by_segment(rows, len(kept), summary))
 
 
 def _supported(evidence: EvidenceFunction | None, propensity: str | None) -> EvidenceFunction:

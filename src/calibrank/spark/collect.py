@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,6 +28,37 @@ def fetch(frame: DataFrame) -> dict[str, npt.NDArray[Any]]:
             columns[name] = np.array([row[position] for row in rows])
         return columns
     return {name: table.column(name).to_numpy() for name in frame.columns}
+
+
+def fetch_lists(
+    frame: DataFrame, keys: Sequence[str], lists: str
+) -> tuple[list[tuple[Any, ...]], npt.NDArray[Any], dict[str, npt.NDArray[Any]]]:
+    """Collect rows with a list of structs: their keys, the sizes of the lists, and the fields.
+
+    The fields are columns over all lists, one after the other.
+    """
+    try:
+        table = frame.toArrow()
+    except (AttributeError, ImportError):  # pyspark before 4, or no pyarrow
+        return _lists_of_rows(frame, keys, lists)
+    found = table.column(lists).combine_chunks()
+    fields = found.flatten()
+    columns = {field.name: fields.field(field.name).to_numpy() for field in fields.type}
+    rows = list(zip(*[table.column(key).to_pylist() for key in keys], strict=True))
+    return rows, np.diff(found.offsets.to_numpy()), columns
+
+
+def _lists_of_rows(
+    frame: DataFrame, keys: Sequence[str], lists: str
+) -> tuple[list[tuple[Any, ...]], npt.NDArray[Any], dict[str, npt.NDArray[Any]]]:
+    rows = frame.collect()
+    names = frame.schema[lists].dataType.elementType.names  # type: ignore[attr-defined]
+    structs = [struct for row in rows for struct in row[lists]]
+    columns = {}
+    for position, name in enumerate(names):
+        columns[name] = np.array([struct[position] for struct in structs])
+    sizes = np.array([len(row[lists]) for row in rows])
+    return [tuple(row[key] for key in keys) for row in rows], sizes, columns
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from pyspark.ml.util import DefaultParamsReadable, DefaultParamsWritable
 from pyspark.sql import DataFrame
 
 from calibrank._json import Fields, digest_of
-from calibrank.calibrators import Calibrator, Gaussian
+from calibrank.calibrators import Calibrator, Gaussian, Segments
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
 from calibrank.maps.format import parse
@@ -133,7 +133,8 @@ class CalibrationEstimator(
     """Fits a calibrator, `Gaussian()` by default, on a score and a label column.
 
     The evidence is `evidence`: the name of `naive`, `ips` or `impressions`. Without it, `ips` with
-    a propensity column and `naive` otherwise.
+    a propensity column and `naive` otherwise. With `segmentCols`, the map is by segment
+    (`calibrank.Segments`).
 
     >>> from calibrank import Platt
     >>> CalibrationEstimator(calibrator=Platt(), scoreCol="x").getCalibrator()
@@ -143,6 +144,11 @@ class CalibrationEstimator(
     calibrator = _param("calibrator", "the calibrator to fit, as JSON", _calibrator_to_json)
     propensityCol = _param("propensityCol", "column of P(observed), in (0, 1]")
     evidence = _param("evidence", "how labels become evidence: naive, ips or impressions")
+    segmentCols = _param(
+        "segmentCols",
+        "columns to fit by, each nested in the one before",
+        TypeConverters.toListString,
+    )
 
     @keyword_only
     def __init__(
@@ -154,6 +160,7 @@ class CalibrationEstimator(
         propensityCol: str | None = None,
         weightCol: str | None = None,
         evidence: str | None = None,
+        segmentCols: list[str] | None = None,
         outputCol: str = "probability",
     ) -> None:
         super().__init__()
@@ -185,10 +192,15 @@ class CalibrationEstimator(
     def setEvidence(self, value: str) -> Self:
         return self._set(evidence=value)
 
+    def setSegmentCols(self, value: list[str]) -> Self:
+        return self._set(segmentCols=value)
+
     def _fit(self, dataset: DataFrame) -> CalibrationModel:
         evidence = self._optional(self.evidence)
+        calibrator = self.getCalibrator()
+        by = self._optional(self.segmentCols)
         fitted = fit(
-            self.getCalibrator(),
+            calibrator if by is None else Segments(tuple(by), calibrator),
             dataset,
             score=self.getOrDefault(self.scoreCol),
             label=self.getLabelCol(),

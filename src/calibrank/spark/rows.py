@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
@@ -14,6 +14,7 @@ from calibrank.errors import DataError
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint", "boolean")
 _NUMBERS = (*_INTEGERS, "float", "double")
+_IDS = (*_INTEGERS, "string")
 
 
 def is_valid(role: str, values: Column) -> Column:
@@ -57,6 +58,18 @@ def require_column(frame: DataFrame, role: str, name: str) -> None:
         )
 
 
+def segment_column(frame: DataFrame, name: str) -> Column:
+    """Return a segment column as text, as a map by segment is joined with it."""
+    require_column(frame, "segment", name)
+    kind = dict(frame.dtypes)[name]
+    if kind not in _IDS and not kind.startswith(("varchar", "char")):
+        raise DataError(
+            f"segment column {name!r} must hold text or whole numbers, got type {kind}. "
+            "Cast it first, or put numbers into groups."
+        )
+    return column(name, "string")
+
+
 @dataclass(frozen=True, slots=True)
 class Rows:
     """The used columns of a frame, named by role and cast to numbers."""
@@ -69,8 +82,8 @@ class Rows:
     """Whether every row was shown, so that the propensity applies to both classes."""
 
     @classmethod
-    def of(cls, frame: DataFrame, **names: str | None) -> Rows:
-        """Select columns by role; a role without a column is left out."""
+    def of(cls, frame: DataFrame, kept: Sequence[Column] = (), **names: str | None) -> Rows:
+        """Select columns by role, and others to keep; a role without a column is left out."""
         given = {role: name for role, name in names.items() if name is not None}
         require_columns(frame, given)
         types = dict(frame.dtypes)
@@ -80,7 +93,7 @@ class Rows:
             is_integer = role == "label" and types[name] in _INTEGERS
             kind = "bigint" if is_integer else "double"
             columns.append(column(name, kind).alias(role))
-        return cls(frame.select(*columns), tuple(given), given)
+        return cls(frame.select(*columns, *kept), tuple(given), given)
 
     @property
     def has_propensity(self) -> bool:

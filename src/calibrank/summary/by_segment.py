@@ -13,7 +13,7 @@ import numpy as np
 from calibrank._arguments import instance, path_of, regular_file
 from calibrank._logit import logit
 from calibrank._segment_keys import Encoded, Key, leaves_of
-from calibrank._validation import Floats, Indices, starts_of
+from calibrank._validation import Floats, Indices, add_up, starts_of
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence
 from calibrank.summary import _segment_file
@@ -75,6 +75,35 @@ class SegmentSums:
         # Batches of a table share a growing list of values: each is numbered once.
         self._values: list[str | None] | None = None
         self._numbers_of_values: Codes = np.empty(0, dtype=np.int32)
+
+    @classmethod
+    def of_cells(
+        cls,
+        edges: Floats,
+        keys: Sequence[Key],
+        places: Indices,
+        bins: Indices,
+        masses: Sequence[Floats],
+        squares: Sequence[Floats] | None,
+    ) -> Self:
+        """Sums that another engine made, one row per cell: `places` holds the number of its key.
+
+        The masses are those of `by_bin`, the squares those of `by_segment`; without squares, all
+        rows have the weight 1 and labels of 0 and 1. Keys may repeat; cells without one are left
+        out.
+        """
+        sums = cls(edges)
+        segment = sums._number(keys)[places].astype(np.intp)
+        known = np.flatnonzero(segment >= 0)
+        segment = segment[known]
+        cells = segment * BINS + bins[known]
+        count = len(sums.keys)
+        by_bin = [add_up(cells, mass[known], count * BINS) for mass in masses]
+        sums._cells.by_bin = np.array(by_bin).T.reshape(count, BINS, 3).copy()
+        if squares is not None:
+            by_segment = [add_up(segment, square[known], count) for square in squares]
+            sums._cells.by_segment = np.array(by_segment).T.copy()
+        return sums
 
     def add(self, scores: Floats, evidence: Evidence, columns: Sequence[Encoded]) -> None:
         """Add rows; those without a value in the first segment column are left out."""

@@ -1,0 +1,89 @@
+"""Sum the rows of a frame by segment and bin of the score, by native aggregation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from calibrank.spark.collect import fetch_lists, grouping_settings
+from calibrank.spark.rows import Rows, changed_rows_error, segment_column
+from calibrank.summary import Summary
+from calibrank.summary.by_segment import SegmentSums, bin_edges
+
+_SEGMENT = "_segment"
+
+
+def segment_columns(frame: DataFrame, names: Sequence[str]) -> list[Column]:
+    """Segment columns as text, under names that no role has."""
+    columns = []
+    for number, name in enumerate(names):
+        columns.append(segment_column(frame, name).alias(f"{_SEGMENT}{number}"))
+    return columns
+
+
+def sum_by_segment(rows: Rows, columns: int, summary: Summary) -> SegmentSums:
+    """Sum rows that have segment columns, in the bins of a summary of all of them."""
+    names = [f"{_SEGMENT}{number}" for number in range(columns)]
+    edges = bin_edges(summary)
+    binned = rows.frame.withColumn("bin", F.expr(_bin(edges.tolist(), 0)))
+    cells = binned.groupBy(*names, "bin").agg(*_sums(rows))
+    # The text of a segment is collected once, not once per bin.
+    cell = F.struct(*[F.col(name) for name in cells.columns if name not in names])
+    by_segment = cells.groupBy(*names).agg(F.collect_list(cell).alias("cells"))
+    with grouping_settings(by_segment):
+        values, sizes, sums = fetch_lists(by_segment, names, "cells")
+    _require_same_rows(sums, summary)
+    count = sums["rows"].astype(np.float64)
+    squares = None
+    if "positive_squared" in sums:
+        squares = (sums["positive_squared"], sums.get("total_squared", count), count)
+    masses = (sums["positive"], sums.get("total", count), sums["moment"])
+    keys = [_key(row) for row in values]
+    places = np.repeat(np.arange(len(sizes)), sizes)
+    return SegmentSums.of_cells(edges, keys, places, sums["bin"], masses, squares)
+
+
+def _bin(edges: list[float], first: int) -> str:
+    """An SQL expression for the number of edges at or below the score, by bisection."""
+    if not edges:
+        return str(first)
+    middle = len(edges) // 2
+    below = _bin(edges[:middle], first)
+    above = _bin(edges[middle + 1 :], first + middle + 1)
+    return f"CASE WHEN score < {edges[middle]!r}D THEN {below} ELSE {above} END"
+
+
+def _sums(rows: Rows) -> list[Column]:
+    """Return the sums that are needed; without weights, masses are numbers of rows."""
+    total = rows.total
+    sums = {"rows": F.count(F.lit(1)), "positive": F.sum(rows.positive)}
+    sums["moment"] = F.sum(total * F.col("score"))
+    if not rows.has_unit_totals:
+        sums["total"] = F.sum(total)
+        sums["total_squared"] = F.sum(total * total)
+    if rows.kind != "naive" or rows.has_weight:
+        sums["positive_squared"] = F.sum(rows.positive * rows.positive)
+    return [value.alias(name) for name, value in sums.items()]
+
+
+def _require_same_rows(sums: Mapping[str, npt.NDArray[Any]], summary: Summary) -> None:
+    found = float(sums.get("total", sums["rows"]).sum())
+    expected = float(summary.total.sum())
+    # Rounding differs with the order of rows, far less than by a row.
+    if abs(found - expected) > 1e-9 * expected:
+        raise changed_rows_error()
+
+
+def _key(values: tuple[str | None, ...]) -> tuple[str, ...]:
+    """The values up to the first one that is missing."""
+    known = []
+    for value in values:
+        if value is None:
+            break
+        known.append(value)
+    return tuple(known)
