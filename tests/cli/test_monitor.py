@@ -113,7 +113,36 @@ def test_the_columns_of_a_map_are_read_from_the_table(call: Call, tmp_path: Path
         tmp_path / "new.json",
     )
     assert code == 3
-    assert "a map to refit from days must depend on scores alone" in error
+    assert "must depend on scores and segments alone, got one that uses age, country" in error
+
+
+def test_a_map_by_segment_is_refitted_from_the_store(tmp_path: Path, call: Call) -> None:
+    rng = np.random.default_rng(3)
+    levels = {"DE": 0.0, "NL": -2.0}
+    tables = []
+    for day in range(3):
+        # Between the first table and the others, the countries trade places.
+        sign = 1 if day == 0 else -1
+        country = rng.choice(["DE", "NL"], 4_000)
+        scores = rng.normal(size=4_000)
+        level = -1 + sign * np.array([levels[each] + 1 for each in country])
+        labels = (rng.random(4_000) < 1 / (1 + np.exp(-scores - level))).astype(int)
+        tables.append(pa.table({"score": scores, "label": labels, "country": country}))
+        pq.write_table(tables[-1], tmp_path / f"day{day}.parquet")
+    old, new = tmp_path / "map.json", tmp_path / "new.json"
+    options = ["--segment", "country", "--loss", "naive", "--method", "platt", "-o", old]
+    code, _, error = call("fit", tmp_path / "day0.parquet", *options)
+    assert code == 0, error
+    for day in (1, 2):
+        add = ["--add", tmp_path / f"day{day}.parquet", "--date", f"2026-01-0{day}"]
+        code, _, error = call("monitor", tmp_path / "days", "--map", old, *add)
+        assert code == 0, error
+    code, _, error = call("monitor", tmp_path / "days", "--map", old, "--refit", new)
+    assert code == 0, error
+    refitted = cr.load(new)
+    assert refitted.record.previous_map == digest_of_map(cr.load(old))
+    found = refitted.predict([0.0, 0.0], {"country": ["DE", "NL"]})
+    assert found == pytest.approx([1 / (1 + np.exp(2)), 0.5], abs=0.03)
 
 
 @pytest.mark.parametrize(

@@ -203,8 +203,6 @@ def test_a_map_by_segment_is_monitored_by_its_log_odds(fitted: cr.CalibrationMap
     assert status.slope_alarm is None
     # Rows are pooled by log odds, of which the day keeps their probability.
     assert status.days[0].predicted == pytest.approx(days[0].sums[:, 2].sum() / 300)
-    with pytest.raises(cr.DataError, match="must depend on scores alone, got a grouped map"):
-        refit(grouped, days[0])
 
 
 def test_a_map_by_segment_needs_its_columns(fitted: cr.CalibrationMap) -> None:

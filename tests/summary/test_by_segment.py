@@ -232,3 +232,18 @@ def test_files_that_no_sums_could_have_are_refused(
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(cr.DataError, match="no such file"):
         SegmentSums.load(tmp_path / "none.npz")
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_factor_of_sums_is_that_of_every_weight(weighted: bool) -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=500)
+    labels = rng.random(500) < 0.3
+    country = {"country": np.where(rng.random(500) < 0.5, "NL", "DE")}
+    weights = rng.uniform(0.5, 2, 500) if weighted else np.ones(500)
+    method = cr.Segments("country")
+    scaled = 0.25 * method.sums(scores, naive(labels, weights=weights), country)
+    expected = method.sums(scores, naive(labels, weights=0.25 * weights), country)
+    np.testing.assert_allclose(scaled.by_bin, expected.by_bin)
+    np.testing.assert_allclose(scaled.by_segment, expected.by_segment)
+    assert scaled.keys == expected.keys

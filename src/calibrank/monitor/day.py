@@ -20,6 +20,12 @@ from calibrank.evidence import naive
 from calibrank.maps import CalibrationMap
 from calibrank.maps.calibration_map import require_map
 from calibrank.metrics.calibration_test import row_variances
+from calibrank.monitor.segment_evidence import (
+    BINS,
+    SegmentEvidence,
+    merged_evidence,
+    with_prefix,
+)
 from calibrank.summary import Summary
 from calibrank.summary.small import coarsened, from_arrays, to_arrays
 from calibrank.tables import hash_partitions, row_partitions
@@ -30,9 +36,8 @@ CLUSTERS = 128
 The variance of a sum over so many clusters is estimated with a standard error of 12%.
 """
 
-# 4,096 bins of nine numbers are 300 kB.
-_BINS = 4096
-_LARGEST_FILE = 2**22
+# A few hundred kilobytes, or 2 kB for each of 20,000 segments, and their names.
+_LARGEST_FILE = 2**26
 
 # Log odds of probabilities of 0 and 1, which step maps can have.
 _LARGEST_LOG_ODDS = 15.0
@@ -101,7 +106,7 @@ def _bounded(log_odds: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Day:
-    """One day of a deployed map: additive sums of a few hundred kilobytes at most.
+    """One day of a deployed map: additive sums of a few hundred kilobytes (2 kB more per segment).
 
     `+` merges parts of a day or several days, a factor weights them (exponential decay).
 
@@ -127,6 +132,8 @@ class Day:
     """Model variances of residuals times 1, log odds and squared log odds, summed over rows."""
     cumulants: Floats
     """For each of `SHIFTS`, the log of the expectation of exp(shift * residual), over rows."""
+    by_segment: SegmentEvidence | None = None
+    """Scores and labels by segment, if the map is by segment: what a refit needs."""
 
     @classmethod
     def of(
@@ -148,7 +155,9 @@ class Day:
         """
         array = column("scores", scores)
         pooled = pool_rows(fitted, array, columns)
-        return cls.of_clusters(fitted, pooled, labels, weights, _clusters(users, len(array)), date)
+        clusters = _clusters(users, len(array))
+        day = cls.of_clusters(fitted, pooled, labels, weights, clusters, date)
+        return day.with_segments(fitted, array, labels, weights, columns)
 
     @classmethod
     def of_clusters(
@@ -167,7 +176,7 @@ class Day:
         rows = len(log_odds)
         given = np.zeros(rows) if labels is None else labels
         evidence = naive(given, weights=weights)
-        summary = coarsened(Summary.of(pooled.scores, evidence), _BINS)
+        summary = coarsened(Summary.of(pooled.scores, evidence), BINS)
         residuals = evidence.positive - evidence.total * probabilities
         variance = row_variances(probabilities, evidence)
         cumulants = _cumulants(probabilities, evidence.total)
@@ -191,6 +200,21 @@ class Day:
             cumulants=cumulants,
         )
 
+    def with_segments(
+        self,
+        fitted: CalibrationMap,
+        scores: Floats,
+        labels: Numbers | None,
+        weights: Numbers | None,
+        columns: Any,
+    ) -> Day:
+        """The day with its labels by segment, if it has any and the map is by segment."""
+        if labels is None:
+            return self
+        evidence = naive(labels, weights=weights)
+        by_segment = SegmentEvidence.of(fitted, scores.astype(np.float64), evidence, columns)
+        return replace(self, by_segment=by_segment)
+
     def __add__(self, other: Day) -> Day:
         if self.map_digest != other.map_digest:
             raise DataError(
@@ -205,6 +229,7 @@ class Day:
             sums=self.sums + other.sums,
             variances=self.variances + other.variances,
             cumulants=self.cumulants + other.cumulants,
+            by_segment=merged_evidence(self.by_segment, other.by_segment),
         )
 
     def __radd__(self, other: object) -> Day:
@@ -221,6 +246,7 @@ class Day:
             variances=factor**2 * self.variances,
             # To second order, as half the squared shift times a variance.
             cumulants=factor**2 * self.cumulants,
+            by_segment=None if self.by_segment is None else factor * self.by_segment,
         )
 
     __rmul__ = __mul__
@@ -261,6 +287,8 @@ class Day:
             if summary is not None:
                 packed = to_arrays(summary)
                 arrays |= {f"{part}_{name}": values for name, values in packed.items()}
+        if self.by_segment is not None:
+            arrays |= self.by_segment.to_arrays()
         write_arrays(path, arrays)
 
     @classmethod
@@ -293,23 +321,19 @@ class Day:
             sums=arrays["sums"],
             variances=arrays["variances"],
             cumulants=arrays["cumulants"],
+            by_segment=SegmentEvidence.from_arrays(arrays),
         )
 
 
 def _part(arrays: Arrays, part: str) -> Summary | None:
-    prefix = f"{part}_"
-    own = {
-        name.removeprefix(prefix): values
-        for name, values in arrays.items()
-        if name.startswith(prefix)
-    }
+    own = with_prefix(arrays, f"{part}_")
     return from_arrays(own) if own else None
 
 
 def _merged(first: Summary | None, second: Summary | None) -> Summary | None:
     if first is None or second is None:
         return first or second
-    return coarsened(first + second, _BINS)
+    return coarsened(first + second, BINS)
 
 
 def _cumulants(probabilities: Floats, weights: Floats) -> Floats:

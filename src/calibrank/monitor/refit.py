@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from calibrank.calibrators import Calibrator
+from calibrank.calibrators import Calibrator, Segments
 from calibrank.errors import DataError
-from calibrank.maps import CalibrationMap
+from calibrank.maps import CalibrationMap, GroupedMap
 from calibrank.monitor.day import Day, digest_of_map, uses_columns
+from calibrank.monitor.segment_evidence import MOST_SEGMENTS
 from calibrank.registry import CALIBRATORS
+from calibrank.summary import Summary
 
 
 def refit(
@@ -26,14 +28,7 @@ def refit(
     """
     if window.labelled is None:
         raise DataError("a window to refit on must hold labels, got none. Add labelled days.")
-    if uses_columns(fitted):
-        raise DataError(
-            f"a map to refit from days must depend on scores alone, got a {fitted.kind} map: days "
-            "do not hold its columns. Fit again to the tables of these days."
-        )
-    if calibrator is None:
-        calibrator = _method_of(fitted)
-    refitted = calibrator.fit_summary(window.labelled)
+    refitted = _refitted(fitted, window, window.labelled, calibrator)
     record = replace(
         refitted.record,
         previous_map=digest_of_map(fitted),
@@ -41,6 +36,37 @@ def refit(
         date=window.date,
     )
     return replace(refitted, record=record)  # type: ignore[type-var]  # all maps are dataclasses
+
+
+def _refitted(
+    fitted: CalibrationMap, window: Day, labelled: Summary, calibrator: Calibrator | None
+) -> CalibrationMap:
+    if isinstance(fitted, GroupedMap) and not fitted.base.feature_columns:
+        return _refitted_by_segment(fitted, window, calibrator)
+    if uses_columns(fitted):
+        names = ", ".join(fitted.feature_columns)
+        raise DataError(
+            "a map to refit from days must depend on scores and segments alone, got one that uses "
+            f"{names}, which days do not hold. Fit again to the tables of these days."
+        )
+    return (calibrator or _method_of(fitted)).fit_summary(labelled)
+
+
+def _refitted_by_segment(
+    fitted: GroupedMap, window: Day, calibrator: Calibrator | None
+) -> GroupedMap:
+    """The same columns, and slopes if the old map has any; the base by its method or another."""
+    evidence = window.by_segment
+    held = 0 if evidence is None else evidence.summary.rows
+    if evidence is None or held < window.labels:
+        raise DataError(
+            f"days must hold the segments of all labels, got those of {held:,} of "
+            f"{window.labels:,} labels: a window keeps at most {MOST_SEGMENTS:,} segments. "
+            "Fit again to the tables of these days."
+        )
+    slopes = any(slope != 1 for slope in fitted.slopes)
+    method = Segments(fitted.columns, calibrator or _method_of(fitted.base), slopes=slopes)
+    return method.fit_sums(evidence.summary, evidence.sums)
 
 
 def _method_of(fitted: CalibrationMap) -> Calibrator:

@@ -63,6 +63,7 @@ def day_of_table(
         used = columns_by_name(columns.segments, columns.features, rows)
         pooled = pool_rows(fitted, rows.scores, used)
         part = Day.of_clusters(fitted, pooled, labels, rows.weights, clusters, date)
+        part = part.with_segments(fitted, rows.scores, labels, rows.weights, used)
         day = part if day is None else day + part
         first += len(rows)
     if day is None:

@@ -128,6 +128,13 @@ class Cells:
         some._used = len(some._counts)
         return some
 
+    def scaled(self, factor: float) -> Cells:
+        """The cells with every weight multiplied by a factor."""
+        result = Cells()
+        result.by_segment = self.by_segment * [factor**2, factor**2, 1.0]
+        result.by_bin = self.by_bin * factor
+        return result
+
     def merged(self, starts: Indices) -> Cells:
         """The sums over runs of segments, from each start up to the next."""
         result = Cells()

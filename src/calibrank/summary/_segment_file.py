@@ -33,12 +33,22 @@ _TYPES = {
 
 
 def write(path: Path, edges: Floats, keys: Sequence[Key], cells: Cells) -> None:
-    """Write sums, atomically; only cells that have rows."""
+    """Write sums, atomically."""
+    write_arrays(path, pack(edges, keys, cells))
+
+
+def read(path: Path) -> tuple[Floats, list[Key], Cells]:
+    """Read what `write` wrote; a `ValueError` says what is wrong with anything else."""
+    return unpack(read_arrays(path, _LARGEST_FILE))
+
+
+def pack(edges: Floats, keys: Sequence[Key], cells: Cells) -> Arrays:
+    """Sums as arrays; only cells that have rows."""
     values = [value.encode() for key in keys for value in key]
     flat = cells.by_bin[: len(keys)].reshape(-1, 3)
     places = np.flatnonzero(flat[:, 1] > 0)
-    arrays: dict[str, Any] = {
-        "version": np.int64(VERSION),
+    return {
+        "version": np.array(VERSION, dtype=np.int64),
         "edges": edges.astype(np.float64),
         "text": np.frombuffer(b"".join(values), dtype=np.uint8),
         "lengths": np.array([len(value) for value in values], dtype=np.int64),
@@ -47,12 +57,11 @@ def write(path: Path, edges: Floats, keys: Sequence[Key], cells: Cells) -> None:
         "by_bin": flat[places],
         "by_segment": cells.by_segment[: len(keys)],
     }
-    write_arrays(path, arrays)
 
 
-def read(path: Path) -> tuple[Floats, list[Key], Cells]:
-    """Read what `write` wrote; a `ValueError` says what is wrong with anything else."""
-    arrays = read_arrays(path, _LARGEST_FILE)
+def unpack(given: Arrays) -> tuple[Floats, list[Key], Cells]:
+    """What `pack` packed; a `ValueError` says what is wrong with anything else."""
+    arrays = dict(given)
     unknown = sorted(set(_TYPES).symmetric_difference(arrays))
     _require(not unknown, f"its arrays are wrong: {', '.join(unknown)} missing or unknown")
     for name, values in arrays.items():

@@ -12,6 +12,7 @@ import numpy as np
 
 from calibrank._arguments import instance, path_of, regular_file
 from calibrank._logit import logit
+from calibrank._npz import Arrays
 from calibrank._segment_keys import Encoded, Key, leaves_of
 from calibrank._validation import Floats, Indices, add_up, starts_of
 from calibrank.errors import DataError
@@ -180,13 +181,30 @@ class SegmentSums:
             raise DataError(
                 f"{path} must be {rule}, got another or a damaged file: {error}. Create it again."
             ) from None
-        loaded = cls(edges)
-        loaded._edges_stay = False
-        loaded._number(keys)
-        loaded._cells = cells
-        loaded._seen = cells.by_bin.sum(axis=0)[:, 1:].T
-        loaded._has_edges = bool(keys)
-        return loaded
+        return cls._of(edges, keys, cells)
+
+    def to_arrays(self) -> Arrays:
+        """The sums as arrays by name, for files that hold sums among other things."""
+        return _segment_file.pack(self.edges, self.keys, self._cells)
+
+    @classmethod
+    def of_arrays(cls, arrays: Arrays) -> Self:
+        """Rebuild sums; a `ValueError` says what is wrong with other arrays."""
+        return cls._of(*_segment_file.unpack(arrays))
+
+    @classmethod
+    def _of(cls, edges: Floats, keys: list[Key], cells: Cells) -> Self:
+        sums = cls(edges)
+        sums._edges_stay = False
+        sums._number(keys)
+        sums._cells = cells
+        sums._seen = cells.by_bin.sum(axis=0)[:, 1:].T
+        sums._has_edges = bool(keys)
+        return sums
+
+    def __rmul__(self, factor: float) -> Self:
+        cells = self._cells.take(slice(0, len(self.keys))).scaled(factor)
+        return self._of(self.edges, self.keys, cells)
 
     def merged(self, rows: Indices, places: Indices) -> SegmentSums:
         """The sums of some segments, merged where they have the same place; without keys."""

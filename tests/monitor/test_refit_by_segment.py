@@ -1,0 +1,131 @@
+"""Refits of maps by segment from the days of a store."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import calibrank as cr
+from calibrank._npz import read_arrays, write_arrays
+from calibrank.maps import GroupedMap
+from calibrank.monitor import (
+    Day,
+    Store,
+    digest_of_map,
+    refit,
+    segment_evidence,
+    window_of,
+)
+from tests.monitor.worlds import date_of
+
+COUNTRIES = np.array(["BE", "DE", "NL", "FR"])
+LEVELS = np.array([-2.0, -1.0, 0.0, 1.0])
+
+
+class Rows(NamedTuple):
+    scores: np.ndarray
+    labels: np.ndarray
+    columns: dict[str, np.ndarray]
+
+
+def rows_of(seed: int, levels: np.ndarray = LEVELS, count: int = 2_000) -> Rows:
+    rng = np.random.default_rng(seed)
+    country = rng.integers(len(levels), size=count)
+    scores = rng.normal(size=count)
+    log_odds = scores + levels[country]
+    labels = (rng.random(count) < 1 / (1 + np.exp(-log_odds))).astype(float)
+    return Rows(scores, labels, {"country": COUNTRIES[country]})
+
+
+def fitted_map(*, slopes: bool = True) -> GroupedMap:
+    # The last country is not known yet.
+    return cr.Segments("country", cr.Platt(), slopes=slopes).fit(*rows_of(0, LEVELS[:3]))
+
+
+def day_of(fitted: GroupedMap, rows: Rows, day: int) -> Day:
+    return Day.of(fitted, rows.scores, rows.labels, date=date_of(day), columns=rows.columns)
+
+
+def joined(parts: list[Rows]) -> Rows:
+    columns = {"country": np.concatenate([part.columns["country"] for part in parts])}
+    scores = np.concatenate([part.scores for part in parts])
+    return Rows(scores, np.concatenate([part.labels for part in parts]), columns)
+
+
+def probabilities(fitted: cr.CalibrationMap) -> np.ndarray:
+    scores = np.repeat([-1.0, 0.0, 1.0], len(COUNTRIES))
+    return fitted.predict(scores, {"country": np.tile(COUNTRIES, 3)})
+
+
+def test_a_refit_is_the_fit_to_the_rows_of_the_window(tmp_path: Path) -> None:
+    fitted = fitted_map()
+    parts = [rows_of(seed, LEVELS[::-1]) for seed in (1, 2, 3)]
+    store = Store(tmp_path)
+    for day, rows in enumerate(parts):
+        store.add(day_of(fitted, rows, day))
+    new = refit(fitted, window_of(store.days(), 2))
+    expected = cr.Segments("country", cr.Platt()).fit(*joined(parts[1:]))
+    assert probabilities(new) == pytest.approx(probabilities(expected), abs=0.002)
+    assert [each.rows for each in new.segments] == [each.rows for each in expected.segments]
+    assert new.record.previous_map == digest_of_map(fitted)
+    assert new.record.date == date_of(2)
+    assert new.record.rows == 4_000
+    assert cr.load(saved(new, tmp_path)) == new
+
+
+def saved(fitted: cr.CalibrationMap, folder: Path) -> Path:
+    fitted.save(folder / "new.json")
+    return folder / "new.json"
+
+
+def test_old_days_count_less_with_a_half_life() -> None:
+    fitted = fitted_map()
+    days = [day_of(fitted, rows_of(1, LEVELS[::-1]), 0), day_of(fitted, rows_of(2), 10)]
+    even = refit(fitted, window_of(days))
+    recent = refit(fitted, window_of(days, half_life=1.0))
+    only = cr.Segments("country", cr.Platt()).fit(*rows_of(2))
+    assert probabilities(recent) == pytest.approx(probabilities(only), abs=0.01)
+    assert np.abs(probabilities(even) - probabilities(only)).max() > 0.1
+
+
+def test_days_without_labels_change_nothing() -> None:
+    fitted = fitted_map()
+    rows = rows_of(1)
+    labelled = day_of(fitted, rows, 1)
+    scores = Day.of(fitted, rows.scores, date=date_of(2), columns=rows.columns)
+    new = refit(fitted, scores + labelled)
+    assert probabilities(new) == pytest.approx(probabilities(refit(fitted, labelled)))
+
+
+def test_slopes_and_the_method_are_those_of_the_old_map_unless_given() -> None:
+    fitted = fitted_map(slopes=False)
+    day = day_of(fitted, rows_of(1), 1)
+    new = refit(fitted, day)
+    assert new.method == "Platt by country"
+    assert set(new.slopes) == {1.0}
+    assert refit(fitted, day, cr.Spline()).base.method == "Spline"
+
+
+def test_too_many_segments_are_not_kept_and_then_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted = fitted_map()
+    monkeypatch.setattr(segment_evidence, "MOST_SEGMENTS", 3)
+    known = day_of(fitted, rows_of(1, LEVELS[:3]), 1)
+    assert known.by_segment is not None
+    more = day_of(fitted, rows_of(2), 2)
+    assert more.by_segment is None
+    with pytest.raises(cr.DataError, match=r"got those of 2,000 of 4,000 labels: .*Fit again to"):
+        refit(fitted, known + more)
+    with pytest.raises(cr.DataError, match="got those of 0 of 2,000 labels"):
+        refit(fitted, replace(known, by_segment=None))
+
+
+def test_a_damaged_part_of_a_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "day.npz"
+    day_of(fitted_map(), rows_of(1), 1).save(path)
+    assert Day.load(path).by_segment is not None
+    arrays = read_arrays(path, 2**30)
+    write_arrays(path, {**arrays, "by_segment_places": arrays["by_segment_places"] * -1})
+    with pytest.raises(cr.DataError, match="places are out of range or order"):
+        Day.load(path)
