@@ -105,7 +105,11 @@ def _create_partial(target: Path) -> Path:
     partial = target.parent / name
     # O_EXCL and O_NOFOLLOW: neither an existing file nor a link under this name is opened.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
-    os.close(os.open(partial, flags, 0o666))
+    try:
+        os.close(os.open(partial, flags, 0o666))
+    except OSError as error:
+        # The name of the temporary file says nothing to whoever named the target.
+        raise type(error)(error.errno, error.strerror, str(target)) from None
     if target.exists():
         # A private file stays private.
         partial.chmod(stat.S_IMODE(target.stat().st_mode))

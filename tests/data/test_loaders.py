@@ -27,6 +27,7 @@ from calibrank.data import (
     with_negatives,
 )
 from calibrank.data.download import SOURCES, Source, unpack
+from calibrank.data.text import find_file
 from calibrank.errors import DataError
 from calibrank.registry import load_dataset
 from calibrank.tables import Index, Interactions
@@ -349,3 +350,18 @@ def test_every_source_has_a_hash_and_uses_https():
         kind, digest = source.known_hash.split(":")
         assert len(digest) == {"md5": 32, "sha256": 64}[kind]
         assert source.url.startswith("https://")
+
+
+def test_one_file_is_found_below_a_folder_and_two_are_ambiguous(tmp_path):
+    nested = tmp_path / "files" / "coat"
+    nested.mkdir(parents=True)
+    (nested / "train.ascii").write_text("")
+    assert find_file(tmp_path, "train.ascii", "Get it.") == nested / "train.ascii"
+    (tmp_path / "train.ascii").write_text("")
+    with pytest.raises(DataError, match=r"must hold one train\.ascii, got 2, such as"):
+        find_file(tmp_path, "train.ascii", "Get it.")
+    deep = tmp_path / "a" / "b" / "c" / "d"
+    deep.mkdir(parents=True)
+    (deep / "far.csv").write_text("")
+    with pytest.raises(DataError, match=r"must hold far\.csv, got no such file\. Get it\."):
+        find_file(tmp_path, "far.csv", "Get it.")

@@ -12,6 +12,7 @@ import typer
 
 from calibrank import __version__
 from calibrank.cli.failures import UsageError, print_line, report_failure
+from calibrank.cli.memory import adapt_to_limit
 from calibrank.errors import DataError
 from calibrank.registry import COMMANDS
 
@@ -53,6 +54,7 @@ def calibrank(
 
 def main() -> None:
     """Run the command line; an error is printed as one line, without a traceback."""
+    adapt_to_limit()
     _degrade_output()
     warnings.showwarning = _print_warning
     # Importing the other commands would only delay the start.

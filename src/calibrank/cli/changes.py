@@ -30,7 +30,9 @@ RankOption = Annotated[
 ]
 TopOption = Annotated[
     int,
-    typer.Option(min=1, help="With --rank, the number of first positions with their own curve."),
+    typer.Option(
+        min=1, max=10**6, help="With --rank, the number of first positions with their own curve."
+    ),
 ]
 DEFAULT_TOP = 5
 

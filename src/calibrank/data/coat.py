@@ -14,7 +14,7 @@ import numpy.typing as npt
 from calibrank._arguments import path_of, real
 from calibrank._validation import Floats
 from calibrank.data.dataset import Dataset
-from calibrank.data.text import NumericText, find_file
+from calibrank.data.text import NumericText, files_below, find_file
 from calibrank.errors import DataError
 from calibrank.tables import Index, Interactions
 
@@ -76,7 +76,7 @@ def _interactions(
 
 
 def _read_features(folder: Path, name: str) -> Floats | None:
-    found = sorted(folder.rglob(name))
+    found = files_below(folder, name)
     if not found:
         return None
     # The number of features is not documented: count the columns of the first line.
@@ -86,7 +86,7 @@ def _read_features(folder: Path, name: str) -> Floats | None:
 
 
 def _read_propensity(folder: Path) -> Floats | None:
-    found = sorted(folder.rglob("propensities.ascii"))
+    found = files_below(folder, "propensities.ascii")
     if not found:
         return None
 

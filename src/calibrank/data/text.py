@@ -69,12 +69,29 @@ class NumericText:
         )
 
 
+# Archives hold their files in up to two folders; deeper down lie other things.
+_DEPTH = 3
+
+
 def find_file(folder: Path, name: str, how_to_get: str) -> Path:
     """A file in the folder or below it; `how_to_get` ends the message if it is missing."""
-    found = sorted(folder.rglob(name)) if folder.is_dir() else []
+    found = files_below(folder, name)
     if not found:
         raise DataError(f"{folder} must hold {name}, got no such file. {how_to_get}")
     return found[0]
+
+
+def files_below(folder: Path, name: str) -> list[Path]:
+    """The file of this name in the folder or a few levels below it, if there is one."""
+    found: list[Path] = []
+    for depth in range(_DEPTH + 1):
+        found += sorted(folder.glob("*/" * depth + name))
+    if len(found) > 1:
+        raise DataError(
+            f"{folder} must hold one {name}, got {len(found)}, such as {found[0]} and {found[1]}. "
+            "Name the folder of one of them."
+        )
+    return found
 
 
 def _is_number(cell: str) -> bool:

@@ -302,9 +302,7 @@ class FitRecord:
             date=fields.text("date") if fields.holds("date") else None,
             selection=selection,
             negatives_kept=_negatives_kept(fields),
-            pooling_error=fields.optional("pooling_error")
-            if fields.holds("pooling_error")
-            else None,
+            pooling_error=_pooling_error(fields),
             population=population,
         )
 
@@ -363,3 +361,12 @@ def _base_rate_source(fields: Fields) -> str:
         known = ", ".join(BASE_RATE_SOURCES)
         raise DataError(f"{fields.where}, base_rate_source must be one of {known}, got {source!r}.")
     return source
+
+
+def _pooling_error(fields: Fields) -> float | None:
+    if not fields.holds("pooling_error"):
+        return None
+    error = fields.number("pooling_error")
+    if not 0 <= error <= 1:
+        raise DataError(f"{fields.where}, pooling_error must lie in [0, 1], got {error}.")
+    return error

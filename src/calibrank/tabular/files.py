@@ -220,6 +220,8 @@ def _readable(file: Path) -> Iterator[None]:
     # Damaged Parquet files also raise OSError, and damaged names UnicodeDecodeError.
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split()).removesuffix(".")
+        if "launch worker thread" in reason:  # Arrow's way to say that memory is short
+            raise MemoryError(reason) from None
         if "invalid UTF8" in reason or _is_utf16(file):
             raise DataError(
                 f"{file} must be UTF-8 text, got other bytes. Convert it with iconv, e.g. "

@@ -242,7 +242,10 @@ def _require_columns(
     for name in column.inputs():
         if name not in schema.names:
             found = ", ".join(schema.names)
-            raise DataError(f"{source} must have a column {name}, got {found}. Name another.")
+            raise DataError(
+                f"{source} must have a column {name}, got {found}. The scores are read from it, or "
+                "the map depends on it."
+            )
     if to in schema.names:
         raise DataError(f"{source} must not have a column {to} already. Name another with --to.")
 
