@@ -25,7 +25,8 @@ function drawThresholds() {
   const tradeoffChart = figure(
     "tradeoff-figure",
     tradeoffChartAt,
-    "A higher threshold makes lists more precise and shorter. The vertical line marks the slider.",
+    "A higher threshold makes lists more precise and shorter. The vertical line marks the slider." +
+      (data.thresholds.guaranteed ? ` ${GUARANTEED_LINE}` : ""),
     tradeoffTable,
   );
 
@@ -130,6 +131,9 @@ const TILES = [
     "The observed rate of the items shown, by the evidence of this report.",
   ],
 ];
+const GUARANTEED_LINE =
+  "The dashed line is the precision that is guaranteed: it falls where few items are left, and " +
+  "ends where these pairs are too few for a guarantee.";
 const GUARANTEED_TILE = [
   "guaranteed",
   "guaranteed precision",
@@ -235,24 +239,23 @@ function tradeoffChartAt(width) {
   }
   chart.append(line(known.map((at) => [x(at.probability), y(at.precision)]), "primary"));
   const promised = data.thresholds.guaranteed?.[threshold.length] ?? [];
-  const certified = points
-    .map((at, index) => [x(at.probability), promised[index]])
-    .filter(([, precision]) => !isMissing(precision));
-  if (certified.length > 1) {
-    const drawn = certified.map(([at, precision]) => [at, y(precision)]);
-    chart.append(line(drawn, "primary dashed"));
+  for (const run of guaranteedRuns(points, promised)) {
+    const drawn = run.map(([probability, precision]) => [x(probability), y(precision)]);
+    chart.append(line(asSteps(drawn), "primary dashed"));
   }
   chart.append(line(points.map((at) => [x(at.probability), yRight(at.liked)]), "secondary"));
   const here = x(Math.min(grid[threshold.index], grid[last]));
   chart.append(svg("line", { x1: here, x2: here, y1: top, y2: top + height, class: "cursor" }));
   chart.append(axisX(x, top + height, percent, "threshold"));
-  const targets = points.map(({ probability, precision, liked }) => ({
+  const certain = points.map((at, index) => ({ ...at, guaranteed: promised[index] }));
+  const targets = certain.map(({ probability, precision, liked, guaranteed }) => ({
     x: x(probability),
     y: yRight(liked),
     lines: [
       `threshold ${percent(probability)}`,
       `expected precision ${percent(precision)}`,
       `${digits(liked, 3)} liked items per user`,
+      ...(isMissing(guaranteed) ? [] : [`guaranteed precision ${percent(guaranteed)}`]),
     ],
   }));
   hover(chart, (px) => nearest(targets, px));
@@ -262,13 +265,41 @@ function tradeoffChartAt(width) {
 function tradeoffTable() {
   const { grid, users, lengths } = data.thresholds;
   const sums = lengths[threshold.length];
+  const promised = data.thresholds.guaranteed?.[threshold.length];
+  const guarantee = (index) => (isMissing(promised[index]) ? "none" : percent(promised[index]));
   const rows = grid.map((probability, index) => [
     percent(probability),
     digits(sums.items[index] / users, 3),
     percent(precisionAt(sums, index)),
+    ...(promised ? [guarantee(index)] : []),
     digits(sums.expected_positives[index] / users, 3),
   ]);
   const everyFourth = rows.filter((_, at) => at % 4 === 0);
-  const headings = ["threshold", "items per user", "expected precision", "liked items per user"];
+  const guaranteed = promised ? ["guaranteed precision"] : [];
+  const first = ["threshold", "items per user", "expected precision"];
+  const headings = [...first, ...guaranteed, "liked items per user"];
   return table(headings, everyFourth, "Precision and list length", "dense");
+}
+
+// Thresholds next to each other that have a guarantee, with its precision.
+function guaranteedRuns(points, promised) {
+  const runs = [];
+  let run = [];
+  points.forEach(({ probability }, index) => {
+    if (isMissing(promised[index])) {
+      run = [];
+      return;
+    }
+    if (!run.length) runs.push(run);
+    run.push([probability, promised[index]]);
+  });
+  return runs.filter(({ length }) => length > 1);
+}
+
+// A guarantee is known at some thresholds only: it stays until the next one.
+function asSteps(places) {
+  return places.flatMap(([px, py], index) => {
+    const before = index ? [[px, places[index - 1][1]]] : [];
+    return [...before, [px, py]];
+  });
 }
