@@ -5,8 +5,7 @@ RUN = $(VENV)/bin
 INSTALLED_FROM = pyproject.toml constraints.txt hatch_build.py src/calibrank/_native.c $(wildcard src/calibrank/_native*.h)
 # Byte-compiling whole packages takes longer than unpacking them: Python compiles what is imported.
 PIP = $(RUN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
-# One group of tests per worker (conftest.py); the order of groups is ours, slow ones first.
-PYTEST = $(RUN)/python -m pytest -q -n auto --dist loadgroup --no-loadscope-reorder
+PYTEST = $(RUN)/python -m pytest -q -n auto
 FUZZ_SECONDS ?= 600
 MUTANTS ?= 160
 
