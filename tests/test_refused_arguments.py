@@ -13,7 +13,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import calibrank as cr
-from calibrank import data, export, frames, plots, propensity
+from calibrank import data, export, frames, plots, propensity, search
 from calibrank._json import digest_of
 from calibrank.base_rate.activity import AssumedRate, to_assumed_rate
 from calibrank.base_rate.known_rate import compare_with_constant
@@ -21,6 +21,8 @@ from calibrank.calibrators.segments import column_names
 from calibrank.experiment.overview import read_rows
 from calibrank.experiment.scored import Scored, ScoredPairs
 from calibrank.maps.format import load, parse
+from calibrank.metrics import multicalibration_test
+from calibrank.monitor import Day, Store, check, refit, window_of
 from calibrank.sklearn import CalibratedRanker
 from calibrank.tabular.labels import Counts, parse_rule
 
@@ -32,6 +34,9 @@ FITTED = cr.Platt().fit(SCORES, LABELS)
 MOVED = cr.to_base_rate(FITTED, 0.2, SCORES)
 LOG = cr.Interactions(USERS, np.tile(np.arange(5), 12), LABELS)
 CURVE = cr.reliability(FITTED.predict(SCORES), LABELS)
+
+DAY = Day.of(FITTED, SCORES, LABELS, date="2026-01-01")
+RUN = search.Run(USERS, np.arange(60), SCORES)
 
 NOT_OBJECTS = ["x", 3, [1], {}, cr.Platt, len, SCORES]
 NOT_PATHS = [3.5, "", "a\0b", ["a"], "x" * 5000, b"x"]
@@ -54,6 +59,22 @@ OBJECTS: dict[str, Callable[[Any], object]] = {
     "assumed": lambda value: to_assumed_rate(FITTED, value, SCORES),
     "fitted": lambda value: compare_with_constant(value, SCORES),
     "base": lambda value: cr.Segments("country", value),
+    "days": lambda value: check(FITTED, value),
+    "days ": window_of,
+    "day": lambda value: Store("days").add(value),
+    "a day to add": lambda value: DAY + value,
+    "fitted ": lambda value: refit(value, DAY),
+    "window": lambda value: refit(FITTED, value),
+    "calibrator ": lambda value: refit(FITTED, DAY, value),
+    "segments": lambda value: multicalibration_test(FITTED.predict(SCORES), LABELS, value),
+    "run": lambda value: search.judged_rows(value, {}, None),
+    "run ": lambda value: search.to_trec(value, SCORES),
+    "relevant": lambda value: search.judged_rows(RUN, {}, value),
+    "judged": search.fit_judged,
+    "judged ": lambda value: search.choose_cut(value, SCORES, "precision", 0.5),
+    "smooth": lambda value: cr.Covariates("age", smooth=value),
+    "score": lambda value: FITTED.scalar()("x" if isinstance(value, int) else value),
+    "probabilities": lambda value: search.to_trec(RUN, value),
 }
 
 
@@ -111,6 +132,28 @@ REFUSED: dict[str, Callable[[], object]] = {
     "weights must be finite and not negative": lambda: cr.ScoreTable(
         USERS, USERS, SCORES, LABELS, weights=-np.ones(60)
     ),
+    "factors must be a tuple of numbers": lambda: cr.RandomIntercept(factors=0.5),  # type: ignore[arg-type]
+    "categories must be a tuple of column names": lambda: cr.Covariates("a", categories=None),  # type: ignore[arg-type]
+    "feature 'age' must be finite and within": lambda: cr.Covariates("age").fit(
+        SCORES, LABELS, {"age": np.full(60, -3.4e38)}
+    ),
+    "feature 'age' must be without masked": lambda: cr.Covariates("age").fit(
+        SCORES, LABELS, {"age": np.ma.masked_less(SCORES, 0)}
+    ),
+    "feature 'age' must be one array of numbers": lambda: cr.Covariates("age").fit(
+        SCORES, LABELS, {"age": [[1.0], [1.0, 2.0]]}
+    ),
+    "grades must be of type Mapping": lambda: search.judged_rows(RUN, [1], None),  # type: ignore[arg-type]
+    "queries must have one value per row": lambda: search.Run(USERS[:5], USERS, SCORES),
+    "scores must be finite and within": lambda: search.Run(USERS, USERS, SCORES * np.inf),
+    "probabilities must lie in": lambda: search.choose_cut(
+        search.judged_rows(RUN, {(0, 0): 1.0}, None),
+        np.array([2.0]),
+        "recall",
+        0.5,  # type: ignore[dict-item]
+    ),
+    "the table must be a string or a path": lambda: search.read_run(3.5),  # type: ignore[arg-type]
+    "store must be a string or a path": lambda: Store(b"x"),  # type: ignore[arg-type]
     "kind must be at most 255 printable": lambda: cr.Evidence([1.0], [1.0], "\x1b[31m"),
     "bins must be a tuple": lambda: cr.BBQ(b"ab"),  # type: ignore[arg-type]
     "seed must be a whole number": lambda: data.RandomSplit(seed=-1),

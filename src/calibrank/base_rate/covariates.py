@@ -41,8 +41,7 @@ def anchor_with_covariates(
     >>> fitted.predict([0.0, 0.0], {"age": [-0.9, 0.9]}).round(1).tolist()
     [0.1, 0.7]
     """
-    names = tuple(categories)
-    calibrator = Covariates(columns, categories=names)  # type: ignore[arg-type]  # it checks them
+    calibrator = Covariates(columns, categories=categories)  # type: ignore[arg-type]  # it checks
     alone = getattr(fitted, "base", fitted)
     shown = score_column(scores)[0].astype(np.float64)
     anchored = anchor(alone, shown, labels, propensity, population)

@@ -83,7 +83,10 @@ def read_columns(
 
 def _is_text(values: Any) -> bool:
     """Whether a column is of text by its type; in a column of any objects, by theirs."""
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError:  # rows of different lengths, which are refused as numbers
+        return False
     if array.dtype.kind == "O":
         return any(isinstance(value, str) for value in array.reshape(-1).tolist())
     return array.dtype.kind in "UST"

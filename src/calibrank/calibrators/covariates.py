@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrank._arguments import instance, whole
+from calibrank._arguments import instance, shown, whole
 from calibrank._validation import Floats, IdsLike, Numbers, ids, score_column
 from calibrank.calibrators._covariate_columns import (
     CategoryBlock,
@@ -67,8 +67,9 @@ class Covariates:
         object.__setattr__(self, "columns", column_names(self.columns))
         instance("base", self.base, Calibrator, "E.g. Gaussian().")
         object.__setattr__(self, "knots", whole("knots", self.knots, 3, 50))
-        if self.categories:
-            object.__setattr__(self, "categories", column_names(self.categories))
+        instance("smooth", self.smooth, bool)
+        instance("keep_list_order", self.keep_list_order, bool)
+        object.__setattr__(self, "categories", _category_names(self.categories))
         for name in self.categories:
             if name not in self.columns:
                 raise DataError(f"categories must be among the columns, got {name!r}.")
@@ -141,6 +142,15 @@ class Covariates:
             terms=tuple(by_name[name] for name in self.columns),
             record=_record(base, solution),
         )
+
+
+def _category_names(categories: object) -> tuple[str, ...]:
+    """The names of the columns that are categories, of which there may be none."""
+    if not isinstance(categories, str | tuple | list):
+        raise DataError(
+            f"categories must be a tuple of column names, got {shown(categories)}. Use e.g. ()."
+        )
+    return column_names(categories) if categories else ()
 
 
 def _groups(blocks: Sequence[NumberBlock | CategoryBlock], *, shrink_curve: bool) -> list[Group]:

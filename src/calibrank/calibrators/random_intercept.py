@@ -80,6 +80,8 @@ class RandomIntercept:
             )
         for base in self.bases:
             instance("bases", base, Calibrator)
+        if not isinstance(self.factors, tuple | list):
+            raise DataError(f"factors must be a tuple of numbers, got {shown(self.factors)}.")
         for factor in self.factors:
             real("factors", factor, "(0, 1]", "Each multiplies the slope.")
         object.__setattr__(self, "folds", whole("folds", self.folds, 2, _MOST_FOLDS))

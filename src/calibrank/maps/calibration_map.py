@@ -91,18 +91,24 @@ class CalibrationMap(ABC):
         True
         """
         # Only services need it.
-        from calibrank.maps.targets.python import to_function  # noqa: PLC0415  (see above)
+        from calibrank.maps.targets.python import (  # noqa: PLC0415  (see above)
+            check_score,
+            to_function,
+        )
 
         checked = to_function(self)
         program = self._program
-        if not (_native.READY and _native.MAPS_READY and program):
-            return checked
-        compiled = _native.scalar_probability()
+        is_native = _native.READY and _native.MAPS_READY and bool(program)
+        compiled = _native.scalar_probability() if is_native else None
 
         def probability(score: float) -> float:
-            if -LARGEST_SCORE <= score <= LARGEST_SCORE:
-                return compiled(score, program)
-            return checked(score)
+            try:
+                if compiled is not None and -LARGEST_SCORE <= score <= LARGEST_SCORE:
+                    return compiled(score, program)
+                return checked(score)
+            except (TypeError, ValueError):
+                check_score(score)
+                raise
 
         return probability
 

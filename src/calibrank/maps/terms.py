@@ -10,7 +10,7 @@ import numpy as np
 
 from calibrank._json import Fields
 from calibrank._segment_keys import Key, column_of, encode, find_nodes
-from calibrank._validation import Floats, Indices, floats
+from calibrank._validation import LARGEST_SCORE, Floats, Indices, floats
 from calibrank.errors import DataError
 from calibrank.maps.targets.target import Target
 
@@ -104,11 +104,15 @@ def read_term(fields: Fields) -> Term | CategoryTerm:
 
 def feature(name: str, features: Any, rows: int) -> Floats:
     """A column of finite numbers, one per score, of a mapping or a dataframe."""
-    numbers = floats(f"feature {name!r}", np.asarray(column_of("features", name, features)))
-    numbers = numbers.reshape(-1).astype(np.float64)
+    numbers = floats(f"feature {name!r}", column_of("features", name, features))
+    numbers = np.asarray(numbers).reshape(-1).astype(np.float64)
     require_rows(name, "number", len(numbers), rows)
-    if not np.isfinite(numbers).all():
-        raise DataError(f"feature {name!r} must be finite, got NaN or infinity. Fill them first.")
+    # NaN fails this comparison as well; larger numbers are the padding of a missing value.
+    if not (np.abs(numbers) <= LARGEST_SCORE).all():
+        raise DataError(
+            f"feature {name!r} must be finite and within +-1e30, got NaN, infinity or padding. "
+            "Fill them first."
+        )
     return numbers
 
 

@@ -8,13 +8,16 @@ segment's adjusted p-value is the chance that any segment deviates as much (West
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from calibrank._arguments import shown
 from calibrank._logit import logit
 from calibrank._segment_keys import Encoded, encode_columns
 from calibrank._validation import Floats, IdsLike, Indices, Numbers, add_up, ids, probability_column
+from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels, nonzero_evidence
 from calibrank.metrics.calibration_test import row_variances
 
@@ -71,7 +74,7 @@ def multicalibration_test(
     """
     p = probability_column(probabilities).astype(np.float64)
     evidence = nonzero_evidence(labels, len(p))
-    names = list(getattr(segments, "column_names", segments))
+    names = _names_of(segments)
     columns = dict(zip(names, encode_columns(names, segments, len(p)), strict=True))
     clusters = np.arange(len(p)) % _CLUSTERS
     if users is not None:
@@ -85,6 +88,19 @@ def multicalibration_test(
     error = max(float(np.abs(test.residuals).max()) for test in tests) / evidence.total.sum()
     ordered = sorted(gaps, key=lambda gap: (gap.p_value, -abs(gap.observed - gap.predicted)))
     return MulticalibrationTest(float(error), ordered[0].p_value, tuple(ordered))
+
+
+def _names_of(segments: Any) -> list[str]:
+    """The names of the columns of a mapping or a dataframe."""
+    named = getattr(segments, "column_names", getattr(segments, "columns", segments))
+    is_table = isinstance(segments, Mapping) or named is not segments
+    names = list(named) if is_table and isinstance(named, Iterable) else []
+    if not names:
+        raise DataError(
+            f"segments must be columns by name, got {shown(segments)}. "
+            'Pass a dict or a dataframe, e.g. {"country": countries}.'
+        )
+    return names
 
 
 class SegmentSums(NamedTuple):

@@ -18,7 +18,7 @@ from calibrank.monitor.day_sums import DaySums, comparison_points
 from calibrank.monitor.e_process import LOG_THRESHOLD, LogEvidence, evidence_of
 from calibrank.monitor.estimates import Corrections, corrections
 from calibrank.monitor.score_drift import ScoreDrift, drift_of
-from calibrank.monitor.store import Store, age_of, window_of
+from calibrank.monitor.store import Store, age_of, require_days, window_of
 
 WINDOW = 28
 """Days of the window that estimates and score drift are computed on: four whole weeks."""
@@ -120,6 +120,7 @@ def check(fitted: CalibrationMap, days: Store | Sequence[Day], *, window: int = 
 
 
 def _sorted(days: Sequence[Day], digest: str) -> list[Day]:
+    days = require_days(days)
     return sorted([day for day in days if day.map_digest == digest], key=lambda day: day.date)
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._arguments import real
+from calibrank._arguments import instance, real
 from calibrank._json import digest_of
 from calibrank._logit import expit, logit
 from calibrank._npz import Arrays, read_arrays, write_arrays
@@ -216,6 +216,7 @@ class Day:
         return replace(self, by_segment=by_segment)
 
     def __add__(self, other: Day) -> Day:
+        instance("a day to add", other, Day, "Make one with Day.of(...).")
         if self.map_digest != other.map_digest:
             raise DataError(
                 "days to merge must be of one map, got "

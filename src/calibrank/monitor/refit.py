@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from calibrank._arguments import instance
 from calibrank.calibrators import Calibrator, Segments
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap, GroupedMap
@@ -26,6 +27,10 @@ def refit(
     >>> refit(fitted, day).record.previous_map == digest_of_map(fitted)
     True
     """
+    instance("fitted", fitted, CalibrationMap, "Fit one, or read one with calibrank.load.")
+    instance("window", window, Day, "Make one with window_of(days).")
+    if calibrator is not None:
+        instance("calibrator", calibrator, Calibrator, "E.g. Platt().")
     if window.labelled is None:
         raise DataError("a window to refit on must hold labels, got none. Add labelled days.")
     refitted = _refitted(fitted, window, window.labelled, calibrator)

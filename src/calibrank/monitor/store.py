@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from calibrank._arguments import path_of, real, whole
+from calibrank._arguments import instance, path_of, real, shown, whole
 from calibrank.errors import DataError, MissingExtraError
 from calibrank.monitor.day import Day
 
@@ -39,8 +39,12 @@ class Store:
 
     location: str | os.PathLike[str]
 
+    def __post_init__(self) -> None:
+        path_of("store", self.location)
+
     def add(self, day: Day) -> None:
         """Write a day, or a part of one, to a new file, atomically."""
+        instance("day", day, Day, "Make one with Day.of(...).")
         name = f"{day.date}-{os.urandom(8).hex()}{_SUFFIX}"
         if not self._is_remote:
             folder = path_of("store", self.location)
@@ -108,6 +112,13 @@ class Store:
                     yield Day.load(copy)
 
 
+def require_days(days: object) -> list[Day]:
+    """A sequence of days as a list."""
+    if not isinstance(days, Sequence) or isinstance(days, str | bytes):
+        raise DataError(f"days must be a list of days or a Store, got {shown(days)}.")
+    return [instance("days", day, Day, "Make one with Day.of(...).") for day in days]
+
+
 def window_of(
     days: Sequence[Day], length: int | None = None, half_life: float | None = None
 ) -> Day:
@@ -115,6 +126,7 @@ def window_of(
 
     A day that is `half_life` dates older than the last one has half its weight.
     """
+    days = require_days(days)
     if not days:
         raise DataError("a window must hold at least one day, got none. Add a day first.")
     if length is not None:

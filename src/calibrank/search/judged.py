@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrank._arguments import whole
+from calibrank._arguments import instance, whole
 from calibrank._validation import Floats, Ids, Indices, Mask
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, impressions, soft_evidence
@@ -76,6 +76,10 @@ def judged_rows(
     documents that the pool reached. With `top_k`, only the first documents of each query of the run
     are kept, which a system shows; the map is for those.
     """
+    instance("run", run, Run, "Read one with read_run(name).")
+    instance("grades", grades, Mapping, "Read them with read_qrels(name).")
+    if relevant is not None:
+        instance("relevant", relevant, Threshold, 'E.g. parse_rule("grade >= 2").')
     if top_k is not None:
         run = run.first(whole("top_k", top_k, 1, _MOST_DOCUMENTS))
     which = "documents" if top_k is None else f"first {top_k:,} documents per query"

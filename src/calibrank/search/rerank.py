@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from calibrank._arguments import real, seeded
-from calibrank._validation import Floats, add_up
+from calibrank._arguments import instance, real, seeded
+from calibrank._validation import Floats, add_up, probability_column
 from calibrank.calibrators import RandomIntercept
 from calibrank.errors import DataError, FitError
 from calibrank.maps import PiecewiseMap
@@ -55,6 +55,7 @@ class _Sums(NamedTuple):
 
 def fit_judged(judged: Judged) -> PiecewiseMap:
     """Fit a map for new queries on judged documents; its record says which documents it is for."""
+    instance("judged", judged, Judged, "Make it with judged_rows(...).")
     fewest = RandomIntercept().fewest_groups
     if judged.n_queries < fewest:
         raise FitError(
@@ -91,6 +92,8 @@ def choose_cut(
     if aim not in ("precision", "recall"):
         raise DataError(f"aim must be precision or recall, got {aim!r}.")
     real(f"the wanted {aim}", wanted, "(0, 1]")
+    instance("judged", judged, Judged, "Make it with judged_rows(...).")
+    probabilities = probability_column(probabilities, len(judged))
     threshold = _threshold(judged, probabilities, aim, wanted)
     kept = np.zeros(len(judged), dtype=bool)
     if threshold is not None:

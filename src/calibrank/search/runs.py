@@ -17,9 +17,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibrank._arguments import shown
+from calibrank._arguments import instance, shown
 from calibrank._json import parse_json, read_document
-from calibrank._validation import LARGEST_SCORE, Floats, Ids, Mask
+from calibrank._validation import (
+    LARGEST_SCORE,
+    Floats,
+    Ids,
+    Mask,
+    column,
+    ids,
+    probability_column,
+    require_scores,
+)
 from calibrank.errors import DataError
 from calibrank.tabular.read import Table
 
@@ -64,6 +73,13 @@ class Run:
     documents: Ids
     scores: Floats
 
+    def __post_init__(self) -> None:
+        scores = column("scores", self.scores)
+        require_scores(scores)
+        object.__setattr__(self, "scores", scores)
+        for name in ("queries", "documents"):
+            object.__setattr__(self, name, ids(name, getattr(self, name), len(scores)))
+
     def __len__(self) -> int:
         return len(self.scores)
 
@@ -90,6 +106,8 @@ class Run:
 
 def to_trec(run: Run, probabilities: Floats, kept: Mask | None = None) -> str:
     """A run with probabilities for scores, as TREC files have it: best first, only what is kept."""
+    instance("run", run, Run, "Read one with read_run(name).")
+    probabilities = probability_column(probabilities, len(run))
     ranks = run.ranks
     _, first = np.unique(run.queries, return_index=True)
     # Queries stay in the order of the file.

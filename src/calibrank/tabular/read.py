@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -50,13 +51,14 @@ class Table:
     @classmethod
     def find(cls, name: str) -> Table:
         """Find a table by the name of a file, a folder (searched recursively) or a glob."""
+        path_of("the table", name)
+        name = os.fspath(name)
         if "://" in name:
             scheme = name.partition("://")[0]
             raise DataError(
                 f"{name} must be on a local disk, got a {scheme}:// address. Copy or mount it "
                 "first, or pass batches of its rows to calibrank.frames.summarize."
             )
-        path_of("the table", name)
         found = [file for file in _matches(name) if _is_file(file)]
         files = [file for file in found if not _is_hidden(file.name)]
         if not files:

@@ -10,11 +10,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from math import inf
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from calibrank._arguments import shown
 from calibrank._validation import LARGEST_SCORE, require_scores
+from calibrank.errors import DataError
 from calibrank.maps.targets.target import Target
 
 if TYPE_CHECKING:
@@ -69,7 +72,7 @@ class PythonTarget(Target):
             "exp": _exp,
             "log": _log,
             "log1p": _log1p,
-            "check": _check,
+            "check": check_score,
         }
 
     def log(self, x: Variable) -> Variable:
@@ -158,6 +161,14 @@ def _log1p(x: float) -> float:
     return float(np.log1p(x))
 
 
-def _check(score: float) -> None:
+def check_score(score: float) -> None:
     """Raise the error of `predict` for a score that is not valid."""
-    require_scores(np.array([score], dtype=np.float64))
+    if not isinstance(score, Real):
+        raise DataError(
+            f"score must be a number, got {shown(score)}. Arrays are for predict(scores)."
+        )
+    try:
+        number = float(score)
+    except OverflowError:  # an integer beyond the largest float
+        number = inf
+    require_scores(np.array([number]))
