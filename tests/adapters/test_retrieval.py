@@ -12,6 +12,7 @@ from calibrank.adapters import (
     Cutoff,
     Distance,
     Margin,
+    Outputs,
     Probability,
     haystack_component,
     langchain_compressor,
@@ -201,3 +202,26 @@ def test_haystack(fitted: cr.CalibrationMap, monkeypatch: pytest.MonkeyPatch) ->
     assert [document.content for document in kept] == ["4.0", "0.5"]
     assert kept[0].score == pytest.approx(fitted.predict(4.0))
     assert kept[0].meta["score"] == 4.0
+
+
+@pytest.mark.parametrize("outputs", [Margin(), Distance(), Probability()])
+def test_a_haystack_pipeline_is_saved_and_loaded_with_its_map(
+    fitted: cr.CalibrationMap, monkeypatch: pytest.MonkeyPatch, outputs: Outputs
+) -> None:
+    monkeypatch.setenv("HAYSTACK_TELEMETRY_ENABLED", "False")
+    haystack = pipeline_package("haystack")
+    documents = [haystack.Document(content=str(score), score=score) for score in (0.2, 0.9, 0.6)]
+    pipeline = haystack.Pipeline()
+    pipeline.add_component("cut", haystack_component(Cutoff(fitted, outputs, threshold=0.3)))
+    loaded = haystack.Pipeline.loads(pipeline.dumps(), allowed_modules=["calibrank.*"])
+    before = pipeline.run({"cut": {"documents": documents}})["cut"]["documents"]
+    after = loaded.run({"cut": {"documents": documents}})["cut"]["documents"]
+    assert [each.score for each in after] == [each.score for each in before]
+    assert len(before) > 0
+    component = loaded.get_component("cut")
+    assert component.cutoff == Cutoff(fitted, outputs, threshold=0.3)
+    saved = component.to_dict()
+    assert type(component).from_dict(saved).to_dict() == saved
+    saved["init_parameters"]["outputs"] = "Logit"
+    with pytest.raises(Exception, match="outputs must be one of Margin, Distance, Probability"):
+        type(component).from_dict(saved)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import import_module
-from types import GenericAlias
 from typing import Any
 
 import numpy as np
@@ -105,8 +104,8 @@ def langchain_compressor(cutoff: Cutoff, encoder: CrossEncoder | str) -> Any:
             f"{encoder.outputs}. Both are about what the encoder's predict returns."
         )
     # Importing the callbacks completes the types that the base class names.
-    _imported("langchain_core.callbacks", "langchain-core")
-    base: Any = _imported("langchain_core.documents", "langchain-core").BaseDocumentCompressor
+    imported("langchain_core.callbacks", "langchain-core")
+    base: Any = imported("langchain_core.documents", "langchain-core").BaseDocumentCompressor
 
     def compress_documents(
         self: Any,  # noqa: ARG001  (a method)
@@ -134,7 +133,7 @@ def llamaindex_postprocessor(cutoff: Cutoff) -> Any:
 
     The score as it was is kept in `metadata["score"]`.
     """
-    module = _imported("llama_index.core.postprocessor.types", "llama-index-core")
+    module = imported("llama_index.core.postprocessor.types", "llama-index-core")
     base: Any = module.BaseNodePostprocessor
 
     def _postprocess_nodes(
@@ -169,36 +168,12 @@ def haystack_component(cutoff: Cutoff) -> Any:
     """A Haystack component: `run(documents)` returns those that reach the threshold.
 
     Each has its probability as score and in `meta["probability"]`, and its former score in
-    `meta["score"]`.
+    `meta["score"]`. A pipeline that has it can be saved, with the map; to load it, Haystack wants
+    its module named: `Pipeline.loads(text, allowed_modules=["calibrank.*"])`.
     """
-    haystack = _imported("haystack", "haystack-ai")
+    from calibrank.adapters import _haystack  # noqa: PLC0415  (it needs Haystack)
 
-    def run(
-        self: Any,  # noqa: ARG001  (a method)
-        documents: list[Any],
-    ) -> dict[str, list[Any]]:
-        missing = [document.id for document in documents if document.score is None]
-        if missing:
-            raise DataError(
-                f"documents must have scores, got none for {missing[0]!r}. Rank them first."
-            )
-        result = []
-        for place, probability in cutoff.kept([document.score for document in documents]):
-            document = documents[place]
-            meta = {**document.meta, PROBABILITY: probability, "score": document.score}
-            result.append(replace(document, meta=meta, score=probability))
-        return {"documents": result}
-
-    # Haystack reads the types of inputs and outputs, and refuses to connect others.
-    documents_type = GenericAlias(list, (haystack.Document,))
-    run.__annotations__ = {"documents": documents_type, "return": dict[str, Any]}
-    output_types = haystack.component.output_types(documents=documents_type)
-    members = {
-        "__doc__": "Turns scores of documents into probabilities and cuts by them.",
-        "__module__": __name__,
-        "run": output_types(run),
-    }
-    return haystack.component(type("ProbabilityCutoff", (), members))()
+    return _haystack.ProbabilityCutoff(**_haystack.init_parameters(cutoff))
 
 
 def _langchain_values(
@@ -217,7 +192,8 @@ def _langchain_values(
     return [document.metadata[name] for document in documents]
 
 
-def _imported(module: str, package: str) -> Any:
+def imported(module: str, package: str) -> Any:
+    """A module of an optional package, or an error with the command that installs it."""
     try:
         return import_module(module)
     except ImportError as error:

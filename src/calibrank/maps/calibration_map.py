@@ -200,10 +200,13 @@ class CalibrationMap(ABC):
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the map as JSON, atomically: an interrupted write changes no existing file."""
-        target = path_of("path", path)
+        write_atomic(path_of("path", path), self.to_json())
+
+    def to_json(self) -> str:
+        """The text that `save` writes: the map with its digest."""
         content = self.to_dict()
         document = {**content, "digest": digest_of(content)}
-        write_atomic(target, json.dumps(document, indent=1, allow_nan=False) + "\n")
+        return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
