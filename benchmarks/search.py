@@ -15,6 +15,10 @@ would show by chance on the same queries (labels drawn from the held-out probabi
 per query as variable as those of the data); the ECE without the part that chance adds, by query;
 how many documents get at least 0.5, the fraction of them that is relevant, what was predicted, and
 the standard error of the difference, by query; the same for documents with 0.45 to 0.55.
+
+`--chance` prints how often probabilities that are right would be off by as much as the mean over
+the divisions, in these two regions: labels are drawn from the held-out probabilities of the first
+division, with levels per query as variable as those of the data.
 """
 
 import argparse
@@ -30,10 +34,12 @@ import calibrank as cr
 from calibrank._logit import expit
 from calibrank.metrics import DebiasedECE
 from calibrank.search import Judged, chance_eces, judged_rows, read_qrels, read_run
+from calibrank.search.held_out import drawn_labels
 from calibrank.tabular.labels import parse_rule
 
 FOLDS = 5
 CHANCE_DRAWS = 50
+GAP_DRAWS = 2000
 Predict = Callable[[np.ndarray], np.ndarray]
 Fit = Callable[[np.ndarray, np.ndarray, np.ndarray], Predict]
 
@@ -122,9 +128,35 @@ def figures(probabilities: np.ndarray, judged: Judged) -> Row:
         cr.ECE()(probabilities, labels),
         float(chance_eces(judged, probabilities, CHANCE_DRAWS).mean()),
         DebiasedECE()(probabilities, labels, users=judged.queries),
-        *region(probabilities >= 0.5),
-        *region(np.abs(probabilities - 0.5) <= 0.05),
+        *region(in_regions(probabilities)["at least 0.5"]),
+        *region(in_regions(probabilities)["0.45 to 0.55"]),
     )
+
+
+def in_regions(probabilities: np.ndarray) -> dict[str, np.ndarray]:
+    return {
+        "at least 0.5": probabilities >= 0.5,
+        "0.45 to 0.55": np.abs(probabilities - 0.5) <= 0.05,
+    }
+
+
+def print_chance(judged: Judged, rows: list[Row]) -> None:
+    """How often a true map would miss by as much as was seen."""
+    probabilities = held_out(by_query(), judged, seed=0)
+    mean = means(rows)
+    seen = {
+        "at least 0.5": mean.above_relevant - mean.above_predicted,
+        "0.45 to 0.55": mean.near_relevant - mean.near_predicted,
+    }
+    labels = drawn_labels(judged, probabilities, GAP_DRAWS, np.random.default_rng(0))
+    gaps: dict[str, list[float]] = {name: [] for name in seen}
+    for drawn in labels:
+        for name, kept in in_regions(probabilities).items():
+            gaps[name].append(float((drawn - probabilities)[kept].mean()) if kept.any() else 0.0)
+    for name, gap in seen.items():
+        as_far = np.mean(np.abs(gaps[name]) >= abs(gap))
+        spread = np.std(gaps[name])
+        print(f"{name}: off by {gap:+.0%}; a true map by {spread:.0%}, so far in {as_far:.0%}")
 
 
 def runs(folder: Path, relevant: dict[str, float]) -> Iterator[tuple[str, Judged]]:
@@ -168,6 +200,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--relevant", nargs="*", default=[], metavar="PREFIX=GRADE")
     parser.add_argument("--exp", nargs="*", default=[], metavar="PART")
     parser.add_argument("--splits", type=int, default=5)
+    parser.add_argument("--chance", action="store_true")
     parser.add_argument("--methods", nargs="*", default=[], metavar="NAME")
     return parser.parse_args()
 
@@ -200,6 +233,8 @@ def main() -> None:
             rows = [figures(held_out(fit, judged, seed), judged) for seed in seeds]
             constants = constants or rows
             print(line(method, rows, constants), flush=True)
+        if given.chance:
+            print_chance(judged, rows)
         print(f"\n{time.perf_counter() - started:.0f} s")
 
 

@@ -7,12 +7,13 @@ constant that it is compared with.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 
 import numpy as np
 
 from calibrank._arguments import seeded
 from calibrank._logit import expit, logit
-from calibrank._validation import Floats, Ids, Indices, add_up
+from calibrank._validation import Floats, Ids, Indices, Mask, add_up
 from calibrank.calibrators import RandomIntercept
 from calibrank.calibrators._mixed_model import fit_mixed_model, integrated
 from calibrank.errors import FitError, FlatMapWarning
@@ -126,19 +127,26 @@ def chance_eces(
 
     This is what a map that is right would show on so many queries and documents.
     """
-    rng = seeded(seed)
     evidence = judged.evidence
-    names, query = np.unique(judged.queries, return_inverse=True)
-    log_odds = logit(np.clip(probabilities, _SMALLEST, 1 - _SMALLEST))
-    spread = fit_mixed_model(log_odds, evidence.positive, evidence.total, query, len(names)).spread
-    typical = typical_log_odds(probabilities, spread)
     eces = []
-    for _ in range(draws):
-        level = rng.normal(0, spread, len(names))[query]
-        drawn = rng.random(len(query)) < expit(typical + level)
+    for drawn in drawn_labels(judged, probabilities, draws, seeded(seed)):
         labels = Evidence.trusted(evidence.total * drawn, evidence.total, evidence.kind)
         eces.append(ECE()(probabilities, labels))
     return np.array(eces)
+
+
+def drawn_labels(
+    judged: Judged, probabilities: Floats, draws: int, rng: np.random.Generator
+) -> Iterator[Mask]:
+    """Labels as they would be if the probabilities were right, query by query."""
+    evidence = judged.evidence
+    names, query = np.unique(judged.queries, return_inverse=True)
+    log_odds = logit(np.clip(probabilities, _SMALLEST, 1 - _SMALLEST))
+    model = fit_mixed_model(log_odds, evidence.positive, evidence.total, query, len(names))
+    typical = typical_log_odds(probabilities, model.spread)
+    for _ in range(draws):
+        level = rng.normal(0, model.spread, len(names))[query]
+        yield rng.random(len(query)) < expit(typical + level)
 
 
 def typical_log_odds(probabilities: Floats, spread: float) -> Floats:
