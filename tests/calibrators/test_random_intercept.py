@@ -316,3 +316,21 @@ def test_new_queries_of_judged_pools_get_probabilities_that_are_right_on_average
     assert min(gains) > -0.005
     assert len(gaps) >= 5
     assert abs(np.mean(gaps)) < 0.04
+
+
+def test_scores_that_one_group_has_do_not_steepen_the_map() -> None:
+    """One group lies far below the others and has no relevant row: its level is not a slope."""
+    scores, labels, groups = world(40, 20)
+    low = np.linspace(-9, -6, 30)
+    both = np.concatenate([scores, low]), np.concatenate([labels, np.zeros(30)])
+    fitted = cr.RandomIntercept().fit(*both, np.concatenate([groups, np.full(30, 40)]))
+    lowest = np.sort([scores[groups == group].min() for group in range(40)])
+    third = lowest[1]
+    at_end = fitted.predict(third)
+    assert fitted.predict(-9.0) == pytest.approx(at_end, abs=1e-4)
+    # The order of the scores is kept.
+    assert fitted.predict(-9.0) < fitted.predict(-8.0) < fitted.predict(third)
+    assert fitted.predict(100.0) < 0.95
+    rows = GroupedRows.of(scores, labels, groups)
+    assert rows.supported_range()[0] == lowest[2]
+    assert GroupedRows.of([1.0, 2.0, 3.0], [0, 1, 0], [1, 2, 3]).supported_range() == (1.0, 3.0)

@@ -14,6 +14,8 @@ from calibrank.summary import Summary
 
 SMALLEST = 1e-12
 """Probabilities closer to 0 or 1 are clipped, so that one row cannot make a loss infinite."""
+# On synthetic pools most of the gain is there with three, and more would flatten the top of lists.
+_SUPPORTING_GROUPS = 3
 _MOST_LOG_ODDS = -float(logit(SMALLEST))
 
 
@@ -70,6 +72,20 @@ class GroupedRows:
             return self
         evidence = Evidence(self.positive * factor, self.total * factor, self.evidence.kind)
         return replace(self, evidence=evidence)
+
+    def supported_range(self) -> tuple[float, float]:
+        """The scores that several groups reach or exceed, at both ends.
+
+        Where one or two groups have scores of their own, their level cannot be told from a slope.
+        """
+        lowest = np.full(self.n_groups, np.inf)
+        highest = np.full(self.n_groups, -np.inf)
+        np.minimum.at(lowest, self.group, self.scores)
+        np.maximum.at(highest, self.group, self.scores)
+        place = min(_SUPPORTING_GROUPS, self.n_groups) - 1
+        low = float(np.sort(lowest)[place])
+        high = float(np.sort(highest)[::-1][place])
+        return (low, high) if low < high else (float(lowest.min()), float(highest.max()))
 
     def by_group(self, values: Floats) -> Floats:
         """The sum of each group's values."""

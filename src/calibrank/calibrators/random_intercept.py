@@ -55,7 +55,8 @@ class RandomIntercept:
     hardly count. The map is the mean of all candidates, weighted by how likely they are by held-out
     groups (`record.selection` has the losses). The level is the rate over the rows, so the map is
     for rows such as those of the fit; but where a few groups have most of the rows, their weight is
-    capped, because the next large group will be another.
+    capped, because the next large group will be another. Beyond the scores that three groups reach
+    the map is constant, up to a rise that keeps the order.
     Standard errors are robust to dependence within groups.
 
     >>> rng = np.random.default_rng(0)
@@ -109,18 +110,19 @@ class RandomIntercept:
         summary = rows.summary()
         require_both_classes(summary)
         require_spread(summary)
-        capped = rows.capped()
+        supported = replace(rows, scores=np.clip(rows.scores, *rows.supported_range()))
+        capped = supported.capped()
         selection = self._select(capped)
         if selection.chosen == CONSTANT:
             _warn_constant()
         average = averaged(self._curves(capped), selection)
-        losses = rows.losses(average.log_odds(rows.scores))
+        losses = rows.losses(average.log_odds(supported.scores))
         record = replace(
             record_of(summary),
             loss=float(losses.sum() / rows.total.sum()),
             selection=selection,
         )
-        return _as_map(self.name, average, capped, summary, record)
+        return _as_map(self.name, average, capped, supported.summary(), record)
 
     def _select(self, rows: GroupedRows) -> Selection:
         losses: dict[str, list[Floats]] = {}
@@ -219,15 +221,15 @@ def _as_map(
     covariance = robust_covariance(curve, rows)
     design = design_of(curve, knots)
     variance = ((covariance @ design) * design).sum(axis=0)
-    slopes = np.diff(values) / np.diff(knots)
-    multiplier_error = float(np.sqrt(max(covariance[1, 1], 0.0)))
+    # Beyond the scores that several groups reach, more of the same is all that is known.
+    end_slope = SMALLEST_RISE / (summary.high - summary.low)
     return PiecewiseMap(
         method=name,
         knots=tuple(knots.tolist()),
         values=tuple(values.tolist()),
-        end_slopes=(float(slopes[0]), float(slopes[-1])),
+        end_slopes=(end_slope, end_slope),
         value_errors=tuple(np.sqrt(np.maximum(variance, 0)).tolist()),
-        slope_errors=(multiplier_error * slopes[0], multiplier_error * slopes[-1]),
+        slope_errors=(0.0, 0.0),
         record=record,
     )
 
