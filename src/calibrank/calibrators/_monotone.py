@@ -86,9 +86,10 @@ class MonotoneProblem:
         roughness = self.penalty_root @ unknowns
         return self.mean_loss(unknowns) * float(self.total.sum()) + float(roughness @ roughness) / 2
 
-    def gradient(self, unknowns: Floats) -> Floats:
-        """The derivative of the loss."""
-        residuals = self.total * self.probabilities(unknowns) - self.positive
+    def gradient(self, unknowns: Floats, probabilities: Floats | None = None) -> Floats:
+        """The derivative of the loss; the probabilities can be given if they are known."""
+        p = self.probabilities(unknowns) if probabilities is None else probabilities
+        residuals = self.total * p - self.positive
         size = len(unknowns)
         by_knot = add_up(self.segment, residuals * (1 - self.position), size)
         by_knot = by_knot + add_up(self.segment + 1, residuals * self.position, size)
@@ -96,9 +97,9 @@ class MonotoneProblem:
         gradient: Floats = np.cumsum(by_knot[::-1])[::-1]
         return gradient + self.penalty_root.T @ (self.penalty_root @ unknowns)
 
-    def hessian(self, unknowns: Floats) -> Floats:
+    def hessian(self, unknowns: Floats, probabilities: Floats | None = None) -> Floats:
         """The second derivative of the loss."""
-        p = self.probabilities(unknowns)
+        p = self.probabilities(unknowns) if probabilities is None else probabilities
         weights = self.total * p * (1 - p)
         size = len(unknowns)
         lower = 1 - self.position
@@ -106,7 +107,11 @@ class MonotoneProblem:
         diagonal = add_up(self.segment, weights * lower**2, size)
         diagonal = diagonal + add_up(self.segment + 1, weights * upper**2, size)
         beside = add_up(self.segment, weights * lower * upper, size)[:-1]
-        by_knot = np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1)
+        by_knot = np.zeros((size, size))
+        # The diagonal and its neighbours, as places in the flat matrix.
+        by_knot.flat[:: size + 1] = diagonal
+        by_knot.flat[1 :: size + 1] = beside
+        by_knot.flat[size :: size + 1] = beside
         rows = np.cumsum(by_knot[::-1], axis=0)[::-1]
         both: Floats = np.cumsum(rows[:, ::-1], axis=1)[:, ::-1]
         return both + self.penalty_root.T @ self.penalty_root
@@ -130,19 +135,23 @@ def minimize(problem: MonotoneProblem, start: Floats | None = None) -> Optimum:
     bounds[0] = -np.inf
     unknowns = _constant_start(problem, size) if start is None else start
     scale = max(float(problem.positive.sum()), 1e-300)
+    loss = problem.loss(unknowns)
     residual = np.inf
     iteration = 0
     is_jammed = False
     while iteration < _MAX_STEPS:
         iteration += 1
-        gradient = problem.gradient(unknowns)
+        probabilities = problem.probabilities(unknowns)
+        gradient = problem.gradient(unknowns, probabilities)
         # An unknown close to its bound that would fall below counts as at the bound (Bertsekas).
         closeness = _ROUNDING if is_jammed else min(residual, 1e-6)
         near = (unknowns <= bounds + closeness) & (gradient > 0)
         if (unknowns[near] > bounds[near]).any():
             # The residual must be that of the point which is returned.
             unknowns = np.where(near, bounds, unknowns)
-            gradient = problem.gradient(unknowns)
+            loss = problem.loss(unknowns)
+            probabilities = problem.probabilities(unknowns)
+            gradient = problem.gradient(unknowns, probabilities)
         at_bound = (unknowns <= bounds) & (gradient > 0)
         last = residual
         residual = float(np.abs(np.where(at_bound, 0.0, gradient)).max()) / scale
@@ -151,14 +160,14 @@ def minimize(problem: MonotoneProblem, start: Floats | None = None) -> Optimum:
         following = None
         if not settled:
             is_jammed = is_jammed or iteration > _PROJECTED_STEPS
-            hessian = problem.hessian(unknowns)
+            hessian = problem.hessian(unknowns, probabilities)
             if is_jammed:
                 direction = _bounded_direction(hessian, gradient, unknowns - bounds)
             else:
                 direction = _free_direction(hessian, gradient, ~at_bound)
-            following = _step(problem, unknowns, bounds, gradient, direction)
+            following = _step(problem, unknowns, loss, bounds, gradient, direction)
         if following is not None:
-            unknowns = following
+            unknowns, loss = following
         elif is_jammed or residual <= _ACCEPTED:
             break
         else:
@@ -208,16 +217,20 @@ def _bounded_direction(hessian: Floats, gradient: Floats, slack: Floats) -> Floa
 
 
 def _step(
-    problem: MonotoneProblem, unknowns: Floats, bounds: Floats, gradient: Floats, direction: Floats
-) -> Floats | None:
-    """A projected step with a sufficient decrease; None if rounding hides any."""
-    before = problem.loss(unknowns)
+    problem: MonotoneProblem,
+    unknowns: Floats,
+    before: float,
+    bounds: Floats,
+    gradient: Floats,
+    direction: Floats,
+) -> tuple[Floats, float] | None:
+    """A projected step with a sufficient decrease, and its loss; None if rounding hides any."""
     fraction = 1.0
     while fraction > 1e-12:
         following = np.maximum(unknowns - fraction * direction, bounds)
         expected = float(gradient @ (unknowns - following))
         after = problem.loss(following)
         if after <= before - 1e-4 * expected + 1e-14 * abs(before):
-            return following if (following != unknowns).any() else None
+            return (following, after) if (following != unknowns).any() else None
         fraction /= 2
     return None
