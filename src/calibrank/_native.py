@@ -94,6 +94,13 @@ def _declare_segments(loaded: ctypes.CDLL) -> None:
     for loop in (loaded.look_up_int32, loaded.look_up_int64):
         loop.argtypes = [c_void_p, c_size_t, c_int64, c_void_p, c_void_p]
         loop.restype = None
+    # offsets, bytes, first, stop, slots, count
+    loaded.insert_texts.argtypes = [c_void_p, c_void_p, c_size_t, c_size_t, c_void_p, c_size_t]
+    loaded.insert_texts.restype = None
+    # offsets, bytes, texts, known_offsets, known_bytes, slots, count, numbers
+    known: list[Any] = [*[c_void_p] * 3, c_size_t, c_void_p]
+    loaded.find_texts.argtypes = [*[c_void_p] * 2, c_size_t, *known]
+    loaded.find_texts.restype = None
     loaded.segment_modes.argtypes = _SEGMENT_MODES_ARGUMENTS
     loaded.segment_modes.restype = None
     for loop in (loaded.add_cells, loaded.merge_counts):

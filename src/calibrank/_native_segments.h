@@ -20,17 +20,104 @@ MARK_PRESENT(mark_present_int64, int64_t)
 LOOK_UP(look_up_int32, int32_t)
 LOOK_UP(look_up_int64, int64_t)
 
-/* Bins of the score per segment; `summary/_segment_native.py` has the same number. */
-#define SEGMENT_BINS ((size_t)64)
-
-/* Few enough rows that all cells prefetched for them stay in the second-level cache. */
-#define SEGMENT_BLOCK ((size_t)1024)
-
 #if defined(__GNUC__)
 #define PREFETCH(ADDRESS) __builtin_prefetch(ADDRESS, 0, 2)
 #else
 #define PREFETCH(ADDRESS) ((void)0)
 #endif
+
+/* Texts looked up at a time. */
+#define TEXT_BLOCK ((size_t)256)
+
+/* A hash table of texts, with open addressing: a slot is 0, or has the high half of the hash of a text
+   and, in its low half, 1 + the number of the text. The number of slots is a power of 2. */
+struct texts {
+    const int64_t *offsets;
+    const uint8_t *bytes;
+};
+
+INLINE uint64_t hash_of(const uint8_t *text, size_t size) {
+    const uint64_t odd = 0x9E3779B97F4A7C15;
+    uint64_t hash = size * odd;
+    while (size) {
+        uint64_t part = 0;
+        const size_t some = size < sizeof part ? size : sizeof part;
+        memcpy(&part, text, some);
+        hash = (hash ^ part) * odd;
+        hash ^= hash >> 32;
+        text += some;
+        size -= some;
+    }
+    return hash * odd;
+}
+
+INLINE size_t first_slot(uint64_t hash, size_t count) { return (size_t)(hash >> 8) & (count - 1); }
+
+/* The slot of a text, or the free one where it would go. */
+INLINE size_t text_slot(
+    const uint8_t *text, size_t size, uint64_t hash, const struct texts *known,
+    const uint64_t *slots, size_t count) {
+    size_t slot = first_slot(hash, count);
+    for (; slots[slot]; slot = (slot + 1) & (count - 1)) {
+        if (slots[slot] >> 32 != hash >> 32) continue;
+        const size_t number = (size_t)(slots[slot] & 0xFFFFFFFF) - 1;
+        const int64_t start = known->offsets[number];
+        if ((size_t)(known->offsets[number + 1] - start) != size) continue;
+        if (memcmp(known->bytes + start, text, size) == 0) break;
+    }
+    return slot;
+}
+
+/* Insert the texts from number `first` on; of equal ones, the first. */
+EXPORT void insert_texts(
+    const int64_t *offsets, const uint8_t *bytes, size_t first, size_t stop, uint64_t *slots,
+    size_t count) {
+    const struct texts known = {offsets, bytes};
+    for (size_t number = first; number < stop; number++) {
+        const uint8_t *text = bytes + offsets[number];
+        const size_t size = (size_t)(offsets[number + 1] - offsets[number]);
+        const uint64_t hash = hash_of(text, size);
+        const size_t slot = text_slot(text, size, hash, &known, slots, count);
+        if (!slots[slot]) slots[slot] = (hash >> 32 << 32) | (uint64_t)(number + 1);
+    }
+}
+
+/* The number of each text among the known ones, or -1. Slots and known texts are outside of the cache,
+   so all that a block of texts will need is requested first. */
+EXPORT void find_texts(
+    const int64_t *offsets, const uint8_t *bytes, size_t texts, const int64_t *known_offsets,
+    const uint8_t *known_bytes, const uint64_t *slots, size_t count, int32_t *restrict numbers) {
+    const struct texts known = {known_offsets, known_bytes};
+    uint64_t hashes[TEXT_BLOCK];
+    for (size_t start = 0; start < texts; start += TEXT_BLOCK) {
+        const size_t some = texts - start < TEXT_BLOCK ? texts - start : TEXT_BLOCK;
+        const int64_t *first = offsets + start;
+        for (size_t text = 0; text < some; text++) {
+            hashes[text] = hash_of(bytes + first[text], (size_t)(first[text + 1] - first[text]));
+            PREFETCH(slots + first_slot(hashes[text], count));
+        }
+        for (size_t text = 0; text < some; text++) {
+            const uint64_t slot = slots[first_slot(hashes[text], count)];
+            numbers[start + text] = (int32_t)(slot & 0xFFFFFFFF) - 1;
+            if (slot) PREFETCH(known_offsets + numbers[start + text]);
+        }
+        for (size_t text = 0; text < some; text++)
+            if (numbers[start + text] >= 0)
+                PREFETCH(known_bytes + known_offsets[numbers[start + text]]);
+        for (size_t text = 0; text < some; text++) {
+            const size_t size = (size_t)(first[text + 1] - first[text]);
+            const uint64_t hash = hashes[text];
+            const size_t slot = text_slot(bytes + first[text], size, hash, &known, slots, count);
+            numbers[start + text] = (int32_t)(slots[slot] & 0xFFFFFFFF) - 1;
+        }
+    }
+}
+
+/* Bins of the score per segment; `summary/_segment_native.py` has the same number. */
+#define SEGMENT_BINS ((size_t)64)
+
+/* Few enough rows that all cells prefetched for them stay in the second-level cache. */
+#define SEGMENT_BLOCK ((size_t)1024)
 
 /* The range of the edges in slots of equal width. Most have no edge, so that a score's slot has told
    its bin; where many edges share a slot, a search finds it. */

@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from calibrank import _native
 from calibrank.tabular.segment_codes import SegmentCodes, as_segments
 
 
@@ -58,3 +59,34 @@ def test_values_that_no_row_has_get_no_code() -> None:
 def test_codes_are_small_integers() -> None:
     for column in (categories(["a", None]), pa.array([3, 4])):
         assert as_segments(column).codes.dtype == np.int32
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_dictionaries_in_any_order_keep_the_codes_of_their_texts(
+    compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Texts of all lengths, the empty one among them; every batch has new ones."""
+    monkeypatch.setattr(_native, "READY", compiled and _native.READY)
+    rng = np.random.default_rng(0)
+    known = ["", "é", "a" * 7, "a" * 8, "a" * 9, "b" * 40]
+    known += [f"segment {number}" for number in range(5000)]
+    codes = SegmentCodes()
+    seen: dict[str | None, int] = {}
+    for batch in range(6):
+        chosen = rng.permutation(len(known))[: 700 * (batch + 1)]
+        dictionary = pa.array([known[place] for place in chosen], pa.large_string())
+        indices = pa.array(rng.integers(0, len(chosen), 3000), pa.int32())
+        column = pa.DictionaryArray.from_arrays(indices, dictionary)[batch:]
+        encoded = codes.encode(column)
+        assert texts(codes, column) == column.to_pylist()
+        for text, code in zip(column.to_pylist(), encoded.codes.tolist(), strict=True):
+            assert seen.setdefault(text, code) == code
+    assert len(set(codes.values)) == len(codes.values) == len(seen) + 1
+
+
+def test_a_dictionary_may_be_a_part_of_an_array() -> None:
+    whole = pa.array(["x", "b", "", "c"], pa.large_string())
+    codes = SegmentCodes()
+    for part in (whole[1:], whole[:2], whole[2:]):
+        column = pa.DictionaryArray.from_arrays(pa.array([1, 0, 1], pa.int32()), part)
+        assert texts(codes, column) == column.to_pylist()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import pyarrow as pa
 
@@ -10,6 +12,7 @@ from calibrank._segment_keys import LARGEST_TABLE, Encoded, distinct_numbers
 from calibrank._validation import Integers, Mask
 from calibrank.tabular.batch import indices_of, numbers_of, to_arrow
 from calibrank.tabular.ids import unify_ids
+from calibrank.tabular.text_table import TextTable, take_texts
 
 
 class SegmentCodes:
@@ -24,6 +27,7 @@ class SegmentCodes:
         # Text: the values so far, and the code of each.
         self._texts: pa.Array | None = None
         self._text_codes: Integers = np.empty(0, dtype=np.int32)
+        self._table_of_texts = TextTable()
         # Numbers: the code of each, and those from `_low` on in a table, -1 for unknown ones.
         self._numbers: dict[int, int] = {}
         self._low = 0
@@ -36,40 +40,64 @@ class SegmentCodes:
         return Encoded(self._encode_numbers(numbers_of(column)), self.values)
 
     def _encode_dictionary(self, column: pa.DictionaryArray) -> Integers:
-        column = self._unified(column)
-        more = np.full(max(len(column.dictionary) - len(self._text_codes), 0), -1, dtype=np.int32)
-        self._text_codes = np.append(self._text_codes, more)
+        places = self._places(column.dictionary)
         indices = indices_of(column)
         if not column.null_count:
-            return self._codes_of_texts(column.dictionary, indices)
+            return self._codes_of_texts(places, indices)
         codes = np.zeros(len(column), dtype=np.int32)
         valid = _is_valid(column)
-        codes[valid] = self._codes_of_texts(column.dictionary, indices[valid])
+        codes[valid] = self._codes_of_texts(places, indices[valid])
         return codes
 
-    def _codes_of_texts(self, dictionary: pa.Array, indices: Integers) -> Integers:
-        codes = look_up(indices, 0, self._text_codes)
+    def _codes_of_texts(self, places: Integers, indices: Integers) -> Integers:
+        codes = look_up(indices, 0, self._text_codes[places])
         if len(codes) and codes.min() < 0:
             # A dictionary may have values that no row has: only those of rows get a code.
-            new = distinct_numbers(indices[codes < 0])[0]
+            new = places[distinct_numbers(indices[codes < 0])[0]]
             self._text_codes[new] = self._new_codes(len(new))
-            self.values += _texts_at(dictionary, new)
-            codes = look_up(indices, 0, self._text_codes)
+            self.values += _texts_at(cast("pa.Array", self._texts), new)
+            codes = look_up(indices, 0, self._text_codes[places])
         return codes
 
-    def _unified(self, column: pa.DictionaryArray) -> pa.DictionaryArray:
-        """The column with the known values first in its dictionary, in their order."""
+    def _places(self, dictionary: pa.Array) -> Integers:
+        """The place of each value of a dictionary among the known ones; new ones are appended."""
         if self._texts is not None:
             # Row groups often have the same dictionary, and comparing is faster than hashing.
-            if self._texts[: len(column.dictionary)].equals(column.dictionary):
-                return column
-            known, values = unify_ids([self._texts, column.dictionary])
-            no_rows = to_arrow(np.empty(0, dtype=np.int32))
-            before = pa.DictionaryArray.from_arrays(no_rows, known)
-            column = pa.DictionaryArray.from_arrays(column.indices, values)
-            column = pa.chunked_array([before, column]).unify_dictionaries().chunk(1)
-        self._texts = column.dictionary
-        return column
+            if self._texts[: len(dictionary)].equals(dictionary):
+                return np.arange(len(dictionary))
+            places = self._table_of_texts.find(dictionary)
+            if places is not None:
+                return self._with_new(dictionary, places)
+        places, texts = self._unified(dictionary)
+        self._know(texts)
+        return places
+
+    def _with_new(self, dictionary: pa.Array, places: Integers) -> Integers:
+        """Append the values of a dictionary that were not found."""
+        unknown = np.flatnonzero(places < 0)
+        if len(unknown):
+            new = take_texts(dictionary, unknown)
+            self._know(pa.concat_arrays([self._texts, new]))
+            places[unknown] = cast("Integers", self._table_of_texts.find(new))
+        return places
+
+    def _know(self, texts: pa.Array) -> None:
+        self._texts = texts
+        self._table_of_texts.update(texts)
+        more = np.full(len(texts) - len(self._text_codes), -1, dtype=np.int32)
+        self._text_codes = np.append(self._text_codes, more)
+
+    def _unified(self, dictionary: pa.Array) -> tuple[Integers, pa.Array]:
+        """As `_places`, and the known values with the new ones after them, by Arrow."""
+        if self._texts is None:
+            return np.arange(len(dictionary)), dictionary
+        known, values = unify_ids([self._texts, dictionary])
+        no_rows = to_arrow(np.empty(0, dtype=np.int32))
+        each = to_arrow(np.arange(len(values), dtype=np.int32))
+        before = pa.DictionaryArray.from_arrays(no_rows, known)
+        chunks = [before, pa.DictionaryArray.from_arrays(each, values)]
+        unified = pa.chunked_array(chunks).unify_dictionaries().chunk(1)
+        return indices_of(unified), unified.dictionary
 
     def _encode_numbers(self, numbers: Integers) -> Integers:
         low, high = int(numbers.min()), int(numbers.max())
