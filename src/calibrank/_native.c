@@ -1,4 +1,4 @@
-/* Loops over the rows of large tables, and the loops of maps, which are called for one score and more.
+/* Loops over the rows of large tables, and loops of maps, which are called for one score or for many.
    `_native.py` loads them; `summary/grid.py` explains how a score's bin follows from its bits. */
 
 #include <math.h>

@@ -9,6 +9,8 @@
    then round once, and need not do so in the same places of a vectorised loop and of the rows that
    remain after it. So all rows are computed CHUNK at a time, with padding. */
 enum { QUADRATIC = 0, LOGARITHMIC = 1, SOFTPLUS = 2, LINES = 3, STEPS = 4, RESCALE = 5 };
+/* Added to the first three kinds and LINES: the log odds are the result. */
+enum { LOG_ODDS = 16 };
 #define CHUNK ((size_t)8)
 #define MAP_BLOCK ((size_t)512) /* so that all intermediate numbers stay in the first-level cache */
 
@@ -165,7 +167,7 @@ INLINE void look_up(const double *scores, size_t rows, const double *map, double
     if (width == 1) search_edges(scores, rows, edges, first_edges, 1, places);
     else if (width) search_edges(scores, rows, edges, first_edges, width, places);
     /* Four loops, so that none has to ask in every row. */
-    const int is_line = map[0] == LINES;
+    const int is_line = ((int)map[0] & ~LOG_ODDS) == LINES;
     if (is_line && width) fill_from_table(scores, rows, 1, table, NULL, places, result);
     else if (is_line) fill_from_table(scores, rows, 1, table, first_edges, places, result);
     else if (width) fill_from_table(scores, rows, 0, table, NULL, places, result);
@@ -197,7 +199,7 @@ INLINE int any_invalid(const double *scores, size_t rows, double largest) {
 
 /* Compute at most MAP_BLOCK rows, a multiple of CHUNK; `scores` may be `result`. */
 INLINE int compute(const double *scores, size_t rows, const double *map, double *result) {
-    const int kind = (int)map[0];
+    const int kind = (int)map[0] & ~LOG_ODDS;
     double values[MAP_BLOCK], first[MAP_BLOCK], second[MAP_BLOCK];
     /* Only valid scores may be looked up. Others are checked after their first use, which then
        waits for memory while it computes. */
@@ -209,7 +211,7 @@ INLINE int compute(const double *scores, size_t rows, const double *map, double 
     else if (kind == SOFTPLUS) softplus(scores, rows, map, values, first, second);
     else rescale(scores, rows, map, values);
     if (!has_edges && any_invalid(scores, rows, map[1])) return 1;
-    if (kind <= LINES) sigmoids(values, rows, result);
+    if (kind <= LINES && !((int)map[0] & LOG_ODDS)) sigmoids(values, rows, result);
     else memcpy(result, values, rows * sizeof *result);
     return 0;
 }

@@ -170,13 +170,20 @@ def _extended(prefix: Key, value: str | None, depth: int) -> Key:
     return (*prefix, value)
 
 
-def find_nodes(keys: Sequence[Key], columns: Sequence[Encoded]) -> Indices:
-    """The node of each row: 1 + the number of the longest key that matches it, 0 without any."""
-    numbers = {key: node for node, key in enumerate(keys, start=1)}
+def number_nodes(keys: Sequence[Key]) -> dict[Key, int]:
+    """The number of each key, from 1 on."""
+    return {key: node for node, key in enumerate(keys, start=1)}
+
+
+def find_nodes(numbers: Mapping[Key, int], columns: Sequence[Encoded]) -> Indices:
+    """The node of each row: the number of the longest key that matches it, 0 without any."""
     places, leaves = leaves_of(columns)
-    found = np.zeros(len(leaves), dtype=np.intp)
-    for place, leaf in enumerate(leaves):
-        while leaf and leaf not in numbers:
-            leaf = leaf[:-1]
-        found[place] = numbers.get(leaf, 0)
-    return found[places]
+    nodes = [_node_of(leaf, numbers) for leaf in leaves]
+    found: Indices = np.array(nodes, dtype=np.intp)[places]
+    return found
+
+
+def _node_of(leaf: Key, numbers: Mapping[Key, int]) -> int:
+    while leaf and leaf not in numbers:
+        leaf = leaf[:-1]
+    return numbers.get(leaf, 0)

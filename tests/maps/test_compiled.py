@@ -84,6 +84,20 @@ def test_older_processors_agree_with_numpy_and_one_score_with_many(member: cr.Ca
     np.testing.assert_array_equal(fitted.predict(scores), expected)
 
 
+@pytest.mark.usefixtures("processor")
+@pytest.mark.parametrize("member", CALIBRATORS, ids=name)
+def test_compiled_log_odds_agree_with_numpy(member: cr.Calibrator) -> None:
+    fitted = fitted_by(member)
+    scores = np.random.default_rng(1).normal(0, 2, 1_001)
+    found = _native.probabilities(scores, fitted._log_odds_program)
+    if fitted.kind in {"step", "rescale"}:
+        assert found is None
+        return
+    assert found is not None
+    size = max(1.0, fitted.largest_term)
+    np.testing.assert_allclose(found, fitted.log_odds(scores), rtol=1e-14, atol=1e-14 * size)
+
+
 @pytest.mark.parametrize("basis", BASES, ids=repr)
 @pytest.mark.parametrize("width", [1e-6, 1.0, 1e6])
 def test_logistic_maps_of_any_scale_agree_with_numpy(basis: Basis, width: float) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import calibrank as cr
+from calibrank._logit import expit
 from calibrank.export import DIALECTS, to_json, to_onnx, to_sql, to_torch
 from calibrank.maps import GroupedMap, Segment
 from calibrank.testing import check_map
@@ -242,3 +243,17 @@ def with_segments(*segments: Segment) -> None:
 def test_errors_say_what_must_be_true(make: object, message: str) -> None:
     with pytest.raises(cr.DataError, match=message):
         make()
+
+
+def test_segments_are_numbered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=200)
+    segments = {"country": np.tile(["DE", "NL"], 100)}
+    fitted = cr.Segments("country").fit(scores, rng.random(200) < expit(scores), segments)
+    first = fitted.predict(scores, segments)
+
+    def fail(*_: object) -> None:
+        raise AssertionError("a second time")
+
+    monkeypatch.setattr("calibrank.maps.grouped.number_nodes", fail)
+    np.testing.assert_array_equal(fitted.predict(scores, segments), first)

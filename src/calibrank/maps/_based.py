@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrank import _native
 from calibrank._json import Fields
 from calibrank._logit import expit
 from calibrank._validation import Floats, Numbers, floats, is_tensor, require_scores
@@ -80,8 +81,12 @@ class BasedMap(CalibrationMap):
         return probabilities
 
     def _base_log_odds(self, scores: Floats) -> Floats:
+        exact: Floats = scores.astype(np.float64)
+        compiled = _native.probabilities(exact, self.base._log_odds_program)
+        if compiled is not None:
+            return compiled
         require_scores(scores)
-        log_odds: Floats = self.base.log_odds_on(NumpyTarget(), scores.astype(np.float64))
+        log_odds: Floats = self.base.log_odds_on(NumpyTarget(), exact)
         return log_odds
 
     def _interval_ends(self, scores: Floats, level: float) -> Ends:

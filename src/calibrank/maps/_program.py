@@ -34,6 +34,18 @@ class Kind(IntEnum):
     RESCALE = 5
 
 
+# Added to the kind: the result are the log odds.
+_LOG_ODDS = 16
+
+
+def of_log_odds(program: bytes) -> bytes:
+    """A packed map that computes the log odds; empty for maps that are not made of them."""
+    numbers = np.frombuffer(program[:8])
+    if not program or numbers[0] > Kind.LINES:
+        return b""
+    return (numbers + _LOG_ODDS).tobytes() + program[8:]
+
+
 def pack(kind: Kind, *numbers: float) -> bytes:
     """A map of constants; no program if one of them is not finite."""
     constants = np.array([kind, LARGEST_SCORE, *numbers], dtype=np.float64)

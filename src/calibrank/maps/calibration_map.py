@@ -27,6 +27,7 @@ from calibrank._validation import (
 from calibrank.errors import DataError
 from calibrank.maps._blocks import Ends, Interval, in_blocks, interval_in_blocks, unwrapped
 from calibrank.maps._card import card
+from calibrank.maps._program import of_log_odds
 from calibrank.maps.describe import summarize_base_rate
 from calibrank.maps.record import FitRecord
 from calibrank.maps.targets.numpy import NumpyTarget
@@ -361,6 +362,11 @@ class CalibrationMap(ABC):
         """The map as the C loops read it, packed once."""
         # A subclass of a kind of map may have another formula.
         return self._compile() if "_compile" in vars(type(self)) else b""
+
+    @cached_property
+    def _log_odds_program(self) -> bytes:
+        """As `_program`, for the log odds."""
+        return of_log_odds(self._program)
 
     def _compile(self) -> bytes:
         """The map as `_program.py` packs it; empty if there is no loop for it."""

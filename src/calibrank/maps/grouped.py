@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import repeat
 from operator import attrgetter
 from statistics import NormalDist
@@ -14,7 +15,7 @@ import numpy as np
 from calibrank._arguments import real
 from calibrank._json import Fields
 from calibrank._logit import expit, logit
-from calibrank._segment_keys import Key, encode_columns, find_nodes
+from calibrank._segment_keys import Key, encode_columns, find_nodes, number_nodes
 from calibrank._validation import Floats, Indices, Numbers, floats
 from calibrank.errors import DataError
 from calibrank.maps._based import BasedMap, read_base
@@ -183,7 +184,7 @@ class GroupedMap(BasedMap):
         >>> fitted.segment_index({"country": ["NL", "DE", "BE"]})
         array([2, 1, 0])
         """
-        return find_nodes(self.keys, encode_columns(self.columns, segments))
+        return find_nodes(self._numbers, encode_columns(self.columns, segments))
 
     @property
     def segment_columns(self) -> tuple[str, ...]:
@@ -243,20 +244,30 @@ class GroupedMap(BasedMap):
         return self._segment_log_odds(scores, self._nodes(scores, columns))
 
     def _nodes(self, scores: Floats, segments: Any) -> Indices:
-        return find_nodes(self.keys, encode_columns(self.columns, segments, scores.size))
+        return find_nodes(self._numbers, encode_columns(self.columns, segments, scores.size))
+
+    # There may be a million segments, and few rows: these are made once.
+    @cached_property
+    def _numbers(self) -> dict[Key, int]:
+        return number_nodes(self.keys)
+
+    @cached_property
+    def _changes(self) -> tuple[Floats, Floats]:
+        """Intercepts and slopes by segment number."""
+        return np.array(self.intercepts), np.array(self.slopes)
 
     def _segment_log_odds(self, scores: Floats, nodes: Indices) -> Floats:
         global_log_odds = self._base_log_odds(scores)
         nodes = nodes.reshape(scores.shape)
-        slopes = np.array(self.slopes)[nodes]
-        log_odds: Floats = np.array(self.intercepts)[nodes] + slopes * global_log_odds
+        intercepts, slopes = self._changes
+        log_odds: Floats = intercepts[nodes] + slopes[nodes] * global_log_odds
         return log_odds
 
     def _segment_ends(self, scores: Floats, nodes: Indices, level: float) -> Ends:
         quantile = -NormalDist().inv_cdf((1 - level) / 2)
         nodes = nodes.reshape(scores.shape)
         margin = quantile * self._errors()[nodes]
-        slopes = np.array(self.slopes)[nodes]
+        slopes = self._changes[1][nodes]
         middle = self._segment_log_odds(scores, nodes)
         center = self._base_log_odds(scores)
         low, high = self.base.interval(scores.astype(np.float64), level)

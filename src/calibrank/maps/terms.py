@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from calibrank._json import Fields
-from calibrank._segment_keys import Key, column_of, encode, find_nodes
+from calibrank._segment_keys import Key, column_of, encode, find_nodes, number_nodes
 from calibrank._validation import LARGEST_SCORE, Floats, Indices, floats
 from calibrank.errors import DataError
 from calibrank.maps.targets.target import Target
@@ -83,7 +83,7 @@ class CategoryTerm:
         encoded = encode(self.column, column_of("features", self.column, features))
         if rows is not None:
             require_rows(self.column, "value", len(encoded.codes), rows)
-        return find_nodes(self.keys, [encoded])
+        return find_nodes(number_nodes(self.keys), [encoded])
 
     def content(self) -> dict[str, Any]:
         """The term as JSON."""
