@@ -179,6 +179,14 @@ REFUSED: dict[str, Callable[[], object]] = {
     "rate must lie within its band": lambda: AssumedRate(0.5, 0.1, 0.3, ("Frank",)),
     "distinct must be a whole number": lambda: cr.Summary.of(SCORES, LABELS, distinct=0),
     "a rule for positives must be of type str": lambda: parse_rule(4),  # type: ignore[arg-type]
+    "columns must be one or more column names": lambda: cr.Covariates(3),  # type: ignore[arg-type]
+    "thresholds must lie in": lambda: cr.control(
+        FITTED.predict(SCORES), LABELS, USERS, thresholds=[2.0]
+    ),
+    "thresholds must hold at least one": lambda: cr.control([0.5], [1], [1], thresholds=[]),
+    "rank_column must be a string": lambda: cr.anchor_top(
+        FITTED, SCORES, LABELS, USERS + 1, rank_column=""
+    ),
     "by must be one or more column names": lambda: column_names(3),  # type: ignore[arg-type]
     "segment column 'c' must be without masked": lambda: cr.Segments("c").fit(
         SCORES, LABELS, {"c": np.ma.masked_array(USERS, USERS == 3)}

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from calibrank import _native
+from calibrank._arguments import shown
 from calibrank._threads import in_threads, row_slices
 from calibrank._validation import Indices, Integers, Mask, is_missing, require_unmasked
 from calibrank.errors import DataError
@@ -108,8 +109,8 @@ def column_of(what: str, name: str, frame: Any) -> Any:
     """A column of a mapping or a dataframe; `what` names the argument in errors."""
     names = list(frame) if isinstance(frame, Mapping) else _frame_names(what, name, frame)
     if name not in names:
-        shown = ", ".join(map(repr, names))
-        raise DataError(f"{what} must have the column {name!r}, got {shown or 'none'}.")
+        found = ", ".join(map(repr, names)) or "none"
+        raise DataError(f"{what} must have the column {name!r}, got {found}. Add it.")
     return frame[name]
 
 
@@ -137,7 +138,7 @@ def _text(name: str, value: Any) -> str | None:
     # Larger decimals stand for many integers.
     if isinstance(value, float) and abs(value) < 2**53 and value.is_integer():
         return str(int(value))
-    raise _not_a_segment(name, repr(value))
+    raise _not_a_segment(name, shown(value))
 
 
 def _not_a_segment(name: str, found: str) -> DataError:

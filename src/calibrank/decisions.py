@@ -20,8 +20,10 @@ from calibrank._validation import (
     Integers,
     Mask,
     Numbers,
+    column,
     ids,
     probability_column,
+    require_role,
 )
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels, nonzero_evidence
@@ -208,7 +210,11 @@ def _grid(thresholds: Numbers | None) -> Floats:
     """Different thresholds, from high to low."""
     if thresholds is None:
         return THRESHOLDS[::-1]
-    return np.unique(probability_column(thresholds).astype(np.float64))[::-1]
+    array = column("thresholds", thresholds)
+    if not len(array):
+        raise DataError("thresholds must hold at least one number, got none. Leave them out.")
+    require_role("probability", "thresholds", array)
+    return np.unique(array.astype(np.float64))[::-1]
 
 
 def _unbiased(evidence: Evidence) -> Evidence:

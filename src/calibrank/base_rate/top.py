@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrank._arguments import real, seeded, whole
+from calibrank._arguments import real, seeded, text, whole
 from calibrank._logit import expit
 from calibrank._validation import (
     Floats,
@@ -73,6 +73,7 @@ def anchor_top(
     >>> bool(fitted.predict(1.5, ranks=2) < fitted.predict(1.5, ranks=3))
     True
     """
+    text("rank_column", rank_column, "It names the column of ranks.")
     shown = score_column(scores)[0].astype(np.float64)
     labels = column("labels", labels, len(shown))
     positions = _positions("ranks", ranks, len(shown))

@@ -64,7 +64,7 @@ class Covariates:
     categories: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "columns", column_names(self.columns))
+        object.__setattr__(self, "columns", column_names(self.columns, "columns"))
         instance("base", self.base, Calibrator, "E.g. Gaussian().")
         object.__setattr__(self, "knots", whole("knots", self.knots, 3, 50))
         instance("smooth", self.smooth, bool)
@@ -150,7 +150,7 @@ def _category_names(categories: object) -> tuple[str, ...]:
         raise DataError(
             f"categories must be a tuple of column names, got {shown(categories)}. Use e.g. ()."
         )
-    return column_names(categories) if categories else ()
+    return column_names(categories, "categories") if categories else ()
 
 
 def _groups(blocks: Sequence[NumberBlock | CategoryBlock], *, shrink_curve: bool) -> list[Group]:

@@ -91,15 +91,19 @@ class Segments:
         return change_by_segment(self.base.fit_summary(summary), sums, self.by, slopes=self.slopes)
 
 
-def column_names(by: str | Sequence[str]) -> tuple[str, ...]:
-    """One or more different names of segment columns."""
-    if not isinstance(by, str | tuple | list):
-        raise DataError(f"by must be one or more column names, got {shown(by)}. E.g. 'country'.")
-    names = (by,) if isinstance(by, str) else tuple(by)
+def column_names(given: str | Sequence[str], argument: str = "by") -> tuple[str, ...]:
+    """One or more different names of columns; errors name the argument."""
+    if not isinstance(given, str | tuple | list):
+        raise DataError(
+            f"{argument} must be one or more column names, got {shown(given)}. E.g. 'country'."
+        )
+    names = (given,) if isinstance(given, str) else tuple(given)
     for name in names:
-        text("by", name, "It names a segment column.")
+        text(argument, name, "It names a column.")
     if not names or len(set(names)) < len(names):
-        raise DataError(f"by must be one or more different column names, got {names}.")
+        raise DataError(
+            f"{argument} must be one or more different column names, got {names}. Name each once."
+        )
     return names
 
 
