@@ -22,8 +22,8 @@ from calibrank.registry import CALIBRATORS
 from calibrank.report import report
 from calibrank.report.headline import describe_source
 from calibrank.report.page_data import describe_metrics, page_data
-from calibrank.report.rows import ReportRows, rows_from_arrays
-from calibrank.report.segments import segment_tables, segment_test
+from calibrank.report.rows import MISSING, ReportRows, rows_from_arrays
+from calibrank.report.segments import _quantile_groups, segment_tables, segment_test
 from calibrank.report.thresholds import GRID, threshold_table
 from calibrank.report.user_sample import MOST_CHARACTERS, sample_users
 from calibrank.report.verdict import verdict
@@ -444,3 +444,8 @@ def test_a_map_describes_itself_in_a_notebook(rows: ReportRows, method: Any) -> 
     for name, value in fitted.parameters.items():
         error = fitted.standard_errors[name]
         assert f"<td>{name}</td><td>{value:.6g}</td><td>&plusmn; {error:.2g}</td>" in shown
+
+
+def test_groups_of_infinite_and_huge_numbers_have_names() -> None:
+    groups = _quantile_groups(np.array([-np.inf, -1.0, 2.5, 1e308, np.inf, np.nan]), "")
+    assert groups.names == ["-inf", "-1", "2.5", "1e+308", "inf", MISSING]

@@ -18,6 +18,8 @@ from calibrank.report.rows import MISSING, Categorical, ReportRows
 from calibrank.report.user_sample import shorten
 
 # Quintiles: enough to show a trend, few enough for narrow intervals.
+# Larger numbers are written with an exponent.
+_LONGEST_WHOLE = 1e15
 QUANTILE_GROUPS = 5
 
 MOST_VALUES = 30
@@ -186,7 +188,9 @@ def _range_name(values: Floats, unit: str) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if value == round(value) else f"{value:,.4g}"
+    # Infinity cannot be rounded, and 1e308 would have 309 digits.
+    is_short = abs(value) < _LONGEST_WHOLE
+    return f"{value:,.0f}" if is_short and value == round(value) else f"{value:,.4g}"
 
 
 def _most_common(column: Categorical) -> Categorical:
