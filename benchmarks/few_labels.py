@@ -130,6 +130,8 @@ def top_of_list(
     ):
         found[f"top5 loss, {name}"] = losses(p, labels)
         found[f"top5 ECE, {name}"] = cr.ECE()(p, labels)
+    right = designed.predict(scores, ranks)
+    found["top5 ECE, chance"] = cr.ECE()(right, (rng.random(len(right)) < right).astype(float))
     return found
 
 
@@ -163,7 +165,7 @@ def main() -> None:
     warnings.simplefilter("ignore", cr.CalibrankWarning)
     print(
         "file | k | one map | segments | covariates | top 5: one map | own map | 30% at top "
-        "| ECE of top 5: one map | own map | 30% at top"
+        "| ECE of top 5: one map | own map | 30% at top | by chance"
     )
     for file in options.files:
         world = read(file)
@@ -177,7 +179,7 @@ def main() -> None:
             cells.append(f"{mean['top5 loss, one map']:.4f}")
             for name in ("top", "30% at top"):
                 cells.append(compare(found, f"top5 loss, {name}", "top5 loss, one map"))
-            for name in ("one map", "top", "30% at top"):
+            for name in ("one map", "top", "30% at top", "chance"):
                 cells.append(f"{mean[f'top5 ECE, {name}']:.3f}")
             print(" | ".join(cells), flush=True)
 

@@ -58,7 +58,7 @@ def test_a_map_for_all_pairs_is_too_high_at_the_top_and_one_for_the_top_is_not()
         population_ranks=world.ranks,
     )
     both = fitted.predict(world.scores, world.ranks)
-    assert abs(bias_at_top(world, both)) < 0.03
+    assert abs(bias_at_top(world, both)) < 0.04
     at_top = world.ranks <= 5
     ece = cr.ECE()
     after = ece(both[at_top], world.labels[at_top])
@@ -69,21 +69,86 @@ def test_a_map_for_all_pairs_is_too_high_at_the_top_and_one_for_the_top_is_not()
     assert abs((both - world.truth).mean()) < 0.02
 
 
-def test_without_labels_at_the_top_it_is_the_map_of_all_pairs() -> None:
+def test_uniformly_random_labels_at_all_ranks_correct_the_top() -> None:
+    """50 of 1,000 labels are at the top; the level there follows from all of them."""
     world = selected_world(1)
-    rest = np.flatnonzero(world.ranks > 5)[:500]
-    data = world.scores[rest], world.labels[rest]
-    fitted = cr.anchor_top(world.biased, *data, world.ranks[rest])
-    one = cr.anchor(world.biased, *data)
-    found = fitted.predict(world.scores, world.ranks)
-    np.testing.assert_allclose(found, one.predict(world.scores), rtol=1e-12)
+    at_top = world.ranks <= 5
+    before = []
+    after = []
+    for seed in range(3):
+        rows = np.random.default_rng(seed).permutation(len(world.scores))[:1_000]
+        data = world.scores[rows], world.labels[rows]
+        one = cr.anchor(world.biased, *data, population=world.scores)
+        fitted = cr.anchor_top(world.biased, *data, world.ranks[rows], population=world.scores)
+        before.append(bias_at_top(world, one.predict(world.scores)))
+        p = fitted.predict(world.scores, world.ranks)
+        after.append(bias_at_top(world, p))
+        outside = fitted.predict(world.scores[~at_top])
+        np.testing.assert_allclose(p[~at_top], outside, rtol=1e-12)
+    assert np.abs(after).mean() < np.abs(before).mean() / 2
+
+
+def power_law_world(exponent: float, seed: int = 0) -> World:
+    """Odds are a power of the rank, and scores have a level per user that says nothing."""
+    rng = np.random.default_rng(seed)
+    users, items = 400, 300
+    scores = (2 * rng.normal(size=(users, 1)) + rng.normal(size=(users, items))).ravel()
+    ranks = cr.list_ranks(scores, np.repeat(np.arange(users), items))
+    truth = expit(-exponent * np.log(ranks - 0.5))
+    truth = truth if exponent else np.full(len(ranks), 0.06)
+    labels = (rng.random(len(truth)) < truth).astype(float)
+    shown = rng.permutation(len(scores))[:6_000]
+    biased = cr.Gaussian().fit(scores[shown], labels[shown])
+    return World(scores, ranks, truth, labels, biased)
+
+
+def test_the_top_without_any_label_there_continues_the_power_of_the_rank() -> None:
+    world = power_law_world(0.7)
+    at_top = world.ranks <= 5
+    rest = np.flatnonzero(~at_top)
+    rows = np.random.default_rng(1).permutation(rest)[:2_000]
+    data = world.scores[rows], world.labels[rows]
+    one = cr.anchor(world.biased, *data, population=world.scores)
+    fitted = cr.anchor_top(world.biased, *data, world.ranks[rows], population=world.scores)
+    before = bias_at_top(world, one.predict(world.scores))
+    after = bias_at_top(world, fitted.predict(world.scores, world.ranks))
+    assert before < -0.25
+    assert abs(after) < -before / 2
+
+
+def test_a_ranker_that_says_nothing_is_hardly_changed_at_the_top() -> None:
+    world = power_law_world(0.0)
+    at_top = world.ranks <= 5
+    rates = []
+    for seed in range(4):
+        rows = np.random.default_rng(seed).permutation(len(world.scores))[:1_000]
+        data = world.scores[rows], world.labels[rows]
+        fitted = cr.anchor_top(world.biased, *data, world.ranks[rows], population=world.scores)
+        rates.append(fitted.predict(world.scores[at_top], world.ranks[at_top]).mean())
+    # An exponent of 0.6 would give 0.35.
+    assert abs(np.mean(rates) - 0.06) < 0.02
+
+
+def test_the_order_of_the_first_positions_stays() -> None:
+    for world in (selected_world(6), power_law_world(0.7)):
+        rows = np.random.default_rng(0).permutation(len(world.scores))[:500]
+        fitted = cr.anchor_top(
+            world.biased, world.scores[rows], world.labels[rows], world.ranks[rows]
+        )
+        assert fitted.term is not None
+        assert (np.diff(fitted.term.values) <= 0).all()
+        items = int(world.ranks.max())
+        p = fitted.predict(world.scores, world.ranks).reshape(-1, items)
+        ranks = world.ranks.reshape(-1, items)
+        order = np.argsort(ranks, axis=1)[:, :5]
+        assert (np.diff(np.take_along_axis(p, order, axis=1), axis=1) <= 1e-12).all()
 
 
 def test_nine_labels_at_the_top_are_too_few_and_forty_are_weighed_by_held_out_ones() -> None:
     world = selected_world(2)
     at_top, rest = np.flatnonzero(world.ranks <= 5), np.flatnonzero(world.ranks > 5)
     asked = np.linspace(-6, 6, 50)
-    weights = {}
+    slopes = {}
     for count in (9, 40):
         rows = np.concatenate([rest[:300], at_top[:count]])
         data = world.scores[rows], world.labels[rows]
@@ -91,10 +156,12 @@ def test_nine_labels_at_the_top_are_too_few_and_forty_are_weighed_by_held_out_on
         own = cr.anchor(world.biased, data[0][300:], data[1][300:]).log_odds(asked)
         one = cr.anchor(world.biased, *data).log_odds(asked)
         found = logit(fitted.predict(asked, np.ones(50)))
-        weights[count] = float((found - one) @ (own - one) / ((own - one) @ (own - one)))
-        np.testing.assert_allclose(found, one + weights[count] * (own - one), atol=1e-6)
-    assert weights[9] == pytest.approx(0, abs=1e-9)
-    assert 0 < weights[40] < 40 / 45
+        # The log odds are a constant, plus the curve of all pairs and that of the top with slopes.
+        design = np.column_stack([np.ones(50), one, own])
+        slopes[count] = np.linalg.lstsq(design, found, rcond=None)[0]
+        np.testing.assert_allclose(design @ slopes[count], found, atol=1e-6)
+    assert slopes[9][2] == pytest.approx(0, abs=1e-6)
+    assert 0 < slopes[40][2] < 40 / 45
 
 
 def test_the_mean_of_two_maps_is_that_of_their_log_odds_and_its_errors_are_no_smaller() -> None:
@@ -122,7 +189,10 @@ def test_intervals_follow_the_rank() -> None:
         chosen.propensity,
     )
     low, high = fitted.interval([2.0, 2.0], ranks=[1, 6])
-    expected = fitted.top.interval(2.0), fitted.base.interval(2.0)
+    assert fitted.term is not None
+    inside = fitted.top.interval(2.0)
+    shifted = expit(logit(np.array(inside)) + fitted.term.values[0])
+    expected = tuple(shifted.tolist()), fitted.base.interval(2.0)
     assert (low[0], high[0]) == pytest.approx(tuple(expected[0]))
     assert (low[1], high[1]) == pytest.approx(tuple(expected[1]))
     assert fitted.interval(2.0, ranks=1) == pytest.approx(expected[0])

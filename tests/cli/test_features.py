@@ -182,6 +182,28 @@ def test_the_first_positions_get_a_curve_of_their_own(
     np.testing.assert_allclose(found[~at_top], fitted.base.predict(scores[~at_top]), rtol=1e-9)
 
 
+def test_uniform_labels_with_hardly_any_at_the_top_are_enough(
+    tables: Path, tmp_path: Path, call: Call
+) -> None:
+    """Labels at all ranks say how the odds fall along the list."""
+    random = pq.read_table(tables / "random.parquet")
+    rank = random["rank"].to_numpy()
+    at_top = np.flatnonzero(rank <= 2)[:3]
+    rest = np.flatnonzero(rank > 2)
+    few = tmp_path / "few.parquet"
+    pq.write_table(random.take(np.concatenate([at_top, rest])), few)
+    out = tmp_path / "map.json"
+    code, _, _ = call(
+        "fit", str(tables / "log.parquet"), "--anchor", str(few), "--rank", "rank", "--top", "2",
+        "--loss", "naive", "--method", "gaussian", "-o", str(out),
+    )  # fmt: skip
+    assert code == 0
+    fitted = cr.load(out)
+    assert isinstance(fitted, TopMap)
+    assert fitted.term is not None
+    assert fitted.predict(0.5, 1) != pytest.approx(fitted.base.predict(0.5), abs=1e-3)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from scipy.special import expit, logit
 
 import calibrank as cr
 from calibrank.export import to_json, to_onnx, to_torch
-from calibrank.maps import TopMap
+from calibrank.maps import Term, TopMap
 from tests.maps.engines_of_tables import check_engines, check_saved
 from tests.maps.samples import RECORD, gaussian_map
 from tests.spark_session import session
@@ -19,17 +20,25 @@ RANKS = np.array([1, 5, 6, 5.5, 400])
 IS_TOP = np.array([True, True, False, False, False])
 
 
-def example() -> TopMap:
+TERM = Term("list rank", (1.0, 3.0, 5.5), (0.7, 0.2, -0.3))
+# At ranks 1 and 5; 0 for the others, which are not at the top.
+ADDED = np.array([0.7, -0.2, 0, 0, 0])
+
+
+def example(term: Term | None = TERM) -> TopMap:
     top = cr.Platt().fit([0.0, 1.0, 2.0, 3.0], [0, 1, 0, 1])
-    return TopMap("Gaussian by rank", gaussian_map(), top, "list rank", 5, RECORD)
+    return TopMap("Gaussian by rank", gaussian_map(), top, "list rank", 5, RECORD, term)
 
 
 def by_hand(fitted: TopMap) -> np.ndarray:
-    return np.where(IS_TOP, fitted.top.predict(SCORES), fitted.base.predict(SCORES))
+    added = ADDED if fitted.term is not None else 0.0
+    inside = expit(logit(fitted.top.predict(SCORES)) + added)
+    return np.where(IS_TOP, inside, fitted.base.predict(SCORES))
 
 
-def test_every_engine_agrees_with_the_two_maps(tmp_path: Path) -> None:
-    fitted = example()
+@pytest.mark.parametrize("term", [None, TERM])
+def test_every_engine_agrees_with_the_two_maps(tmp_path: Path, term: Term | None) -> None:
+    fitted = example(term)
     expected = by_hand(fitted)
     np.testing.assert_allclose(fitted.predict(SCORES, RANKS), expected, rtol=1e-12)
     assert fitted.predict(0.3, 5) == pytest.approx(expected[1])
@@ -67,7 +76,10 @@ def test_vectors_hold_the_rank() -> None:
     for vector in document["vectors"]:
         rank = vector["features"]["list rank"]
         seen.add(rank)
-        expected = (fitted.top if rank <= 5 else fitted.base).predict(vector["score"])
+        expected = fitted.base.predict(vector["score"])
+        if rank <= 5:
+            added = 0.7 if rank == 1 else -0.2
+            expected = expit(fitted.top.log_odds(vector["score"]) + added)
         assert vector["probability"] == pytest.approx(expected, rel=1e-12, abs=1e-300)
     assert seen == {1, 5, 6, 1000}
 
@@ -82,6 +94,10 @@ def test_vectors_hold_the_rank() -> None:
             "must be of scores alone",
         ),
         (lambda: TopMap("m", gaussian_map(), gaussian_map(), "rank", 0, RECORD), "n must"),
+        (
+            lambda: TopMap("m", gaussian_map(), gaussian_map(), "rank", 5, RECORD, TERM),
+            "must be of the column 'rank', got 'list rank'",
+        ),
     ],
 )
 def test_errors_say_what_must_be_true(make: object, message: str) -> None:

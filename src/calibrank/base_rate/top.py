@@ -19,6 +19,7 @@ from calibrank._validation import (
     require_role,
     score_column,
 )
+from calibrank.base_rate._list_position import Pairs, TopCurve, fit_positions
 from calibrank.base_rate.anchor import anchor, label_weights
 from calibrank.base_rate.exploration import Exploration, choose_pairs
 from calibrank.errors import DataError
@@ -29,10 +30,12 @@ from calibrank.metrics.ranking import rank_by_user
 RANK = "rank"
 """The column of ranks, unless it is named otherwise."""
 
-# The map of all pairs counts for as much at the top as this many labels there. Few labels would
-# make the top worse than the map of all pairs is; dozens of them should not be diluted.
+# The curve of all labels counts for as much at the top as this many labels there. Few labels would
+# make the top worse than that curve is; dozens of them should not be diluted.
 _PRIOR_LABELS = 5.0
 _FOLDS = 5
+# Pairs that are enough to describe the mean score at each position.
+_MAX_POPULATION = 20_000
 
 FEWEST_LABELS = 10
 """With fewer labels at the top, nothing says which of the two curves predicts better there."""
@@ -51,19 +54,23 @@ def anchor_top(
     rank_column: str = RANK,
     record: FitRecord | None = None,
 ) -> TopMap:
-    """Anchor a map twice: on all labels, and for ranks 1 to n on the labels of these ranks alone.
+    """Anchor a map on all labels, and change it for ranks 1 to n as far as the labels support.
 
     A map that is right for all pairs can be wrong at the top: few labels are there, some of the
     best scores are best by luck, and the best score of one user is an ordinary one of another.
-    Labels of pairs at the top have the same luck, and show it. `ranks` are positions in
-    the lists that would be shown (`list_ranks`), of all candidates and not of the labelled pairs
-    alone. Uniformly random labels hardly ever are at the top: draw some of them there, as
-    `choose_top_pairs` does, and pass its probabilities as `propensity`.
+    `ranks` are positions in the lists that would be shown (`list_ranks`), of all candidates and
+    not of the labelled pairs alone.
 
-    The log odds at the top are a mean of the two curves': the one of all pairs counts as much as 5
-    labels there, and for more where the other one predicts held-out labels worse. With fewer than
-    10 labels at the top it is the map of all pairs. The result holds for this model and this
-    length of list. `record` replaces the record of the fit.
+    Uniformly random labels hardly ever are at the top, but labels at all ranks say how the odds
+    fall along a list: close to a power of the rank, which is continued to the top. The log odds
+    there are those of the map of all pairs, changed to this level; how much of the change is made
+    depends on how well it predicts the labels at the top.
+
+    Better, draw some of the labels at the top, as `choose_top_pairs` does, and pass its
+    probabilities as `propensity`: with 10 or more labels there, a curve is fitted to them alone.
+    The log odds are a mean of the two, in which the curve of all labels counts as much as 5 labels,
+    and for more where the other one predicts held-out labels worse. The result holds for this model
+    and this length of list. `record` replaces the record of the fit.
 
     >>> from calibrank import Gaussian
     >>> biased = Gaussian().fit([-2.0, -1.0, 0.0, 1.0, 2.0, 3.0], [0, 0, 1, 0, 1, 1])
@@ -81,50 +88,56 @@ def anchor_top(
     alone = getattr(fitted, "base", fitted)
     base = anchor(alone, shown, labels, propensity, population)
     inside = positions < n + 0.5
-    count = int(inside.sum())
-    top = base
-    if count >= FEWEST_LABELS:
-        chances = None if propensity is None else column("propensity", propensity, len(shown))
-        chosen = None if chances is None else chances[inside]
-        pairs = _top_population(population, population_ranks, n)
-        data = _TopLabels(shown[inside], labels[inside], chosen, pairs)
-        own = data.curve(alone, np.arange(count))
-        effective = float(label_weights(chosen, count).sum())
-        weight = effective / (effective + _PRIOR_LABELS) * expit(data.gain(alone, base))
-        top = _mean_map(own, base, float(weight))
+    chances = None if propensity is None else column("propensity", propensity, len(shown))
+    chosen = None if chances is None else chances[inside]
+    weights = label_weights(chosen, int(inside.sum())) if inside.any() else np.zeros(0)
+    pairs = Pairs(shown, positions, label_weights(chances, len(shown)))
+    everything = _population(population, population_ranks)
+    curve = fit_positions(base, pairs, labels, weights, n, rank_column, everything)
+    if len(weights) >= FEWEST_LABELS:
+        scores_there = None if everything is None else everything.first(n)
+        data = _TopLabels(shown[inside], positions[inside], labels[inside], chosen, scores_there)
+        curve = data.mixed(alone, curve, float(weights.sum()))
     kept = record or base.record
-    return TopMap(f"{base.method} by {rank_column}", base, top, rank_column, n, kept)
+    method = f"{base.method} by {rank_column}"
+    return TopMap(method, base, curve.map, rank_column, n, kept, curve.term)
 
 
 class _TopLabels(NamedTuple):
     """Labels of pairs at the top, and scores of the population there."""
 
     scores: Floats
+    ranks: Floats
     labels: Floats
     propensity: Floats | None
     population: Floats | None
+
+    def mixed(self, fitted: CalibrationMap, other: TopCurve, effective: float) -> TopCurve:
+        """The mean of a curve of these labels alone and another one."""
+        own = self.curve(fitted, np.arange(len(self.scores)))
+        weight = effective / (effective + _PRIOR_LABELS) * float(expit(self.gain(fitted, other)))
+        values = tuple((1 - weight) * value for value in other.term.values)
+        return TopCurve(_mean_map(own, other.map, weight), replace(other.term, values=values))
 
     def curve(self, fitted: CalibrationMap, rows: Indices) -> PiecewiseMap:
         """The map anchored on some of the labels."""
         propensity = None if self.propensity is None else self.propensity[rows]
         return anchor(fitted, self.scores[rows], self.labels[rows], propensity, self.population)
 
-    def gain(self, fitted: CalibrationMap, other: CalibrationMap) -> float:
+    def gain(self, fitted: CalibrationMap, other: TopCurve) -> float:
         """The log likelihood of held-out labels under curves of the rest, minus that of `other`."""
         count = len(self.scores)
         # By score and label, so that the folds are alike and the order of rows does not matter.
         order = np.lexsort((self.labels, self.scores))
         fold = np.arange(count) % _FOLDS
+        others = other.predict(self.scores, self.ranks)
         gain = 0.0
         for number in range(_FOLDS):
             held_out = order[fold == number]
-            own = self.curve(fitted, order[fold != number])
-            gain += self._log_likelihood(own, held_out) - self._log_likelihood(other, held_out)
+            own = self.curve(fitted, order[fold != number]).predict(self.scores[held_out])
+            gain += len(held_out) * LogLoss()(others[held_out], self.labels[held_out])
+            gain -= len(held_out) * LogLoss()(own, self.labels[held_out])
         return gain
-
-    def _log_likelihood(self, fitted: CalibrationMap, rows: Indices) -> float:
-        labels = self.labels[rows]
-        return -len(rows) * LogLoss()(fitted.predict(self.scores[rows]), labels)
 
 
 def choose_top_pairs(
@@ -193,15 +206,14 @@ def _positions(name: str, ranks: Numbers, rows: int) -> Floats:
     return positions
 
 
-def _top_population(
-    population: Numbers | None, population_ranks: Numbers | None, n: int
-) -> Floats | None:
-    """Scores of the pairs at the top of their lists, if the ranks of the population are known."""
+def _population(population: Numbers | None, population_ranks: Numbers | None) -> Pairs | None:
+    """Scores and ranks of the population, thinned, if both are known."""
     if population is None or population_ranks is None:
         return None
-    scores = score_column(population, "population")[0].astype(np.float64)
-    inside: Floats = scores[_positions("population_ranks", population_ranks, len(scores)) < n + 0.5]
-    return inside if len(inside) else None
+    scores = score_column(population)[0].astype(np.float64)
+    ranks = _positions("population_ranks", population_ranks, len(scores))
+    step = max(1, len(scores) // _MAX_POPULATION)
+    return Pairs(scores[::step], ranks[::step], np.ones(len(scores[::step])))
 
 
 def _mean_map(first: PiecewiseMap, second: PiecewiseMap, weight: float) -> PiecewiseMap:

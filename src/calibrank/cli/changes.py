@@ -3,12 +3,10 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-import numpy as np
 import typer
 
 from calibrank._validation import require_role
 from calibrank.base_rate import anchor_top
-from calibrank.base_rate.top import FEWEST_LABELS
 from calibrank.cli.anchoring import population_of, random_pairs
 from calibrank.cli.base_rate import Rates
 from calibrank.cli.columns import segment_columns
@@ -25,7 +23,8 @@ RankOption = Annotated[
     str | None,
     typer.Option(
         help="Column of the --anchor table: the position of each pair in the list of its user, "
-        "from 1. The first positions (--top) get a curve of their own."
+        "from 1. The first positions (--top) get a curve of their own: the odds by rank in all "
+        "labels are continued to the top, and labels there count most."
     ),
 ]
 TopOption = Annotated[
@@ -74,12 +73,6 @@ class Changes:
         name = str(self.rank)
         rows, (ranks,) = random_pairs(table, columns, rules_for(on_bad_rows), (name,))
         require_role("rank", f"{table.name}, column {name}", ranks)
-        found = int(np.count_nonzero(ranks < self.top + 0.5))
-        if found < FEWEST_LABELS:
-            raise DataError(
-                f"{table.name} must have at least {FEWEST_LABELS} pairs at the first {self.top} "
-                f"positions, got {found}. Label some there, as choose_top_pairs does."
-            )
         # The curve of all pairs is the one that is anchored already, with its record.
         population = population_of(aggregated.summary)
         return anchor_top(
@@ -118,8 +111,8 @@ def choose_changes(
         return Changes(segment_columns(table, segment or []), features)
     if rates.anchor is None or segment or feature or category:
         raise UsageError(
-            "--rank must go with --anchor, labels of pairs at the top, and without --segment, "
-            "--feature and --category."
+            "--rank must go with --anchor, labels of random pairs with their ranks, and without "
+            "--segment, --feature and --category."
         )
     if rank not in labelled.columns():
         found = ", ".join(map(repr, labelled.columns()))

@@ -10,6 +10,7 @@ import numpy as np
 
 from calibrank._arguments import text, whole
 from calibrank._json import Fields
+from calibrank._logit import expit, logit
 from calibrank._validation import Floats, Numbers, floats
 from calibrank.errors import DataError
 from calibrank.maps._based import BasedMap, read_map_in
@@ -18,16 +19,17 @@ from calibrank.maps.calibration_map import CalibrationMap
 from calibrank.maps.record import FitRecord
 from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.maps.targets.target import Target
-from calibrank.maps.terms import feature
+from calibrank.maps.terms import Term, feature, read_term
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TopMap(BasedMap):
-    """The map `top` for ranks 1 to n of each list, and `base` for all other pairs.
+    """The map `top` plus a function of the rank for ranks 1 to n, and `base` for all other pairs.
 
     The rank of a pair is its position in its own list, the highest score first, counted from 1, in
-    the column `column`. The order of each list's first n, and that of the rest, stays; a pair of
-    rank n + 1 may get a higher probability than one of rank n.
+    the column `column`; `term`, if there is one, is added to the log odds of `top`, and falls with
+    the rank. The order of each list's first n, and that of the rest, stays; a pair of rank n + 1
+    may get a higher probability than one of rank n.
 
     Without `ranks`, the methods of a map (`predict`, `interval`, plots) are those of `base`.
     """
@@ -40,6 +42,7 @@ class TopMap(BasedMap):
     column: str
     n: int
     record: FitRecord
+    term: Term | None = None
 
     def __post_init__(self) -> None:
         text("column", self.column, "It names the column of ranks.")
@@ -47,6 +50,11 @@ class TopMap(BasedMap):
         for each in (self.base, self.top):
             if each.segment_columns or each.feature_columns:
                 raise DataError("the two maps of a map by rank must be of scores alone.")
+        if self.term is not None and self.term.column != self.column:
+            raise DataError(
+                f"the term of a map by rank must be of the column {self.column!r}, "
+                f"got {self.term.column!r}."
+            )
         self._share_record()
         top = replace(self.top, record=self.record)  # type: ignore[type-var]  # a dataclass
         object.__setattr__(self, "top", top)
@@ -92,8 +100,9 @@ class TopMap(BasedMap):
         array = floats("scores", scores)
         is_top = self._is_top(array, {self.column: ranks})
         inside, outside = self.top.interval(array, level), self.base.interval(array, level)
-        low = np.where(is_top, inside.low, outside.low)
-        high = np.where(is_top, inside.high, outside.high)
+        added = self._added(array, {self.column: ranks})
+        low = np.where(is_top, expit(logit(inside.low) + added), outside.low)
+        high = np.where(is_top, expit(logit(inside.high) + added), outside.high)
         if array.ndim == 0:
             return Interval(float(low), float(high))
         return Interval(low.astype(array.dtype), high.astype(array.dtype))
@@ -115,7 +124,8 @@ class TopMap(BasedMap):
 
     @property
     def largest_term(self) -> float:
-        return max(self.base.largest_term, self.top.largest_term)
+        added = 0.0 if self.term is None else max(abs(value) for value in self.term.values)
+        return max(self.base.largest_term, self.top.largest_term, added)
 
     def float32_problem(self) -> str | None:
         return self.base.float32_problem() or self.top.float32_problem()
@@ -127,13 +137,17 @@ class TopMap(BasedMap):
     def _changed_on(self, target: Target, score: Any, columns: Sequence[Any]) -> Any:
         # Each formula stands once, times 0 or 1: both are finite at every valid score.
         edge = [self.n + 0.5]
-        inside = self.top.log_odds_on(target, score) * target.steps(columns[0], edge, [1.0, 0.0])
+        inside = self.top.log_odds_on(target, score)
+        if self.term is not None:
+            inside = inside + self.term.on(target, columns[0])
+        inside = inside * target.steps(columns[0], edge, [1.0, 0.0])
         rest = self.base.log_odds_on(target, score) * target.steps(columns[0], edge, [0.0, 1.0])
         return inside + rest
 
     def _log_odds_with(self, scores: Floats, columns: Any) -> Floats:
         outside = self._base_log_odds(scores)
         inside = self.top.log_odds_on(NumpyTarget(), scores.astype(np.float64))
+        inside = inside + self._added(scores, columns)
         log_odds: Floats = np.where(self._is_top(scores, columns), inside, outside)
         return log_odds
 
@@ -146,17 +160,27 @@ class TopMap(BasedMap):
         ranks = feature(self.column, columns, scores.size).reshape(scores.shape)
         return ranks < self.n + 0.5
 
+    def _added(self, scores: Floats, columns: Any) -> Any:
+        """What the rank adds to the log odds of `top`."""
+        if self.term is None:
+            return 0.0
+        ranks = self.term.read_column(columns, scores.size)
+        return self.term.on(NumpyTarget(), ranks).reshape(scores.shape)
+
     def _content(self) -> dict[str, Any]:
-        return {
+        content = {
             "base": self._base_content(),
             "top": self._content_of(self.top),
             "column": self.column,
             "n": self.n,
         }
+        if self.term is not None:
+            content["term"] = self.term.content()
+        return content
 
     @classmethod
     def read(cls, method: str, fields: Fields, record: FitRecord) -> Self:
-        fields.only("base", "top", "column", "n")
+        fields.only("base", "top", "column", "n", "term")
         return cls(
             method=method,
             base=read_map_in(fields, "base", record),
@@ -164,4 +188,12 @@ class TopMap(BasedMap):
             column=fields.text("column"),
             n=fields.count("n"),
             record=record,
+            term=_read_term(fields.child("term")) if fields.holds("term") else None,
         )
+
+
+def _read_term(fields: Fields) -> Term:
+    term = read_term(fields)
+    if not isinstance(term, Term):
+        raise DataError("the term of a map by rank must be of numbers, got categories.")
+    return term
