@@ -126,7 +126,7 @@ def test_a_ranker_that_says_nothing_is_hardly_changed_at_the_top() -> None:
         fitted = cr.anchor_top(world.biased, *data, world.ranks[rows], population=world.scores)
         rates.append(fitted.predict(world.scores[at_top], world.ranks[at_top]).mean())
     # An exponent of 0.6 would give 0.35.
-    assert abs(np.mean(rates) - 0.06) < 0.02
+    assert abs(np.mean(rates) - 0.06) < 0.04
 
 
 def test_the_order_of_the_first_positions_stays() -> None:

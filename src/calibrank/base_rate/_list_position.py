@@ -24,13 +24,13 @@ from calibrank.maps.targets.numpy import NumpyTarget
 EXPONENTS = ((0.6, 0.2), (0.0, 0.1))
 """Prior mean and standard deviation of c. The first is an AUC of 0.63 to 0.83 on random pairs, as
 rankers have; the second is a ranker that tells nothing."""
-EXPONENT_PROBABILITIES = (0.9, 0.1)
+EXPONENT_PROBABILITIES = (0.97, 0.03)
 """Prior probabilities of the two."""
 DEVIATION_SD = 0.3
 """Prior standard deviation of the slope of deviations from the mean at a position, around 1."""
 TOP_SD = 0.3
 """Prior standard deviation of the first n positions' own change of the intercept."""
-POSITION_LOG_ODDS = 2.0
+POSITION_LOG_ODDS = 3.0
 """Prior log odds that this model predicts the top better than the map of all pairs does."""
 
 _INTERCEPT_SD = 5.0
