@@ -90,3 +90,14 @@ def test_numbers_can_be_declared_categories() -> None:
     assert fitted.categories == {"zip": ("0", "1", "2")}
     with pytest.raises(cr.DataError, match="among the columns"):
         cr.anchor_with_covariates(BIASED, scores, labels, codes, "zip", categories=("x",))
+
+
+@pytest.mark.parametrize("label", [0.0, 1.0])
+def test_labels_of_one_kind_are_fitted(label: float) -> None:
+    """30 labels of rare positives often hold none."""
+    scores, labels, features, _ = world(30, 0, 1.0)
+    fitted = cr.anchor_with_covariates(
+        BIASED, scores, np.full_like(labels, label), features, ("x", "country")
+    )
+    p = fitted.predict(scores, features)
+    assert (np.abs(p - label) < 0.5).all()

@@ -138,10 +138,13 @@ class _Problem:
         return self.design.gram(self.total * p * (1 - p)) / self.dispersion
 
     def residual(self, coefficients: Floats, precision: Floats) -> float:
-        """The largest derivative, relative to the positive mass and the spread of its column."""
+        """The largest derivative, relative to the positive mass and the spread of its column.
+
+        Without any positive, it is relative to that of one label.
+        """
         gradient = self.gradient(self.log_odds(coefficients)) + precision * coefficients
         spreads = np.sqrt(self.design.mean_squares())
-        scale = spreads * self.positive.sum() / self.dispersion
+        scale = spreads * max(float(self.positive.sum()), self.dispersion) / self.dispersion
         return float(np.abs(gradient / np.maximum(scale, 1e-300)).max())
 
     def minimize(self, start: Floats, precision: Floats) -> tuple[Floats, int]:
