@@ -188,6 +188,8 @@ def test_intervals_follow_the_rank() -> None:
         5,
         chosen.propensity,
     )
+    ends = fitted.interval([-1e6, 1e6], ranks=[1, 1])
+    assert 0 <= min(ends.low) <= max(ends.high) <= 1
     low, high = fitted.interval([2.0, 2.0], ranks=[1, 6])
     assert fitted.term is not None
     inside = fitted.top.interval(2.0)

@@ -152,6 +152,9 @@ class TopMap(BasedMap):
         return log_odds
 
     def _probabilities_with(self, scores: Floats, columns: Any) -> Floats:
+        if self.term is not None:
+            probabilities: Floats = expit(self._log_odds_with(scores, columns))
+            return probabilities
         # Both maps are compiled: computing both takes less time than log odds do.
         is_top = self._is_top(scores, columns)
         return np.where(is_top, self.top.predict(scores), self.base.predict(scores))
