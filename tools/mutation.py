@@ -49,6 +49,7 @@ TESTS = {
         "tests/golden",
         "tests/calibrators",
         "tests/summary/test_resolution.py",
+        "tests/test_arguments.py",
     ],
     "evidence.py": ["tests/test_evidence.py", "tests/laws/test_summaries.py", "tests/reference"],
     "summary": [
@@ -56,6 +57,7 @@ TESTS = {
         "tests/golden/test_numbers.py",
         "tests/laws/test_summaries.py",
         "tests/tabular/test_aggregate.py",
+        "tests/test_native.py",
     ],
     "metrics": [
         "tests/golden/test_numbers.py",
@@ -63,6 +65,7 @@ TESTS = {
         "tests/reference/test_metric_formulas.py",
         "tests/laws/test_metrics.py",
         "tests/reference",
+        "tests/test_arguments.py",
     ],
 }
 # Of processor time: a busy machine must not look like a test that never ends.

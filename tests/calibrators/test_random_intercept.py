@@ -334,3 +334,9 @@ def test_scores_that_one_group_has_do_not_steepen_the_map() -> None:
     rows = GroupedRows.of(scores, labels, groups)
     assert rows.supported_range()[0] == lowest[2]
     assert GroupedRows.of([1.0, 2.0, 3.0], [0, 1, 0], [1, 2, 3]).supported_range() == (1.0, 3.0)
+
+
+def test_capped_masses_scale_with_the_weights() -> None:
+    rates, total = np.array([0.2, 0.5, 0.1, 0.9]), np.array([3.0, 40.0, 2.0, 5.0])
+    capped = capped_masses(rates * total, total)
+    np.testing.assert_allclose(capped_masses(rates * total / 100, total / 100), capped / 100)

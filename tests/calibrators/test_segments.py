@@ -233,3 +233,14 @@ def test_nested_segments_are_fitted_alike_in_c_and_in_numpy(
 def test_errors_say_what_must_be_true(make: object, message: str) -> None:
     with pytest.raises(cr.DataError, match=message):
         make()
+
+
+def test_a_column_without_values_adds_no_segments_and_no_spread() -> None:
+    rng = np.random.default_rng(0)
+    scores, country = rng.normal(size=400), rng.choice(["NL", "DE"], 400)
+    labels = rng.random(400) < 0.3 + 0.2 * (country == "NL")
+    columns = {"country": country, "city": [None] * 400}
+    fitted = cr.Segments(("country", "city")).fit(scores, labels, columns)
+    alone = cr.Segments("country").fit(scores, labels, {"country": country})
+    assert fitted.spreads == (*alone.spreads, 0.0)
+    assert fitted.segments == alone.segments

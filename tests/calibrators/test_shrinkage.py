@@ -147,3 +147,15 @@ def test_many_segments_are_weighted_by_some_of_them(monkeypatch: pytest.MonkeyPa
     seen.clear()
     shrunk_changes(problem(12), with_slopes=False)
     assert set(seen) == {12}
+
+
+def test_a_step_that_overshoots_is_halved_for_its_segment_alone() -> None:
+    def parabola(at: np.ndarray) -> np.ndarray:
+        return (at**2).sum(axis=0)
+
+    at = np.array([[1.0, 1.0], [0.0, 0.0]])
+    steps = np.array([[1.0, 7.0], [0.0, 0.0]])  # to the minimum, and far beyond it
+    following, value, moved = _shrinkage._line_search(parabola, at, parabola(at), steps)
+    np.testing.assert_array_equal(following, [[0.0, -0.75], [0.0, 0.0]])
+    np.testing.assert_array_equal(value, [0.0, 0.5625])
+    assert moved == 1.75

@@ -247,3 +247,18 @@ def test_a_factor_of_sums_is_that_of_every_weight(weighted: bool) -> None:
     np.testing.assert_allclose(scaled.by_bin, expected.by_bin)
     np.testing.assert_allclose(scaled.by_segment, expected.by_segment)
     assert scaled.keys == expected.keys
+
+
+def test_weighted_sums_are_added_to_sums_of_rows_and_the_other_way_around() -> None:
+    scores, names = np.array([0.2, 0.7, 0.4]), ["NL", "DE", "NL"]
+    labels, weights = np.array([1.0, 0.0, 1.0]), np.array([3.0, 0.5, 2.0])
+    edges = np.array([0.5])
+    rows, weighted, together = SegmentSums(edges), SegmentSums(edges), SegmentSums(edges)
+    heavy = Evidence.trusted(weights * labels, weights, "naive")
+    for sums in (rows, together):
+        sums.add(scores, naive(labels), [encode("g", names)])
+    for sums in (weighted, together):
+        sums.add(scores, heavy, [encode("g", names)])
+    for found in (rows + weighted, weighted + rows):
+        np.testing.assert_array_equal(found.totals, together.totals)
+        np.testing.assert_array_equal(found.by_segment, together.by_segment)

@@ -246,6 +246,8 @@ def test_the_second_moment_of_a_bin_may_be_that_of_different_scores() -> None:
         (lambda arrays: arrays["keys"].__iadd__(1), r"keys lie outside \[low, high\]"),
         (lambda arrays: arrays["keys"].__setitem__(1, arrays["keys"][1] + 1), "outside their bins"),
         (lambda arrays: arrays["keys"].__setitem__(1, arrays["keys"][1] - 1), "outside their bins"),
+        (lambda arrays: arrays["keys"].__setitem__(2, arrays["keys"][2] + 1), "outside their bins"),
+        (lambda arrays: arrays["keys"].__setitem__(2, arrays["keys"][2] - 1), "outside their bins"),
         (lambda arrays: arrays["grid"].__setitem__(0, 2), "scores reach beyond the grid, to 5"),
         (lambda arrays: arrays["grid"].__setitem__(1, 12), "the grid has"),
     ],
