@@ -82,6 +82,7 @@ def test_wrong_usage_is_one_line_too(call: Call) -> None:
         (["fit", "t.csv", "--feature", "a", "--category", "a"], "different columns, got 'a' for"),
         (["fit", "t.csv", "--base-rate", "1e-320"], "--base-rate must lie between 0 and 1, got"),
         (["fit", "t.csv", "--model-name", "a\x1b[31m"], "--model-name must be at most 255 print"),
+        (["monitor", "d", "--map", "m", "-o", "d/x.html"], "outputs must lie outside the store"),
         (["fit", "t.csv", "--positive", ""], "--positive must not be empty, got ''. Give a"),
         (["fit", "t.csv", "--positive="], "--positive must not be empty, got ''. Give a"),
         (["fit", ""], "an argument must not be empty, got ''"),

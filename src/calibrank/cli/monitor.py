@@ -116,7 +116,7 @@ def monitor(
     require_different_outputs({"--out": out, "--refit": refit_to})
     for output in (out, refit_to):
         if output is not None:
-            require_output(output, add, map_file, *Path(store).glob("*"))
+            _require_outside(output, store, add, map_file)
     fitted = load(map_file)
     days = Store(store)
     if add is not None and date is not None:
@@ -138,6 +138,16 @@ def monitor(
         print_json(about)
     else:
         _print_status(status, about)
+
+
+def _require_outside(output: Path, store: str, add: str | None, map_file: Path) -> None:
+    """Check that an output overwrites no input and lies outside the store."""
+    require_output(output, add, map_file, *Path(store).glob("*"))
+    if output.resolve().is_relative_to(Path(store).resolve()):
+        raise UsageError(
+            f"outputs must lie outside the store of days, got {str(output)!r}. "
+            "Name a file in another folder."
+        )
 
 
 def _columns(

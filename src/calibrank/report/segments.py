@@ -18,9 +18,9 @@ from calibrank.report.rows import MISSING, Categorical, ReportRows
 from calibrank.report.user_sample import shorten
 
 # Quintiles: enough to show a trend, few enough for narrow intervals.
+QUANTILE_GROUPS = 5
 # Larger numbers are written with an exponent.
 _LONGEST_WHOLE = 1e15
-QUANTILE_GROUPS = 5
 
 MOST_VALUES = 30
 """How many values of a column are shown by name; the others are pooled into one segment."""
