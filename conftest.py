@@ -11,6 +11,9 @@ import pytest
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
+# Importing it needs Haystack, which only the group `pipelines` installs. It has no examples.
+collect_ignore = ["src/calibrank/adapters/_haystack.py"]
+
 # What `--fast` leaves out: tests that start processes, Spark, a browser or a training run, and
 # those that repeat a fit hundreds of times to see that its intervals cover the truth.
 SLOW = (

@@ -10,6 +10,7 @@ import pytest
 
 import calibrank as cr
 from calibrank import _builtin, _native
+from calibrank.errors import DataError
 
 pytestmark = pytest.mark.skipif(
     not _native.MAPS_READY, reason="calibrank was installed without a C compiler"
@@ -78,8 +79,8 @@ class NotANumber:
     __ge__ = __le__
 
 
-def test_a_scalar_that_is_not_a_number_is_a_type_error() -> None:
-    with pytest.raises(TypeError, match="real number, not NotANumber"):
+def test_a_scalar_that_is_not_a_number_is_refused() -> None:
+    with pytest.raises(DataError, match="score must be a number, got NotANumber"):
         fitted_map().scalar()(NotANumber())  # type: ignore[arg-type]  # that is the test
 
 
