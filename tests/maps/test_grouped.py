@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -96,6 +97,14 @@ def test_missing_values_of_every_library_are_missing() -> None:
         assert grouped().segment_index(
             {"country": ["NL", missing], "city": [missing, "Delft"]}
         ).tolist() == [1, 0]
+
+
+def test_a_map_of_many_segments_is_saved_on_one_line(tmp_path: Path) -> None:
+    segments = [Segment((f"{i:06d}",), 0.1, 1.0, 0.1, 5) for i in range(20_000)]
+    many = replace(grouped(), columns=("country",), segments=tuple(segments), spreads=(0.5,))
+    many.save(tmp_path / "map.json")
+    assert len((tmp_path / "map.json").read_text().splitlines()) == 1
+    assert cr.load(tmp_path / "map.json").segments == many.segments
 
 
 def test_saved_and_loaded_it_is_equal(fitted: GroupedMap, tmp_path: Path) -> None:
