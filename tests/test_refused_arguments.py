@@ -115,16 +115,16 @@ REFUSED: dict[str, Callable[[], object]] = {
     "cv must be at least 2 folds, got -1": lambda: fit_ranker(cv=-1),
     "title must be of type str": lambda: plots.reliability_grid(
         {"a": {"b": CURVE}},
-        5,  # type: ignore[arg-type]
+        5,
     ),
     "shape must be a tuple": lambda: export.to_onnx(FITTED, shape="rows"),
     "shape must be a whole number, 1": lambda: export.to_onnx(FITTED, shape=("rows", 0)),
-    "name must be a string": lambda: data.fetch(["coat"]),  # type: ignore[arg-type]
+    "name must be a string": lambda: data.fetch(["coat"]),
     "liked_above must be a finite number": lambda: data.load_coat("x", float("nan")),
-    "score must be a string": lambda: frames.summarize(FRAME, score=None),  # type: ignore[arg-type]
+    "score must be a string": lambda: frames.summarize(FRAME, score=None),
     "evidence must be a function": lambda: frames.summarize(
         FRAME,
-        evidence="ips",  # type: ignore[arg-type]
+        evidence="ips",
     ),
     "propensity must lie in": lambda: cr.ScoreTable(
         USERS, USERS, SCORES, LABELS, np.full(60, np.nan)
@@ -132,8 +132,8 @@ REFUSED: dict[str, Callable[[], object]] = {
     "weights must be finite and not negative": lambda: cr.ScoreTable(
         USERS, USERS, SCORES, LABELS, weights=-np.ones(60)
     ),
-    "factors must be a tuple of numbers": lambda: cr.RandomIntercept(factors=0.5),  # type: ignore[arg-type]
-    "categories must be a tuple of column names": lambda: cr.Covariates("a", categories=None),  # type: ignore[arg-type]
+    "factors must be a tuple of numbers": lambda: cr.RandomIntercept(factors=0.5),
+    "categories must be a tuple of column names": lambda: cr.Covariates("a", categories=None),
     "feature 'age' must be finite and within": lambda: cr.Covariates("age").fit(
         SCORES, LABELS, {"age": np.full(60, -3.4e38)}
     ),
@@ -143,7 +143,7 @@ REFUSED: dict[str, Callable[[], object]] = {
     "feature 'age' must be one array of numbers": lambda: cr.Covariates("age").fit(
         SCORES, LABELS, {"age": [[1.0], [1.0, 2.0]]}
     ),
-    "grades must be of type Mapping": lambda: search.judged_rows(RUN, [1], None),  # type: ignore[arg-type]
+    "grades must be of type Mapping": lambda: search.judged_rows(RUN, [1], None),
     "queries must have one value per row": lambda: search.Run(USERS[:5], USERS, SCORES),
     "scores must be finite and within": lambda: search.Run(USERS, USERS, SCORES * np.inf),
     "probabilities must lie in": lambda: search.choose_cut(
@@ -152,10 +152,10 @@ REFUSED: dict[str, Callable[[], object]] = {
         "recall",
         0.5,  # type: ignore[dict-item]
     ),
-    "the table must be a string or a path": lambda: search.read_run(3.5),  # type: ignore[arg-type]
-    "store must be a string or a path": lambda: Store(b"x"),  # type: ignore[arg-type]
+    "the table must be a string or a path": lambda: search.read_run(3.5),
+    "store must be a string or a path": lambda: Store(b"x"),
     "kind must be at most 255 printable": lambda: cr.Evidence([1.0], [1.0], "\x1b[31m"),
-    "bins must be a tuple": lambda: cr.BBQ(b"ab"),  # type: ignore[arg-type]
+    "bins must be a tuple": lambda: cr.BBQ(b"ab"),
     "seed must be a whole number": lambda: data.RandomSplit(seed=-1),
     "seed must be a whole number, 0": lambda: data.LeaveOneOut(seed=-1),
     "scores must be real numbers, got text such as '0.5'": lambda: FITTED.predict(
@@ -169,7 +169,7 @@ REFUSED: dict[str, Callable[[], object]] = {
         [1.0, 0.5], [1, 0], 2
     ),
     "by_user must be of type bool": lambda: propensity.Exposure(
-        by_user="no",  # type: ignore[arg-type]
+        by_user="no",
     ),
     "ranks must be whole numbers from 1 to 1,000,000": lambda: propensity.Position([1.0]).predict(
         [1e300]
@@ -178,8 +178,8 @@ REFUSED: dict[str, Callable[[], object]] = {
     "standard_errors must be finite": lambda: propensity.Position([1.0], [float("nan")]),
     "rate must lie within its band": lambda: AssumedRate(0.5, 0.1, 0.3, ("Frank",)),
     "distinct must be a whole number": lambda: cr.Summary.of(SCORES, LABELS, distinct=0),
-    "a rule for positives must be of type str": lambda: parse_rule(4),  # type: ignore[arg-type]
-    "columns must be one or more column names": lambda: cr.Covariates(3),  # type: ignore[arg-type]
+    "a rule for positives must be of type str": lambda: parse_rule(4),
+    "columns must be one or more column names": lambda: cr.Covariates(3),
     "thresholds must lie in": lambda: cr.control(
         FITTED.predict(SCORES), LABELS, USERS, thresholds=[2.0]
     ),
@@ -187,7 +187,7 @@ REFUSED: dict[str, Callable[[], object]] = {
     "rank_column must be a string": lambda: cr.anchor_top(
         FITTED, SCORES, LABELS, USERS + 1, rank_column=""
     ),
-    "by must be one or more column names": lambda: column_names(3),  # type: ignore[arg-type]
+    "by must be one or more column names": lambda: column_names(3),
     "segment column 'c' must be without masked": lambda: cr.Segments("c").fit(
         SCORES, LABELS, {"c": np.ma.masked_array(USERS, USERS == 3)}
     ),

@@ -164,7 +164,7 @@ class Failing(cr.Isotonic):
     def _fit(self, summary: Summary) -> CalibrationMap:
         if summary.bits < self.finest:
             raise cr.FitError("no optimum")
-        return super()._fit(summary)  # type: ignore[no-any-return]
+        return super()._fit(summary)
 
     finest = 0
 

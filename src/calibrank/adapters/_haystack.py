@@ -71,7 +71,7 @@ def _outputs(name: str) -> Outputs:
 
 
 ProbabilityCutoff.run.__annotations__ |= {"documents": _DOCUMENTS, "return": dict[str, Any]}
-ProbabilityCutoff.run = _haystack.component.output_types(documents=_DOCUMENTS)(  # type: ignore[method-assign]
-    ProbabilityCutoff.run
-)
-ProbabilityCutoff = _haystack.component(ProbabilityCutoff)  # type: ignore[misc]
+_typed: Any = _haystack.component.output_types(documents=_DOCUMENTS)
+# Haystack's decorators have no types, and what they return replaces the method and the class.
+ProbabilityCutoff.run = _typed(ProbabilityCutoff.run)  # type: ignore[method-assign]  # see above
+ProbabilityCutoff = _haystack.component(ProbabilityCutoff)  # type: ignore[misc]  # see above

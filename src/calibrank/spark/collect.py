@@ -52,7 +52,8 @@ def _lists_of_rows(
     frame: DataFrame, keys: Sequence[str], lists: str
 ) -> tuple[list[tuple[Any, ...]], npt.NDArray[Any], dict[str, npt.NDArray[Any]]]:
     rows = frame.collect()
-    names = frame.schema[lists].dataType.elementType.names  # type: ignore[attr-defined]
+    of_lists: Any = frame.schema[lists].dataType  # an array of structs
+    names = of_lists.elementType.names
     structs = [struct for row in rows for struct in row[lists]]
     columns = {}
     for position, name in enumerate(names):
