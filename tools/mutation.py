@@ -2,7 +2,8 @@
 
 Mutants are sampled from the syntax trees of the calibrators, the evidence, the summaries and the
 metrics: comparisons, arithmetic, constants, conditions, returned values and removed statements.
-Each runs against the tests of its package, in order of relevance, until one fails.
+Each runs against those tests of its package that run its line, until one fails; the tests first
+run once without a change, which shows the lines that each of them runs.
 
     python tools/mutation.py --mutants 160 --seed 0
     python tools/mutation.py --only src/calibrank/evidence.py:120:7   # one mutant again
@@ -10,19 +11,22 @@ Each runs against the tests of its package, in order of relevance, until one fai
 
 import argparse
 import ast
+import json
 import os
 import random
 import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
+from traced_tests import Selection, Tracer
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ("calibrators", "evidence.py", "summary", "metrics")
@@ -34,7 +38,7 @@ for _name in ("hypothesis", "scipy.optimize", "scipy.special", "scipy.stats"):
 
 # Compiled or run elsewhere: tensors need torch, and their laws are slow.
 EXCLUDED = ("_tensors.py", "__init__.py")
-# The tests that concern a package, nearest first.
+# The tests that concern a package.
 TESTS = {
     "calibrators": [
         "tests/calibrators/test_formulas.py",
@@ -68,6 +72,7 @@ TESTS = {
         "tests/test_arguments.py",
     ],
 }
+Trace = tuple[dict[str, set[str]], dict[str, float]]
 # Of processor time: a busy machine must not look like a test that never ends.
 SECONDS = 300
 
@@ -93,6 +98,8 @@ class Mutant:
     before: str
     after: str
     content: str
+    lines: tuple[str, ...]
+    """The lines from the start of the statement on; a test that runs none of them cannot fail."""
 
     def __str__(self) -> str:
         place = f"{self.path.relative_to(ROOT).as_posix()}:{self.line}:{self.column}"
@@ -111,14 +118,12 @@ def main() -> int:
         chosen = generator.sample(mutants, min(options.mutants, total))
     killed = 0
     survivors = []
-    tried = [*unchanged(chosen), *chosen]
     with get_context("fork").Pool(options.jobs) as pool:
+        packages = sorted({_package(mutant.path) for mutant in chosen})
+        traces = dict(zip(packages, pool.map(trace_of, packages, 1), strict=True))
+        tried = [(mutant, traces[_package(mutant.path)]) for mutant in chosen]
         # In any order: one that never ends must not hide the others.
         for mutant, failed in pool.imap_unordered(outcome_of, tried):
-            if mutant.line == 0 and failed:
-                raise SystemExit(f"the tests of {_package(mutant.path)} must pass without a change")
-            if mutant.line == 0:
-                continue
             killed += failed
             if not failed:
                 survivors.append(mutant)
@@ -140,14 +145,6 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def unchanged(mutants: list[Mutant]) -> Iterator[Mutant]:
-    """One without a change per package: unless it survives, every mutant would seem killed."""
-    for package in sorted({_package(mutant.path) for mutant in mutants}):
-        path = ROOT / "src" / "calibrank" / package
-        path = path if path.is_file() else path / "__init__.py"
-        yield Mutant(path, 0, 0, "", "", path.read_text(encoding="utf-8"))
-
-
 def all_mutants() -> Iterator[Mutant]:
     """Every mutant of the sources, in order."""
     for name in SOURCES:
@@ -161,7 +158,10 @@ def all_mutants() -> Iterator[Mutant]:
 def mutants_of(path: Path) -> Iterator[Mutant]:
     """The mutants of one file; annotations, docstrings and messages are left alone."""
     source = path.read_text(encoding="utf-8")
-    for node in _inside_functions(ast.parse(source)):
+    name = path.relative_to(ROOT / "src" / "calibrank").as_posix()
+    tree = ast.parse(source)
+    statements = _first_lines(tree)
+    for node in _inside_functions(tree):
         for replacement in _replacements(node):
             before = ast.get_source_segment(source, node)
             after = ast.unparse(replacement)
@@ -170,7 +170,18 @@ def mutants_of(path: Path) -> Iterator[Mutant]:
             content = _with_segment(source, node, after)
             line = node.lineno  # type: ignore[attr-defined]
             column = node.col_offset  # type: ignore[attr-defined]
-            yield Mutant(path, line, column, _short(before), _short(after), content)
+            last = node.end_lineno + 1  # type: ignore[attr-defined]
+            lines = tuple(f"{name}:{number}" for number in range(statements[node], last))
+            yield Mutant(path, line, column, _short(before), _short(after), content, lines)
+
+
+def _first_lines(tree: ast.Module) -> dict[ast.AST, int]:
+    """The first line of the statement that each node is part of."""
+    first = {}
+    for statement in ast.walk(tree):  # outer ones come first
+        if isinstance(statement, ast.stmt):
+            first.update(dict.fromkeys(ast.walk(statement), statement.lineno))
+    return first
 
 
 def _inside_functions(tree: ast.Module) -> Iterator[ast.AST]:
@@ -245,30 +256,64 @@ def _short(text: str) -> str:
     return line if len(line) <= 90 else f"{line[:87]}..."
 
 
-def outcome_of(mutant: Mutant) -> tuple[Mutant, bool]:
-    """The mutant, and whether a test fails, or never ends, with this change.
+def trace_of(package: str) -> Trace:
+    """The tests that run each line of a package, and the time that each test takes.
 
-    The tests run in a fork of this process, which has imported everything but calibrank.
+    Without a change they must pass: every mutant would seem killed otherwise.
     """
+    with _copy_of_sources() as copy:
+        written = copy / "trace.json"
+        if _in_a_fork(lambda: _trace_tests(copy, package, written), 10 * SECONDS):
+            raise SystemExit(f"the tests of {package} must pass without a change")
+        tests, seconds = json.loads(written.read_text(encoding="utf-8"))
+    return {line: set(found) for line, found in tests.items()}, seconds
+
+
+def _trace_tests(copy: Path, package: str, written: Path) -> int:
+    tracer = Tracer(copy / "src" / "calibrank")
+    tracer.start()
+    code = _run_tests(copy, TESTS[package], tracer)
+    tests = {line: sorted(found) for line, found in tracer.tests.items()}
+    written.write_text(json.dumps([tests, tracer.seconds]), encoding="utf-8")
+    return code
+
+
+def outcome_of(task: tuple[Mutant, Trace]) -> tuple[Mutant, bool]:
+    """The mutant, and whether a test fails, or never ends, with this change."""
+    mutant, (tests, seconds) = task
+    chosen = Selection(set().union(*[tests.get(line, set()) for line in mutant.lines]), seconds)
+    if not chosen.files:
+        return mutant, False
+    with _copy_of_sources() as copy:
+        (copy / mutant.path.relative_to(ROOT)).write_text(mutant.content, encoding="utf-8")
+        return mutant, _in_a_fork(lambda: _run_tests(copy, chosen.files, chosen)) != 0
+
+
+@contextmanager
+def _copy_of_sources() -> Iterator[Path]:
+    """A folder with the sources, which can be changed, and with what tests read."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)
         shutil.copytree(ROOT / "src", copy / "src", ignore=shutil.ignore_patterns("__pycache__"))
         for name in ("tests", "reproduce", "docs", "conftest.py", "pyproject.toml"):
             (copy / name).symlink_to(ROOT / name)
-        (copy / mutant.path.relative_to(ROOT)).write_text(mutant.content, encoding="utf-8")
-        child = os.fork()
-        if child == 0:
-            signal.setitimer(signal.ITIMER_PROF, SECONDS)  # ends a mutant that never does
-            code = 3
-            try:
-                code = _run_tests(copy, mutant)
-            finally:
-                os._exit(code)
-        _, status = os.waitpid(child, 0)
-    return mutant, status != 0
+        yield copy
 
 
-def _run_tests(copy: Path, mutant: Mutant) -> int:
+def _in_a_fork(run: Callable[[], int], seconds: int = SECONDS) -> int:
+    """The status of a function in a fork of this process, which has not imported calibrank."""
+    child = os.fork()
+    if child == 0:
+        signal.setitimer(signal.ITIMER_PROF, seconds)  # ends a mutant that never does
+        code = 3
+        try:
+            code = run()
+        finally:
+            os._exit(code)
+    return os.waitpid(child, 0)[1]
+
+
+def _run_tests(copy: Path, tests: list[str], plugin: object) -> int:
     os.chdir(copy)
     sys.path[:0] = [str(copy / "src"), str(copy)]
     os.environ["PYTHONPATH"] = str(copy / "src")
@@ -277,7 +322,7 @@ def _run_tests(copy: Path, mutant: Mutant) -> int:
     os.dup2(silent, 2)
     quick = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what is imported already
     quick += ["-q", "-x", "--tb=no", "-p", "no:cacheprovider", "--hypothesis-profile=mutation"]
-    return int(pytest.main([*quick, *TESTS[_package(mutant.path)]]))
+    return int(pytest.main([*quick, *tests], plugins=[plugin]))
 
 
 if __name__ == "__main__":

@@ -239,3 +239,16 @@ def test_the_rate_of_a_group_is_the_expected_precision_of_its_prior() -> None:
     assert found[0] == pytest.approx(0.6, abs=0.2)
     assert found[0] >= found[1] > found[2]
     assert found[2] < 0.05
+
+
+@pytest.mark.parametrize(("distance", "iterations"), [(6e-7, 1), (7e-7, 2)])
+def test_steps_end_at_a_decrement_relative_to_the_number_of_rows(
+    distance: float, iterations: int
+) -> None:
+    """Even odds: at this distance the decrement is rows * distance^2 / 4, against 1e-13 * rows."""
+    design = Design(np.tile([-1.0, 1.0], 20), [], [], [])
+    made = _ridge._Problem(design, np.full(40, 0.5), np.ones(40), 0.0)
+    assert made.dispersion == 1
+    found, steps = made.minimize(np.array([distance, 0.0]), np.zeros(2))
+    assert steps == iterations
+    np.testing.assert_allclose(found, 0, atol=1e-15)

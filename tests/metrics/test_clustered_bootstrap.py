@@ -58,6 +58,18 @@ def test_a_seed_and_its_generator_give_the_same_interval() -> None:
     assert first != cr.bootstrap(cr.Brier(), p, labels, users, seed=8)
 
 
+def test_one_resample_is_enough_for_an_interval() -> None:
+    """Its quantiles are the one replicate: the value and the reflected replicate are the ends."""
+    p, labels, users = [0.1, 0.8, 0.6], [0, 1, 0], [1, 2, 3]
+    estimate = cr.bootstrap(cr.Brier(), p, labels, users, resamples=1, seed=2)
+    counts = engine.draw_matrix(3, 1, seed=2)[0]
+    replicate = float(counts @ [0.01, 0.04, 0.36]) / 3
+    value = 0.41 / 3
+    assert replicate != pytest.approx(value)
+    ends = sorted([value, 2 * value - replicate])
+    assert estimate == pytest.approx((value, max(ends[0], 0.0), ends[1]))
+
+
 @pytest.mark.parametrize(("resamples", "level"), [(0, 0.95), (10, 0.0), (10, 1.0)])
 def test_bad_settings_are_refused(resamples: int, level: float) -> None:
     with pytest.raises(cr.DataError, match=r"level must lie in|resamples must be a whole number"):

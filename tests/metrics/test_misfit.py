@@ -8,7 +8,7 @@ import pytest
 from scipy.special import expit
 
 import calibrank as cr
-from calibrank.metrics.misfit import misfit
+from calibrank.metrics.misfit import Misfit, misfit
 
 
 def summary_of(kink: float, seed: int, propensity: float = 1.0) -> cr.Summary:
@@ -64,3 +64,29 @@ print("scipy.optimize" in sys.modules)"""
     command = [sys.executable, "-c", code]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("largest", "gain", "matters"),
+    [
+        (0.03, 7.1, True),
+        (-0.03, 7.1, True),
+        (0.03, 7.0, False),
+        (0.02, 7.1, False),
+        (-0.02, 7.1, False),
+    ],
+)
+def test_a_misfit_matters_beyond_2_points_and_a_gain_of_three_and_a_half_variances(
+    largest: float, gain: float, matters: bool
+) -> None:
+    assert Misfit(0.01, largest, gain, noise=2.0).matters is matters
+
+
+def test_the_parts_of_a_misfit_by_hand() -> None:
+    """Rates 1/4 and 3/4 of four rows each, both predicted as 1/2."""
+    summary = cr.Summary.of(np.repeat([0.0, 1.0], 4), [0, 0, 0, 1, 0, 1, 1, 1])
+    found = misfit(np.array([0.5, 0.5]), summary)
+    # Squared errors fall from 1/4 to 3/16 in each of 8 rows; each residual is 1/2.
+    assert found == pytest.approx((0.25, -0.25, 0.5, 0.5))
+    assert "off by 25 points on average, and too high by 25 points over 1%" in found.size
+    assert "too low by 25 points" in found._replace(largest_difference=0.25).size

@@ -7,7 +7,7 @@ from scipy.special import expit
 import calibrank as cr
 from calibrank._segment_keys import encode
 from calibrank.metrics import multicalibration_test
-from calibrank.metrics.multicalibration import SegmentSums, adjusted_p_values
+from calibrank.metrics.multicalibration import SegmentSums, _names_of, adjusted_p_values
 
 
 def world(
@@ -148,3 +148,13 @@ def test_gaps_of_segments_without_mass_are_left_out() -> None:
     assert [segment.value for segment in result.segments] == ["x"]
     assert result.segments[0][:5] == ("a", "x", 2, 0.5, 0.5)
     assert result.error == 0
+
+
+@pytest.mark.parametrize("attribute", ["columns", "column_names"])
+def test_names_of_segments_are_those_of_a_dataframe_or_a_mapping(attribute: str) -> None:
+    table = type("Table", (), {attribute: ["a", "b"], "__iter__": lambda _: iter("rows")})()
+    assert _names_of(table) == ["a", "b"]
+    assert _names_of({"c": []}) == ["c"]
+    for nameless in (["a", "b"], "ab", 5, {}):
+        with pytest.raises(cr.DataError, match="segments must be columns by name, got"):
+            _names_of(nameless)

@@ -12,6 +12,7 @@ from calibrank._segment_keys import encode
 from calibrank.calibrators._shrinkage import SegmentProblem, shrunk_changes
 from calibrank.calibrators.segments import change_by_segment
 from calibrank.evidence import Evidence, naive
+from calibrank.summary import _segment_native
 from calibrank.summary.by_segment import SegmentSums, bin_edges
 
 ROWS = 60_000
@@ -262,3 +263,28 @@ def test_weighted_sums_are_added_to_sums_of_rows_and_the_other_way_around() -> N
     for found in (rows + weighted, weighted + rows):
         np.testing.assert_array_equal(found.totals, together.totals)
         np.testing.assert_array_equal(found.by_segment, together.by_segment)
+
+
+@pytest.mark.skipif(not _native.READY, reason="calibrank was installed without a C compiler")
+@pytest.mark.parametrize("weighted", [False, True])
+def test_threads_find_the_same_cells_with_rows(
+    monkeypatch: pytest.MonkeyPatch, weighted: bool
+) -> None:
+    scores = np.arange(40.0)
+    segment = np.arange(40) * 7 % 11
+    weights = np.arange(1.0, 41.0) if weighted else None
+    sums = SegmentSums(np.array([9.5, 19.5, 29.5]))
+    sums.add(scores, naive(np.arange(40) % 3 == 0, weights=weights), [encode("g", segment)])
+    alone = sums.occupied()
+    assert alone.starts[-1] == len(np.unique(10 * segment + np.arange(40) // 10))
+    assert alone.total.sum() == (40 if weights is None else weights.sum())
+    monkeypatch.setenv("CALIBRANK_THREADS", "3")
+    monkeypatch.setattr(_segment_native, "_SEGMENTS_PER_THREAD", 10)
+    for one, several in zip(alone, sums.occupied(), strict=True):
+        np.testing.assert_array_equal(one, several)
+
+
+def test_missing_values_have_the_number_that_stands_for_none() -> None:
+    sums = SegmentSums()
+    codes, numbers = sums._numbered([encode("g", ["a", None, "b", "a"])])
+    assert numbers[codes].tolist() == [0, -1, 1, 0]

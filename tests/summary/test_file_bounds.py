@@ -287,3 +287,15 @@ def test_no_more_bins_than_the_capacity() -> None:
     with pytest.raises(ValueError, match=r"the grid has [0-9,]+ bins"):
         from_arrays(arrays)
     assert CAPACITY == 2**16
+
+
+@pytest.mark.parametrize(("last", "is_read"), [(2**15 - 1, True), (2**15, False)])
+def test_a_grid_of_as_many_bins_as_the_capacity_is_read(last: int, is_read: bool) -> None:
+    grid = Grid(3, 11)
+    ends = grid.inner_edges(np.array([-(2**15), last]))
+    arrays = pooled(grid, ends.tolist())
+    if is_read:
+        assert from_arrays(arrays).rows == 2
+    else:
+        with pytest.raises(ValueError, match="the grid has 65,537 bins"):
+            from_arrays(arrays)

@@ -96,6 +96,8 @@ def test_only_summaries_are_added_and_subtracted() -> None:
         summary + cr.SummaryBuilder()
     with pytest.raises(cr.DataError, match="a difference must be of two summaries, got list"):
         summary - [0.1]
+    with pytest.raises(cr.DataError, match="a difference must be of two summaries, got int"):
+        3 - summary
 
 
 def test_rows_that_were_never_added_are_not_subtracted() -> None:

@@ -88,7 +88,7 @@ def _is_text(values: Any) -> bool:
     except ValueError:  # rows of different lengths, which are refused as numbers
         return False
     if array.dtype.kind == "O":
-        return any(isinstance(value, str) for value in array.reshape(-1).tolist())
+        return any(isinstance(value, str) for value in array.ravel().tolist())
     return array.dtype.kind in "UST"
 
 

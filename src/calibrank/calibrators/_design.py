@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from calibrank._validation import Floats, Indices
+from calibrank._validation import Floats, Indices, add_up
 
 # Rows of the dense part that are kept; the rest of a longer table is computed again each time.
 _KEPT_ROWS = 2**18
@@ -80,8 +80,7 @@ class Design:
         for rows, matrix in self._chunks():
             result[: self._dense_width] += matrix.T @ values[rows]
         for codes, place in self._places():
-            width = place.stop - place.start
-            result[place] = np.bincount(codes, values, width + 1)[:width]
+            result[place] = _by_category(codes, place, values)
         return result
 
     def gram(self, weights: Floats) -> Floats:
@@ -92,10 +91,9 @@ class Design:
             weighted = matrix * weights[rows, None]
             result[dense, dense] += matrix.T @ weighted
             for codes, place in self._places():
-                width = place.stop - place.start
                 for column in range(self._dense_width):
-                    sums = np.bincount(codes[rows], weighted[:, column], width + 1)
-                    result[place, column] += sums[:width]
+                    sums = _by_category(codes[rows], place, weighted[:, column])
+                    result[place, column] += sums
         self._add_categories(result, weights)
         result[dense, self._dense_width :] = result[self._dense_width :, dense].T
         return result
@@ -107,16 +105,15 @@ class Design:
         for _, matrix in self._chunks():
             result[: self._dense_width] += (matrix**2).sum(axis=0) / rows
         for codes, place in self._places():
-            width = place.stop - place.start
-            result[place] = np.bincount(codes, minlength=width + 1)[:width] / rows
+            result[place] = _by_category(codes, place) / rows
         return result
 
     def _add_categories(self, result: Floats, weights: Floats) -> None:
         """The products of categories: sums of weights by pairs of them."""
         places = list(self._places())
         for number, (codes, place) in enumerate(places):
+            result[place, place] = np.diag(_by_category(codes, place, weights))
             width = place.stop - place.start
-            result[place, place] = np.diag(np.bincount(codes, weights, width + 1)[:width])
             for others, other in places[:number]:
                 columns = other.stop - other.start
                 size = (width + 1) * (columns + 1)
@@ -141,3 +138,9 @@ class Design:
             if start < _KEPT_ROWS:
                 self._kept[start] = matrix
             yield rows, matrix
+
+
+def _by_category(codes: Indices, place: slice, values: Floats | None = None) -> Floats:
+    """Sums of values, or the number of rows, for each category of a place; rows of none are not."""
+    width = place.stop - place.start
+    return add_up(codes, values, width)[:width]

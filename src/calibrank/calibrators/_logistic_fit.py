@@ -143,7 +143,7 @@ def _sandwich(summary: Summary, problem: Problem, solution: Solution) -> Floats:
     point = solution.point
     free = np.flatnonzero(solution.free)
     hessian = problem.hessian(point)[np.ix_(free, free)] * summary.total.sum()
-    bread = np.linalg.pinv(hessian, hermitian=True)
+    bread = np.linalg.pinv(hessian)
     columns = problem.design[free]
     squared_residuals = summary.squared_residuals(point.probabilities)
     meat = (columns * squared_residuals) @ columns.T

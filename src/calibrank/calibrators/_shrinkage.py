@@ -207,9 +207,9 @@ def mode_with_numpy(problem: SegmentProblem, tau: float, kappa: float) -> Mode:
 
     def penalized(point: Floats) -> Floats:
         loss = problem.loss(point[0], point[1])
-        for coefficient, sd in zip(point, (tau, kappa), strict=True):
+        for row, sd in enumerate((tau, kappa)):
             if sd:
-                loss = loss + coefficient**2 / (2 * sd**2)
+                loss = loss + point[row] ** 2 / (2 * sd**2)
         return loss
 
     start = penalized(at)

@@ -169,7 +169,7 @@ def resampled_blocks(
     flat = sums.reshape(len(sums), -1)
     draws = _draws(len(sums), resamples, seeded(seed))
     for counts in _blocks(draws):
-        yield (counts @ flat).reshape(-1, *sums.shape[1:])
+        yield (counts @ flat).reshape(len(counts), *sums.shape[1:])
 
 
 def nonempty(sums: Floats) -> Floats:

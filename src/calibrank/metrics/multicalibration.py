@@ -79,7 +79,7 @@ def multicalibration_test(
     clusters = np.arange(len(p)) % _CLUSTERS
     if users is not None:
         codes = np.unique(ids("users", users, len(p)), return_inverse=True)[1]
-        clusters = codes.reshape(-1) % _CLUSTERS
+        clusters = codes.ravel() % _CLUSTERS
     tests = [SegmentSums.of(p, evidence, column, clusters) for column in columns.values()]
     adjusted = adjusted_p_values([test.statistics for test in tests])
     gaps: list[SegmentGap] = []

@@ -106,9 +106,9 @@ def occupied_cells(cells: Floats) -> tuple[Floats, Floats, Floats, Indices]:
     found = np.empty((3, int(starts[-1])))
 
     def copy(some: slice) -> None:
-        written = found[:, starts[some.start] :]
-        columns = [column.ctypes.data for column in written]
-        copy_occupied(cells[some].ctypes.data, some.stop - some.start, *columns)
+        part = cells[some]
+        columns = [column.ctypes.data for column in found[:, starts[some.start] :]]
+        copy_occupied(part.ctypes.data, len(part), *columns)
 
     in_threads(copy, slices)
     return found[0], found[1], found[2], starts
