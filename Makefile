@@ -6,6 +6,9 @@ INSTALLED_FROM = pyproject.toml constraints.txt hatch_build.py src/calibrank/_na
 # Byte-compiling whole packages takes longer than unpacking them: Python compiles what is imported.
 PIP = $(RUN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 PYTEST = $(RUN)/python -m pytest -q -n auto
+# Many tests start Python: without saved bytecode each would compile every module it imports again,
+# for 1 to 4 seconds. Containers often set this variable.
+unexport PYTHONDONTWRITEBYTECODE
 FUZZ_SECONDS ?= 600
 MUTANTS ?= 160
 
