@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 import calibrank as cr
 from calibrank import spark as engine
+from tests.spark_session import QUICK_JVM
 
 EXECUTOR = b"CoarseGrainedExecutorBackend"
 
@@ -31,6 +32,8 @@ def cluster() -> Any:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.executor.memory": "512m",
+        "spark.driver.extraJavaOptions": QUICK_JVM,
+        "spark.executor.extraJavaOptions": QUICK_JVM,
         # Many tasks, so that one is running when its executor is killed.
         "spark.sql.files.maxPartitionBytes": "200k",
     }

@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 
+# The optimizing JIT compiler and parallel garbage collection take longer than the tests that they
+# would speed up.
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 
 def missing() -> str | None:
     """Return why Spark cannot run here, or None if it can."""
@@ -36,9 +40,7 @@ def _started() -> Any:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.driver.memory": "1g",
-        # The optimizing JIT compiler and parallel garbage collection take longer than the tests
-        # that they would speed up.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": QUICK_JVM,
     }
     builder = pyspark.SparkSession.builder.master("local[2]").appName("calibrank tests")
     with warnings.catch_warnings():

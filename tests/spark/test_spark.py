@@ -46,11 +46,12 @@ def test_a_cluster_gives_the_same_map_even_when_an_executor_is_killed(tmp_path: 
     if missing() or not Path("/proc").is_dir():
         pytest.skip(missing() or "finding executor processes needs /proc")
     rng = np.random.default_rng(0)
-    scores = rng.normal(size=400_000)
-    propensity = rng.uniform(0.2, 1, 400_000)
-    labels = (rng.random(400_000) < 1 / (1 + np.exp(2 - scores))).astype(float)
+    rows = 150_000  # more than the 131,072 whose range the driver reads first
+    scores = rng.normal(size=rows)
+    propensity = rng.uniform(0.2, 1, rows)
+    labels = (rng.random(rows) < 1 / (1 + np.exp(2 - scores))).astype(float)
     table = pa.table({"score": scores, "label": labels, "w": propensity})
-    for file, (start, size) in enumerate([(0, 5), (5, 0), (5, 400_000)]):
+    for file, (start, size) in enumerate([(0, 5), (5, 0), (5, rows)]):
         path = tmp_path / f"{file}.parquet"
         pq.write_table(table.slice(start, size), path, row_group_size=10_000)
     result = subprocess.run(
