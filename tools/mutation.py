@@ -38,14 +38,16 @@ for _name in ("hypothesis", "scipy.optimize", "scipy.special", "scipy.stats"):
 
 # Compiled or run elsewhere: tensors need torch, and their laws are slow.
 EXCLUDED = ("_tensors.py", "__init__.py")
-# The tests that concern a package.
+# The tests that concern a package, with the examples of its docstrings.
 TESTS = {
     "calibrators": [
+        "src/calibrank/calibrators",
         "tests/calibrators/test_formulas.py",
         "tests/golden/test_numbers.py",
         "tests/calibrators/test_ridge.py",
         "tests/calibrators/test_shrinkage.py",
         "tests/laws/test_calibrators.py",
+        "tests/laws/test_scaled_weights.py",
         "tests/laws/test_optimum.py",
         "tests/calibrators/test_auto.py",
         "tests/calibrators/test_spline.py",
@@ -55,8 +57,14 @@ TESTS = {
         "tests/summary/test_resolution.py",
         "tests/test_arguments.py",
     ],
-    "evidence.py": ["tests/test_evidence.py", "tests/laws/test_summaries.py", "tests/reference"],
+    "evidence.py": [
+        "src/calibrank/evidence.py",
+        "tests/test_evidence.py",
+        "tests/laws/test_summaries.py",
+        "tests/reference",
+    ],
     "summary": [
+        "src/calibrank/summary",
         "tests/summary",
         "tests/golden/test_numbers.py",
         "tests/laws/test_summaries.py",
@@ -64,10 +72,12 @@ TESTS = {
         "tests/test_native.py",
     ],
     "metrics": [
+        "src/calibrank/metrics",
         "tests/golden/test_numbers.py",
         "tests/metrics",
         "tests/reference/test_metric_formulas.py",
         "tests/laws/test_metrics.py",
+        "tests/laws/test_scaled_weights.py",
         "tests/reference",
         "tests/test_arguments.py",
     ],

@@ -184,3 +184,20 @@ def test_rows_up_to_the_limit_are_fitted(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(cr.DataError, match=r"at most 500 rows, which are all in memory, got 501\."):
         calibrator.fit(scores, labels, age)
     calibrator.fit(scores[:500], labels[:500], {"age": age["age"][:500]})
+
+
+def test_columns_that_vary_within_a_list_are_named() -> None:
+    lists = ["u", "v", "u", "v"]
+    features = {
+        "number": [1.0, 2.0, 1.0, 2.0],
+        "varying number": [1.0, 2.0, 1.0, 3.0],
+        "category": ["a", "b", "a", "b"],
+        "varying category": ["a", "b", "b", "b"],
+    }
+    columns = cr.Covariates(tuple(features)).read(features, 4)
+    assert covariates.varying_columns(columns, lists) == ["varying number", "varying category"]
+
+
+def test_rows_of_different_lengths_are_no_column() -> None:
+    with pytest.raises(cr.DataError, match="feature 'x' must"):
+        cr.Covariates("x").fit([0.0, 1, 2, 3], [0, 1, 0, 1], {"x": [["a"], ["a", "b"], [], []]})

@@ -159,3 +159,13 @@ def test_a_step_that_overshoots_is_halved_for_its_segment_alone() -> None:
     np.testing.assert_array_equal(following, [[0.0, -0.75], [0.0, 0.0]])
     np.testing.assert_array_equal(value, [0.0, 0.5625])
     assert moved == 1.75
+
+
+@pytest.mark.parametrize("threads", ["2", "3"])
+def test_threads_find_the_same_modes(monkeypatch: pytest.MonkeyPatch, threads: str) -> None:
+    made = problem(7, bins=3)
+    alone = posterior_mode(made, 0.5, 0.3, marginal=True)
+    monkeypatch.setattr(_shrinkage, "_SEGMENTS_PER_THREAD", 6)
+    monkeypatch.setenv("CALIBRANK_THREADS", threads)
+    for one, several in zip(alone, mode_in_either(made, 0.5, 0.3), strict=True):
+        np.testing.assert_array_equal(one, several)

@@ -114,7 +114,7 @@ def robust_covariance(curve: Average, rows: GroupedRows) -> Floats:
     design = design_of(curve, rows.scores)
     probabilities = expit(curve.log_odds(rows.scores))
     weights = rows.total * probabilities * (1 - probabilities)
-    bread = np.linalg.pinv((design * weights) @ design.T, hermitian=True)
+    bread = np.linalg.pinv((design * weights) @ design.T)
     residuals = design * (rows.positive - rows.total * probabilities)
     sums = np.array([add_up(rows.group, each, rows.n_groups) for each in residuals])
     # A few groups underestimate their variance by the factor (n - 1) / n.

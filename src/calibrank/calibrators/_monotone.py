@@ -122,7 +122,7 @@ class MonotoneProblem:
         free = np.flatnonzero(optimum.free)
         hessian = self.hessian(optimum.unknowns)[np.ix_(free, free)]
         increments = np.zeros((size, size))
-        increments[np.ix_(free, free)] = np.linalg.pinv(hessian, hermitian=True)
+        increments[np.ix_(free, free)] = np.linalg.pinv(hessian)
         # Values are cumulative sums of the increments.
         covariance: Floats = np.cumsum(np.cumsum(increments, axis=0), axis=1)
         return covariance
