@@ -54,7 +54,7 @@ class Evidence:
         remedy = "Drop the row or correct its weight."
         require(is_mass.holds, "positive", is_mass.statement, positive, remedy)
         require(is_mass.holds, "total", is_mass.statement, total, remedy)
-        total_of_positives = np.where(positive > 0, total, 1)
+        total_of_positives = np.where(positive > 0, total, np.inf)
         require(
             lambda values: values > 0,
             "total",

@@ -6,7 +6,7 @@ import pytest
 import calibrank as cr
 from calibrank.calibrators import random_intercept
 from calibrank.calibrators._averaged_curves import matching_level
-from calibrank.calibrators._covariate_columns import _hat_moments
+from calibrank.calibrators._covariate_columns import NumberBlock, NumberColumn, _hat_moments
 from calibrank.calibrators._design import Group
 from calibrank.calibrators._grouped_rows import GroupedRows
 from calibrank.calibrators._mixed_model import fit_mixed_model
@@ -39,6 +39,30 @@ def test_products_of_neighbouring_knots_lie_beside_the_diagonal() -> None:
     assert means.tolist() == [0.75, 0.25, 3.0]
     expected = [[0.5625, 0.1875, 0], [0.1875, 0.0625, 0], [0, 0, 3]]
     assert products.tolist() == expected
+
+
+def test_columns_of_a_function_are_centred_and_of_unit_spread() -> None:
+    x, total = np.arange(9.0) ** 2, np.arange(1.0, 10.0)
+    line = NumberBlock.of(NumberColumn("x", x), total, 5, smooth=False)
+    assert line.groups(3) == [Group(slice(3, 4))]
+    curve = NumberBlock.of(NumberColumn("x", x), total, 5, smooth=True)
+    assert curve.knots.tolist() == [0, 4, 16, 36, 64]
+    rate = curve.groups(3)[1].rate
+    assert curve.groups(3) == [Group(slice(3, 4)), Group(slice(4, 7), rate)]
+    for block in (line, curve):
+        columns = block.columns(slice(0, 9))
+        np.testing.assert_allclose(total @ columns, 0, atol=1e-12)
+        spreads = np.sqrt(total @ columns**2 / total.sum())
+        assert spreads[0] == pytest.approx(1)
+        # The deviations share a scale.
+        assert len(spreads) == 1 or spreads[1:].mean() == pytest.approx(1)
+    # The first column is a line through the rows, the others have one second difference each.
+    share = total / 45
+    centred = x - share @ x
+    expected = centred / np.sqrt(share @ centred**2)
+    np.testing.assert_allclose(line.columns(slice(0, 9))[:, 0], expected)
+    seconds = np.diff(curve.to_values[:, 1:], n=2, axis=0)
+    np.testing.assert_allclose(seconds, seconds[0, 0] * np.eye(3), atol=1e-12)
 
 
 def test_level_and_slope_have_priors_of_their_own_where_the_curve_is_shrunk() -> None:

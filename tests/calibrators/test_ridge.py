@@ -252,3 +252,14 @@ def test_steps_end_at_a_decrement_relative_to_the_number_of_rows(
     found, steps = made.minimize(np.array([distance, 0.0]), np.zeros(2))
     assert steps == iterations
     np.testing.assert_allclose(found, 0, atol=1e-15)
+
+
+@pytest.mark.parametrize(("has_offset", "steps"), [(False, 4), (True, 2)])
+def test_a_fit_starts_at_the_curve(has_offset: bool, steps: int) -> None:
+    """Labels that follow the curve exactly: it takes no step, or one for the wide prior."""
+    rng = np.random.default_rng(0)
+    curve, x = rng.normal(size=(2, 400))
+    design = Design(curve, [Dense(x[:, None])], [], [Group(slice(2, 3))])
+    solution = fit_ridge(design, expit(curve), np.ones(400), curve if has_offset else 0.0)
+    assert solution.iterations <= steps
+    np.testing.assert_allclose(solution.coefficients, [0, 1 - has_offset, 0], atol=1e-4)

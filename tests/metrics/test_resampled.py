@@ -8,6 +8,8 @@ import pytest
 import calibrank as cr
 from calibrank.metrics._resampled import (
     PooledBins,
+    _errors,
+    _spread,
     decompose_brier,
     fit_recalibrations,
     smooth_eces,
@@ -15,6 +17,7 @@ from calibrank.metrics._resampled import (
 from calibrank.metrics.clustered_bootstrap import cluster_sums, resampled_blocks
 from calibrank.metrics.corp import LogOddsBinned, Miscalibration, decompose_sums, pooled_bins
 from calibrank.metrics.recalibration import IDENTITY, Recalibration, fit_recalibration
+from calibrank.metrics.smooth import _Smoother, mirrored
 
 Distort = Callable[[np.ndarray], np.ndarray]
 DISTORTIONS: dict[str, Distort] = {
@@ -65,3 +68,16 @@ def test_the_decomposition_of_the_brier_score(blocks: list[np.ndarray]) -> None:
         np.testing.assert_allclose(
             discrimination, [one.discrimination for one in expected], atol=1e-12
         )
+
+
+def test_residuals_at_both_ends_count_fully_without_smoothing() -> None:
+    """The sum of absolute residuals; with the widest kernel, the absolute value of their sum."""
+    probabilities = np.array([[0.0, 0.5, 1.0], [0.25, 0.5, 1.0], [0.0, 0.125, 0.75]])
+    residuals = np.array([[0.3, -0.2, 0.4], [0.1, 0.2, -0.5], [-0.6, 0.1, 0.1]])
+    spectra = np.fft.rfft(mirrored(_spread(probabilities, residuals)))
+    np.testing.assert_allclose(_errors(spectra, np.zeros(3)), [0.9, 0.8, 0.8])
+    np.testing.assert_allclose(_errors(spectra, np.full(3, 9.0)), [0.5, 0.2, 0.4])
+    for p, each, sizes in zip(probabilities, residuals, [0.9, 0.8, 0.8], strict=True):
+        smoother = _Smoother(p, each)
+        assert smoother.error(0.0) == pytest.approx(sizes)
+        assert smoother.error(9.0) == pytest.approx(abs(each.sum()))

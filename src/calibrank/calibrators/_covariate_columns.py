@@ -144,7 +144,8 @@ class NumberBlock:
         # Centred, so that the intercept stays that of the mean row, and of unit spread.
         to_values = to_values - means @ to_values
         spreads = np.sqrt(np.maximum(np.diag(to_values.T @ products @ to_values), 0))
-        spreads[1:] = max(float(spreads[1:].mean()), 1e-12) if len(spreads) > 1 else 1.0
+        if len(spreads) > 1:
+            spreads[1:] = max(float(spreads[1:].mean()), 1e-12)
         return cls(column.name, x, places, to_values / spreads)
 
     @property
