@@ -225,3 +225,10 @@ def test_times_are_finite_and_known_where_they_are_used() -> None:
     unknown = cr.Interactions([1, 2], [1, 2], times=[0.0, np.nan])
     with pytest.raises(cr.DataError, match="times must be known to split by them"):
         data.TimeSplit().divide(unknown)
+
+
+@pytest.mark.parametrize("bins", [b"ab", "ab", 5, (), {2, 3}])
+def test_numbers_of_bins_are_a_tuple(bins: object) -> None:
+    with pytest.raises(cr.DataError, match="bins must be a tuple of numbers of bins, got"):
+        cr.BBQ(bins)
+    assert cr.BBQ([2, np.int64(3)]).bins == (2, 3)

@@ -203,3 +203,19 @@ def test_an_error_of_pooling_that_cannot_be_estimated_is_not_zero() -> None:
     with pytest.warns(cr.PooledScoresWarning, match="may be off by up to 1 on average"):
         fitted = calibrator.fit_summary(summary)
     assert fitted.record.pooling_error == 1
+
+
+def test_warnings_point_at_the_line_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=70_000)
+    falling = (rng.random(70_000) < 1 / (1 + np.exp(scores))).astype(float)
+    with pytest.warns(cr.FlatMapWarning) as flat:
+        cr.Platt().fit(scores[:500], falling[:500])
+    group = np.arange(400) % 20
+    with pytest.warns(cr.FlatMapWarning) as constant:
+        cr.RandomIntercept((cr.Platt(),), folds=2).fit(scores[:400], falling[:400], group)
+    monkeypatch.setattr("calibrank.calibrators.calibrator.POOLING_TOLERANCE", 0.0)
+    with pytest.warns(cr.PooledScoresWarning) as pooled:
+        cr.Platt().fit(scores, 1 - falling)
+    for caught in (flat, constant, pooled):
+        assert [each.filename for each in caught] == [__file__]

@@ -211,6 +211,6 @@ def _warn_flat(name: str) -> None:
             "Higher scores do not go with more positives here: "
             "if lower is better (distances, ranks), negate them."
         )
-    # From here: as_map, Calibrator._fit, fit_summary, fit, and then the caller.
+    # From here: as_map, Calibrator._fit, fit_fold, fit_summary, fit, and then the caller.
     message = f"the fitted {name} map hardly rises. {remedy}"
-    warnings.warn(message, FlatMapWarning, stacklevel=6)
+    warnings.warn(message, FlatMapWarning, stacklevel=7)
