@@ -2,6 +2,7 @@
 //   import { reader } from "./map-reader.mjs";
 //   const probability = reader(JSON.parse(text));
 //   probability(1.7);
+// Maps that read further columns (segments, features, ranks): map-reader-columns.mjs.
 const sigmoid = (x) => (x >= 0 ? 1 / (1 + Math.exp(-x)) : Math.exp(x) / (1 + Math.exp(x)));
 const softplus = (x) => Math.max(x, 0) + Math.log1p(Math.exp(-Math.abs(x)));
 const dot = (left, right) => left.reduce((sum, value, index) => sum + value * right[index], 0);
@@ -36,16 +37,19 @@ function endSlopes({ basis, low, high }, end) {
   return end === low ? [steep, 0, 0] : [0, steep, 0];
 }
 
-const kinds = {
+// Of the score alone: probabilities of two kinds of maps, and log odds of the two others.
+const probabilities = {
   rescale: ({ low, high }) => (score) => Math.min(Math.max((score - low) / (high - low), 0), 1),
   step: ({ edges, values }) => (score) => values[countAtMost(edges, score)],
+};
+const logOdds = {
   piecewise: ({ knots, values, end_slopes: slopes }) => (score) => {
     const last = knots.length - 1;
     const k = countAtMost(knots, score);
-    if (k === 0) return sigmoid(values[0] + slopes[0] * (score - knots[0]));
-    if (k > last) return sigmoid(values[last] + slopes[1] * (score - knots[last]));
+    if (k === 0) return values[0] + slopes[0] * (score - knots[0]);
+    if (k > last) return values[last] + slopes[1] * (score - knots[last]);
     const slope = (values[k] - values[k - 1]) / (knots[k] - knots[k - 1]);
-    return sigmoid(values[k - 1] + slope * (score - knots[k - 1]));
+    return values[k - 1] + slope * (score - knots[k - 1]);
   },
   logistic: (map) => {
     const { basis, low, high, intercept, coefficients } = map;
@@ -55,16 +59,20 @@ const kinds = {
       const s = Math.min(Math.max(score, low), high);
       const inside = dot(coefficients, generators(basis, s, low, high));
       const beyond = below * Math.min(score - low, 0) + above * Math.max(score - high, 0);
-      return sigmoid(intercept + inside + beyond);
+      return intercept + inside + beyond;
     };
   },
 };
 
-export function reader(document) {
-  if (document.format !== "calibrank-map" || document.version > 1) throw new Error("not a map");
-  const evaluate = kinds[document.kind](document.map);
+export function reader({ format, version, kind, map }) {
+  if (format !== "calibrank-map" || version > 1) throw new Error("not a map");
+  const isSimple = kind in probabilities;
+  if (!isSimple && !(kind in logOdds)) throw new Error(`map-reader-columns.mjs reads ${kind} maps`);
+  const evaluate = isSimple ? probabilities[kind](map) : logOdds[kind](map);
   return (score) => {
     if (!(Math.abs(score) <= 1e30)) throw new Error(`a score must be within +-1e30, got ${score}`);
-    return evaluate(score);
+    return isSimple ? evaluate(score) : sigmoid(evaluate(score));
   };
 }
+
+export { countAtMost, logOdds, probabilities, sigmoid };

@@ -8,30 +8,75 @@ from bisect import bisect_right
 
 
 def reader(document):
-    """The function from score (and segments, if any) to probability that a saved map describes."""
+    """The function from score (and a row of further columns, if any) to probability."""
     if document["format"] != "calibrank-map" or document["version"] > 1:
         raise ValueError("not a map that this reader knows")
-    if document["kind"] == "grouped":
-        return grouped(document["map"])
-    kinds = {"logistic": logistic, "piecewise": piecewise, "step": step, "rescale": rescale}
-    return kinds[document["kind"]](document["map"])
+    if document["kind"] in PROBABILITIES:
+        probability = PROBABILITIES[document["kind"]](document["map"])
+        return lambda score, _row=None: probability(score)
+    log_odds = log_odds_of(document)
+    return lambda score, row=None: sigmoid(log_odds(score, row))
+
+
+def log_odds_of(document):
+    """The function from score and row to log odds."""
+    with_columns = {"grouped": grouped, "additive": additive, "top": top}
+    if document["kind"] in with_columns:
+        return with_columns[document["kind"]](document["map"])
+    if document["kind"] in LOG_ODDS:
+        log_odds = LOG_ODDS[document["kind"]](document["map"])
+        return lambda score, _row=None: log_odds(score)
+    probability = PROBABILITIES[document["kind"]](document["map"])
+    return lambda score, _row=None: logit(min(max(probability(score), 1e-12), 1 - 1e-12))
 
 
 def grouped(fields):
-    base = reader({"format": "calibrank-map", "version": 1, **fields["base"]})
+    base = log_odds_of(fields["base"])
     changes = {tuple(each["key"]): each for each in fields["segments"]}
 
-    def evaluate(score, segments):
-        key = tuple(segments[name] for name in fields["columns"])
+    def evaluate(score, row):
+        key = tuple(row[name] for name in fields["columns"])
         while key and key not in changes:
             key = key[:-1]
         if not key:
             return base(score)
-        p = min(max(base(score), 1e-300), 1 - 1e-16)
-        z = math.log(p / (1 - p))
-        return sigmoid(changes[key]["intercept"] + changes[key]["slope"] * z)
+        return changes[key]["intercept"] + changes[key]["slope"] * base(score)
 
     return evaluate
+
+
+def additive(fields):
+    base = log_odds_of(fields["base"])
+
+    def evaluate(score, row):
+        added = sum(term(each, row[each["column"]]) for each in fields["terms"])
+        return fields["intercept"] + fields["slope"] * base(score) + added
+
+    return evaluate
+
+
+def top(fields):
+    above, below = log_odds_of(fields["top"]), log_odds_of(fields["base"])
+
+    def evaluate(score, row):
+        rank = row[fields["column"]]
+        if rank >= fields["n"] + 0.5:
+            return below(score)
+        return above(score) + (term(fields["term"], rank) if "term" in fields else 0.0)
+
+    return evaluate
+
+
+def term(fields, value):
+    values = fields["values"]
+    if "categories" in fields:
+        return dict(zip(fields["categories"], values, strict=True)).get(value, 0.0)
+    knots = fields["knots"]
+    upper = bisect_right(knots, value)
+    if upper in (0, len(knots)):
+        return values[min(upper, len(knots) - 1)]
+    share = (value - knots[upper - 1]) / (knots[upper] - knots[upper - 1])
+    return values[upper - 1] + share * (values[upper] - values[upper - 1])
 
 
 def rescale(fields):
@@ -50,11 +95,11 @@ def piecewise(fields):
     def evaluate(score):
         upper = bisect_right(knots, score)
         if upper == 0:
-            return sigmoid(values[0] + below * (score - knots[0]))
+            return values[0] + below * (score - knots[0])
         if upper == len(knots):
-            return sigmoid(values[-1] + above * (score - knots[-1]))
+            return values[-1] + above * (score - knots[-1])
         slope = (values[upper] - values[upper - 1]) / (knots[upper] - knots[upper - 1])
-        return sigmoid(values[upper - 1] + slope * (score - knots[upper - 1]))
+        return values[upper - 1] + slope * (score - knots[upper - 1])
 
     return evaluate
 
@@ -72,7 +117,7 @@ def logistic(fields):
         log_odds = fields["intercept"] + dot(coefficients, terms)
         log_odds += below * min(score - low, 0.0)
         log_odds += above * max(score - high, 0.0)
-        return sigmoid(log_odds)
+        return log_odds
 
     return evaluate
 
@@ -114,3 +159,11 @@ def softplus(x):
 
 def sigmoid(x):
     return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
+
+
+def logit(p):
+    return math.log(p) - math.log1p(-p)
+
+
+PROBABILITIES = {"step": step, "rescale": rescale}
+LOG_ODDS = {"logistic": logistic, "piecewise": piecewise}

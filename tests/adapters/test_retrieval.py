@@ -58,6 +58,10 @@ def test_a_cutoff_warns_once_if_the_model_was_changed(fitted: cr.CalibrationMap)
         other.kept(rng.normal(30, 5, 10))
     with pytest.warns(cr.ScoreShiftWarning, match="100% of 100 scores lie outside the range"):
         other.kept(rng.normal(30, 5, 10))
+    # A map of probabilities, where the cutoff turns them into log odds.
+    mixed_up = Cutoff(cr.Platt().fit([0.0, 0.4, 0.6, 1.0], [0, 1, 0, 1]), Probability())
+    with pytest.warns(cr.ScoreShiftWarning, match="With Probability.., scores are log odds"):
+        mixed_up.kept(np.linspace(0.01, 0.99, 100))
     other.kept(rng.normal(30, 5, 10))
     assert Cutoff(fitted, threshold=0.5) == cutoff
 

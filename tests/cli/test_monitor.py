@@ -63,6 +63,16 @@ def test_a_changed_map_is_found_shown_and_refitted(
     record = cr.load(new).record
     assert record.previous_map == digest_of_map(fitted)
     assert record.rows == 4 * 400
+    rows = []
+    for decay in (["--half-life", "2"], ["--half-life", "2", "--window", "4"]):
+        code, _, error = call("monitor", store, "--map", map_file, "--refit", new, *decay)
+        assert code == 0, error
+        rows.append(cr.load(new).record.rows)
+    assert rows == [9 * 400, 4 * 400]
+    code, _, error = call("monitor", store, *options)
+    assert code == 3
+    assert f"--add must name a table that is not in the store, got one of {date_of(8)}" in error
+    assert len(list(store.iterdir())) == 9
     data = data_of(page.read_text(encoding="utf-8"))
     assert [day["labels"] for day in data["days"]] == [400] * 9
     assert data["map_digest"] == digest_of_map(fitted)

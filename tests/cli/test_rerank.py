@@ -59,6 +59,23 @@ def test_relevant_is_what_trec_eval_counts_unless_declared(
     assert rates[0] == rates[1]
 
 
+def test_fractions_are_no_grades_unless_they_are_declared(
+    call: Call, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    run, qrels = files
+    lines = [line.rsplit(" ", 1) for line in qrels.read_text().splitlines()]
+    judge = tmp_path / "judge.qrels"
+    judge.write_text("".join(f"{pair} {int(grade) / 4}\n" for pair, grade in lines))
+    out = tmp_path / "map.json"
+    code, _, error = call("fit", run, "--qrels", judge, "-o", out)
+    assert code == 3
+    assert "grades must be whole numbers where no rule is declared, got 0.5" in error
+    assert not out.exists()
+    for options in (["--soft"], ["--relevant", "0.5"], ["--positive", "grade > 0.25"]):
+        code, _, error = call("fit", run, "--qrels", judge, "-o", out, *options)
+        assert code == 0, error
+
+
 def test_scores_without_meaning_are_not_sold_as_better_than_a_constant(
     call: Call, tmp_path: Path
 ) -> None:

@@ -118,8 +118,7 @@ def test_the_documented_format_is_enough_to_evaluate_it(fitted: GroupedMap) -> N
     seen = set()
     for vector in document["vectors"]:
         actual = evaluate(vector["score"], vector["segments"])
-        # Through the probability, the reader loses the log odds of nearly certain ones.
-        assert actual == pytest.approx(vector["probability"], rel=1e-3, abs=1e-6)
+        assert actual == pytest.approx(vector["probability"], rel=1e-9, abs=1e-12)
         seen.add(tuple(vector["segments"].values()))
     assert len(seen) == len(SEGMENTS) + 1
 

@@ -163,9 +163,14 @@ def test_the_documented_vectors_agree_with_both_readers() -> None:
         expected = [vector["probability"] for vector in document["vectors"]]
         assert len(expected) > 40
         loaded = parse("vectors", json.dumps(document["map"]))
-        np.testing.assert_allclose(loaded.predict(scores), expected, rtol=1e-9, atol=1e-12)
+        rows = [
+            {**each.get("segments", {}), **each.get("features", {})} for each in document["vectors"]
+        ]
+        columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+        predicted = loaded.predict_rows(scores, columns.__getitem__)
+        np.testing.assert_allclose(predicted, expected, rtol=1e-9, atol=1e-12)
         evaluate = plain_map.reader(document["map"])
-        evaluated = [evaluate(score) for score in scores.tolist()]
+        evaluated = [evaluate(*each) for each in zip(scores.tolist(), rows, strict=True)]
         np.testing.assert_allclose(evaluated, expected, rtol=1e-9, atol=1e-12)
         content = document["map"]["map"]
         formulas.add(content["basis"]["name"] if "basis" in content else loaded.kind)
@@ -178,6 +183,9 @@ def test_the_documented_vectors_agree_with_both_readers() -> None:
         "step",
         "rescale",
         "piecewise",
+        "grouped",
+        "additive",
+        "top",
     }
 
 

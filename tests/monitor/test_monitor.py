@@ -1,7 +1,9 @@
 """Days, stores, checks and refits of a map, on worlds whose changes are known."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -69,17 +71,24 @@ def test_a_file_is_small_and_reads_back(fitted: cr.CalibrationMap, tmp_path: Pat
         Day.load(path)
 
 
-@pytest.mark.parametrize("remote", [False, True])
+def store_in(folder: Path, kind: str) -> Store:
+    if kind == "folder":
+        return Store(folder)
+    fs: Any = pytest.importorskip("pyarrow.fs")
+    if kind == "address":
+        return Store(f"file://{folder}")
+    inner = fs.SubTreeFileSystem(str(folder.parent), fs.LocalFileSystem())
+    return Store(f"{folder.name}/", inner)
+
+
+@pytest.mark.parametrize("kind", ["folder", "address", "filesystem"])
 def test_stores_of_hosts_merge_by_copying(
-    fitted: cr.CalibrationMap, tmp_path: Path, remote: bool
+    fitted: cr.CalibrationMap, tmp_path: Path, kind: str
 ) -> None:
-    if remote:
-        pytest.importorskip("pyarrow")
     rng = np.random.default_rng(3)
     stores = []
     for host in ("one", "two"):
-        folder = tmp_path / host
-        store = Store(f"file://{folder}" if remote else folder)
+        store = store_in(tmp_path / host, kind)
         for day in range(2):
             store.add(make_day(fitted, day, rng, 100))
         stores.append(store)
@@ -88,6 +97,57 @@ def test_stores_of_hosts_merge_by_copying(
     assert [(day.date, day.rows) for day in merged] == [(date_of(0), 200), (date_of(1), 200)]
     assert stores[0].days("another map") == []
     assert check(fitted, stores[0]).days[1].labels == 200
+    names = [file.name for file in (tmp_path / "one").iterdir()]
+    assert len(names) == 4
+    assert all(name.endswith(".day.npz") for name in names)
+
+
+class FailingFiles:
+    """A file system whose writes break off."""
+
+    def __init__(self, files: Any) -> None:
+        self.files = files
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.files, name)
+
+    def open_output_stream(self, path: str) -> Any:
+        with self.files.open_output_stream(path) as out:
+            out.write(b"half")
+        raise OSError("no space left")
+
+
+def test_a_write_that_breaks_off_leaves_no_day(
+    fitted: cr.CalibrationMap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = store_in(tmp_path / "days", "address")
+    day = make_day(fitted, 0, np.random.default_rng(3), 100)
+    store.add(day)
+    files, folder = store._remote()
+    monkeypatch.setattr(Store, "_remote", lambda _: (FailingFiles(files), folder))
+    with pytest.raises(OSError, match="no space left"):
+        store.add(day)
+    monkeypatch.undo()
+    assert [each.rows for each in store.days()] == [100]
+
+
+def test_a_file_system_must_be_one_of_pyarrow(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    with pytest.raises(cr.DataError, match="filesystem must be"):
+        Store(tmp_path, "s3")
+
+
+@pytest.mark.parametrize("kind", ["folder", "address", "filesystem"])
+def test_a_store_knows_the_tables_that_it_holds(
+    fitted: cr.CalibrationMap, tmp_path: Path, kind: str
+) -> None:
+    store = store_in(tmp_path / "days", kind)
+    day = make_day(fitted, 0, np.random.default_rng(3), 100)
+    assert not store.holds(day)
+    store.add(day)
+    assert store.holds(day)
+    assert not store.holds(make_day(fitted, 0, np.random.default_rng(4), 100))
+    assert not store.holds(replace(day, date=date_of(1)))
 
 
 def test_a_window_and_a_half_life_weight_days_by_age(fitted: cr.CalibrationMap) -> None:
@@ -98,6 +158,9 @@ def test_a_window_and_a_half_life_weight_days_by_age(fitted: cr.CalibrationMap) 
     decayed = window_of(days, half_life=2)
     expected = np.sum([0.5 ** ((9 - age) / 2) * day.sums for age, day in enumerate(days)], axis=0)
     assert decayed.sums == pytest.approx(expected)
+    both = window_of(days, 3, half_life=2)
+    expected = np.sum([0.5 ** (age / 2) * days[9 - age].sums for age in range(3)], axis=0)
+    assert both.sums == pytest.approx(expected)
 
 
 def test_nothing_is_reported_where_nothing_changed(fitted: cr.CalibrationMap) -> None:

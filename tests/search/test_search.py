@@ -48,6 +48,10 @@ def test_every_layout_gives_the_same_run_and_judgements(tmp_path: Path) -> None:
     (tmp_path / "qrels.json").write_text(json.dumps(graded))
     lines = [f"{q}\t{d}\t{g}" for q, d, _, g in rows]
     (tmp_path / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *lines]) + "\n")
+    objects = [{"query-id": q, "corpus-id": d, "score": g} for q, d, _, g in rows]
+    unjudged = {"query-id": "q", "corpus-id": "d", "score": None}
+    lines = [json.dumps(each) for each in [*objects, unjudged]]
+    (tmp_path / "test.jsonl").write_text("\n".join(lines) + "\n")
     columns = list(zip(*rows, strict=True))
     table = pa.table(dict(zip(("query", "document", "score", "grade"), columns, strict=True)))
     pq.write_table(table, tmp_path / "table.parquet")
@@ -56,7 +60,7 @@ def test_every_layout_gives_the_same_run_and_judgements(tmp_path: Path) -> None:
     assert len(expected_run) == 12
     assert as_rows(read_run(str(tmp_path / "run.json"))) == expected_run
     assert as_rows(read_run(str(tmp_path / "table.parquet"))) == expected_run
-    for name in ("qrels.json", "test.tsv", "table.parquet"):
+    for name in ("qrels.json", "test.tsv", "test.jsonl", "table.parquet"):
         assert read_qrels(str(tmp_path / name)) == expected_grades
 
 
@@ -123,6 +127,10 @@ def test_ranks_are_those_of_the_scores() -> None:
         ("run.json", '{"q": {"d": 1' + "0" * 400 + "}}", "the score must be a finite number"),
         ("run.json", '{"q": {"d": ' + "9" * 5000 + "}}", "a number with thousands of digits"),
         ("run.trec", "q Q0 d 1 1e308 t\n", "line 1: the score must be .* within .*, got '1e308'"),
+        ("run.jsonl", '{"a": 1}', "must have a query column"),
+        ("run.jsonl", "[1]", "line 1 must be an object, got list"),
+        ("run.jsonl", '{"qid": null, "doc": "d", "score": 1}', "line 1 must have ids of text"),
+        ("run.jsonl", '{"qid": "q", "doc": "d", "score": "1"}', "line 1: the score must be"),
         ("run.tsv", "a\tb\tc\n", "must have a query column"),
         ("run.tsv", "qid\tdoc\tscore\nq\td\n", "line 2 must have 3 columns .*, got 2"),
         ("run.tsv", "qid\tdoc\tscore\nq\td\t\n", "line 2: the score must be a finite number"),

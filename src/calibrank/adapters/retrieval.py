@@ -50,7 +50,8 @@ class _RangeCheck:
             self.has_warned = True
             message = (
                 f"{outside:.0%} of {self.comparison.rows:,} scores lie outside the range that the "
-                "map was fitted on. If the model changed, fit a new map."
+                "map was fitted on. If the model changed, fit a new map. With Probability(), "
+                "scores are log odds: the map must have been fitted on these too."
             )
             # From here: kept, the pipeline's method, and then the pipeline.
             warnings.warn(message, ScoreShiftWarning, stacklevel=3)

@@ -16,7 +16,7 @@ from calibrank.cli.console import (
     require_unused,
     shown,
 )
-from calibrank.errors import FitError
+from calibrank.errors import DataError, FitError
 from calibrank.maps import PiecewiseMap
 from calibrank.metrics import Estimate
 from calibrank.search import (
@@ -133,6 +133,8 @@ def read_judged(run_name: str, given: Judgements) -> JudgedRun:
         )
     run = read_run(run_name)
     grades = read_qrels(given.qrels, _grade_column(given.qrels, rule))
+    if given.positive is None and given.relevant is None and not given.soft:
+        _require_whole(grades)
     pooled = [read_run(name) for name in given.pool]
     depth = given.depth or _POOL_DEPTH
     judged = judged_rows(run, grades, rule, pooled, depth, given.top_k)
@@ -151,6 +153,16 @@ def warn(message: str) -> None:
 
 def _say(message: str) -> None:
     log.print(shown(message), highlight=False, soft_wrap=True)
+
+
+def _require_whole(grades: Mapping[tuple[str, str], float]) -> None:
+    """Refuse fractions where no rule was declared: they are a judge's probabilities, or means."""
+    fraction = next((grade for grade in grades.values() if not grade.is_integer()), None)
+    if fraction is not None:
+        raise DataError(
+            f"grades must be whole numbers where no rule is declared, got {fraction:g}. Declare "
+            "probabilities of a judge with --soft, the lowest relevant grade with --relevant."
+        )
 
 
 def _grade_column(qrels: str, rule: Threshold | None) -> str | None:

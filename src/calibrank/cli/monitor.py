@@ -32,6 +32,7 @@ from calibrank.cli.options import (
     choice,
 )
 from calibrank.cli.recorded import choose_weight
+from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap, load
 from calibrank.monitor import Day, Status, Store, check, digest_of_map, refit, window_of
 from calibrank.monitor.check import LONGEST_WINDOW, WINDOW
@@ -69,14 +70,19 @@ RefitMethodOption = Annotated[
     choice("With --refit: the method. Default: that of the old map.", CALIBRATORS),
 ]
 WindowOption = Annotated[
-    int,
+    int | None,
     typer.Option(
-        help="Days that estimates, score drift and the refit look back.", min=1, max=LONGEST_WINDOW
+        help=f"Days that estimates, score drift and the refit look back. Default: {WINDOW}.",
+        min=1,
+        max=LONGEST_WINDOW,
     ),
 ]
 HalfLifeOption = Annotated[
     float | None,
-    typer.Option(help="With --refit: days after which a label counts half, instead of a window."),
+    typer.Option(
+        help="With --refit: days after which a label counts half. All days, unless --window is "
+        "given."
+    ),
 ]
 
 
@@ -88,7 +94,7 @@ def monitor(
     out: OutOption = None,
     refit_to: RefitOption = None,
     method: RefitMethodOption = None,
-    window: WindowOption = WINDOW,
+    window: WindowOption = None,
     half_life: HalfLifeOption = None,
     score: ScoreOption = None,
     label: LabelOption = None,
@@ -122,8 +128,8 @@ def monitor(
     if add is not None and date is not None:
         source = Table.find(add)
         named = _columns(source, score, label, user, weight)
-        days.add(_day(source, named, fitted, date, on_bad_rows))
-    status = check(fitted, days, window=window)
+        _add(days, _day(source, named, fitted, date, on_bad_rows))
+    status = check(fitted, days, window=window or WINDOW)
     about: dict[str, Any] = {"store": store, **status.to_dict()}
     if out is not None:
         command = shlex.join(["calibrank", *sys.argv[1:]])
@@ -173,9 +179,22 @@ def _day(
     return day
 
 
-def _recent(days: Store, fitted: CalibrationMap, window: int, half_life: float | None) -> Day:
+def _add(days: Store, day: Day) -> None:
+    """Add a day, but no table twice: a command that is run again would count its labels twice."""
+    if days.holds(day):
+        raise DataError(
+            f"--add must name a table that is not in the store, got one of {day.date} with the "
+            "same sums as a file there: its labels would count twice. Leave --add out."
+        )
+    days.add(day)
+
+
+def _recent(
+    days: Store, fitted: CalibrationMap, window: int | None, half_life: float | None
+) -> Day:
     found = days.days(digest_of_map(fitted))
-    return window_of(found, window if half_life is None else None, half_life)
+    length = WINDOW if window is None and half_life is None else window
+    return window_of(found, length, half_life)
 
 
 def _print_status(status: Status, about: dict[str, Any]) -> None:

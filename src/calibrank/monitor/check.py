@@ -80,7 +80,8 @@ class Status(NamedTuple):
         labels = sum(day.labels for day in self.days)
         if not labels:
             return "No labels yet: only the scores can be compared."
-        return f"No change of calibration in {labels:,} labels over {len(self.days):,} days."
+        over = "1 day" if len(self.days) == 1 else f"{len(self.days):,} days"
+        return f"No change of calibration in {labels:,} labels over {over}."
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain data."""
@@ -97,7 +98,7 @@ def check(fitted: CalibrationMap, days: Store | Sequence[Day], *, window: int = 
     >>> from calibrank import Platt
     >>> fitted = Platt().fit([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1])
     >>> check(fitted, [Day.of(fitted, [0.5, 1.5], [0, 1], date="2026-01-05")]).headline
-    'No change of calibration in 2 labels over 1 days.'
+    'No change of calibration in 2 labels over 1 day.'
     """
     require_map(fitted)
     window = whole("window", window, 1, LONGEST_WINDOW)

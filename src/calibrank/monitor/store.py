@@ -7,8 +7,12 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from calibrank._arguments import instance, path_of, real, shown, whole
 from calibrank.errors import DataError, MissingExtraError
@@ -18,11 +22,16 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 _SUFFIX = ".day.npz"
+# pyarrow's names of file systems in which a write is visible when it is complete.
+_OBJECT_STORES = ("s3", "gcs", "abfs")
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
     """Days in a folder, or under an address such as `s3://bucket/folder` (through pyarrow).
+
+    With `filesystem`, one of `pyarrow.fs`, the location is a path in it: for stores whose address
+    cannot say everything, such as credentials, or those of fsspec.
 
     A file is written once and never changed. To merge the days of several hosts, copy their files
     into one folder.
@@ -38,9 +47,13 @@ class Store:
     """
 
     location: str | os.PathLike[str]
+    filesystem: FileSystem | None = None
 
     def __post_init__(self) -> None:
         path_of("store", self.location)
+        if self.filesystem is not None:
+            kind = _filesystems().FileSystem
+            instance("filesystem", self.filesystem, kind, "E.g. pyarrow.fs.S3FileSystem().")
 
     def add(self, day: Day) -> None:
         """Write a day, or a part of one, to a new file, atomically."""
@@ -58,9 +71,26 @@ class Store:
         files.create_dir(remote_folder, recursive=True)
         with tempfile.TemporaryDirectory() as local:
             day.save(Path(local) / name)
-            # Object stores make an object visible only when it is complete.
-            with files.open_output_stream(f"{remote_folder}/{name}") as out:
-                out.write((Path(local) / name).read_bytes())
+            content = (Path(local) / name).read_bytes()
+        # Object stores make an object visible only when it is complete; others need a move.
+        target = f"{remote_folder}/{name}"
+        written = target if files.type_name in _OBJECT_STORES else f"{target}.partial"
+        with files.open_output_stream(written) as out:
+            out.write(content)
+        if written != target:
+            files.move(written, target)
+
+    def holds(self, day: Day) -> bool:
+        """Whether a file of the same date and map has the same sums: that of the same table."""
+        instance("day", day, Day, "Make one with Day.of(...).")
+        if not self._is_remote and not path_of("store", self.location).exists():
+            return False
+        about = (day.date, day.map_digest, day.rows, day.labels)
+        return any(
+            (part.date, part.map_digest, part.rows, part.labels) == about
+            and np.array_equal(part.sums, day.sums)
+            for part in self._parts(day.date)
+        )
 
     def days(self, map_digest: str | None = None) -> list[Day]:
         """All days in order, or those of one map; parts of a day are merged."""
@@ -74,42 +104,49 @@ class Store:
 
     @property
     def _is_remote(self) -> bool:
-        return "://" in os.fspath(self.location)
+        return self.filesystem is not None or "://" in os.fspath(self.location)
 
-    def _parts(self) -> Iterator[Day]:
+    def _parts(self, date: str = "") -> Iterator[Day]:
+        """The files of a date, or of all."""
         if self._is_remote:
-            yield from self._remote_parts()
+            yield from self._remote_parts(date)
             return
         folder = path_of("store", self.location)
         if not folder.is_dir():
             found = "a file" if folder.exists() else "no such folder"
             raise DataError(f"{folder} must be a folder of days, got {found}. Add a day first.")
-        for file in sorted(folder.glob(f"*{_SUFFIX}")):
+        for file in sorted(folder.glob(f"{date}*{_SUFFIX}")):
             yield Day.load(file)
 
     def _remote(self) -> tuple[FileSystem, str]:
+        if self.filesystem is not None:
+            return self.filesystem, os.fspath(self.location).rstrip("/")
         try:
-            from pyarrow.fs import FileSystem  # noqa: PLC0415  (only for addresses)
-        except ImportError:
-            raise MissingExtraError("pyarrow", "cli") from None
-        try:
-            return FileSystem.from_uri(os.fspath(self.location))
+            found = _filesystems().FileSystem.from_uri(os.fspath(self.location))
         except ValueError as error:
             raise DataError(
                 f"{self.location} must be an address such as s3://bucket/days, got: {error}."
             ) from None
+        files, folder = found
+        return files, folder
 
-    def _remote_parts(self) -> Iterator[Day]:
-        from pyarrow.fs import FileSelector  # noqa: PLC0415  (only for addresses)
-
+    def _remote_parts(self, date: str) -> Iterator[Day]:
         files, folder = self._remote()
-        found = files.get_file_info(FileSelector(folder, allow_not_found=True))
+        selector = _filesystems().FileSelector(folder, allow_not_found=True)
+        found = files.get_file_info(selector)
         with tempfile.TemporaryDirectory() as local:
             for info in sorted(found, key=lambda each: each.path):
-                if info.path.endswith(_SUFFIX):
+                if info.base_name.startswith(date) and info.base_name.endswith(_SUFFIX):
                     copy = Path(local) / "day.npz"
                     copy.write_bytes(files.open_input_file(info.path).read())
                     yield Day.load(copy)
+
+
+def _filesystems() -> ModuleType:
+    try:
+        return import_module("pyarrow.fs")  # only where a store is not a plain folder
+    except ImportError:
+        raise MissingExtraError("pyarrow", "cli") from None
 
 
 def require_days(days: object) -> list[Day]:

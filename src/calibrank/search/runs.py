@@ -2,8 +2,9 @@
 
 The ending of a file's name declares its layout: `.json` is `{query: {document: value}}` (BEIR and
 ranx) or what MTEB writes to its prediction folder, `.parquet` and `.csv` are tables with named
-columns, `.tsv` is BEIR's with a header, and everything else is TREC's, with columns separated by
-blanks. Text files may be compressed (`.gz`).
+columns, `.tsv` is BEIR's with a header, `.jsonl` has an object per line (as MTEB's datasets have
+it), and everything else is TREC's, with columns separated by blanks. Text files may be compressed
+(`.gz`).
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ def read_qrels(name: str, grade: str | None = None) -> dict[tuple[str, str], flo
 
 def has_named_columns(name: str) -> bool:
     """Whether a file's layout has column names, by its ending."""
-    return _ending(Path(name)) in (*_TABLE_ENDINGS, ".tsv")
+    return _ending(Path(name)) in (*_TABLE_ENDINGS, ".tsv", ".jsonl")
 
 
 def _ending(file: Path) -> str:
@@ -203,6 +204,8 @@ def _entries(
     ending = _ending(file)
     if ending == ".json":
         return list(_from_json(file, what))
+    if ending == ".jsonl":
+        return list(_from_json_lines(file, what, names))
     if ending in _TABLE_ENDINGS:
         return list(_from_table(file, what, names))
     if ending == ".tsv":
@@ -220,7 +223,7 @@ def _from_trec(file: Path, what: str, fields: int, value_field: int) -> Iterator
             shape = _SHAPES[fields]
             raise DataError(
                 f"{file}, line {number} must have {fields} columns ({shape}), got {len(parts)}. "
-                "Other layouts are chosen by the file's ending: .json, .tsv, .csv, .parquet."
+                "Other layouts have other endings: .json, .jsonl, .tsv, .csv, .parquet."
             )
         yield _Entry(parts[0], parts[2], _number(file, f"line {number}", what, parts[value_field]))
 
@@ -271,9 +274,25 @@ def _from_json(file: Path, what: str) -> Iterator[_Entry]:
     for query, documents in content.items():
         for document, value in documents.items():
             where = f"query {shown(query)}"
-            if isinstance(value, str | bool):  # which `float` would accept
-                raise _not_a_number(file, where, what, value)
-            yield _Entry(query, document, _number(file, where, what, value))
+            yield _Entry(query, document, _json_number(file, where, what, value))
+
+
+def _from_json_lines(file: Path, what: str, names: tuple[str, ...]) -> Iterator[_Entry]:
+    """Yield the objects of a file with one per line, as MTEB's datasets have their judgements."""
+    for number, line in enumerate(_lines(file), start=1):
+        if not line.strip():
+            continue
+        where = f"line {number}"
+        row = parse_json(f"{file}, {where}", line, "Write one object per line.")
+        if not isinstance(row, dict):
+            raise DataError(f"{file}, {where} must be an object, got {shown(row)}.")
+        query, document, value = [row[name] for name in _chosen(file, row, what, names)]
+        for part in (query, document):
+            if isinstance(part, bool) or not isinstance(part, str | int):
+                raise DataError(f"{file}, {where} must have ids of text, got {shown(part)}.")
+        if value is None and what == "grade":
+            continue  # not judged
+        yield _Entry(str(query), str(document), _json_number(file, where, what, value))
 
 
 def _mteb_predictions(file: Path, content: dict[str, Any]) -> Any:
@@ -314,6 +333,12 @@ def _number(file: Path, where: str, what: str, value: object) -> float:
     if not abs(number) <= LARGEST_SCORE:
         raise _not_a_number(file, where, what, value)
     return number
+
+
+def _json_number(file: Path, where: str, what: str, value: object) -> float:
+    if isinstance(value, str | bool):  # which `float` would accept
+        raise _not_a_number(file, where, what, value)
+    return _number(file, where, what, value)
 
 
 def _not_a_number(file: Path, where: str, what: str, value: object) -> DataError:

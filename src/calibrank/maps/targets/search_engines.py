@@ -78,7 +78,7 @@ def to_lucene(fitted: CalibrationMap) -> SigmoidParameters:
     if not isinstance(fitted, LogisticMap) or not isinstance(fitted.basis, Linear):
         raise DataError(
             f"a map for Lucene must be a sigmoid of the score, got {fitted.method}. "
-            "Fit Platt(), or use to_painless, which takes every map."
+            "Fit Platt(), or use to_painless, which takes every map of the score alone."
         )
     low, high = fitted.span
     below, above = fitted.log_odds([low, high]).tolist()

@@ -80,7 +80,7 @@ function drawPopulation() {
 function drawQueries() {
   const hasThreshold = !isMissing(data.cut);
   const headings = ["query", "relevant", "highest"];
-  if (hasThreshold) headings.push("kept", "relevant");
+  if (hasThreshold) headings.push("kept", "relevant of these");
   const rows = data.queries.map((each) => {
     const cells = [
       nameOf(each.query),
