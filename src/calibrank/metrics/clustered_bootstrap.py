@@ -7,6 +7,7 @@ a resample, and recomputes the metric from sums weighted by these counts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
@@ -167,8 +168,7 @@ def resampled_blocks(
     if len(sums) < 2:
         return
     flat = sums.reshape(len(sums), -1)
-    draws = _draws(len(sums), resamples, seeded(seed))
-    for counts in _blocks(draws):
+    for counts in _drawn_blocks(len(sums), resamples, seed):
         yield (counts @ flat).reshape(len(counts), *sums.shape[1:])
 
 
@@ -265,6 +265,22 @@ def _draws(
     """Yield how often each of `size` users or clusters occurs, resample by resample."""
     for _ in range(resamples):
         yield np.bincount(rng.integers(size, size=size), minlength=size)
+
+
+def _drawn_blocks(
+    size: int, resamples: int, seed: int | np.random.Generator
+) -> Iterable[Floats]:
+    """The draws in matrices of at most `_BLOCK` resamples."""
+    require_seed(seed)
+    if isinstance(seed, np.random.Generator) or size * resamples > CLUSTERS * RESAMPLES:
+        return _blocks(_draws(size, resamples, seeded(seed)))
+    return _kept_blocks(size, resamples, seed)
+
+
+# A report needs the same draws for each metric of each method. They take at most 8 MB.
+@lru_cache(maxsize=1)
+def _kept_blocks(size: int, resamples: int, seed: int) -> tuple[Floats, ...]:
+    return tuple(_blocks(_draws(size, resamples, seeded(seed))))
 
 
 def _blocks(draws: Iterator[Counts]) -> Iterator[Floats]:

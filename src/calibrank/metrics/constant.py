@@ -72,4 +72,5 @@ def constant_log_loss(positive: float, total: float) -> float:
     """
     evidence = Evidence.trusted(np.array([positive]), np.array([total]), "naive")
     rate = np.clip(evidence.positive / evidence.total, 0, 1)
-    return _LOG_LOSS.evaluate(rate, evidence, None)
+    loss, mass = _LOG_LOSS.terms(rate, evidence)
+    return float(loss[0] / mass[0])
