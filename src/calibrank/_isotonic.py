@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrank._validation import Floats, Indices
+from calibrank._validation import Floats, Indices, Mask
 
 # As long as a round of merging removes this fraction of the blocks, rounds on whole arrays are
 # faster than a loop over the blocks, and all rounds together take time in proportion to the points.
@@ -18,22 +18,28 @@ class Blocks(NamedTuple):
     values: Floats
 
 
-def pool_adjacent_violators(positive: Floats, total: Floats) -> Blocks:
+def pool_adjacent_violators(
+    positive: Floats, total: Floats, separate: Mask | None = None
+) -> Blocks:
     """The best nondecreasing fit of positive / total within [0, 1], weighted by total.
+
+    `separate` marks the first point of each fit where there are several, one after another.
 
     The same fit is optimal for log loss and Brier score. Inverse-propensity targets may exceed 1;
     clipping the unbounded fit to [0, 1] gives the optimum of the bounded problem.
 
     `scipy.optimize.isotonic_regression` would do, but takes longer to import than a fit to run.
     """
+    if separate is None:
+        separate = np.zeros(len(total), dtype=bool)
     starts = np.arange(len(total), dtype=np.intp)
     merged = len(starts)
     while merged > _WORTHWHILE * len(starts):
         before = len(starts)
-        starts, positive, total = _merge_runs(starts, positive, total)
+        starts, positive, total = _merge_runs(starts, positive, total, separate)
         merged = before - len(starts)
     if merged:
-        starts, positive, total = _merge_in_order(starts, positive, total)
+        starts, positive, total = _merge_in_order(starts, positive, total, separate)
     return Blocks(starts, np.clip(positive / total, 0, 1))
 
 
@@ -44,21 +50,26 @@ def isotonic_values(values: Floats, weights: Floats) -> Floats:
     return np.repeat(blocks.values, lengths)
 
 
-def _merge_runs(starts: Indices, positive: Floats, total: Floats) -> tuple[Indices, Floats, Floats]:
+def _merge_runs(
+    starts: Indices, positive: Floats, total: Floats, separate: Mask
+) -> tuple[Indices, Floats, Floats]:
     """Merge every run of blocks that does not increase; each is part of one block of the fit."""
     values = positive / total
-    rises = np.append(True, values[1:] > values[:-1])
+    rises = separate[starts]
+    rises[:1] = True
+    rises[1:] |= values[1:] > values[:-1]
     first = np.flatnonzero(rises)
     return starts[first], np.add.reduceat(positive, first), np.add.reduceat(total, first)
 
 
 def _merge_in_order(
-    starts: Indices, positive: Floats, total: Floats
+    starts: Indices, positive: Floats, total: Floats, separate: Mask
 ) -> tuple[Indices, Floats, Floats]:
-    """Merge each block with those before it that are not below it."""
+    """Merge each block with those before it in the same fit that are not below it."""
     kept: list[tuple[int, float, float]] = []
+    firsts = set(starts[separate[starts]].tolist())
     for start, mass, weight in zip(starts.tolist(), positive.tolist(), total.tolist(), strict=True):
-        while kept and kept[-1][1] / kept[-1][2] >= mass / weight:
+        while kept and start not in firsts and kept[-1][1] / kept[-1][2] >= mass / weight:
             start, mass_before, weight_before = kept.pop()
             mass += mass_before
             weight += weight_before

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from calibrank._isotonic import pool_adjacent_violators
 from calibrank._logit import expit, logit
-from calibrank._validation import Floats, Mask, add_up
+from calibrank._validation import Floats, Mask, add_up, starts_of
 from calibrank.metrics.recalibration import (
     CLIP,
     CLOSE,
@@ -207,15 +207,21 @@ def decompose_brier(bins: PooledBins) -> tuple[Floats, Floats]:
     # Inverse-propensity weights can push the rate above 1, which no proper score accepts.
     rate = np.clip(positives / mass, 0, 1)
     constant = (positives * (1 - 2 * rate) + mass * rate**2) / mass
-    best = np.array([_isotonic_brier(*row) for row in zip(positive, total, strict=True)])
+    best = _isotonic_briers(positive, total)
     return as_given - best, constant - best
 
 
-def _isotonic_brier(positive: Floats, total: Floats) -> float:
-    """The Brier score after isotonic regression of bins in increasing order."""
+def _isotonic_briers(positive: Floats, total: Floats) -> Floats:
+    """The Brier score of each resample after isotonic regression of its bins."""
     filled = total > 0
+    # The bins of all resamples in one array, which is fitted once: a call per resample takes
+    # longer than its sums.
+    resample = np.nonzero(filled)[0]
     positive, total = positive[filled], total[filled]
-    starts, values = pool_adjacent_violators(positive, total)
+    starts, values = pool_adjacent_violators(positive, total, starts_of(resample))
     positives = np.add.reduceat(positive, starts)
     masses = np.add.reduceat(total, starts)
-    return float((positives * (1 - 2 * values) + masses * values**2).sum() / masses.sum())
+    losses = positives * (1 - 2 * values) + masses * values**2
+    size = len(filled)
+    block = resample[starts]
+    return add_up(block, losses, size) / add_up(block, masses, size)

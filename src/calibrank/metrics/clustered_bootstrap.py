@@ -267,9 +267,7 @@ def _draws(
         yield np.bincount(rng.integers(size, size=size), minlength=size)
 
 
-def _drawn_blocks(
-    size: int, resamples: int, seed: int | np.random.Generator
-) -> Iterable[Floats]:
+def _drawn_blocks(size: int, resamples: int, seed: int | np.random.Generator) -> Iterable[Floats]:
     """The draws in matrices of at most `_BLOCK` resamples."""
     require_seed(seed)
     if isinstance(seed, np.random.Generator) or size * resamples > CLUSTERS * RESAMPLES:
