@@ -5,7 +5,12 @@ import pytest
 
 import calibrank as cr
 from calibrank.calibrators._monotone import SMALLEST_INCREMENT, minimize
-from calibrank.calibrators.spline import _dispersion, _Frame, _peak
+from calibrank.calibrators.spline import (
+    _dispersion,
+    _Frame,
+    _log_marginal_likelihood,
+    _peak,
+)
 from calibrank.data import make_world
 
 
@@ -180,3 +185,18 @@ def test_a_record_has_the_quantiles_of_the_scores_every_five_percent() -> None:
     fitted = cr.Spline().fit(scores, (np.arange(2_000) % 3 == 0) | (scores > 1_500))
     found = fitted.record.score_quantiles
     np.testing.assert_array_equal(found, [0, *np.arange(99, 1_900, 100), 1_999])
+
+
+@pytest.mark.parametrize("penalty", [1e-20, 1.0, 1e6])
+def test_the_marginal_likelihood_has_the_volumes_of_prior_and_posterior(penalty: float) -> None:
+    """Whatever the unit of the penalty: all but level and slope have a prior."""
+    summary = cr.Summary.of(np.arange(30.0), np.arange(30) * 7 % 30 > 14)
+    frame = _Frame.of(summary, 4)
+    problem = frame.penalized(frame.problem(summary.scores, summary.positive, summary.total), 1.0)
+    optimum = minimize(problem)
+    scaled = frame.penalized(problem, penalty)
+    root = scaled.penalty_root
+    volumes = np.linalg.slogdet(root @ root.T / 2)[1] / 2
+    volumes -= np.linalg.slogdet(scaled.hessian(optimum.unknowns) / 2)[1] / 2
+    expected = volumes - scaled.loss(optimum.unknowns) / 2
+    assert _log_marginal_likelihood(scaled, optimum, 2.0) == pytest.approx(expected, abs=1e-6)

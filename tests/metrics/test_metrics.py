@@ -16,6 +16,7 @@ from calibrank.metrics import (
     Miscalibration,
 )
 from calibrank.metrics.metric import require_users
+from calibrank.metrics.ranking import _discounted_gain, rank_by_user
 
 
 def test_ece_and_mce_by_hand() -> None:
@@ -81,6 +82,18 @@ def test_ndcg_and_recall_by_hand() -> None:
     first_user = (1 / np.log2(3)) / (1 + 1 / np.log2(3))
     assert cr.NDCG(2)(p, labels, users) == pytest.approx((first_user + 1) / 2)
     assert cr.Recall(2)(p, labels, users) == pytest.approx((0.5 + 1) / 2)
+
+
+def test_gains_are_discounted_by_rank_and_ties_share_their_ranks() -> None:
+    """User 0 has ranks 0, and 1 and 2 tied; user 1 has one row."""
+    values, users = np.array([0.2, 0.9, 0.2, 0.5]), np.array([0, 0, 0, 1])
+    gains = np.array([1.0, 0.5, 3.0, 2.0])
+    ranking = rank_by_user(values, users)
+    discounts = 1 / np.log2([2, 3, 4])
+    shared = (discounts[1] + discounts[2]) / 2
+    assert _discounted_gain(ranking, gains, 9) == pytest.approx([0.5 + 4 * shared, 2.0])
+    assert _discounted_gain(ranking, gains, 2) == pytest.approx([0.5 + 2 * discounts[1], 2.0])
+    assert _discounted_gain(ranking, gains, 1) == pytest.approx([0.5, 2.0])
 
 
 def test_tied_rows_share_ranks() -> None:

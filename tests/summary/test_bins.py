@@ -180,3 +180,19 @@ def test_replacing_evidence_leaves_other_rows_alone() -> None:
     table.replace_evidence([(scores[1:2], after.rows(slice(1, 2)), before.rows(slice(1, 2)))])
     expected.pool(scores, after)
     assert_same_sums(table, expected)
+
+
+@pytest.mark.parametrize("weights", [None, 0.5])
+def test_summaries_are_the_same_without_compiled_code(
+    monkeypatch: pytest.MonkeyPatch, weights: float | None
+) -> None:
+    scores = sample_scores(70_000, 3, "normal")
+    labels = (np.arange(70_000) % 7 == 0).astype(float)
+    evidence = cr.naive(labels, weights=None if weights is None else weights + labels)
+    compiled = cr.Summary.of(scores, evidence)
+    monkeypatch.setattr("calibrank._native.READY", False)
+    plain = cr.Summary.of(scores, evidence)
+    assert not plain.exact
+    np.testing.assert_array_equal(plain.keys, compiled.keys)
+    for mine, theirs in zip(plain.masses.columns, compiled.masses.columns, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-12)

@@ -204,6 +204,15 @@ def test_grids_at_their_bounds_are_known(top: float, bits: float, octaves: float
         from_arrays(arrays)
 
 
+@pytest.mark.parametrize("origin", [-1e30, 1e30])
+def test_origins_as_far_as_scores_are_known(origin: float) -> None:
+    """The moments are not those of offsets from there, which is checked after the grid itself."""
+    arrays = exact()
+    arrays["grid"] = np.array([3.0, 4.0, origin, 31.0])
+    with pytest.raises(ValueError, match="moment does not match the scores"):
+        from_arrays(arrays)
+
+
 @pytest.mark.parametrize(
     ("grid", "message"),
     [

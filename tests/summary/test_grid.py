@@ -59,3 +59,13 @@ def test_bins_of_a_normal_score_use_at_least_a_quarter_of_the_capacity(capacity:
     grid = Grid.spanning(-4.0, 4.0, capacity)
     first, last = grid.keys(np.array([-4.0, 4.0])).tolist()
     assert capacity / 4 <= last - first < capacity
+
+
+@pytest.mark.parametrize(("top", "bits"), [(3, 11), (-1000, 52), (1024, 0)])
+def test_two_factors_number_the_bins_below_the_floor(top: int, bits: int) -> None:
+    grid = Grid(top, bits)
+    first, second = grid.scales
+    exponent = np.log2(first) + np.log2(second)
+    assert exponent == bits - grid.floor
+    # Alike, so that neither overflows where the product would.
+    assert 0 <= np.log2(second) - np.log2(first) <= 1

@@ -74,7 +74,7 @@ def misfit(probabilities: Floats, summary: Summary) -> Misfit:
     difference = total * (isotonic - probabilities)
     mass = total.sum()
     position = (np.cumsum(total) - total / 2) / mass
-    bins = np.minimum((position * _BINS).astype(np.intp), _BINS - 1)
+    bins = (position * _BINS).astype(np.intp)
     # A bin that holds less than its share, beside a heavy score, is not overstated.
     by_bin = add_up(bins, difference) / np.maximum(add_up(bins, total), mass / _BINS)
     # Squared errors, not log losses: weighted rates above 1 make the log loss unbounded.
