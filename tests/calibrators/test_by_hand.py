@@ -219,3 +219,21 @@ def test_warnings_point_at_the_line_that_fits(monkeypatch: pytest.MonkeyPatch) -
         cr.Platt().fit(scores, 1 - falling)
     for caught in (flat, constant, pooled):
         assert [each.filename for each in caught] == [__file__]
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        ([(0, 4), (1, 5), (2, 6), (3, 7)], (2, 5)),
+        ([(0, 2), (1, 3), (2, 4)], (0, 4)),
+        ([(0, 2), (1, 3), (1.5, 4)], (1.5, 2)),
+        ([(1, 1), (2, 2), (3, 3)], (1, 3)),
+    ],
+)
+def test_three_groups_reach_the_supported_scores(
+    ends: list[tuple[float, float]], expected: tuple[float, float]
+) -> None:
+    """Where no range is left between the third lowest and the third highest, it is the whole."""
+    scores = np.array(ends, dtype=float).ravel()
+    rows = GroupedRows.of(scores, np.arange(len(scores)) % 2, np.arange(len(scores)) // 2)
+    assert rows.supported_range() == expected

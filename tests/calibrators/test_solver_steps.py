@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from scipy.special import logit
+from scipy.special import expit, logit
 
-from calibrank.calibrators import _shrinkage
+import calibrank as cr
+from calibrank.calibrators import _monotone, _shrinkage, solver
 from calibrank.calibrators._monotone import (
     MonotoneProblem,
     _bounded_direction,
@@ -17,8 +18,11 @@ from calibrank.calibrators.solver import (
     _bounded_step,
     _has_converged,
     _line_search,
+    _newton,
     _residual,
     _step_with_active,
+    _warm_start,
+    solve,
 )
 
 # 2 x + y = 4 and x + 3 y = 7 have the solution x = 1, y = 2.
@@ -177,3 +181,63 @@ def test_a_step_that_raises_the_loss_a_little_is_halved_too() -> None:
     at = np.array([[1.0], [0.0]])
     following, value, moved = _shrinkage._line_search(parabola, at, parabola(at), 2.2 * at)
     assert (following[0, 0], value[0], moved) == pytest.approx((-0.1, 0.01, 1.1))
+
+
+def line(points: int) -> Problem:
+    """Labels whose log odds are 2 x - 1, exactly."""
+    x = np.linspace(-1, 1, points)
+    design = np.vstack([np.ones(points), x])
+    positive = expit(2 * x - 1)
+    bounds = np.array([-np.inf, 1e-6])
+    return Problem(design, np.ones(points), design @ positive, bounds, float(positive.mean()))
+
+
+def test_large_problems_start_at_the_optimum_of_pooled_points() -> None:
+    start = np.array([0.0, 1e-6])
+    small = line(4096)
+    assert _warm_start(small, start) is start
+    large = line(4097)
+    found = _warm_start(large, start)
+    np.testing.assert_allclose(found, [-1, 2], atol=1e-3)
+    assert not np.allclose(found, [-1, 2], atol=1e-9)
+    best = solve(large, start)
+    np.testing.assert_allclose(best.point.solution, [-1, 2], atol=1e-9)
+    assert best.iterations < solve(small, start).iterations
+    # Nothing is gained where the start is better already.
+    assert _warm_start(large, best.point.solution) is best.point.solution
+
+
+def test_a_start_stays_where_the_pooled_problem_has_no_solution(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start = np.array([0.0, 1e-6])
+    monkeypatch.setattr(solver, "_WARM_START_STEPS", 2)
+    assert _warm_start(line(5000), start) is start
+
+
+def test_an_optimum_that_is_not_reached_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solver, "_MAX_STEPS", 2)
+    with pytest.raises(cr.FitError, match=r"an optimality residual of 1e-08, got .* after 2 steps"):
+        solve(line(50), np.array([0.0, 1e-6]))
+    monkeypatch.setattr(solver, "_MAX_STEPS", 20)
+    solution = solve(line(50), np.array([0.0, 1e-6]))
+    assert solution.free.tolist() == [True, True]
+    assert solution.residual < 1e-12
+    assert 3 <= solution.iterations < 12
+
+
+def test_iterations_are_counted_one_by_one() -> None:
+    made = even_odds()
+    assert _newton(made, np.zeros(1), 9).iterations == 1
+    for most in (1, 2, 3):
+        assert _newton(made, np.full(1, 3.0), most).iterations == most
+
+
+def test_curves_that_do_not_jam_need_no_exact_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("an exact step takes longer, and loads scipy.optimize")
+
+    monkeypatch.setattr(_monotone, "_bounded_direction", refuse)
+    x = np.linspace(-2, 2, 200)
+    fitted = cr.Spline(6).fit(x, cr.Evidence(expit(x), np.ones(200)))
+    assert np.abs(fitted.predict(x) - expit(x)).max() < 0.01

@@ -9,6 +9,8 @@ import calibrank as cr
 from calibrank.metrics._resampled import (
     PooledBins,
     _errors,
+    _Losses,
+    _shorten,
     _spread,
     decompose_brier,
     fit_recalibrations,
@@ -16,7 +18,8 @@ from calibrank.metrics._resampled import (
 )
 from calibrank.metrics.clustered_bootstrap import cluster_sums, resampled_blocks
 from calibrank.metrics.corp import LogOddsBinned, Miscalibration, decompose_sums, pooled_bins
-from calibrank.metrics.recalibration import IDENTITY, Recalibration, fit_recalibration
+from calibrank.metrics.recalibration import IDENTITY, Recalibration, _Loss, fit_recalibration
+from calibrank.metrics.recalibration import _shorten as shorten_one
 from calibrank.metrics.smooth import _Smoother, mirrored
 
 Distort = Callable[[np.ndarray], np.ndarray]
@@ -81,3 +84,39 @@ def test_residuals_at_both_ends_count_fully_without_smoothing() -> None:
         smoother = _Smoother(p, each)
         assert smoother.error(0.0) == pytest.approx(sizes)
         assert smoother.error(9.0) == pytest.approx(abs(each.sum()))
+
+
+PROBABILITIES = np.array([[0.1, 0.5, 0.8], [0.0, 0.2, 1.0], [0.3, 0.3, 0.6]])
+POSITIVE = np.array([[1.0, 0.5, 2.0], [0.2, 3.0, 1.0], [0.0, 1.0, 4.0]])
+TOTAL = np.array([[3.0, 1.0, 2.5], [2.0, 2.0, 4.0], [1.0, 1.0, 2.0]])
+SLOPE, INTERCEPT = np.array([1.2, 0.8, -0.5]), np.array([0.1, -0.3, 0.4])
+
+
+def test_losses_of_resamples_and_their_derivatives_are_those_of_each() -> None:
+    losses = _Losses.of(PooledBins(PROBABILITIES, POSITIVE, TOTAL))
+    values = losses.values(SLOPE, INTERCEPT)
+    gradients, entries = losses.derivatives(SLOPE, INTERCEPT)
+    for row in range(3):
+        one = _Loss.of(PROBABILITIES[row], POSITIVE[row], TOTAL[row])
+        at = np.array([SLOPE[row], INTERCEPT[row]])
+        assert values[row] == pytest.approx(one.value(at))
+        assert losses.ridge[row] == pytest.approx(one.ridge)
+        gradient, hessian = one.derivatives(at)
+        np.testing.assert_allclose(gradients[row], gradient)
+        np.testing.assert_allclose(entries[:, row], hessian[[0, 0, 1], [0, 1, 1]])
+
+
+def test_only_checked_steps_are_halved_until_the_loss_does_not_rise() -> None:
+    losses = _Losses.of(PooledBins(PROBABILITIES, POSITIVE, TOTAL))
+    gradients, _ = losses.derivatives(SLOPE, INTERCEPT)
+    steps = np.array([[50.0], [1e-3], [50.0]]) * gradients
+    found = _shorten(losses, SLOPE, INTERCEPT, steps, np.array([True, True, False]))
+    np.testing.assert_array_equal(found[1:], steps[1:])
+    one = _Loss.of(PROBABILITIES[0], POSITIVE[0], TOTAL[0])
+    at = np.array([SLOPE[0], INTERCEPT[0]])
+    halved = shorten_one(one, at, steps[0])
+    np.testing.assert_array_equal(found[0], halved)
+    assert one.value(at - halved) <= one.value(at) < one.value(at - 2 * halved)
+    assert (halved != steps[0]).all()
+    nothing = np.zeros(3, dtype=bool)
+    assert _shorten(losses, SLOPE, INTERCEPT, steps, nothing) is steps

@@ -91,3 +91,16 @@ def test_only_tables_with_the_same_bins_are_added_directly() -> None:
     assert coarser.reach == table.reach
     assert not table.try_merge(coarser)
     assert not table.try_merge(_GrowingTable(-1.0, 100.0, "naive"))
+
+
+def test_builders_of_bins_and_of_distinct_scores_are_merged() -> None:
+    scores = sample_scores(100_000, 0, "normal")
+    bins, few = cr.SummaryBuilder(), cr.SummaryBuilder()
+    bins.update(scores, np.zeros(len(scores)))
+    few.update([0.5, 9.0], [1, 0])
+    bins.merge(few)
+    bins.merge(cr.SummaryBuilder())
+    merged = bins.summary()
+    assert (merged.rows, merged.high, merged.positive.sum()) == (100_002, 9.0, 1)
+    few.merge(bins)
+    assert (few.summary().rows, few.summary().total.sum()) == (100_004, 100_004)

@@ -288,3 +288,11 @@ def test_missing_values_have_the_number_that_stands_for_none() -> None:
     sums = SegmentSums()
     codes, numbers = sums._numbered([encode("g", ["a", None, "b", "a"])])
     assert numbers[codes].tolist() == [0, -1, 1, 0]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.int64])
+def test_scores_of_other_types_are_summed_as_doubles(dtype: type) -> None:
+    sums = SegmentSums(np.array([1.5]))
+    sums.add(np.arange(4).astype(dtype), naive([0, 1, 0, 1]), [encode("g", ["a", "b", "a", "b"])])
+    assert sums.by_bin[:, 0].tolist() == [[0, 0], [1, 1], [0, 2]]
+    assert sums.by_bin[:, 1].tolist() == [[1, 1], [1, 1], [1, 3]]

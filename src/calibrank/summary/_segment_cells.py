@@ -200,8 +200,8 @@ class Cells:
         self, scores: Floats, evidence: Evidence, codes: Codes, numbers: Codes, edges: Floats
     ) -> None:
         segments = numbers[codes].astype(np.intp)
-        if segments.min() < 0:
-            known = np.flatnonzero(segments >= 0)
+        known = segments >= 0
+        if not known.all():
             segments, scores, evidence = segments[known], scores[known], evidence.rows(known)
         positive = np.asarray(evidence.positive, dtype=np.float64)
         total = np.asarray(evidence.total, dtype=np.float64)

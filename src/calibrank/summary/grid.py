@@ -188,7 +188,7 @@ class Grid:
 
     def inner_edges(self, keys: Keys) -> Floats:
         """The offset nearest zero in each bin: it lies in the same bin of every coarser grid."""
-        sign = keys >> 63
+        sign = keys >> DOUBLE.sign
         magnitude = keys ^ sign
         # Bin numbers from 2**bits on come in octaves of 2**bits bins, each twice as wide.
         octave = np.maximum((magnitude >> self.bits) - 1, 0)

@@ -318,9 +318,9 @@ class Summary:
     @property
     def positive_scores(self) -> Floats:
         """Mean score of the positive mass of each bin (the bin's mean where there is none)."""
-        if self.exact:
+        if self.grid is None:
             return self.scores
-        origin = 0.0 if self.grid is None else self.grid.origin
+        origin = self.grid.origin
         means = np.divide(
             self.masses.positive_moment,
             self.positive,
