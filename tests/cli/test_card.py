@@ -7,7 +7,7 @@ import pytest
 
 from tests.cli.conftest import Call
 from tests.cli.running import one_line
-from tests.maps.samples import gaussian_map
+from tests.maps.samples import gaussian_map, min_max_map
 
 
 def test_a_card_with_the_metrics_of_evaluate(call: Call, folder: Path, tmp_path: Path) -> None:
@@ -20,6 +20,12 @@ def test_a_card_with_the_metrics_of_evaluate(call: Call, folder: Path, tmp_path:
     assert code == 0, error
     assert text.startswith("# Gaussian calibration map")
     assert "| LogLoss |" in text
+    assert "Test of calibration: p = " in text
+    other = tmp_path / "other.json"
+    min_max_map().save(other)
+    code, _, error = call("card", other, "--metrics", metrics)
+    assert code == 3
+    assert "evaluation must be of this map (sha256:" in one_line(error)
     for name in ("card.md", "card.html"):
         assert call("card", map_file, "--metrics", metrics, "-o", tmp_path / name)[0] == 0
     assert (tmp_path / "card.md").read_text(encoding="utf-8") == text

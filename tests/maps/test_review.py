@@ -9,6 +9,7 @@ import pytest
 
 import calibrank as cr
 from calibrank._json import digest_of
+from calibrank.maps.grouped import GroupedMap, Segment
 from calibrank.maps.review import make_card
 from tests.maps.samples import gaussian_map, min_max_map, spline_map, step_map
 
@@ -68,6 +69,17 @@ def test_a_card_without_metrics_says_so() -> None:
     markdown = make_card(MAPS[0]).to_markdown()
     assert "None were given" in markdown
     assert "no evaluation on other data" in markdown
+
+
+def test_a_card_names_the_map_that_was_replaced_and_the_columns_that_change_it() -> None:
+    record = replace(gaussian_map().record, previous_map="sha256:0123")
+    segments = (Segment(("NL",), 0.5, 1.0, 0.1, 10),)
+    fitted = GroupedMap("By country", gaussian_map(), ("country",), segments, (1.0,), record)
+    text = make_card(fitted).to_markdown()
+    assert "| map that it replaced | sha256:0123 |" in text
+    assert "These are probabilities of the base map, which country changes." in text
+    assert "replaced" not in make_card(gaussian_map()).to_markdown()
+    assert "base map" not in make_card(gaussian_map()).to_markdown()
 
 
 def test_limits_follow_from_the_base_rate_source() -> None:

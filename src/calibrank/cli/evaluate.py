@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table as RichTable
 
+from calibrank._json import digest_of
 from calibrank.cli.columns import find_user, segment_columns
 from calibrank.cli.console import (
     console,
@@ -109,7 +110,8 @@ def evaluate(
         result = evaluate_table(source, columns, fitted, rules, progress)
     report_skipped(rules)
     if json:
-        about = {"rows": result.rows, "users": user_column, "skipped": rules.skipped}
+        digest = None if fitted is None else digest_of(fitted.to_dict())
+        about = {"map": digest, "rows": result.rows, "users": user_column, "skipped": rules.skipped}
         print_json({**about, **_as_json(result), "segments": _segments_as_json(result)})
         return
     _print_evaluation(result, user_column)

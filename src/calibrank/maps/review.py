@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrank._arguments import shown
 from calibrank._json import Fields, digest_of
 from calibrank.errors import DataError
 from calibrank.maps._card import curve
@@ -101,7 +102,8 @@ class Card:
 def make_card(fitted: CalibrationMap, evaluation: Mapping[str, Any] | None = None) -> Card:
     """A card of a map for its reviewers.
 
-    `evaluation` is what `calibrank evaluate --json` prints: its metrics with their intervals.
+    `evaluation` is what `calibrank evaluate --json` prints: its metrics with their intervals. One
+    of another map is refused.
 
     >>> from calibrank import Platt
     >>> card = make_card(Platt().fit([0.0, 1.0, 2.0, 3.0], [0, 1, 0, 1]))
@@ -117,7 +119,7 @@ def make_card(fitted: CalibrationMap, evaluation: Mapping[str, Any] | None = Non
         _base_rate(fitted),
         _method(fitted),
         _probabilities(fitted),
-        _metrics(evaluation),
+        _metrics(fitted, evaluation),
         Section("Limits", _limits(fitted, has_metrics=evaluation is not None)),
         _digests(fitted),
     )
@@ -187,11 +189,14 @@ def _probabilities(fitted: CalibrationMap) -> Section:
     for score, value, low, high in zip(scores, fitted.predict(scores), *interval, strict=True):
         rows.append((f"{score:.4g}", f"{value:.2%}", f"{low:.2%} to {high:.2%}"))
     sentence = "The intervals are for the sampling error of the fit alone."
+    columns = (*fitted.segment_columns, *fitted.feature_columns)
+    if columns:
+        sentence += f" These are probabilities of the base map, which {', '.join(columns)} changes."
     headings = ("score", "probability", "95% interval")
     return Section("Probabilities", (sentence,), (headings, *rows))
 
 
-def _metrics(evaluation: Mapping[str, Any] | None) -> Section:
+def _metrics(fitted: CalibrationMap, evaluation: Mapping[str, Any] | None) -> Section:
     if evaluation is None:
         return Section("Metrics", ("None were given: calibrank card --metrics evaluation.json.",))
     if not isinstance(evaluation, Mapping):
@@ -199,14 +204,30 @@ def _metrics(evaluation: Mapping[str, Any] | None) -> Section:
             f"evaluation must be a JSON object, got {type(evaluation).__name__}. {_EVALUATE}"
         )
     fields = Fields("evaluation", evaluation, _EVALUATE)
+    _require_same_map(fitted, evaluation.get("map"))
     rows = []
     metrics = fields.child("metrics")
     for name in metrics.values:
         estimate = metrics.child(name)
         ends = f"{_number(estimate, 'low')} to {_number(estimate, 'high')}"
         rows.append((name, _number(estimate, "value"), ends))
-    sentence = f"Evaluated on {fields.count('rows'):,} rows; 95% intervals."
-    return Section("Metrics", (sentence,), (("metric", "value", "95% interval"), *rows))
+    sentences = [f"Evaluated on {fields.count('rows'):,} rows; 95% intervals."]
+    if "calibration_test" in evaluation:
+        p_value = fields.child("calibration_test").optional("p_value")
+        if p_value is not None:
+            test = f"Test of calibration: p = {p_value:.3g}. A small value contradicts calibration."
+            sentences.append(test)
+    return Section("Metrics", tuple(sentences), (("metric", "value", "95% interval"), *rows))
+
+
+def _require_same_map(fitted: CalibrationMap, evaluated: object) -> None:
+    """Refuse metrics of another map; an evaluation of a column of probabilities names none."""
+    digest = digest_of(fitted.to_dict())
+    if evaluated is not None and evaluated != digest:
+        raise DataError(
+            f"evaluation must be of this map ({digest[:15]}...), got one of "
+            f"{shown(evaluated)}. Evaluate this map: calibrank evaluate --map --json."
+        )
 
 
 def _number(estimate: Fields, name: str) -> str:
@@ -232,6 +253,8 @@ def _limits(fitted: CalibrationMap, *, has_metrics: bool) -> tuple[str, ...]:
 def _digests(fitted: CalibrationMap) -> Section:
     content = fitted.to_dict()
     rows = [("", ""), ("map", digest_of(content))]
+    if fitted.record.previous_map is not None:
+        rows.append(("map that it replaced", fitted.record.previous_map))
     rows.append(("format", f"{content['format']}, version {content['version']}"))
     return Section("Digests", (), tuple(rows))
 
