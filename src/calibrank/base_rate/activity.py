@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
@@ -217,11 +218,17 @@ def _gaussian(activity: Floats, rates: Floats, tau: float) -> Floats:
     from scipy.special import ndtr, ndtri  # noqa: PLC0415  (slow to load)
 
     correlation = np.sin(np.pi * tau / 2)
-    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    nodes, weights = _quadrature()
     # The mean of P(liked | latent u) over the shown pairs, u in (0, activity).
     latent = ndtri((nodes + 1) / 2 * activity[:, None])
     scaled = (ndtri(rates)[..., None] - correlation * latent) / np.sqrt(1 - correlation**2)
     return np.asarray(ndtr(scaled) @ (weights / 2))
+
+
+@cache
+def _quadrature() -> tuple[Floats, Floats]:
+    """Nodes and weights of Gauss and Legendre; finding them takes as long as a share of likes."""
+    return np.polynomial.legendre.leggauss(_NODES)
 
 
 def _clayton(activity: Floats, rates: Floats, tau: float) -> Floats:
@@ -245,6 +252,8 @@ def _frank(activity: Floats, rates: Floats, tau: float) -> Floats:
     return -np.log1p(ratio) / theta / activity
 
 
+# Every fit asks for the same values of tau, each of them once per dependence.
+@cache
 def _frank_parameter(tau: float) -> float:
     """Kendall's tau is 1 - 4/t (1 - D(t)), with Debye's function D; inverted by bisection."""
     if tau == 0:
