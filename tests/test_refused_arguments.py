@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import calibrank as cr
-from calibrank import data, export, frames, plots, propensity, search
+from calibrank import adapters, data, export, frames, plots, propensity, search
 from calibrank._json import digest_of
 from calibrank.base_rate.activity import AssumedRate, to_assumed_rate
 from calibrank.base_rate.known_rate import compare_with_constant
@@ -22,7 +23,15 @@ from calibrank.experiment.overview import read_rows
 from calibrank.experiment.scored import Scored, ScoredPairs
 from calibrank.maps.format import load, parse
 from calibrank.metrics import multicalibration_test
-from calibrank.monitor import Day, Store, check, refit, window_of
+from calibrank.monitor import (
+    Day,
+    Store,
+    check,
+    digest_of_map,
+    refit,
+    score_drift,
+    window_of,
+)
 from calibrank.sklearn import CalibratedRanker
 from calibrank.tabular.labels import Counts, parse_rule
 
@@ -37,6 +46,9 @@ CURVE = cr.reliability(FITTED.predict(SCORES), LABELS)
 
 DAY = Day.of(FITTED, SCORES, LABELS, date="2026-01-01")
 RUN = search.Run(USERS, np.arange(60), SCORES)
+GRADES: Any = dict(zip(zip(USERS.tolist(), range(60), strict=True), LABELS, strict=True))
+JUDGED = search.judged_rows(RUN, GRADES, None)
+TOP = cr.anchor_top(FITTED, SCORES, LABELS, np.tile(np.arange(1, 6), 12), n=2)
 
 NOT_OBJECTS = ["x", 3, [1], {}, cr.Platt, len, SCORES]
 NOT_PATHS = [3.5, "", "a\0b", ["a"], "x" * 5000, b"x"]
@@ -73,6 +85,28 @@ OBJECTS: dict[str, Callable[[Any], object]] = {
     "judged": search.fit_judged,
     "judged ": lambda value: search.choose_cut(value, SCORES, "precision", 0.5),
     "smooth": lambda value: cr.Covariates("age", smooth=value),
+    "judged  ": search.held_out_probabilities,
+    "judged   ": search.held_out_constant,
+    "judged    ": lambda value: search.held_out_losses(value, SCORES),
+    "judged     ": lambda value: search.held_out_errors(value, SCORES),
+    "judged      ": lambda value: search.chance_eces(value, SCORES),
+    "judged       ": search.plan_queries,
+    "probabilities ": lambda value: search.held_out_losses(JUDGED, value),
+    "probabilities  ": lambda value: search.chance_eces(JUDGED, value),
+    "pool": lambda value: search.judged_rows(RUN, GRADES, None, [value]),
+    "evidence": lambda value: search.Judged(USERS, USERS, SCORES, LABELS, value, "all"),
+    "cutoff": lambda value: adapters.langchain_compressor(value, "score"),
+    "cutoff ": adapters.haystack_component,
+    "cutoff  ": adapters.llamaindex_postprocessor,
+    "encoder": lambda value: adapters.langchain_compressor(
+        adapters.Cutoff(FITTED), 3 if isinstance(value, str) else value
+    ),
+    "outputs": lambda value: adapters.CrossEncoder(len, value),
+    "fitted  ": digest_of_map,
+    "old": lambda value: score_drift(FITTED, value, DAY),
+    "rows": lambda value: adapters.from_nested(FITTED, [value]),
+    "record": lambda value: cr.anchor_top(FITTED, SCORES, LABELS, USERS + 1, record=value),
+    "a range of base rates": lambda value: cr.to_base_rate(FITTED, 0.2, SCORES, rate_range=value),
     "score": lambda value: FITTED.scalar()("x" if isinstance(value, int) else value),
     "probabilities": lambda value: search.to_trec(RUN, value),
 }
@@ -188,6 +222,25 @@ REFUSED: dict[str, Callable[[], object]] = {
         FITTED, SCORES, LABELS, USERS + 1, rank_column=""
     ),
     "by must be one or more column names": lambda: column_names(3),
+    "feature 'rank' must be a rank, counted from 1, of at most 1e9, got 0.0 at row 0": (
+        lambda: TOP.predict([0.5, 0.5], [0, 1])
+    ),
+    "feature 'rank' must be a rank, .*got 1e\\+20 at row 0": lambda: TOP.interval(
+        [0.5], ranks=[1e20]
+    ),
+    "feature 'age' must be finite and within .*got nan at row 1. Fill missing": lambda: (
+        cr.Covariates("age").fit([0.0, 1.0], [0, 1], {"age": [1.0, np.nan]})
+    ),
+    "folds must be a whole number, 2 to": lambda: search.held_out_constant(JUDGED, 0),
+    "draws must be a whole number, 1 to": lambda: search.chance_eces(JUDGED, LABELS, 10**18),
+    "depth must be a whole number": lambda: RUN.first(-1),
+    "sizes must be a list of whole numbers, got 50": lambda: search.plan_queries(JUDGED, 50),  # type: ignore[arg-type]
+    "sizes must hold at least one": lambda: search.plan_queries(JUDGED, ()),
+    "kept must have one value per row": lambda: search.to_trec(RUN, LABELS, np.ones(3, dtype=bool)),
+    "items must have one row per user": lambda: adapters.from_lists(FITTED, [1], [[1]], 0.5),
+    "entries must be an item and a score": lambda: adapters.from_nested(FITTED, [(1, [3])]),
+    "score must be": lambda: FITTED.scalar()(Decimal("nan")),  # type: ignore[arg-type]
+    "path must be text that can be encoded": lambda: load("\ud800"),
     "segment column 'c' must be without masked": lambda: cr.Segments("c").fit(
         SCORES, LABELS, {"c": np.ma.masked_array(USERS, USERS == 3)}
     ),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 import os
+from collections.abc import Iterable, Sequence
 from numbers import Real
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +24,7 @@ LARGEST_COUNT = 2**31 - 1
 
 _LONGEST_SHOWN = 60
 _LONGEST_NAME = 255
+_MOST_LISTED = 20
 _LONGEST_PATH = 4096
 
 # Values that are told by what they are; of others, the type says more.
@@ -44,6 +46,14 @@ def shown(value: object) -> str:
     return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "..."
 
 
+def listed(names: Iterable[object]) -> str:
+    """Names as an error message lists them: quoted, and the first ones of many."""
+    quoted = [shown(str(name)) for name in names]
+    if len(quoted) <= _MOST_LISTED:
+        return ", ".join(quoted) or "none"
+    return f"{', '.join(quoted[:_MOST_LISTED])} and {len(quoted) - _MOST_LISTED:,} more"
+
+
 def whole(
     name: str,
     value: Any,
@@ -58,6 +68,16 @@ def whole(
     is_bounded = high < LARGEST_COUNT or (number is not None and number > high)
     rule = f"{low:,} to {high:,}" if is_bounded else f"{low} or more"
     raise DataError(_sentence(f"{name} must be a whole number, {rule}, got {shown(value)}", remedy))
+
+
+def whole_numbers(name: str, values: Any, low: int, high: int, example: str) -> list[int]:
+    """A sequence of integers between `low` and `high`, not empty."""
+    is_column = isinstance(values, np.ndarray) and values.ndim == 1
+    if isinstance(values, str | bytes) or not (isinstance(values, Sequence) or is_column):
+        raise DataError(f"{name} must be a list of whole numbers, got {shown(values)}. {example}")
+    if len(values) == 0:
+        raise DataError(f"{name} must hold at least one whole number, got none. {example}")
+    return [whole(name, value, low, high) for value in values]
 
 
 def _as_integer(value: Any) -> int | None:
@@ -183,6 +203,10 @@ def path_of(name: str, value: Any) -> Path:
     written = os.fspath(value)
     if not isinstance(written, str) or not written or "\0" in written:
         raise DataError(f"{name} must be the name of a file or folder, got {shown(written)}.")
+    try:
+        os.fsencode(written)
+    except UnicodeEncodeError:
+        raise DataError(f"{name} must be text that can be encoded, got {shown(written)}.") from None
     path = Path(written)
     too_long = [part for part in path.parts if len(os.fsencode(part)) > _LONGEST_NAME]
     if too_long or len(os.fsencode(written)) > _LONGEST_PATH:

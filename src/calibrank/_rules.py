@@ -14,6 +14,10 @@ LARGEST_WEIGHT = 1e30
 """Sums of larger weights and of their squares might not be finite."""
 
 
+LARGEST_RANK = 1e9
+"""A larger rank is a padding value."""
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnRule:
     """A range of numbers; with `only_ends`, just its two ends."""
@@ -97,10 +101,15 @@ COLUMN_RULES = {
     ),
     "rank": ColumnRule(
         low=1,
-        high=float("inf"),
-        statement="be a rank, counted from 1",
-        remedy="Add 1 to ranks that are counted from 0.",
-        excludes_high=True,
+        high=LARGEST_RANK,
+        statement="be a rank, counted from 1, of at most 1e9",
+        remedy="Add 1 to ranks that are counted from 0, and drop rows without a rank.",
+    ),
+    "feature": ColumnRule(
+        low=-LARGEST_SCORE,
+        high=LARGEST_SCORE,
+        statement="be finite and within +-1e30",
+        remedy="Fill missing values first.",
     ),
     "soft label": ColumnRule(
         low=0,

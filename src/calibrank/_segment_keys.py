@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from calibrank import _native
-from calibrank._arguments import shown
+from calibrank._arguments import listed, shown
 from calibrank._threads import in_threads, row_slices
 from calibrank._validation import Indices, Integers, Mask, is_missing, require_unmasked
 from calibrank.errors import DataError
@@ -109,8 +109,7 @@ def column_of(what: str, name: str, frame: Any) -> Any:
     """A column of a mapping or a dataframe; `what` names the argument in errors."""
     names = list(frame) if isinstance(frame, Mapping) else _frame_names(what, name, frame)
     if name not in names:
-        found = ", ".join(map(repr, names)) or "none"
-        raise DataError(f"{what} must have the column {name!r}, got {found}. Add it.")
+        raise DataError(f"{what} must have the column {name!r}, got {listed(names)}. Add it.")
     return frame[name]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._arguments import whole
+from calibrank._arguments import listed, whole
 from calibrank._validation import (
     Floats,
     Ids,
@@ -135,7 +135,7 @@ def as_interactions(log: Interactions | Frame) -> Interactions:
     if missing:
         raise DataError(
             f"a frame of interactions must have columns user, item and label, "
-            f"got {', '.join(map(str, names))}. Rename its columns, "
+            f"got {listed(names)}. Rename its columns, "
             "or pass Interactions(users, items, labels)."
         )
     # A lazy frame is collected; an eager one stays as it is.

@@ -246,7 +246,7 @@ def test_a_table_without_the_column_is_refused(
         "apply", saved, tmp_path / "without.parquet", "-o", tmp_path / "out.parquet"
     )
     assert code != 0
-    assert "must have a column device" in error
+    assert "must have a column 'device'" in error
 
 
 def test_with_random_labels_the_segments_come_from_these_alone(

@@ -75,7 +75,7 @@ def test_transform_gives_the_probabilities_of_predict(
 def test_transform_refuses_frames_without_scores() -> None:
     fitted = cr.Platt().fit([0.0, 1.0, 2.0, 3.0], [0, 1, 0, 1])
     frame = pytest.importorskip("pandas").DataFrame({"prediction": [1.0]})
-    with pytest.raises(cr.DataError, match="must have a column 'score', got prediction"):
+    with pytest.raises(cr.DataError, match="must have a column 'score', got 'prediction'"):
         fitted.transform(frame)
     with pytest.raises(cr.DataError, match="frame must be a dataframe of"):
         fitted.transform([1.0, 2.0])
@@ -166,5 +166,5 @@ def test_summarize_refuses_what_is_not_a_frame() -> None:
     with pytest.raises(cr.DataError, match="got str"):
         summarize(["score"])
     frame = pytest.importorskip("pandas").DataFrame({"score": [1.0]})
-    with pytest.raises(cr.DataError, match="must have a column 'label', got score"):
+    with pytest.raises(cr.DataError, match="must have a column 'label', got 'score'"):
         summarize(frame)

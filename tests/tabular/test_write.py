@@ -204,7 +204,7 @@ def test_outputs_that_cannot_be_written_raise(
 
 def test_a_table_without_the_input_column_raises(tmp_path: Path) -> None:
     table = write(tmp_path / "in.parquet", {"x": [1.0], "y": [2.0]})
-    with pytest.raises(cr.DataError, match="must have a column score, got x, y"):
+    with pytest.raises(cr.DataError, match="must have a column 'score', got 'x', 'y'"):
         add_column(probabilities(), table, tmp_path / "out.parquet", "p")
 
 

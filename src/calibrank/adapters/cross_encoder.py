@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from calibrank._arguments import instance
 from calibrank._validation import Floats, Numbers, ids
 from calibrank.adapters.lists import Recommendations
-from calibrank.adapters.outputs import Margin, Outputs, Probability
+from calibrank.adapters.outputs import DECLARED, Margin, Outputs, Probability
 from calibrank.adapters.row_models import prediction_function, ranked, scores_of
 from calibrank.adapters.score_tables import make_score_table
 from calibrank.errors import DataError
@@ -37,7 +38,7 @@ class CrossEncoder:
 
     def __init__(self, model: Any, outputs: Outputs) -> None:
         self.predict = prediction_function(model)
-        self.outputs = outputs
+        self.outputs: Outputs = instance("outputs", outputs, Outputs, DECLARED)
         _require_agreement(model, outputs)
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> Floats:

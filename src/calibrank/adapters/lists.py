@@ -5,17 +5,19 @@ Every library pads lists in its own way. `PaddedLists.filled` is the one place t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from calibrank._arguments import instance, shown
 from calibrank._validation import Floats, Ids, IdsLike, floats, ids
-from calibrank.adapters.outputs import Margin, Outputs, is_score, to_numpy
+from calibrank.adapters.outputs import DECLARED, Margin, Outputs, is_score, to_numpy
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
+from calibrank.maps.calibration_map import require_map
 
 _MARGIN = Margin()
 
@@ -125,11 +127,12 @@ def from_lists(
     """
     checked = ids("users", users)
     lists = PaddedLists(np.asarray(to_numpy(items)), floats("scores", to_numpy(scores)))
-    expected = (len(checked), lists.scores.shape[-1])
+    expected = (len(checked), *lists.scores.shape[-1:])
     for name, grid in (("items", lists.items), ("scores", lists.scores)):
         if grid.ndim != 2 or grid.shape != expected:
             raise DataError(
-                f"{name} must have one row per user ({len(checked)} users), got shape {grid.shape}."
+                f"{name} must have one row per user ({len(checked)} users), got shape "
+                f"{grid.shape}. Pass lists of equal length, padded with NaN."
             )
     return calibrated(fitted, checked, lists, outputs)
 
@@ -151,11 +154,25 @@ def from_nested(
     """
     users = []
     ragged = []
-    for user, entries in rows:
+    for user, entries in _nested_rows(rows):
         pairs = [_item_and_score(entry) for entry in (() if entries is None else entries)]
         users.append(user)
         ragged.append(([item for item, _ in pairs], [score for _, score in pairs]))
     return calibrated(fitted, ids("users", users), PaddedLists.of(ragged), outputs)
+
+
+def _nested_rows(rows: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the user and the list of each row."""
+    if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
+        raise DataError(f"rows must be (user, list) pairs, got {shown(rows)}. Pass a list of them.")
+    for row in rows:
+        is_pair = isinstance(row, Sequence) and not isinstance(row, str | bytes) and len(row) == 2
+        if not is_pair or not isinstance(row[1], Iterable | None):
+            raise DataError(
+                f"rows must be (user, list) pairs, got {shown(row)}. "
+                "Select the user and the list first."
+            )
+        yield row[0], row[1]
 
 
 def calibrated(
@@ -167,6 +184,8 @@ def calibrated(
     most: int | None = None,
 ) -> Recommendations:
     """The filled slots that are not hidden, at most `most` per user, with their probabilities."""
+    require_map(fitted)
+    instance("outputs", outputs, Outputs, DECLARED)
     # Hidden slots are history, not padding: they are not counted as left out.
     filled = lists.filled()
     shown = filled if hidden is None else filled & ~hidden
@@ -204,10 +223,12 @@ def best(scores: Floats, k: int) -> tuple[npt.NDArray[np.intp], Floats]:
 
 
 def _item_and_score(entry: Any) -> tuple[Any, Any]:
-    fields = tuple(entry.values() if isinstance(entry, Mapping) else entry)
+    values = entry.values() if isinstance(entry, Mapping) else entry
+    is_text = isinstance(values, str | bytes)
+    fields = tuple(values) if isinstance(values, Iterable) and not is_text else (entry,)
     if len(fields) != 2:
         raise DataError(
-            f"entries must be an item and a score, got {fields}. Select these two first."
+            f"entries must be an item and a score, got {str(fields)[:60]}. Select these two first."
         )
     return fields
 

@@ -18,6 +18,10 @@ _PROBABILITY_REMEDY = (
 )
 
 
+DECLARED = "Use Margin(), Distance() or Probability()."
+"""What to do about outputs of another type."""
+
+
 class Outputs(ABC):
     """How a model's outputs become scores to calibrate."""
 

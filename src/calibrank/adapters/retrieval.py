@@ -18,7 +18,7 @@ import numpy as np
 from calibrank._arguments import instance, real, text
 from calibrank._validation import Floats
 from calibrank.adapters.cross_encoder import CrossEncoder
-from calibrank.adapters.outputs import Margin, Outputs
+from calibrank.adapters.outputs import DECLARED, Margin, Outputs
 from calibrank.errors import CalibrankError, DataError, ScoreShiftWarning
 from calibrank.maps import CalibrationMap, FitRecord
 from calibrank.maps.score_shift import LARGEST_OUTSIDE, ScoreComparison
@@ -77,7 +77,7 @@ class Cutoff:
 
     def __post_init__(self) -> None:
         instance("fitted", self.fitted, CalibrationMap, "Read one with calibrank.load.")
-        instance("outputs", self.outputs, Outputs, "Use Margin(), Distance() or Probability().")
+        instance("outputs", self.outputs, Outputs, DECLARED)
         real("threshold", self.threshold, "[0, 1]", "It is a probability.")
         object.__setattr__(self, "_range", _RangeCheck(self.fitted.record))
 
@@ -93,12 +93,18 @@ class Cutoff:
         return sorted(kept, key=lambda each: -each[1])
 
 
+def _require_cutoff(cutoff: object) -> None:
+    instance("cutoff", cutoff, Cutoff, "Make one: Cutoff(fitted, outputs, threshold).")
+
+
 def langchain_compressor(cutoff: Cutoff, encoder: CrossEncoder | str) -> Any:
     """A LangChain document compressor: documents with `metadata["probability"]`, cut by it.
 
     `encoder` scores each document, or names the metadata field that holds its score already, as
     some vector stores return it.
     """
+    _require_cutoff(cutoff)
+    instance("encoder", encoder, (CrossEncoder, str), "A string names a metadata field.")
     if not isinstance(encoder, str) and encoder.outputs != cutoff.outputs:
         raise DataError(
             f"cutoff and encoder must declare the same outputs, got {cutoff.outputs} and "
@@ -134,6 +140,7 @@ def llamaindex_postprocessor(cutoff: Cutoff) -> Any:
 
     The score as it was is kept in `metadata["score"]`.
     """
+    _require_cutoff(cutoff)
     module = imported("llama_index.core.postprocessor.types", "llama-index-core")
     base: Any = module.BaseNodePostprocessor
 
@@ -172,6 +179,7 @@ def haystack_component(cutoff: Cutoff) -> Any:
     `meta["score"]`. A pipeline that has it can be saved, with the map; to load it, Haystack wants
     its module named: `Pipeline.loads(text, allowed_modules=["calibrank.*"])`.
     """
+    _require_cutoff(cutoff)
     from calibrank.adapters import _haystack  # noqa: PLC0415  (it needs Haystack)
 
     return _haystack.ProbabilityCutoff(**_haystack.init_parameters(cutoff))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from calibrank._arguments import shown
 from calibrank._validation import Floats, Ids, floats
 from calibrank.adapters.lists import Recommendations
 from calibrank.adapters.outputs import Outputs, to_numpy
@@ -42,8 +43,10 @@ def prediction_function(model: Any) -> Callable[[Any], Any]:
             "predictions are classes. Pass a function and declare its output: "
             "lambda rows: model.predict_proba(rows)[:, 1], Probability()."
         )
-    if not hasattr(model, "predict") and not callable(model):
-        raise DataError(f"model must have predict or be a function, got {type(model).__name__}.")
+    if isinstance(model, type) or not (hasattr(model, "predict") or callable(model)):
+        raise DataError(
+            f"model must have predict or be a function, got {shown(model)}. Pass a trained model."
+        )
     return model.predict if hasattr(model, "predict") else model
 
 

@@ -71,7 +71,7 @@ def to_base_rate(
         base_rate_source="known rate",
         anchoring=None,
         base_rate=rate,
-        base_rate_range=None if rate_range is None else require_rate_range(*rate_range),
+        base_rate_range=None if rate_range is None else require_rate_range(rate_range),
         sensitivity=None,
     )
     if top_rate is None and is_slope_assumed(record):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrank._arguments import instance, seeded, shown, whole
+from calibrank._arguments import instance, seeded, whole, whole_numbers
 from calibrank._logit import expit
 from calibrank._validation import Floats, Numbers, score_column
 from calibrank.base_rate.anchor import anchor
@@ -66,9 +66,7 @@ def plan_labels(
             "Use fit_with_sensitivity."
         )
     draws = whole("draws", draws, 1, _MOST_DRAWS)
-    if isinstance(sizes, str) or not isinstance(sizes, Sequence | np.ndarray):
-        raise DataError(f"sizes must be numbers of labels, got {shown(sizes)}. Use e.g. (0, 300).")
-    sizes = [whole("sizes", size, 0, _MOST_LABELS) for size in sizes]
+    sizes = whole_numbers("sizes", sizes, 0, _MOST_LABELS, "E.g. (0, 300).")
     rng = seeded(seed)
     scores = score_column(population, "population")[0].astype(np.float64)
     step = max(1, len(scores) // _MAX_POPULATION)

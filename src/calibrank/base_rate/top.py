@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrank._arguments import real, seeded, text, whole
+from calibrank._arguments import instance, real, seeded, text, whole
 from calibrank._logit import expit
 from calibrank._validation import (
     Floats,
@@ -81,6 +81,8 @@ def anchor_top(
     True
     """
     text("rank_column", rank_column, "It names the column of ranks.")
+    if record is not None:
+        instance("record", record, FitRecord, "Use the record of a map: fitted.record.")
     shown = score_column(scores)[0].astype(np.float64)
     labels = column("labels", labels, len(shown))
     positions = _positions("ranks", ranks, len(shown))
@@ -98,7 +100,7 @@ def anchor_top(
         scores_there = None if everything is None else everything.first(n)
         data = _TopLabels(shown[inside], positions[inside], labels[inside], chosen, scores_there)
         curve = data.mixed(alone, curve, float(weights.sum()))
-    kept = record or base.record
+    kept = base.record if record is None else record
     method = f"{base.method} by {rank_column}"
     return TopMap(method, base, curve.map, rank_column, n, kept, curve.term)
 

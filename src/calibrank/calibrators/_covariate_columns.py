@@ -52,7 +52,7 @@ class CategoryColumn:
         if not 1 < len(known) <= MOST_CATEGORIES:
             raise DataError(
                 f"feature {self.name!r} must have 2 to {MOST_CATEGORIES:,} categories, got "
-                f"{len(known):,}. Use Segments for more, or leave the column out."
+                f"{len(known):,}. Use a map by segment for more, or leave the column out."
             )
         categories = sorted(set(known))
         places = {category: place for place, category in enumerate(categories)}

@@ -218,5 +218,5 @@ def _require_constant(columns: Sequence[Column], lists: IdsLike | None) -> None:
     if varying:
         raise DataError(
             f"feature {varying[0]!r} must be constant within a list to keep its order, got values "
-            "that differ. Use list_means(values, lists), or keep_list_order=False."
+            "that differ. Use its mean per list, or let lists change their order."
         )

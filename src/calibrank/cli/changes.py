@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from calibrank._arguments import listed
 from calibrank._validation import require_role
 from calibrank.base_rate import anchor_top
 from calibrank.cli.anchoring import population_of, random_pairs
@@ -115,6 +116,8 @@ def choose_changes(
             "--segment, --feature and --category."
         )
     if rank not in labelled.columns():
-        found = ", ".join(map(repr, labelled.columns()))
-        raise DataError(f"{labelled.name} must have the rank column {rank!r}, got {found}.")
+        raise DataError(
+            f"{labelled.name} must have the rank column {rank!r}, got "
+            f"{listed(labelled.columns())}. Name one of these."
+        )
     return Changes(rank=rank, top=top)

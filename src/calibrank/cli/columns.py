@@ -1,5 +1,6 @@
 """The columns that a command reads: those named by options, and those recorded in the table."""
 
+from calibrank._arguments import listed
 from calibrank.cli.console import UsageError
 from calibrank.cli.declared import Label, require_soft_evidence
 from calibrank.cli.recorded import Weighting, choose_weight
@@ -57,9 +58,8 @@ def segment_columns(table: Table, segments: list[str]) -> tuple[str, ...]:
     columns = table.columns()
     for name in segments:
         if name not in columns:
-            names = ", ".join(map(repr, columns))
             raise DataError(
-                f"{table.name} must have the segment column {name!r}, got {names}. "
+                f"{table.name} must have the segment column {name!r}, got {listed(columns)}. "
                 "Name one of these."
             )
     return tuple(dict.fromkeys(segments))

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table as RichTable
 
+from calibrank._arguments import listed
 from calibrank.calibrators import Covariates
 from calibrank.calibrators.covariates import varying_columns
 from calibrank.cli.console import (
@@ -106,9 +107,8 @@ def choose_features(
     columns = table.columns()
     for name in names:
         if name not in columns:
-            found = ", ".join(map(repr, columns))
             raise DataError(
-                f"{table.name} must have the feature column {name!r}, got {found}. "
+                f"{table.name} must have the feature column {name!r}, got {listed(columns)}. "
                 "Name one of these."
             )
     declared = category or []

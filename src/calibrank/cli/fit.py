@@ -199,6 +199,8 @@ def fit(
     log_kind = LogKind.impressions if impressions is not None else log_kind
     weighting = choose_weighting(source, log_kind, loss, position or propensity, item, user)
     assumption = assumption_about(source, weighting.propensity, propensity_kind)
+    if position is not None:
+        source.resolve("position", position)
     columns = choose_columns(
         source, score, declared, weighting, item, weight, user, negatives_kept, assumption
     )

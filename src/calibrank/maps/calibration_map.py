@@ -49,6 +49,7 @@ class CalibrationMap(ABC):
     """
 
     kind: ClassVar[str]
+    number_role: ClassVar[str] = "feature"  # whose rule the columns of numbers keep
     method: str
     record: FitRecord
 
@@ -109,7 +110,7 @@ class CalibrationMap(ABC):
                 if compiled is not None and -LARGEST_SCORE <= score <= LARGEST_SCORE:
                     return compiled(score, program)
                 return checked(score)
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, ArithmeticError):
                 check_score(score)
                 raise
 

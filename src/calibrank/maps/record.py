@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from calibrank._arguments import real
+from calibrank._arguments import real, shown
 from calibrank._json import Fields
 from calibrank._logit import expit
 from calibrank._validation import Floats
@@ -328,8 +330,13 @@ def _negatives_kept(fields: Fields) -> float | None:
     return kept
 
 
-def require_rate_range(low: float, high: float) -> tuple[float, float]:
+def require_rate_range(ends: Any) -> tuple[float, float]:
     """The ends of an interval of base rates, checked."""
+    if not isinstance(ends, Sequence) or isinstance(ends, str | bytes) or len(ends) != 2:
+        raise DataError(
+            f"a range of base rates must be two numbers, got {shown(ends)}. E.g. (0.05, 0.2)."
+        )
+    low, high = ends
     numbers = [real("an end of a range of base rates", end) for end in (low, high)]
     if not 0 < numbers[0] < numbers[1] < 1:
         raise DataError(
@@ -352,7 +359,7 @@ def _base_rate_range(fields: Fields) -> tuple[float, float] | None:
     ends = fields.numbers("base_rate_range")
     if len(ends) != 2:
         raise DataError(f"{fields.where}, base_rate_range must be two numbers, got {ends}.")
-    return require_rate_range(*ends)
+    return require_rate_range(ends)
 
 
 def _base_rate_source(fields: Fields) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from calibrank._json import Fields
 from calibrank._segment_keys import Key, column_of, encode, find_nodes, number_nodes
-from calibrank._validation import LARGEST_SCORE, Floats, Indices, floats
+from calibrank._validation import Floats, Indices, floats, require_role
 from calibrank.errors import DataError
 from calibrank.maps.targets.target import Target
 
@@ -107,12 +107,7 @@ def feature(name: str, features: Any, rows: int) -> Floats:
     numbers = floats(f"feature {name!r}", column_of("features", name, features))
     numbers = np.asarray(numbers).reshape(-1).astype(np.float64)
     require_rows(name, "number", len(numbers), rows)
-    # NaN fails this comparison as well; larger numbers are the padding of a missing value.
-    if not (np.abs(numbers) <= LARGEST_SCORE).all():
-        raise DataError(
-            f"feature {name!r} must be finite and within +-1e30, got NaN, infinity or padding. "
-            "Fill them first."
-        )
+    require_role("feature", f"feature {name!r}", numbers)
     return numbers
 
 

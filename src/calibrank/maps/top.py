@@ -11,7 +11,7 @@ import numpy as np
 from calibrank._arguments import text, whole
 from calibrank._json import Fields
 from calibrank._logit import expit, logit
-from calibrank._validation import Floats, Numbers, floats
+from calibrank._validation import Floats, Numbers, floats, require_role
 from calibrank.errors import DataError
 from calibrank.maps._based import BasedMap, read_map_in
 from calibrank.maps._blocks import Interval
@@ -35,6 +35,7 @@ class TopMap(BasedMap):
     """
 
     kind: ClassVar[str] = "top"
+    number_role: ClassVar[str] = "rank"
 
     method: str
     base: CalibrationMap
@@ -161,6 +162,7 @@ class TopMap(BasedMap):
 
     def _is_top(self, scores: Floats, columns: Any) -> Any:
         ranks = feature(self.column, columns, scores.size).reshape(scores.shape)
+        require_role(self.number_role, f"feature {self.column!r}", ranks)
         return ranks < self.n + 0.5
 
     def _added(self, scores: Floats, columns: Any) -> Any:

@@ -57,6 +57,7 @@ Where positives are rare, half as many or twice as many are a change of the log 
 
 def digest_of_map(fitted: CalibrationMap) -> str:
     """The digest that `fitted.save` writes, by which days know the map that was deployed."""
+    require_map(fitted)
     return digest_of(fitted.to_dict())
 
 

@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from calibrank._arguments import instance
 from calibrank.maps import CalibrationMap
+from calibrank.maps.calibration_map import require_map
 from calibrank.monitor.day import PREDICTED, TOTAL, Day
 from calibrank.monitor.day_sums import DaySums, comparison_points
 
@@ -35,6 +37,9 @@ class ScoreDrift(NamedTuple):
 
 def score_drift(fitted: CalibrationMap, old: Day, new: Day) -> ScoreDrift:
     """Compare the scores of two periods, labelled or not."""
+    require_map(fitted)
+    for name, day in (("old", old), ("new", new)):
+        instance(name, day, Day, "Make one with Day.of(...).")
     points = comparison_points(old.scores)
     return drift_of(*[DaySums.of(fitted, day, points) for day in (old, new)])
 

@@ -14,7 +14,7 @@ from calibrank.tabular.batch import Batch
 from calibrank.tabular.files import Progress
 from calibrank.tabular.read import Table
 from calibrank.tabular.rows import Rows, buckets_of, columns_by_name
-from calibrank.tabular.rules import Rules
+from calibrank.tabular.rules import Rules, require_features
 
 
 class DayColumns(NamedTuple):
@@ -28,10 +28,16 @@ class DayColumns(NamedTuple):
     """Columns of text that the map uses."""
     features: tuple[str, ...] = ()
     """Numeric columns that the map uses."""
+    feature_role: str = "feature"
+    """The role whose rule they keep."""
 
     def used_by(self, fitted: CalibrationMap) -> DayColumns:
         """These columns and those that a map uses."""
-        return self._replace(segments=fitted.text_columns, features=fitted.number_columns)
+        return self._replace(
+            segments=fitted.text_columns,
+            features=fitted.number_columns,
+            feature_role=fitted.number_role,
+        )
 
     @property
     def checked(self) -> dict[str, str]:
@@ -83,6 +89,7 @@ def _rows(
 
 def _valid(batch: Batch, columns: DayColumns, rules: Rules) -> Rows:
     valid = rules.valid_rows(batch, columns.checked, columns.ids)
+    require_features(batch, columns.features, columns.feature_role, valid)
     scores = batch.numbers(columns.score).astype(np.float64)
     rows = Rows(
         scores=scores,

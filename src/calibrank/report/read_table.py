@@ -53,7 +53,7 @@ def read_report_rows(
     With a map, the scores of the rows are its probabilities, by whatever columns it uses.
     """
     if fitted is not None:
-        columns = replace(columns, segments=fitted.text_columns, features=fitted.number_columns)
+        columns = columns.used_by(fitted)
     sample = _UserSample(most_rows)
     for rows in rows_of(table, columns, rules, progress):
         sample.add(rows if fitted is None else _with_probabilities(rows, columns, fitted))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from calibrank._arguments import shown
 from calibrank._segment_keys import Encoded
 from calibrank._validation import Floats, IdsLike, Numbers, column, ids, score_column, wrong_length
 from calibrank.errors import DataError
@@ -25,6 +26,9 @@ MOST_CATEGORIES = 12
 """A numeric segment column with more distinct values is binned; others are shown value by value."""
 
 MISSING = "(missing)"
+
+# Values of a segment column that stand for numbers without being written as such.
+_TRUTH = {"True": 1.0, "False": 0.0, None: float("nan")}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,7 +91,13 @@ class ReportRows:
 
     def predict(self, fitted: CalibrationMap) -> Floats:
         """Probabilities of all rows, with the segments or features that the map uses."""
-        return fitted.predict_rows(self.scores, self._column)
+
+        def column(name: str) -> Any:
+            found = self._column(name)
+            is_number = name in fitted.number_columns and isinstance(found, Encoded)
+            return _numbers_of(name, found) if is_number else found
+
+        return fitted.predict_rows(self.scores, column)
 
     def _column(self, name: str) -> Any:
         if name not in self.segments:
@@ -116,6 +126,21 @@ class ReportRows:
             mask = self.folds == fold
             result[mask] = fitted.predict(self.scores[mask])
         return result
+
+
+def _numbers_of(name: str, column: Encoded) -> Floats:
+    """The numbers of a column that is shown as categories because it has few values."""
+    numbers = []
+    for value in column.values:
+        try:
+            numbers.append(_TRUTH[value] if value in _TRUTH else float(str(value)))
+        except ValueError:
+            raise DataError(
+                f"feature {name!r} must be real numbers, got text such as {shown(value)}. "
+                "Convert it to numbers first."
+            ) from None
+    by_row: Floats = np.array(numbers)[column.codes]
+    return by_row
 
 
 def rows_from_arrays(

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from calibrank._arguments import seeded
+from calibrank._arguments import instance, seeded, whole
 from calibrank._logit import expit, logit
-from calibrank._validation import Floats, Ids, Indices, Mask, add_up
+from calibrank._validation import Floats, Ids, Indices, Mask, Numbers, add_up, probability_column
 from calibrank.calibrators import RandomIntercept
 from calibrank.calibrators._mixed_model import fit_mixed_model, integrated
 from calibrank.errors import FitError, FlatMapWarning
@@ -30,10 +30,14 @@ _FOLDS = 5
 _CHANCE_DRAWS = 400
 # Probabilities closer to 0 or 1 have no finite log odds to draw labels from.
 _SMALLEST = 1e-9
+_MOST_FOLDS = 1000
+_MOST_DRAWS = 10**6
 
 
 def held_out_probabilities(judged: Judged, folds: int = _FOLDS) -> Floats:
     """The probability of each judged document under a map fitted without its query's fold."""
+    require_judged(judged)
+    folds = _require_folds(folds)
     fewest = _fewest_queries(folds)
     if judged.n_queries < fewest:
         raise FitError(
@@ -55,6 +59,15 @@ def held_out_probabilities(judged: Judged, folds: int = _FOLDS) -> Floats:
     return probabilities
 
 
+def require_judged(judged: object) -> None:
+    """Check that an argument is what `judged_rows` returns."""
+    instance("judged", judged, Judged, "Make it with judged_rows(...).")
+
+
+def _require_folds(folds: int) -> int:
+    return whole("folds", folds, 2, _MOST_FOLDS)
+
+
 def _fewest_queries(folds: int) -> int:
     """Queries of which enough remain for a map when the largest fold is held out."""
     queries = RandomIntercept().fewest_groups
@@ -65,6 +78,8 @@ def _fewest_queries(folds: int) -> int:
 
 def held_out_constant(judged: Judged, folds: int = _FOLDS) -> Floats:
     """The rate of relevant documents without each query's fold: what a map must be better than."""
+    require_judged(judged)
+    folds = _require_folds(folds)
     fold_of_row = query_folds(judged.queries, folds)
     positive = add_up(fold_of_row, judged.evidence.positive, folds)
     total = add_up(fold_of_row, judged.evidence.total, folds)
@@ -82,7 +97,7 @@ def query_folds(queries: Ids, folds: int = _FOLDS) -> Indices:
     return fold[inverse]
 
 
-def held_out_losses(judged: Judged, probabilities: Floats) -> dict[str, Estimate]:
+def held_out_losses(judged: Judged, probabilities: Numbers) -> dict[str, Estimate]:
     """The log losses of held-out probabilities and of the constant, and how much they differ.
 
     Intervals are by query: queries are resampled, not documents.
@@ -95,6 +110,8 @@ def held_out_losses(judged: Judged, probabilities: Floats) -> dict[str, Estimate
     >>> held_out_losses(judged, truth)["LogLossGain"].low > 0.1
     True
     """
+    require_judged(judged)
+    probabilities = probability_column(probabilities, len(judged))
     query = np.unique(judged.queries, return_inverse=True)[1]
     mass = add_up(query, judged.evidence.total)
     draws = draw_matrix(len(mass), RESAMPLES, seeded(0))
@@ -104,13 +121,15 @@ def held_out_losses(judged: Judged, probabilities: Floats) -> dict[str, Estimate
     return {name: ratio(add_up(query, each), mass, draws) for name, each in sums.items()}
 
 
-def held_out_errors(judged: Judged, probabilities: Floats) -> dict[str, Estimate]:
+def held_out_errors(judged: Judged, probabilities: Numbers) -> dict[str, Estimate]:
     """The ECE, and the ECE without the part that chance adds.
 
     The interval of the debiased one is by query. A plain ECE is above 0 for calibrated
     probabilities too, so its resamples lie above it and an interval of them says nothing: in its
     place are the ends between which 95% of the ECEs would lie if these probabilities were right.
     """
+    require_judged(judged)
+    probabilities = probability_column(probabilities, len(judged))
     ece = ECE()(probabilities, judged.evidence)
     low, high = np.quantile(chance_eces(judged, probabilities), [0.025, 0.975]).tolist()
     debiased = bootstrap(DebiasedECE(), probabilities, judged.evidence, judged.queries)
@@ -119,7 +138,7 @@ def held_out_errors(judged: Judged, probabilities: Floats) -> dict[str, Estimate
 
 def chance_eces(
     judged: Judged,
-    probabilities: Floats,
+    probabilities: Numbers,
     draws: int = _CHANCE_DRAWS,
     seed: int | np.random.Generator = 0,
 ) -> Floats:
@@ -127,6 +146,9 @@ def chance_eces(
 
     This is what a map that is right would show on so many queries and documents.
     """
+    require_judged(judged)
+    probabilities = probability_column(probabilities, len(judged))
+    draws = whole("draws", draws, 1, _MOST_DRAWS)
     evidence = judged.evidence
     eces = []
     for drawn in drawn_labels(judged, probabilities, draws, seeded(seed)):

@@ -10,19 +10,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrank._arguments import instance, whole
-from calibrank._validation import Floats, Ids, Indices, Mask
+from calibrank._arguments import instance, shown, whole
+from calibrank._validation import Floats, Ids, Indices, Mask, column, ids, require_scores
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, impressions, soft_evidence
 from calibrank.maps import Population
-from calibrank.search.runs import Run
+from calibrank.search.runs import MOST_DOCUMENTS, Run
 from calibrank.tabular.labels import Threshold
 
 Grades = Mapping[tuple[str, str], float]
 
 # Depths at which the fraction of judged documents is said.
 _DEPTHS = (10, 100)
-_MOST_DOCUMENTS = 10**9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,6 +44,16 @@ class Judged:
     """How many documents of each query were considered; None for all of the run."""
     coverage: str = ""
     """Queries that say nothing or little: not judged, not in the run, none relevant."""
+
+    def __post_init__(self) -> None:
+        scores = column("scores", self.scores)
+        require_scores(scores)
+        evidence = instance("evidence", self.evidence, Evidence, "E.g. impressions(labels).")
+        column("evidence", evidence.total, len(scores))
+        object.__setattr__(self, "scores", scores)
+        object.__setattr__(self, "labels", column("labels", self.labels, len(scores)))
+        for name in ("queries", "documents"):
+            object.__setattr__(self, name, ids(name, getattr(self, name), len(scores)))
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -81,7 +90,7 @@ def judged_rows(
     if relevant is not None:
         instance("relevant", relevant, Threshold, 'E.g. parse_rule("grade >= 2").')
     if top_k is not None:
-        run = run.first(whole("top_k", top_k, 1, _MOST_DOCUMENTS))
+        run = run.first(whole("top_k", top_k, 1, MOST_DOCUMENTS))
     which = "documents" if top_k is None else f"first {top_k:,} documents per query"
     judged = _values(run, grades)
     is_judged = ~np.isnan(judged)
@@ -91,7 +100,8 @@ def judged_rows(
             "Check that their ids are written alike."
         )
     kept, propensity = is_judged, None
-    if pool:
+    depth = whole("depth", depth, 1, MOST_DOCUMENTS)
+    if _require_pool(pool):
         reached = _reached(run, pool, depth)
         kept = is_judged & (reached > 0)
         if not kept.any():
@@ -117,6 +127,15 @@ def judged_rows(
         top_k=top_k,
         coverage=_coverage(run.queries, run.queries[rows], labels, grades),
     )
+
+
+def _require_pool(pool: object) -> bool:
+    """Whether runs of a pool are given."""
+    if isinstance(pool, str | bytes) or not isinstance(pool, Sequence):
+        raise DataError(f"pool must be a list of runs, got {shown(pool)}. Read them with read_run.")
+    for run in pool:
+        instance("pool", run, Run, "Read its runs with read_run(name).")
+    return bool(pool)
 
 
 def _values(run: Run, grades: Grades) -> Floats:

@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrank._arguments import seeded, whole
+from calibrank._arguments import seeded, whole, whole_numbers
 from calibrank._logit import expit
 from calibrank._validation import Floats, Indices
 from calibrank.calibrators import Platt, RandomIntercept
 from calibrank.calibrators._mixed_model import MixedModel, fit_mixed_model, integrated
 from calibrank.errors import DataError, FitError, FlatMapWarning
+from calibrank.search.held_out import require_judged
 from calibrank.search.judged import Judged
 
 SIZES = (20, 50, 100, 200, 500)
@@ -57,7 +58,8 @@ def plan_queries(
     True
     """
     draws = whole("draws", draws, 1, _MOST_DRAWS)
-    sizes = [whole("sizes", size, _FEWEST_QUERIES, _MOST_QUERIES) for size in sizes]
+    sizes = whole_numbers("sizes", sizes, _FEWEST_QUERIES, _MOST_QUERIES, "E.g. (50, 200).")
+    require_judged(judged)
     rng = seeded(seed)
     names, query = np.unique(judged.queries, return_inverse=True)
     curve = Platt().fit(judged.scores, judged.evidence).log_odds(judged.scores)

@@ -7,14 +7,14 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from calibrank._arguments import instance, real, seeded
+from calibrank._arguments import real, seeded, shown
 from calibrank._validation import Floats, add_up, probability_column
 from calibrank.calibrators import RandomIntercept
 from calibrank.errors import DataError, FitError
 from calibrank.maps import PiecewiseMap
 from calibrank.metrics import Estimate
 from calibrank.metrics.clustered_bootstrap import RESAMPLES, draw_matrix
-from calibrank.search.held_out import ratio
+from calibrank.search.held_out import ratio, require_judged
 from calibrank.search.judged import Judged
 
 Aim: TypeAlias = Literal["precision", "recall"]
@@ -55,7 +55,7 @@ class _Sums(NamedTuple):
 
 def fit_judged(judged: Judged) -> PiecewiseMap:
     """Fit a map for new queries on judged documents; its record says which documents it is for."""
-    instance("judged", judged, Judged, "Make it with judged_rows(...).")
+    require_judged(judged)
     fewest = RandomIntercept().fewest_groups
     if judged.n_queries < fewest:
         raise FitError(
@@ -89,10 +89,10 @@ def choose_cut(
     >>> 0.5 < cut.threshold < 0.7
     True
     """
-    if aim not in ("precision", "recall"):
-        raise DataError(f"aim must be precision or recall, got {aim!r}.")
+    if not isinstance(aim, str) or aim not in ("precision", "recall"):
+        raise DataError(f"aim must be precision or recall, got {shown(aim)}.")
     real(f"the wanted {aim}", wanted, "(0, 1]")
-    instance("judged", judged, Judged, "Make it with judged_rows(...).")
+    require_judged(judged)
     probabilities = probability_column(probabilities, len(judged))
     threshold = _threshold(judged, probabilities, aim, wanted)
     kept = np.zeros(len(judged), dtype=bool)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibrank._arguments import instance, shown
+from calibrank._arguments import instance, listed, shown, whole
 from calibrank._json import parse_json, read_document
 from calibrank._validation import (
     LARGEST_SCORE,
@@ -47,6 +47,9 @@ DOCUMENT_NAMES = (
 SCORE_NAMES = ("score", "scores", "similarity", "prediction")
 GRADE_NAMES = ("grade", "relevance", "rel", "label", "judgement", "judgment", "score")
 """The usual names of columns; the first that a table has is used."""
+
+MOST_DOCUMENTS = 10**9
+"""Documents per query: no run has more."""
 
 _RUN_FIELDS = 6
 _QRELS_FIELDS = 4
@@ -101,7 +104,7 @@ class Run:
 
     def first(self, depth: int) -> Run:
         """The first `depth` documents of each query."""
-        kept = self.ranks <= depth
+        kept = self.ranks <= whole("depth", depth, 1, MOST_DOCUMENTS)
         return Run(self.queries[kept], self.documents[kept], self.scores[kept])
 
 
@@ -109,6 +112,8 @@ def to_trec(run: Run, probabilities: Floats, kept: Mask | None = None) -> str:
     """A run with probabilities for scores, as TREC files have it: best first, only what is kept."""
     instance("run", run, Run, "Read one with read_run(name).")
     probabilities = probability_column(probabilities, len(run))
+    if kept is not None:
+        kept = column("kept", kept, len(run)) != 0
     ranks = run.ranks
     _, first = np.unique(run.queries, return_index=True)
     # Queries stay in the order of the file.
@@ -319,7 +324,7 @@ def _chosen(file: Path, columns: Iterable[str], what: str, names: tuple[str, ...
         if not found:
             raise DataError(
                 f"{file} must have a {role} column ({', '.join(wanted)}), got "
-                f"{', '.join(map(repr, columns))}. Rename it."
+                f"{listed(columns)}. Rename it."
             )
         chosen.append(found[0])
     return chosen

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from calibrank._arguments import listed
 from calibrank._rules import COLUMN_RULES, remedy_for
 from calibrank.errors import DataError
 
@@ -52,9 +53,9 @@ def require_columns(frame: DataFrame, names: Mapping[str, str]) -> None:
 def require_column(frame: DataFrame, role: str, name: str) -> None:
     """Raise a `DataError` unless the frame has a column of that name."""
     if name not in frame.columns:
-        found = ", ".join(frame.columns)
         raise DataError(
-            f"frame must have a column {name!r}, got {found}. Name it, e.g. {role}='x'."
+            f"frame must have a column {name!r}, got {listed(frame.columns)}. "
+            f"Name it, e.g. {role}='x'."
         )
 
 

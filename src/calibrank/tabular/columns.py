@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from calibrank.errors import DataError
 from calibrank.evidence import EvidenceFunction, impressions, naive
+from calibrank.maps import CalibrationMap
 from calibrank.propensity import Position
 from calibrank.tabular.labels import LabelRule
 
@@ -40,6 +41,8 @@ class Columns:
     """Columns of ids whose values change the map; a missing value is valid."""
     features: tuple[str, ...] = ()
     """Numeric columns that change the map."""
+    feature_role: str = "feature"
+    """The role whose rule they keep."""
 
     def __post_init__(self) -> None:
         taken: dict[str, str] = {}
@@ -65,6 +68,15 @@ class Columns:
                     f"segments and features must be known before the label, got {name!r}, the "
                     f"{used[name]} column. Name other columns."
                 )
+
+    def used_by(self, fitted: CalibrationMap) -> Columns:
+        """These columns and those that a map uses."""
+        return replace(
+            self,
+            segments=fitted.text_columns,
+            features=fitted.number_columns,
+            feature_role=fitted.number_role,
+        )
 
     @property
     def checked(self) -> dict[str, str]:

@@ -68,7 +68,7 @@ def evaluate(
     by value.
     """
     if fitted is not None:
-        columns = replace(columns, segments=fitted.text_columns, features=fitted.number_columns)
+        columns = columns.used_by(fitted)
     accumulator = _Accumulator()
     segments: dict[str, dict[str, _Accumulator]] = {name: {} for name in columns.others}
     comparison = None if fitted is None else ScoreComparison(fitted.record)

@@ -12,7 +12,7 @@ from functools import partial
 from glob import glob, has_magic
 from pathlib import Path
 
-from calibrank._arguments import path_of
+from calibrank._arguments import listed, path_of
 from calibrank.errors import CalibrankWarning, DataError
 from calibrank.tabular.batch import Batch, indices_of, names_of
 from calibrank.tabular.files import FORMATS, UNREADABLE, Progress, ReadTask, read_tasks, schema
@@ -101,7 +101,7 @@ class Table:
             remedy = "Save it with commas between columns, or as Parquet."
         raise DataError(
             f"{self.name} must have {article} {role} column ({' or '.join(wanted)}), got "
-            f"{', '.join(map(repr, names))}. {remedy}"
+            f"{listed(names)}. {remedy}"
         )
 
     def has(self, role: str) -> str | None:
@@ -178,9 +178,8 @@ def _require_columns(file: Path, columns: Sequence[str]) -> None:
     names = schema(file).names
     for name in columns:
         if name not in names:
-            found = ", ".join(map(repr, names))
             raise DataError(
-                f"{file} must have the column {name!r}, got {found}. "
+                f"{file} must have the column {name!r}, got {listed(names)}. "
                 "Name one of these; all files of a table must have it."
             )
 

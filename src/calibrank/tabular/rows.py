@@ -18,7 +18,7 @@ from calibrank.tabular.batch import Batch, indices_of, take_ids
 from calibrank.tabular.columns import Columns
 from calibrank.tabular.files import Progress
 from calibrank.tabular.read import Table
-from calibrank.tabular.rules import Rules
+from calibrank.tabular.rules import Rules, require_features
 from calibrank.tabular.segment_codes import as_segments
 
 
@@ -81,6 +81,7 @@ def rows_of(
 def valid_rows(batch: Batch, columns: Columns, rules: Rules) -> Rows:
     """Return the valid rows of a batch."""
     valid = rules.valid_rows(batch, columns.checked, columns.ids)
+    require_features(batch, columns.features, columns.feature_role, valid)
     rows = _all_rows(batch, columns)
     if valid is not None:
         rows = rows.take(valid)

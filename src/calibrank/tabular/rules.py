@@ -136,6 +136,27 @@ class Rules:
         )
 
 
+def require_features(batch: Batch, names: Sequence[str], role: str, valid: Mask | None) -> None:
+    """Raise an error about the first valid row with an invalid feature: none may be left out.
+
+    The map of scores counts rows before their features are read.
+    """
+    rule = COLUMN_RULES[role]
+    for name in names:
+        values = batch.numbers(name)
+        if _range_is_valid(rule, values):
+            continue
+        holds: Mask = rule.holds(values)
+        if valid is not None:
+            holds |= ~valid
+        if not holds.all():
+            row = int(np.argmin(holds))
+            raise DataError(
+                f"{batch.file}, row {batch.first + row}: {name} must {rule.statement}, "
+                f"got {values[row]}. {rule.remedy}"
+            )
+
+
 def _remedy(role: str, name: str, values: npt.NDArray[Any], value: float) -> str:
     """What to do about the first invalid value of a column."""
     if role != "label":

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from calibrank._arguments import listed
 from calibrank._atomic import atomic_path
 from calibrank._json import digest_of
 from calibrank._validation import Floats, Indices, floats
@@ -36,7 +37,7 @@ from calibrank.tabular.files import (
 from calibrank.tabular.ids import names_like
 from calibrank.tabular.read import Table, prefetch
 from calibrank.tabular.roles import Roles, roles_of
-from calibrank.tabular.rules import Mask, Rules
+from calibrank.tabular.rules import Mask, Rules, require_features
 from calibrank.tabular.segment_codes import as_segments
 
 _DIGEST_KEY = b"calibrank_digest"
@@ -77,7 +78,9 @@ class Probabilities:
     """Collects the scores, to compare them with those of the fit."""
 
     def valid_rows(self, batch: Batch) -> Mask | None:
-        return self.rules.valid_rows(batch, {"score": self.score})
+        valid = self.rules.valid_rows(batch, {"score": self.score})
+        require_features(batch, self.fitted.number_columns, self.fitted.number_role, valid)
+        return valid
 
     def values(self, batch: Batch) -> Floats:
         scores = floats("scores", batch.numbers(self.score))
@@ -241,10 +244,9 @@ def _require_columns(
 ) -> None:
     for name in column.inputs():
         if name not in schema.names:
-            found = ", ".join(schema.names)
             raise DataError(
-                f"{source} must have a column {name}, got {found}. The scores are read from it, or "
-                "the map depends on it."
+                f"{source} must have a column {name!r}, got {listed(schema.names)}. The scores are "
+                "read from it, or the map depends on it."
             )
     if to in schema.names:
         raise DataError(f"{source} must not have a column {to} already. Name another with --to.")

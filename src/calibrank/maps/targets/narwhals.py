@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import narwhals as nw
 
-from calibrank._arguments import text
+from calibrank._arguments import listed, text
 from calibrank._validation import LARGEST_SCORE
 from calibrank.errors import DataError
 from calibrank.maps.score_shift import warn_if_shifted
@@ -123,7 +123,7 @@ def transform(
     names = wrapped.collect_schema().names()
     if score not in names:
         raise DataError(
-            f"frame must have a column {score!r}, got {', '.join(names)}. Name it with score=..."
+            f"frame must have a column {score!r}, got {listed(names)}. Name it with score=..."
         )
     for name in (*fitted.segment_columns, *fitted.feature_columns):
         if name not in names:
