@@ -62,6 +62,7 @@ SLOWEST_FIRST = (
     "tests/laws/test_exports.py",
     "tests/docs/test_notebooks.py",
     "tests/report/test_report.py",
+    "src/calibrank/report/html_report.py",
 )
 _START_ORDER = {group: position for position, group in enumerate(SLOWEST_FIRST)}
 
