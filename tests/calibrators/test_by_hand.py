@@ -11,6 +11,7 @@ from calibrank.calibrators._design import Group
 from calibrank.calibrators._grouped_rows import GroupedRows
 from calibrank.calibrators._mixed_model import fit_mixed_model
 from calibrank.calibrators._monotone import minimize
+from calibrank.calibrators._segment_cells import SegmentCells
 from calibrank.calibrators.calibrator import Calibrator
 from calibrank.calibrators.covariates import _groups
 from calibrank.calibrators.isotonic import _evenly, _without_extremes
@@ -25,6 +26,7 @@ from calibrank.calibrators.spline import (
 )
 from calibrank.evidence import soft_evidence
 from calibrank.maps import CalibrationMap
+from calibrank.maps.grouped import Segment
 from calibrank.maps.record import FitRecord
 from calibrank.summary import Summary
 
@@ -180,6 +182,29 @@ def test_candidates_of_a_random_intercept_start_with_the_constant() -> None:
 def test_segments_start_from_their_parents() -> None:
     top = _Parents.of({}, [("a",), ("b",)])
     assert (top.intercepts.tolist(), top.slopes.tolist()) == ([0, 0], [1, 1])
+    keys = [("a",), ("a", "b")]
+    segments = Segment.trusted(keys, [0.5, 0.25], [2.0, 3.0], [0.1, 0.1], [7, 8])
+    found = dict(zip(keys, segments, strict=True))
+    below = _Parents.of(found, [("a", "b", "c"), ("a", "b", "d")])
+    assert (below.intercepts.tolist(), below.slopes.tolist()) == ([0.25, 0.25], [3, 3])
+
+
+@pytest.mark.parametrize(
+    ("intercepts", "slopes", "expected"),
+    [
+        ([0.0, 0.0], [1.0, 1.0], [1, 2, 4]),
+        ([0.0, 0.0], [2.0, 3.0], [2, 4, 12]),
+        ([0.5, 0.0], [1.0, 1.0], [1.5, 2.5, 4]),
+        ([0.5, 1.0], [2.0, 1.0], [2.5, 4.5, 5]),
+    ],
+)
+def test_cells_have_the_log_odds_of_their_parent(
+    intercepts: list[float], slopes: list[float], expected: list[float]
+) -> None:
+    column, log_odds = np.ones(3), np.array([1.0, 2.0, 4.0])
+    cells = SegmentCells(column, column, log_odds, np.array([0, 2, 3]), np.ones((3, 2)))
+    parents = _Parents(np.array(intercepts), np.array(slopes))
+    assert parents.log_odds_of(cells).tolist() == expected
 
 
 class Failing(cr.Isotonic):

@@ -279,3 +279,26 @@ def test_an_empty_bin_has_no_ratio() -> None:
     found = clusters.ratios(total / 2, total, np.array([2.0, 0.0]))
     assert found.value[0] == 0.5
     assert np.isnan(found.value[1])
+
+
+def test_draws_are_kept_for_a_seed_and_new_from_a_generator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sums = np.arange(1.0, 9.0).reshape(8, 1, 1)
+
+    def drawn(seed: int | np.random.Generator) -> np.ndarray:
+        return np.concatenate(list(engine.resampled_blocks(sums, 20, seed)))
+
+    rng = np.random.default_rng(0)
+    first = drawn(rng)
+    assert (drawn(rng) != first).any()
+    np.testing.assert_array_equal(drawn(0), first)
+    kept = engine._drawn_blocks(8, 20, 0)
+    assert engine._drawn_blocks(8, 20, 0) is kept
+    # As many as a report needs; more would fill the memory.
+    monkeypatch.setattr(engine, "CLUSTERS", 8)
+    monkeypatch.setattr(engine, "RESAMPLES", 20)
+    assert engine._drawn_blocks(8, 20, 0) is kept
+    monkeypatch.setattr(engine, "RESAMPLES", 19)
+    assert engine._drawn_blocks(8, 20, 0) is not kept
+    np.testing.assert_array_equal(drawn(0), first)

@@ -211,7 +211,7 @@ def test_blocks_of_numpy_give_the_sums_of_all_rows(monkeypatch: pytest.MonkeyPat
 
 def test_positive_mass_without_rows_moves_to_the_nearest_bin() -> None:
     table = Table.of_offsets(Grid(3, 2), 1.0, 7.9)
-    table.totals[[2, 6], 0] = 5.0
+    table.totals[[2, 6], 0] = 0.5
     for place_, mass in ((0, 1.0), (3, 2.0), (5, 4.0), (11, 8.0), (2, 16.0)):
         table.positives[place_] = mass
     table._move_positives_to_totals()

@@ -65,6 +65,11 @@ class Cells:
         self._has_sums = True
 
     @property
+    def flat(self) -> Floats:
+        """The cells one after the other, `BINS` per segment."""
+        return self.by_bin.reshape(len(self) * BINS, 3)
+
+    @property
     def by_segment(self) -> Floats:
         """Squares of positive and of total mass, and rows, by segment."""
         if self._squares is not None:
@@ -206,7 +211,7 @@ class Cells:
         positive = np.asarray(evidence.positive, dtype=np.float64)
         total = np.asarray(evidence.total, dtype=np.float64)
         places = segments * BINS + np.searchsorted(edges, scores, side="right")
-        by_bin = self.by_bin.reshape(-1, 3)
+        by_bin = self.flat
         for field, masses in enumerate((positive, total, total * scores)):
             _add_at(by_bin[:, field], places, masses)
         if self._squares is not None:
@@ -218,14 +223,14 @@ class Cells:
         """The same sums in other bins: each cell moves to the bin of its mean score."""
         moved = Cells(len(self))
         moved._squares = self._squares
-        flat = self.by_bin.reshape(-1, 3)
+        flat = self.flat
         occupied = np.flatnonzero(flat[:, 1] > 0)
         found = flat[occupied]
         means = found[:, 2] / found[:, 1]
         places = occupied // BINS * BINS + np.searchsorted(edges, means, side="right")
         size = len(flat)
         for field in range(3):
-            moved.by_bin.reshape(-1, 3)[:, field] = add_up(places, found[:, field], size)
+            moved.flat[:, field] = add_up(places, found[:, field], size)
         return moved
 
     def occupied(self) -> Occupied:

@@ -45,7 +45,7 @@ def read(path: Path) -> tuple[Floats, list[Key], Cells]:
 def pack(edges: Floats, keys: Sequence[Key], cells: Cells) -> Arrays:
     """Sums as arrays; only cells that have rows."""
     values = [value.encode() for key in keys for value in key]
-    flat = cells.by_bin[: len(keys)].reshape(-1, 3)
+    flat = cells.flat[: len(keys) * BINS]
     places = np.flatnonzero(flat[:, 1] > 0)
     return {
         "version": np.array(VERSION, dtype=np.int64),
@@ -114,7 +114,7 @@ def _cells(arrays: Arrays, segments: int, bins: int) -> Cells:
     largest = LARGEST_SCORE * (1 + 1e-9)
     _require((np.abs(by_bin[:, 2]) <= by_bin[:, 1] * largest).all(), "moments are too large")
     cells = Cells(segments)
-    cells.by_bin.reshape(-1, 3)[places] = by_bin
+    cells.flat[places] = by_bin
     cells.by_segment = by_segment
     return cells
 
