@@ -67,7 +67,7 @@ def test_a_field_of_another_type_is_refused(method: str, value: Any, message: st
 
 
 def test_a_missing_field_is_refused() -> None:
-    with pytest.raises(DataError, match=r"file\.json must hold 'x', which is missing\. Save"):
+    with pytest.raises(DataError, match=r"file\.json must hold 'x', got none\. Save"):
         fields(y=1).number("x")
 
 

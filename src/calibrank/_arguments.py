@@ -5,6 +5,7 @@ Constructors and public functions call these once; arrays are checked by `_valid
 
 from __future__ import annotations
 
+import datetime as dt
 import operator
 import os
 from collections.abc import Iterable, Sequence
@@ -170,6 +171,18 @@ def label(name: str, value: Any, remedy: str = "") -> str:
         return given
     rule = f"must be at most {_LONGEST_NAME} printable characters"
     raise DataError(_sentence(f"{name} {rule}, got {shown(value)}", remedy))
+
+
+def date_of(name: str, value: Any) -> str:
+    """A date in the one form that sorts as text."""
+    try:
+        parsed = dt.date.fromisoformat(value).isoformat()
+    except (TypeError, ValueError):
+        parsed = None
+    # Some versions of Python read other forms, such as 20260131.
+    if parsed is None or parsed != value:
+        raise DataError(f"{name} must be a date such as 2026-01-31, got {shown(value)}.")
+    return parsed
 
 
 def seeded(seed: Any, *stream: int) -> np.random.Generator:

@@ -133,7 +133,7 @@ class Fields:
 
     def _get(self, name: str) -> Any:
         if name not in self.values:
-            raise DataError(f"{self.where} must hold {name!r}, which is missing. {self.remedy}")
+            raise DataError(f"{self.where} must hold {name!r}, got none. {self.remedy}")
         return self.values[name]
 
     def _typed(self, name: str, kind: type, description: str) -> Any:

@@ -247,7 +247,7 @@ def test_a_map_of_a_later_version_is_rejected(saved: Path) -> None:
         ),
         ({"surprise": 1}, "must hold only .* got field 'surprise'"),
         ({"map": []}, "must be a JSON object, got list"),
-        ({"record": {}}, "must hold 'evidence', which is missing"),
+        ({"record": {}}, "must hold 'evidence', got none"),
     ],
 )
 def test_maps_with_unknown_or_missing_fields_are_rejected(

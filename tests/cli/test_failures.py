@@ -31,7 +31,11 @@ NASTY = ("[bold red]x[/]", "[/nope]", "\x1b[31mred\x07", "a\u202eb", ":smile:")
         (RuntimeError("can't start new thread"), 6, "must have more memory"),
         (ImportError("x.so: failed to map segment from shared object"), 6, "more memory"),
         (OSError(errno.ENOSPC, "No space left on device"), 3, "must fit on the disk"),
-        (PermissionError(errno.EACCES, "Permission denied", "x"), 3, "x cannot be used: Permis"),
+        (
+            PermissionError(errno.EACCES, "Permission denied", "x"),
+            3,
+            "x must be a file that can be used, got: Permis",
+        ),
         (cr.FitError("no fit"), 4, "no fit"),
         (UnicodeEncodeError("utf-8", "x\udcff", 1, 2, "surrogates"), 3, "must be UTF-8 text"),
     ],

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import numpy as np
 
-from calibrank._arguments import real
+from calibrank._arguments import listed, real
 from calibrank._atomic import write_atomic
 from calibrank.cli.console import console, log, print_json, require_output, shown
 from calibrank.cli.judgements import warn
+from calibrank.errors import DataError
 from calibrank.maps import FitRecord, describe_population, load
 from calibrank.maps.score_shift import ScoreComparison
 from calibrank.search import read_run, to_trec
@@ -27,6 +28,12 @@ def apply_to_run(
         real("--threshold", threshold, "[0, 1]", "It is a probability.")
     require_output(out, run_name, map_file)
     fitted = load(map_file)
+    used = [*fitted.segment_columns, *fitted.feature_columns]
+    if used:
+        raise DataError(
+            f"{map_file} must be a map of scores alone, got one that uses {listed(used)}, which "
+            "runs do not hold. Use calibrank apply on a table with these columns."
+        )
     run = read_run(run_name)
     deepest = int(run.ranks.max())
     warning = _contradiction(fitted.record, top_k, deepest)

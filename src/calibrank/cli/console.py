@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from rich.markup import escape
 from rich.style import Style
 from rich.text import Text
 
+from calibrank._arguments import path_of
 from calibrank.cli.failures import UsageError as UsageError  # noqa: PLC0414  (re-exported)
 from calibrank.cli.failures import printable
 from calibrank.cli.options import OnBadRows
@@ -126,11 +128,14 @@ def rules_for(on_bad_rows: OnBadRows) -> Rules:
 
 def require_output(out: Path, *inputs: str | Path | None) -> None:
     """Check, before any work is done, that an output can be written and overwrites no input."""
+    path_of("the output", out)
     if out.is_dir():
         raise DataError(f"{out} must be a file to write, got a folder. Name a file in it.")
     existing = [parent for parent in out.parents if parent.exists()]
     if existing and not existing[0].is_dir():
         raise DataError(f"{out} must be in a folder, got {existing[0]}, which is a file.")
+    if existing and not os.access(existing[0], os.W_OK):
+        raise DataError(f"{out} must be in a folder to write to, got one without permission.")
     require_other_file(out, *inputs)
 
 

@@ -145,6 +145,18 @@ _PARSER_WORDS = (
         r"\1 must be one of \3, got \2.",
     ),
     (re.compile(r"Invalid value for '([^']+)'[^:]*: must (.*)"), r"\1 must \2"),
+    (
+        re.compile(r"Option '?([^' ]+)'? requires an argument\.?"),
+        r"\1 must have a value, got none.",
+    ),
+    (
+        re.compile(r"Missing (?:option|argument|parameter):? '([^']+)'.*"),
+        r"\1 must be given, got none.",
+    ),
+    (
+        re.compile(r"No such option:? '?(-[^' ]*?)'?\.?(?= |$)"),
+        r"options must be those of the command, got \1.",
+    ),
 )
 
 
@@ -172,7 +184,10 @@ def _os_message(error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return f"the output must fit on the disk, got: {error}. Free some space, or use another."
     if error.strerror and error.filename is not None:
-        return f"{os.fsdecode(error.filename)} cannot be used: {error.strerror}."
+        return (
+            f"{os.fsdecode(error.filename)} must be a file that can be used, got: "
+            f"{error.strerror}. Check its name and its permissions."
+        )
     return str(error) or type(error).__name__
 
 

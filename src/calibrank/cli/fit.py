@@ -1,12 +1,12 @@
 """`calibrank fit`."""
 
-import datetime as dt
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from calibrank._arguments import date_of
 from calibrank._arguments import label as label_of
 from calibrank.base_rate import with_sampling_range
 from calibrank.calibrators import Auto, Calibrator, Gaussian, Parametric
@@ -27,7 +27,6 @@ from calibrank.cli.base_rate import (
 from calibrank.cli.changes import DEFAULT_TOP, RankOption, TopOption, choose_changes
 from calibrank.cli.columns import choose_columns
 from calibrank.cli.console import (
-    UsageError,
     log,
     progress_bar,
     report_skipped,
@@ -172,7 +171,8 @@ def fit(
     """
     if model_name is not None:
         label_of("model_name", model_name, "It is stored in the map.")
-    _require_date(date)
+    if date is not None:
+        date_of("date", date)
     if qrels is not None:
         require_only(context, "--qrels", USED_WITH_QRELS)
         fit_run(
@@ -304,10 +304,3 @@ def _require_use_of_user(user: str | None, method: str, *uses: object) -> None:
     """Folds need users, and so do exposure, examination, activity and features."""
     if not any(uses):
         require_unused(f"with --method {method}", {"--user": user})
-
-
-def _require_date(given: str | None) -> None:
-    try:
-        dt.date.fromisoformat(given or "2000-01-01")
-    except ValueError:
-        raise UsageError(f"--date must be a date such as 2026-01-31, got {given}.") from None

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from calibrank.calibrators import Calibrator
 from calibrank.cli.columns import find_user
 from calibrank.cli.console import (
     UsageError,
@@ -111,10 +112,7 @@ def monitor(
 
     Example: calibrank monitor days --map map.json --add today.parquet --date 2026-01-31
     """
-    if (add is None) != (date is None):
-        raise UsageError("--add must go with --date, the date of its rows.")
-    if refit_to is None and (method is not None or half_life is not None):
-        raise UsageError("--method and --half-life must go with --refit.")
+    _require_pairs(add, date, refit_to, method, half_life)
     if add is None:
         columns = {"--score": score, "--label": label, "--user": user, "--weight": weight}
         skip = None if on_bad_rows is OnBadRows.error else on_bad_rows
@@ -125,25 +123,47 @@ def monitor(
             _require_outside(output, store, add, map_file)
     fitted = load(map_file)
     days = Store(store)
+    new = None
     if add is not None and date is not None:
         source = Table.find(add)
         named = _columns(source, score, label, user, weight)
-        _add(days, _day(source, named, fitted, date, on_bad_rows))
-    status = check(fitted, days, window=window or WINDOW)
+        new = _day(source, named, fitted, date, on_bad_rows)
+        _require_new(days, new)
+    # All is computed before anything is written: a command that failed can be repeated.
+    found = days.days(digest_of_map(fitted)) if new is None else days.with_day(new)
+    status = check(fitted, found, window=window or WINDOW)
     about: dict[str, Any] = {"store": store, **status.to_dict()}
+    refitted: dict[Path, CalibrationMap] = {}
+    if refit_to is not None:
+        recent = _recent(found, window, half_life)
+        refitted[refit_to] = refit(fitted, recent, _calibrator(method))
+        about["refit"] = {"out": str(refit_to), "labels": recent.labels}
+    if new is not None:
+        days.add(new)
     if out is not None:
         command = shlex.join(["calibrank", *sys.argv[1:]])
         monitor_report(status.to_dict(), store, command).save(out)
         about["out"] = str(out)
-    if refit_to is not None:
-        recent = _recent(days, fitted, window, half_life)
-        calibrator = None if method is None else find("method", CALIBRATORS, method)
-        refit(fitted, recent, calibrator).save(refit_to)
-        about["refit"] = {"out": str(refit_to), "labels": recent.labels}
+    for path, new_map in refitted.items():
+        new_map.save(path)
     if json:
         print_json(about)
     else:
         _print_status(status, about)
+
+
+def _require_pairs(
+    add: str | None,
+    date: str | None,
+    refit_to: Path | None,
+    method: str | None,
+    half_life: float | None,
+) -> None:
+    """Refuse options without the ones that they belong to."""
+    if (add is None) != (date is None):
+        raise UsageError("--add must go with --date, the date of its rows.")
+    if refit_to is None and (method is not None or half_life is not None):
+        raise UsageError("--method and --half-life must go with --refit.")
 
 
 def _require_outside(output: Path, store: str, add: str | None, map_file: Path) -> None:
@@ -179,20 +199,20 @@ def _day(
     return day
 
 
-def _add(days: Store, day: Day) -> None:
-    """Add a day, but no table twice: a command that is run again would count its labels twice."""
+def _require_new(days: Store, day: Day) -> None:
+    """Add no table twice: a command that is run again would count its labels twice."""
     if days.holds(day):
         raise DataError(
             f"--add must name a table that is not in the store, got one of {day.date} with the "
             "same sums as a file there: its labels would count twice. Leave --add out."
         )
-    days.add(day)
 
 
-def _recent(
-    days: Store, fitted: CalibrationMap, window: int | None, half_life: float | None
-) -> Day:
-    found = days.days(digest_of_map(fitted))
+def _calibrator(method: str | None) -> Calibrator | None:
+    return None if method is None else find("method", CALIBRATORS, method)
+
+
+def _recent(found: list[Day], window: int | None, half_life: float | None) -> Day:
     length = WINDOW if window is None and half_life is None else window
     return window_of(found, length, half_life)
 

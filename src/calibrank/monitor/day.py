@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._arguments import instance, real
+from calibrank._arguments import date_of, instance, real
 from calibrank._json import digest_of
 from calibrank._logit import expit, logit
 from calibrank._npz import Arrays, read_arrays, write_arrays
@@ -171,7 +170,7 @@ class Day:
         date: str,
     ) -> Day:
         """As `of`, with the cluster of users of each row."""
-        _require_date(date)
+        date_of("date", date)
         probabilities = pooled.probabilities
         log_odds = pooled.log_odds
         rows = len(log_odds)
@@ -314,7 +313,7 @@ class Day:
             if values.shape != shape or not np.isfinite(values.astype(float)).all():
                 raise ValueError(f"{name} are not {shape} finite numbers")
         date = str(arrays["date"])
-        _require_date(date)
+        date_of("date", date)
         return cls(
             date=date,
             map_digest=str(arrays["map_digest"]),
@@ -355,12 +354,3 @@ def _clusters(users: IdsLike | None, rows: int) -> npt.NDArray[np.intp]:
         return row_partitions(0, rows, CLUSTERS)
     names, codes = np.unique(ids("users", users, rows), return_inverse=True)
     return hash_partitions(names.tolist(), CLUSTERS)[codes]
-
-
-def _require_date(date: str) -> None:
-    try:
-        parsed = dt.date.fromisoformat(date)
-    except (TypeError, ValueError):
-        parsed = None
-    if parsed is None or parsed.isoformat() != date:
-        raise DataError(f"date must be a date such as 2026-01-31, got {date!r}.")

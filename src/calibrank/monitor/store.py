@@ -5,9 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -83,7 +84,7 @@ class Store:
     def holds(self, day: Day) -> bool:
         """Whether a file of the same date and map has the same sums: that of the same table."""
         instance("day", day, Day, "Make one with Day.of(...).")
-        if not self._is_remote and not path_of("store", self.location).exists():
+        if self._is_absent:
             return False
         about = (day.date, day.map_digest, day.rows, day.labels)
         return any(
@@ -94,13 +95,16 @@ class Store:
 
     def days(self, map_digest: str | None = None) -> list[Day]:
         """All days in order, or those of one map; parts of a day are merged."""
-        by_date: dict[tuple[str, str], Day] = {}
-        for part in self._parts():
-            if map_digest is not None and part.map_digest != map_digest:
-                continue
-            key = (part.date, part.map_digest)
-            by_date[key] = by_date[key] + part if key in by_date else part
-        return [by_date[key] for key in sorted(by_date)]
+        return _merged(self._parts(), map_digest)
+
+    def with_day(self, day: Day) -> list[Day]:
+        """The days of a map as they will be once another day, or a part of one, is added."""
+        stored = [] if self._is_absent else self._parts()
+        return _merged(chain(stored, [day]), day.map_digest)
+
+    @property
+    def _is_absent(self) -> bool:
+        return not self._is_remote and not path_of("store", self.location).exists()
 
     @property
     def _is_remote(self) -> bool:
@@ -147,6 +151,17 @@ def _filesystems() -> ModuleType:
         return import_module("pyarrow.fs")  # only where a store is not a plain folder
     except ImportError:
         raise MissingExtraError("pyarrow", "cli") from None
+
+
+def _merged(parts: Iterable[Day], map_digest: str | None) -> list[Day]:
+    """Days in order, of one map or of all; parts of a day are merged."""
+    by_date: dict[tuple[str, str], Day] = {}
+    for part in parts:
+        if map_digest is not None and part.map_digest != map_digest:
+            continue
+        key = (part.date, part.map_digest)
+        by_date[key] = by_date[key] + part if key in by_date else part
+    return [by_date[key] for key in sorted(by_date)]
 
 
 def require_days(days: object) -> list[Day]:

@@ -184,6 +184,8 @@ def _targets(table: Table, out: Path) -> list[tuple[Path, Path]]:
     else:
         pairs = [(file, out / file.relative_to(table.root)) for file in table.files]
     _require_outside(table, out)
+    if out.exists() and not out.is_file() and not out.is_dir():
+        raise DataError(f"{out} must be a file or a folder, got a pipe or a device. Name another.")
     sources = {_identity(source) for source, _ in pairs}
     for _, target in pairs:
         if target.exists() and _identity(target) in sources:

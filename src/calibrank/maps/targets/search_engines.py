@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from calibrank._arguments import text
+from calibrank._arguments import label
 from calibrank._validation import LARGEST_SCORE
 from calibrank.errors import DataError
 from calibrank.maps.basis import Linear
@@ -94,7 +94,7 @@ def _expression(fitted: CalibrationMap, score: str, language: Language) -> str:
             "Use to_sql, or fit without segments and features."
         )
     target = ScriptTarget(language)
-    given = Script(text("score", score, "It is an expression of the engine."))
+    given = Script(label("score", score, "It is an expression of the engine."))
     return str(fitted.where_valid(target, given))
 
 
