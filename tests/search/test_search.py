@@ -24,6 +24,7 @@ from calibrank.search import (
     plan_queries,
     read_qrels,
     read_run,
+    runs,
 )
 from calibrank.search.held_out import query_folds
 from calibrank.tabular.labels import parse_rule
@@ -174,6 +175,18 @@ def test_compressed_files_and_byte_order_marks_are_read(tmp_path: Path) -> None:
     packed.write_bytes(b"not compressed")
     with pytest.raises(cr.DataError, match="must be compressed by gzip, got: Not a gzipped file"):
         read_run(str(packed))
+
+
+def test_files_that_unpack_to_too_much_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "_LARGEST_TEXT", 15)
+    file = tmp_path / "run.trec.gz"
+    file.write_bytes(gzip.compress(b"q Q0 d 1 0.5 t\n"))
+    assert len(read_run(str(file))) == 1
+    file.write_bytes(gzip.compress(b"q Q0 d 1 0.55 t\n"))
+    with pytest.raises(cr.DataError, match="must unpack to at most 15 bytes, got more"):
+        read_run(str(file))
 
 
 def test_queries_that_tell_nothing_are_counted() -> None:

@@ -10,6 +10,7 @@ it), and everything else is TREC's, with columns separated by blanks. Text files
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -58,6 +59,9 @@ _SHAPES = {
     _QRELS_FIELDS: "query 0 document grade",
 }
 _TABLE_ENDINGS = (".parquet", ".pq", ".csv")
+
+# Fifty million lines of a run: more than fit into memory as Python's objects.
+_LARGEST_TEXT = 2**31
 
 # Marks a file of predictions that MTEB wrote.
 _MTEB_KEY = "mteb_model_meta"
@@ -361,12 +365,23 @@ def _is_compressed(file: Path) -> bool:
     return file.suffix.lower() == ".gz"
 
 
+def _decompressed(file: Path, content: bytes) -> bytes:
+    """What gzip packed, up to a bound: a few megabytes may claim to be terabytes."""
+    with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
+        unpacked = packed.read(_LARGEST_TEXT + 1)
+    if len(unpacked) > _LARGEST_TEXT:
+        raise DataError(
+            f"{file} must unpack to at most {_LARGEST_TEXT:,} bytes, got more. Divide it by query."
+        )
+    return unpacked
+
+
 def _text(file: Path) -> str:
     """The text of a file, decompressed, without the byte order mark that some editors write."""
     content = file.read_bytes()
     try:
         if _is_compressed(file):
-            content = gzip.decompress(content)
+            content = _decompressed(file, content)
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(
