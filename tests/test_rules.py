@@ -17,7 +17,8 @@ VALID = {
     "clicks": [0.0, 3.0, 1e30],
     "impressions": [0.0, 3.0, 1e30],
     "soft label": [0.0, 0.5, 1.0],
-    "rank": [1.0, 2.0, 1e6],
+    "rank": [1.0, 2.0, 1e9],
+    "feature": [-LARGEST_SCORE, -1.5, 0.0, LARGEST_SCORE],
 }
 INVALID = {
     "score": [NAN, INF, -INF, 1.1e30, -3.4e38],
@@ -29,7 +30,8 @@ INVALID = {
     "clicks": [NAN, INF, -1.0],
     "impressions": [NAN, INF, -1.0],
     "soft label": [NAN, INF, -0.1, 1.5],
-    "rank": [NAN, INF, 0.0, -1.0],
+    "rank": [NAN, INF, 0.0, -1.0, 1.1e9],
+    "feature": [NAN, INF, -INF, 1.1e30, -3.4e38],
 }
 
 

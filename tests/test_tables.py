@@ -37,7 +37,8 @@ def test_a_dataframe_is_a_log_by_its_columns() -> None:
 
 def test_a_frame_without_the_columns_of_a_log_is_refused() -> None:
     frame = pytest.importorskip("polars").DataFrame(LOG).rename({"label": "liked"})
-    message = "must have columns user, item and label, got user, item, liked, other. Rename"
+    columns = "'user', 'item', 'liked', 'other'"
+    message = f"must have columns user, item and label, got {columns}. Rename"
     for given in (frame, frame.lazy()):
         with pytest.raises(cr.DataError, match=message):
             as_interactions(given)

@@ -50,7 +50,7 @@ def test_a_dataframe_is_fitted_like_its_interactions(member: Propensity) -> None
     frame = pytest.importorskip("pandas").DataFrame({"user": users, "item": items, "label": labels})
     expected = member.fit(cr.Interactions(users, items, labels)).predict(users, items)
     np.testing.assert_array_equal(member.fit(frame).predict(users, items), expected)
-    with pytest.raises(cr.DataError, match="must have columns user, item and label, got a, b"):
+    with pytest.raises(cr.DataError, match="must have columns user, item and label, got 'a', 'b'"):
         member.fit(frame[["user", "item"]].set_axis(["a", "b"], axis=1))
 
 
