@@ -115,7 +115,7 @@ def test_invalid_rows_raise_with_column_value_and_count(
 
 def test_missing_and_text_columns_raise(engine: Any) -> None:
     given = frame([(1.0, "yes")], "score double, label string")
-    message = "must have a column 'x', got score, label. Name it, e.g. score='x'"
+    message = "must have a column 'x', got 'score', 'label'. Name it, e.g. score='x'"
     with pytest.raises(cr.DataError, match=message):
         engine.summarize(given, score="x")
     message = "label must be numbers, got column 'label' of type string. Cast it"
