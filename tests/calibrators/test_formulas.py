@@ -143,6 +143,19 @@ def test_a_flat_map_rises_by_a_millionth_of_log_odds(member: Parametric) -> None
     np.testing.assert_allclose(rises, 1e-6)
 
 
+@pytest.mark.parametrize("member", [cr.Beta(), cr.Gaussian(), cr.Gamma()], ids=repr)
+@pytest.mark.parametrize("width", [0.1, 50.0])
+def test_coefficients_at_their_bound_are_named_whatever_their_generators_gain(
+    member: Parametric, width: float
+) -> None:
+    scores = np.linspace(0, width, 40)
+    with pytest.warns(cr.FlatMapWarning):
+        flat = member.fit(scores, np.arange(40) < 20)
+    assert flat.record.at_bound == ("coefficient 0", "coefficient 1")
+    rising = member.fit(scores, cr.Evidence(expit(4 * scores / width - 2), np.ones(40)))
+    assert len(rising.record.at_bound) < 2
+
+
 def test_the_optimality_residual_is_relative_to_the_rate() -> None:
     scores = np.linspace(-1, 1, 50)
     design = np.vstack([np.ones(50), scores])

@@ -158,3 +158,16 @@ def test_names_of_segments_are_those_of_a_dataframe_or_a_mapping(attribute: str)
     for nameless in (["a", "b"], "ab", 5, {}):
         with pytest.raises(cr.DataError, match="segments must be columns by name, got"):
             _names_of(nameless)
+
+
+def test_certain_probabilities_have_finite_statistics() -> None:
+    """Where they are right they add nothing to the level, and where they are wrong a whole row."""
+    p, labels = np.array([0.0, 1.0, 0.5, 0.5, 1.0]), np.array([0.0, 1.0, 1.0, 0.0, 0.0])
+    column = encode("c", ["a", "a", "a", "b", "b"])
+    sums = SegmentSums.of(p, cr.naive(labels), column, np.arange(5))
+    assert np.isfinite(sums.statistics).all()
+    assert sums.residuals.tolist() == [0.5, -1.5]
+    np.testing.assert_allclose(sums.statistics[:, 0], [0, 0, 1, 0, 0])
+    np.testing.assert_allclose(sums.statistics[:, 1], [0, 0, 0, -0.5 / 1.25**0.5, -1 / 1.25**0.5])
+    # Only rows of 1/2 have information, so slopes turn around their log odds, 0.
+    np.testing.assert_allclose(sums.statistics[:, 3], [0, 0, 0, 0, -1])
