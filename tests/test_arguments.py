@@ -202,7 +202,9 @@ def test_ids_beyond_64_bits_are_not_merged() -> None:
     for users, message in [
         ([-1, BIG], "must be integers of 64 bits or strings"),
         ([1, 2**70], "must be integers of 64 bits or strings"),
-        (np.array([2.0**60, 1.0]), r"must be below 2\^53 if they are decimals"),
+        (np.array([2.0**60, 1.0]), r"must be whole and below 2\^53 if they are decimals"),
+        (np.array([0.5, 1.0]), r"must be whole and below 2\^53 if they are decimals, got 0.5"),
+        ([0.5, 1], r"must be whole and below"),
         ([1, "a", None], "must be ids"),
         ([(1, 2), (3, 4)], "must have one dimension"),
         ([{}, {}], r"must be ids \(integers or strings\), got dict"),

@@ -236,7 +236,7 @@ REFUSED: dict[str, Callable[[], object]] = {
     "depth must be a whole number": lambda: RUN.first(-1),
     "sizes must be a list of whole numbers, got 50": lambda: search.plan_queries(JUDGED, 50),  # type: ignore[arg-type]
     "sizes must hold at least one": lambda: search.plan_queries(JUDGED, ()),
-    "kept must have one value per row": lambda: search.to_trec(RUN, LABELS, np.ones(3, dtype=bool)),
+    "kept must have one boolean": lambda: search.to_trec(RUN, LABELS, np.ones(3, dtype=bool)),
     "items must have one row per user": lambda: adapters.from_lists(FITTED, [1], [[1]], 0.5),
     "entries must be an item and a score": lambda: adapters.from_nested(FITTED, [(1, [3])]),
     "score must be": lambda: FITTED.scalar()(Decimal("nan")),  # type: ignore[arg-type]

@@ -109,7 +109,7 @@ def column_of(what: str, name: str, frame: Any) -> Any:
     """A column of a mapping or a dataframe; `what` names the argument in errors."""
     names = list(frame) if isinstance(frame, Mapping) else _frame_names(what, name, frame)
     if name not in names:
-        raise DataError(f"{what} must have the column {name!r}, got {listed(names)}. Add it.")
+        raise DataError(f"{what} must have the column {shown(name)}, got {listed(names)}. Add it.")
     return frame[name]
 
 

@@ -186,8 +186,8 @@ def ids(name: str, values: IdsLike, rows: int | None = None) -> Ids:
         array = _array_of_objects(name, array)
     if array.dtype.kind == "f":
         _require_ids(np.isfinite, name, array)
-        remedy = "Such decimals stand for many integers: read the ids as integers or as strings."
-        require(_is_exact, name, "be below 2^53 if they are decimals", array, remedy)
+        remedy = "Read the ids as integers or as strings: other decimals are not exact."
+        require(_is_exact, name, "be whole and below 2^53 if they are decimals", array, remedy)
     elif array.dtype.kind == "M":
         _require_ids(_is_time, name, array)
     elif array.dtype.kind not in "biuUS":
@@ -245,8 +245,8 @@ def _kind_of_id(value: object) -> str:
 
 
 def _is_exact(values: Ids) -> Mask:
-    """Whether decimals are small enough to tell neighbouring integers apart."""
-    return np.abs(values) < 2**53
+    """Whether decimals are whole, and small enough to tell neighbouring integers apart."""
+    return (np.abs(values) < 2**53) & (values == np.trunc(values))
 
 
 def _is_time(values: Ids) -> Mask:

@@ -9,7 +9,7 @@ import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._arguments import listed, text
+from calibrank._arguments import listed, shown, text
 from calibrank.errors import DataError
 from calibrank.evidence import EvidenceFunction, evidence_function, make_evidence
 from calibrank.summary import Summary, SummaryBuilder
@@ -86,7 +86,7 @@ def _columns(frame: Any, names: list[str]) -> dict[str, npt.NDArray[Any]]:
     for name in names:
         if name not in available:
             raise DataError(
-                f"frame must have a column {name!r}, got {listed(available)}. "
+                f"frame must have a column {shown(name)}, got {listed(available)}. "
                 "Name it, e.g. score='x'."
             )
     selected = frame.select(names)

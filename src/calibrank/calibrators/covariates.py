@@ -72,7 +72,7 @@ class Covariates:
         object.__setattr__(self, "categories", _category_names(self.categories))
         for name in self.categories:
             if name not in self.columns:
-                raise DataError(f"categories must be among the columns, got {name!r}.")
+                raise DataError(f"categories must be among the columns, got {shown(name)}.")
 
     def fit(
         self,

@@ -117,7 +117,7 @@ def to_trec(run: Run, probabilities: Floats, kept: Mask | None = None) -> str:
     instance("run", run, Run, "Read one with read_run(name).")
     probabilities = probability_column(probabilities, len(run))
     if kept is not None:
-        kept = column("kept", kept, len(run)) != 0
+        kept = _mask(kept, len(run))
     ranks = run.ranks
     _, first = np.unique(run.queries, return_index=True)
     # Queries stay in the order of the file.
@@ -130,6 +130,16 @@ def to_trec(run: Run, probabilities: Floats, kept: Mask | None = None) -> str:
             # Nine digits: evaluators sort by them, and flat maps differ in the last ones.
             lines.append(f"{pair} {ranks[row]} {probabilities[row]:.9g} calibrank\n")
     return "".join(lines)
+
+
+def _mask(kept: Any, rows: int) -> Mask:
+    array = np.asarray(kept)
+    if array.dtype != np.bool_ or array.shape != (rows,):
+        raise DataError(
+            f"kept must have one boolean per row ({rows}), got {array.dtype} of shape "
+            f"{array.shape}. E.g. probabilities >= 0.5."
+        )
+    return array
 
 
 def read_run(name: str) -> Run:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._arguments import instance
+from calibrank._arguments import instance, shown
 from calibrank._validation import Floats
 from calibrank.errors import DataError
 
@@ -139,7 +139,7 @@ def parse_rule(text: str) -> Threshold:
     if found is None or value is None:
         raise DataError(
             f"a rule for positives must be a column, a comparison ({', '.join(_OPERATORS)}) and a "
-            f'number, got {text!r}. Write it as "rating >= 4".'
+            f'number, got {shown(text)}. Write it as "rating >= 4".'
         )
     return Threshold(found["column"], found["sign"], value)
 

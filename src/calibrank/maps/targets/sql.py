@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrank._arguments import label, text
+from calibrank._arguments import label, shown, text
 from calibrank._validation import LARGEST_SCORE
 from calibrank.errors import DataError
 from calibrank.maps.calibration_map import CalibrationMap, require_map
@@ -53,7 +53,7 @@ def to_sql(
     """
     require_map(fitted)
     if text("dialect", dialect) not in DIALECTS:
-        raise DataError(f"dialect must be one of {', '.join(DIALECTS)}, got {dialect!r}.")
+        raise DataError(f"dialect must be one of {', '.join(DIALECTS)}, got {shown(dialect)}.")
     if "\0" in label("score", score, "It names a column."):
         raise DataError(f"score must be the name of a column, got {score!r}.")
     target = SqlTarget(DIALECTS[dialect])

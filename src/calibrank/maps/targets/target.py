@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
 
+from calibrank._arguments import shown
 from calibrank.errors import DataError
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ def require_dtype(fitted: CalibrationMap, dtype: str) -> Dtype:
     if dtype == "float64":
         return "float64"
     if dtype != "float32":
-        raise DataError(f"dtype must be float32 or float64, got {dtype!r}.")
+        raise DataError(f"dtype must be float32 or float64, got {shown(dtype)}.")
     problem = fitted.float32_problem()
     if problem is not None:
         raise DataError(f"{problem} Use dtype float64, sql or json.")
