@@ -449,3 +449,16 @@ def test_a_map_describes_itself_in_a_notebook(rows: ReportRows, method: Any) -> 
 def test_groups_of_infinite_and_huge_numbers_have_names() -> None:
     groups = _quantile_groups(np.array([-np.inf, -1.0, 2.5, 1e308, np.inf, np.nan]), "")
     assert groups.names == ["-inf", "-1", "2.5", "1e+308", "inf", MISSING]
+
+
+@pytest.mark.parametrize("ranks", [np.tile([1, 2, 3, 4], 50), np.tile([1.0, 2.0, 3.0, 4.0], 50)])
+def test_few_ranks_are_numbers_to_a_map_by_rank(ranks: Any) -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=200)
+    labels = (rng.random(200) < expit(scores)).astype(float)
+    fitted = cr.anchor_top(cr.Platt().fit(scores, labels), scores, labels, ranks, n=2)
+    rows = rows_from_arrays(scores, labels, segments={"rank": ranks})
+    np.testing.assert_array_equal(rows.predict(fitted), fitted.predict(scores, ranks))
+    words = rows_from_arrays(scores, labels, segments={"rank": np.array(["a", "b"] * 100)})
+    with pytest.raises(cr.DataError, match="feature 'rank' must be real numbers, got text"):
+        words.predict(fitted)

@@ -127,9 +127,10 @@ class Store:
             return self.filesystem, os.fspath(self.location).rstrip("/")
         try:
             found = _filesystems().FileSystem.from_uri(os.fspath(self.location))
-        except ValueError as error:
+        except (ValueError, OSError) as error:
             raise DataError(
-                f"{self.location} must be an address such as s3://bucket/days, got: {error}."
+                f"{self.location} must be an address such as s3://bucket/days that can be reached, "
+                f"got: {error}. Check it and the connection."
             ) from None
         files, folder = found
         return files, folder
