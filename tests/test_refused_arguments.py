@@ -235,6 +235,9 @@ REFUSED: dict[str, Callable[[], object]] = {
     "draws must be a whole number, 1 to": lambda: search.chance_eces(JUDGED, LABELS, 10**18),
     "depth must be a whole number": lambda: RUN.first(-1),
     "sizes must be a list of whole numbers, got 50": lambda: search.plan_queries(JUDGED, 50),  # type: ignore[arg-type]
+    "columns must have the column 'rank', got 'x'. Add it": lambda: Day.of(
+        TOP, SCORES, LABELS, date="2026-01-01", columns={"x": SCORES}
+    ),
     "sizes must hold at least one": lambda: search.plan_queries(JUDGED, ()),
     "kept must have one boolean": lambda: search.to_trec(RUN, LABELS, np.ones(3, dtype=bool)),
     "items must have one row per user": lambda: adapters.from_lists(FITTED, [1], [[1]], 0.5),

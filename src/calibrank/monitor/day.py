@@ -13,6 +13,7 @@ from calibrank._arguments import date_of, instance, real
 from calibrank._json import digest_of
 from calibrank._logit import expit, logit
 from calibrank._npz import Arrays, read_arrays, write_arrays
+from calibrank._segment_keys import column_of
 from calibrank._validation import Floats, IdsLike, Numbers, add_up, column, ids, require_role
 from calibrank.errors import DataError
 from calibrank.evidence import naive
@@ -83,7 +84,11 @@ def pool_rows(fitted: CalibrationMap, scores: Floats, columns: Any = None) -> Po
             f"columns must hold those that the map uses ({names}), got none. "
             "Pass a dict or a dataframe."
         )
-    probabilities = fitted.predict_rows(scores.astype(np.float64), columns.__getitem__)
+
+    def column_named(name: str) -> Any:
+        return column_of("columns", name, columns)
+
+    probabilities = fitted.predict_rows(scores.astype(np.float64), column_named)
     log_odds = _bounded(logit(probabilities))
     return PooledRows(log_odds, probabilities, log_odds)
 
