@@ -78,7 +78,7 @@ def test_scores_unlike_those_of_the_fit_give_a_warning(call: Call, tmp_path: Pat
         assert expected in error
     code, _, error = call("fit", table, "--loss", "naive", "-o", map_file, "--date", "May")
     assert code == 2
-    assert "--date must be a date such as 2026-01-31, got May." in error
+    assert "--date must be a date such as 2026-01-31, got 'May'." in error
 
 
 def test_another_score_column_or_rule_is_written_again(call: Call, tmp_path: Path) -> None:
