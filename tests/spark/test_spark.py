@@ -181,9 +181,12 @@ def test_settings_of_the_session_are_restored(engine: Any) -> None:
     assert [settings.get(name, None) for name in names] == before
 
 
-def test_scores_outside_the_range_of_the_first_rows(engine: Any) -> None:
+def test_scores_outside_the_range_of_the_first_rows(
+    engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("calibrank.spark._range._FIRST_ROWS", 70_000)
     rng = np.random.default_rng(0)
-    first = rng.normal(size=140_000)
+    first = rng.normal(size=72_000)
     extreme = rng.standard_cauchy(1_000) * 1e6
     for later in (extreme, np.abs(extreme), np.array([1e29]), np.array([-5e-324, 0.0, -0.0])):
         scores = np.concatenate([first, later])
@@ -201,7 +204,7 @@ def test_scores_outside_the_range_of_the_first_rows(engine: Any) -> None:
         np.testing.assert_array_equal(found.keys, expected.keys)
         np.testing.assert_array_equal(found.total, expected.total)
         np.testing.assert_array_equal(found.positive, expected.positive)
-    invalid = from_arrays(score=np.append(first, np.nan), label=np.arange(140_001) % 2)
+    invalid = from_arrays(score=np.append(first, np.nan), label=np.arange(72_001) % 2)
     with pytest.raises(cr.DataError, match="score must be finite"):
         engine.summarize(invalid)
 
