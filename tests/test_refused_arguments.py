@@ -234,7 +234,7 @@ REFUSED: dict[str, Callable[[], object]] = {
     "folds must be a whole number, 2 to": lambda: search.held_out_constant(JUDGED, 0),
     "draws must be a whole number, 1 to": lambda: search.chance_eces(JUDGED, LABELS, 10**18),
     "depth must be a whole number": lambda: RUN.first(-1),
-    "sizes must be a list of whole numbers, got 50": lambda: search.plan_queries(JUDGED, 50),  # type: ignore[arg-type]
+    "sizes must be a list of whole numbers, got 50": lambda: search.plan_queries(JUDGED, 50),
     "columns must have the column 'rank', got 'x'. Add it": lambda: Day.of(
         TOP, SCORES, LABELS, date="2026-01-01", columns={"x": SCORES}
     ),

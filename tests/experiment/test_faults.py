@@ -65,7 +65,7 @@ def test_only_the_cell_that_kills_its_worker_fails(
     monkeypatch.setattr(Pool, "started", Counter())
     cells: Any = list("abcdefg")
     # The stand-in for a pool never looks at the grid, so there is none.
-    outcomes = dict(runner._outcomes(None, cells, jobs))  # type: ignore[arg-type]
+    outcomes = dict(runner._outcomes(None, cells, jobs))
     assert sorted(outcomes) == cells
     assert [cell for cell in cells if outcomes[cell] is not None] == ["c", "e"]
     assert Pool.started["c"] == 2

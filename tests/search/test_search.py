@@ -13,6 +13,7 @@ import calibrank as cr
 from calibrank.search import (
     Judged,
     Run,
+    _text_file,
     chance_eces,
     choose_cut,
     fit_judged,
@@ -24,7 +25,6 @@ from calibrank.search import (
     plan_queries,
     read_qrels,
     read_run,
-    runs,
 )
 from calibrank.search.held_out import query_folds
 from calibrank.tabular.labels import parse_rule
@@ -180,7 +180,7 @@ def test_compressed_files_and_byte_order_marks_are_read(tmp_path: Path) -> None:
 def test_files_that_unpack_to_too_much_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "_LARGEST_TEXT", 15)
+    monkeypatch.setattr(_text_file, "_LARGEST_TEXT", 15)
     file = tmp_path / "run.trec.gz"
     file.write_bytes(gzip.compress(b"q Q0 d 1 0.5 t\n"))
     assert len(read_run(str(file))) == 1

@@ -9,9 +9,6 @@ it), and everything else is TREC's, with columns separated by blanks. Text files
 
 from __future__ import annotations
 
-import gzip
-import io
-import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +29,7 @@ from calibrank._validation import (
     require_scores,
 )
 from calibrank.errors import DataError
+from calibrank.search._text_file import is_compressed, lines_of, text_of
 from calibrank.tabular.read import Table
 
 QUERY_NAMES = ("query", "query_id", "query-id", "qid", "topic")
@@ -59,9 +57,6 @@ _SHAPES = {
     _QRELS_FIELDS: "query 0 document grade",
 }
 _TABLE_ENDINGS = (".parquet", ".pq", ".csv")
-
-# Fifty million lines of a run: more than fit into memory as Python's objects.
-_LARGEST_TEXT = 2**31
 
 # Marks a file of predictions that MTEB wrote.
 _MTEB_KEY = "mteb_model_meta"
@@ -185,7 +180,7 @@ def has_named_columns(name: str) -> bool:
 
 def _ending(file: Path) -> str:
     """The ending that declares the layout, without that of the compression."""
-    return (file.with_suffix("") if _is_compressed(file) else file).suffix.lower()
+    return (file.with_suffix("") if is_compressed(file) else file).suffix.lower()
 
 
 def _files(name: str) -> tuple[Path, ...]:
@@ -234,7 +229,7 @@ def _entries(
 
 def _from_trec(file: Path, what: str, fields: int, value_field: int) -> Iterator[_Entry]:
     """Yield `query Q0 document rank score tag`, or `query 0 document grade`."""
-    for number, line in enumerate(_lines(file), start=1):
+    for number, line in enumerate(lines_of(file), start=1):
         parts = line.split()
         if not parts:
             continue
@@ -249,7 +244,7 @@ def _from_trec(file: Path, what: str, fields: int, value_field: int) -> Iterator
 
 def _from_tsv(file: Path, what: str, names: tuple[str, ...]) -> Iterator[_Entry]:
     """Yield the rows of a file with a header, as BEIR's qrels have it."""
-    lines = [line for line in _lines(file) if line]
+    lines = [line for line in lines_of(file) if line]
     header = lines[0].split("\t") if lines else []
     places = [header.index(name) for name in _chosen(file, header, what, names)]
     for number, line in enumerate(lines[1:], start=2):
@@ -284,7 +279,7 @@ def _from_table(file: Path, what: str, names: tuple[str, ...]) -> Iterator[_Entr
 def _from_json(file: Path, what: str) -> Iterator[_Entry]:
     layout = f"{{query: {{document: {what}}}}}"
     remedy = f"Save it as {layout}."
-    text = _text(file) if _is_compressed(file) else read_document(file, remedy)
+    text = text_of(file) if is_compressed(file) else read_document(file, remedy)
     content = parse_json(str(file), text, remedy)
     if isinstance(content, dict) and _MTEB_KEY in content:
         content = _mteb_predictions(file, content)
@@ -298,7 +293,7 @@ def _from_json(file: Path, what: str) -> Iterator[_Entry]:
 
 def _from_json_lines(file: Path, what: str, names: tuple[str, ...]) -> Iterator[_Entry]:
     """Yield the objects of a file with one per line, as MTEB's datasets have their judgements."""
-    for number, line in enumerate(_lines(file), start=1):
+    for number, line in enumerate(lines_of(file), start=1):
         if not line.strip():
             continue
         where = f"line {number}"
@@ -365,40 +360,3 @@ def _not_a_number(file: Path, where: str, what: str, value: object) -> DataError
         f"{file}, {where}: the {what} must be a finite number within +-1e30, got {shown(value)}. "
         "Correct it, or leave it out."
     )
-
-
-def _lines(file: Path) -> list[str]:
-    return _text(file).split("\n")
-
-
-def _is_compressed(file: Path) -> bool:
-    return file.suffix.lower() == ".gz"
-
-
-def _decompressed(file: Path, content: bytes) -> bytes:
-    """What gzip packed, up to a bound: a few megabytes may claim to be terabytes."""
-    with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
-        unpacked = packed.read(_LARGEST_TEXT + 1)
-    if len(unpacked) > _LARGEST_TEXT:
-        raise DataError(
-            f"{file} must unpack to at most {_LARGEST_TEXT:,} bytes, got more. Divide it by query."
-        )
-    return unpacked
-
-
-def _text(file: Path) -> str:
-    """The text of a file, decompressed, without the byte order mark that some editors write."""
-    content = file.read_bytes()
-    try:
-        if _is_compressed(file):
-            content = _decompressed(file, content)
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{file} must be UTF-8 text, got another byte at {error.start:,}. "
-            "Convert it: iconv -f latin1 -t utf8."
-        ) from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(
-            f"{file} must be compressed by gzip, got: {error}. Rename it, or pack it again."
-        ) from None
