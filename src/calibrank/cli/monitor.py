@@ -133,10 +133,10 @@ def monitor(
     found = days.days(digest_of_map(fitted)) if new is None else days.with_day(new)
     status = check(fitted, found, window=window or WINDOW)
     about: dict[str, Any] = {"store": store, **status.to_dict()}
-    refitted: dict[Path, CalibrationMap] = {}
+    refitted = None
     if refit_to is not None:
         recent = _recent(found, window, half_life)
-        refitted[refit_to] = refit(fitted, recent, _calibrator(method))
+        refitted = refit(fitted, recent, _calibrator(method))
         about["refit"] = {"out": str(refit_to), "labels": recent.labels}
     if new is not None:
         days.add(new)
@@ -144,8 +144,8 @@ def monitor(
         command = shlex.join(["calibrank", *sys.argv[1:]])
         monitor_report(status.to_dict(), store, command).save(out)
         about["out"] = str(out)
-    for path, new_map in refitted.items():
-        new_map.save(path)
+    if refit_to is not None and refitted is not None:
+        refitted.save(refit_to)
     if json:
         print_json(about)
     else:
