@@ -22,8 +22,8 @@ PROBABILITIES = 1 / (1 + np.exp(0.5 - SCORES - 0.2 * GROUP / 13))
 LABELS = (RNG.random(300) < PROBABILITIES).astype(float)
 WEIGHTS = RNG.integers(1, 4, 300).astype(float)
 COLUMNS = {"group": GROUP.astype(str), "x": np.cos(GROUP)}
-# What these compare with the masses, a prior, half a row or a penalty, is in units of rows.
-COUNTING = (cr.BBQ, cr.CenteredIsotonic, cr.Spline)
+# What these compare with the masses, a prior or half a row, is in units of rows.
+COUNTING = (cr.BBQ, cr.CenteredIsotonic)
 
 
 def evidence(factor: float = 1.0) -> cr.Evidence:

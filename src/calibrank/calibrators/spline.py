@@ -33,6 +33,8 @@ _END_FRACTION = 0.1
 _MOST_POINTS = 1024
 # Fitted rates count as at least this far from 0 and 1 in the dispersion.
 _SMALLEST_RATE = 1e-4
+# And the first, rough dispersion as at least this fraction of a point's mean mass.
+_SMALLEST_DISPERSION = 1e-9
 # Fewer points than this do not determine the dispersion of the evidence.
 _FEWEST_POINTS = 20
 # Singular values below this fraction of the largest belong to the null space of the penalty.
@@ -154,7 +156,7 @@ def _choose_penalty(frame: _Frame, summary: Summary) -> tuple[float, float]:
     dispersion (quasi-likelihood) makes the penalty see the information there really is.
     """
     problem = frame.problem(*_pooled(summary))
-    start = minimize(frame.penalized(problem, 1.0))
+    start = minimize(frame.penalized(problem, _rough_dispersion(problem)))
     dispersion = _dispersion(problem, start)
     evidence = np.empty(len(_PENALTIES))
     warm = start.unknowns
@@ -193,6 +195,21 @@ def _pooled(summary: Summary) -> tuple[Floats, Floats, Floats]:
     total = add_up(point, summary.total)
     scores = add_up(point, summary.total * summary.scores) / total
     return scores, add_up(point, summary.positive), total
+
+
+def _rough_dispersion(problem: MonotoneProblem) -> float:
+    """The dispersion by differences between neighbours, which needs no fit (Rice 1984).
+
+    It is in units of the masses, so the curve that residuals are first taken from does not depend
+    on whether these count rows or anything else.
+    """
+    total = problem.total
+    differences = np.diff(problem.positive / total)
+    weights = total[1:] * total[:-1] / (total[1:] + total[:-1])
+    rate = float(problem.positive.sum() / total.sum())
+    squares = float(weights @ differences**2) / max(rate * (1 - rate), _SMALLEST_RATE)
+    # Neighbours of equal rates say nothing, and no penalty at all may have no optimum.
+    return max(squares / len(differences), _SMALLEST_DISPERSION * float(total.mean()))
 
 
 def _dispersion(problem: MonotoneProblem, optimum: Optimum) -> float:
