@@ -169,7 +169,7 @@ def test_the_level_reaches_rates_near_one() -> None:
 @pytest.mark.parametrize(("far", "bound"), [(60, -50), (-200, 50)])
 def test_intercepts_of_the_random_intercept_model_are_bounded(far: float, bound: float) -> None:
     # A curve this far from the labels needs a level that no probability needs.
-    model = fit_mixed_model(far + SCORES, LABELS, np.ones(40), np.arange(40) % 8, 8)
+    model = fit_mixed_model(far + SCORES, LABELS, np.ones(40), np.arange(40) % 8)
     assert model.intercept == bound
 
 

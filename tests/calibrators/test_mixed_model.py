@@ -15,7 +15,7 @@ GROUP = np.repeat(np.arange(4), [1, 3, 8, 20])
 CURVE = RNG.normal(size=32)
 TOTAL = RNG.uniform(0.5, 2, 32)
 POSITIVE = TOTAL * (RNG.random(32) < expit(CURVE + np.array([2.0, -1.0, 0.5, 1.0])[GROUP]))
-ROWS = _mixed_model._Rows(CURVE, POSITIVE, TOTAL, GROUP, 4)
+ROWS = _mixed_model._Rows.of(CURVE, POSITIVE, TOTAL, GROUP)
 
 
 def likelihood(level: float, group: int, intercept: float, slope: float) -> float:
@@ -64,13 +64,13 @@ def test_modes_far_away_are_reached_in_short_steps() -> None:
 
 
 def test_the_fit_has_no_gradient() -> None:
-    model = fit_mixed_model(CURVE, POSITIVE, TOTAL, GROUP, 4)
+    model = fit_mixed_model(CURVE, POSITIVE, TOTAL, GROUP)
     parameters = np.array([model.intercept, model.slope, np.log(model.spread)])
     np.testing.assert_allclose(_mixed_model._loss(parameters, ROWS)[1], 0, atol=1e-3)
 
 
 def test_a_slope_is_not_negative() -> None:
-    model = fit_mixed_model(-3 * CURVE, POSITIVE, TOTAL, GROUP, 4)
+    model = fit_mixed_model(-3 * CURVE, POSITIVE, TOTAL, GROUP)
     assert model.slope == 0
 
 

@@ -46,7 +46,7 @@ def test_the_marginal_likelihood_equals_numerical_integration() -> None:
     for group in range(4):
         rows = np.flatnonzero(groups == group)
         exact -= np.log(quad(likelihood, -12, 12, args=(rows,), epsabs=1e-14)[0])
-    rows = ModelRows(scores, labels, np.ones(36), groups, 4)
+    rows = ModelRows.of(scores, labels, np.ones(36), groups)
     parameters = np.array([intercept, slope, np.log(spread)])
     loss, gradient = _loss(parameters, rows)
     # The loss leaves out the constant sqrt(2) / sqrt(2 pi) of each group's integral.
@@ -60,7 +60,7 @@ def test_the_marginal_likelihood_equals_numerical_integration() -> None:
 
 def test_the_parameters_of_the_world_are_recovered() -> None:
     scores, labels, groups = world(400, 20)
-    model = fit_mixed_model(scores, labels, np.ones(len(scores)), groups, 400)
+    model = fit_mixed_model(scores, labels, np.ones(len(scores)), groups)
     assert model.intercept == pytest.approx(-0.5, abs=0.25)
     assert model.slope == pytest.approx(1.0, abs=0.1)
     assert model.spread == pytest.approx(1.5, abs=0.2)

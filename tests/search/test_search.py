@@ -248,11 +248,11 @@ def judged_world(n_queries: int = 40) -> Judged:
 
 def test_folds_and_probabilities_are_by_query() -> None:
     judged = judged_world(15)
-    folds = query_folds(judged.queries)
+    folds = query_folds(judged.queries, 5)
     for query in np.unique(judged.queries):
         assert len(set(folds[judged.queries == query].tolist())) == 1
     assert np.bincount(folds).tolist() == [60] * 5
-    held_out = held_out_probabilities(judged)
+    held_out = held_out_probabilities(judged, 5)
     fitted = fit_judged(judged)
     assert not np.allclose(held_out, fitted.predict(judged.scores), atol=1e-6)
     # The labels of a query do not enter its own probabilities.
@@ -262,7 +262,26 @@ def test_folds_and_probabilities_are_by_query() -> None:
     changed = Judged(
         judged.queries, judged.documents, judged.scores, flipped, cr.impressions(flipped), ""
     )
-    np.testing.assert_allclose(held_out_probabilities(changed)[first], held_out[first])
+    np.testing.assert_allclose(held_out_probabilities(changed, 5)[first], held_out[first])
+
+
+@pytest.mark.parametrize(
+    ("queries", "folds"), [(2, 2), (20, 20), (50, 25), (100, 12), (250, 5), (1000, 5)]
+)
+def test_few_queries_are_held_out_in_many_folds(queries: int, folds: int) -> None:
+    found = query_folds(np.arange(queries))
+    assert len(set(found.tolist())) == folds
+    # No more folds than queries, also if asked for.
+    assert len(set(query_folds(np.arange(queries), 7).tolist())) == min(queries, 7)
+
+
+def test_progress_counts_every_query_once() -> None:
+    done: list[int] = []
+    judged = judged_world(12)
+    held_out_probabilities(judged, 6, done.append)
+    assert done == [2] * 6
+    with pytest.raises(cr.FitError, match=r"must have 2 or more queries .* got 1"):
+        held_out_constant(judged_world(1))
 
 
 def test_a_map_keeps_the_population_that_it_is_for(tmp_path: Path) -> None:
@@ -279,12 +298,12 @@ def test_a_map_keeps_the_population_that_it_is_for(tmp_path: Path) -> None:
 
 def test_the_constant_of_a_query_is_the_rate_of_other_queries() -> None:
     judged = judged_world(15)
-    folds = query_folds(judged.queries)
-    constant = held_out_constant(judged)
+    folds = query_folds(judged.queries, 5)
+    constant = held_out_constant(judged, 5)
     for fold in range(5):
         rate = judged.labels[folds != fold].mean()
         np.testing.assert_allclose(constant[folds == fold], rate)
-    losses = held_out_losses(judged, constant)
+    losses = held_out_losses(judged, constant, 5)
     assert losses["LogLossGain"] == (0, 0, 0)
     assert losses["LogLoss"] == losses["ConstantLogLoss"]
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from calibrank._blas import one_blas_thread
 from calibrank._logit import expit
-from calibrank._validation import Floats, Indices, add_up
+from calibrank._validation import Floats, Indices
 from calibrank.errors import FitError
 
 # With adaptive nodes, 11 are accurate to many digits for a smooth, unimodal integrand.
@@ -28,6 +28,8 @@ _REACH = 7.0
 _SPREADS = (1e-3, 10.0)
 _LARGEST_SLOPE = 20.0
 _NEWTON_STEPS = 100
+# Below these, probabilities are no longer normal numbers, and log(1 + exp(x)) is 0.
+_LOWEST_LOG_ODDS = -700.0
 
 
 class MixedModel(NamedTuple):
@@ -40,23 +42,39 @@ class MixedModel(NamedTuple):
 
 
 class _Rows(NamedTuple):
+    """Rows in the order of their groups, each of which has some."""
+
     curve: Floats
     positive: Floats
     total: Floats
-    group: Indices
-    n_groups: int
+    starts: Indices
+    """The first row of each group."""
+    counts: Indices
+
+    @classmethod
+    def of(cls, curve: Floats, positive: Floats, total: Floats, group: Indices) -> _Rows:
+        order = np.argsort(group, kind="stable")
+        counts = np.bincount(group)
+        # Groups without rows say nothing.
+        counts = counts[counts > 0]
+        starts = np.cumsum(counts) - counts
+        return cls(curve[order], positive[order], total[order], starts, counts)
 
     def add_up(self, values: Floats) -> Floats:
-        return add_up(self.group, values, self.n_groups)
+        """The sum over each group."""
+        sums: Floats = np.add.reduceat(values, self.starts)
+        return sums
+
+    def spread_out(self, by_group: Floats) -> Floats:
+        """Each group's value for each of its rows."""
+        return np.repeat(by_group, self.counts)
 
 
-def fit_mixed_model(
-    curve: Floats, positive: Floats, total: Floats, group: Indices, n_groups: int
-) -> MixedModel:
+def fit_mixed_model(curve: Floats, positive: Floats, total: Floats, group: Indices) -> MixedModel:
     """Maximize the marginal likelihood; the slope is 0 or more."""
     from scipy.optimize import minimize  # noqa: PLC0415  (slow to load)
 
-    rows = _Rows(curve, positive, total, group, n_groups)
+    rows = _Rows.of(curve, positive, total, group)
     rate = float(positive.sum() / total.sum())
     start = np.array([np.log(rate / (1 - rate)), 1.0, 0.0])
     bounds = [(-50.0, 50.0), (0.0, _LARGEST_SLOPE), tuple(np.log(_SPREADS))]
@@ -100,9 +118,12 @@ def _loss(parameters: Floats, rows: _Rows) -> tuple[float, Floats]:
     intercept_scores = np.empty_like(levels)
     slope_scores = np.empty_like(levels)
     for node in range(len(_NODES)):
-        log_odds = fixed + levels[rows.group, node]
-        gain = rows.positive * log_odds - rows.total * np.logaddexp(0, log_odds)
-        residual = rows.positive - rows.total * expit(log_odds)
+        log_odds = fixed + rows.spread_out(levels[:, node])
+        bounded = np.maximum(log_odds, _LOWEST_LOG_ODDS)
+        probabilities = expit(bounded)
+        # log(1 + exp(x)) = x - log(p), and a logarithm takes less time than `logaddexp`.
+        gain = rows.positive * log_odds - rows.total * (bounded - np.log(probabilities))
+        residual = rows.positive - rows.total * probabilities
         log_terms[:, node] = rows.add_up(gain)
         intercept_scores[:, node] = rows.add_up(residual)
         slope_scores[:, node] = rows.add_up(residual * rows.curve)
@@ -124,10 +145,10 @@ def _loss(parameters: Floats, rows: _Rows) -> tuple[float, Floats]:
 
 def _modes(fixed: Floats, spread: float, rows: _Rows) -> tuple[Floats, Floats]:
     """The most probable level of each group, and its standard deviation there."""
-    mode = np.zeros(rows.n_groups)
-    precision = np.full(rows.n_groups, 1 / spread**2)
+    mode = np.zeros(len(rows.counts))
+    precision = np.full(len(rows.counts), 1 / spread**2)
     for _ in range(_NEWTON_STEPS):
-        probabilities = expit(fixed + mode[rows.group])
+        probabilities = expit(fixed + rows.spread_out(mode))
         slope = rows.add_up(rows.positive - rows.total * probabilities) - mode / spread**2
         curvature = rows.total * probabilities * (1 - probabilities)
         precision = rows.add_up(curvature) + 1 / spread**2

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from calibrank._arguments import instance, real, shown, whole
+from calibrank._blas import one_blas_thread
 from calibrank._logit import logit
 from calibrank._validation import Floats, IdsLike, Indices, Numbers
 from calibrank.calibrators._averaged_curves import (
@@ -124,6 +125,7 @@ class RandomIntercept:
         )
         return _as_map(self.name, average, capped, supported.summary(), record)
 
+    @one_blas_thread()
     def _select(self, rows: GroupedRows) -> Selection:
         losses: dict[str, list[Floats]] = {}
         masses = []
@@ -136,6 +138,7 @@ class RandomIntercept:
                 losses.setdefault(name, []).append(held_out.by_group(row_losses))
         return _selection(losses, masses)
 
+    @one_blas_thread()
     def _curves(self, rows: GroupedRows) -> dict[str, Curve]:
         """Every candidate that can be fitted on these rows, by name, the simplest first."""
         rate = float(rows.positive.sum() / rows.total.sum())
@@ -154,7 +157,7 @@ class RandomIntercept:
     def _curves_of(self, name: str, fitted: CalibrationMap, rows: GroupedRows) -> dict[str, Curve]:
         curves = {name: Curve(fitted, 0.0, 1.0, 0.0)}
         base = fitted.log_odds(rows.scores)
-        model = fit_mixed_model(base, rows.positive, rows.total, rows.group, rows.n_groups)
+        model = fit_mixed_model(base, rows.positive, rows.total, rows.group)
         if model.slope == 0:
             return curves
         for factor in self.factors:

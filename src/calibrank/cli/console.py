@@ -175,6 +175,19 @@ def require_other_file(out: Path, *inputs: str | Path | None) -> None:
 @contextmanager
 def progress_bar(table: Table, description: str) -> Iterator[OnProgress | None]:
     """A progress bar over the bytes of a table's files; None if stderr is not a terminal."""
+    with _bar(description, table.size, in_bytes=True) as progress:
+        yield progress
+
+
+@contextmanager
+def counting_bar(total: int, description: str) -> Iterator[OnProgress | None]:
+    """A progress bar over so many steps; None if stderr is not a terminal."""
+    with _bar(description, total, in_bytes=False) as progress:
+        yield progress
+
+
+@contextmanager
+def _bar(description: str, total: int, *, in_bytes: bool) -> Iterator[OnProgress | None]:
     if not log.is_terminal:
         # In log files a progress bar would be thousands of lines.
         yield None
@@ -182,6 +195,7 @@ def progress_bar(table: Table, description: str) -> Iterator[OnProgress | None]:
     from rich.progress import (  # noqa: PLC0415  (slow to load)
         BarColumn,
         DownloadColumn,
+        MofNCompleteColumn,
         Progress,
         TextColumn,
         TimeRemainingColumn,
@@ -190,11 +204,11 @@ def progress_bar(table: Table, description: str) -> Iterator[OnProgress | None]:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        DownloadColumn(),
+        DownloadColumn() if in_bytes else MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=log, transient=True) as progress:
-        task = progress.add_task(description, total=table.size)
+        task = progress.add_task(description, total=total)
         yield lambda done: progress.advance(task, done)
 
 

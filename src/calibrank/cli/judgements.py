@@ -7,9 +7,11 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from calibrank._validation import Floats
 from calibrank.cli.console import (
     UsageError,
     console,
+    counting_bar,
     log,
     print_json,
     require_output,
@@ -251,15 +253,21 @@ def gain_as_json(judged: Judged, losses: Mapping[str, Estimate]) -> dict[str, ob
     return {"queries": judged.n_queries, "held_out": held_out, "better_than_constant": better}
 
 
+def hold_out(judged: Judged) -> Floats:
+    """Probabilities under maps of other queries, with a progress bar: there are several fits."""
+    with counting_bar(judged.n_queries, "Held-out queries") as progress:
+        return held_out_probabilities(judged, progress=progress)
+
+
 def _held_out_losses(judged: Judged) -> dict[str, Estimate]:
     """The log loss of each query under maps of other queries, and its gain over a constant.
 
     The loss of the candidate that was lowest would be too good: it was chosen by it.
     """
     try:
-        probabilities = held_out_probabilities(judged)
+        probabilities = hold_out(judged)
     except FitError:
-        # Enough queries for a map, but too few for one that leaves a fifth of them out.
+        # Enough queries for a map, but too few for one that leaves some out.
         return {}
     return held_out_losses(judged, probabilities)
 

@@ -26,6 +26,7 @@ from calibrank.cli.judgements import (
     RelevantOption,
     TopKOption,
     gain_as_json,
+    hold_out,
     is_better,
     print_fit,
     read_judged,
@@ -43,7 +44,6 @@ from calibrank.search import (
     fit_judged,
     held_out_errors,
     held_out_losses,
-    held_out_probabilities,
     plan_queries,
     to_trec,
 )
@@ -147,20 +147,24 @@ def rerank(
             require_output(written, run, *given.files)
     source, judged = read_judged(run, given)
     fitted = fit_judged(judged)
-    held_out = held_out_probabilities(judged)
+    held_out = hold_out(judged)
     losses = held_out_losses(judged, held_out)
     errors = held_out_errors(judged, held_out)
     warn_without_gain(losses)
     cut = None if aim is None else choose_cut(judged, held_out, *aim)
     probabilities = fitted.predict(source.scores)
     kept = None if cut is None else probabilities >= cut.lowest
+    page = None
+    if report is not None:
+        data = page_data(run, judged, held_out, cut, losses, errors, better=is_better(losses))
+        page = render(f"Reranking: {run}", _sentence(cut), data, RERANK_SCRIPTS)
+    planned = plan_queries(judged) if plan else []
+    # All that can fail is computed: now the files.
     write_atomic(out, to_trec(source, probabilities, kept))
     if map_out is not None:
         fitted.save(map_out)
-    if report is not None:
-        data = page_data(run, judged, held_out, cut, losses, errors, better=is_better(losses))
-        write_atomic(report, render(f"Reranking: {run}", _sentence(cut), data, RERANK_SCRIPTS))
-    planned = plan_queries(judged) if plan else []
+    if report is not None and page is not None:
+        write_atomic(report, page)
     if json:
         print_json(_as_json(out, judged, losses, errors, cut, planned))
         return

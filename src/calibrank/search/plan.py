@@ -61,10 +61,10 @@ def plan_queries(
     sizes = whole_numbers("sizes", sizes, _FEWEST_QUERIES, _MOST_QUERIES, "E.g. (50, 200).")
     require_judged(judged)
     rng = seeded(seed)
-    names, query = np.unique(judged.queries, return_inverse=True)
+    query = np.unique(judged.queries, return_inverse=True)[1]
     curve = Platt().fit(judged.scores, judged.evidence).log_odds(judged.scores)
     evidence = judged.evidence
-    model = fit_mixed_model(curve, evidence.positive, evidence.total, query, len(names))
+    model = fit_mixed_model(curve, evidence.positive, evidence.total, query)
     fixed = model.intercept + model.slope * curve
     truth = integrated(fixed, model.spread)
     rows_of = np.split(np.argsort(query, kind="stable"), np.cumsum(np.bincount(query))[:-1])
