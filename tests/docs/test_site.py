@@ -148,3 +148,9 @@ def test_search_works_on_pages_opened_from_disk(site: Path) -> None:
     assert any("calibrators.html" in link for link in links)
     assert requests
     assert all(url.startswith("file:") for url in requests)
+
+
+def test_every_benchmark_is_in_the_table_of_benchmarks() -> None:
+    folder = ROOT / "benchmarks"
+    listed = set(re.findall(r"`(\w+\.py)`", (folder / "README.md").read_text(encoding="utf-8")))
+    assert listed == {path.name for path in folder.glob("*.py")}
