@@ -86,7 +86,7 @@ def test_transform_overwrites_no_column(frame: Any) -> None:
     fitted = cr.Platt().fit([0.0, 1.0, 2.0, 3.0], [0, 1, 0, 1])
     native, _ = frame(np.array([1.0]))
     with pytest.raises(
-        cr.DataError, match=r"must not have a column 'score' already, got .*score\. .* to=\.\.\."
+        cr.DataError, match=r"must not have a column 'score' already, got .*'score'\. .* to=\.\.\."
     ):
         fitted.transform(native, to="score")
 

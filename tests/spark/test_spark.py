@@ -121,7 +121,8 @@ def test_missing_and_text_columns_raise(engine: Any) -> None:
     message = "label must be numbers, got column 'label' of type string. Cast it"
     with pytest.raises(cr.DataError, match=message):
         engine.summarize(given)
-    with pytest.raises(cr.DataError, match="not have a column 'score' already, got score, label"):
+    message = "not have a column 'score' already, got 'score', 'label'"
+    with pytest.raises(cr.DataError, match=message):
         engine.transform(some_map(), given, to="score")
     with pytest.raises(cr.DataError, match="frame must be a Spark DataFrame, got dict"):
         engine.summarize({"score": [1.0]})

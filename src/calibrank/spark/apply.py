@@ -8,6 +8,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from calibrank._arguments import listed
 from calibrank._segment_keys import Key
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap, GroupedMap
@@ -34,7 +35,7 @@ def transform(
     require_columns(frame, {"score": score})
     if to in frame.columns:
         raise DataError(
-            f"frame must not have a column {to!r} already, got {', '.join(frame.columns)}. "
+            f"frame must not have a column {to!r} already, got {listed(frame.columns)}. "
             "Name another with to=... (outputCol=... in a pipeline), or drop it first."
         )
     target = SparkTarget(frame.columns)
@@ -75,7 +76,7 @@ def _with_number(
     for name in columns:
         if name not in frame.columns:
             raise DataError(
-                f"frame must have the column {name!r} of the map, got {', '.join(frame.columns)}."
+                f"frame must have the column {name!r} of the map, got {listed(frame.columns)}."
             )
     joined = frame
     numbers = []

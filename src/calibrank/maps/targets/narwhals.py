@@ -127,12 +127,10 @@ def transform(
         )
     for name in (*fitted.segment_columns, *fitted.feature_columns):
         if name not in names:
-            raise DataError(
-                f"frame must have the column {name!r} of the map, got {', '.join(names)}."
-            )
+            raise DataError(f"frame must have the column {name!r} of the map, got {listed(names)}.")
     if to in names:
         raise DataError(
-            f"frame must not have a column {to!r} already, got {', '.join(names)}. "
+            f"frame must not have a column {to!r} already, got {listed(names)}. "
             "Name another with to=..., or drop it first."
         )
     if isinstance(wrapped, nw.LazyFrame):
