@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from calibrank import _atomic
-from calibrank._atomic import atomic_path, write_atomic
+from calibrank._atomic import atomic_path, write_all_atomic, write_atomic
 from calibrank.errors import DataError
 
 
@@ -38,6 +38,24 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
         fail_halfway()
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_of_several_files_all_are_written_or_none(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    write_all_atomic({first: "a", second: b"b"})
+    assert (first.read_text(), second.read_text()) == ("a", "b")
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(OSError, match="file"):
+        write_all_atomic({first: "new", second: "new", tmp_path / "file" / "third": "new"})
+    assert (first.read_text(), second.read_text()) == ("a", "b")
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is a device of Linux")
+def test_a_device_that_refuses_leaves_no_file_behind(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No space left"):
+        write_all_atomic({tmp_path / "file": "a", Path("/dev/full"): "b", tmp_path / "other": "c"})
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_target_is_untouched_until_the_end(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from calibrank.errors import DataError
@@ -67,9 +67,20 @@ def _replace(partial: Path, target: Path) -> None:
 
 def write_atomic(path: Path, content: str | bytes) -> None:
     """Write a file atomically; text is encoded as UTF-8."""
-    encoded = content.encode() if isinstance(content, str) else content
-    with atomic_path(path) as partial:
-        partial.write_bytes(encoded)
+    write_all_atomic({path: content})
+
+
+def write_all_atomic(contents: Mapping[Path, str | bytes]) -> None:
+    """Write several files: all are complete beside their targets before the first is renamed.
+
+    What is no file, a device or a pipe, is written to before that.
+    """
+    with ExitStack() as files:
+        # The last to be entered is the first to end.
+        for path in sorted(contents, key=_is_stream):
+            content = contents[path]
+            partial = files.enter_context(atomic_path(path))
+            partial.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def _is_stream(target: Path) -> bool:

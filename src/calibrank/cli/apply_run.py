@@ -2,16 +2,16 @@
 
 from pathlib import Path
 
-import numpy as np
-
 from calibrank._arguments import listed, real
 from calibrank._atomic import write_atomic
-from calibrank.cli.console import console, log, print_json, require_output, shown
+from calibrank.cli.console import log, print_json, require_output, shown
 from calibrank.cli.judgements import warn
+from calibrank.cli.written_run import Written
 from calibrank.errors import DataError
 from calibrank.maps import FitRecord, describe_population, load
 from calibrank.maps.score_shift import ScoreComparison
-from calibrank.search import read_run, to_trec
+from calibrank.search import encode_run, read_run
+from calibrank.search.write import require_layout
 
 
 def apply_to_run(
@@ -35,33 +35,31 @@ def apply_to_run(
             "runs do not hold. Use calibrank apply on a table with these columns."
         )
     run = read_run(run_name)
+    require_layout(out, run)
     deepest = int(run.ranks.max())
+    found = []
     warning = _contradiction(fitted.record, top_k, deepest)
     if warning is not None:
-        warn(warning)
+        found.append(warning)
     if fitted.record.population is not None:
         sentence = f"The map: {describe_population(fitted.record.population)}"
         log.print(shown(sentence), highlight=False, soft_wrap=True)
     run = run if top_k is None else run.first(top_k)
     comparison = ScoreComparison(fitted.record)
     comparison.add(run.scores)
-    comparison.warn()
+    if comparison.is_shifted:
+        found.append(f"In {run_name} {comparison.message}")
+    for message in found:
+        warn(message)
     probabilities = fitted.predict(run.scores)
     kept = probabilities >= (0.0 if threshold is None else threshold)
-    write_atomic(out, to_trec(run, probabilities, kept))
-    queries = len(np.unique(run.queries))
-    answered = len(np.unique(run.queries[kept]))
+    write_atomic(out, encode_run(out, run, probabilities, kept))
+    written = Written.of(run, kept)
     if json:
-        counts = {"documents": len(run), "kept": int(kept.sum())}
-        about = {"out": str(out), **counts, "queries": queries, "answered": answered}
-        print_json({**about, "warning": warning})
+        about = {"out": str(out), **written._asdict()}
+        print_json({**about, "warnings": found})
         return
-    console.print(
-        f"Kept {kept.sum():,} of {len(run):,} documents; {answered:,} of {queries:,} queries get "
-        "an answer.",
-        highlight=False,
-    )
-    console.print(f"[bold]Wrote[/] {shown(out)}", highlight=False)
+    written.print(out)
 
 
 def _contradiction(record: FitRecord, top_k: int | None, deepest: int) -> str | None:

@@ -28,10 +28,11 @@ from calibrank.search import (
     held_out_losses,
     held_out_probabilities,
     judged_rows,
+    loss_folds,
     read_qrels,
     read_run,
 )
-from calibrank.search.held_out import CONSTANT_LOSS, GAIN, LOSS
+from calibrank.search.held_out import CONSTANT_LOSS, FOLDS, GAIN, LOSS
 from calibrank.search.runs import has_named_columns
 from calibrank.tabular.labels import Threshold, parse_rule
 
@@ -204,15 +205,19 @@ def fit_run(
     fitted = fit_judged(judged)
     fitted = replace(fitted, record=replace(fitted.record, model_name=model_name, date=date))
     fitted.save(out)
-    losses = _held_out_losses(judged)
-    if losses:
+    losses: dict[str, Estimate] = {}
+    try:
+        losses = compare_with_constant(judged)
         warn_without_gain(losses)
+    except FitError as error:
+        warn(f"How good the map is on other queries is not known: {error}")
     if json:
         about = {"out": str(out), "population": judged.population, "warning": judged.warning}
         print_json({**about, **gain_as_json(judged, losses), **fitted.to_dict()})
         return
     print_fit(fitted, judged)
-    _print_held_out(losses)
+    if losses:
+        _print_held_out(losses)
     console.print(f"[bold]Saved:[/] {shown(out)}")
 
 
@@ -250,32 +255,29 @@ def gain_as_json(judged: Judged, losses: Mapping[str, Estimate]) -> dict[str, ob
     """The losses on held-out queries, and whether the map is better than a constant there."""
     held_out = {name: dict(each._asdict()) for name, each in losses.items()}
     better = is_better(losses) if losses else None
-    return {"queries": judged.n_queries, "held_out": held_out, "better_than_constant": better}
+    about = {"queries": judged.n_queries, "coverage": judged.coverage or None}
+    return {**about, "held_out": held_out, "better_than_constant": better}
 
 
-def hold_out(judged: Judged) -> Floats:
-    """Probabilities under maps of other queries, with a progress bar: there are several fits."""
+def hold_out(judged: Judged, folds: int = FOLDS) -> Floats:
+    """Probabilities under maps of other queries, with a progress bar: each fold takes a fit."""
     with counting_bar(judged.n_queries, "Held-out queries") as progress:
-        return held_out_probabilities(judged, progress=progress)
+        return held_out_probabilities(judged, folds, progress)
 
 
-def _held_out_losses(judged: Judged) -> dict[str, Estimate]:
+def compare_with_constant(judged: Judged, known: Floats | None = None) -> dict[str, Estimate]:
     """The log loss of each query under maps of other queries, and its gain over a constant.
 
-    The loss of the candidate that was lowest would be too good: it was chosen by it.
+    The loss of the candidate that was lowest would be too good: it was chosen by it. `known` are
+    probabilities of the usual folds, where these were needed anyway.
     """
-    try:
-        probabilities = hold_out(judged)
-    except FitError:
-        # Enough queries for a map, but too few for one that leaves some out.
-        return {}
-    return held_out_losses(judged, probabilities)
+    folds = loss_folds(judged.n_queries)
+    if known is None or folds != FOLDS:
+        known = hold_out(judged, folds)
+    return held_out_losses(judged, known, folds)
 
 
 def _print_held_out(losses: Mapping[str, Estimate]) -> None:
-    if not losses:
-        console.print("Too few queries to hold some out: how good the map is, is not known.")
-        return
     verdict = "is better" if is_better(losses) else "may be no better"
     console.print(
         f"Log loss on held-out queries: [bold]{losses[LOSS].value:.4f}[/], of a constant "

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table as RichTable
 
-from calibrank._atomic import write_atomic
+from calibrank._atomic import write_all_atomic
 from calibrank.cli.apply_run import apply_to_run
 from calibrank.cli.console import (
     UsageError,
@@ -17,7 +17,6 @@ from calibrank.cli.console import (
     require_fraction,
     require_output,
     require_unused,
-    shown,
 )
 from calibrank.cli.judgements import (
     Judgements,
@@ -25,15 +24,18 @@ from calibrank.cli.judgements import (
     PoolOption,
     RelevantOption,
     TopKOption,
+    compare_with_constant,
     gain_as_json,
     hold_out,
     is_better,
     print_fit,
     read_judged,
+    warn,
     warn_without_gain,
 )
 from calibrank.cli.options import JsonOption, PositiveOption, SoftOption
 from calibrank.cli.rerank_page import page_data
+from calibrank.cli.written_run import Written
 from calibrank.metrics import ECE, Estimate
 from calibrank.report.render import RERANK_SCRIPTS, render
 from calibrank.search import (
@@ -41,19 +43,24 @@ from calibrank.search import (
     ExpectedQueryError,
     Judged,
     choose_cut,
+    encode_run,
     fit_judged,
     held_out_errors,
-    held_out_losses,
     plan_queries,
-    to_trec,
 )
 from calibrank.search.rerank import Aim
+from calibrank.search.write import require_layout
 
 _ECE = ECE().name
 
 OutOption = Annotated[
     Path,
-    typer.Option("--out", "-o", help="Where to write the calibrated run (TREC format)."),
+    typer.Option(
+        "--out",
+        "-o",
+        help="Where to write the calibrated run: a TREC file, or by its ending .json, .jsonl, "
+        ".tsv, .csv or .parquet.",
+    ),
 ]
 MapOutOption = Annotated[
     Path | None,
@@ -142,35 +149,50 @@ def rerank(
     given = Judgements(qrels, positive, relevant, soft, pool or [], pool_depth, top_k)
     outputs = {"--out": out, "--map-out": map_out, "--report": report}
     require_different_outputs(outputs)
-    for written in outputs.values():
-        if written is not None:
-            require_output(written, run, *given.files)
+    for output in outputs.values():
+        if output is not None:
+            require_output(output, run, *given.files)
     source, judged = read_judged(run, given)
+    require_layout(out, source)
     fitted = fit_judged(judged)
     held_out = hold_out(judged)
-    losses = held_out_losses(judged, held_out)
+    losses = compare_with_constant(judged, held_out)
     errors = held_out_errors(judged, held_out)
     warn_without_gain(losses)
     cut = None if aim is None else choose_cut(judged, held_out, *aim)
     probabilities = fitted.predict(source.scores)
-    kept = None if cut is None else probabilities >= cut.lowest
-    page = None
-    if report is not None:
-        data = page_data(run, judged, held_out, cut, losses, errors, better=is_better(losses))
-        page = render(f"Reranking: {run}", _sentence(cut), data, RERANK_SCRIPTS)
+    kept = probabilities >= (0.0 if cut is None else cut.lowest)
+    written = Written.of(source, kept)
+    if cut is not None:
+        _warn_if_extreme(cut, written)
     planned = plan_queries(judged) if plan else []
-    # All that can fail is computed: now the files.
-    write_atomic(out, to_trec(source, probabilities, kept))
+    contents: dict[Path, str | bytes] = {out: encode_run(out, source, probabilities, kept)}
     if map_out is not None:
-        fitted.save(map_out)
-    if report is not None and page is not None:
-        write_atomic(report, page)
+        contents[map_out] = fitted.to_json()
+    if report is not None:
+        data = page_data(
+            run, judged, held_out, cut, losses, errors, written, better=is_better(losses)
+        )
+        contents[report] = render(f"Reranking: {run}", _sentence(cut), data, RERANK_SCRIPTS)
+    write_all_atomic(contents)
     if json:
-        print_json(_as_json(out, judged, losses, errors, cut, planned))
+        print_json(_as_json(out, judged, losses, errors, cut, planned, written))
         return
     print_fit(fitted, judged)
     _print(losses, errors, cut, planned)
-    console.print(f"[bold]Wrote[/] {shown(out)}", highlight=False)
+    written.print(out)
+
+
+def _warn_if_extreme(cut: Cut, written: Written) -> None:
+    """Warn where the threshold of held-out queries keeps all or nothing of the run."""
+    if cut.threshold is None or 0 < written.kept < written.documents:
+        return
+    reached = "every document reaches" if written.kept else "no document reaches"
+    warn(
+        f"Under the map of all queries {reached} the threshold {cut.threshold:.3f}, which was "
+        "chosen under maps of fewer queries: probabilities differ too little for a threshold. "
+        "Judge more queries, or use a better ranker."
+    )
 
 
 def _aim(precision: float | None, recall: float | None) -> tuple[Aim, float] | None:
@@ -230,9 +252,11 @@ def _as_json(
     errors: Mapping[str, Estimate],
     cut: Cut | None,
     planned: list[ExpectedQueryError],
+    written: Written,
 ) -> dict[str, Any]:
     return {
         "out": str(out),
+        "written": dict(written._asdict()),
         "population": judged.population,
         "warning": judged.warning,
         "documents": len(judged),

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from calibrank._validation import Floats
+from calibrank.cli.written_run import Written
 from calibrank.metrics import Estimate
 from calibrank.search import Cut, Judged
 
@@ -26,6 +27,7 @@ def page_data(
     cut: Cut | None,
     losses: Mapping[str, Estimate],
     errors: Mapping[str, Estimate],
+    written: Written,
     *,
     better: bool,
 ) -> dict[str, Any]:
@@ -49,6 +51,8 @@ def page_data(
     return {
         "source": run,
         "rows": len(judged),
+        "rate": float(judged.evidence.positive.sum() / judged.evidence.total.sum()),
+        "written": dict(written._asdict()),
         "population": judged.population,
         "warning": judged.warning,
         "cut": None if cut is None else _shown_cut(cut),

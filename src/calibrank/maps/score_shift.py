@@ -92,18 +92,25 @@ class ScoreComparison:
             return 0.0
         return float(self._below[0] + self.rows - self._up_to[-1]) / self.rows
 
-    def warn(self, stacklevel: int = 2) -> None:
-        """Warn if the scores do not look like those of the fit; few scores prove little."""
+    @property
+    def is_shifted(self) -> bool:
+        """Whether the scores do not look like those of the fit; few scores prove little."""
         if not self.rows:
-            return
+            return False
         effective = self._compared * self.record.rows / (self._compared + self.record.rows)
         noise = _CRITICAL / math.sqrt(max(effective, 1e-9))
         is_far = self.distance > max(LARGEST_DISTANCE, noise)
         is_outside = self.outside > max(LARGEST_OUTSIDE, noise)
-        if is_far or is_outside:
-            warnings.warn(self._message(), ScoreShiftWarning, stacklevel=stacklevel)
+        return is_far or is_outside
 
-    def _message(self) -> str:
+    def warn(self, stacklevel: int = 2) -> None:
+        """Warn if the scores do not look like those of the fit."""
+        if self.is_shifted:
+            warnings.warn(self.message, ScoreShiftWarning, stacklevel=stacklevel)
+
+    @property
+    def message(self) -> str:
+        """What the warning says."""
         parts = [part for part in (self.record.model_name, self.record.date) if part]
         fit = f"the map's fit ({', '.join(parts)})" if parts else "the map's fit"
         low, high = self._values[0], self._values[-1]

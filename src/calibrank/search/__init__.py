@@ -6,11 +6,13 @@ from calibrank.search.held_out import (
     held_out_errors,
     held_out_losses,
     held_out_probabilities,
+    loss_folds,
 )
 from calibrank.search.judged import Judged, judged_rows
 from calibrank.search.plan import ExpectedQueryError, plan_queries
 from calibrank.search.rerank import Cut, choose_cut, fit_judged
-from calibrank.search.runs import Run, read_qrels, read_run, to_trec
+from calibrank.search.runs import Run, read_qrels, read_run
+from calibrank.search.write import encode_run, to_trec
 
 __all__ = [
     "Cut",
@@ -19,12 +21,14 @@ __all__ = [
     "Run",
     "chance_eces",
     "choose_cut",
+    "encode_run",
     "fit_judged",
     "held_out_constant",
     "held_out_errors",
     "held_out_losses",
     "held_out_probabilities",
     "judged_rows",
+    "loss_folds",
     "plan_queries",
     "read_qrels",
     "read_run",

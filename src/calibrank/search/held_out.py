@@ -1,10 +1,7 @@
 """What a map is worth on queries that were held out: losses, the gain over a constant, the ECE.
 
 The probabilities of a query come from a map that was fitted on other queries, and so does the
-constant that it is compared with. Unless told otherwise, queries are held out in many small folds
-where there are few: such maps are nearly the map of all queries, and their losses depend little on
-which queries are held out together, which with five folds of 50 queries they do by more than most
-maps gain.
+constant that it is compared with.
 """
 
 from __future__ import annotations
@@ -14,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from calibrank._arguments import instance, seeded, whole
+from calibrank._arguments import instance, listed, seeded, whole
 from calibrank._logit import expit, logit
 from calibrank._validation import Floats, Ids, Indices, Mask, Numbers, add_up, probability_column
 from calibrank.calibrators import RandomIntercept
@@ -29,19 +26,22 @@ from calibrank.tables import hash_partitions
 LOSS, CONSTANT_LOSS, GAIN = "LogLoss", "ConstantLogLoss", "LogLossGain"
 """Names of the losses: of the map, of a constant, and how much lower the first is."""
 
-# The folds of few queries, and of many. Each takes a fit, whose time grows with the queries, so
-# that in between the product of the two is limited.
-_MOST_DEFAULT_FOLDS, _FEWEST_DEFAULT_FOLDS = 25, 5
+FOLDS = 5
+"""Folds of queries, unless told otherwise."""
+# For losses, up to this many. Each fold takes a fit, whose time grows with the queries, so that the
+# product of the two is limited.
+_MOST_LOSS_FOLDS = 25
 _FOLDS_TIMES_QUERIES = 1250
 _CHANCE_DRAWS = 400
 # Probabilities closer to 0 or 1 have no finite log odds to draw labels from.
 _SMALLEST = 1e-9
 _MOST_FOLDS = 1000
 _MOST_DRAWS = 10**6
+_MOST_QUERIES = 10**9
 
 
 def held_out_probabilities(
-    judged: Judged, folds: int | None = None, progress: Callable[[int], None] | None = None
+    judged: Judged, folds: int = FOLDS, progress: Callable[[int], None] | None = None
 ) -> Floats:
     """The probability of each judged document under a map fitted without its query's fold.
 
@@ -50,6 +50,7 @@ def held_out_probabilities(
     require_judged(judged)
     fold_of_row = query_folds(judged.queries, folds)
     _require_queries(judged, _fewest_queries(folds))
+    _require_both_classes(judged, fold_of_row)
     probabilities = np.empty(len(judged))
     for fold in range(int(fold_of_row.max()) + 1):
         held_out = np.flatnonzero(fold_of_row == fold)
@@ -79,23 +80,45 @@ def _require_queries(judged: Judged, fewest: int) -> None:
         )
 
 
-def _folds_of(n_queries: int, folds: int | None) -> int:
-    """The number of folds that was asked for, or that there is time for; none of them is empty."""
-    if folds is None:
-        affordable = max(_FOLDS_TIMES_QUERIES // n_queries, _FEWEST_DEFAULT_FOLDS)
-        folds = min(affordable, _MOST_DEFAULT_FOLDS)
-    return min(whole("folds", folds, 2, _MOST_FOLDS), n_queries)
+def _require_both_classes(judged: Judged, fold_of_row: Indices) -> None:
+    """Check that relevant and other documents remain, whichever fold is held out."""
+    positive = add_up(fold_of_row, judged.evidence.positive)
+    others = add_up(fold_of_row, judged.evidence.total) - positive
+    for name, masses in (("relevant", positive), ("other", others)):
+        found = np.flatnonzero(masses > 0)
+        if len(found) == 1:
+            queries = np.unique(judged.queries[fold_of_row == found[0]])
+            raise FitError(
+                f"{name} documents must remain when some queries are held out, got all of them in "
+                f"{listed(queries)}. Judge documents of more queries."
+            )
 
 
-def _fewest_queries(folds: int | None) -> int:
+def loss_folds(n_queries: int) -> int:
+    """The folds to compare losses by: 25 for up to 50 queries, 5 from 250 on.
+
+    With 50 queries in five folds, a loss depends on which queries are held out together, by more
+    than many maps gain. More folds steady it, and their maps are nearly the map of all queries. Not
+    so for what pools the probabilities of all folds, as ECEs and thresholds do: without a query
+    with many relevant documents the level of a map is lower, the more so the smaller the fold, and
+    pooled probabilities of nearly flat maps are then ordered against the labels.
+
+    >>> [loss_folds(queries) for queries in (20, 50, 100, 1000)]
+    [25, 25, 12, 5]
+    """
+    whole("n_queries", n_queries, 1, _MOST_QUERIES)
+    return min(max(_FOLDS_TIMES_QUERIES // n_queries, FOLDS), _MOST_LOSS_FOLDS)
+
+
+def _fewest_queries(folds: int) -> int:
     """Queries of which enough remain for a map when the largest fold is held out."""
     queries = RandomIntercept().fewest_groups + 1
-    while folds is not None and queries - -(-queries // folds) < RandomIntercept().fewest_groups:
+    while queries - -(-queries // folds) < RandomIntercept().fewest_groups:
         queries += 1
     return queries
 
 
-def held_out_constant(judged: Judged, folds: int | None = None) -> Floats:
+def held_out_constant(judged: Judged, folds: int = FOLDS) -> Floats:
     """The rate of relevant documents without each query's fold: what a map must be better than."""
     require_judged(judged)
     _require_queries(judged, 2)
@@ -107,10 +130,13 @@ def held_out_constant(judged: Judged, folds: int | None = None) -> Floats:
     return by_row
 
 
-def query_folds(queries: Ids, folds: int | None = None) -> Indices:
-    """The fold of each row: whole queries, in turn in the order of a hash of their ids."""
+def query_folds(queries: Ids, folds: int = FOLDS) -> Indices:
+    """The fold of each row: whole queries, in turn in the order of a hash of their ids.
+
+    There are no more folds than queries.
+    """
     names, inverse = np.unique(queries, return_inverse=True)
-    folds = _folds_of(len(names), folds)
+    folds = min(whole("folds", folds, 2, _MOST_FOLDS), len(names))
     order = np.argsort(hash_partitions(names.tolist(), 2**32), kind="stable")
     fold = np.empty(len(names), dtype=np.intp)
     fold[order] = np.arange(len(names)) % folds
@@ -118,7 +144,7 @@ def query_folds(queries: Ids, folds: int | None = None) -> Indices:
 
 
 def held_out_losses(
-    judged: Judged, probabilities: Numbers, folds: int | None = None
+    judged: Judged, probabilities: Numbers, folds: int = FOLDS
 ) -> dict[str, Estimate]:
     """The log losses of held-out probabilities and of the constant, and how much they differ.
 

@@ -16,16 +16,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibrank._arguments import instance, listed, shown, whole
+from calibrank._arguments import listed, shown, whole
 from calibrank._json import parse_json, read_document
 from calibrank._validation import (
     LARGEST_SCORE,
     Floats,
     Ids,
-    Mask,
     column,
     ids,
-    probability_column,
     require_scores,
 )
 from calibrank.errors import DataError
@@ -56,7 +54,7 @@ _SHAPES = {
     _RUN_FIELDS: "query Q0 document rank score tag",
     _QRELS_FIELDS: "query 0 document grade",
 }
-_TABLE_ENDINGS = (".parquet", ".pq", ".csv")
+TABLE_ENDINGS = (".parquet", ".pq", ".csv")
 
 # Marks a file of predictions that MTEB wrote.
 _MTEB_KEY = "mteb_model_meta"
@@ -107,36 +105,6 @@ class Run:
         return Run(self.queries[kept], self.documents[kept], self.scores[kept])
 
 
-def to_trec(run: Run, probabilities: Floats, kept: Mask | None = None) -> str:
-    """A run with probabilities for scores, as TREC files have it: best first, only what is kept."""
-    instance("run", run, Run, "Read one with read_run(name).")
-    probabilities = probability_column(probabilities, len(run))
-    if kept is not None:
-        kept = _mask(kept, len(run))
-    ranks = run.ranks
-    _, first = np.unique(run.queries, return_index=True)
-    # Queries stay in the order of the file.
-    order_of_query = dict(zip(run.queries[np.sort(first)].tolist(), range(len(first)), strict=True))
-    places = np.array([order_of_query[query] for query in run.queries.tolist()])
-    lines = []
-    for row in np.lexsort((ranks, places)).tolist():
-        if kept is None or kept[row]:
-            pair = f"{run.queries[row]} Q0 {run.documents[row]}"
-            # Nine digits: evaluators sort by them, and flat maps differ in the last ones.
-            lines.append(f"{pair} {ranks[row]} {probabilities[row]:.9g} calibrank\n")
-    return "".join(lines)
-
-
-def _mask(kept: Any, rows: int) -> Mask:
-    array = np.asarray(kept)
-    if array.dtype != np.bool_ or array.shape != (rows,):
-        raise DataError(
-            f"kept must have one boolean per row ({rows}), got {array.dtype} of shape "
-            f"{array.shape}. E.g. probabilities >= 0.5."
-        )
-    return array
-
-
 def read_run(name: str) -> Run:
     """Read the run of one system, from one file or from several (a quoted glob).
 
@@ -175,10 +143,10 @@ def read_qrels(name: str, grade: str | None = None) -> dict[tuple[str, str], flo
 
 def has_named_columns(name: str) -> bool:
     """Whether a file's layout has column names, by its ending."""
-    return _ending(Path(name)) in (*_TABLE_ENDINGS, ".tsv", ".jsonl")
+    return ending_of(Path(name)) in (*TABLE_ENDINGS, ".tsv", ".jsonl")
 
 
-def _ending(file: Path) -> str:
+def ending_of(file: Path) -> str:
     """The ending that declares the layout, without that of the compression."""
     return (file.with_suffix("") if is_compressed(file) else file).suffix.lower()
 
@@ -215,12 +183,12 @@ def _as_run(entries: list[_Entry]) -> Run:
 def _entries(
     file: Path, what: str, names: tuple[str, ...], fields: int, value_field: int
 ) -> list[_Entry]:
-    ending = _ending(file)
+    ending = ending_of(file)
     if ending == ".json":
         return list(_from_json(file, what))
     if ending == ".jsonl":
         return list(_from_json_lines(file, what, names))
-    if ending in _TABLE_ENDINGS:
+    if ending in TABLE_ENDINGS:
         return list(_from_table(file, what, names))
     if ending == ".tsv":
         return list(_from_tsv(file, what, names))
