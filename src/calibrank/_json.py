@@ -3,7 +3,7 @@
 import hashlib
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,18 +30,26 @@ def read_document(path: Path, remedy: str) -> str:
             f"{path} must be JSON of at most {LARGEST_DOCUMENT:,} bytes, got {size:,}. {remedy}"
         )
     try:
-        return path.read_text(encoding="utf-8")
+        # Some editors start a file with a byte order mark.
+        return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(
             f"{path} must be JSON in UTF-8, got another byte at {error.start:,}. {remedy}"
         ) from None
 
 
-def parse_json(where: str, text: str, remedy: str) -> Any:
-    """The content of JSON text; a `DataError` that names `where` says what is wrong with it."""
+def parse_json(
+    where: str, text: str, remedy: str, parse_constant: Callable[[str], float] | None = None
+) -> Any:
+    """The content of JSON text; a `DataError` that names `where` says what is wrong with it.
+
+    `parse_constant` takes NaN and Infinity, which JSON does not have; by default they are refused.
+    """
     try:
         return json.loads(
-            text, parse_constant=_reject_constant, object_pairs_hook=_without_duplicates
+            text,
+            parse_constant=parse_constant or _reject_constant,
+            object_pairs_hook=_without_duplicates,
         )
     except RecursionError:
         reason = "too many levels of brackets"

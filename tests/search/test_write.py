@@ -58,7 +58,7 @@ def test_nothing_kept_is_an_empty_table(tmp_path: Path) -> None:
     for name in ("o.csv", "o.parquet"):
         out = tmp_path / name
         out.write_bytes(encode_run(out, RUN, PROBABILITIES, PROBABILITIES > 2))
-        with pytest.raises(cr.DataError, match="must hold at least one line"):
+        with pytest.raises(cr.DataError, match="must hold at least one score"):
             read_run(str(out))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import zlib
@@ -12,27 +13,37 @@ from calibrank.errors import DataError
 # Fifty million lines of a run: more than fit into memory as Python's objects.
 _LARGEST_TEXT = 2**31
 
+# How files start.
+_GZIP = b"\x1f\x8b"
+_UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
 
 def lines_of(file: Path) -> list[str]:
-    """The lines of a text file."""
-    return text_of(file).split("\n")
+    """The lines of a text file, without the line ends of Unix or Windows."""
+    return [line.removesuffix("\r") for line in text_of(file).split("\n")]
 
 
 def text_of(file: Path) -> str:
     """The text of a file, decompressed, without the byte order mark that some editors write."""
     content = file.read_bytes()
+    if is_compressed(file):
+        content = _decompressed(file, content)
+    elif content.startswith(_GZIP):
+        raise DataError(
+            f"{file} must be text, or have a name that ends in .gz, got text packed by gzip. "
+            "Rename it."
+        )
+    # Without a mark, text that starts with an ASCII character has a zero in its first two bytes.
+    if content.startswith(_UTF16_MARKS) or b"\0" in content[:2]:
+        raise DataError(
+            f"{file} must be UTF-8 text, got UTF-16. Convert it: iconv -f utf16 -t utf8."
+        )
     try:
-        if is_compressed(file):
-            content = _decompressed(file, content)
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(
             f"{file} must be UTF-8 text, got another byte at {error.start:,}. "
             "Convert it: iconv -f latin1 -t utf8."
-        ) from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(
-            f"{file} must be compressed by gzip, got: {error}. Rename it, or pack it again."
         ) from None
 
 
@@ -43,8 +54,17 @@ def is_compressed(file: Path) -> bool:
 
 def _decompressed(file: Path, content: bytes) -> bytes:
     """What gzip packed, up to a bound: a few megabytes may claim to be terabytes."""
-    with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
-        unpacked = packed.read(_LARGEST_TEXT + 1)
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
+            unpacked = packed.read(_LARGEST_TEXT + 1)
+    except EOFError:
+        raise DataError(
+            f"{file} must be a complete file, got one that ends too early. Copy it again."
+        ) from None
+    except (OSError, zlib.error) as error:
+        raise DataError(
+            f"{file} must be compressed by gzip, got: {error}. Rename it, or pack it again."
+        ) from None
     if len(unpacked) > _LARGEST_TEXT:
         raise DataError(
             f"{file} must unpack to at most {_LARGEST_TEXT:,} bytes, got more. Divide it by query."

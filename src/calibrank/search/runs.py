@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calibrank._arguments import listed, shown, whole
-from calibrank._json import parse_json, read_document
+from calibrank._json import parse_json
 from calibrank._validation import (
     LARGEST_SCORE,
     Floats,
@@ -111,9 +111,9 @@ def read_run(name: str) -> Run:
     A pair of query and document may occur once only.
     """
     entries: list[_Entry] = []
-    for file in _files(name):
+    for file in _files(name, "a run"):
         entries += _entries(file, "score", SCORE_NAMES, _RUN_FIELDS, value_field=4)
-    _require_entries(name, entries)
+    _require_entries(name, "score", entries)
     seen: set[tuple[str, str]] = set()
     for entry in entries:
         _require_once(name, entry, seen)
@@ -128,9 +128,9 @@ def read_qrels(name: str, grade: str | None = None) -> dict[tuple[str, str], flo
     names = GRADE_NAMES if grade is None else (grade,)
     grades: dict[tuple[str, str], float] = {}
     entries: list[_Entry] = []
-    for file in _files(name):
+    for file in _files(name, "judgements"):
         entries += _entries(file, "grade", names, _QRELS_FIELDS, value_field=3)
-    _require_entries(name, entries)
+    _require_entries(name, "grade", entries)
     for query, document, value in entries:
         earlier = grades.setdefault((query, document), value)
         if earlier != value:
@@ -151,14 +151,15 @@ def ending_of(file: Path) -> str:
     return (file.with_suffix("") if is_compressed(file) else file).suffix.lower()
 
 
-def _files(name: str) -> tuple[Path, ...]:
-    return Table.find(name).files
+def _files(name: str, what: str) -> tuple[Path, ...]:
+    return Table.find(name, f"{what} (TREC, .json, .jsonl, .tsv, .csv or .parquet file)").files
 
 
-def _require_entries(name: str, entries: list[_Entry]) -> None:
+def _require_entries(name: str, what: str, entries: list[_Entry]) -> None:
     if not entries:
         raise DataError(
-            f"{name} must hold at least one line, got none. Check how the file was written."
+            f"{name} must hold at least one {what}, got none: it is empty. "
+            "Check how the file was written."
         )
 
 
@@ -205,15 +206,26 @@ def _from_trec(file: Path, what: str, fields: int, value_field: int) -> Iterator
             shape = _SHAPES[fields]
             raise DataError(
                 f"{file}, line {number} must have {fields} columns ({shape}), got {len(parts)}. "
-                "Other layouts have other endings: .json, .jsonl, .tsv, .csv, .parquet."
+                f"{_remedy_for(parts)}"
             )
         yield _Entry(parts[0], parts[2], _number(file, f"line {number}", what, parts[value_field]))
+
+
+def _remedy_for(parts: list[str]) -> str:
+    """What to do with a line that has as many columns as another layout."""
+    if len(parts) == _RUN_FIELDS:
+        return "This looks like a run: exchange it and the judgements (--qrels)."
+    if len(parts) == _QRELS_FIELDS and parts[-1].lstrip("-").isdigit():
+        return "These look like judgements: give them as --qrels, and the run in their place."
+    return "Other layouts have other endings: .json, .jsonl, .tsv, .csv, .parquet."
 
 
 def _from_tsv(file: Path, what: str, names: tuple[str, ...]) -> Iterator[_Entry]:
     """Yield the rows of a file with a header, as BEIR's qrels have it."""
     lines = [line for line in lines_of(file) if line]
-    header = lines[0].split("\t") if lines else []
+    if not lines:
+        return
+    header = lines[0].split("\t")
     places = [header.index(name) for name in _chosen(file, header, what, names)]
     for number, line in enumerate(lines[1:], start=2):
         row = line.split("\t")
@@ -247,15 +259,15 @@ def _from_table(file: Path, what: str, names: tuple[str, ...]) -> Iterator[_Entr
 def _from_json(file: Path, what: str) -> Iterator[_Entry]:
     layout = f"{{query: {{document: {what}}}}}"
     remedy = f"Save it as {layout}."
-    text = text_of(file) if is_compressed(file) else read_document(file, remedy)
-    content = parse_json(str(file), text, remedy)
+    text = text_of(file)
+    content = parse_json(str(file), text, remedy, float) if text.strip() else {}
     if isinstance(content, dict) and _MTEB_KEY in content:
         content = _mteb_predictions(file, content)
     if not isinstance(content, dict) or not all(isinstance(v, dict) for v in content.values()):
         raise DataError(f"{file} must be {layout}, got JSON of another layout. {remedy}")
     for query, documents in content.items():
         for document, value in documents.items():
-            where = f"query {shown(query)}"
+            where = f"query {shown(query)}, document {shown(document)}"
             yield _Entry(query, document, _json_number(file, where, what, value))
 
 
@@ -265,7 +277,7 @@ def _from_json_lines(file: Path, what: str, names: tuple[str, ...]) -> Iterator[
         if not line.strip():
             continue
         where = f"line {number}"
-        row = parse_json(f"{file}, {where}", line, "Write one object per line.")
+        row = parse_json(f"{file}, {where}", line, "Write one object per line.", float)
         if not isinstance(row, dict):
             raise DataError(f"{file}, {where} must be an object, got {shown(row)}.")
         query, document, value = [row[name] for name in _chosen(file, row, what, names)]

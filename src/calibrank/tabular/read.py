@@ -33,6 +33,7 @@ ALIASES = {
 """Common column names by role; unless a column is named, the first one present is used."""
 
 _ENDINGS = ", ".join(FORMATS)
+_RULE = "a table (Parquet or CSV file, folder or glob)"
 
 # While the caller works on one batch, one thread can wait for the disk and another decode.
 _READERS = 2
@@ -49,8 +50,11 @@ class Table:
     files: tuple[Path, ...]
 
     @classmethod
-    def find(cls, name: str) -> Table:
-        """Find a table by the name of a file, a folder (searched recursively) or a glob."""
+    def find(cls, name: str, rule: str = _RULE) -> Table:
+        """Find a table by the name of a file, a folder (searched recursively) or a glob.
+
+        `rule` says in errors what there must be.
+        """
         path_of("the table", name)
         name = os.fspath(name)
         if "://" in name:
@@ -62,10 +66,7 @@ class Table:
         found = [file for file in _matches(name) if _is_file(file)]
         files = [file for file in found if not _is_hidden(file.name)]
         if not files:
-            raise DataError(
-                f"{name} must be a table (Parquet or CSV file, folder or glob), got "
-                f"{_what_is_there(name)}. Check the path."
-            )
+            raise DataError(f"{name} must be {rule}, got {_what_is_there(name)}. Check the path.")
         return cls(name, tuple(files))
 
     @property
