@@ -358,7 +358,7 @@ def test_the_page_of_rerank_says_what_the_threshold_keeps(
     run.write_text(json.dumps(scores))
     qrels.write_text(json.dumps(grades))
     path = tmp_path / "page.html"
-    out = tmp_path / "out.trec"
+    out = tmp_path / "out.json"
     rerank(str(run), out, str(qrels), relevant=2.0, precision=wanted, report=path)
     narrow = OpenPage(browser, path, viewport={"width": 380, "height": 800})
     assert narrow.page.evaluate("document.documentElement.scrollWidth") <= 380
@@ -372,7 +372,8 @@ def test_the_page_of_rerank_says_what_the_threshold_keeps(
         assert narrow.text("#sentence") == "No threshold reaches a precision of 100%."
         assert queries.count("nothing") == 30
     else:
-        assert "of the documents are relevant" in narrow.text("#sentence")
+        assert "of the judged documents are relevant" in narrow.text("#sentence")
+        assert "of 360 documents reach it" in narrow.text("#threshold")
         assert queries.count("nothing") < 30
     assert narrow.text("#verdict") == "The map is better than a constant."
     assert "if calibrated" in narrow.text("#metrics")

@@ -369,6 +369,16 @@ def test_the_interval_is_by_query() -> None:
     assert many.high - many.low == pytest.approx(one.high - one.low, rel=0.05)
 
 
+def test_a_precision_rests_on_five_queries_or_more() -> None:
+    """The best twenty documents are all relevant, and all of one query."""
+    queries = np.repeat(np.arange(10), 20)
+    labels = np.where(queries == 0, 1.0, np.tile([1.0, 0.0], 100))
+    probabilities = np.where(queries == 0, 0.9, 0.4)
+    judged = Judged(queries, queries, probabilities, labels, cr.impressions(labels), "")
+    assert choose_cut(judged, probabilities, "precision", 0.8).threshold is None
+    assert choose_cut(judged, probabilities, "precision", 0.5).threshold == 0.4
+
+
 def test_no_threshold_answers_nothing() -> None:
     labels = np.tile([0.0, 0.0, 1.0, 0.0], 50)
     queries = np.repeat(np.arange(20), 10)
@@ -387,6 +397,8 @@ def test_more_judged_queries_are_planned_to_err_less() -> None:
     assert errors == sorted(errors, reverse=True)
     # The error of a rate over groups falls with the root of their number.
     assert errors[0] / errors[1] > 2
+    assert all(0 < step.standard_error < step.error for step in plan)
+    assert np.isnan(plan_queries(judged_world(15), sizes=(15,), draws=1)[0].standard_error)
     with pytest.raises(cr.DataError, match="sizes must be a whole number, 10 to 1,000,000"):
         plan_queries(judged_world(15), sizes=(9,))
 
@@ -403,4 +415,4 @@ def test_the_plan_is_about_the_map_that_is_fitted(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("calibrank.search.plan.RandomIntercept", Counted)
     plan_queries(judged, sizes=(20, 30), draws=2)
-    assert fits == [20, 20, 30, 30]
+    assert fits == [20, 30, 20, 30]

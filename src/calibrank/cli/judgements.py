@@ -235,14 +235,19 @@ def is_better(losses: Mapping[str, Estimate]) -> bool:
     return losses[GAIN].low > 0
 
 
-def warn_without_gain(losses: Mapping[str, Estimate]) -> None:
-    """Warn where held-out queries do not show that a map is better than a constant."""
+def warn_without_gain(losses: Mapping[str, Estimate], *, has_threshold: bool = False) -> None:
+    """Warn where held-out queries do not show that a map is better than a constant.
+
+    That it is worse is not said even of an interval below 0: of maps that are nearly flat, a third
+    of the intervals are, by next to nothing.
+    """
     if is_better(losses):
         return
-    verdict = "is worse than" if losses[GAIN].high < 0 else "may be no better than"
+    threshold = " or on the threshold" if has_threshold else ""
     warn(
-        f"On held-out queries the map {verdict} a constant: {_gain(losses)}. Do not rely on its "
-        "differences between documents; judge more queries, or use a better ranker."
+        f"On held-out queries the map may be no better than a constant: {_gain(losses)}. Do not "
+        f"rely on its differences between documents{threshold}; judge more queries, or use a "
+        "better ranker."
     )
 
 

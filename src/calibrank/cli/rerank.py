@@ -80,11 +80,11 @@ ThresholdOption = Annotated[
 ]
 PrecisionOption = Annotated[
     float | None,
-    typer.Option(help="Keep documents above a threshold for this precision."),
+    typer.Option(help="Keep what reaches the threshold of this precision on held-out queries."),
 ]
 RecallOption = Annotated[
     float | None,
-    typer.Option(help="Keep documents above a threshold for this recall."),
+    typer.Option(help="Keep what reaches the threshold of this recall on held-out queries."),
 ]
 ReportOption = Annotated[
     Path | None,
@@ -117,10 +117,11 @@ def rerank(
 ) -> None:
     """Turn the scores of a run into probabilities of relevance, and cut it by a threshold.
 
-    With --qrels a map is fitted; it and the threshold are evaluated on held-out queries, with
-    intervals by query. With --precision or --recall only documents that reach the threshold are
-    written; for a query without any, the answer is nothing. With --map, a saved map is applied to
-    the run of new queries, and --threshold cuts it. The order of documents does not change.
+    With --qrels a map is fitted, and evaluated on held-out queries, with intervals by query. With
+    --precision or --recall a threshold is chosen on these queries, and only documents that reach
+    it are written; for a query without any, the answer is nothing. With --map, a saved map is
+    applied to the run of new queries, and --threshold cuts it. The order of documents does not
+    change.
 
     Example: calibrank rerank run.trec --qrels qrels.txt --relevant 2 --precision 0.7
     -o calibrated.trec
@@ -158,7 +159,7 @@ def rerank(
     held_out = hold_out(judged)
     losses = compare_with_constant(judged, held_out)
     errors = held_out_errors(judged, held_out)
-    warn_without_gain(losses)
+    warn_without_gain(losses, has_threshold=aim is not None)
     cut = None if aim is None else choose_cut(judged, held_out, *aim)
     probabilities = fitted.predict(source.scores)
     kept = probabilities >= (0.0 if cut is None else cut.lowest)
@@ -215,7 +216,8 @@ def _sentence(cut: Cut | None) -> str:
     return (
         f"Documents with a probability of at least {cut.threshold:.3f}: precision "
         f"{_text(cut.precision)}, recall {_text(cut.recall)}, some answer for "
-        f"{_text(cut.answered)} of the queries (held-out queries; 95% intervals by query)."
+        f"{_text(cut.answered)} of the queries (judged documents of held-out queries, on which the "
+        "threshold was chosen; 95% intervals by query)."
     )
 
 
@@ -240,9 +242,11 @@ def _print(
     for step in planned:
         console.print(
             f"With {step.queries:,} judged queries, probabilities are off by {step.error:.3f} on "
-            "average.",
+            f"average (standard error of the simulation {step.standard_error:.3f}).",
             highlight=False,
         )
+    if planned:
+        console.print("For a single set of judgements, this may be off by a factor of two.")
 
 
 def _as_json(

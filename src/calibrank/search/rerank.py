@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from calibrank._arguments import real, seeded, shown
-from calibrank._validation import Floats, add_up, probability_column
+from calibrank._validation import Floats, Ids, Indices, add_up, probability_column
 from calibrank.calibrators import RandomIntercept
 from calibrank.errors import DataError, FitError
 from calibrank.maps import PiecewiseMap
@@ -19,8 +19,10 @@ from calibrank.search.judged import Judged
 
 Aim: TypeAlias = Literal["precision", "recall"]
 
-# A precision over fewer documents than this says little, whatever its value.
+# A precision over fewer documents or queries than this says little, whatever its value: intervals
+# resample queries.
 _FEWEST_DOCUMENTS = 10
+_FEWEST_QUERIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,9 @@ def choose_cut(
 ) -> Cut:
     """The threshold that reaches a precision with most recall, or a recall with most precision.
 
-    Intervals are by query: queries are resampled, not documents.
+    Intervals are by query: queries are resampled, not documents. The threshold is chosen on the
+    queries that it is evaluated on, so on new ones precision is below the wanted one about as often
+    as above it; the lower end of its interval is what to count on.
 
     >>> rng = np.random.default_rng(0)
     >>> queries = np.repeat(np.arange(100), 20)
@@ -120,12 +124,20 @@ def _threshold(judged: Judged, probabilities: Floats, aim: Aim, wanted: float) -
     last = np.append(ordered[1:] != ordered[:-1], True)
     if aim == "precision":
         # The lowest threshold has most recall.
-        reached = (relevant / kept >= wanted) & (np.arange(len(kept)) + 1 >= _FEWEST_DOCUMENTS)
-        candidates = np.flatnonzero(last & reached)
+        enough = np.arange(len(kept)) + 1 >= _FEWEST_DOCUMENTS
+        enough &= _distinct_so_far(judged.queries[order]) >= min(_FEWEST_QUERIES, judged.n_queries)
+        candidates = np.flatnonzero(last & enough & (relevant / kept >= wanted))
         return float(ordered[candidates[-1]]) if len(candidates) else None
     # A relative tolerance: all of the relevant mass is 1 up to rounding.
     candidates = np.flatnonzero(last & (relevant / relevant[-1] >= wanted * (1 - 1e-12)))
     return float(ordered[candidates[0]]) if len(candidates) else None
+
+
+def _distinct_so_far(queries: Ids) -> Indices:
+    """How many queries there are up to each row."""
+    is_first = np.zeros(len(queries), dtype=np.intp)
+    is_first[np.unique(queries, return_index=True)[1]] = 1
+    return np.cumsum(is_first)
 
 
 def _sums(judged: Judged, kept: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> _Sums:

@@ -27,7 +27,9 @@ const nameOf = (text) => el("bdi", { class: "name" }, String(text));
 // ----- numbers as text -----
 const isMissing = (value) => value === null || value === undefined;
 const count = (value) => Math.round(value).toLocaleString("en-GB");
-const digits = (value, places) => (isMissing(value) ? "–" : value.toFixed(places));
+// What rounds to zero has no sign.
+const digits = (value, places) =>
+  isMissing(value) ? "–" : value.toFixed(places).replace(/^-(0\.?0*)$/, "$1");
 
 // About three significant digits, more where a probability is close to 0 or 1.
 function percent(value) {

@@ -1,7 +1,7 @@
 // The page of `calibrank rerank`: what the threshold keeps, query by query.
 const rounded = (value) => percent(Math.round(value * 100) / 100);
 const withInterval = ([value, low, high]) =>
-  isMissing(value) ? "none" : `${rounded(value)} (${rounded(low)} to ${rounded(high)})`;
+  isMissing(value) ? ["none", ""] : [rounded(value), `${rounded(low)} to ${rounded(high)}`];
 
 // One sentence in large type; everything else is in the tables below it.
 function headline({ aim, wanted, threshold, precision, recall }) {
@@ -11,8 +11,14 @@ function headline({ aim, wanted, threshold, precision, recall }) {
   }
   const from = ["At ", bold(digits(threshold, 3)), " or more, "];
   return aim === "precision"
-    ? [...from, bold(rounded(precision[0])), " of the documents are relevant."]
-    : [...from, bold(rounded(recall[0])), " of the relevant documents are kept."];
+    ? [...from, bold(rounded(precision[0])), " of the judged documents are relevant."]
+    : [...from, bold(rounded(recall[0])), " of the relevant judged documents are kept."];
+}
+
+// The run was cut by the map of all queries, so its counts are not those of the held-out ones.
+function writtenSentence({ documents, kept, queries, answered }) {
+  const run = `In the run that was written, ${count(kept)} of ${count(documents)} documents reach it`;
+  return `${run}, judged or not; ${count(answered)} of ${count(queries)} queries get an answer.`;
 }
 
 function drawThreshold() {
@@ -25,11 +31,13 @@ function drawThreshold() {
   }
   const answered = data.queries.filter((each) => each.kept).length;
   const counts = `${count(answered)} of ${count(data.queries.length)} queries get an answer`;
-  const basis = `Held-out queries; 95% intervals resample queries. ${counts}.`;
+  const basis =
+    "Held-out queries, on which the threshold was chosen: on new ones, count on the lower end of an " +
+    `interval. Intervals of 95% resample queries. ${counts}.`;
   const rows = [
-    ["Precision", withInterval(cut.precision)],
-    ["Recall", withInterval(cut.recall)],
-    ["Queries with an answer", withInterval(cut.answered)],
+    ["Precision", ...withInterval(cut.precision)],
+    ["Recall", ...withInterval(cut.recall)],
+    ["Queries with an answer", ...withInterval(cut.answered)],
   ];
   const caption = "What the threshold does on judged documents";
   section(
@@ -37,7 +45,8 @@ function drawThreshold() {
     "Threshold",
     el("p", { class: "lead", id: "sentence" }, headline(cut)),
     el("p", { class: "small" }, basis),
-    table(["measure", "95% interval"], rows, caption),
+    table(["measure", "value", "95% interval"], rows, caption),
+    el("p", { class: "small" }, writtenSentence(data.written)),
   );
 }
 
@@ -70,7 +79,8 @@ function drawPopulation() {
   const relevant = isMissing(data.relevant)
     ? "Grades are a judge's probabilities."
     : `Relevant is "${data.relevant}".`;
-  const lines = [el("p", null, `The map is for ${data.population}. ${relevant}`)];
+  const share = `${rounded(data.rate)} of the judged documents are relevant.`;
+  const lines = [el("p", null, `The map is for ${data.population}. ${relevant} ${share}`)];
   for (const each of [data.coverage, data.warning]) {
     if (!isMissing(each) && each) lines.push(el("p", null, each));
   }
