@@ -181,7 +181,7 @@ REFUSED: dict[str, Callable[[], object]] = {
     "queries must have one value per row": lambda: search.Run(USERS[:5], USERS, SCORES),
     "scores must be finite and within": lambda: search.Run(USERS, USERS, SCORES * np.inf),
     "probabilities must lie in": lambda: search.choose_cut(
-        search.judged_rows(RUN, {(0, 0): 1.0}, None),
+        search.judged_rows(RUN, {(0, 0): 0.5}, None),
         np.array([2.0]),
         "recall",
         0.5,  # type: ignore[dict-item]

@@ -91,7 +91,7 @@ def test_the_first_documents_of_a_system_are_a_population_of_their_own(tmp_path:
     )
     assert judged.warning is not None
     assert f"{len(judged)} of 50 documents are judged" in judged.warning
-    complete = judged_rows(source, dict.fromkeys(pairs_of(source), 2.0), RELEVANT, top_k=5)
+    complete = judged_rows(source, all_graded(source), RELEVANT, top_k=5)
     assert complete.population == (
         "the first 5 documents per query of this run, which are all judged"
     )
@@ -100,8 +100,10 @@ def test_the_first_documents_of_a_system_are_a_population_of_their_own(tmp_path:
         judged_rows(source, grades, RELEVANT, top_k=0)
 
 
-def pairs_of(run: Run) -> list[tuple[str, str]]:
-    return list(zip(run.queries.tolist(), run.documents.tolist(), strict=True))
+def all_graded(run: Run) -> dict[tuple[str, str], float]:
+    """Grades 2 and 0 in turn."""
+    pairs = zip(run.queries.tolist(), run.documents.tolist(), strict=True)
+    return {pair: 2.0 * (row % 2 == 0) for row, pair in enumerate(pairs)}
 
 
 def test_ranks_are_those_of_the_scores() -> None:
@@ -201,17 +203,49 @@ def test_queries_that_tell_nothing_are_counted() -> None:
         "Queries: 1 of the run without a judged document, 1 judged but not in the run, "
         "1 without a relevant document."
     )
-    # Only queries with judgements say how much of the run is judged.
-    assert judged.warning is None or "2 of 2 documents" in judged.warning
-    complete = judged_rows(run, dict.fromkeys(pairs_of(run), 2.0), RELEVANT)
-    assert complete.coverage == ""
+    assert judged.population == (
+        "the documents of this run of queries with judgements, which are all judged"
+    )
+    assert judged.warning is None
+    complete = judged_rows(run, all_graded(run), RELEVANT)
+    assert complete.coverage == "Queries: 1 without a relevant document."
+    assert complete.population == "the documents of this run, which are all judged"
     assert str(RELEVANT) == complete.relevant == "grade >= 2"
+
+
+def test_only_queries_with_judgements_say_how_much_is_judged() -> None:
+    run = Run(np.array(["a", "a", "a", "b"]), np.array(list("wxyz")), np.arange(4.0))
+    judged = judged_rows(run, {("a", "w"): 2.0, ("a", "x"): 0.0}, RELEVANT)
+    assert judged.warning is not None
+    assert "2 of 3 documents of queries with judgements are judged; the others" in judged.warning
 
 
 def test_ids_that_do_not_match_are_an_error() -> None:
     run = Run(np.array(["1"]), np.array(["d"]), np.array([0.0]))
-    with pytest.raises(cr.DataError, match="must share queries and documents"):
+    expected = "must share queries and documents, got no judgement of the documents of the run, "
+    with pytest.raises(cr.DataError, match=f"{expected}e.g. query '1' in the run and '01' in the"):
         judged_rows(run, {("01", "d"): 1.0}, RELEVANT)
+    with pytest.raises(cr.DataError, match="for query '1' document 'd' in the run and 'D' in"):
+        judged_rows(run, {("1", "D"): 1.0}, RELEVANT)
+
+
+@pytest.mark.parametrize(
+    ("rule", "grades", "message"),
+    [
+        ("grade >= 9", (0, 3), r"none of 2 relevant, with grades 0 to 3\. .* \(--relevant 3\)"),
+        ("grade >= 0", (0, 3), r"all of 2 relevant, with grades 0 to 3\. .* \(--relevant 3\)"),
+        ("grade >= 1", (1, 1), r"all of 2 relevant, with grade 1\. .* judge more documents"),
+        (None, (0, 0), r"none of 2 relevant, with grade 0\. .* judge more documents"),
+    ],
+)
+def test_documents_of_one_kind_have_no_map(
+    rule: str | None, grades: tuple[float, float], message: str
+) -> None:
+    run = Run(np.array(["q", "q"]), np.array(["a", "b"]), np.array([0.0, 1.0]))
+    judged = {("q", "a"): grades[0], ("q", "b"): grades[1]}
+    named = "" if rule is None else rf" \({rule}\)"
+    with pytest.raises(cr.FitError, match=f"must be relevant{named} and some not, got {message}"):
+        judged_rows(run, judged, None if rule is None else parse_rule(rule))
 
 
 def test_the_pool_weights_judged_documents_by_the_chance_of_being_judged() -> None:
@@ -235,14 +269,19 @@ def test_the_pool_weights_judged_documents_by_the_chance_of_being_judged() -> No
     shallow = judged_rows(run, grades, RELEVANT, [run], depth=10)
     assert shallow.warning is not None
     assert "200 of 400 documents of the run were out of the pool's reach" in shallow.warning
+    judged_outside = int(is_judged.sum()) - len(shallow)
+    assert judged_outside > 0
+    assert f" {judged_outside} of them are judged and left out" in shallow.warning
 
 
 def test_probabilities_of_a_judge_are_soft_labels() -> None:
     run = Run(np.array(["q", "q"]), np.array(["a", "b"]), np.array([0.0, 1.0]))
     judged = judged_rows(run, {("q", "a"): 0.25, ("q", "b"): 0.9}, None)
     assert judged.evidence.positive.tolist() == [0.25, 0.9]
-    with pytest.raises(cr.DataError, match="must"):
-        judged_rows(run, {("q", "a"): 3.0, ("q", "b"): 0.9}, None)
+    with pytest.raises(
+        cr.DataError, match=r"lie in \[0, 1\], got 3 for query 'q' and document 'b'"
+    ):
+        judged_rows(run, {("q", "a"): 0.9, ("q", "b"): 3.0}, None)
 
 
 def judged_world(n_queries: int = 40) -> Judged:

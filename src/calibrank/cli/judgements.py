@@ -1,5 +1,6 @@
 """Runs with judgements: options of `fit` and `rerank`, and maps fitted on judged documents."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -109,6 +110,11 @@ class Judgements(NamedTuple):
         if self.soft:
             return None
         if self.relevant is not None:
+            if not math.isfinite(self.relevant):
+                raise UsageError(
+                    f"--relevant must be a finite number, got {self.relevant}. It is the lowest "
+                    "relevant grade."
+                )
             return parse_rule(f"{_GRADE} >= {self.relevant!r}")
         return parse_rule(self.positive or _RELEVANT)
 
@@ -137,10 +143,13 @@ def read_judged(run_name: str, given: Judgements) -> JudgedRun:
     run = read_run(run_name)
     grades = read_qrels(given.qrels, _grade_column(given.qrels, rule))
     if given.positive is None and given.relevant is None and not given.soft:
-        _require_whole(grades)
+        _require_whole(given.qrels, grades)
     pooled = [read_run(name) for name in given.pool]
     depth = given.depth or _POOL_DEPTH
-    judged = judged_rows(run, grades, rule, pooled, depth, given.top_k)
+    try:
+        judged = judged_rows(run, grades, rule, pooled, depth, given.top_k)
+    except (DataError, FitError) as error:
+        raise type(error)(f"{run_name} and {given.qrels}: {error}") from None
     _say(f"The map is for {judged.population}: {len(judged):,} in {judged.n_queries:,} queries.")
     if judged.coverage:
         _say(judged.coverage)
@@ -158,14 +167,15 @@ def _say(message: str) -> None:
     log.print(shown(message), highlight=False, soft_wrap=True)
 
 
-def _require_whole(grades: Mapping[tuple[str, str], float]) -> None:
+def _require_whole(name: str, grades: Mapping[tuple[str, str], float]) -> None:
     """Refuse fractions where no rule was declared: they are a judge's probabilities, or means."""
-    fraction = next((grade for grade in grades.values() if not grade.is_integer()), None)
-    if fraction is not None:
-        raise DataError(
-            f"grades must be whole numbers where no rule is declared, got {fraction:g}. Declare "
-            "probabilities of a judge with --soft, the lowest relevant grade with --relevant."
-        )
+    for (query, document), grade in grades.items():
+        if not grade.is_integer():
+            raise DataError(
+                f"{name}: grades must be whole numbers where no rule is declared, got {grade:g} "
+                f"for query {query!r} and document {document!r}. Declare probabilities of a judge "
+                "with --soft, the lowest relevant grade with --relevant."
+            )
 
 
 def _grade_column(qrels: str, rule: Threshold | None) -> str | None:

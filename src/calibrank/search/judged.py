@@ -12,7 +12,7 @@ import numpy as np
 
 from calibrank._arguments import instance, shown, whole
 from calibrank._validation import Floats, Ids, Indices, Mask, column, ids, require_scores
-from calibrank.errors import DataError
+from calibrank.errors import DataError, FitError
 from calibrank.evidence import Evidence, impressions, soft_evidence
 from calibrank.maps import Population
 from calibrank.search.runs import MOST_DOCUMENTS, Run
@@ -96,8 +96,8 @@ def judged_rows(
     is_judged = ~np.isnan(judged)
     if not is_judged.any():
         raise DataError(
-            "the run and the judgements must share queries and documents, got no judged document. "
-            "Check that their ids are written alike."
+            "the run and the judgements must share queries and documents, got no judgement of the "
+            f"{which} of the run{_different_ids(run, grades)}. Check that ids are written alike."
         )
     kept, propensity = is_judged, None
     depth = whole("depth", depth, 1, MOST_DOCUMENTS)
@@ -110,11 +110,14 @@ def judged_rows(
                 "Check the runs of --pool and --pool-depth."
             )
         propensity = _judged_fraction(reached, is_judged)[kept]
-        population, warning = _pool_known(run, reached, which, depth)
+        population, warning = _pool_known(is_judged, reached, which, depth)
     else:
         population, warning = _pool_unknown(run, is_judged, which)
     rows = np.flatnonzero(kept)
+    if relevant is None:
+        _require_probabilities(run, rows, judged[rows])
     labels = _labels(judged[rows], relevant)
+    _require_both_classes(labels, judged[rows], relevant)
     return Judged(
         run.queries[rows],
         run.documents[rows],
@@ -144,6 +147,54 @@ def _values(run: Run, grades: Grades) -> Floats:
     return np.array([grades.get(pair, np.nan) for pair in pairs])
 
 
+def _different_ids(run: Run, grades: Grades) -> str:
+    """An example of ids that are not those of the other file, in words."""
+    judged: dict[str, str] = {}
+    for query, document in grades:
+        judged.setdefault(query, document)
+    for query, document in zip(run.queries.tolist(), run.documents.tolist(), strict=True):
+        if query in judged:
+            pair = f"{shown(document)} in the run and {shown(judged[query])} in the judgements"
+            return f", e.g. for query {shown(query)} document {pair}"
+    if not judged:
+        return ""
+    first, other = run.queries.tolist()[0], next(iter(judged))
+    return f", e.g. query {shown(first)} in the run and {shown(other)} in the judgements"
+
+
+def _require_probabilities(run: Run, rows: Indices, grades: Floats) -> None:
+    """Check that grades without a rule are a judge's probabilities."""
+    wrong = np.flatnonzero((grades < 0) | (grades > 1))
+    if len(wrong):
+        row = rows[wrong[0]]
+        query, document = str(run.queries[row]), str(run.documents[row])
+        raise DataError(
+            f"a judge's probabilities (--soft) must lie in [0, 1], got {grades[wrong[0]]:g} for "
+            f"query {shown(query)} and document {shown(document)}. Declare the lowest relevant "
+            "grade instead (--relevant), or divide percentages by 100."
+        )
+
+
+def _require_both_classes(labels: Floats, grades: Floats, relevant: Threshold | None) -> None:
+    """Check, before anything is fitted, that some documents are relevant and some are not."""
+    if (labels > 0).any() and (labels < 1).any():
+        return
+    found = np.unique(grades)
+    verdict = "all" if labels[0] else "none"
+    rule = "" if relevant is None else f" ({relevant})"
+    if len(found) == 1:
+        held = f"grade {found[0]:g}"
+        remedy = "A map needs judgements of both kinds: judge more documents."
+    else:
+        held = f"grades {found[0]:g} to {found[-1]:g}"
+        lowest = found[1] if labels[0] else found[-1]
+        remedy = f"Declare another rule, such as grade >= {lowest:g} (--relevant {lowest:g})."
+    raise FitError(
+        f"some judged documents must be relevant{rule} and some not, got {verdict} of "
+        f"{len(labels):,} relevant, with {held}. {remedy}"
+    )
+
+
 def _labels(grades: Floats, relevant: Threshold | None) -> Floats:
     if relevant is None:
         return grades
@@ -165,28 +216,37 @@ def _coverage(in_run: Ids, queries: Ids, labels: Floats, grades: Grades) -> str:
     return f"Queries: {', '.join(parts)}." if parts else ""
 
 
-def _pool_known(run: Run, reached: Indices, which: str, depth: int) -> tuple[str, str | None]:
+def _pool_known(
+    is_judged: Mask, reached: Indices, which: str, depth: int
+) -> tuple[str, str | None]:
     """The population that the runs of the pool reached, and what that leaves open."""
     population = f"{which} of this run that the pool's runs returned among their first {depth}"
-    outside = int((reached == 0).sum())
-    if not outside:
+    outside = reached == 0
+    if not outside.any():
         return population, None
     warning = (
-        f"{outside:,} of {len(run):,} documents of the run were out of the pool's reach: "
+        f"{outside.sum():,} of {len(reached):,} documents of the run were out of the pool's reach: "
         "nothing is known about such documents."
     )
+    left_out = int((outside & is_judged).sum())
+    if left_out:
+        warning += (
+            f" {left_out:,} of them are judged and left out, because nothing says why these were "
+            "judged: give the other runs of the pool with --pool, or a larger --pool-depth."
+        )
     return population, warning
 
 
 def _pool_unknown(run: Run, is_judged: Mask, which: str) -> tuple[str, str | None]:
     """The population where the runs of the pool are not given, and what that leaves open."""
-    if is_judged.all():
-        return f"the {which} of this run, which are all judged", None
+    # Queries without any judgement say nothing about how deep the others were judged.
+    of_judged = np.isin(run.queries, run.queries[is_judged])
+    in_judged = "" if of_judged.all() else " of queries with judgements"
+    if is_judged[of_judged].all():
+        return f"the {which} of this run{in_judged}, which are all judged", None
     population = f"judged documents among the {which} of this run"
     if which == "documents":
         population = "judged documents of this run"
-    # Queries without any judgement say nothing about how deep the others were judged.
-    of_judged = np.isin(run.queries, run.queries[is_judged])
     ranks = run.ranks
     parts = []
     for depth in [depth for depth in _DEPTHS if depth <= ranks.max()]:
@@ -194,7 +254,7 @@ def _pool_unknown(run: Run, is_judged: Mask, which: str) -> tuple[str, str | Non
         parts.append(f"{is_judged[within].mean():.0%} of the first {depth}")
     shares = f" ({', '.join(parts)})" if parts else ""
     warning = (
-        f"{is_judged.sum():,} of {of_judged.sum():,} documents are judged{shares}; "
+        f"{is_judged.sum():,} of {of_judged.sum():,} documents{in_judged} are judged{shares}; "
         "the others are left out, not counted as irrelevant. Judged documents are a selection, "
         "usually with more relevant ones: give the runs that made the pool with --pool, or use "
         "the map on documents such as the judged ones."
