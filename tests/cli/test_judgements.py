@@ -1,9 +1,11 @@
 """What `calibrank fit --qrels` says about judgements that cannot be used, and about a wrong run."""
 
+import gzip
 from pathlib import Path
 
 import pytest
 
+import calibrank as cr
 from tests.cli.conftest import Call
 from tests.search_world import make_run, write_trec
 
@@ -63,3 +65,16 @@ def test_the_lowest_relevant_grade_is_a_finite_number(
     code, _, error = call("fit", run, "--qrels", qrels, "--relevant", value)
     assert code == 2
     assert f"--relevant must be a finite number, got {value}" in error
+
+
+@pytest.mark.parametrize("name", ["a.trec", "a.run", "a.txt", "a.trec.gz", "input.bm25"])
+def test_a_run_is_no_table(call: Call, tmp_path: Path, name: str) -> None:
+    saved, run, out = tmp_path / "map.json", tmp_path / name, tmp_path / "o.parquet"
+    cr.Platt().fit([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1]).save(saved)
+    line = b"q Q0 d 1 0.5 t\n"
+    run.write_bytes(gzip.compress(line) if name.endswith(".gz") else line)
+    for command in (["apply", saved, run, "-o", out], ["fit", run, "-o", out]):
+        code, _, error = call(*command)
+        assert code == 3
+        assert f"{run} must end in .parquet, .pq, .csv" in error
+        assert "Runs of search systems are calibrated by calibrank rerank --map" in error

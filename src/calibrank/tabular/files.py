@@ -26,6 +26,11 @@ _JSON = (".jsonl", ".ndjson", ".json")
 UNREADABLE = (*_COMPRESSED, ".jsonl", ".ndjson", ".tsv", ".orc", ".avro", ".feather", ".arrow")
 """Endings of tables in formats that are not supported."""
 
+# Runs of search systems, which are no tables: query Q0 document rank score tag.
+_TREC_ENDINGS = (".trec", ".run", ".txt")
+_TREC_COLUMNS = 6
+_LONGEST_LINE = 2**12
+
 # Large enough for compiled loops to run at full speed, small enough to keep several in memory.
 _BATCH_ROWS = 2**20
 
@@ -253,9 +258,25 @@ def format_of(file: Path) -> str:
     if ending in FORMATS:
         return FORMATS[ending]
     remedy = ""
-    if ending in _COMPRESSED:
+    if _is_trec_run(file):
+        remedy = (
+            " Runs of search systems are calibrated by calibrank rerank --map, and fitted by "
+            "calibrank fit --qrels."
+        )
+    elif ending in _COMPRESSED:
         remedy = " Unpack it first, or save it as Parquet, which is compressed itself."
     if ending in _JSON:
         remedy = " Save it as Parquet, e.g. polars.read_ndjson(file).write_parquet(...)."
     found = file.suffix or "no ending"
     raise DataError(f"{file} must end in {', '.join(FORMATS)}, got {found}.{remedy}")
+
+
+def _is_trec_run(file: Path) -> bool:
+    """Whether a file is a TREC run, by its name or by its first line."""
+    if not file.is_file():
+        return False
+    if Path(file.name.lower().removesuffix(".gz")).suffix in _TREC_ENDINGS:
+        return True
+    with file.open("rb") as content:
+        first = content.readline(_LONGEST_LINE).split()
+    return len(first) == _TREC_COLUMNS and first[1].upper() == b"Q0"

@@ -60,6 +60,13 @@ def test_lucene_gets_the_sigmoid_of_a_platt_map() -> None:
         to_lucene(cr.Isotonic().fit(scores, labels))
 
 
+def test_the_remedy_is_an_option_of_the_command(tmp_path: Path) -> None:
+    cr.Isotonic().fit([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1]).save(tmp_path / "map.json")
+    code, _, error = run_here("export", tmp_path / "map.json", "--to", "lucene")
+    assert code == 3
+    assert "use to_painless (--to painless)" in error
+
+
 def test_the_command_writes_every_language(tmp_path: Path) -> None:
     fitted = cr.Platt().fit([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1])
     fitted.save(tmp_path / "map.json")

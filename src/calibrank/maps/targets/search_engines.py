@@ -78,7 +78,8 @@ def to_lucene(fitted: CalibrationMap) -> SigmoidParameters:
     if not isinstance(fitted, LogisticMap) or not isinstance(fitted.basis, Linear):
         raise DataError(
             f"a map for Lucene must be a sigmoid of the score, got {fitted.method}. "
-            "Fit Platt(), or use to_painless, which takes every map of the score alone."
+            "Fit Platt(), or use to_painless (--to painless), which takes every map of the score "
+            "alone."
         )
     low, high = fitted.span
     below, above = fitted.log_odds([low, high]).tolist()
@@ -91,7 +92,7 @@ def _expression(fitted: CalibrationMap, score: str, language: Language) -> str:
     if fitted.segment_columns or fitted.feature_columns:
         raise DataError(
             f"a map for a search engine must depend on the score alone, got {fitted.method}. "
-            "Use to_sql, or fit without segments and features."
+            "Use to_sql (--to sql), or fit without segments and features."
         )
     target = ScriptTarget(language)
     given = Script(label("score", score, "It is an expression of the engine."))
