@@ -204,7 +204,7 @@ def test_queries_that_tell_nothing_are_counted() -> None:
         "1 without a relevant document."
     )
     assert judged.population == (
-        "the documents of this run of queries with judgements, which are all judged"
+        "the documents of this run for queries with judgements, which are all judged"
     )
     assert judged.warning is None
     complete = judged_rows(run, all_graded(run), RELEVANT)
@@ -217,7 +217,7 @@ def test_only_queries_with_judgements_say_how_much_is_judged() -> None:
     run = Run(np.array(["a", "a", "a", "b"]), np.array(list("wxyz")), np.arange(4.0))
     judged = judged_rows(run, {("a", "w"): 2.0, ("a", "x"): 0.0}, RELEVANT)
     assert judged.warning is not None
-    assert "2 of 3 documents of queries with judgements are judged; the others" in judged.warning
+    assert "2 of 3 documents for queries with judgements are judged; the others" in judged.warning
 
 
 def test_ids_that_do_not_match_are_an_error() -> None:

@@ -226,7 +226,7 @@ def _pool_known(
         return population, None
     warning = (
         f"{outside.sum():,} of {len(reached):,} documents of the run were out of the pool's reach: "
-        "nothing is known about such documents."
+        "the map is not for such documents."
     )
     left_out = int((outside & is_judged).sum())
     if left_out:
@@ -241,7 +241,7 @@ def _pool_unknown(run: Run, is_judged: Mask, which: str) -> tuple[str, str | Non
     """The population where the runs of the pool are not given, and what that leaves open."""
     # Queries without any judgement say nothing about how deep the others were judged.
     of_judged = np.isin(run.queries, run.queries[is_judged])
-    in_judged = "" if of_judged.all() else " of queries with judgements"
+    in_judged = "" if of_judged.all() else " for queries with judgements"
     if is_judged[of_judged].all():
         return f"the {which} of this run{in_judged}, which are all judged", None
     population = f"judged documents among the {which} of this run"

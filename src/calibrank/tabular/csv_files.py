@@ -179,10 +179,23 @@ def _names(file: Path, schema: pa.Schema) -> list[str]:
     try:
         return list(schema.names)
     except UnicodeDecodeError:
-        raise DataError(
-            f"{file} must be UTF-8 text, got other bytes in the names of its columns. Convert it: "
-            "iconv -f latin1 -t utf8."
-        ) from None
+        raise not_utf8(file, "other bytes in the names of its columns") from None
+
+
+def not_utf8(file: Path, found: str) -> DataError:
+    """The error about text in another encoding, which is named where it is known."""
+    encoding = "latin1"
+    if is_utf16(file):
+        found, encoding = "UTF-16", "utf16"
+    return DataError(
+        f"{file} must be UTF-8 text, got {found}. Convert it: iconv -f {encoding} -t utf8."
+    )
+
+
+def is_utf16(file: Path) -> bool:
+    """Whether a file starts with the byte order mark of UTF-16."""
+    with file.open("rb") as content:
+        return content.read(2) in (b"\xff\xfe", b"\xfe\xff")
 
 
 def _number(text: str) -> float | None:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from calibrank.errors import DataError
 from calibrank.tabular.batch import Batch
-from calibrank.tabular.csv_files import csv_batches, csv_names, typed_schema
+from calibrank.tabular.csv_files import csv_batches, csv_names, is_utf16, not_utf8, typed_schema
 
 # pyarrow.dataset offers much of this module, but takes longer to import than most tables to read.
 
@@ -227,20 +227,12 @@ def _readable(file: Path) -> Iterator[None]:
         reason = " ".join(str(error).split()).removesuffix(".")
         if "launch worker thread" in reason:  # Arrow's way to say that memory is short
             raise MemoryError(reason) from None
-        if "invalid UTF8" in reason or _is_utf16(file):
-            raise DataError(
-                f"{file} must be UTF-8 text, got other bytes. Convert it with iconv, e.g. "
-                "iconv -f latin1 -t utf8, or from utf16."
-            ) from None
+        if "invalid UTF8" in reason or is_utf16(file):
+            raise not_utf8(file, "other bytes") from None
         raise DataError(
             f"{file} must be readable as {format_of(file)}, got: {reason}. "
             "Check how it was written, and whether it is complete."
         ) from None
-
-
-def _is_utf16(file: Path) -> bool:
-    with file.open("rb") as content:
-        return content.read(2) in (b"\xff\xfe", b"\xfe\xff")
 
 
 def _require_distinct(file: Path, names: Sequence[str]) -> None:
