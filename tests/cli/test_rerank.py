@@ -3,12 +3,13 @@
 import json
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank.search import plan_queries
+from calibrank.search import held_out_probabilities, plan_queries
 from tests.cli.conftest import Call
 from tests.search_world import make_run, write_trec
 
@@ -266,3 +267,37 @@ def test_rerank_answers_nothing_where_nothing_is_good_enough(
     code, _, error = call("rerank", run, "--qrels", qrels, *options, "--recall", "0.5")
     assert code == 2
     assert "must not both be given" in error
+
+
+def test_the_card_of_a_map_shows_what_held_out_queries_say(
+    call: Call, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    run, qrels = files
+    saved, evaluation = tmp_path / "map.json", tmp_path / "evaluation.json"
+    given = ["--qrels", qrels, "--relevant", "2", "--map-out", saved]
+    code, text, error = call("rerank", run, *given, "-o", tmp_path / "out.trec", "--json")
+    assert code == 0, error
+    evaluation.write_text(text)
+    code, card, error = call("card", saved, "--metrics", evaluation)
+    assert code == 0, error
+    assert "judged documents of held-out queries, under maps of the other queries" in card
+    assert "| LogLossGain |" in card
+    assert "no evaluation on other data" not in card
+
+
+def test_a_threshold_that_keeps_nothing_of_the_run_is_warned_about(
+    call: Call, files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, qrels = files
+    out = tmp_path / "out.tsv"
+
+    def too_high(*given: Any) -> np.ndarray:
+        return 1 - (1 - held_out_probabilities(*given)) / 100
+
+    monkeypatch.setattr("calibrank.cli.judgements.held_out_probabilities", too_high)
+    given = ["--qrels", qrels, "--relevant", "2", "--precision", "0.5"]
+    code, text, error = call("rerank", run, *given, "-o", out)
+    assert code == 0, error
+    assert "no document reaches the threshold" in " ".join(error.split())
+    assert "0 of 360 documents; 0 of 30 queries get an answer" in " ".join(text.split())
+    assert out.read_text() == "query\tdocument\trank\tscore\n"

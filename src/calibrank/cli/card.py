@@ -15,7 +15,7 @@ from calibrank.maps.review import make_card
 
 MetricsOption = Annotated[
     Path | None,
-    typer.Option(help="Metrics to show: a file that `calibrank evaluate --json` printed."),
+    typer.Option(help="Metrics to show: what `evaluate` or `rerank` printed with --json."),
 ]
 OutOption = Annotated[
     Path | None,

@@ -8,6 +8,7 @@ import typer
 from rich.table import Table as RichTable
 
 from calibrank._atomic import write_all_atomic
+from calibrank._json import digest_of
 from calibrank.cli.apply_run import apply_to_run
 from calibrank.cli.console import (
     UsageError,
@@ -177,7 +178,9 @@ def rerank(
         contents[report] = render(f"Reranking: {run}", _sentence(cut), data, RERANK_SCRIPTS)
     write_all_atomic(contents)
     if json:
-        print_json(_as_json(out, judged, losses, errors, cut, planned, written))
+        digest = digest_of(fitted.to_dict())
+        result = _as_json(out, judged, losses, errors, cut, planned, written)
+        print_json({"map": digest, **result})
         return
     print_fit(fitted, judged)
     _print(losses, errors, cut, planned)
@@ -263,7 +266,7 @@ def _as_json(
         "written": dict(written._asdict()),
         "population": judged.population,
         "warning": judged.warning,
-        "documents": len(judged),
+        "rows": len(judged),
         **gain_as_json(judged, losses),
         "metrics": {name: dict(each._asdict()) for name, each in {**losses, **errors}.items()},
         "cut": None if cut is None else _cut_as_json(cut),

@@ -166,7 +166,7 @@ def _describe_average(selection: Selection, best: CandidateLoss) -> str:
     simplest = selection.candidates[0]
     compared = ""
     if simplest.name != best.name and simplest.loss is not None and best.loss is not None:
-        compared = f"; {simplest.name} {simplest.loss - best.loss:+.5f}"
+        compared = f", of a {simplest.name} {simplest.loss:.5f}"
     return (
         f"mean of {len(selection.candidates)} curves, weighted by {selection.folds}-fold "
         f"cross-validation; the best one is {best.name}: log loss {best.loss:.5f}{compared}"

@@ -102,8 +102,8 @@ class Card:
 def make_card(fitted: CalibrationMap, evaluation: Mapping[str, Any] | None = None) -> Card:
     """A card of a map for its reviewers.
 
-    `evaluation` is what `calibrank evaluate --json` prints: its metrics with their intervals. One
-    of another map is refused.
+    `evaluation` is what `calibrank evaluate --json` or `rerank --json` prints: its metrics with
+    their intervals. One of another map is refused.
 
     >>> from calibrank import Platt
     >>> card = make_card(Platt().fit([0.0, 1.0, 2.0, 3.0], [0, 1, 0, 1]))
@@ -196,6 +196,13 @@ def _probabilities(fitted: CalibrationMap) -> Section:
     return Section("Probabilities", (sentence,), (headings, *rows))
 
 
+_HELD_OUT = (
+    "The rows are judged documents of held-out queries, under maps of the other queries. Intervals "
+    "are by query; that of the ECE is where 95% of the ECEs would lie if the probabilities were "
+    "right."
+)
+
+
 def _metrics(fitted: CalibrationMap, evaluation: Mapping[str, Any] | None) -> Section:
     if evaluation is None:
         return Section("Metrics", ("None were given: calibrank card --metrics evaluation.json.",))
@@ -212,6 +219,8 @@ def _metrics(fitted: CalibrationMap, evaluation: Mapping[str, Any] | None) -> Se
         ends = f"{_number(estimate, 'low')} to {_number(estimate, 'high')}"
         rows.append((name, _number(estimate, "value"), ends))
     sentences = [f"Evaluated on {fields.count('rows'):,} rows; 95% intervals."]
+    if "held_out" in evaluation:
+        sentences.append(_HELD_OUT)
     if "calibration_test" in evaluation:
         p_value = fields.child("calibration_test").optional("p_value")
         if p_value is not None:
