@@ -66,8 +66,8 @@ export function reader(document) {
   if (!(document.kind in kinds)) return simple.reader(document);
   if (document.format !== "calibrank-map" || document.version > 1) throw new Error("not a map");
   const evaluate = kinds[document.kind](document.map);
-  return (score, row) => {
-    if (!(Math.abs(score) <= 1e30)) throw new Error(`a score must be within +-1e30, got ${score}`);
+  return (score, row = {}) => {
+    if (!simple.isScore(score)) throw new Error(`a score must be within +-1e30, got ${score}`);
     return simple.sigmoid(evaluate(score, row));
   };
 }

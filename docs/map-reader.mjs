@@ -5,6 +5,7 @@
 // Maps that read further columns (segments, features, ranks): map-reader-columns.mjs.
 const sigmoid = (x) => (x >= 0 ? 1 / (1 + Math.exp(-x)) : Math.exp(x) / (1 + Math.exp(x)));
 const softplus = (x) => Math.max(x, 0) + Math.log1p(Math.exp(-Math.abs(x)));
+const isScore = (value) => typeof value === "number" && Math.abs(value) <= 1e30;
 const dot = (left, right) => left.reduce((sum, value, index) => sum + value * right[index], 0);
 
 // The number of edges that are at most the score.
@@ -70,9 +71,9 @@ export function reader({ format, version, kind, map }) {
   if (!isSimple && !(kind in logOdds)) throw new Error(`map-reader-columns.mjs reads ${kind} maps`);
   const evaluate = isSimple ? probabilities[kind](map) : logOdds[kind](map);
   return (score) => {
-    if (!(Math.abs(score) <= 1e30)) throw new Error(`a score must be within +-1e30, got ${score}`);
+    if (!isScore(score)) throw new Error(`a score must be within +-1e30, got ${score}`);
     return isSimple ? evaluate(score) : sigmoid(evaluate(score));
   };
 }
 
-export { countAtMost, logOdds, probabilities, sigmoid };
+export { countAtMost, isScore, logOdds, probabilities, sigmoid };

@@ -1,6 +1,7 @@
 """Functions of the C library that Python calls without ctypes."""
 
 import ctypes
+import pickle
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
@@ -60,6 +61,18 @@ def test_maps_are_applied_by_numpy_where_the_layout_is_not_known(
     assert _native.probabilities(scores, fitted._program) is None
     np.testing.assert_allclose(fitted.predict(scores), expected, rtol=1e-14)
     assert fitted.scalar()(0.5) == fitted.predict(0.5)
+
+
+@pytest.mark.parametrize("rows", [10, 100_000])
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_unpickled_arrays_are_computed_alike(rows: int, kind: type) -> None:
+    """Their type is another object than NumPy's own, as in the workers of a process pool."""
+    fitted = fitted_map()
+    scores = np.random.default_rng(0).normal(size=rows).astype(kind)
+    sent = pickle.loads(pickle.dumps(scores))  # noqa: S301  (its own)
+    assert sent.dtype is not scores.dtype
+    assert _native.probabilities(sent, fitted._program) is not None
+    np.testing.assert_array_equal(fitted.predict(sent), fitted.predict(scores))
 
 
 def test_a_scalar_may_be_any_number() -> None:

@@ -164,13 +164,27 @@ def probabilities(scores: Floats, program: bytes) -> Floats | None:
         return _probabilities_of_many(scores, program)
     # A copy is contiguous and aligned, so that nothing has to be checked.
     result = scores.copy()
-    return result if _fill(result, result, program) else None
+    if _fill(result, result, program):
+        return result
+    own = _with_own_type(scores)
+    return None if own is scores else probabilities(own, program)
+
+
+def _with_own_type(scores: Floats) -> Floats:
+    """The same array with NumPy's own object for its type, by which the library knows it.
+
+    Arrays that were unpickled, as in the workers of a process pool, have a copy of it.
+    """
+    for own in _TYPES:
+        if scores.dtype == own and scores.dtype is not own:
+            return scores.view(own)
+    return scores
 
 
 def _probabilities_of_many(scores: Floats, program: bytes) -> Floats | None:
     if scores.dtype not in _TYPES:
         return None
-    given = np.require(scores, requirements=("C", "A"))
+    given = np.require(_with_own_type(scores), requirements=("C", "A"))
     result = np.empty_like(given)
     if given.size < _LARGE:
         return result if _fill(given, result, program) else None

@@ -26,7 +26,7 @@ const results = documents.map(({ map, vectors }) => {
 console.log(JSON.stringify(results));
 let refused = 0;
 for (const { map, vectors } of documents)
-  for (const invalid of [NaN, Infinity, 2e30, undefined])
+  for (const invalid of [NaN, Infinity, 2e30, undefined, null, true, "1", [1]])
     try { reader(map)(invalid, { ...vectors[0].segments, ...vectors[0].features }); }
     catch { refused += 1; }
 console.log(refused);
@@ -69,7 +69,7 @@ def test_the_reader_agrees_with_the_test_vectors_of_maps_of_the_score() -> None:
             assert probabilities == f"map-reader-columns.mjs reads {kind} maps"
         else:
             agree(document, probabilities)
-    assert refused == 4 * len(documents)
+    assert refused == 8 * len(documents)
 
 
 def test_the_reader_of_columns_agrees_with_all_test_vectors() -> None:
@@ -77,7 +77,7 @@ def test_the_reader_of_columns_agrees_with_all_test_vectors() -> None:
     assert {document["map"]["kind"] for document in documents} >= set(WITH_COLUMNS)
     for document, probabilities in zip(documents, results, strict=True):
         agree(document, probabilities)
-    assert refused == 4 * len(documents)
+    assert refused == 8 * len(documents)
 
 
 @pytest.mark.parametrize("reader", ["map-reader.mjs", "map-reader-columns.mjs"])

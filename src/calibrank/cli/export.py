@@ -109,13 +109,14 @@ def _torch_program(fitted: CalibrationMap, module: Any, dtype: str) -> bytes:
     """The module in the format of `torch.export.load`, for any number of scores."""
     import torch  # noqa: PLC0415  (slow to load; `to_torch` has checked that it is installed)
 
-    # Two rows: torch treats a dimension of size 1 as constant.
-    example = torch.zeros(2, dtype=getattr(torch, dtype))
-    number = torch.zeros(2, dtype=torch.int64)
-    features = [number if name in fitted.categories else example for name in fitted.feature_columns]
-    inputs = [example, *features]
+    score_type = getattr(torch, dtype)
+    is_number = [name not in fitted.categories for name in fitted.feature_columns]
+    types = [score_type, *[score_type if each else torch.int64 for each in is_number]]
     if fitted.segment_columns:
-        inputs.append(number)
+        types.append(torch.int64)
+    # Two rows: torch treats a dimension of size 1 as constant. One tensor each: it takes two
+    # inputs that are the same object for one.
+    inputs = [torch.zeros(2, dtype=kind) for kind in types]
     shapes = tuple({0: torch.export.Dim.DYNAMIC} for _ in inputs)
     program = torch.export.export(module, tuple(inputs), dynamic_shapes=shapes)
     buffer = io.BytesIO()

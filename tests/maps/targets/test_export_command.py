@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import calibrank as cr
 from calibrank.export import to_json, to_onnx, to_sql
 from calibrank.maps import LogisticMap
 from tests.cli.running import run_here
@@ -57,6 +58,38 @@ def test_torch_is_written_to_a_file(fitted: LogisticMap, folder: Path) -> None:
     scores = np.linspace(-2, 2, 9)
     probabilities = program(torch.linspace(-2, 2, 9))
     np.testing.assert_allclose(probabilities, fitted.predict(scores), atol=1e-6)
+
+
+def test_every_feature_is_an_input_of_its_own_in_torch(folder: Path) -> None:
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=600)
+    columns = {
+        "x": rng.normal(size=600),
+        "y": rng.normal(size=600),
+        "country": rng.choice(["de", "fr"], 600),
+        "device": rng.choice(["phone", "tv", "web"], 600),
+    }
+    shift = 2 * columns["x"] - columns["y"] + (columns["country"] == "de")
+    shift += 2 * (columns["device"] == "tv")
+    labels = (rng.random(600) < 1 / (1 + np.exp(-scores - shift))).astype(float)
+    fitted = cr.Covariates(tuple(columns), cr.Platt(), knots=4).fit(scores, labels, columns)
+    fitted.save(folder / "map.json")
+    code, _, errors = export(folder, "--to", "torch", "-o", "features.pt2", "--dtype", "float64")
+    assert code == 0, errors
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.export.load(folder / "features.pt2").module()
+    inputs = [torch.tensor(scores)]
+    for name in fitted.feature_columns:
+        values = columns[name]
+        if name in fitted.categories:
+            # Numbers of categories count from 1.
+            places = [fitted.categories[name].index(value) + 1 for value in values.tolist()]
+            values = np.array(places)
+        inputs.append(torch.tensor(values))
+    found = program(*inputs).numpy()
+    np.testing.assert_allclose(found, fitted.predict(scores, columns), atol=1e-12)
 
 
 def test_missing_options_are_named(folder: Path) -> None:
