@@ -8,6 +8,7 @@
 >>> probabilities = fitted.predict([1.5, 3.0])
 """
 
+from calibrank import _interrupt  # first, because importing the others takes a while
 from calibrank.base_rate import (
     PropensityModel,
     anchor,
@@ -184,3 +185,5 @@ __all__ = [
     "undersampling_weights",
     "undo_undersampling",
 ]
+
+_interrupt.raise_on_interrupt()

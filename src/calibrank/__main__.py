@@ -4,11 +4,13 @@ import gc
 import os
 import sys
 
+from calibrank._interrupt import exit_on_interrupt
 from calibrank.errors import MissingExtraError
 
 
 def main() -> None:
     """Run the command line, or print how to install it."""
+    exit_on_interrupt()
     # Imported modules stay for the whole run; scanning them for garbage would take 0.1 s.
     gc.set_threshold(100_000)
     _replace_closed_streams()

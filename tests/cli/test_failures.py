@@ -114,7 +114,53 @@ def test_an_interrupt_has_a_code_of_its_own(call: Call, monkeypatch: pytest.Monk
         raise KeyboardInterrupt
 
     monkeypatch.setattr(inspect_command, "load", fail)
-    assert call("inspect", "map.json")[0] == 130
+    code, _, errors = call("inspect", "map.json")
+    assert code == 130
+    assert errors.strip() == "calibrank: interrupted."
+
+
+# Raises the signal while Python locates what is imported first after the package's own handler.
+_INTERRUPTED_START = """
+import runpy, signal, sys
+
+class Interrupt:
+    def find_spec(name, *_):
+        if name == "numpy":
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupt)
+sys.orig_argv = ["python", "-m", "calibrank"]
+sys.argv = [sys.argv[1], "--version"]
+runpy.run_module("calibrank", run_name="__main__")
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Unix signals")
+@pytest.mark.parametrize("program", ["-m", "/usr/bin/calibrank"])
+def test_an_interrupt_while_the_command_line_starts_is_one_line(program: str) -> None:
+    command = [sys.executable, "-c", _INTERRUPTED_START, program]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (130, "calibrank: interrupted.\n")
+
+
+def test_the_package_leaves_ctrl_c_to_other_programs() -> None:
+    command = [sys.executable, "-c", _INTERRUPTED_START, "notebook"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.stderr.rstrip().endswith("KeyboardInterrupt")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a Unix shell makes the pipe")
+@pytest.mark.parametrize("arguments", ["inspect map.json", "inspect map.json --json", "--help"])
+def test_a_closed_pipe_is_exit_code_1_without_a_message(tmp_path: Path, arguments: str) -> None:
+    cr.Platt().fit([0.1, 0.4, 0.2, 0.9], [1.0, 0, 0, 1]).save(tmp_path / "map.json")
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "calibrank", *arguments.split()]
+    ended = subprocess.run(
+        command, cwd=tmp_path, stdout=writing, stderr=subprocess.PIPE, check=False
+    )
+    os.close(writing)
+    assert (ended.returncode, ended.stderr) == (1, b"")
 
 
 @pytest.mark.parametrize("name", NASTY)

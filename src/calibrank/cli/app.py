@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from calibrank import __version__
-from calibrank.cli.failures import UsageError, print_line, report_failure
+from calibrank._interrupt import raise_on_interrupt
+from calibrank.cli.failures import CLOSED_PIPE, INTERRUPTED, UsageError, print_line, report_failure
 from calibrank.cli.memory import adapt_to_limit
 from calibrank.errors import DataError
 from calibrank.registry import COMMANDS
@@ -47,8 +48,8 @@ def calibrank(
 ) -> None:
     """Turn any ranking model's scores into preference probabilities you can trust.
 
-    Exit codes: 0 success, 2 wrong usage, 3 invalid data, 4 no fit exists, 5 a package is missing,
-    6 out of memory, 70 a bug, 130 interrupted.
+    Exit codes: 0 success, 1 a closed pipe, 2 wrong usage, 3 invalid data, 4 no fit exists,
+    5 a package is missing, 6 out of memory, 70 a bug, 130 interrupted.
     """
 
 
@@ -62,6 +63,7 @@ def main() -> None:
     try:
         _require_values(sys.argv[1:])
         app = make_app(requested or COMMANDS)
+        raise_on_interrupt()  # from here on, files that are being written are removed
         # Not standalone: typer would print errors in its own way, and others as tracebacks.
         code = app(prog_name="calibrank", standalone_mode=False)
         # A full disk or a closed pipe shows only now.
@@ -70,6 +72,8 @@ def main() -> None:
         raise
     except BaseException as error:  # noqa: BLE001  (no traceback reaches the user, ever)
         sys.exit(_exit_code(error))
+    if code == INTERRUPTED:  # typer returns it, and prints nothing
+        sys.exit(report_failure(KeyboardInterrupt()))
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -102,9 +106,9 @@ def _named_as_option(error: BaseException) -> BaseException:
 
 def _exit_code(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError):
-        # The reader has seen enough, as in `calibrank inspect map.json | head`.
+        # The reader has seen enough, as in `calibrank inspect map.json | head`: no message.
         sys.stdout = io.StringIO()
-        return 0
+        return CLOSED_PIPE
     try:
         return report_failure(_named_as_option(error))
     finally:

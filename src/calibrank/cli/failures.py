@@ -12,16 +12,17 @@ import tempfile
 import traceback
 import unicodedata
 
+from calibrank._interrupt import INTERRUPTED
 from calibrank.errors import CalibrankError, DataError, FitError, MissingExtraError
 
 # Scripts depend on these numbers; docs/cli.md lists them.
+CLOSED_PIPE = 1  # the code that typer and rich exit with, too
 WRONG_USAGE = 2
 INVALID_DATA = 3
 NO_FIT = 4
 MISSING_PACKAGE = 5
 OUT_OF_MEMORY = 6
 BUG = 70
-INTERRUPTED = 130
 
 # Libraries report a failed allocation in errors of their own, told apart only by their text.
 _MEMORY_PHRASES = (
