@@ -94,6 +94,7 @@ def test_the_segments_are_printed(call: Call, tables: Path, tmp_path: Path) -> N
         tmp_path / "map.json",
     )
     assert "Segments: 8 by country > device" in printed
+    assert "Log loss of the saved map, by country, device" in " ".join(printed.split())
 
 
 def as_dictionaries(table: pa.Table) -> pa.Table:
@@ -220,6 +221,30 @@ def test_apply_and_evaluate_use_the_columns(
     assert code == 0, error
     loss = json.loads(printed)["metrics"]["LogLoss"]["value"]
     assert loss == pytest.approx(cr.LogLoss()(expected, table["label"].to_numpy()), rel=1e-9)
+
+
+def with_categories(tables: Path) -> CalibrationMap:
+    table = pq.read_table(tables / "log.parquet")
+    method = cr.Covariates("country")
+    return method.fit(table["score"].to_numpy(), table["label"].to_numpy(), table)
+
+
+@pytest.mark.parametrize("fit", [by_segment, with_categories])
+def test_segments_that_the_map_does_not_know_are_warned_about(
+    call: Call, tables: Path, tmp_path: Path, fit: Callable[[Path], CalibrationMap]
+) -> None:
+    saved, given = tmp_path / "map.json", tmp_path / "lower.parquet"
+    fit(tables).save(saved)
+    table = pq.read_table(tables / "random.parquet")
+    names = [None if name is None else name.lower() for name in table["country"].to_pylist()]
+    place = table.column_names.index("country")
+    pq.write_table(table.set_column(place, "country", [names]), given)
+    known = sum(name is not None for name in names)
+    message = f"{known:,} of {known:,} rows have a country that the map does not know, such as 'nl'"
+    with pytest.warns(cr.ScoreShiftWarning, match=message):
+        call("apply", saved, given, "-o", tmp_path / "out.parquet")
+    with pytest.warns(cr.ScoreShiftWarning, match=message):
+        call("evaluate", given, "--map", saved, "--loss", "naive")
 
 
 def test_a_torch_program_takes_the_number_of_the_segment(

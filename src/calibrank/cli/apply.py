@@ -23,6 +23,7 @@ from calibrank.cli.options import (
     TableArgument,
 )
 from calibrank.maps import load
+from calibrank.maps.known_values import KnownValues
 from calibrank.maps.score_shift import ScoreComparison
 from calibrank.tabular.read import Table
 from calibrank.tabular.write import Probabilities, add_column
@@ -41,7 +42,7 @@ def apply(
 
     Each file is written atomically: it appears under its name only when it is complete. A rerun
     writes only the files that are missing or out of date. A warning says if the scores do not look
-    like those that the map was fitted on.
+    like those that the map was fitted on, or if it does not know most of the segments.
 
     Example: calibrank apply map.json scores.parquet -o calibrated.parquet
     """
@@ -52,10 +53,12 @@ def apply(
     # One batch at a time: memory does not grow with the table.
     with progress_bar(source, "Applying") as progress:
         comparison = ScoreComparison(fitted.record)
-        filler = Probabilities(fitted, source.resolve("score", score), rules, comparison)
+        known = KnownValues(fitted)
+        filler = Probabilities(fitted, source.resolve("score", score), rules, comparison, known)
         rows, up_to_date = add_column(filler, source, out, to, progress)
     report_skipped(rules)
     comparison.warn()
+    known.warn()
     files = len(source.files)
     if json:
         about = {"out": str(out), "rows": rows, "files": files}

@@ -11,7 +11,7 @@ from calibrank.cli.features import print_features
 from calibrank.cli.rendering import base_rate_lines, reliability_diagram, sensitivity_lines
 from calibrank.cli.segments import print_segments
 from calibrank.maps import CalibrationMap, FitRecord, LogisticMap, describe_selection
-from calibrank.metrics import reliability
+from calibrank.metrics import LogLoss, reliability
 from calibrank.metrics.misfit import misfit
 from calibrank.metrics.panel import HEADLINE
 from calibrank.summary import Summary
@@ -36,6 +36,7 @@ def print_result(
         _print_fit(fitted, summary)
         print_segments(saved)
         print_features(saved)
+        _print_gain(fitted, saved)
         console.print(f"[bold]Saved:[/] {shown(out)}")
 
 
@@ -70,7 +71,23 @@ def is_rate_of_log(record: FitRecord) -> bool:
     return record.base_rate_source == "assumed" and record.base_rate is None
 
 
+def _print_gain(fitted: CalibrationMap, saved: CalibrationMap) -> None:
+    """Print the log loss of the saved map beside that of the map of all rows, shown above."""
+    with_columns, without = saved.record.loss, fitted.record.loss
+    if saved is fitted or not is_rate_of_log(saved.record) or with_columns is None:
+        return
+    columns = ", ".join((*saved.segment_columns, *saved.feature_columns))
+    console.print(
+        f"Log loss of the saved map, by {shown(columns)}: [bold]{with_columns:.4f}[/], of one map "
+        f"for all rows {without:.4f} (on the rows of the fit).",
+        highlight=False,
+    )
+
+
 def _metrics(fitted: CalibrationMap, summary: Summary) -> dict[str, float]:
+    if fitted.segment_columns or fitted.feature_columns:
+        # The summary has scores alone; the loss was computed with the columns.
+        return {} if fitted.record.loss is None else {LogLoss().name: fitted.record.loss}
     probabilities = fitted.predict(summary.scores)
     return {metric.name: metric(probabilities, summary.evidence) for metric in HEADLINE}
 

@@ -13,6 +13,7 @@ from calibrank._validation import Floats
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, naive, soft_evidence
 from calibrank.maps import CalibrationMap
+from calibrank.maps.known_values import KnownValues
 from calibrank.maps.score_shift import ScoreComparison
 from calibrank.metrics import CalibrationTest, Estimate, ReliabilityCurve, reliability
 from calibrank.metrics.clustered_bootstrap import CLUSTERS
@@ -72,8 +73,11 @@ def evaluate(
     accumulator = _Accumulator()
     segments: dict[str, dict[str, _Accumulator]] = {name: {} for name in columns.others}
     comparison = None if fitted is None else ScoreComparison(fitted.record)
+    known = None if fitted is None else KnownValues(fitted)
     for rows in rows_of(table, columns, rules, progress):
-        probabilities = rows.scores if fitted is None else predict_rows(fitted, columns, rows)
+        probabilities = (
+            rows.scores if fitted is None else predict_rows(fitted, columns, rows, known)
+        )
         accumulator.add(rows, probabilities)
         for name, values in zip(columns.others, rows.others, strict=True):
             _add_to_segments(segments[name], name, values, rows, probabilities)
@@ -84,8 +88,9 @@ def evaluate(
             f"{table.name} must hold at least one valid row of nonzero weight, got none. "
             "Name a table with rows."
         )
-    if comparison is not None:
+    if comparison is not None and known is not None:
         comparison.warn()
+        known.warn()
     evaluated = {}
     for name, by_value in segments.items():
         evaluated[name] = {value: by_value[value].result() for value in sorted(by_value)}

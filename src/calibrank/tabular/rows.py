@@ -13,6 +13,7 @@ import pyarrow as pa
 from calibrank._validation import Floats
 from calibrank.evidence import undersampling_weights
 from calibrank.maps import CalibrationMap
+from calibrank.maps.known_values import KnownValues
 from calibrank.tables import hash_partitions, row_partitions
 from calibrank.tabular.batch import Batch, indices_of, take_ids
 from calibrank.tabular.columns import Columns
@@ -90,9 +91,14 @@ def valid_rows(batch: Batch, columns: Columns, rules: Rules) -> Rows:
     return rows
 
 
-def predict_rows(fitted: CalibrationMap, columns: Columns, rows: Rows) -> Floats:
+def predict_rows(
+    fitted: CalibrationMap, columns: Columns, rows: Rows, known: KnownValues | None = None
+) -> Floats:
     """Probabilities of rows, with the segments or the features that the map uses."""
     used = columns_by_name(columns.segments, columns.features, rows)
+    if known is not None:
+        for name in columns.segments:
+            known.add(name, used[name])
     return fitted.predict_rows(rows.scores, used.__getitem__)
 
 

@@ -22,6 +22,7 @@ from calibrank._json import digest_of
 from calibrank._validation import Floats, Indices, floats
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
+from calibrank.maps.known_values import KnownValues
 from calibrank.maps.score_shift import ScoreComparison
 from calibrank.scorers import SavedModel
 from calibrank.tables import Index
@@ -76,6 +77,8 @@ class Probabilities:
     rules: Rules
     comparison: ScoreComparison | None = None
     """Collects the scores, to compare them with those of the fit."""
+    known: KnownValues | None = None
+    """Collects segments and categories, likewise."""
 
     def valid_rows(self, batch: Batch) -> Mask | None:
         valid = self.rules.valid_rows(batch, {"score": self.score})
@@ -88,9 +91,12 @@ class Probabilities:
             self.comparison.add(scores)
 
         def column(name: str) -> Any:
-            if name in self.fitted.text_columns:
-                return as_segments(batch.segments(name))
-            return batch.numbers(name)
+            if name not in self.fitted.text_columns:
+                return batch.numbers(name)
+            values = as_segments(batch.segments(name))
+            if self.known is not None:
+                self.known.add(name, values)
+            return values
 
         return self.fitted.predict_rows(scores, column)
 
