@@ -71,7 +71,7 @@ def test_a_changed_map_is_found_shown_and_refitted(
     assert rows == [9 * 400, 4 * 400]
     code, _, error = call("monitor", store, *options)
     assert code == 3
-    assert f"--add must name a table that is not in the store, got one of {date_of(8)}" in error
+    assert f"must be new to the store, got a table that is stored under {date_of(8)}" in error
     assert len(list(store.iterdir())) == 9
     data = data_of(page.read_text(encoding="utf-8"))
     assert [day["labels"] for day in data["days"]] == [400] * 9

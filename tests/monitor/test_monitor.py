@@ -1,7 +1,6 @@
 """Days, stores, checks and refits of a map, on worlds whose changes are known."""
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +125,7 @@ def test_a_write_that_breaks_off_leaves_no_day(
     files, folder = store._remote()
     monkeypatch.setattr(Store, "_remote", lambda _: (FailingFiles(files), folder))
     with pytest.raises(OSError, match="no space left"):
-        store.add(day)
+        store.add(make_day(fitted, 0, np.random.default_rng(4), 100))
     monkeypatch.undo()
     assert [each.rows for each in store.days()] == [100]
 
@@ -135,19 +134,6 @@ def test_a_file_system_must_be_one_of_pyarrow(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     with pytest.raises(cr.DataError, match="filesystem must be"):
         Store(tmp_path, "s3")
-
-
-@pytest.mark.parametrize("kind", ["folder", "address", "filesystem"])
-def test_a_store_knows_the_tables_that_it_holds(
-    fitted: cr.CalibrationMap, tmp_path: Path, kind: str
-) -> None:
-    store = store_in(tmp_path / "days", kind)
-    day = make_day(fitted, 0, np.random.default_rng(3), 100)
-    assert not store.holds(day)
-    store.add(day)
-    assert store.holds(day)
-    assert not store.holds(make_day(fitted, 0, np.random.default_rng(4), 100))
-    assert not store.holds(replace(day, date=date_of(1)))
 
 
 def test_a_window_and_a_half_life_weight_days_by_age(fitted: cr.CalibrationMap) -> None:

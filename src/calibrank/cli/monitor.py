@@ -33,7 +33,6 @@ from calibrank.cli.options import (
     choice,
 )
 from calibrank.cli.recorded import choose_weight
-from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap, load
 from calibrank.monitor import Day, Status, Store, check, digest_of_map, refit, window_of
 from calibrank.monitor.check import LONGEST_WINDOW, WINDOW
@@ -128,7 +127,6 @@ def monitor(
         source = Table.find(add)
         named = _columns(source, score, label, user, weight)
         new = _day(source, named, fitted, date, on_bad_rows)
-        _require_new(days, new)
     # All is computed before anything is written: a command that failed can be repeated.
     found = days.days(digest_of_map(fitted)) if new is None else days.with_day(new)
     status = check(fitted, found, window=window or WINDOW)
@@ -197,15 +195,6 @@ def _day(
         day = day_of_table(source, fitted, columns, rules, date, progress)
     report_skipped(rules)
     return day
-
-
-def _require_new(days: Store, day: Day) -> None:
-    """Add no table twice: a command that is run again would count its labels twice."""
-    if days.holds(day):
-        raise DataError(
-            f"--add must name a table that is not in the store, got one of {day.date} with the "
-            "same sums as a file there: its labels would count twice. Leave --add out."
-        )
 
 
 def _calibrator(method: str | None) -> Calibrator | None:

@@ -1,23 +1,24 @@
-"""A folder of days: each file has a random name, so that hosts can share it without a lock."""
+"""A folder of days: a file is named by its content, so that hosts can share it without a lock."""
 
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+import warnings
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from itertools import chain
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
-
-import numpy as np
+from typing import TYPE_CHECKING, NamedTuple
 
 from calibrank._arguments import instance, path_of, real, shown, whole
-from calibrank.errors import DataError, MissingExtraError
+from calibrank.errors import CalibrankWarning, DataError, MissingExtraError
 from calibrank.monitor.day import Day
+from calibrank.monitor.same_table import Fingerprint
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -35,7 +36,8 @@ class Store:
     cannot say everything, such as credentials, or those of fsspec.
 
     A file is written once and never changed. To merge the days of several hosts, copy their files
-    into one folder.
+    into one folder. Rows of a date that are stored more than once (the same scores and weights,
+    at least 10 different scores) count once, with the labels of the file that has most.
 
     >>> import tempfile
     >>> from calibrank import Platt
@@ -57,50 +59,70 @@ class Store:
             instance("filesystem", self.filesystem, kind, "E.g. pyarrow.fs.S3FileSystem().")
 
     def add(self, day: Day) -> None:
-        """Write a day, or a part of one, to a new file, atomically."""
+        """Write a day, or a part of one, to a new file, atomically; an equal one is kept."""
         instance("day", day, Day, "Make one with Day.of(...).")
-        name = f"{day.date}-{os.urandom(8).hex()}{_SUFFIX}"
+        name = _name_of(day)
         if not self._is_remote:
             folder = path_of("store", self.location)
             if folder.exists() and not folder.is_dir():
                 raise DataError(
                     f"{folder} must be a folder of days, got a file. Name another folder."
                 )
-            day.save(folder / name)
+            if not (folder / name).exists():
+                day.save(folder / name)
             return
         files, remote_folder = self._remote()
+        target = f"{remote_folder}/{name}"
+        if files.get_file_info(target).is_file:
+            return
         files.create_dir(remote_folder, recursive=True)
         with tempfile.TemporaryDirectory() as local:
             day.save(Path(local) / name)
             content = (Path(local) / name).read_bytes()
         # Object stores make an object visible only when it is complete; others need a move.
-        target = f"{remote_folder}/{name}"
-        written = target if files.type_name in _OBJECT_STORES else f"{target}.partial"
+        is_object = files.type_name in _OBJECT_STORES
+        written = target if is_object else f"{target}.{os.urandom(8).hex()}.partial"
         with files.open_output_stream(written) as out:
             out.write(content)
         if written != target:
             files.move(written, target)
 
     def holds(self, day: Day) -> bool:
-        """Whether a file of the same date and map has the same sums: that of the same table."""
+        """Whether the table of a day is in the store, in any order of its rows, under any date."""
         instance("day", day, Day, "Make one with Day.of(...).")
-        if self._is_absent:
-            return False
-        about = (day.date, day.map_digest, day.rows, day.labels)
-        return any(
-            (part.date, part.map_digest, part.rows, part.labels) == about
-            and np.array_equal(part.sums, day.sums)
-            for part in self._parts(day.date)
-        )
+        new = Fingerprint.of(day)
+        return any(new.repeats(Fingerprint.of(part.day)) for part in self._stored())
 
     def days(self, map_digest: str | None = None) -> list[Day]:
         """All days in order, or those of one map; parts of a day are merged."""
-        return _merged(self._parts(), map_digest)
+        return self._merged(map_digest)
 
     def with_day(self, day: Day) -> list[Day]:
-        """The days of a map as they will be once another day, or a part of one, is added."""
-        stored = [] if self._is_absent else self._parts()
-        return _merged(chain(stored, [day]), day.map_digest)
+        """The days of a map as they will be once another day, or a part of one, is added.
+
+        Rows that are in the store already are refused, unless they now have more labels: these
+        replace the older ones.
+        """
+        instance("day", day, Day, "Make one with Day.of(...).")
+        return self._merged(day.map_digest, day)
+
+    def _merged(self, map_digest: str | None, new: Day | None = None) -> list[Day]:
+        replaced: set[str] = set()
+        while True:
+            merge = _Merge(new)
+            for part in self._stored() if new is not None else self._parts():
+                is_used = map_digest is None or part.day.map_digest == map_digest
+                if is_used and part.name not in replaced:
+                    merge.add(part)
+            if not merge.replaced:
+                merge.warn()
+                return [merge.days[key] for key in sorted(merge.days)]
+            # Rarely: files that `add` named come in the order that needs no second reading.
+            replaced |= merge.replaced
+
+    def _stored(self) -> Iterator[_Part]:
+        """All files; none where there is no store yet."""
+        return iter(()) if self._is_absent else self._parts()
 
     @property
     def _is_absent(self) -> bool:
@@ -110,17 +132,17 @@ class Store:
     def _is_remote(self) -> bool:
         return self.filesystem is not None or "://" in os.fspath(self.location)
 
-    def _parts(self, date: str = "") -> Iterator[Day]:
-        """The files of a date, or of all."""
+    def _parts(self) -> Iterator[_Part]:
+        """All files, of each date first those with most labels."""
         if self._is_remote:
-            yield from self._remote_parts(date)
+            yield from self._remote_parts()
             return
         folder = path_of("store", self.location)
         if not folder.is_dir():
             found = "a file" if folder.exists() else "no such folder"
             raise DataError(f"{folder} must be a folder of days, got {found}. Add a day first.")
-        for file in sorted(folder.glob(f"{date}*{_SUFFIX}")):
-            yield Day.load(file)
+        for file in sorted(folder.glob(f"*{_SUFFIX}"), reverse=True):
+            yield _Part(str(file), Day.load(file))
 
     def _remote(self) -> tuple[FileSystem, str]:
         if self.filesystem is not None:
@@ -135,16 +157,101 @@ class Store:
         files, folder = found
         return files, folder
 
-    def _remote_parts(self, date: str) -> Iterator[Day]:
+    def _remote_parts(self) -> Iterator[_Part]:
         files, folder = self._remote()
         selector = _filesystems().FileSelector(folder, allow_not_found=True)
         found = files.get_file_info(selector)
         with tempfile.TemporaryDirectory() as local:
-            for info in sorted(found, key=lambda each: each.path):
-                if info.base_name.startswith(date) and info.base_name.endswith(_SUFFIX):
+            for info in sorted(found, key=lambda each: each.path, reverse=True):
+                if info.base_name.endswith(_SUFFIX):
                     copy = Path(local) / "day.npz"
                     copy.write_bytes(files.open_input_file(info.path).read())
-                    yield Day.load(copy)
+                    yield _Part(info.path, Day.load(copy))
+
+
+class _Part(NamedTuple):
+    """A file of the store."""
+
+    name: str
+    day: Day
+
+
+class _Seen(NamedTuple):
+    name: str
+    fingerprint: Fingerprint
+
+
+class _Merge:
+    """Adds up the parts of days, the rows of each table once."""
+
+    def __init__(self, new: Day | None) -> None:
+        self.days: dict[tuple[str, str], Day] = {}
+        """By date and map."""
+        self.replaced: set[str] = set()
+        """Files that were added before one with more labels of their rows."""
+        self._repeated: list[tuple[str, str]] = []
+        self._seen: dict[tuple[str, str, int], list[_Seen]] = defaultdict(list)
+        self._new = None if new is None else Fingerprint.of(new)
+        if new is not None:
+            self._add_up(new)
+
+    def add(self, part: _Part) -> None:
+        """Add a file, unless its rows are there already."""
+        found = Fingerprint.of(part.day)
+        if self._new is not None and self._new.repeats(found):
+            if not self._new.is_version_of(found) or self._new.labels <= found.labels:
+                raise _refused(part)
+            return
+        seen = self._seen[found.date, found.map_digest, found.rows]
+        for other in seen:
+            if found.is_version_of(other.fingerprint):
+                self._compare(other, part)
+                return
+        seen.append(_Seen(part.name, found))
+        self._add_up(part.day)
+
+    def _compare(self, first: _Seen, second: _Part) -> None:
+        if second.day.labels > first.fingerprint.labels:
+            self.replaced.add(first.name)
+        elif second.day.labels == first.fingerprint.labels:
+            self._repeated.append((first.name, second.name))
+
+    def _add_up(self, day: Day) -> None:
+        key = (day.date, day.map_digest)
+        self.days[key] = self.days[key] + day if key in self.days else day
+
+    def warn(self) -> None:
+        """Report files of which only one counts."""
+        for first, second in self._repeated:
+            warnings.warn(
+                f"{first} and {second} must be of different tables, got the same rows twice: only "
+                "the first counts. Delete one of them.",
+                CalibrankWarning,
+                stacklevel=4,
+            )
+
+
+def _refused(stored: _Part) -> DataError:
+    day = stored.day
+    return DataError(
+        f"a day to add must be new to the store, got a table that is stored under {day.date} with "
+        f"{day.labels:,} labels: its rows would count twice. Leave it out. If the stored date or "
+        f"labels are wrong, delete {stored.name} first."
+    )
+
+
+def _name_of(day: Day) -> str:
+    """The date, the number of labels, and what is in the day.
+
+    Two processes that add one table at the same time write the same file. A day of a few scores
+    may be equal to another one by chance, so its name is random.
+    """
+    content = os.urandom(8)
+    if Fingerprint.of(day).is_distinctive:
+        arrays = (day.sums, day.variances, day.cumulants)
+        content = b"".join([day.map_digest.encode(), *[values.tobytes() for values in arrays]])
+    digest = hashlib.sha256(content).hexdigest()[:16]
+    return f"{day.date}-{day.labels:012d}-{digest}{_SUFFIX}"
 
 
 def _filesystems() -> ModuleType:
@@ -152,17 +259,6 @@ def _filesystems() -> ModuleType:
         return import_module("pyarrow.fs")  # only where a store is not a plain folder
     except ImportError:
         raise MissingExtraError("pyarrow", "cli") from None
-
-
-def _merged(parts: Iterable[Day], map_digest: str | None) -> list[Day]:
-    """Days in order, of one map or of all; parts of a day are merged."""
-    by_date: dict[tuple[str, str], Day] = {}
-    for part in parts:
-        if map_digest is not None and part.map_digest != map_digest:
-            continue
-        key = (part.date, part.map_digest)
-        by_date[key] = by_date[key] + part if key in by_date else part
-    return [by_date[key] for key in sorted(by_date)]
 
 
 def require_days(days: object) -> list[Day]:
