@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -88,6 +89,75 @@ def test_a_table_without_labels_counts_for_the_scores(
     code, text, error = call("monitor", tmp_path / "days", *options)
     assert code == 0, error
     assert "No labels yet: only the scores can be compared." in text
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+@pytest.mark.parametrize("rule", ["error", "skip"])
+def test_missing_labels_are_not_known_yet_and_may_come_later(
+    call: Call, tmp_path: Path, map_file: Path, suffix: str, rule: str
+) -> None:
+    complete = write_day(tmp_path / "complete.parquet", cr.load(map_file), 0)
+    labels = pa.array([*complete["label"].to_pylist()[:150], *[None] * 250])
+    partly = complete.set_column(2, "label", labels)
+    table = tmp_path / f"partly.{suffix}"
+    write = pq.write_table if suffix == "parquet" else pc.write_csv
+    write(partly, table)
+    command = ["monitor", tmp_path / "days", "--map", map_file, "--date", "2026-01-31", "--json"]
+    code, text, error = call(*command, "--add", table, "--on-bad-rows", rule)
+    assert code == 0, error
+    assert "250 of 400 rows have no label: they count for the scores only." in error
+    (day,) = json.loads(text)["days"]
+    assert (day["rows"], day["labels"]) == (400, 150)
+    code, text, error = call(*command, "--add", tmp_path / "complete.parquet")
+    assert code == 0, error
+    (day,) = json.loads(text)["days"]
+    assert (day["rows"], day["labels"]) == (400, 400)
+
+
+def test_a_label_that_is_no_label_is_an_error_beside_missing_ones(
+    call: Call, tmp_path: Path, map_file: Path
+) -> None:
+    content = write_day(tmp_path / "day.parquet", cr.load(map_file), 0)
+    labels = pa.array([None, 0.0, 0.5, *[1.0] * 397])
+    pq.write_table(content.set_column(2, "label", labels), tmp_path / "day.parquet")
+    add = ["--add", tmp_path / "day.parquet", "--date", "2026-01-31"]
+    code, _, error = call("monitor", tmp_path / "days", "--map", map_file, *add)
+    assert code == 3
+    assert "row 2: label must be 0 or 1, got 0.5" in error
+
+
+def test_an_alarm_can_be_an_exit_code(call: Call, tmp_path: Path, map_file: Path) -> None:
+    codes = []
+    for day, level in enumerate((0.0, -2.0, -2.0)):
+        table = tmp_path / "day.parquet"
+        write_day(table, cr.load(map_file), day, level)
+        options = ["--add", table, "--date", date_of(day), "--fail-on-alarm", "--json"]
+        code, text, _ = call("monitor", tmp_path / "days", "--map", map_file, *options)
+        assert json.loads(text)["alarm"] == (code == 7)
+        codes.append(code)
+    assert (codes[0], codes[-1]) == (0, 7)
+    assert call("monitor", tmp_path / "days", "--map", map_file)[0] == 0
+
+
+def test_a_date_in_the_future_is_refused(call: Call, tmp_path: Path, map_file: Path) -> None:
+    write_day(tmp_path / "day.parquet", cr.load(map_file), 0)
+    add = ["--add", tmp_path / "day.parquet", "--date", "2962-01-02"]
+    code, _, error = call("monitor", tmp_path / "days", "--map", map_file, *add)
+    assert code == 2
+    assert "--date must not be later than tomorrow (UTC)" in error
+    assert not (tmp_path / "days").exists()
+
+
+def test_a_day_is_kept_when_its_refit_fails(call: Call, tmp_path: Path, map_file: Path) -> None:
+    content = write_day(tmp_path / "day.parquet", cr.load(map_file), 0)
+    pq.write_table(content.drop(["label"]), tmp_path / "day.parquet")
+    add = ["--add", tmp_path / "day.parquet", "--date", "2026-01-31"]
+    refit = ["--refit", tmp_path / "new.json"]
+    code, _, error = call("monitor", tmp_path / "days", "--map", map_file, *add, *refit)
+    assert code == 3
+    assert "The day 2026-01-31 was added to the store, but the command failed." in error
+    assert "must hold labels, got none" in error
+    assert len(Store(tmp_path / "days").days()) == 1
 
 
 def test_the_columns_of_a_map_are_read_from_the_table(call: Call, tmp_path: Path) -> None:

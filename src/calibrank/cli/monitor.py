@@ -1,17 +1,22 @@
 """`calibrank monitor`."""
 
+import datetime as dt
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from calibrank._arguments import date_of
 from calibrank.calibrators import Calibrator
 from calibrank.cli.columns import find_user
 from calibrank.cli.console import (
     UsageError,
     console,
+    log,
     print_json,
     progress_bar,
     report_skipped,
@@ -33,6 +38,7 @@ from calibrank.cli.options import (
     choice,
 )
 from calibrank.cli.recorded import choose_weight
+from calibrank.errors import CalibrankError
 from calibrank.maps import CalibrationMap, load
 from calibrank.monitor import Day, Status, Store, check, digest_of_map, refit, window_of
 from calibrank.monitor.check import LONGEST_WINDOW, WINDOW
@@ -40,6 +46,8 @@ from calibrank.monitor.table_day import DayColumns, day_of_table
 from calibrank.registry import CALIBRATORS, find
 from calibrank.report.html_report import monitor_report
 from calibrank.tabular.read import Table
+
+ALARM_EXIT_CODE = 7
 
 StoreArgument = Annotated[
     str,
@@ -51,11 +59,14 @@ MapOption = Annotated[
 ]
 AddOption = Annotated[
     str | None,
-    typer.Option(help="Table of one day (Parquet or CSV) to add first, with or without labels."),
+    typer.Option(
+        help="Table of one day (Parquet or CSV) to add first. Rows without a label count for the "
+        "scores."
+    ),
 ]
 DateOption = Annotated[
     str | None,
-    typer.Option(help="With --add: the date of the table, such as 2026-01-31."),
+    typer.Option(help="With --add: the date of all its rows, such as 2026-01-31."),
 ]
 OutOption = Annotated[
     Path | None,
@@ -84,6 +95,12 @@ HalfLifeOption = Annotated[
         "given."
     ),
 ]
+FailOnAlarmOption = Annotated[
+    bool,
+    typer.Option(
+        "--fail-on-alarm", help=f"Exit with code {ALARM_EXIT_CODE} if calibration has changed."
+    ),
+]
 
 
 def monitor(
@@ -101,6 +118,7 @@ def monitor(
     user: UserOption = None,
     weight: WeightOption = None,
     on_bad_rows: BadRowsOption = OnBadRows.error,
+    fail_on_alarm: FailOnAlarmOption = False,
     json: JsonOption = False,
 ) -> None:
     """Check whether a deployed map is still right, on a store of daily summaries.
@@ -120,34 +138,36 @@ def monitor(
     for output in (out, refit_to):
         if output is not None:
             _require_outside(output, store, add, map_file)
+    calibrator = _calibrator(method)
     fitted = load(map_file)
     days = Store(store)
     new = None
     if add is not None and date is not None:
+        _require_past(date)
         source = Table.find(add)
         named = _columns(source, score, label, user, weight)
         new = _day(source, named, fitted, date, on_bad_rows)
-    # All is computed before anything is written: a command that failed can be repeated.
+    # The status is computed before anything is written: a command that failed can be repeated.
     found = days.days(digest_of_map(fitted)) if new is None else days.with_day(new)
     status = check(fitted, found, window=window or WINDOW)
-    about: dict[str, Any] = {"store": store, **status.to_dict()}
-    refitted = None
-    if refit_to is not None:
-        recent = _recent(found, window, half_life)
-        refitted = refit(fitted, recent, _calibrator(method))
-        about["refit"] = {"out": str(refit_to), "labels": recent.labels}
     if new is not None:
         days.add(new)
-    if out is not None:
-        command = shlex.join(["calibrank", *sys.argv[1:]])
-        monitor_report(status.to_dict(), store, command).save(out)
-        about["out"] = str(out)
-    if refit_to is not None and refitted is not None:
-        refitted.save(refit_to)
+    about: dict[str, Any] = {"store": store, **status.to_dict()}
+    with _kept(new):
+        if refit_to is not None:
+            recent = _recent(found, window, half_life)
+            refit(fitted, recent, calibrator).save(refit_to)
+            about["refit"] = {"out": str(refit_to), "labels": recent.labels}
+        if out is not None:
+            command = shlex.join(["calibrank", *sys.argv[1:]])
+            monitor_report(status.to_dict(), store, command).save(out)
+            about["out"] = str(out)
     if json:
         print_json(about)
     else:
         _print_status(status, about)
+    if fail_on_alarm and status.alarm:
+        raise typer.Exit(ALARM_EXIT_CODE)
 
 
 def _require_pairs(
@@ -162,6 +182,32 @@ def _require_pairs(
         raise UsageError("--add must go with --date, the date of its rows.")
     if refit_to is None and (method is not None or half_life is not None):
         raise UsageError("--method and --half-life must go with --refit.")
+
+
+def _require_past(date: str) -> None:
+    """Refuse a mistyped date: all others would lie before the window that ends on it."""
+    tomorrow = dt.datetime.now(dt.UTC).date() + dt.timedelta(days=1)
+    if date_of("date", date) > tomorrow.isoformat():
+        raise UsageError(
+            f"--date must not be later than tomorrow (UTC), {tomorrow}, got {date}. Check the year."
+        )
+
+
+@contextmanager
+def _kept(new: Day | None) -> Iterator[None]:
+    """If an output fails after the day was added, report that it was."""
+    try:
+        yield
+    except (CalibrankError, OSError):
+        if new is not None:
+            log.print(
+                f"The day {new.date} was added to the store, but the command failed. "
+                "To repeat it, leave out --add and --date.",
+                style="yellow",
+                highlight=False,
+                soft_wrap=True,
+            )
+        raise
 
 
 def _require_outside(output: Path, store: str, add: str | None, map_file: Path) -> None:
@@ -194,6 +240,13 @@ def _day(
     with progress_bar(source, "Reading") as progress:
         day = day_of_table(source, fitted, columns, rules, date, progress)
     report_skipped(rules)
+    if columns.label is not None and day.labels < day.rows:
+        log.print(
+            f"{day.rows - day.labels:,} of {day.rows:,} rows have no label: they count for the "
+            "scores only.",
+            style="yellow",
+            highlight=False,
+        )
     return day
 
 

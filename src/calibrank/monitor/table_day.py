@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
 from calibrank.monitor.day import CLUSTERS, Day, pool_rows
-from calibrank.tabular.batch import Batch
+from calibrank.tabular.batch import Batch, to_arrow
 from calibrank.tabular.files import Progress
 from calibrank.tabular.read import Table
 from calibrank.tabular.rows import Rows, buckets_of, columns_by_name
@@ -59,22 +61,37 @@ def day_of_table(
     date: str,
     progress: Progress | None = None,
 ) -> Day:
-    """Sum up all rows of a table as one day."""
+    """Sum up all rows of a table as one day; a row whose label is missing has none yet."""
     day: Day | None = None
     first = 0
     columns = columns.used_by(fitted)
     for rows in _rows(table, columns, rules, progress):
         clusters = buckets_of(rows, first, CLUSTERS)
-        labels = None if columns.label is None else rows.labels
-        used = columns_by_name(columns.segments, columns.features, rows)
-        pooled = pool_rows(fitted, rows.scores, used)
-        part = Day.of_clusters(fitted, pooled, labels, rows.weights, clusters, date)
-        part = part.with_segments(fitted, rows.scores, labels, rows.weights, used)
-        day = part if day is None else day + part
+        is_missing = np.isnan(rows.labels)
+        for chosen in (~is_missing, is_missing):
+            if chosen.any():
+                some = rows if chosen.all() else rows.take(chosen)
+                part = _part(fitted, columns, some, clusters[chosen], date)
+                day = part if day is None else day + part
         first += len(rows)
     if day is None:
         raise DataError(f"{table.name} must hold at least one valid row, got none. Check it.")
     return day
+
+
+def _part(
+    fitted: CalibrationMap,
+    columns: DayColumns,
+    rows: Rows,
+    clusters: npt.NDArray[np.intp],
+    date: str,
+) -> Day:
+    """Sum up rows that all have a label, or that all have none."""
+    labels = None if np.isnan(rows.labels[0]) else rows.labels
+    used = columns_by_name(columns.segments, columns.features, rows)
+    pooled = pool_rows(fitted, rows.scores, used)
+    part = Day.of_clusters(fitted, pooled, labels, rows.weights, clusters, date)
+    return part.with_segments(fitted, rows.scores, labels, rows.weights, used)
 
 
 def _rows(
@@ -88,12 +105,18 @@ def _rows(
 
 
 def _valid(batch: Batch, columns: DayColumns, rules: Rules) -> Rows:
-    valid = rules.valid_rows(batch, columns.checked, columns.ids)
-    require_features(batch, columns.features, columns.feature_role, valid)
+    """The valid rows of a batch; labels that are missing are NaN."""
     scores = batch.numbers(columns.score).astype(np.float64)
+    labels = np.full(len(scores), np.nan)
+    checked = batch
+    if columns.label is not None:
+        labels = batch.numbers(columns.label)
+        checked = _with_labels(batch, columns.label, labels)
+    valid = rules.valid_rows(checked, columns.checked, columns.ids)
+    require_features(batch, columns.features, columns.feature_role, valid)
     rows = Rows(
         scores=scores,
-        labels=np.zeros(len(scores)) if columns.label is None else batch.numbers(columns.label),
+        labels=labels,
         propensity=None,
         weights=None if columns.weight is None else batch.numbers(columns.weight),
         items=None,
@@ -102,3 +125,13 @@ def _valid(batch: Batch, columns: DayColumns, rules: Rules) -> Rows:
         features=tuple([batch.numbers(name) for name in columns.features]),
     )
     return rows if valid is None else rows.take(valid)
+
+
+def _with_labels(batch: Batch, name: str, labels: npt.NDArray[Any]) -> Batch:
+    """The batch with 0 for each missing label, which the rules would refuse."""
+    is_missing = np.isnan(labels)
+    if not is_missing.any():
+        return batch
+    filled = to_arrow(np.where(is_missing, 0.0, labels))
+    place = batch.rows.schema.get_field_index(name)
+    return replace(batch, rows=batch.rows.set_column(place, name, filled))
