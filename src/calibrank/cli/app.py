@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from calibrank import __version__
-from calibrank._interrupt import raise_on_interrupt
-from calibrank.cli.failures import CLOSED_PIPE, INTERRUPTED, UsageError, print_line, report_failure
+from calibrank._interrupt import INTERRUPTED, raise_on_interrupt
+from calibrank.cli.failures import CLOSED_PIPE, UsageError, print_line, report_failure
 from calibrank.cli.memory import adapt_to_limit
 from calibrank.errors import DataError
 from calibrank.registry import COMMANDS
