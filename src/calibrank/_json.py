@@ -81,9 +81,10 @@ class Fields:
         """Refuse unknown fields: they may change the meaning of known ones."""
         for name in self.values:
             if name not in names:
+                otherwise = self.remedy[:1].lower() + self.remedy[1:]
                 raise DataError(
                     f"{self.where} must hold only {', '.join(names)}, got field {shown(name)}. "
-                    f"{self.remedy}"
+                    f"If a newer calibrank wrote it, upgrade calibrank; otherwise {otherwise}"
                 )
 
     def holds(self, name: str) -> bool:

@@ -109,6 +109,57 @@ def test_wrong_values_name_their_option(
     assert message in errors
 
 
+@pytest.mark.parametrize(
+    ("command", "remedies"),
+    [
+        ("fit", ["--positive", "--soft"]),
+        ("control", ["--positive"]),
+        ("monitor", []),
+        ("train", ["--positive"]),
+    ],
+)
+def test_remedies_name_only_options_that_the_command_has(
+    call: Call, tmp_path: Path, command: str, remedies: list[str]
+) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("user,item,score,probability,label\n1,1,0.5,0.5,0.5\n2,2,0.6,0.6,1\n")
+    cr.Platt().fit([0.1, 0.4, 0.2, 0.9], [1.0, 0, 0, 1]).save(tmp_path / "map.json")
+    arguments = {
+        "fit": [table, "--loss", "naive"],
+        "control": [table],
+        "monitor": [
+            *(tmp_path / "days", "--map", tmp_path / "map.json"),
+            *("--add", table, "--date", "2026-01-01"),
+        ],
+        "train": [table, "-o", tmp_path / "model"],
+    }[command]
+    code, _, errors = call(command, *arguments)
+    assert code == 3
+    assert "label must be 0 or 1, got 0.5. Fix the table." in errors
+    assert re.findall("--[a-z-]+", errors) == remedies
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
+def test_a_table_in_place_of_a_map_is_no_matter_of_order(
+    call: Call, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).write_bytes(b"PAR1\xff" if name.endswith("t") else b"score,label\n1,1\n")
+    code, _, errors = call("inspect", tmp_path / name)
+    assert code == 3
+    assert "If it is a table, give a saved map in its place" in errors
+
+
+def test_a_map_without_permission_is_invalid_data(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "map.json"
+    file.touch()
+    monkeypatch.setattr("os.access", lambda *_, **__: False)
+    code, _, errors = call("inspect", file)
+    assert code == 3
+    assert f"{file} must be a file that can be used, got: no permission to read it." in errors
+
+
 def test_an_interrupt_has_a_code_of_its_own(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: object) -> None:
         raise KeyboardInterrupt

@@ -79,7 +79,7 @@ def test_an_error_names_file_row_value_and_remedy() -> None:
     rows = batch(first=4_000, s=[0.5, NAN, INF])
     message = (
         r"log\.parquet, row 4001: s must be finite and within \+-1e30, got nan\. "
-        r"Fix the table, or leave such rows out with --on-bad-rows skip\."
+        r"Fix the table\. Or leave such rows out with --on-bad-rows skip\."
     )
     with pytest.raises(cr.DataError, match=message):
         Rules(skip=False).valid_rows(rows, {"score": "s"})
@@ -96,7 +96,7 @@ def test_integer_labels_are_ratings_and_not_to_be_skipped() -> None:
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([1, None, 0], r"got nan\. This label is missing\. Fix the table, or leave"),
+        ([1, None, 0], r"got nan\. This label is missing\. Fix the table\. Or leave"),
         ([1.0, 4.5], r"got 4\.5\. Turn ratings into likes first"),
         ([1, 3, 87], r"got 3\. Turn counts into likes first"),
         ([1.0, 3.0, NAN, 87.5], r"got 3\.0\. Turn seconds \(dwell or watch time\)"),

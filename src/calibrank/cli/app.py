@@ -9,11 +9,13 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+from typer.main import get_command
 
 from calibrank import __version__
 from calibrank._interrupt import INTERRUPTED, raise_on_interrupt
 from calibrank.cli.failures import CLOSED_PIPE, UsageError, print_line, report_failure
 from calibrank.cli.memory import adapt_to_limit
+from calibrank.cli.remedies import possible_remedies
 from calibrank.errors import DataError
 from calibrank.registry import COMMANDS
 
@@ -104,13 +106,23 @@ def _named_as_option(error: BaseException) -> BaseException:
     return UsageError(f"--{subject.replace('_', '-')} must {rule}")
 
 
+def _with_possible_remedies(error: BaseException) -> BaseException:
+    """An error whose remedies name only options that the command has."""
+    command = next(iter(sys.argv[1:2]), "")
+    if not isinstance(error, DataError) or command not in COMMANDS:
+        return error
+    parameters = get_command(make_app([command])).commands[command].params  # type: ignore[attr-defined]  # a group
+    options = {option for parameter in parameters for option in parameter.opts}
+    return DataError(possible_remedies(str(error), options))
+
+
 def _exit_code(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError):
         # The reader has seen enough, as in `calibrank inspect map.json | head`: no message.
         sys.stdout = io.StringIO()
         return CLOSED_PIPE
     try:
-        return report_failure(_named_as_option(error))
+        return report_failure(_with_possible_remedies(_named_as_option(error)))
     finally:
         _drop_unwritable_output()
 

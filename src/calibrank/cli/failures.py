@@ -94,7 +94,7 @@ def _describe(error: BaseException) -> tuple[str, int]:
     if _is_interrupt(error):
         return "interrupted.", INTERRUPTED
     if hasattr(error, "format_message"):  # what typer found in the command line
-        return _usage_message(error), WRONG_USAGE
+        return _describe_usage(error)
     if _is_out_of_memory(error):
         return _memory_message(error), OUT_OF_MEMORY
     if isinstance(error, OSError) or _is_about_a_name(error):
@@ -126,6 +126,9 @@ def _is_interrupt(error: BaseException) -> bool:
     # typer turns an interrupt into an exception of its own.
     return isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort"
 
+
+# The parser of the command line looks at files, too: this one is no matter of usage.
+_UNREADABLE = re.compile(r"(?:Path|File|Directory) '(.*)' is not readable")
 
 # What the parser of the command line says about values, in the words of all other messages.
 _PARSER_WORDS = (
@@ -161,8 +164,15 @@ _PARSER_WORDS = (
 )
 
 
-def _usage_message(error: object) -> str:
+def _describe_usage(error: object) -> tuple[str, int]:
     message = str(error.format_message())  # type: ignore[attr-defined]  # checked by the caller
+    unreadable = _UNREADABLE.search(message)
+    if unreadable is not None:
+        return _unusable(unreadable[1], "no permission to read it"), INVALID_DATA
+    return _usage_message(error, message), WRONG_USAGE
+
+
+def _usage_message(error: object, message: str) -> str:
     for pattern, words in _PARSER_WORDS:
         message = pattern.sub(words, message)
     context = getattr(error, "ctx", None)
@@ -185,11 +195,15 @@ def _os_message(error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return f"the output must fit on the disk, got: {error}. Free some space, or use another."
     if error.strerror and error.filename is not None:
-        return (
-            f"{os.fsdecode(error.filename)} must be a file that can be used, got: "
-            f"{error.strerror}. Check its name and its permissions."
-        )
+        return _unusable(os.fsdecode(error.filename), error.strerror)
     return str(error) or type(error).__name__
+
+
+def _unusable(name: str, reason: str) -> str:
+    return (
+        f"{name} must be a file that can be used, got: {reason}. "
+        "Check its name and its permissions."
+    )
 
 
 def _bug_message(error: BaseException) -> str:

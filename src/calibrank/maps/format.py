@@ -31,6 +31,8 @@ KINDS: dict[str, type[CalibrationMap]] = {
 }
 """Every kind of map, by its name in JSON."""
 
+_NOT_A_MAP = "If it is a table, give a saved map in its place; if it is a map, save it again."
+
 
 def load(path: str | PathLike[str]) -> CalibrationMap:
     """Read a map that `map.save(path)` wrote; the same as `CalibrationMap.load`.
@@ -45,13 +47,12 @@ def load(path: str | PathLike[str]) -> CalibrationMap:
     """
     how_to_make = "Make one with map.save or calibrank fit."
     file = regular_file(path_of("path", path), "a saved map", how_to_make)
-    remedy = "If it is a table, pass the saved map first and the table after it."
-    return parse(str(path), read_document(file, remedy))
+    return parse(str(path), read_document(file, _NOT_A_MAP))
 
 
 def parse(where: str, text: str) -> CalibrationMap:
     """Read a map from JSON text; `where` names it in errors."""
-    fields = Fields.parse(where, text)
+    fields = Fields(where, Fields.parse(where, text, _NOT_A_MAP).values)
     _check_document(fields)
     try:
         fitted = read_map(fields, FitRecord.read(fields.child("record")))
@@ -81,7 +82,10 @@ def read_map(fields: Fields, record: FitRecord) -> CalibrationMap:
     """Rebuild a map of any kind from its kind, method and numbers."""
     name = fields.text("kind")
     if name not in KINDS:
-        raise DataError(f"{fields.where}, kind must be one of {', '.join(KINDS)}, got {name!r}.")
+        raise DataError(
+            f"{fields.where}, kind must be one of {', '.join(KINDS)}, got {name!r}. "
+            "If a newer calibrank wrote it, upgrade calibrank."
+        )
     return KINDS[name].read(fields.text("method"), fields.child("map"), record)
 
 

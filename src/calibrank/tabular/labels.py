@@ -159,7 +159,10 @@ def declaration_for(name: str, values: Values, value: float) -> str:
     """
     largest = float(np.nanmax(values))
     if float(np.nanmin(values)) >= 0 and largest <= 1:
-        return f"If {name} is a probability, such as a judge's, declare it with --soft."
+        return (
+            f'Or declare what is liked, for example --positive "{name} >= 0.5". '
+            "Or declare that it is a probability, such as a judge's, with --soft."
+        )
     if value == -1 and largest <= 1:
         return f'Declare what is liked: --positive "{name} > 0".'
     if largest <= _LARGEST_RATING:
@@ -167,7 +170,7 @@ def declaration_for(name: str, values: Values, value: float) -> str:
         return f'Declare what is liked, for example --positive "{name} >= {middle}".'
     if values.dtype.kind in "iu" or bool((values == np.floor(values)).all()):
         return (
-            f'Declare what is liked, for example --positive "{name} > 0"; numbers of clicks are '
+            f'Declare what is liked, for example --positive "{name} > 0". Numbers of clicks are '
             f"--clicks {name} --impressions COLUMN."
         )
     return f'Declare what is liked, for example --positive "{name} > 30".'

@@ -19,7 +19,9 @@ from calibrank.tabular.labels import declaration_for
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
-_SKIP = "Fix the table, or leave such rows out with --on-bad-rows skip."
+# One sentence per option: the command line leaves out those whose option a command does not have.
+_FIX = "Fix the table."
+_SKIP = f"{_FIX} Or leave such rows out with --on-bad-rows skip."
 
 
 @dataclass(slots=True)
@@ -98,8 +100,7 @@ class Rules:
         other = valid | np.isnan(values)
         if not other.all():
             row = int(np.argmin(other))
-            value = float(values[row])
-            remedy = remedy_for(role, value, float(np.nanmax(values)))
+            remedy = _remedy(role, name, values, float(values[row]))
             raise DataError(
                 f"{batch.file}, row {batch.first + row}: {name} must be 0 or 1, or missing to be "
                 f"skipped, got {values[row]}. {remedy}"
@@ -164,10 +165,10 @@ def _remedy(role: str, name: str, values: npt.NDArray[Any], value: float) -> str
     if np.isnan(value):
         return f"This label is missing. {_SKIP}"
     declaration = declaration_for(name, values, value)
-    # Ratings and counts are not offered to be skipped: those of 1 would stay as likes.
+    # No label but a missing one is offered to be skipped: `_require_labels` would refuse it.
     if values.dtype.kind in "iu" or value > 1:
         return f"{remedy_for(role, value, float(np.nanmax(values)))} {declaration}"
-    return f"{_SKIP} {declaration}"
+    return f"{_FIX} {declaration}"
 
 
 def _range_is_valid(rule: ColumnRule, values: npt.NDArray[Any]) -> bool:
