@@ -92,9 +92,11 @@ def control(
     logged propensities), and if the map was not fitted to these labels. The map need not be
     calibrated.
 
-    `longest` is the length of the longest list: of each user, only the most probable pairs are
-    shown. It makes thresholds lower, because no single user can then matter much. `thresholds`
-    are those to test; they must not be chosen by these labels.
+    `longest` is the length of the longest list: of each user, only the most probable of these rows
+    are shown. It makes thresholds lower, because no single user can then matter much. The rows of
+    a user must then be all candidates of the list: the best of a sample are not the best of all,
+    about which it promises nothing. `thresholds` are those to test; they must not be chosen by
+    these labels.
 
     >>> rng = np.random.default_rng(0)
     >>> probabilities, users = rng.random(20_000), np.repeat(np.arange(1_000), 20)

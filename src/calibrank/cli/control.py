@@ -49,7 +49,10 @@ UnwantedOption = Annotated[
 ConfidenceOption = Annotated[float, typer.Option(help="Confidence of the promise.")]
 LongestOption = Annotated[
     int | None,
-    typer.Option(help="Length of the longest list: of each user, only the best are shown."),
+    typer.Option(
+        help="Length of the longest list: of each user's rows, which must be all candidates, only "
+        "the best are shown."
+    ),
 ]
 ShownOption = Annotated[
     str | None,
@@ -114,7 +117,7 @@ def control(
     if json:
         print_json(asdict(found))
         return
-    _print(found)
+    _print(found, longest)
 
 
 def _users(rows: ReportRows) -> Codes:
@@ -123,11 +126,17 @@ def _users(rows: ReportRows) -> Codes:
     return rows.users.codes
 
 
-def _print(found: Guarantee) -> None:
+def _print(found: Guarantee, longest: int | None) -> None:
     console.print(f"{shown(str(found))}", highlight=False)
-    console.print(
+    notes = (
         "The promise is about new users like these, shown pairs by the same rule. A change of "
-        "users, items or model breaks it, and so do labels that users chose to give.",
-        style="dim",
-        highlight=False,
+        "users, items or model breaks it, and so do labels that users chose to give."
     )
+    if longest is not None:
+        notes += (
+            f" The {longest} best are those of a user's rows in this table: if lists are made of "
+            "more candidates than are labelled here, leave --longest out."
+        )
+    elif found.threshold is None:
+        notes += " Where lists have a greatest length, --longest allows lower thresholds."
+    console.print(notes, style="dim", highlight=False)

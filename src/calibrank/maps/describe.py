@@ -200,8 +200,9 @@ def _describe_assumption(evidence: str) -> str:
     if evidence == "impressions":
         return (
             "The base rate comes from impressions and the policy that chose them: "
-            "it is right if every pair could be shown, and if users did not choose what they saw "
-            "by what they like. Labels of about 100 randomly shown pairs (--anchor) would test it."
+            "it is right if every pair could be shown, if users looked at all that they were shown "
+            "(of ranked lists, declare --position), and if they did not choose what they saw by "
+            "what they like. Labels of about 100 randomly shown pairs (--anchor) would test it."
         )
     if evidence == "naive":
         return (
