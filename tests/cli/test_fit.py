@@ -350,3 +350,22 @@ def test_rows_of_zero_weight_change_nothing(call: Call, folder: Path, tmp_path: 
     for metric in ("LogLoss", "NDCG@5", "Recall@5", "ECE of top 5"):
         expected = one["metrics"][metric]["value"]
         assert both["metrics"][metric]["value"] == pytest.approx(expected)
+
+
+def test_the_log_itself_is_no_table_of_random_labels(call: Call, tmp_path: Path) -> None:
+    table = tmp_path / "log.csv"
+    table.write_text("score,label,item_id\n1,0,1\n2,1,2\n")
+    code, _, error = call("fit", table, "--anchor", table, "-o", tmp_path / "map.json")
+    assert code == 2
+    assert "--anchor must be another table than TABLE" in one_line(error)
+
+
+def test_a_choice_between_columns_is_said(call: Call, tmp_path: Path) -> None:
+    table = tmp_path / "log.csv"
+    rows = [f"{score},{score % 3 == 0:d},{score % 2}" for score in range(60)]
+    table.write_text("\n".join(["score,liked,clicked", *rows]))
+    given = ["fit", table, "--loss", "naive", "--method", "platt", "-o", tmp_path / "map.json"]
+    _, _, error = call(*given)
+    assert "The label is column 'liked', not 'clicked': --label names another." in one_line(error)
+    _, _, error = call(*given, "--label", "clicked")
+    assert "The label is column" not in error

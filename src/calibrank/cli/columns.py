@@ -1,13 +1,13 @@
 """The columns that a command reads: those named by options, and those recorded in the table."""
 
 from calibrank._arguments import listed
-from calibrank.cli.console import UsageError
+from calibrank.cli.console import UsageError, log, shown
 from calibrank.cli.declared import Label, require_soft_evidence
 from calibrank.cli.recorded import Weighting, choose_weight
 from calibrank.errors import DataError
 from calibrank.registry import EVIDENCE, find
 from calibrank.tabular.columns import Columns
-from calibrank.tabular.read import Table
+from calibrank.tabular.read import ALIASES, Table
 
 
 def choose_columns(
@@ -63,3 +63,11 @@ def segment_columns(table: Table, segments: list[str]) -> tuple[str, ...]:
                 "Name one of these."
             )
     return tuple(dict.fromkeys(segments))
+
+
+def say_choice(table: Table, role: str, given: str | None, chosen: str) -> None:
+    """Say which column was taken where several could have been meant."""
+    others = [name for name in ALIASES[role] if name in table.columns() and name != chosen]
+    if given is None and table.roles().column(role) is None and others:
+        message = f"The {role} is column {chosen!r}, not {listed(others)}: --{role} names another."
+        log.print(shown(message), highlight=False, soft_wrap=True)

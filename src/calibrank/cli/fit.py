@@ -25,8 +25,9 @@ from calibrank.cli.base_rate import (
     TopRateOption,
 )
 from calibrank.cli.changes import DEFAULT_TOP, RankOption, TopOption, choose_changes
-from calibrank.cli.columns import choose_columns
+from calibrank.cli.columns import choose_columns, say_choice
 from calibrank.cli.console import (
+    UsageError,
     log,
     progress_bar,
     report_skipped,
@@ -204,6 +205,9 @@ def fit(
     columns = choose_columns(
         source, score, declared, weighting, item, weight, user, negatives_kept, assumption
     )
+    say_choice(source, "score", score, columns.score)
+    if columns.label_rule is None:
+        say_choice(source, "label", label, columns.label)
     columns = columns if position is None else with_examination(source, columns, examination, rules)
     changes = choose_changes(
         source, segment, feature, category, rank, top, rates, user, keep_order=keep_order
@@ -238,7 +242,13 @@ def _find_table(table: str, out: Path, anchor: str | None, *others: str | None) 
     require_output(out, table, anchor, *others)
     out.parent.mkdir(parents=True, exist_ok=True)
     source = Table.find(table)
-    require_output(out, *source.files, *(Table.find(anchor).files if anchor else ()))
+    labelled = Table.find(anchor).files if anchor else ()
+    require_output(out, *source.files, *labelled)
+    if {file.resolve() for file in source.files} & {file.resolve() for file in labelled}:
+        raise UsageError(
+            f"--anchor must be another table than TABLE, got {table} for both. It has the labels "
+            "of pairs that were shown at random; the log's own labels are not."
+        )
     return source
 
 

@@ -110,7 +110,7 @@ def _print_fit(fitted: CalibrationMap, summary: Summary) -> None:
     else:
         # Compared with the log's own base rate the map would look wrong, as it should.
         mean = float(summary.total @ fitted.predict(summary.scores) / summary.total.sum())
-        console.print(f"Mean probability over the table, at this base rate: [bold]{mean:.2%}[/].")
+        console.print(f"Mean probability of the rows, weighted as in the fit: [bold]{mean:.2%}[/].")
     console.print(base_rate_lines(fitted.record))
     if fitted.record.sensitivity is not None:
         console.print(sensitivity_lines(fitted.record.sensitivity), highlight=False)

@@ -253,8 +253,8 @@ def _require_columns(
     for name in column.inputs():
         if name not in schema.names:
             raise DataError(
-                f"{source} must have a column {name!r}, got {listed(schema.names)}. The scores are "
-                "read from it, or the map depends on it."
+                f"{source} must have a column {name!r}, got {listed(schema.names)}. "
+                "It is needed to compute the new column."
             )
     if to in schema.names:
         raise DataError(f"{source} must not have a column {to} already. Name another with --to.")
