@@ -64,6 +64,18 @@ def test_scalar_of_a_map_without_edges() -> None:
     assert StepMap("Constant", (), (0.25,), (4.0,), RECORD).scalar()(3.0) == 0.25
 
 
+@pytest.mark.parametrize("without_library", [False, True])
+def test_scalar_takes_small_floats_of_numpy(
+    without_library: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if without_library:
+        monkeypatch.setattr(_native, "READY", False)
+    fitted = fitted_by(cr.Platt())
+    assert fitted.scalar()(np.float16(1.5)) == fitted.predict(1.5)
+    with pytest.raises(cr.DataError, match="scores must be finite"):
+        fitted.scalar()(np.float16("inf"))
+
+
 @pytest.mark.parametrize("member", [cr.Platt(), cr.Beta(), cr.Isotonic()], ids=name)
 @pytest.mark.parametrize("invalid", [math.nan, math.inf, -math.inf, 1.1e30])
 def test_scalar_refuses_what_predict_refuses(member: cr.Calibrator, invalid: float) -> None:

@@ -72,6 +72,7 @@ LARGEST_SEED = 2**32 - 1
 MAP_HELP = "A map that `calibrank fit` saved (JSON)."
 OUTPUT_HELP = "Output: a file for a file, a folder for a folder or a glob."
 LOSS_HELP = "How labels are weighted: naive uses them as they are, ips divides them by propensity."
+_LOSS_DEFAULT = f"{LOSS_HELP} Default: impressions for such a log, otherwise ips"
 
 _NEGATIVES_HELP = "Fraction of the negatives that TABLE contains, if they were sampled."
 _BAD_ROWS_HELP = "Stop at the first invalid row, or skip invalid rows and print how many."
@@ -166,15 +167,11 @@ LogOption = Annotated[
 ]
 LossOption = Annotated[
     str | None,
-    choice(f"{LOSS_HELP} Default: impressions for such a log, otherwise ips.", EVIDENCE),
+    choice(f"{_LOSS_DEFAULT}, which needs propensities.", EVIDENCE),
 ]
 OptionalLossOption = Annotated[
     str | None,
-    choice(
-        f"{LOSS_HELP} Default: impressions for such a log, otherwise ips if propensities are "
-        "available and naive if not.",
-        EVIDENCE,
-    ),
+    choice(f"{_LOSS_DEFAULT}, or naive without propensities.", EVIDENCE),
 ]
 NegativesKeptOption = Annotated[
     float,

@@ -107,6 +107,9 @@ class CalibrationMap(ABC):
 
         def probability(score: float) -> float:
             try:
+                # NumPy would convert the bounds to the type of its small floats: 1e30 overflows.
+                if not isinstance(score, float) and isinstance(score, np.floating):
+                    score = float(score)
                 if compiled is not None and -LARGEST_SCORE <= score <= LARGEST_SCORE:
                     return compiled(score, program)
                 return checked(score)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import calibrank as cr
 from calibrank.export import to_onnx, to_torch
@@ -37,6 +38,14 @@ METHODS = (
 def test_other_dtypes_are_errors(export: Any, fitted: LogisticMap) -> None:
     with pytest.raises(cr.DataError, match="dtype must be float32 or float64, got 'float16'"):
         export(fitted, "float16")
+    with pytest.raises(cr.DataError, match=r"dtype must be float32 or float64, got float16\."):
+        export(fitted, torch.float16)
+
+
+@exporters
+@pytest.mark.parametrize("dtype", [torch.float64, np.float64, np.dtype("float64")], ids=str)
+def test_a_dtype_stands_for_its_name(export: Any, fitted: LogisticMap, dtype: Any) -> None:
+    export(fitted, dtype)
 
 
 @exporters

@@ -175,16 +175,28 @@ def ceilings(
     return np.where(rounded < exact, above, rounded).astype(dtype)
 
 
-def require_dtype(fitted: CalibrationMap, dtype: str) -> Dtype:
-    """The dtype, if it is one that a graph computes in and the map is accurate in it."""
-    if dtype == "float64":
+def require_dtype(fitted: CalibrationMap, dtype: Any) -> Dtype:
+    """The name of a dtype that a graph computes in, if the map is accurate in it.
+
+    The dtypes of torch and NumPy stand for their names.
+    """
+    name = _name_of(dtype)
+    if name == "float64":
         return "float64"
-    if dtype != "float32":
-        raise DataError(f"dtype must be float32 or float64, got {shown(dtype)}.")
+    if name != "float32":
+        raise DataError(f"dtype must be float32 or float64, got {name}.")
     problem = fitted.float32_problem()
     if problem is not None:
         raise DataError(f"{problem} Use dtype float64, sql or json.")
     return "float32"
+
+
+def _name_of(dtype: Any) -> str:
+    if isinstance(dtype, np.dtype) or type(dtype).__module__ == "torch":
+        return str(dtype).removeprefix("torch.")
+    if isinstance(dtype, type) and issubclass(dtype, np.generic):
+        return dtype.__name__
+    return dtype if isinstance(dtype, str) and dtype in ("float32", "float64") else shown(dtype)
 
 
 def narrow_range_problem(low: float, high: float) -> str | None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
 
 
-def to_torch(fitted: CalibrationMap, dtype: str = "float32") -> torch.nn.Module:
+def to_torch(fitted: CalibrationMap, dtype: str | torch.dtype = "float32") -> torch.nn.Module:
     """A module from scores of any shape to probabilities, computed and returned in `dtype`.
 
     The module has no parameters and does not need calibrank: `torch.export`, `torch.jit.script` and
