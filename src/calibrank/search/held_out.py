@@ -150,9 +150,9 @@ def held_out_losses(
 
     The constant is held out in `folds` too, so name those of the probabilities. Intervals are by
     query: queries are resampled, not documents, and the maps are taken as given. With 20 to 30
-    queries the interval of the gain held that of the map of all queries in 77% of 91 synthetic
-    pools, and in 91% of those where it exceeds .02. Most misses are below the truth: in 91 pools
-    whose scores say nothing, no interval lay above 0.
+    queries the interval of the gain held that of the map of all queries in 49 of 60 synthetic
+    pools (`benchmarks/search_intervals.py`). Most misses are below the truth: in 60 pools whose
+    scores say nothing, no interval lay above 0.
 
     >>> from calibrank import impressions
     >>> rng = np.random.default_rng(0)
