@@ -47,7 +47,8 @@ def test_a_changed_map_is_found_shown_and_refitted(
     status = json.loads(text)
     assert status["alarm"]
     assert date_of(5) <= status["level_alarm"] <= date_of(7)
-    assert status["slope_alarm"] is None
+    assert status["level_change"]["date"] == date_of(5)
+    assert status["slope_alarm"] is status["slope_change"] is None
     # The same as from arrays.
     users = content["user_id"].to_pylist()
     scores = content["score"].to_numpy()
@@ -59,7 +60,8 @@ def test_a_changed_map_is_found_shown_and_refitted(
         "monitor", store, "--map", map_file, "-o", page, "--refit", new, "--window", "4"
     )
     assert code == 0, error
-    assert "The level has changed (alarm on" in text
+    assert f"The level has changed, probably around {date_of(5)} (alarm on" in text
+    assert f"Since {date_of(5)}, the estimated day of the change: level -" in text
     assert "Last 4 days: level -" in text
     record = cr.load(new).record
     assert record.previous_map == digest_of_map(fitted)

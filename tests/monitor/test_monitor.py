@@ -173,6 +173,31 @@ def test_level_and_slope_are_told_apart(fitted: cr.CalibrationMap) -> None:
     assert "too extreme" in slope.headline
 
 
+def test_a_recent_change_is_dated_and_not_diluted_by_the_days_before(
+    fitted: cr.CalibrationMap,
+) -> None:
+    level = check(fitted, days_of(fitted, 42, 40, level=-0.8))
+    assert level.level_change.date == date_of(40)
+    assert level.level_change.level.value == pytest.approx(-0.8, abs=0.2)
+    assert level.days[-1].level.value > -0.2
+    assert f"probably around {date_of(40)}" in level.headline
+    assert level.to_dict()["level_change"]["level"]["value"] == level.level_change.level.value
+    slope = check(fitted, days_of(fitted, 60, 40, slope=0.5))
+    assert date_of(38) <= slope.slope_change.date <= date_of(42)
+    assert slope.slope_change.slope.value == pytest.approx(0.5, abs=0.1)
+
+
+def test_a_change_is_dated_in_the_year_of_its_alarm(fitted: cr.CalibrationMap) -> None:
+    rng = np.random.default_rng(0)
+    before = [make_day(fitted, age, rng) for age in (0, *range(330, 349))]
+    # A day without labels has the evidence of the next one.
+    unlabelled = Day.of(fitted, rng.normal(size=300), date=date_of(349))
+    after = [make_day(fitted, age, rng, level=-0.8) for age in range(350, 380)]
+    status = check(fitted, [*before, unlabelled, *after])
+    assert status.level_change.date == date_of(350)
+    assert status.level_change.level.value == pytest.approx(-0.8, abs=0.1)
+
+
 def test_a_slope_alarm_that_a_change_of_level_explains_is_not_in_the_headline(
     fitted: cr.CalibrationMap,
 ) -> None:

@@ -262,6 +262,13 @@ def _recent(found: list[Day], window: int | None, half_life: float | None) -> Da
 def _print_status(status: Status, about: dict[str, Any]) -> None:
     color = "yellow" if status.alarm else "green"
     console.print(f"[{color}]{shown(status.headline)}[/]", highlight=False, soft_wrap=True)
+    if status.change is not None:
+        console.print(
+            f"Since {status.change.date}, the estimated day of the change: level "
+            f"{_interval(status.change.level)}, slope {_interval(status.change.slope)}.",
+            highlight=False,
+            soft_wrap=True,
+        )
     last = status.days[-1]
     if last.level is not None and last.slope is not None:
         console.print(

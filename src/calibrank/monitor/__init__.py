@@ -1,12 +1,13 @@
 """Monitoring: daily summaries in a folder, checked against the map that is deployed."""
 
-from calibrank.monitor.check import DayStatus, Status, check
+from calibrank.monitor.check import Change, DayStatus, Status, check
 from calibrank.monitor.day import Day, digest_of_map
 from calibrank.monitor.refit import refit
 from calibrank.monitor.score_drift import ScoreDrift, score_drift
 from calibrank.monitor.store import Store, window_of
 
 __all__ = [
+    "Change",
     "Day",
     "DayStatus",
     "ScoreDrift",

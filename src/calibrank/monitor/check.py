@@ -15,7 +15,7 @@ from calibrank.maps.calibration_map import require_map
 from calibrank.metrics import Estimate
 from calibrank.monitor.day import Day, digest_of_map
 from calibrank.monitor.day_sums import DaySums, comparison_points
-from calibrank.monitor.e_process import LOG_THRESHOLD, LogEvidence, evidence_of
+from calibrank.monitor.e_process import LOG_THRESHOLD, LogEvidence, beginning_of, evidence_of
 from calibrank.monitor.estimates import Corrections, corrections
 from calibrank.monitor.score_drift import ScoreDrift, drift_of
 from calibrank.monitor.store import Store, age_of, require_days, window_of
@@ -56,6 +56,22 @@ class DayStatus(NamedTuple):
         return {**self._asdict(), **nested}
 
 
+class Change(NamedTuple):
+    """When a change most likely began, and the level and the slope of the labels since then.
+
+    The date is an estimate, and the intervals of level and slope do not allow for its error.
+    """
+
+    date: str
+    level: Estimate
+    slope: Estimate
+
+    def to_dict(self) -> dict[str, Any]:
+        """The change as plain data."""
+        nested = {"level": self.level._asdict(), "slope": self.slope._asdict()}
+        return {**self._asdict(), **nested}
+
+
 class Status(NamedTuple):
     """Whether a map is still right, and the days that say so."""
 
@@ -66,11 +82,19 @@ class Status(NamedTuple):
     level_alarm: str | None
     """The first date on which the evidence for a changed level reached the threshold."""
     slope_alarm: str | None
+    level_change: Change | None
+    """Since when the level has changed, and by how much; None without its alarm. So for slope."""
+    slope_change: Change | None
 
     @property
     def alarm(self) -> bool:
         """Whether calibration has changed; false in 95% of years in which it has not."""
         return self.level_alarm is not None or self.slope_alarm is not None
+
+    @property
+    def change(self) -> Change | None:
+        """The change of the level, or else that of the slope."""
+        return self.level_change or self.slope_change
 
     @property
     def headline(self) -> str:
@@ -86,7 +110,13 @@ class Status(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain data."""
         days = [day.to_dict() for day in self.days]
-        return {**self._asdict(), "days": days, "alarm": self.alarm, "headline": self.headline}
+        changes: dict[str, Any] = {}
+        if self.level_change is not None:
+            changes["level_change"] = self.level_change.to_dict()
+        if self.slope_change is not None:
+            changes["slope_change"] = self.slope_change.to_dict()
+        about = {"alarm": self.alarm, "headline": self.headline}
+        return {**self._asdict(), "days": days, **changes, **about}
 
 
 def check(fitted: CalibrationMap, days: Store | Sequence[Day], *, window: int = WINDOW) -> Status:
@@ -110,13 +140,21 @@ def check(fitted: CalibrationMap, days: Store | Sequence[Day], *, window: int = 
             "Add days with this map, or check the one that was deployed."
         )
     evidence = evidence_of(found)
+    reference = _reference(found)
+    points = comparison_points(window_of(reference).scores)
+    sums = [DaySums.of(fitted, day, points) for day in found]
+    alarms = [_first_alarm(logs) for logs in evidence]
+    dates = [None if alarm is None else found[alarm].date for alarm in alarms]
+    changes = [_change(found, sums, alarm, process) for process, alarm in enumerate(alarms)]
     return Status(
         map_digest=digest,
-        days=tuple(_series(fitted, found, evidence, window)),
+        days=tuple(_series(found, sums, len(reference), evidence, window)),
         window=window,
         threshold=LOG_THRESHOLD,
-        level_alarm=_first_alarm(found, evidence.level),
-        slope_alarm=_first_alarm(found, evidence.slope),
+        level_alarm=dates[0],
+        slope_alarm=dates[1],
+        level_change=changes[0],
+        slope_change=changes[1],
     )
 
 
@@ -125,13 +163,19 @@ def _sorted(days: Sequence[Day], digest: str) -> list[Day]:
     return sorted([day for day in days if day.map_digest == digest], key=lambda day: day.date)
 
 
+def _reference(days: Sequence[Day]) -> Sequence[Day]:
+    """The days whose scores the later ones are compared with."""
+    return [day for day in days if age_of(days[0].date, day.date) < REFERENCE]
+
+
 def _series(
-    fitted: CalibrationMap, days: Sequence[Day], evidence: LogEvidence, window: int
+    days: Sequence[Day],
+    sums: Sequence[DaySums],
+    n_reference: int,
+    evidence: LogEvidence,
+    window: int,
 ) -> Iterator[DayStatus]:
     ages = np.array([age_of(days[0].date, day.date) for day in days])
-    n_reference = int(np.count_nonzero(ages < REFERENCE))
-    points = comparison_points(window_of(days[:n_reference]).scores)
-    sums = [DaySums.of(fitted, day, points) for day in days]
     reference = DaySums.total(sums[:n_reference])
     for place, day in enumerate(days):
         first = int(np.argmax(ages > ages[place] - window))
@@ -172,9 +216,19 @@ def _status_of(
     )
 
 
-def _first_alarm(days: Sequence[Day], evidence: Floats) -> str | None:
+def _first_alarm(evidence: Floats) -> int | None:
     above = np.flatnonzero(evidence >= LOG_THRESHOLD)
-    return days[above[0]].date if len(above) else None
+    return int(above[0]) if len(above) else None
+
+
+def _change(
+    days: Sequence[Day], sums: Sequence[DaySums], alarm: int | None, process: int
+) -> Change | None:
+    if alarm is None:
+        return None
+    place = beginning_of(days, alarm, process)
+    since = corrections(DaySums.total(sums[place:]))
+    return None if since is None else Change(days[place].date, since.level, since.slope)
 
 
 def _is_explained(status: Status) -> bool:
@@ -190,18 +244,20 @@ def _is_explained(status: Status) -> bool:
 
 
 def _describe_alarm(status: Status) -> list[str]:
-    last = status.days[-1]
     sentences = []
-    if status.level_alarm is not None and last.level is not None:
-        direction = "low" if last.level.value > 0 else "high"
+    level = status.level_change
+    slope = status.slope_change
+    if level is not None:
+        direction = "low" if level.level.value > 0 else "high"
         sentences.append(
-            f"The level has changed (alarm on {status.level_alarm}): the probabilities are too "
-            f"{direction} by {abs(last.level.value):.2f} of log odds."
+            f"The level has changed, probably around {level.date} (alarm on {status.level_alarm}): "
+            f"since then the probabilities are too {direction} by about "
+            f"{abs(level.level.value):.2f} of log odds."
         )
-    if status.slope_alarm is not None and last.slope is not None and not _is_explained(status):
-        error = "extreme" if last.slope.value < 1 else "close to each other"
+    if slope is not None and not _is_explained(status):
+        error = "extreme" if slope.slope.value < 1 else "close to each other"
         sentences.append(
-            f"The slope has changed (alarm on {status.slope_alarm}): it is "
-            f"{last.slope.value:.2f}, so the probabilities are too {error}."
+            f"The slope has changed, probably around {slope.date} (alarm on {status.slope_alarm}): "
+            f"since then it is about {slope.slope.value:.2f}, so the probabilities are too {error}."
         )
     return sentences or ["Calibration has changed."]

@@ -82,17 +82,37 @@ class YearSums(NamedTuple):
 def evidence_of(days: Sequence[Day]) -> LogEvidence:
     """Compute the log of both processes on each day, in order of their dates."""
     ages = np.array([age_of(days[0].date, day.date) for day in days])
-    everything = YearSums(
-        sums=np.array([day.sums[:, [LEVEL, SLOPE]] for day in days]),
-        variances=np.array([day.variances for day in days]),
-        cumulants=np.array([day.cumulants for day in days]),
-        ages=ages % YEAR,
-    )
+    everything = _year_sums(days, ages)
     logs = np.zeros((len(days), 2))
     for year in np.unique(ages // YEAR):
         rows = np.flatnonzero(ages // YEAR == year)
         logs[rows] = log_evidence(everything.rows(rows))
     return LogEvidence(*logs.T)
+
+
+def _year_sums(days: Sequence[Day], ages: Floats) -> YearSums:
+    return YearSums(
+        sums=np.array([day.sums[:, [LEVEL, SLOPE]] for day in days]),
+        variances=np.array([day.variances for day in days]),
+        cumulants=np.array([day.cumulants for day in days]),
+        ages=ages % YEAR,
+    )
+
+
+def beginning_of(days: Sequence[Day], alarm: int, process: int) -> int:
+    """The place of the day on which a change most likely began, an estimate.
+
+    `alarm` is the place of the day of the alarm, `process` 0 for the level and 1 for the slope. Of
+    the days up to the alarm it is the one from which on the labels of that year have the most
+    evidence.
+    """
+    ages = np.array([age_of(days[0].date, day.date) for day in days])
+    rows = np.flatnonzero(ages // YEAR == ages[alarm] // YEAR)
+    year = [days[row] for row in rows.tolist()]
+    logs = _logs_since(_year_sums(year, ages[rows]))[process]
+    since = logs[rows <= alarm, -1]
+    # Days without labels have the evidence of the next one: the last of equals has labels.
+    return int(rows[len(since) - 1 - np.argmax(since[::-1])])
 
 
 def log_evidence(year: YearSums) -> Floats:

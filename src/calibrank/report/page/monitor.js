@@ -18,12 +18,24 @@ function drawMonitor() {
   const tone = alarm ? "bad" : "good";
   const sentence = el("p", { class: "strong", id: "verdict" }, headline);
   const card = el("div", { class: `card tone-${tone}` }, el("h3", null, "Verdict"), sentence);
+  const change = data.level_change || data.slope_change;
+  if (change) {
+    const since =
+      `Since ${change.date}, the estimated day of the change: level ${estimate(change.level)} ` +
+      `(0 is ideal), slope ${estimate(change.slope)} (1 is ideal).`;
+    card.append(el("p", { id: "change" }, since));
+  }
   section("summary", "Summary", card, el("p", { class: "small" }, facts));
   drawEvidence();
   drawCorrections();
   drawRates();
   drawScores();
   drawMonitorProvenance();
+}
+
+function estimate({ value, low, high }) {
+  const within = interval(low, high, decimal(2));
+  return `${decimal(2)(value)}${within ? ` (${within})` : ""}`;
 }
 
 function drawEvidence() {
