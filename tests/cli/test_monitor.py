@@ -1,5 +1,6 @@
 """`calibrank monitor`: days from tables, the check, the page and the refit."""
 
+import errno
 import json
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 import calibrank as cr
 from calibrank.monitor import Day, Store, check, digest_of_map
+from calibrank.report.html_report import Report
 from tests.cli.conftest import Call
 from tests.monitor.worlds import date_of, make_map
 from tests.report.examples import data_of
@@ -150,15 +152,27 @@ def test_a_date_in_the_future_is_refused(call: Call, tmp_path: Path, map_file: P
     assert not (tmp_path / "days").exists()
 
 
-def test_a_day_is_kept_when_its_refit_fails(call: Call, tmp_path: Path, map_file: Path) -> None:
+def full_disk(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_command_that_fails_says_whether_the_day_was_added(
+    call: Call, tmp_path: Path, map_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     content = write_day(tmp_path / "day.parquet", cr.load(map_file), 0)
-    pq.write_table(content.drop(["label"]), tmp_path / "day.parquet")
-    add = ["--add", tmp_path / "day.parquet", "--date", "2026-01-31"]
+    pq.write_table(content.drop(["label"]), tmp_path / "unlabelled.parquet")
+    command = ["monitor", tmp_path / "days", "--map", map_file, "--date", "2026-01-31"]
     refit = ["--refit", tmp_path / "new.json"]
-    code, _, error = call("monitor", tmp_path / "days", "--map", map_file, *add, *refit)
+    code, _, error = call(*command, "--add", tmp_path / "unlabelled.parquet", *refit)
     assert code == 3
-    assert "The day 2026-01-31 was added to the store, but the command failed." in error
+    assert "2026-01-31 was not added to the store. To add it, leave out --refit." in error
     assert "must hold labels, got none" in error
+    assert not (tmp_path / "days").exists()
+    monkeypatch.setattr(Report, "save", full_disk)
+    page = ["-o", tmp_path / "page.html"]
+    code, _, error = call(*command, "--add", tmp_path / "day.parquet", *page)
+    assert code == 3
+    assert "2026-01-31 was added to the store. To repeat the rest, leave out --add" in error
     assert len(Store(tmp_path / "days").days()) == 1
 
 

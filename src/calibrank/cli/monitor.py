@@ -130,10 +130,8 @@ def monitor(
     Example: calibrank monitor days --map map.json --add today.parquet --date 2026-01-31
     """
     _require_pairs(add, date, refit_to, method, half_life)
-    if add is None:
-        columns = {"--score": score, "--label": label, "--user": user, "--weight": weight}
-        skip = None if on_bad_rows is OnBadRows.error else on_bad_rows
-        require_unused("without --add", {**columns, "--on-bad-rows": skip})
+    columns = {"--score": score, "--label": label, "--user": user, "--weight": weight}
+    _require_table(add, columns, on_bad_rows)
     require_different_outputs({"--out": out, "--refit": refit_to})
     for output in (out, refit_to):
         if output is not None:
@@ -147,21 +145,24 @@ def monitor(
         source = Table.find(add)
         named = _columns(source, score, label, user, weight)
         new = _day(source, named, fitted, date, on_bad_rows)
-    # The status is computed before anything is written: a command that failed can be repeated.
+    # All is computed before anything is written: a command that failed can be repeated.
     found = days.days(digest_of_map(fitted)) if new is None else days.with_day(new)
     status = check(fitted, found, window=window or WINDOW)
+    about: dict[str, Any] = {"store": store, **status.to_dict()}
+    refitted = None
+    if refit_to is not None:
+        recent = _recent(found, window, half_life)
+        with _noting(new, "was not added to the store. To add it, leave out --refit."):
+            refitted = refit(fitted, recent, calibrator)
+        about["refit"] = {"out": str(refit_to), "labels": recent.labels}
     if new is not None:
         days.add(new)
-    about: dict[str, Any] = {"store": store, **status.to_dict()}
-    with _kept(new):
-        if refit_to is not None:
-            recent = _recent(found, window, half_life)
-            refit(fitted, recent, calibrator).save(refit_to)
-            about["refit"] = {"out": str(refit_to), "labels": recent.labels}
+    with _noting(new, "was added to the store. To repeat the rest, leave out --add and --date."):
         if out is not None:
-            command = shlex.join(["calibrank", *sys.argv[1:]])
-            monitor_report(status.to_dict(), store, command).save(out)
+            _write_page(status, store, out)
             about["out"] = str(out)
+        if refit_to is not None and refitted is not None:
+            refitted.save(refit_to)
     if json:
         print_json(about)
     else:
@@ -184,6 +185,18 @@ def _require_pairs(
         raise UsageError("--method and --half-life must go with --refit.")
 
 
+def _require_table(add: str | None, columns: dict[str, str | None], bad_rows: OnBadRows) -> None:
+    """Refuse options about a table where there is none."""
+    if add is None:
+        skip = None if bad_rows is OnBadRows.error else bad_rows
+        require_unused("without --add", {**columns, "--on-bad-rows": skip})
+
+
+def _write_page(status: Status, store: str, out: Path) -> None:
+    command = shlex.join(["calibrank", *sys.argv[1:]])
+    monitor_report(status.to_dict(), store, command).save(out)
+
+
 def _require_past(date: str) -> None:
     """Refuse a mistyped date: all others would lie before the window that ends on it."""
     tomorrow = dt.datetime.now(dt.UTC).date() + dt.timedelta(days=1)
@@ -194,19 +207,14 @@ def _require_past(date: str) -> None:
 
 
 @contextmanager
-def _kept(new: Day | None) -> Iterator[None]:
-    """If an output fails after the day was added, report that it was."""
+def _noting(new: Day | None, outcome: str) -> Iterator[None]:
+    """If a step fails, print what became of the day that was to be added."""
     try:
         yield
     except (CalibrankError, OSError):
         if new is not None:
-            log.print(
-                f"The day {new.date} was added to the store, but the command failed. "
-                "To repeat it, leave out --add and --date.",
-                style="yellow",
-                highlight=False,
-                soft_wrap=True,
-            )
+            message = f"The day {new.date} {outcome}"
+            log.print(message, style="yellow", highlight=False, soft_wrap=True)
         raise
 
 
