@@ -139,6 +139,19 @@ def test_remedies_name_only_options_that_the_command_has(
     assert re.findall("--[a-z-]+", errors) == remedies
 
 
+def test_remedies_of_a_fit_name_only_options_that_the_command_has(
+    call: Call, tmp_path: Path
+) -> None:
+    table = tmp_path / "t.csv"
+    rows = [f"{user},{user % 2 / 2},{user % 2}\n" for user in range(40)]
+    table.write_text("user,score,label\n" + "".join(rows))
+    _, _, errors = call("fit", table, "--loss", "naive", "--method", "platt")
+    assert "--negatives-kept" in errors
+    _, _, errors = call("report", table, "-o", tmp_path / "report.html")
+    assert "no finite best fit exists" in errors
+    assert "--negatives-kept" not in errors
+
+
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
 def test_a_table_in_place_of_a_map_is_no_matter_of_order(
     call: Call, tmp_path: Path, name: str

@@ -199,7 +199,7 @@ def no_optimum(summary: Summary, where: str) -> FitError:
         f"no finite best fit exists, got positive mass {positive:.6g} of {total:.6g} in "
         f"{summary.rows:,} rows, which lies {where}. If every row was shown, declare impressions "
         "(--log impressions). Otherwise raise the propensity clip, or calibrate on more rows or "
-        "more negatives; if negatives were sampled, pass the sampling rate (undersampling_weights, "
+        "more negatives. If negatives were sampled, pass the sampling rate (undersampling_weights, "
         "or --negatives-kept)."
     )
 

@@ -16,7 +16,7 @@ from calibrank._interrupt import INTERRUPTED, raise_on_interrupt
 from calibrank.cli.failures import CLOSED_PIPE, UsageError, print_line, report_failure
 from calibrank.cli.memory import adapt_to_limit
 from calibrank.cli.remedies import possible_remedies
-from calibrank.errors import DataError
+from calibrank.errors import DataError, FitError
 from calibrank.registry import COMMANDS
 
 
@@ -109,11 +109,11 @@ def _named_as_option(error: BaseException) -> BaseException:
 def _with_possible_remedies(error: BaseException) -> BaseException:
     """An error whose remedies name only options that the command has."""
     command = next(iter(sys.argv[1:2]), "")
-    if not isinstance(error, DataError) or command not in COMMANDS:
+    if not isinstance(error, DataError | FitError) or command not in COMMANDS:
         return error
     parameters = get_command(make_app([command])).commands[command].params  # type: ignore[attr-defined]  # a group
     options = {option for parameter in parameters for option in parameter.opts}
-    return DataError(possible_remedies(str(error), options))
+    return type(error)(possible_remedies(str(error), options))
 
 
 def _exit_code(error: BaseException) -> int:
