@@ -179,7 +179,9 @@ def test_fit_assumes_the_rate_from_activity_only_if_asked(tmp_path: Path, call: 
     record = cr.load(out).record
     assert record.base_rate_range[0] <= record.base_rate <= record.base_rate_range[1]
     # Random labels start from the band.
-    code, text, error = call("fit", path, *options, "--activity", path, "--anchor", path)
+    labels = tmp_path / "random.parquet"
+    pq.write_table(pa.table(columns), labels)
+    code, text, error = call("fit", path, *options, "--activity", path, "--anchor", labels)
     assert code == 0, error
     assert cr.load(out).record.base_rate_source == "random labels"
     code, _, error = call("fit", path, *options, "--activity", path, "--base-rate", 0.1)

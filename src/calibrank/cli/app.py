@@ -51,7 +51,7 @@ def calibrank(
     """Turn any ranking model's scores into preference probabilities you can trust.
 
     Exit codes: 0 success, 1 a closed pipe, 2 wrong usage, 3 invalid data, 4 no fit exists,
-    5 a package is missing, 6 out of memory, 70 a bug, 130 interrupted.
+    5 a package is missing, 6 out of memory, 7 an alarm, if asked for, 70 a bug, 130 interrupted.
     """
 
 
