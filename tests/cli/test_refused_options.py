@@ -209,7 +209,7 @@ def test_recorded_weights_are_not_corrected_twice(call: Call, here: Path) -> Non
         ("fit t.parquet --category score", "known before the label, got 'score', the score column"),
         ("fit t.parquet --positive item>2 --segment item", "got 'item', the label column"),
         ("fit t.parquet --segment nested", "column nested must hold ids"),
-        ("fit t.parquet --anchor days --rank item", "a.parquet, column item must be a rank"),
+        ("fit t.parquet --anchor days --rank item", "column item must be a rank"),
         ("fit utf16.csv", "utf16.csv must be UTF-8 text, got UTF-16. Convert it: iconv -f utf16"),
         ("fit latin.csv --segment user", "latin.csv must be UTF-8 text, got other bytes"),
         ("fit empty.csv", "empty.csv must be readable as csv, got: Empty CSV file. Check"),
