@@ -111,8 +111,8 @@ def _with_possible_remedies(error: BaseException) -> BaseException:
     command = next(iter(sys.argv[1:2]), "")
     if not isinstance(error, DataError | FitError) or command not in COMMANDS:
         return error
-    parameters = get_command(make_app([command])).commands[command].params  # type: ignore[attr-defined]  # a group
-    options = {option for parameter in parameters for option in parameter.opts}
+    group: Any = get_command(make_app([command]))
+    options = {option for each in group.commands[command].params for option in each.opts}
     return type(error)(possible_remedies(str(error), options))
 
 
