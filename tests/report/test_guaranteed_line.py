@@ -81,6 +81,8 @@ def test_the_line_has_steps_and_a_gap_where_nothing_is_guaranteed(
 
 def test_the_numbers_of_the_chart_have_the_guarantee(opened: OpenPage) -> None:
     opened.page.click("#tradeoff-figure summary")
+    # The table is made when the browser has noticed that it was opened.
+    opened.page.wait_for_selector("#tradeoff-figure th[scope=col]")
     headings = opened.page.eval_on_selector_all(
         "#tradeoff-figure th[scope=col]", "nodes => nodes.map((node) => node.textContent)"
     )
