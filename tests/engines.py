@@ -162,16 +162,14 @@ def _postgresql_programs() -> Path:
         return installed[-1].parent
     on_path = shutil.which("initdb")
     if on_path is None:
-        # A system part; .ci/run installs it.
-        pytest.skip("PostgreSQL's server programs (initdb, pg_ctl) are not installed")
+        pytest.skip("PostgreSQL's initdb and pg_ctl are missing")  # a system part; .ci/run has it
     return Path(on_path).parent
 
 
 def _command_prefix(folder: Path) -> list[str]:
     """PostgreSQL refuses to run as root: what to put before a command to run as its own user."""
     if not hasattr(os, "geteuid"):
-        # On Windows the server would need a port of its own.
-        pytest.skip("PostgreSQL's sockets need Unix")
+        pytest.skip("PostgreSQL's sockets need Unix")  # on Windows it would need a port of its own
     if os.geteuid() != 0:
         return []
     import pwd  # only Unix has it

@@ -199,7 +199,7 @@ runpy.run_module("calibrank", run_name="__main__")
 """
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Unix signals")
+@pytest.mark.skipif(os.name == "nt", reason="Unix signals")  # Windows has others
 @pytest.mark.parametrize("program", ["-m", "/usr/bin/calibrank"])
 def test_an_interrupt_while_the_command_line_starts_is_one_line(program: str) -> None:
     command = [sys.executable, "-c", _INTERRUPTED_START, program]
@@ -213,7 +213,7 @@ def test_the_package_leaves_ctrl_c_to_other_programs() -> None:
     assert ended.stderr.rstrip().endswith("KeyboardInterrupt")
 
 
-@pytest.mark.skipif(os.name == "nt", reason="a Unix shell makes the pipe")
+@pytest.mark.skipif(os.name == "nt", reason="a Unix shell makes the pipe")  # not on Windows
 @pytest.mark.parametrize("arguments", ["inspect map.json", "inspect map.json --json", "--help"])
 def test_a_closed_pipe_is_exit_code_1_without_a_message(tmp_path: Path, arguments: str) -> None:
     cr.Platt().fit([0.1, 0.4, 0.2, 0.9], [1.0, 0, 0, 1]).save(tmp_path / "map.json")

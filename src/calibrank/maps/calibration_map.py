@@ -94,13 +94,9 @@ class CalibrationMap(ABC):
         >>> probability(0.3) == fitted.predict(0.3)
         True
         """
-        # Only services need it.
-        from calibrank.maps.targets.python import (  # noqa: PLC0415  (see above)
-            check_score,
-            to_function,
-        )
+        from calibrank.maps.targets import python  # noqa: PLC0415  (only services need it)
 
-        checked = to_function(self)
+        checked = python.to_function(self)
         program = self._program
         is_native = _native.READY and _native.MAPS_READY and bool(program)
         compiled = _native.scalar_probability() if is_native else None
@@ -114,7 +110,7 @@ class CalibrationMap(ABC):
                     return compiled(score, program)
                 return checked(score)
             except (TypeError, ValueError, ArithmeticError):
-                check_score(score)
+                python.check_score(score)
                 raise
 
         return probability
