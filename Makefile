@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 RUN = $(VENV)/bin
-INSTALLED_FROM = pyproject.toml constraints.txt hatch_build.py src/calibrank/_native.c $(wildcard src/calibrank/_native*.h)
+INSTALLED_FROM = pyproject.toml constraints.txt hatch_build.py src/calibrank/_internal/native.c $(wildcard src/calibrank/_internal/native*.h)
 # Byte-compiling whole packages takes longer than unpacking them: Python compiles what is imported.
 PIP = $(RUN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 WHEEL = $(RUN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --constraint constraints.txt

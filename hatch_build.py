@@ -16,8 +16,8 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from packaging.tags import sys_tags
 
-SOURCE = "src/calibrank/_native.c"
-LIBRARY = "src/calibrank/libcalibrank.so"
+SOURCE = "src/calibrank/_internal/native.c"
+LIBRARY = "src/calibrank/_internal/libcalibrank.so"
 FLAGS = [
     "-O3",
     "-shared",
@@ -65,7 +65,7 @@ def build(source: Path, library: Path) -> str:
         return "there is no C compiler"
     partial = library.with_suffix(f".{os.getpid()}.part")
     # The loader compares this checksum with the sources, so that a stale library is never used.
-    sources = [source, *sorted(source.parent.glob("_native*.h"))]
+    sources = [source, *sorted(source.parent.glob("native*.h"))]
     checksum = zlib.crc32(b"".join(file.read_bytes() for file in sources)) & 0x7FFFFFFF
     define = f"-DCALIBRANK_SOURCE_CHECKSUM={checksum}"
     flags = [*FLAGS, *PLATFORM_FLAGS, define]

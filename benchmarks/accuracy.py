@@ -8,7 +8,7 @@ import sys
 import numpy as np
 
 from calibrank import ECE, Gaussian, Platt, Summary
-from calibrank.calibrators import Calibrator
+from calibrank.curves import Calibrator
 from calibrank.data.score_world import GammaScores, GaussianScores, MixedScores, World, make_world
 from calibrank.summary.bins import Masses
 

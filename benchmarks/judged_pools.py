@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 import calibrank as cr
-from calibrank._logit import expit
+from calibrank._internal.logit import expit
 
 SHAPES = ("bm25", "logit", "saturated", "cosine")
 QUERIES = (20, 30, 42, 50)

@@ -31,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 
 import calibrank as cr
-from calibrank._logit import expit
+from calibrank._internal.logit import expit
 from calibrank.metrics import DebiasedECE
 from calibrank.search import Judged, chance_eces, judged_rows, read_qrels, read_run
 from calibrank.search.held_out import drawn_labels

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 import calibrank as cr
-from calibrank.base_rate import assume_rate_from_activity, to_assumed_rate
+from calibrank.anchoring import assume_rate_from_activity, to_assumed_rate
 from calibrank.data import Positives, make_shown_world, population_negatives, with_negatives
 from calibrank.data.shown_world import ShownWorld
 from calibrank.propensity import Exposure, Popularity

@@ -7,7 +7,7 @@ from hypothesis import reject
 from hypothesis import strategies as st
 
 import calibrank as cr
-from calibrank.calibrators import Calibrator, Parametric
+from calibrank.curves import Calibrator, Parametric
 from calibrank.metrics import Metric
 from calibrank.propensity import (
     Exposure,

@@ -10,7 +10,7 @@ import pytest
 
 import calibrank as cr
 from calibrank import data, export, metrics, propensity
-from calibrank._arguments import path_of, real, seeded, shown, text, whole
+from calibrank._internal.arguments import path_of, real, seeded, shown, text, whole
 from calibrank.tables import Index
 
 RNG = np.random.default_rng(0)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from calibrank import _atomic
-from calibrank._atomic import atomic_path, write_all_atomic, write_atomic
+from calibrank._internal import atomic
+from calibrank._internal.atomic import atomic_path, write_all_atomic, write_atomic
 from calibrank.errors import DataError
 
 
@@ -73,7 +73,7 @@ def _abandon(folder: Path, name: str) -> Path:
     script = f"""
 import os
 from pathlib import Path
-from calibrank._atomic import atomic_path
+from calibrank._internal.atomic import atomic_path
 
 with atomic_path(Path({str(folder / name)!r})) as partial:
     partial.write_text("part of a file")
@@ -101,10 +101,10 @@ def test_files_of_other_machines_are_deleted_only_after_a_day(
 ) -> None:
     partial = _abandon(tmp_path, "file")
     # As seen from another container: the process id means nothing there.
-    monkeypatch.setattr(_atomic, "_machine", lambda: "elsewhere")
+    monkeypatch.setattr(atomic, "_machine", lambda: "elsewhere")
     write_atomic(tmp_path / "file", "new")
     assert partial.exists()
-    monkeypatch.setattr(_atomic, "_machine", lambda: "")  # as on Windows and macOS
+    monkeypatch.setattr(atomic, "_machine", lambda: "")  # as on Windows and macOS
     write_atomic(tmp_path / "file", "new")
     assert partial.exists()
     yesterday = time.time() - 25 * 3600
@@ -135,7 +135,7 @@ def test_threads_that_write_one_file_do_not_damage_it(tmp_path: Path) -> None:
 def test_a_planted_link_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     victim = tmp_path / "victim"
     victim.write_text("precious")
-    monkeypatch.setattr(_atomic.os, "urandom", bytes)
+    monkeypatch.setattr(atomic.os, "urandom", bytes)
     with atomic_path(tmp_path / "file") as partial:
         name = partial.name
         partial.write_text("x")
@@ -179,7 +179,7 @@ def test_a_pipe_gets_the_content(tmp_path: Path) -> None:
 
 def test_the_standard_output_is_written_to_wherever_it_leads(tmp_path: Path) -> None:
     script = (
-        "from calibrank._atomic import write_atomic; from pathlib import Path; "
+        "from calibrank._internal.atomic import write_atomic; from pathlib import Path; "
         "print('before', flush=True); write_atomic(Path('/dev/stdout'), 'content')"
     )
     with (tmp_path / "out").open("ab") as out:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank._blas import _function, _loaded, one_blas_thread
+from calibrank._internal.blas import _function, _loaded, one_blas_thread
 
 
 def threads() -> list[int]:

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from calibrank import _native
+from calibrank._internal import native
 
 ROOT = Path(__file__).parents[1]
-HEADERS = [file.name for file in (ROOT / "src" / "calibrank").glob("_native*.h")]
+HEADERS = [file.name for file in (ROOT / "src" / "calibrank" / "_internal").glob("native*.h")]
 
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 needs_library = pytest.mark.skipif(
-    not _native.READY, reason="calibrank was installed without a C compiler"
+    not native.READY, reason="calibrank was installed without a C compiler"
 )
 
 
@@ -79,9 +79,9 @@ def test_without_a_compiler_the_wheel_is_pure_python(tmp_path):
     wheel = build_wheel(tmp_path, str(tmp_path))
     assert wheel.name.endswith("py3-none-any.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    assert "calibrank/_native.py" in names
-    assert "calibrank/_native.c" in names
-    assert {f"calibrank/{name}" for name in HEADERS} <= set(names)
+    assert "calibrank/_internal/native.py" in names
+    assert "calibrank/_internal/native.c" in names
+    assert {f"calibrank/_internal/{name}" for name in HEADERS} <= set(names)
     assert not [name for name in names if name.endswith(".so")]
 
 
@@ -93,8 +93,8 @@ def test_with_a_compiler_the_wheel_contains_the_library(tmp_path):
     assert "-py3-none-any" not in wheel.name
     installed = tmp_path / "installed"
     zipfile.ZipFile(wheel).extractall(installed)
-    code = "from calibrank import _native; print(_native.READY, _native.LIBRARY)"
-    library = installed / "calibrank" / "libcalibrank.so"
+    code = "from calibrank._internal import native; print(native.READY, native.LIBRARY)"
+    library = installed / "calibrank" / "_internal" / "libcalibrank.so"
     assert run_with(installed, code) == ["True", str(library)]
 
 
@@ -102,11 +102,11 @@ def test_with_a_compiler_the_wheel_contains_the_library(tmp_path):
 def test_numpy_gives_the_same_fit_without_the_library(tmp_path):
     code = """if True:
         import numpy as np, calibrank as cr
-        from calibrank import _native
+        from calibrank._internal import native
         rng = np.random.default_rng(0)
         scores = rng.normal(size=200_000).astype(np.float32)
         fitted = cr.Gaussian().fit(scores, rng.random(200_000) < 0.2)
-        print(_native.READY, *fitted.parameters.values())"""
+        print(native.READY, *fitted.parameters.values())"""
     ignored = shutil.ignore_patterns("*.so")
     shutil.copytree(ROOT / "src", tmp_path, dirs_exist_ok=True, ignore=ignored)
     compiled_ready, *compiled = run_with(ROOT / "src", code)
@@ -122,16 +122,16 @@ def test_a_failed_build_is_reported_and_keeps_the_old_library(tmp_path, monkeypa
     monkeypatch.syspath_prepend(str(ROOT))
     import hatch_build
 
-    source, library = tmp_path / "_native.c", tmp_path / "lib.so"
-    for name in ("_native.c", *HEADERS):
-        shutil.copy(ROOT / "src" / "calibrank" / name, tmp_path)
+    source, library = tmp_path / "native.c", tmp_path / "lib.so"
+    for name in ("native.c", *HEADERS):
+        shutil.copy(ROOT / "src" / "calibrank" / "_internal" / name, tmp_path)
     monkeypatch.setenv("CC", "cc -pipe")
     assert not hatch_build.build(source, library)
     content = library.read_bytes()
     source.write_text("this is not C")
-    assert hatch_build.build(source, library) == "cc failed on _native.c"
+    assert hatch_build.build(source, library) == "cc failed on native.c"
     monkeypatch.setenv("CC", "no-such-compiler")
     assert hatch_build.build(source, library).startswith("no-such-compiler cannot be run")
     assert library.read_bytes() == content
     left = sorted(file.name for file in tmp_path.iterdir())
-    assert left == sorted(["_native.c", *HEADERS, "lib.so"])
+    assert left == sorted(["native.c", *HEADERS, "lib.so"])

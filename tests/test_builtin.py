@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank import _builtin, _native
+from calibrank._internal import builtin, native
 from calibrank.errors import DataError
 
 pytestmark = pytest.mark.skipif(
-    not _native.MAPS_READY, reason="calibrank was installed without a C compiler"
+    not native.MAPS_READY, reason="calibrank was installed without a C compiler"
 )
 
 
@@ -34,21 +34,21 @@ class OtherLayout(ctypes.Structure):
 
 
 def test_another_layout_of_arrays_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert _builtin.is_supported()
-    monkeypatch.setattr(_builtin, "_Array", OtherLayout)
-    assert not _builtin.is_supported()
+    assert builtin.is_supported()
+    monkeypatch.setattr(builtin, "_Array", OtherLayout)
+    assert not builtin.is_supported()
 
 
 def test_larger_fields_than_an_array_has_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_builtin, "_Array", ctypes.c_double * 1000)
-    assert not _builtin.is_supported()
+    monkeypatch.setattr(builtin, "_Array", ctypes.c_double * 1000)
+    assert not builtin.is_supported()
 
 
 def test_an_interpreter_without_the_interface_of_cpython_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delattr(ctypes, "pythonapi")
-    assert not _builtin.is_supported()
+    assert not builtin.is_supported()
 
 
 def test_maps_are_applied_by_numpy_where_the_layout_is_not_known(
@@ -57,8 +57,8 @@ def test_maps_are_applied_by_numpy_where_the_layout_is_not_known(
     fitted = fitted_map()
     scores = np.linspace(-3, 5, 101)
     expected = fitted.predict(scores)
-    monkeypatch.setattr(_native, "MAPS_READY", False)
-    assert _native.probabilities(scores, fitted._program) is None
+    monkeypatch.setattr(native, "MAPS_READY", False)
+    assert native.probabilities(scores, fitted._program) is None
     np.testing.assert_allclose(fitted.predict(scores), expected, rtol=1e-14)
     assert fitted.scalar()(0.5) == fitted.predict(0.5)
 
@@ -71,7 +71,7 @@ def test_unpickled_arrays_are_computed_alike(rows: int, kind: type) -> None:
     scores = np.random.default_rng(0).normal(size=rows).astype(kind)
     sent = pickle.loads(pickle.dumps(scores))  # noqa: S301  (its own)
     assert sent.dtype is not scores.dtype
-    assert _native.probabilities(sent, fitted._program) is not None
+    assert native.probabilities(sent, fitted._program) is not None
     np.testing.assert_array_equal(fitted.predict(sent), fitted.predict(scores))
 
 

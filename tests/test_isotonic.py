@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import LinearConstraint, isotonic_regression, minimize
 
-from calibrank._isotonic import pool_adjacent_violators
+from calibrank._internal.isotonic import pool_adjacent_violators
 
 
 def values_at(positive: np.ndarray, total: np.ndarray) -> np.ndarray:

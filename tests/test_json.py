@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from calibrank import DataError
-from calibrank._json import Fields, digest_of
+from calibrank._internal.json import Fields, digest_of
 
 
 def fields(**values: Any) -> Fields:

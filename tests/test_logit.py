@@ -3,7 +3,7 @@
 import numpy as np
 from scipy import special
 
-from calibrank._logit import expit, logit
+from calibrank._internal.logit import expit, logit
 
 
 def test_expit_is_that_of_scipy() -> None:

@@ -7,21 +7,21 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank import _native
+from calibrank._internal import native
 
 pytestmark = pytest.mark.skipif(
-    not _native.READY, reason="calibrank was installed without a C compiler"
+    not native.READY, reason="calibrank was installed without a C compiler"
 )
 
 
 def test_the_built_library_is_loaded() -> None:
-    assert _native.load_library() is not None
+    assert native.load_library() is not None
 
 
 @pytest.mark.parametrize(
     ("name", "replacement"),
     [
-        ("SOURCE", "_native.c"),
+        ("SOURCE", "native.c"),
         ("LIBRARY", "not_a_library.txt"),
         ("LIBRARY", "missing.so"),
     ],
@@ -29,22 +29,22 @@ def test_the_built_library_is_loaded() -> None:
 def test_a_stale_damaged_or_missing_library_is_ignored(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, replacement: str
 ) -> None:
-    (tmp_path / "_native.c").write_text("a newer version of the source")
+    (tmp_path / "native.c").write_text("a newer version of the source")
     (tmp_path / "not_a_library.txt").write_text("text")
-    monkeypatch.setattr(_native, name, tmp_path / replacement)
-    assert _native.load_library() is None
+    monkeypatch.setattr(native, name, tmp_path / replacement)
+    assert native.load_library() is None
 
 
 def test_a_library_is_stale_if_an_included_file_has_changed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for file in _native.SOURCE.parent.glob("_native*.[ch]"):
+    for file in native.SOURCE.parent.glob("native*.[ch]"):
         shutil.copy(file, tmp_path)
-    monkeypatch.setattr(_native, "SOURCE", tmp_path / "_native.c")
-    assert _native.load_library() is not None
-    with (tmp_path / "_native_maps.h").open("a") as header:
+    monkeypatch.setattr(native, "SOURCE", tmp_path / "native.c")
+    assert native.load_library() is not None
+    with (tmp_path / "native_maps.h").open("a") as header:
         header.write("a change")
-    assert _native.load_library() is None
+    assert native.load_library() is None
 
 
 def predicted(fitted: cr.CalibrationMap, scores: np.ndarray, rows: slice) -> np.ndarray:

@@ -162,8 +162,8 @@ def test_windows_compiles_without_flags_that_its_compilers_refuse(
 
     monkeypatch.setattr(build.subprocess, "run", run)
     monkeypatch.setenv("CC", r"C:\llvm\clang.exe --target=x86_64-pc-windows-msvc")
-    source = ROOT / "src" / "calibrank" / "_native.c"
+    source = ROOT / "src" / "calibrank" / "_internal" / "native.c"
     problem = build.build(source, tmp_path / "lib.so")
-    assert problem == r"C:\llvm\clang.exe failed on _native.c"
+    assert problem == r"C:\llvm\clang.exe failed on native.c"
     assert not {"-fPIC", "-lm"} & set(commands[0])
     assert commands[0][0] == r"C:\llvm\clang.exe"

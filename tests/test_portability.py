@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank import _atomic
-from calibrank._atomic import write_atomic
+from calibrank._internal import atomic
+from calibrank._internal.atomic import write_atomic
 
 ROOT = Path(__file__).parents[1]
 UNIX_ONLY = {"fcntl", "grp", "pty", "pwd", "resource", "termios"}
@@ -118,7 +118,7 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return replace(source, target)
 
     monkeypatch.setattr(Path, "replace", replace_closed)
-    monkeypatch.setattr(_atomic, "_PATIENCE", 0.0)
+    monkeypatch.setattr(atomic, "_PATIENCE", 0.0)
     return names
 
 

@@ -15,10 +15,10 @@ from sklearn.linear_model import LogisticRegression
 
 import calibrank as cr
 from calibrank import adapters, data, export, frames, plots, propensity, search
-from calibrank._json import digest_of
-from calibrank.base_rate.activity import AssumedRate, to_assumed_rate
-from calibrank.base_rate.known_rate import compare_with_constant
-from calibrank.calibrators.segments import column_names
+from calibrank._internal.json import digest_of
+from calibrank.anchoring.activity import AssumedRate, to_assumed_rate
+from calibrank.anchoring.known_rate import compare_with_constant
+from calibrank.curves.segments import column_names
 from calibrank.experiment.overview import read_rows
 from calibrank.experiment.scored import Scored, ScoredPairs
 from calibrank.maps.format import load, parse

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from calibrank._rules import COLUMN_RULES, LARGEST_SCORE
+from calibrank._internal.rules import COLUMN_RULES, LARGEST_SCORE
 
 NAN, INF = np.nan, np.inf
 

@@ -6,7 +6,7 @@ from threading import current_thread
 import pytest
 
 from calibrank import DataError
-from calibrank._threads import in_threads, in_workers, meanwhile, row_slices, thread_count
+from calibrank._internal.threads import in_threads, in_workers, meanwhile, row_slices, thread_count
 
 
 def test_the_number_of_threads_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank import _validation as validation
+from calibrank._internal import validation
 
 NAN = float("nan")
 
@@ -218,7 +218,7 @@ def test_starts_of_marks_each_new_value() -> None:
 def test_tensors_are_recognised_without_importing_torch() -> None:
     code = """if True:
         import sys
-        from calibrank._validation import is_tensor, on_gpu
+        from calibrank._internal.validation import is_tensor, on_gpu
         assert not is_tensor([1.0])
         assert not on_gpu([1.0])
         print("torch" in sys.modules)"""

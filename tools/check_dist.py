@@ -9,7 +9,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 FOLDER = "Scripts" if os.name == "nt" else "bin"
-WITHOUT_LOOPS = "from calibrank import Platt, _native; assert not _native.READY; print('NumPy')"
+WITHOUT_LOOPS = (
+    "from calibrank import Platt; from calibrank._internal import native; "
+    "assert not native.READY; print('NumPy')"
+)
 
 
 def main(folder: Path) -> None:

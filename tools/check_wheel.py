@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 
 import calibrank as cr
-from calibrank import _native
+from calibrank._internal import native
 
 
 def main() -> None:
     """Fit, save, load and predict; fail loudly if the C loops are missing or differ."""
     if "site-packages" not in Path(cr.__file__).parts:
         raise SystemExit(f"calibrank must be installed, got {cr.__file__}")
-    if not _native.READY:
-        raise SystemExit(f"the C loops must be in the wheel, got none at {_native.LIBRARY}")
+    if not native.READY:
+        raise SystemExit(f"the C loops must be in the wheel, got none at {native.LIBRARY}")
     rng = np.random.default_rng(0)
     scores = rng.normal(size=200_000).astype(np.float32)
     labels = rng.random(len(scores)) < 1 / (1 + np.exp(-scores))

@@ -109,7 +109,9 @@ def sanitized_package() -> dict[str, str]:
 
     sanitizers = "-fsanitize=address,undefined -fno-sanitize-recover=all -g"
     os.environ["CC"] = f"gcc {sanitizers}"
-    problem = hatch_build.build(package / "_native.c", package / "libcalibrank.so")
+    problem = hatch_build.build(
+        package / "_internal" / "native.c", package / "_internal" / "libcalibrank.so"
+    )
     if problem:
         print(f"native: {problem}")
         return {}

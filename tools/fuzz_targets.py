@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import calibrank as cr
-from calibrank._json import digest_of
+from calibrank._internal.json import digest_of
 from calibrank.maps.format import parse
 
 # 1: a CalibrankError of a kind without a number; 70: an unexpected error, which is a bug.
@@ -343,9 +343,9 @@ FLOATS = {
 @given(data=st.data())
 def native(data: st.DataObject) -> None:
     """Pool drawn rows with the C loops and with NumPy: the same sums, no invalid access."""
-    from calibrank import _native
+    from calibrank._internal import native
 
-    if not _native.READY or "LD_PRELOAD" not in os.environ:
+    if not native.READY or "LD_PRELOAD" not in os.environ:
         raise FoundError("the sanitized library must be loaded")
     kind = data.draw(st.sampled_from([np.float32, np.float64]))
     drawn = data.draw(st.lists(FLOATS[kind], min_size=1, max_size=60))
@@ -362,16 +362,16 @@ def native(data: st.DataObject) -> None:
 
 def compare_pooled(scores: np.ndarray, evidence: Any) -> None:
     """Summaries of the same rows with and without the library."""
-    from calibrank import _native
+    from calibrank._internal import native
     from calibrank.summary import SummaryBuilder
 
     summaries = []
     for ready in (True, False):
-        _native.READY = ready
+        native.READY = ready
         builder = SummaryBuilder()
         builder.update(scores, evidence)
         summaries.append(builder.summary())
-    _native.READY = True
+    native.READY = True
     first, second = summaries
     np.testing.assert_allclose(first.total, second.total, rtol=1e-9)
     np.testing.assert_allclose(first.positive, second.positive, rtol=1e-9, atol=1e-300)
@@ -379,18 +379,18 @@ def compare_pooled(scores: np.ndarray, evidence: Any) -> None:
 
 def compare_predicted(scores: np.ndarray) -> None:
     """Probabilities from the library and from NumPy, of maps whose range the scores leave."""
-    from calibrank import _native
+    from calibrank._internal import native
     from calibrank.errors import DataError
 
     for fitted in predicted_maps():
         found: list[Any] = []
         for ready in (True, False):
-            _native.READY = ready
+            native.READY = ready
             try:
                 found.append(fitted.predict(scores))
             except DataError:
                 found.append(None)
-        _native.READY = True
+        native.READY = True
         if (found[0] is None) != (found[1] is None):
             raise FoundError(f"only one of C and NumPy refuses the scores: {fitted!r}")
         if found[0] is not None:

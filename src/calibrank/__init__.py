@@ -8,8 +8,8 @@
 >>> probabilities = fitted.predict([1.5, 3.0])
 """
 
-from calibrank import _interrupt  # first, because importing the others takes a while
-from calibrank.base_rate import (
+from calibrank._internal import interrupt  # first, because importing the others takes a while
+from calibrank.anchoring import (
     PropensityModel,
     anchor,
     anchor_by_segment,
@@ -23,7 +23,7 @@ from calibrank.base_rate import (
     to_base_rate,
     undo_undersampling,
 )
-from calibrank.calibrators import (
+from calibrank.curves import (
     BBQ,
     Auto,
     Beta,
@@ -186,4 +186,4 @@ __all__ = [
     "undo_undersampling",
 ]
 
-_interrupt.raise_on_interrupt()
+interrupt.raise_on_interrupt()

@@ -4,7 +4,7 @@ import gc
 import os
 import sys
 
-from calibrank._interrupt import exit_on_interrupt
+from calibrank._internal.interrupt import exit_on_interrupt
 from calibrank.errors import MissingExtraError
 
 

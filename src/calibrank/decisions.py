@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from calibrank._arguments import real, whole
-from calibrank._validation import (
+from calibrank._internal.arguments import real, whole
+from calibrank._internal.validation import (
     Floats,
     IdsLike,
     Indices,

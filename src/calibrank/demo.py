@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from calibrank._validation import Floats
-from calibrank.calibrators import Calibrator, Gaussian
+from calibrank._internal.validation import Floats
+from calibrank.curves import Calibrator, Gaussian
 from calibrank.data.score_world import World, make_world
 from calibrank.errors import FlatMapWarning
 from calibrank.evidence import Evidence, ips, naive

@@ -9,9 +9,9 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._arguments import label, real, shown
-from calibrank._rules import COLUMN_RULES
-from calibrank._validation import (
+from calibrank._internal.arguments import label, real, shown
+from calibrank._internal.rules import COLUMN_RULES
+from calibrank._internal.validation import (
     Floats,
     Numbers,
     column,

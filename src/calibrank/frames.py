@@ -9,7 +9,7 @@ import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._arguments import listed, shown, text
+from calibrank._internal.arguments import listed, shown, text
 from calibrank.errors import DataError
 from calibrank.evidence import EvidenceFunction, evidence_function, make_evidence
 from calibrank.summary import Summary, SummaryBuilder

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._arguments import instance, shown
-from calibrank._validation import Floats, column, require_scores
+from calibrank._internal.arguments import instance, shown
+from calibrank._internal.validation import Floats, column, require_scores
 from calibrank.errors import DataError, MissingExtraError
 from calibrank.metrics import ReliabilityCurve
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from calibrank.calibrators import (
+from calibrank.curves import (
     BBQ,
     Auto,
     Beta,

@@ -8,10 +8,10 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._arguments import instance, shown
-from calibrank._logit import logit
-from calibrank._validation import floats
-from calibrank.calibrators import Calibrator, Gaussian
+from calibrank._internal.arguments import instance, shown
+from calibrank._internal.logit import logit
+from calibrank._internal.validation import floats
+from calibrank.curves import Calibrator, Gaussian
 from calibrank.errors import DataError, MissingExtraError
 from calibrank.evidence import Evidence, ips, naive
 from calibrank.maps import CalibrationMap

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._arguments import listed, whole
-from calibrank._validation import (
+from calibrank._internal.arguments import listed, whole
+from calibrank._internal.validation import (
     Floats,
     Ids,
     IdsLike,

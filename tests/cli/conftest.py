@@ -10,7 +10,7 @@ import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
 
-from calibrank.base_rate import plan_labels
+from calibrank.anchoring import plan_labels
 from calibrank.data.score_world import World, make_world
 from tests.cli.running import exit_code
 from tests.report.quick import few_methods

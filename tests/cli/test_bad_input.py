@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank._atomic import write_atomic
-from calibrank._json import digest_of
+from calibrank._internal.atomic import write_atomic
+from calibrank._internal.json import digest_of
 from calibrank.propensity import Known, Logistic, NaiveBayes, Popularity, Random, Uniform
 from tests.members import CALIBRATORS, METRICS, name
 

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import calibrank as cr
-from calibrank.base_rate import ExpectedError
+from calibrank.anchoring import ExpectedError
 from calibrank.cli.app import make_app
 from calibrank.data.score_world import make_world
 from calibrank.diagnosis.fit_checks import check_label_plan

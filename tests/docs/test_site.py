@@ -11,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 import calibrank
-from calibrank.calibrators import Calibrator
+from calibrank.curves import Calibrator
 from calibrank.registry import CALIBRATORS
 from tests.docs.building import DOCS, ROOT, load_script
 

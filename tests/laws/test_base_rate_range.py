@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank._logit import expit
-from calibrank.base_rate.shift import shift_for
+from calibrank._internal.logit import expit
+from calibrank.anchoring.shift import shift_for
 from calibrank.maps import describe_range
 from calibrank.propensity import Popularity
 

@@ -9,7 +9,7 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 import calibrank as cr
-from calibrank.calibrators import Calibrator, Parametric
+from calibrank.curves import Calibrator, Parametric
 from calibrank.data.score_world import GaussianScores, make_world
 from calibrank.testing import CALIBRATOR_LAWS, INCREASING_LAWS, MAP_LAWS
 from tests.members import CALIBRATORS, PARAMETRIC, Table, fit, name, probe, tables

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import calibrank as cr
-from calibrank._rules import LARGEST_SCORE
-from calibrank.calibrators import Calibrator
+from calibrank._internal.rules import LARGEST_SCORE
+from calibrank.curves import Calibrator
 from calibrank.export import to_json, to_sql, to_torch
 from calibrank.export.vectors import hard_scores
 from calibrank.maps.targets.target import LARGEST_FLOAT32_TERM

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 import calibrank as cr
-from calibrank.calibrators import Calibrator
+from calibrank.curves import Calibrator
 from calibrank.frames import summarize
 from tests.members import CALIBRATORS, Table, fit, name, probe, tables
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import calibrank as cr
-from calibrank.calibrators import Parametric
+from calibrank.curves import Parametric
 from calibrank.maps.targets.numpy import NumpyTarget
 from tests.members import PARAMETRIC, name
 

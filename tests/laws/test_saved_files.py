@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank._json import digest_of
+from calibrank._internal.json import digest_of
 from calibrank.scorers import InnerProduct, NeuMF, SavedModel
 from calibrank.scorers import saved as saved_models
 from calibrank.tables import Index

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank.calibrators import Calibrator
-from calibrank.calibrators._averaged_curves import matching_level
-from calibrank.calibrators._grouped_rows import GroupedRows
-from calibrank.calibrators._monotone import minimize
-from calibrank.calibrators.spline import _dispersion, _Frame
+from calibrank.curves import Calibrator
+from calibrank.curves._averaged_curves import matching_level
+from calibrank.curves._grouped_rows import GroupedRows
+from calibrank.curves._monotone import minimize
+from calibrank.curves.spline import _dispersion, _Frame
 from calibrank.metrics import Metric, multicalibration_test
 from tests.members import CALIBRATORS, METRICS
 

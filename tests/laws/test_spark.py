@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank.calibrators import Calibrator
+from calibrank.curves import Calibrator
 from calibrank.metrics import Metric
 from tests.members import CALIBRATORS, METRICS, name, probe, sample_scores
 from tests.spark_session import session

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank import _native
-from calibrank._logit import expit, logit
+from calibrank._internal import native
+from calibrank._internal.logit import expit, logit
 from calibrank.export.vectors import hard_scores
 from calibrank.maps import PiecewiseMap, StepMap
 from calibrank.maps.basis import Basis, Linear, Log, LogQuadratic, Quadratic, Softplus
@@ -15,7 +15,7 @@ from tests.maps.samples import RECORD, logistic_map
 from tests.members import CALIBRATORS, name
 
 pytestmark = pytest.mark.skipif(
-    not _native.READY, reason="calibrank was installed without a C compiler"
+    not native.READY, reason="calibrank was installed without a C compiler"
 )
 
 BASES = [Linear(), Quadratic(), Softplus(), Log(0.1), Log(3.0), LogQuadratic(0.1)]
@@ -23,7 +23,7 @@ BASES = [Linear(), Quadratic(), Softplus(), Log(0.1), Log(3.0), LogQuadratic(0.1
 
 def by_numpy(fitted: cr.CalibrationMap, scores: np.ndarray) -> np.ndarray:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_native, "READY", False)
+        patch.setattr(native, "READY", False)
         return fitted.predict(scores)
 
 
@@ -33,7 +33,7 @@ def assert_compiled(fitted: cr.CalibrationMap, scores: np.ndarray) -> None:
     A relative error of 1e-16 in large log odds, or in their terms, is a larger one in the
     probability.
     """
-    compiled = _native.probabilities(scores, fitted._program)
+    compiled = native.probabilities(scores, fitted._program)
     assert compiled is not None
     np.testing.assert_array_equal(fitted.predict(scores), compiled)
     expected = by_numpy(fitted, scores).astype(np.float64)
@@ -65,7 +65,7 @@ def test_every_method_is_compiled_and_agrees_with_numpy(member: cr.Calibrator) -
 @pytest.fixture(params=[0, 1, 2], ids=["any processor", "AVX2", "AVX-512"])
 def processor(request: pytest.FixtureRequest) -> Iterator[None]:
     """The loops as they are compiled for an older processor."""
-    library = _native.library
+    library = native.library
     assert library is not None
     if library.choose_processor(request.param) < request.param:
         pytest.skip("this processor has no such instructions")
@@ -89,7 +89,7 @@ def test_older_processors_agree_with_numpy_and_one_score_with_many(member: cr.Ca
 def test_compiled_log_odds_agree_with_numpy(member: cr.Calibrator) -> None:
     fitted = fitted_by(member)
     scores = np.random.default_rng(1).normal(0, 2, 1_001)
-    found = _native.probabilities(scores, fitted._log_odds_program)
+    found = native.probabilities(scores, fitted._log_odds_program)
     if fitted.kind in {"step", "rescale"}:
         assert found is None
         return

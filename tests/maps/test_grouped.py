@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import calibrank as cr
-from calibrank._logit import expit
+from calibrank._internal.logit import expit
 from calibrank.export import DIALECTS, to_json, to_onnx, to_sql, to_torch
 from calibrank.maps import GroupedMap, Segment
 from calibrank.testing import check_map

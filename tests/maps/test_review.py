@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import calibrank as cr
-from calibrank._json import digest_of
+from calibrank._internal.json import digest_of
 from calibrank.maps.grouped import GroupedMap, Segment
 from calibrank.maps.review import make_card
 from tests.maps.samples import gaussian_map, min_max_map, spline_map, step_map

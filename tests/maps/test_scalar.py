@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank import _native
-from calibrank._logit import expit
+from calibrank._internal import native
+from calibrank._internal.logit import expit
 from calibrank.export.vectors import hard_scores
 from calibrank.maps import StepMap
 from calibrank.maps.basis import Linear, Quadratic
@@ -34,7 +34,7 @@ def test_scalar_gives_the_digits_of_predict(
     member: cr.Calibrator, without_library: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if without_library:
-        monkeypatch.setattr(_native, "READY", False)
+        monkeypatch.setattr(native, "READY", False)
     fitted = fitted_by(member)
     probability = fitted.scalar()
     scores = scores_for(fitted)
@@ -69,7 +69,7 @@ def test_scalar_takes_small_floats_of_numpy(
     without_library: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if without_library:
-        monkeypatch.setattr(_native, "READY", False)
+        monkeypatch.setattr(native, "READY", False)
     fitted = fitted_by(cr.Platt())
     assert fitted.scalar()(np.float16(1.5)) == fitted.predict(1.5)
     with pytest.raises(cr.DataError, match="scores must be finite"):
@@ -83,7 +83,7 @@ def test_scalar_refuses_what_predict_refuses(member: cr.Calibrator, invalid: flo
         fitted_by(member).scalar()(invalid)
 
 
-@pytest.mark.skipif(not _native.READY, reason="calibrank was installed without a C compiler")
+@pytest.mark.skipif(not native.READY, reason="calibrank was installed without a C compiler")
 @pytest.mark.parametrize("basis", [Linear(), Quadratic()], ids=repr)
 @pytest.mark.parametrize("width", [1e-6, 1.0, 1e6])
 def test_compiled_probabilities_of_any_size_are_accurate(
@@ -93,18 +93,18 @@ def test_compiled_probabilities_of_any_size_are_accurate(
     scores = np.random.default_rng(0).normal(0, 3 * width, 10_001)
     compiled = fitted.predict(scores)
     in_float32 = fitted.predict(scores.astype(np.float32))
-    monkeypatch.setattr(_native, "READY", False)
+    monkeypatch.setattr(native, "READY", False)
     np.testing.assert_allclose(compiled, fitted.predict(scores), rtol=2e-15)
     expected = fitted.predict(scores.astype(np.float32))
     np.testing.assert_allclose(in_float32, expected, rtol=2e-7)
 
 
-@pytest.mark.skipif(not _native.READY, reason="calibrank was installed without a C compiler")
+@pytest.mark.skipif(not native.READY, reason="calibrank was installed without a C compiler")
 def test_compiled_probabilities_of_extreme_log_odds(monkeypatch: pytest.MonkeyPatch) -> None:
     fitted = logistic_map(Quadratic(), 0.0, 1.0)
     scores = np.linspace(-3_000, 3_000, 2_001)
     compiled = fitted.predict(scores)
-    monkeypatch.setattr(_native, "READY", False)
+    monkeypatch.setattr(native, "READY", False)
     np.testing.assert_allclose(compiled, fitted.predict(scores), rtol=1e-12, atol=1e-300)
     assert np.all(np.diff(compiled) >= 0)
 

@@ -5,7 +5,7 @@ import pytest
 from scipy.special import expit
 
 import calibrank as cr
-from calibrank._segment_keys import encode
+from calibrank._internal.segment_keys import encode
 from calibrank.metrics import multicalibration_test
 from calibrank.metrics.multicalibration import SegmentSums, _names_of, adjusted_p_values
 

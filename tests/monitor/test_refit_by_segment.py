@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank._npz import read_arrays, write_arrays
+from calibrank._internal.npz import read_arrays, write_arrays
 from calibrank.maps import GroupedMap
 from calibrank.monitor import (
     Day,

@@ -11,8 +11,8 @@ import pytest
 from scipy.special import expit
 
 import calibrank as cr
-from calibrank.calibrators import fit_without_each
 from calibrank.cli.rendering import sensitivity_lines
+from calibrank.curves import fit_without_each
 from calibrank.data.score_world import make_world
 from calibrank.maps import Alternative, Sensitivity, describe_base_rate
 from calibrank.metrics import Clusters

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import calibrank as cr
-from calibrank import _native
+from calibrank._internal import native
 from calibrank.summary.bins import Table, pool_bins
 from tests.members import sample_scores
 
 needs_library = pytest.mark.skipif(
-    not _native.READY, reason="calibrank was installed without a C compiler"
+    not native.READY, reason="calibrank was installed without a C compiler"
 )
 pools = pytest.mark.parametrize("pool", [Table.pool, Table.pool_with_numpy])
 
@@ -190,7 +190,7 @@ def test_summaries_are_the_same_without_compiled_code(
     labels = (np.arange(70_000) % 7 == 0).astype(float)
     evidence = cr.naive(labels, weights=None if weights is None else weights + labels)
     compiled = cr.Summary.of(scores, evidence)
-    monkeypatch.setattr("calibrank._native.READY", False)
+    monkeypatch.setattr("calibrank._internal.native.READY", False)
     plain = cr.Summary.of(scores, evidence)
     assert not plain.exact
     np.testing.assert_array_equal(plain.keys, compiled.keys)

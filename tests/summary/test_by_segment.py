@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank import _native
-from calibrank._npz import read_arrays, write_arrays
-from calibrank._segment_keys import encode
-from calibrank.calibrators._shrinkage import SegmentProblem, shrunk_changes
-from calibrank.calibrators.segments import change_by_segment
+from calibrank._internal import native
+from calibrank._internal.npz import read_arrays, write_arrays
+from calibrank._internal.segment_keys import encode
+from calibrank.curves._shrinkage import SegmentProblem, shrunk_changes
+from calibrank.curves.segments import change_by_segment
 from calibrank.evidence import Evidence, naive
 from calibrank.summary import _segment_native
 from calibrank.summary.by_segment import SegmentSums, bin_edges
@@ -135,7 +135,7 @@ EVIDENCE = {
 }
 
 
-@pytest.mark.skipif(not _native.READY, reason="calibrank was installed without a C compiler")
+@pytest.mark.skipif(not native.READY, reason="calibrank was installed without a C compiler")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("kind", EVIDENCE)
 def test_the_c_loop_and_numpy_give_the_same_sums(
@@ -155,7 +155,7 @@ def test_the_c_loop_and_numpy_give_the_same_sums(
 
     compiled = sums()
     cells = compiled.occupied()
-    monkeypatch.setattr(_native, "READY", False)
+    monkeypatch.setattr(native, "READY", False)
     plain = sums()
     assert plain.keys == compiled.keys
     assert ("3",) not in plain.keys
@@ -176,7 +176,7 @@ BIN_EDGES = {
 }
 
 
-@pytest.mark.skipif(not _native.READY, reason="calibrank was installed without a C compiler")
+@pytest.mark.skipif(not native.READY, reason="calibrank was installed without a C compiler")
 @pytest.mark.parametrize("edges", BIN_EDGES.values(), ids=BIN_EDGES)
 def test_the_c_loop_finds_the_bin_of_every_score(edges: np.ndarray) -> None:
     """Scores at and around each edge, far outside of all, and in between."""
@@ -265,7 +265,7 @@ def test_weighted_sums_are_added_to_sums_of_rows_and_the_other_way_around() -> N
         np.testing.assert_array_equal(found.by_segment, together.by_segment)
 
 
-@pytest.mark.skipif(not _native.READY, reason="calibrank was installed without a C compiler")
+@pytest.mark.skipif(not native.READY, reason="calibrank was installed without a C compiler")
 @pytest.mark.parametrize("weighted", [False, True])
 def test_threads_find_the_same_cells_with_rows(
     monkeypatch: pytest.MonkeyPatch, weighted: bool

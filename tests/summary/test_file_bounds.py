@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank._npz import Arrays
+from calibrank._internal.npz import Arrays
 from calibrank.summary.bins import Table
 from calibrank.summary.grid import CAPACITY, MOST_DISTINCT, Grid, Placement
 from calibrank.summary.small import from_arrays, to_arrays

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank.calibrators.calibrator import POOLING_TOLERANCE
+from calibrank.curves.calibrator import POOLING_TOLERANCE
 from calibrank.registry import CALIBRATORS
 from calibrank.summary.grid import AROUND_ZERO, MOST_DISTINCT
 from calibrank.summary.resolution import coarser, pooling_error, spreads

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import logit
 
 import calibrank as cr
-from calibrank._segment_keys import Encoded, encode
+from calibrank._internal.segment_keys import Encoded, encode
 from calibrank.evidence import Evidence, naive
 from calibrank.summary.by_segment import (
     SegmentSums,

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank import _native
-from calibrank._segment_keys import encode
+from calibrank._internal import native
+from calibrank._internal.segment_keys import encode
 from calibrank.evidence import Evidence
 from calibrank.summary import _segment_cells
 from calibrank.summary.by_segment import SegmentSums
@@ -65,11 +65,11 @@ def check(sums: SegmentSums, batches: list[Batch]) -> None:
 @pytest.fixture(params=["numpy", "C", "threads", "full counts"])
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ways to sum: in threads, and where counts would overflow in the third batch."""
-    if request.param != "numpy" and not _native.READY:
+    if request.param != "numpy" and not native.READY:
         pytest.skip("calibrank was installed without a C compiler")
     monkeypatch.setenv("CALIBRANK_THREADS", "3" if request.param == "threads" else "1")
     if request.param == "numpy":
-        monkeypatch.setattr(_native, "READY", False)
+        monkeypatch.setattr(native, "READY", False)
     if request.param == "threads":
         monkeypatch.setattr(_segment_cells, "_ROWS_PER_CELL", 0)
     if request.param == "full counts":

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank._npz import Arrays, read_arrays, write_arrays
-from calibrank._segment_keys import encode
+from calibrank._internal.npz import Arrays, read_arrays, write_arrays
+from calibrank._internal.segment_keys import encode
 from calibrank.summary._segment_cells import BINS
 from calibrank.summary.by_segment import SegmentSums
 

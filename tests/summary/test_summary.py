@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank._npz import read_arrays, write_arrays
+from calibrank._internal.npz import read_arrays, write_arrays
 from calibrank.summary.bins import Table
 from calibrank.summary.grid import CAPACITY
 from calibrank.summary.small import coarsened

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank._npz import Arrays, read_arrays, write_arrays
+from calibrank._internal.npz import Arrays, read_arrays, write_arrays
 from calibrank.summary.grid import CAPACITY, MOST_DISTINCT
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import calibrank as cr
-from calibrank._rules import COLUMN_RULES
+from calibrank._internal.rules import COLUMN_RULES
 from calibrank.tables import Index
 from calibrank.tabular.batch import Batch
 from calibrank.tabular.rules import Rules, _range_is_valid

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from calibrank import _native
+from calibrank._internal import native
 from calibrank.tabular.segment_codes import SegmentCodes, as_segments
 
 
@@ -66,7 +66,7 @@ def test_dictionaries_in_any_order_keep_the_codes_of_their_texts(
     compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Texts of all lengths, the empty one among them; every batch has new ones."""
-    monkeypatch.setattr(_native, "READY", compiled and _native.READY)
+    monkeypatch.setattr(native, "READY", compiled and native.READY)
     rng = np.random.default_rng(0)
     known = ["", "é", "a" * 7, "a" * 8, "a" * 9, "b" * 40]
     known += [f"segment {number}" for number in range(5000)]

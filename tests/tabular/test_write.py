@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import calibrank as cr
-from calibrank._validation import Floats
+from calibrank._internal.validation import Floats
 from calibrank.scorers import InnerProduct, SavedModel
 from calibrank.tables import Index
 from calibrank.tabular.batch import Batch

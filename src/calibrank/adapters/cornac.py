@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._validation import Floats, Ids, floats
+from calibrank._internal.validation import Floats, Ids, floats
 from calibrank.adapters.history import History
 from calibrank.adapters.id_map import IdMap
 from calibrank.adapters.lists import PaddedLists, best

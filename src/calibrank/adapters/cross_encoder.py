@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from calibrank._arguments import instance
-from calibrank._validation import Floats, Numbers, ids
+from calibrank._internal.arguments import instance
+from calibrank._internal.validation import Floats, Numbers, ids
 from calibrank.adapters.lists import Recommendations
 from calibrank.adapters.outputs import DECLARED, Margin, Outputs, Probability
 from calibrank.adapters.row_models import prediction_function, ranked, scores_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._validation import Ids
+from calibrank._internal.validation import Ids
 from calibrank.adapters.id_map import IdMap
 from calibrank.tables import Interactions
 

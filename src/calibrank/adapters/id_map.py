@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._validation import Ids, IdsLike, ids
+from calibrank._internal.validation import Ids, IdsLike, ids
 from calibrank.errors import DataError
 from calibrank.tables import Index
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrank._validation import Floats, Ids
+from calibrank._internal.validation import Floats, Ids
 from calibrank.adapters.lists import PaddedLists
 from calibrank.adapters.outputs import Margin, Outputs, to_numpy
 from calibrank.adapters.pair_model import PairModel

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._arguments import instance, shown
-from calibrank._validation import Floats, Ids, IdsLike, floats, ids
+from calibrank._internal.arguments import instance, shown
+from calibrank._internal.validation import Floats, Ids, IdsLike, floats, ids
 from calibrank.adapters.outputs import DECLARED, Margin, Outputs, is_score, to_numpy
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._logit import logit
-from calibrank._validation import LARGEST_SCORE, Floats, floats, require
+from calibrank._internal.logit import logit
+from calibrank._internal.validation import LARGEST_SCORE, Floats, floats, require
 
 _PROBABILITY_REMEDY = (
     "Ask the model for its margins (before the sigmoid), "

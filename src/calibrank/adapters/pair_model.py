@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._validation import Floats, Ids, IdsLike, ids
+from calibrank._internal.validation import Floats, Ids, IdsLike, ids
 from calibrank.adapters.lists import PaddedLists, Recommendations, calibrated
 from calibrank.adapters.outputs import Outputs
 from calibrank.adapters.score_tables import make_score_table

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrank._validation import Floats, Ids, IdsLike, Numbers, ids
+from calibrank._internal.validation import Floats, Ids, IdsLike, Numbers, ids
 from calibrank.adapters.lists import Recommendations
 from calibrank.adapters.outputs import Margin, Outputs
 from calibrank.adapters.row_models import prediction_function, ranked, scores_of

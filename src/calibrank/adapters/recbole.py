@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrank._validation import Floats, Ids, IdsLike, floats
+from calibrank._internal.validation import Floats, Ids, IdsLike, floats
 from calibrank.adapters.id_map import IdMap
 from calibrank.adapters.lists import PaddedLists, best
 from calibrank.adapters.outputs import Margin, Outputs, to_numpy

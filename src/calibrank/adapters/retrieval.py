@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from calibrank._arguments import instance, real, text
-from calibrank._validation import Floats
+from calibrank._internal.arguments import instance, real, text
+from calibrank._internal.validation import Floats
 from calibrank.adapters.cross_encoder import CrossEncoder
 from calibrank.adapters.outputs import DECLARED, Margin, Outputs
 from calibrank.errors import CalibrankError, DataError, ScoreShiftWarning

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._arguments import shown
-from calibrank._validation import Floats, Ids, floats
+from calibrank._internal.arguments import shown
+from calibrank._internal.validation import Floats, Ids, floats
 from calibrank.adapters.lists import Recommendations
 from calibrank.adapters.outputs import Outputs, to_numpy
 from calibrank.errors import DataError

@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 
-from calibrank._validation import Floats, IdsLike, Numbers, column, ids
+from calibrank._internal.validation import Floats, IdsLike, Numbers, column, ids
 from calibrank.adapters.outputs import is_score
 from calibrank.errors import ClippedScoresWarning, DataError, DroppedRowsWarning
 from calibrank.tables import ScoreTable

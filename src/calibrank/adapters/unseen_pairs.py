@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._validation import Floats
+from calibrank._internal.validation import Floats
 from calibrank.data.negatives import Positives, draw_negatives
 from calibrank.errors import DataError
 from calibrank.tables import Index, Interactions

@@ -6,8 +6,8 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from calibrank._validation import Floats
-from calibrank.base_rate import anchor as anchor_map
+from calibrank._internal.validation import Floats
+from calibrank.anchoring import anchor as anchor_map
 from calibrank.cli.console import UsageError, log, shown
 from calibrank.diagnosis import score_quantiles
 from calibrank.errors import DataError

@@ -12,7 +12,7 @@ import typer
 from typer.main import get_command
 
 from calibrank import __version__
-from calibrank._interrupt import INTERRUPTED, raise_on_interrupt
+from calibrank._internal.interrupt import INTERRUPTED, raise_on_interrupt
 from calibrank.cli.failures import CLOSED_PIPE, UsageError, print_line, report_failure
 from calibrank.cli.memory import adapt_to_limit
 from calibrank.cli.remedies import possible_remedies

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from calibrank._arguments import listed, real
-from calibrank._atomic import write_atomic
+from calibrank._internal.arguments import listed, real
+from calibrank._internal.atomic import write_atomic
 from calibrank.cli.console import log, print_json, require_output, shown
 from calibrank.cli.judgements import warn
 from calibrank.cli.written_run import Written

@@ -4,7 +4,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from calibrank.base_rate import assume_rate_from_activity, to_assumed_rate, to_base_rate
+from calibrank.anchoring import assume_rate_from_activity, to_assumed_rate, to_base_rate
 from calibrank.cli.console import SMALLEST_FRACTION, UsageError, log, shown
 from calibrank.data.table import load_table
 from calibrank.maps import CalibrationMap

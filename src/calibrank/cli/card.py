@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from calibrank._arguments import regular_file
-from calibrank._atomic import write_atomic
-from calibrank._json import Fields, read_document
+from calibrank._internal.arguments import regular_file
+from calibrank._internal.atomic import write_atomic
+from calibrank._internal.json import Fields, read_document
 from calibrank.cli.console import UsageError, console, require_output, shown
 from calibrank.cli.options import MAP_HELP
 from calibrank.maps import load

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from calibrank._arguments import listed
-from calibrank._validation import require_role
-from calibrank.base_rate import anchor_top
+from calibrank._internal.arguments import listed
+from calibrank._internal.validation import require_role
+from calibrank.anchoring import anchor_top
 from calibrank.cli.anchoring import population_of, random_pairs
 from calibrank.cli.base_rate import Rates
 from calibrank.cli.columns import segment_columns

@@ -1,6 +1,6 @@
 """The columns that a command reads: those named by options, and those recorded in the table."""
 
-from calibrank._arguments import listed
+from calibrank._internal.arguments import listed
 from calibrank.cli.console import UsageError, log, shown
 from calibrank.cli.declared import Label, require_soft_evidence
 from calibrank.cli.recorded import Weighting, choose_weight

@@ -7,7 +7,6 @@ import typer
 from rich import box
 from rich.table import Table as RichTable
 
-from calibrank.calibrators import Calibrator, fit_without_each
 from calibrank.cli.columns import choose_columns
 from calibrank.cli.console import (
     console,
@@ -41,6 +40,7 @@ from calibrank.cli.options import (
     as_typed,
 )
 from calibrank.cli.recorded import choose_weighting
+from calibrank.curves import Calibrator, fit_without_each
 from calibrank.errors import DataError, FitError
 from calibrank.evidence import Evidence
 from calibrank.metrics import (

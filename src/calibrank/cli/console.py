@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.style import Style
 from rich.text import Text
 
-from calibrank._arguments import path_of
+from calibrank._internal.arguments import path_of
 from calibrank.cli.failures import UsageError as UsageError  # noqa: PLC0414  (re-exported)
 from calibrank.cli.failures import printable
 from calibrank.cli.options import OnBadRows

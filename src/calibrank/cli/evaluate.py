@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table as RichTable
 
-from calibrank._json import digest_of
+from calibrank._internal.json import digest_of
 from calibrank.cli.columns import find_user, segment_columns
 from calibrank.cli.console import (
     console,

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from calibrank._atomic import write_atomic
+from calibrank._internal.atomic import write_atomic
 from calibrank.cli.console import UsageError, console, require_output, require_unused, shown
 from calibrank.cli.options import MAP_HELP, choice
 from calibrank.export import (

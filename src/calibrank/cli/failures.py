@@ -12,7 +12,7 @@ import tempfile
 import traceback
 import unicodedata
 
-from calibrank._interrupt import INTERRUPTED
+from calibrank._internal.interrupt import INTERRUPTED
 from calibrank.errors import CalibrankError, DataError, FitError, MissingExtraError
 
 # Scripts depend on these numbers; docs/cli.md lists them.

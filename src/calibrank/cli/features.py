@@ -7,9 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table as RichTable
 
-from calibrank._arguments import listed
-from calibrank.calibrators import Covariates
-from calibrank.calibrators.covariates import varying_columns
+from calibrank._internal.arguments import listed
 from calibrank.cli.console import (
     UsageError,
     console,
@@ -19,6 +17,8 @@ from calibrank.cli.console import (
     shown,
 )
 from calibrank.cli.options import OnBadRows
+from calibrank.curves import Covariates
+from calibrank.curves.covariates import varying_columns
 from calibrank.errors import DataError
 from calibrank.maps import AdditiveMap, CalibrationMap, CategoryTerm, Term, TopMap
 from calibrank.tabular.aggregate import Aggregate, Columns

@@ -6,11 +6,9 @@ from typing import Annotated
 
 import typer
 
-from calibrank._arguments import date_of
-from calibrank._arguments import label as label_of
-from calibrank.base_rate import with_sampling_range
-from calibrank.calibrators import Auto, Calibrator, Gaussian, Parametric
-from calibrank.calibrators.auto import with_selection
+from calibrank._internal.arguments import date_of
+from calibrank._internal.arguments import label as label_of
+from calibrank.anchoring import with_sampling_range
 from calibrank.cli.anchoring import (
     AnchorOption,
     AnchorPropensityOption,
@@ -90,6 +88,8 @@ from calibrank.cli.position import (
 )
 from calibrank.cli.recorded import assumption_about, choose_weighting
 from calibrank.cli.segments import FitSegmentOption
+from calibrank.curves import Auto, Calibrator, Gaussian, Parametric
+from calibrank.curves.auto import with_selection
 from calibrank.diagnosis import attach_sensitivity
 from calibrank.errors import FitError
 from calibrank.maps import (

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from rich.table import Table as RichTable
 
-from calibrank.base_rate import compare_with_constant
-from calibrank.base_rate.constant_check import ConstantCheck, is_slope_assumed
+from calibrank.anchoring import compare_with_constant
+from calibrank.anchoring.constant_check import ConstantCheck, is_slope_assumed
 from calibrank.cli.console import console, print_json, shown
 from calibrank.cli.features import print_features
 from calibrank.cli.rendering import base_rate_lines, reliability_diagram, sensitivity_lines

@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from calibrank._validation import Floats
+from calibrank._internal.validation import Floats
 from calibrank.cli.console import (
     UsageError,
     console,

@@ -10,8 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from calibrank._arguments import date_of
-from calibrank.calibrators import Calibrator
+from calibrank._internal.arguments import date_of
 from calibrank.cli.columns import find_user
 from calibrank.cli.console import (
     UsageError,
@@ -38,6 +37,7 @@ from calibrank.cli.options import (
     choice,
 )
 from calibrank.cli.recorded import choose_weight
+from calibrank.curves import Calibrator
 from calibrank.errors import CalibrankError
 from calibrank.maps import CalibrationMap, load
 from calibrank.monitor import Day, Status, Store, check, digest_of_map, refit, window_of

@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from calibrank._validation import Floats
+from calibrank._internal.validation import Floats
 from calibrank.cli.console import UsageError, log, shown
 from calibrank.cli.options import LogKind
 from calibrank.errors import DataError

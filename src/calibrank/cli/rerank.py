@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table as RichTable
 
-from calibrank._atomic import write_all_atomic
-from calibrank._json import digest_of
+from calibrank._internal.atomic import write_all_atomic
+from calibrank._internal.json import digest_of
 from calibrank.cli.apply_run import apply_to_run
 from calibrank.cli.console import (
     UsageError,

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrank._validation import Floats
+from calibrank._internal.validation import Floats
 from calibrank.cli.written_run import Written
 from calibrank.metrics import Estimate
 from calibrank.search import Cut, Judged

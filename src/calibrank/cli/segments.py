@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 from rich.table import Table as RichTable
 
-from calibrank._logit import expit
-from calibrank.calibrators.segments import change_by_segment
+from calibrank._internal.logit import expit
 from calibrank.cli.columns import segment_columns
 from calibrank.cli.console import (
     UsageError,
@@ -17,6 +16,7 @@ from calibrank.cli.console import (
     shown,
 )
 from calibrank.cli.options import OnBadRows
+from calibrank.curves.segments import change_by_segment
 from calibrank.maps import CalibrationMap, GroupedMap
 from calibrank.tabular.aggregate import Aggregate, Columns
 from calibrank.tabular.by_segment import sum_by_segment

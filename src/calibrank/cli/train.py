@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from calibrank._atomic import atomic_path
+from calibrank._internal.atomic import atomic_path
 from calibrank.cli.console import console, log, print_json, require_folder, require_unused, shown
 from calibrank.cli.declared import require_one_label
 from calibrank.cli.options import (

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrank._validation import Mask
+from calibrank._internal.validation import Mask
 from calibrank.cli.console import console, shown
 from calibrank.search import Run
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from calibrank._validation import Floats
+from calibrank._internal.validation import Floats
 from calibrank.tables import Index, Interactions
 
 

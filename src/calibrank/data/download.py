@@ -11,8 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from calibrank._arguments import instance, path_of, text
-from calibrank._atomic import write_atomic
+from calibrank._internal.arguments import instance, path_of, text
+from calibrank._internal.atomic import write_atomic
 from calibrank.errors import DataError, MissingExtraError
 
 

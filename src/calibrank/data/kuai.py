@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._arguments import path_of, real, text
+from calibrank._internal.arguments import path_of, real, text
 from calibrank.data.dataset import Dataset
 from calibrank.data.table import (
     ColumnNames,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._arguments import instance, require_seed, seeded, whole
-from calibrank._validation import Floats, ids, row_numbers
+from calibrank._internal.arguments import instance, require_seed, seeded, whole
+from calibrank._internal.validation import Floats, ids, row_numbers
 from calibrank.errors import DataError
 from calibrank.tables import Interactions
 

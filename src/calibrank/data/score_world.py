@@ -16,9 +16,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from calibrank._arguments import instance, real, seeded, shown, whole
-from calibrank._logit import expit, logit
-from calibrank._validation import Floats, Ids, Numbers, floats
+from calibrank._internal.arguments import instance, real, seeded, shown, whole
+from calibrank._internal.logit import expit, logit
+from calibrank._internal.validation import Floats, Ids, Numbers, floats
 from calibrank.errors import DataError
 from calibrank.tables import Interactions
 

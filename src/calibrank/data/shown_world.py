@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrank._arguments import real, seeded, whole
-from calibrank._logit import expit
-from calibrank._validation import Floats
+from calibrank._internal.arguments import real, seeded, whole
+from calibrank._internal.logit import expit
+from calibrank._internal.validation import Floats
 from calibrank.tables import Interactions
 
 # The stream of the seed that this module draws from.

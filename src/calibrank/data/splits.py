@@ -14,8 +14,8 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._arguments import instance, real, require_seed, seeded, whole
-from calibrank._validation import Floats, require
+from calibrank._internal.arguments import instance, real, require_seed, seeded, whole
+from calibrank._internal.validation import Floats, require
 from calibrank.errors import DataError
 from calibrank.tables import Interactions
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._arguments import path_of, text
-from calibrank._validation import Floats, Ids, require
+from calibrank._internal.arguments import path_of, text
+from calibrank._internal.validation import Floats, Ids, require
 from calibrank.data.dataset import Dataset
 from calibrank.errors import DataError
 from calibrank.tables import Index, Interactions

@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._arguments import seeded, whole
-from calibrank._logit import expit
-from calibrank._validation import Floats
+from calibrank._internal.arguments import seeded, whole
+from calibrank._internal.logit import expit
+from calibrank._internal.validation import Floats
 from calibrank.data.dataset import Dataset
 from calibrank.errors import DataError
 from calibrank.tables import Index, Interactions

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._arguments import path_of, real
-from calibrank._validation import Floats
+from calibrank._internal.arguments import path_of, real
+from calibrank._internal.validation import Floats
 from calibrank.data.dataset import Dataset
 from calibrank.data.text import NumericText, find_file
 from calibrank.tables import Index, Interactions

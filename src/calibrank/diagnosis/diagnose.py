@@ -4,8 +4,8 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from calibrank.base_rate import ExpectedError, plan_labels, with_sensitivity
-from calibrank.calibrators import Calibrator, Gaussian
+from calibrank.anchoring import ExpectedError, plan_labels, with_sensitivity
+from calibrank.curves import Calibrator, Gaussian
 from calibrank.diagnosis.distribution import label_deciles, score_quantiles
 from calibrank.diagnosis.finding import Finding, note, ok, warning
 from calibrank.diagnosis.fit_checks import (

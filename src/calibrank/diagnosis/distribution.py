@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from calibrank._validation import Floats, add_up
+from calibrank._internal.validation import Floats, add_up
 from calibrank.summary import Summary
 
 _DECILES = 10

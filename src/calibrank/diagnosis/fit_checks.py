@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from calibrank.base_rate import ExpectedError
+from calibrank.anchoring import ExpectedError
 from calibrank.diagnosis.distribution import label_deciles
 from calibrank.diagnosis.finding import Finding, note, ok, warning
 from calibrank.evidence import Evidence, impressions, ips, naive

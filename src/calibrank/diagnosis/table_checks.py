@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from calibrank._validation import Floats
+from calibrank._internal.validation import Floats
 from calibrank.diagnosis.distribution import auc
 from calibrank.diagnosis.finding import Finding, note, ok, warning
 from calibrank.summary import Summary

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._validation import Floats
+from calibrank._internal.validation import Floats
 from calibrank.data import Dataset, Positives, population_negatives, with_negatives
 from calibrank.errors import DataError, FitError, FlatMapWarning
 from calibrank.evidence import Evidence, naive

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
 
-from calibrank._atomic import atomic_path
-from calibrank._validation import Floats
+from calibrank._internal.atomic import atomic_path
+from calibrank._internal.validation import Floats
 from calibrank.errors import FitError, FlatMapWarning
 from calibrank.evidence import ips, naive
 from calibrank.experiment.negatives import nearest_negatives

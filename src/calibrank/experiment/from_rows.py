@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from calibrank._arguments import regular_file
+from calibrank._internal.arguments import regular_file
 from calibrank.experiment.row_files import read_row_file
 from calibrank.experiment.statistics import Results
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from calibrank._atomic import write_atomic
+from calibrank._internal.atomic import write_atomic
 from calibrank.experiment.agreement import Comparison, Reasons, agreement_line, compare
 from calibrank.experiment.figures import Figures
 from calibrank.experiment.protocol import Protocol

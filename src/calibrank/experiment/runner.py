@@ -26,8 +26,8 @@ import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
 import calibrank
-from calibrank._atomic import atomic_path, write_atomic
-from calibrank._json import digest_of
+from calibrank._internal.atomic import atomic_path, write_atomic
+from calibrank._internal.json import digest_of
 from calibrank.data import Dataset, simulate
 from calibrank.errors import DataError
 from calibrank.experiment.cell import Cell, CellResult, run_cell

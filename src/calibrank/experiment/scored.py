@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from calibrank._atomic import atomic_path
-from calibrank._npz import Arrays, read_compressed
-from calibrank._validation import Floats, column, require_role, require_scores
+from calibrank._internal.atomic import atomic_path
+from calibrank._internal.npz import Arrays, read_compressed
+from calibrank._internal.validation import Floats, column, require_role, require_scores
 from calibrank.errors import DataError
 from calibrank.tables import Interactions
 

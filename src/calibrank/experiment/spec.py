@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import calibrank
-from calibrank.calibrators import Calibrator
+from calibrank.curves import Calibrator
 from calibrank.errors import DataError
 from calibrank.propensity import Popularity
 from calibrank.registry import CALIBRATORS, EVIDENCE, MODELS, PROPENSITIES, SPLITS

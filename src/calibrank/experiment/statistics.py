@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy import stats
 
-from calibrank._validation import Floats
+from calibrank._internal.validation import Floats
 
 
 @dataclass(frozen=True, slots=True)

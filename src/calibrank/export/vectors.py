@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from calibrank._json import digest_of
-from calibrank._validation import LARGEST_SCORE, Floats
+from calibrank._internal.json import digest_of
+from calibrank._internal.validation import LARGEST_SCORE, Floats
 from calibrank.maps import AdditiveMap, CalibrationMap, CategoryTerm, GroupedMap, Term, TopMap
 from calibrank.maps.calibration_map import require_map
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from calibrank import _native
-from calibrank._json import Fields
-from calibrank._logit import expit
-from calibrank._validation import Floats, Numbers, floats, is_tensor, require_scores
+from calibrank._internal import native
+from calibrank._internal.json import Fields
+from calibrank._internal.logit import expit
+from calibrank._internal.validation import Floats, Numbers, floats, is_tensor, require_scores
 from calibrank.errors import DataError
 from calibrank.maps._blocks import Ends
 from calibrank.maps.calibration_map import CalibrationMap
@@ -82,7 +82,7 @@ class BasedMap(CalibrationMap):
 
     def _base_log_odds(self, scores: Floats) -> Floats:
         exact: Floats = scores.astype(np.float64)
-        compiled = _native.probabilities(exact, self.base._log_odds_program)
+        compiled = native.probabilities(exact, self.base._log_odds_program)
         if compiled is not None:
             return compiled
         require_scores(scores)

@@ -7,7 +7,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from calibrank._validation import Floats, require_scores
+from calibrank._internal.validation import Floats, require_scores
 
 # Scores computed at a time: temporary arrays of this size stay in the processor's cache.
 _BLOCK = 2**15

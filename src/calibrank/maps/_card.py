@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
-from calibrank._validation import Floats
+from calibrank._internal.validation import Floats
 from calibrank.maps.describe import describe_base_rate
 
 if TYPE_CHECKING:

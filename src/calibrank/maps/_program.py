@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._rules import LARGEST_SCORE
-from calibrank._validation import Floats, Integers
+from calibrank._internal.rules import LARGEST_SCORE
+from calibrank._internal.validation import Floats, Integers
 
 # No score reaches this number.
 _BEYOND = np.finfo(np.float64).max

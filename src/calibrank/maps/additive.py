@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Self, overload
 
 import numpy as np
 
-from calibrank._json import Fields
-from calibrank._validation import Floats, Indices, Numbers, require_scores
+from calibrank._internal.json import Fields
+from calibrank._internal.validation import Floats, Indices, Numbers, require_scores
 from calibrank.errors import DataError
 from calibrank.maps._based import BasedMap, read_base
 from calibrank.maps.calibration_map import CalibrationMap

@@ -15,9 +15,9 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
-from calibrank._json import Fields
-from calibrank._logit import expit
-from calibrank._validation import Floats
+from calibrank._internal.json import Fields
+from calibrank._internal.logit import expit
+from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
 from calibrank.maps._program import Kind
 from calibrank.maps.targets.target import Target

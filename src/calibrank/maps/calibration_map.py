@@ -12,12 +12,12 @@ from typing import Any, ClassVar, Self, overload
 
 import numpy as np
 
-from calibrank import _native
-from calibrank._arguments import instance, path_of, real
-from calibrank._atomic import write_atomic
-from calibrank._json import Fields, digest_of
-from calibrank._logit import logit
-from calibrank._validation import (
+from calibrank._internal import native
+from calibrank._internal.arguments import instance, path_of, real
+from calibrank._internal.atomic import write_atomic
+from calibrank._internal.json import Fields, digest_of
+from calibrank._internal.logit import logit
+from calibrank._internal.validation import (
     LARGEST_SCORE,
     Floats,
     Numbers,
@@ -71,7 +71,7 @@ class CalibrationMap(ABC):
         """
         # The most frequent case first: a thousand scores take less time than other checks.
         if type(scores) is np.ndarray and scores.ndim:
-            compiled = _native.probabilities(scores, self._program)
+            compiled = native.probabilities(scores, self._program)
             if compiled is not None:
                 return compiled
         if is_tensor(scores):
@@ -98,8 +98,8 @@ class CalibrationMap(ABC):
 
         checked = python.to_function(self)
         program = self._program
-        is_native = _native.READY and _native.MAPS_READY and bool(program)
-        compiled = _native.scalar_probability() if is_native else None
+        is_native = native.READY and native.MAPS_READY and bool(program)
+        compiled = native.scalar_probability() if is_native else None
 
         def probability(score: float) -> float:
             try:
@@ -356,7 +356,7 @@ class CalibrationMap(ABC):
         return log_odds
 
     def _predict_array(self, scores: Floats) -> Floats:
-        compiled = _native.probabilities(scores, self._program)
+        compiled = native.probabilities(scores, self._program)
         if compiled is not None:
             return compiled
         # It finds out which score is invalid.

@@ -6,9 +6,9 @@ from os import PathLike
 
 import numpy as np
 
-from calibrank._arguments import path_of, regular_file
-from calibrank._json import Fields, digest_of, read_document
-from calibrank._validation import LARGEST_SCORE
+from calibrank._internal.arguments import path_of, regular_file
+from calibrank._internal.json import Fields, digest_of, read_document
+from calibrank._internal.validation import LARGEST_SCORE
 from calibrank.errors import DataError
 from calibrank.maps.additive import AdditiveMap
 from calibrank.maps.calibration_map import FORMAT, VERSION, CalibrationMap

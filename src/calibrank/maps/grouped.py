@@ -12,11 +12,11 @@ from typing import Any, ClassVar, NamedTuple, Self, overload
 
 import numpy as np
 
-from calibrank._arguments import real
-from calibrank._json import Fields
-from calibrank._logit import expit, logit
-from calibrank._segment_keys import Key, encode_columns, find_nodes, number_nodes
-from calibrank._validation import Floats, Indices, Numbers, floats
+from calibrank._internal.arguments import real
+from calibrank._internal.json import Fields
+from calibrank._internal.logit import expit, logit
+from calibrank._internal.segment_keys import Key, encode_columns, find_nodes, number_nodes
+from calibrank._internal.validation import Floats, Indices, Numbers, floats
 from calibrank.errors import DataError
 from calibrank.maps._based import BasedMap, read_base
 from calibrank.maps._blocks import Ends, Interval

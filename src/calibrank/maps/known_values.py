@@ -6,8 +6,8 @@ import warnings
 
 import numpy as np
 
-from calibrank._arguments import listed
-from calibrank._segment_keys import Encoded
+from calibrank._internal.arguments import listed
+from calibrank._internal.segment_keys import Encoded
 from calibrank.errors import ScoreShiftWarning
 from calibrank.maps.calibration_map import CalibrationMap
 from calibrank.maps.grouped import GroupedMap

@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from calibrank._json import Fields
-from calibrank._logit import expit
-from calibrank._validation import Floats
+from calibrank._internal.json import Fields
+from calibrank._internal.logit import expit
+from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
 from calibrank.maps._blocks import Ends
 from calibrank.maps._program import pack

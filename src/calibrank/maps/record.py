@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from calibrank._arguments import real, shown
-from calibrank._json import Fields
-from calibrank._logit import expit
-from calibrank._validation import Floats
+from calibrank._internal.arguments import real, shown
+from calibrank._internal.json import Fields
+from calibrank._internal.logit import expit
+from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
 
 BASE_RATE_SOURCES = ("assumed", "random labels", "known rate")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from calibrank._json import Fields
-from calibrank._validation import Floats
+from calibrank._internal.json import Fields
+from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
 from calibrank.maps._blocks import Ends
 from calibrank.maps._program import Kind, pack

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from calibrank._arguments import shown
-from calibrank._json import Fields, digest_of
+from calibrank._internal.arguments import shown
+from calibrank._internal.json import Fields, digest_of
 from calibrank.errors import DataError
 from calibrank.maps._card import curve
 from calibrank.maps.calibration_map import CalibrationMap, require_map

@@ -7,7 +7,7 @@ import warnings
 
 import numpy as np
 
-from calibrank._validation import Floats
+from calibrank._internal.validation import Floats
 from calibrank.errors import ScoreShiftWarning
 from calibrank.maps.record import FitRecord
 from calibrank.tables import row_partitions

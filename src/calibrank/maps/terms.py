@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from calibrank._json import Fields
-from calibrank._segment_keys import Key, column_of, encode, find_nodes, number_nodes
-from calibrank._validation import Floats, Indices, floats, require_role
+from calibrank._internal.json import Fields
+from calibrank._internal.segment_keys import Key, column_of, encode, find_nodes, number_nodes
+from calibrank._internal.validation import Floats, Indices, floats, require_role
 from calibrank.errors import DataError
 from calibrank.maps.targets.target import Target
 

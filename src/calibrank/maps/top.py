@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Self, overload
 
 import numpy as np
 
-from calibrank._arguments import text, whole
-from calibrank._json import Fields
-from calibrank._logit import expit, logit
-from calibrank._validation import Floats, Numbers, floats, require_role
+from calibrank._internal.arguments import text, whole
+from calibrank._internal.json import Fields
+from calibrank._internal.logit import expit, logit
+from calibrank._internal.validation import Floats, Numbers, floats, require_role
 from calibrank.errors import DataError
 from calibrank.maps._based import BasedMap, read_map_in
 from calibrank.maps._blocks import Interval

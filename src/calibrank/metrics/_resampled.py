@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._isotonic import pool_adjacent_violators
-from calibrank._logit import expit, logit
-from calibrank._validation import Floats, Mask, add_up, starts_of
+from calibrank._internal.isotonic import pool_adjacent_violators
+from calibrank._internal.logit import expit, logit
+from calibrank._internal.validation import Floats, Mask, add_up, starts_of
 from calibrank.metrics.recalibration import (
     CLIP,
     CLOSE,

@@ -12,8 +12,8 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from calibrank._arguments import MOST_BINS, instance, whole
-from calibrank._validation import Floats, Numbers, add_up, probability_column
+from calibrank._internal.arguments import MOST_BINS, instance, whole
+from calibrank._internal.validation import Floats, Numbers, add_up, probability_column
 from calibrank.evidence import Evidence, Labels, nonzero_evidence
 from calibrank.metrics.metric import Additive, Better, BinIndices
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrank._logit import logit
-from calibrank._validation import Floats, IdsLike, Numbers, add_up, ids, probability_column
+from calibrank._internal.logit import logit
+from calibrank._internal.validation import Floats, IdsLike, Numbers, add_up, ids, probability_column
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels, naive, nonzero_evidence
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrank._validation import Floats, add_up
+from calibrank._internal.validation import Floats, add_up
 from calibrank.metrics.clustered_bootstrap import Codes, draw_matrix
 
 # The 97.5% quantile of the normal distribution, for Wilson's 95% interval.

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._arguments import instance, real, require_seed, seeded, whole
-from calibrank._validation import Floats, Ids, IdsLike, Numbers, floats, ids, require
+from calibrank._internal.arguments import instance, real, require_seed, seeded, whole
+from calibrank._internal.validation import Floats, Ids, IdsLike, Numbers, floats, ids, require
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels, nonzero_evidence
 from calibrank.metrics.metric import Additive, Metric

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from calibrank._validation import Floats
+from calibrank._internal.validation import Floats
 from calibrank.evidence import Evidence
 from calibrank.metrics.metric import Additive, Better
 from calibrank.metrics.proper import LogLoss

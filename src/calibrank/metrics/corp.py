@@ -10,10 +10,10 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from calibrank._arguments import instance
-from calibrank._isotonic import pool_adjacent_violators
-from calibrank._logit import logit
-from calibrank._validation import Floats, Ids, Numbers, add_up, probability_column
+from calibrank._internal.arguments import instance
+from calibrank._internal.isotonic import pool_adjacent_violators
+from calibrank._internal.logit import logit
+from calibrank._internal.validation import Floats, Ids, Numbers, add_up, probability_column
 from calibrank.evidence import Evidence, Labels, nonzero_evidence
 from calibrank.metrics.binned import calibration_masses
 from calibrank.metrics.metric import Additive, Better, BinIndices, Metric

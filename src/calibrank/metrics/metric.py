@@ -9,7 +9,15 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._validation import Floats, Ids, IdsLike, Numbers, add_up, ids, probability_column
+from calibrank._internal.validation import (
+    Floats,
+    Ids,
+    IdsLike,
+    Numbers,
+    add_up,
+    ids,
+    probability_column,
+)
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels, nonzero_evidence
 

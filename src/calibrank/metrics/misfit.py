@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrank._isotonic import pool_adjacent_violators
-from calibrank._validation import Floats, add_up
+from calibrank._internal.isotonic import pool_adjacent_violators
+from calibrank._internal.validation import Floats, add_up
 from calibrank.metrics.proper import Brier
 from calibrank.summary import Summary
 

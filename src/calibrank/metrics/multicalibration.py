@@ -13,10 +13,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibrank._arguments import shown
-from calibrank._logit import logit
-from calibrank._segment_keys import Encoded, encode_columns
-from calibrank._validation import Floats, IdsLike, Indices, Numbers, add_up, ids, probability_column
+from calibrank._internal.arguments import shown
+from calibrank._internal.logit import logit
+from calibrank._internal.segment_keys import Encoded, encode_columns
+from calibrank._internal.validation import (
+    Floats,
+    IdsLike,
+    Indices,
+    Numbers,
+    add_up,
+    ids,
+    probability_column,
+)
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels, nonzero_evidence
 from calibrank.metrics.calibration_test import row_variances

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from calibrank._validation import Floats, Ids, add_up
+from calibrank._internal.validation import Floats, Ids, add_up
 from calibrank.evidence import Evidence
 from calibrank.metrics._resampled import (
     PooledBins,

@@ -11,8 +11,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from calibrank._arguments import real
-from calibrank._validation import Floats
+from calibrank._internal.arguments import real
+from calibrank._internal.validation import Floats
 from calibrank.evidence import Evidence
 from calibrank.metrics.metric import Additive, Better
 

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._arguments import instance, whole
-from calibrank._validation import Floats, Ids, Numbers, add_up, score_column
+from calibrank._internal.arguments import instance, whole
+from calibrank._internal.validation import Floats, Ids, Numbers, add_up, score_column
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence
 from calibrank.metrics.metric import Better, Metric, require_users

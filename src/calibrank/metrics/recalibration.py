@@ -11,8 +11,8 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from calibrank._logit import expit, logit
-from calibrank._validation import Floats, Ids, Numbers, add_up, probability_column
+from calibrank._internal.logit import expit, logit
+from calibrank._internal.validation import Floats, Ids, Numbers, add_up, probability_column
 from calibrank.evidence import Evidence, Labels, nonzero_evidence
 from calibrank.metrics.metric import Better, Metric
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from calibrank._validation import Floats, Ids, add_up
+from calibrank._internal.validation import Floats, Ids, add_up
 from calibrank.evidence import Evidence
 from calibrank.metrics.metric import Better, Metric
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from calibrank._validation import Floats
+from calibrank._internal.validation import Floats
 from calibrank.models.model import Model
 from calibrank.propensity import Popularity, Propensity
 from calibrank.scorers import Factors, InnerProduct

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._validation import Floats
+from calibrank._internal.validation import Floats
 from calibrank.data.negatives import Positives, draw_negatives
 from calibrank.tables import Interactions
 

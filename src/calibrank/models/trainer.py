@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from calibrank._validation import row_numbers
+from calibrank._internal.validation import row_numbers
 from calibrank.errors import DataError, MissingExtraError
 from calibrank.models.model import Model
 from calibrank.models.training import Progress, Trained, Training

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibrank._arguments import whole
-from calibrank._validation import Floats
+from calibrank._internal.arguments import whole
+from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
 from calibrank.maps.calibration_map import require_map

@@ -9,12 +9,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._arguments import date_of, instance, real
-from calibrank._json import digest_of
-from calibrank._logit import expit, logit
-from calibrank._npz import Arrays, read_arrays, write_arrays
-from calibrank._segment_keys import column_of
-from calibrank._validation import Floats, IdsLike, Numbers, add_up, column, ids, require_role
+from calibrank._internal.arguments import date_of, instance, real
+from calibrank._internal.json import digest_of
+from calibrank._internal.logit import expit, logit
+from calibrank._internal.npz import Arrays, read_arrays, write_arrays
+from calibrank._internal.segment_keys import column_of
+from calibrank._internal.validation import (
+    Floats,
+    IdsLike,
+    Numbers,
+    add_up,
+    column,
+    ids,
+    require_role,
+)
 from calibrank.errors import DataError
 from calibrank.evidence import naive
 from calibrank.maps import CalibrationMap

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrank._validation import Floats, add_up
+from calibrank._internal.validation import Floats, add_up
 from calibrank.maps import CalibrationMap
 from calibrank.metrics.corp import LogOddsBinned, Miscalibration
 from calibrank.monitor.day import TOTAL, Day, probabilities_of

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrank._validation import Floats, Indices
+from calibrank._internal.validation import Floats, Indices
 from calibrank.monitor.day import LEVEL, SHIFTS, SLOPE, Day
 from calibrank.monitor.store import age_of
 

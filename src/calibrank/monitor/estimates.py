@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrank._logit import expit, logit
-from calibrank._validation import Floats
+from calibrank._internal.logit import expit, logit
+from calibrank._internal.validation import Floats
 from calibrank.evidence import Evidence
 from calibrank.metrics import Estimate
 from calibrank.metrics.corp import pooled_bins

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from calibrank._arguments import instance
-from calibrank.calibrators import Calibrator, Segments
+from calibrank._internal.arguments import instance
+from calibrank.curves import Calibrator, Segments
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap, GroupedMap
 from calibrank.monitor.day import Day, digest_of_map, uses_columns

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrank._validation import Floats
+from calibrank._internal.validation import Floats
 from calibrank.monitor.day import LEVEL, PREDICTED, SLOPE, TOTAL, Day
 
 # Sums of the same rows in another order differ by rounding, about 1e-12 of the sum of the sizes.

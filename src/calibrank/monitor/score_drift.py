@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrank._arguments import instance
+from calibrank._internal.arguments import instance
 from calibrank.maps import CalibrationMap
 from calibrank.maps.calibration_map import require_map
 from calibrank.monitor.day import PREDICTED, TOTAL, Day

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from calibrank._npz import Arrays
-from calibrank._segment_keys import encode_columns
-from calibrank._validation import Floats
+from calibrank._internal.npz import Arrays
+from calibrank._internal.segment_keys import encode_columns
+from calibrank._internal.validation import Floats
 from calibrank.evidence import Evidence
 from calibrank.maps import CalibrationMap, GroupedMap
 from calibrank.summary import Summary

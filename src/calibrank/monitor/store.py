@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
-from calibrank._arguments import instance, path_of, real, shown, whole
+from calibrank._internal.arguments import instance, path_of, real, shown, whole
 from calibrank.errors import CalibrankWarning, DataError, MissingExtraError
 from calibrank.monitor.day import Day
 from calibrank.monitor.same_table import Fingerprint

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from calibrank._logit import logit
-from calibrank._validation import Floats, Numbers, column, floats, probability_column, require
+from calibrank._internal.logit import logit
+from calibrank._internal.validation import (
+    Floats,
+    Numbers,
+    column,
+    floats,
+    probability_column,
+    require,
+)
 from calibrank.evidence import Labels, nonzero_evidence
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from calibrank._arguments import instance
-from calibrank._validation import Floats, Ids, Numbers, column, require_role
+from calibrank._internal.arguments import instance
+from calibrank._internal.validation import Floats, Ids, Numbers, column, require_role
 from calibrank.errors import DataError
 from calibrank.propensity.popularity import Maximum, power_law
 from calibrank.propensity.propensity import ByItem, FittedPropensity, require_probability

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrank._validation import (
+from calibrank._internal.validation import (
     Floats,
     Ids,
     Numbers,

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrank._arguments import real
-from calibrank._logit import expit, logit
-from calibrank._validation import (
+from calibrank._internal.arguments import real
+from calibrank._internal.logit import expit, logit
+from calibrank._internal.validation import (
     Floats,
     Ids,
     Numbers,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrank._validation import Floats, Ids, Numbers, column, require_role
+from calibrank._internal.validation import Floats, Ids, Numbers, column, require_role
 from calibrank.errors import DataError
 from calibrank.propensity.propensity import FittedPropensity, require_probability
 from calibrank.tables import Frame, Interactions, as_interactions

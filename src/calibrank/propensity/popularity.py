@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._arguments import real
-from calibrank._validation import (
+from calibrank._internal.arguments import real
+from calibrank._internal.validation import (
     Floats,
     Numbers,
     add_up,

@@ -14,8 +14,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._arguments import seeded, whole
-from calibrank._validation import Floats, IdsLike, Numbers, column, ids, require, require_role
+from calibrank._internal.arguments import seeded, whole
+from calibrank._internal.validation import (
+    Floats,
+    IdsLike,
+    Numbers,
+    column,
+    ids,
+    require,
+    require_role,
+)
 from calibrank.errors import DataError
 from calibrank.propensity.propensity import require_probability
 

@@ -8,8 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
-from calibrank._arguments import real
-from calibrank._validation import Floats, Ids, IdsLike, ids
+from calibrank._internal.arguments import real
+from calibrank._internal.validation import Floats, Ids, IdsLike, ids
 from calibrank.errors import DataError
 from calibrank.tables import Interactions, alike
 

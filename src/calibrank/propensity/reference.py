@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._arguments import require_seed, seeded
-from calibrank._validation import Floats, Ids
+from calibrank._internal.arguments import require_seed, seeded
+from calibrank._internal.validation import Floats, Ids
 from calibrank.propensity.propensity import (
     Constant,
     FittedPropensity,

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from calibrank._logit import logit
-from calibrank._validation import Floats
+from calibrank._internal.logit import logit
+from calibrank._internal.validation import Floats
 from calibrank.maps import (
     CalibrationMap,
     FitRecord,

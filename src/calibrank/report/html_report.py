@@ -9,8 +9,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from calibrank._atomic import write_atomic
-from calibrank._validation import IdsLike, Numbers
+from calibrank._internal.atomic import write_atomic
+from calibrank._internal.validation import IdsLike, Numbers
 from calibrank.evidence import Evidence
 from calibrank.maps import CalibrationMap
 from calibrank.registry import METRICS

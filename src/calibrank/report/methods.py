@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibrank._logit import logit
-from calibrank._validation import Floats, add_up
-from calibrank.calibrators import Calibrator, Gaussian, fit_without_each
+from calibrank._internal.logit import logit
+from calibrank._internal.validation import Floats, add_up
+from calibrank.curves import Calibrator, Gaussian, fit_without_each
 from calibrank.errors import DataError, FitError, FlatMapWarning
 from calibrank.evidence import Evidence
 from calibrank.maps import CalibrationMap

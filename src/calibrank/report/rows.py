@@ -9,9 +9,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._arguments import shown
-from calibrank._segment_keys import Encoded
-from calibrank._validation import Floats, IdsLike, Numbers, column, ids, score_column, wrong_length
+from calibrank._internal.arguments import shown
+from calibrank._internal.segment_keys import Encoded
+from calibrank._internal.validation import (
+    Floats,
+    IdsLike,
+    Numbers,
+    column,
+    ids,
+    score_column,
+    wrong_length,
+)
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, ips, naive
 from calibrank.maps import CalibrationMap

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrank._validation import Floats, add_up
+from calibrank._internal.validation import Floats, add_up
 from calibrank.maps import CalibrationMap, describe_range
 from calibrank.metrics import Clusters
 from calibrank.report.methods import MethodResult

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from calibrank._segment_keys import Encoded
-from calibrank._validation import Floats, add_up
+from calibrank._internal.segment_keys import Encoded
+from calibrank._internal.validation import Floats, add_up
 from calibrank.metrics import Clusters
 from calibrank.metrics.binned import calibration_masses
 from calibrank.metrics.clustered_bootstrap import Codes

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibrank._validation import Floats, add_up
+from calibrank._internal.validation import Floats, add_up
 from calibrank.decisions import UserSums, certify
 from calibrank.evidence import Evidence
 from calibrank.metrics.clustered_bootstrap import Codes

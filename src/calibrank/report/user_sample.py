@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrank._validation import Floats
+from calibrank._internal.validation import Floats
 from calibrank.metrics.clustered_bootstrap import Codes
 from calibrank.report.rows import Categorical, ReportRows
 from calibrank.report.thresholds import sort_lists

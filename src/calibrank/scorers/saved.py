@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._atomic import atomic_path, write_atomic
-from calibrank._json import Fields, digest_of, read_document
-from calibrank._validation import Floats, Ids, ids
+from calibrank._internal.atomic import atomic_path, write_atomic
+from calibrank._internal.json import Fields, digest_of, read_document
+from calibrank._internal.validation import Floats, Ids, ids
 from calibrank.errors import DataError, MissingExtraError
 from calibrank.scorers.distance import Distance
 from calibrank.scorers.inner_product import InnerProduct

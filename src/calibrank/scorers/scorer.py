@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._validation import Floats, IdsLike, ids, row_numbers
+from calibrank._internal.validation import Floats, IdsLike, ids, row_numbers
 from calibrank.errors import DataError
 
 # Values held in memory at a time by `score_all` and `recommend`: 128 MiB as float64.

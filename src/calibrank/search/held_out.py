@@ -11,11 +11,19 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from calibrank._arguments import instance, listed, seeded, whole
-from calibrank._logit import expit, logit
-from calibrank._validation import Floats, Ids, Indices, Mask, Numbers, add_up, probability_column
-from calibrank.calibrators import RandomIntercept
-from calibrank.calibrators._mixed_model import fit_mixed_model, integrated
+from calibrank._internal.arguments import instance, listed, seeded, whole
+from calibrank._internal.logit import expit, logit
+from calibrank._internal.validation import (
+    Floats,
+    Ids,
+    Indices,
+    Mask,
+    Numbers,
+    add_up,
+    probability_column,
+)
+from calibrank.curves import RandomIntercept
+from calibrank.curves._mixed_model import fit_mixed_model, integrated
 from calibrank.errors import FitError, FlatMapWarning
 from calibrank.evidence import Evidence
 from calibrank.metrics import ECE, DebiasedECE, Estimate, LogLoss, bootstrap

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrank._arguments import instance, shown, whole
-from calibrank._validation import Floats, Ids, Indices, Mask, column, ids, require_scores
+from calibrank._internal.arguments import instance, shown, whole
+from calibrank._internal.validation import Floats, Ids, Indices, Mask, column, ids, require_scores
 from calibrank.errors import DataError, FitError
 from calibrank.evidence import Evidence, impressions, soft_evidence
 from calibrank.maps import Population

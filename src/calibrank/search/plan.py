@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrank._arguments import seeded, whole, whole_numbers
-from calibrank._logit import expit
-from calibrank._validation import Floats, Indices, Mask
-from calibrank.calibrators import Platt, RandomIntercept
-from calibrank.calibrators._mixed_model import MixedModel, fit_mixed_model, integrated
+from calibrank._internal.arguments import seeded, whole, whole_numbers
+from calibrank._internal.logit import expit
+from calibrank._internal.validation import Floats, Indices, Mask
+from calibrank.curves import Platt, RandomIntercept
+from calibrank.curves._mixed_model import MixedModel, fit_mixed_model, integrated
 from calibrank.errors import DataError, FitError, FlatMapWarning
 from calibrank.search.held_out import require_judged
 from calibrank.search.judged import Judged

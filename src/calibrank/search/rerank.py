@@ -7,9 +7,9 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from calibrank._arguments import real, seeded, shown
-from calibrank._validation import Floats, Ids, Indices, add_up, probability_column
-from calibrank.calibrators import RandomIntercept
+from calibrank._internal.arguments import real, seeded, shown
+from calibrank._internal.validation import Floats, Ids, Indices, add_up, probability_column
+from calibrank.curves import RandomIntercept
 from calibrank.errors import DataError, FitError
 from calibrank.maps import PiecewiseMap
 from calibrank.metrics import Estimate

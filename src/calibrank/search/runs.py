@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibrank._arguments import listed, shown, whole
-from calibrank._json import parse_json
-from calibrank._validation import (
+from calibrank._internal.arguments import listed, shown, whole
+from calibrank._internal.json import parse_json
+from calibrank._internal.validation import (
     LARGEST_SCORE,
     Floats,
     Ids,

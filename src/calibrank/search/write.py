@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibrank._arguments import instance, shown
-from calibrank._validation import Floats, Indices, Mask, probability_column
+from calibrank._internal.arguments import instance, shown
+from calibrank._internal.validation import Floats, Indices, Mask, probability_column
 from calibrank.errors import DataError
 from calibrank.search._text_file import is_compressed
 from calibrank.search.runs import TABLE_ENDINGS, Run, ending_of

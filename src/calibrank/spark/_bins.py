@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from calibrank._validation import Floats
+from calibrank._internal.validation import Floats
 from calibrank.spark.collect import fetch, grouping_settings
 from calibrank.spark.rows import Rows
 from calibrank.summary.bins import Masses

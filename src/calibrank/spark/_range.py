@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from pyspark.sql import functions as F
 
-from calibrank._rules import COLUMN_RULES
-from calibrank._validation import Floats
+from calibrank._internal.rules import COLUMN_RULES
+from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
 from calibrank.spark.collect import fetch
 from calibrank.spark.rows import Rows

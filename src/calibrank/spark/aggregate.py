@@ -16,7 +16,7 @@ import numpy as np
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from calibrank.calibrators import Calibrator, Segments
+from calibrank.curves import Calibrator, Segments
 from calibrank.errors import DataError
 from calibrank.evidence import EvidenceFunction, evidence_function, impressions, ips, naive
 from calibrank.maps import CalibrationMap

@@ -8,8 +8,8 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from calibrank._arguments import listed
-from calibrank._segment_keys import Key
+from calibrank._internal.arguments import listed
+from calibrank._internal.segment_keys import Key
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap, GroupedMap
 from calibrank.maps.targets.spark import SparkTarget

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from calibrank._validation import add_up
+from calibrank._internal.validation import add_up
 from calibrank.errors import DataError
 from calibrank.metrics import (
     ECE,

@@ -13,8 +13,8 @@ from pyspark.ml.param.shared import HasLabelCol, HasOutputCol, HasWeightCol
 from pyspark.ml.util import DefaultParamsReadable, DefaultParamsWritable
 from pyspark.sql import DataFrame
 
-from calibrank._json import Fields, digest_of
-from calibrank.calibrators import Calibrator, Gaussian, Segments
+from calibrank._internal.json import Fields, digest_of
+from calibrank.curves import Calibrator, Gaussian, Segments
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
 from calibrank.maps.format import parse

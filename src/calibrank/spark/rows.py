@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from calibrank._arguments import listed
-from calibrank._rules import COLUMN_RULES, remedy_for
+from calibrank._internal.arguments import listed
+from calibrank._internal.rules import COLUMN_RULES, remedy_for
 from calibrank.errors import DataError
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint", "boolean")

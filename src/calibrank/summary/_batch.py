@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrank._validation import Floats, Numbers, score_column, starts_of
+from calibrank._internal.validation import Floats, Numbers, score_column, starts_of
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels, as_evidence
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from calibrank._validation import Indices
+from calibrank._internal.validation import Indices
 from calibrank.errors import DataError
 from calibrank.summary.bins import Masses
 

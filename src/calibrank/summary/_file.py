@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._npz import Arrays, read_arrays, write_arrays
-from calibrank._rules import LARGEST_SCORE
-from calibrank._validation import Floats
+from calibrank._internal.npz import Arrays, read_arrays, write_arrays
+from calibrank._internal.rules import LARGEST_SCORE
+from calibrank._internal.validation import Floats
 from calibrank.summary.bins import Masses
 from calibrank.summary.grid import (
     CAPACITY,

@@ -1,4 +1,4 @@
-"""Pool rows into bins with the C loops of `_native.c`."""
+"""Pool rows into bins with the C loops of `native.c`."""
 
 import ctypes
 from typing import Any, cast
@@ -6,14 +6,14 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from calibrank import _native
-from calibrank._native import DOUBLE_POINTER, FLOAT_POINTER
-from calibrank._validation import Floats
+from calibrank._internal import native
+from calibrank._internal.native import DOUBLE_POINTER, FLOAT_POINTER
+from calibrank._internal.validation import Floats
 from calibrank.evidence import Evidence
 from calibrank.summary._sums import Sums
 from calibrank.summary.grid import SINGLE, Grid
 
-# The column types that the loops read, numbered as in `_native.c`.
+# The column types that the loops read, numbered as in `native.c`.
 _ABSENT = 0
 _TYPES = {
     np.dtype(np.int8): 1,
@@ -51,7 +51,7 @@ def _run_loop(
     scores = contiguous(scores.astype(layout.float, copy=False))
     positive = None if evidence.no_positives else readable(evidence.positive)
     total = None if evidence.unit_weights else readable(evidence.total)
-    library = cast("ctypes.CDLL", _native.library)
+    library = cast("ctypes.CDLL", native.library)
     loop = library.pool_float32 if layout is SINGLE else library.pool_float64
     outside = loop(
         scores.ctypes.data_as(FLOAT_POINTER if layout is SINGLE else DOUBLE_POINTER),

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrank import _native
-from calibrank._threads import in_threads, row_slices
-from calibrank._validation import Floats, Indices, add_up
+from calibrank._internal import native
+from calibrank._internal.threads import in_threads, row_slices
+from calibrank._internal.validation import Floats, Indices, add_up
 from calibrank.evidence import Evidence
 from calibrank.summary._segment_native import (
     BINS,
@@ -116,7 +116,7 @@ class Cells:
             self._squares = squares
         if other._counts is not None and not other._has_sums:
             merge_counts(other._counts, numbers, self._counts_for(other._counted))
-        elif _native.READY:
+        elif native.READY:
             add_cells(other.by_bin, numbers, self.by_bin)
         else:
             self.by_bin[numbers] += other.by_bin
@@ -155,7 +155,7 @@ class Cells:
         is_binary = evidence.kind == "naive" or evidence.no_positives
         if self._squares is None and not (evidence.unit_weights and is_binary):
             self._squares = self.by_segment
-        if not _native.READY:
+        if not native.READY:
             self._pool_with_numpy(scores, evidence, codes, numbers, edges)
             return
         batch = Batch(scores, evidence, codes, numbers, edges)
@@ -237,7 +237,7 @@ class Cells:
         """The cells that have rows."""
         if self._counts is not None and not self._has_sums:
             return Occupied(*occupied_cells(self._counts))
-        if _native.READY:
+        if native.READY:
             return Occupied(*occupied_cells(self.by_bin))
         occupied = self.by_bin[:, :, 1] > 0
         starts = np.append(0, np.cumsum(occupied.sum(axis=1)))

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from calibrank._npz import Arrays, read_arrays, write_arrays
-from calibrank._rules import LARGEST_SCORE
-from calibrank._segment_keys import Key
-from calibrank._validation import Floats
+from calibrank._internal.npz import Arrays, read_arrays, write_arrays
+from calibrank._internal.rules import LARGEST_SCORE
+from calibrank._internal.segment_keys import Key
+from calibrank._internal.validation import Floats
 from calibrank.summary._segment_cells import BINS, Cells
 
 VERSION = 1

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from calibrank import _native
-from calibrank._threads import in_threads, row_slices
-from calibrank._validation import Floats, Indices
+from calibrank._internal import native
+from calibrank._internal.threads import in_threads, row_slices
+from calibrank._internal.validation import Floats, Indices
 from calibrank.evidence import Evidence
 from calibrank.summary._pool_native import address, column_type, contiguous, readable
 
@@ -115,7 +115,7 @@ def occupied_cells(cells: Floats) -> tuple[Floats, Floats, Floats, Indices]:
 
 
 def _library() -> ctypes.CDLL:
-    return cast("ctypes.CDLL", _native.library)
+    return cast("ctypes.CDLL", native.library)
 
 
 class _Columns(NamedTuple):

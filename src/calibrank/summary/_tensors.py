@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from calibrank._cuda import compile_kernel
+from calibrank._internal.cuda import compile_kernel
 from calibrank.errors import MissingExtraError
 from calibrank.summary._sums import Sums
 from calibrank.summary.grid import DOUBLE, SINGLE, Grid, Layout

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from calibrank import _native
-from calibrank._threads import in_threads, row_slices
-from calibrank._validation import Floats, Integers, Mask, add_up, on_gpu, starts_of
+from calibrank._internal import native
+from calibrank._internal.threads import in_threads, row_slices
+from calibrank._internal.validation import Floats, Integers, Mask, add_up, on_gpu, starts_of
 from calibrank.evidence import Evidence
 from calibrank.summary import _pool_native
 from calibrank.summary._sums import Sums
@@ -203,7 +203,7 @@ class Table:
         """Add rows whose scores lie within the table's range."""
         if on_gpu(scores):
             self._pool_tensors(scores, evidence)
-        elif _native.READY:
+        elif native.READY:
             self._pool_native(scores, evidence)
         else:
             self.pool_with_numpy(scores, evidence)

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from calibrank._arguments import instance, whole
-from calibrank._validation import Floats, Numbers, on_gpu
+from calibrank._internal.arguments import instance, whole
+from calibrank._internal.validation import Floats, Numbers, on_gpu
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels
 from calibrank.summary._batch import Batch, has_few_distinct

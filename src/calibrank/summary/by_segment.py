@@ -10,11 +10,11 @@ from typing import Self
 
 import numpy as np
 
-from calibrank._arguments import instance, path_of, regular_file
-from calibrank._logit import logit
-from calibrank._npz import Arrays
-from calibrank._segment_keys import Encoded, Key, leaves_of
-from calibrank._validation import Floats, Indices, add_up, starts_of
+from calibrank._internal.arguments import instance, path_of, regular_file
+from calibrank._internal.logit import logit
+from calibrank._internal.npz import Arrays
+from calibrank._internal.segment_keys import Encoded, Key, leaves_of
+from calibrank._internal.validation import Floats, Indices, add_up, starts_of
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence
 from calibrank.summary import _segment_file
@@ -56,7 +56,7 @@ class SegmentSums:
     the edges, and what a segment has in a bin then moves with its mean score. Given edges stay.
     Memory is 1.5 KB per segment, whatever the number of rows.
 
-    >>> from calibrank._segment_keys import encode
+    >>> from calibrank._internal.segment_keys import encode
     >>> sums = SegmentSums(np.array([0.5]))
     >>> evidence = Evidence.trusted(np.array([1.0, 0.0]), np.ones(2), "naive")
     >>> sums.add(np.array([0.2, 0.7]), evidence, [encode("country", ["NL", "DE"])])

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._validation import Floats
+from calibrank._internal.validation import Floats
 
 Keys = npt.NDArray[np.int64]
 """Bin numbers: increasing with the score, negative for negative scores."""

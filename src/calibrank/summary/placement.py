@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrank._validation import Floats, on_gpu
+from calibrank._internal.validation import Floats, on_gpu
 from calibrank.summary.grid import AROUND_ZERO, CAPACITY, Grid, Placement
 
 SAMPLE = 1024

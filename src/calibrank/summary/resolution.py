@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from calibrank._validation import Floats
+from calibrank._internal.validation import Floats
 from calibrank.summary.bins import Table
 from calibrank.summary.grid import Grid
 from calibrank.summary.summary import Summary

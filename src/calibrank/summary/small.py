@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from calibrank._arguments import whole
-from calibrank._npz import Arrays
+from calibrank._internal.arguments import whole
+from calibrank._internal.npz import Arrays
 from calibrank.summary import _file
 from calibrank.summary.bins import Table
 from calibrank.summary.placement import look_at_bins, place

@@ -12,8 +12,8 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from calibrank._arguments import path_of, real, regular_file, whole
-from calibrank._validation import Floats, Numbers, on_gpu
+from calibrank._internal.arguments import path_of, real, regular_file, whole
+from calibrank._internal.validation import Floats, Numbers, on_gpu
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels
 from calibrank.summary import _file

@@ -8,9 +8,9 @@ from typing import cast
 
 import numpy as np
 
-from calibrank._threads import thread_count
-from calibrank._validation import Floats
-from calibrank.base_rate import Positives
+from calibrank._internal.threads import thread_count
+from calibrank._internal.validation import Floats
+from calibrank.anchoring import Positives
 from calibrank.evidence import Evidence, impressions, make_evidence, naive, soft_evidence
 from calibrank.summary import Summary, SummaryBuilder
 from calibrank.tabular.columns import Columns

@@ -10,9 +10,9 @@ from typing import cast
 
 import numpy as np
 
-from calibrank._threads import in_workers, thread_count
-from calibrank._validation import Floats
-from calibrank.base_rate import Positives
+from calibrank._internal.threads import in_workers, thread_count
+from calibrank._internal.validation import Floats
+from calibrank.anchoring import Positives
 from calibrank.errors import DataError, FitError
 from calibrank.evidence import make_evidence, naive
 from calibrank.summary import Summary

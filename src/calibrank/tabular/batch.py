@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from calibrank._validation import Ids
+from calibrank._internal.validation import Ids
 from calibrank.errors import DataError
 from calibrank.tabular.csv_files import numbers_of_text, values_of_text
 from calibrank.tabular.ids import parse_ids

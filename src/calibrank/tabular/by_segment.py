@@ -10,9 +10,9 @@ from threading import Event
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._segment_keys import Encoded
-from calibrank._threads import in_workers, thread_count
-from calibrank._validation import Floats
+from calibrank._internal.segment_keys import Encoded
+from calibrank._internal.threads import in_workers, thread_count
+from calibrank._internal.validation import Floats
 from calibrank.evidence import make_evidence, naive
 from calibrank.summary.by_segment import SegmentSums
 from calibrank.tabular._fold import first_evidence

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pc
 
-from calibrank._validation import Floats
+from calibrank._internal.validation import Floats
 from calibrank.errors import CalibrankWarning, DataError
 
 _BLOCK_BYTES = 2**24

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from calibrank._validation import Floats
+from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
 from calibrank.propensity import Exposure
 from calibrank.tabular.batch import indices_of

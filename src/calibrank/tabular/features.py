@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from calibrank._segment_keys import Encoded
-from calibrank._validation import Floats
-from calibrank.calibrators.covariates import MOST_ROWS
+from calibrank._internal.segment_keys import Encoded
+from calibrank._internal.validation import Floats
+from calibrank.curves.covariates import MOST_ROWS
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, make_evidence
 from calibrank.tabular._fold import first_evidence

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from calibrank._validation import Ids
+from calibrank._internal.validation import Ids
 from calibrank.errors import DataError
 
 # float64 holds every whole number up to here; beyond, neighbours become one number.

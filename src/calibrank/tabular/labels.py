@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._arguments import instance, shown
-from calibrank._validation import Floats
+from calibrank._internal.arguments import instance, shown
+from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
 
 Values = npt.NDArray[Any]

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from calibrank._validation import Floats
-from calibrank.base_rate import PropensityModel
+from calibrank._internal.validation import Floats
+from calibrank.anchoring import PropensityModel
 from calibrank.errors import DataError
 from calibrank.propensity import Popularity
 from calibrank.tabular.batch import indices_of, names_of, to_arrow

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from calibrank._rules import COLUMN_RULES
-from calibrank._validation import Floats
+from calibrank._internal.rules import COLUMN_RULES
+from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
 from calibrank.evidence import naive, soft_evidence
 from calibrank.summary import Summary, SummaryBuilder

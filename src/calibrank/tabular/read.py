@@ -12,7 +12,7 @@ from functools import partial
 from glob import glob, has_magic
 from pathlib import Path
 
-from calibrank._arguments import listed, path_of
+from calibrank._internal.arguments import listed, path_of
 from calibrank.errors import CalibrankWarning, DataError
 from calibrank.tabular.batch import Batch, indices_of, names_of
 from calibrank.tabular.files import FORMATS, UNREADABLE, Progress, ReadTask, read_tasks, schema

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from calibrank._validation import Floats
+from calibrank._internal.validation import Floats
 from calibrank.evidence import undersampling_weights
 from calibrank.maps import CalibrationMap
 from calibrank.maps.known_values import KnownValues

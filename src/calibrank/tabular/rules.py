@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._rules import COLUMN_RULES, ColumnRule, remedy_for
+from calibrank._internal.rules import COLUMN_RULES, ColumnRule, remedy_for
 from calibrank.errors import DataError
 from calibrank.tables import Index
 from calibrank.tabular.batch import Batch, names_of, to_arrow

@@ -7,9 +7,9 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
-from calibrank._native import look_up
-from calibrank._segment_keys import LARGEST_TABLE, Encoded, distinct_numbers
-from calibrank._validation import Integers, Mask
+from calibrank._internal.native import look_up
+from calibrank._internal.segment_keys import LARGEST_TABLE, Encoded, distinct_numbers
+from calibrank._internal.validation import Integers, Mask
 from calibrank.tabular.batch import indices_of, numbers_of, to_arrow
 from calibrank.tabular.ids import unify_ids
 from calibrank.tabular.text_table import TextTable, take_texts

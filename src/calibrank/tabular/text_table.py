@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from calibrank import _native
-from calibrank._validation import Integers
+from calibrank._internal import native
+from calibrank._internal.validation import Integers
 
 # Slots per text: searches stay short while fewer than half of the slots are taken.
 _SLOTS = 2
@@ -64,7 +64,7 @@ class _Texts(NamedTuple):
     @classmethod
     def of(cls, texts: pa.Array) -> _Texts | None:
         is_text = pa.types.is_large_string(texts.type) and not texts.null_count
-        if not _native.READY or not is_text or not len(texts):
+        if not native.READY or not is_text or not len(texts):
             return None
         _, offsets, content = texts.buffers()
         places = np.frombuffer(offsets, dtype=np.int64)[texts.offset :]
@@ -91,4 +91,4 @@ def take_texts(texts: pa.Array, chosen: Integers) -> pa.Array:
 
 
 def _library() -> ctypes.CDLL:
-    return cast("ctypes.CDLL", _native.library)
+    return cast("ctypes.CDLL", native.library)

@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from calibrank._arguments import listed
-from calibrank._atomic import atomic_path
-from calibrank._json import digest_of
-from calibrank._validation import Floats, Indices, floats
+from calibrank._internal.arguments import listed
+from calibrank._internal.atomic import atomic_path
+from calibrank._internal.json import digest_of
+from calibrank._internal.validation import Floats, Indices, floats
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
 from calibrank.maps.known_values import KnownValues

@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._validation import Floats
+from calibrank._internal.validation import Floats
 from calibrank.errors import FitError
 
 # The repr of a map lists all its steps.

@@ -8,8 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from calibrank._validation import Floats
-from calibrank.calibrators import Calibrator
+from calibrank._internal.validation import Floats
+from calibrank.curves import Calibrator
 from calibrank.errors import FlatMapWarning
 from calibrank.evidence import (
     Labels,

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrank._logit import expit
-from calibrank._validation import Floats, Ids
+from calibrank._internal.logit import expit
+from calibrank._internal.validation import Floats, Ids
 from calibrank.tables import Interactions
 
 # Large enough for bins and lists, small enough for hundreds of fits per second.

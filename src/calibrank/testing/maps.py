@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from calibrank._logit import expit
-from calibrank._validation import Floats
+from calibrank._internal.logit import expit
+from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap, load
 from calibrank.testing._checks import (

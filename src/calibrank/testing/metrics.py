@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from calibrank._logit import expit, logit
-from calibrank._validation import Floats
+from calibrank._internal.logit import expit, logit
+from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, ips, naive
 from calibrank.metrics import Metric

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from calibrank._validation import Floats
+from calibrank._internal.validation import Floats
 from calibrank.errors import CalibrankError
 from calibrank.propensity import FittedPropensity, Propensity
 from calibrank.tables import Interactions

@@ -82,10 +82,10 @@ def test_a_step_map_has_no_kernel() -> None:
 
 def test_a_kernel_is_used_where_it_is_fast_and_accurate(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
-    from calibrank import _cuda
+    from calibrank._internal import cuda
     from calibrank.maps.targets import tensors
 
-    monkeypatch.setattr(_cuda, "compile_kernel", lambda source: source)
+    monkeypatch.setattr(cuda, "compile_kernel", lambda source: source)
 
     def kernel(
         fitted: cr.CalibrationMap, dtype: Any, rows: int = 2**20, *, gpu: bool = True

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank._json import Fields
-from calibrank._logit import expit
+from calibrank._internal.json import Fields
+from calibrank._internal.logit import expit
 from calibrank.export import to_json, to_sql
 from calibrank.export.vectors import hard_scores
 from calibrank.maps import FitRecord

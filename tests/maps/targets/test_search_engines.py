@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 
 import calibrank as cr
-from calibrank.calibrators import Calibrator
+from calibrank.curves import Calibrator
 from calibrank.export import to_lucene, to_painless, to_sql, to_vespa
 from calibrank.export.vectors import hard_scores
 from tests import engines

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from calibrank._validation import LARGEST_SCORE
+from calibrank._internal.validation import LARGEST_SCORE
 from calibrank.maps.calibration_map import CalibrationMap
 from calibrank.maps.targets.target import Target, UnsupportedOperationError
 

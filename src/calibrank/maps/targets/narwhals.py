@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import narwhals as nw
 
-from calibrank._arguments import listed, text
-from calibrank._validation import LARGEST_SCORE
+from calibrank._internal.arguments import listed, text
+from calibrank._internal.validation import LARGEST_SCORE
 from calibrank.errors import DataError
 from calibrank.maps.score_shift import warn_if_shifted
 from calibrank.maps.targets.target import Target, group_by_parent

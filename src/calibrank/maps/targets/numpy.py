@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from calibrank._logit import expit
-from calibrank._validation import LARGEST_SCORE, Floats, Indices
+from calibrank._internal.logit import expit
+from calibrank._internal.validation import LARGEST_SCORE, Floats, Indices
 from calibrank.maps.targets.target import Target
 
 

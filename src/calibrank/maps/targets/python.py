@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calibrank._arguments import shown
-from calibrank._validation import LARGEST_SCORE, require_scores
+from calibrank._internal.arguments import shown
+from calibrank._internal.validation import LARGEST_SCORE, require_scores
 from calibrank.errors import DataError
 from calibrank.maps.targets.target import Target
 

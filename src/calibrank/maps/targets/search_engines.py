@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from calibrank._arguments import label
-from calibrank._validation import LARGEST_SCORE
+from calibrank._internal.arguments import label
+from calibrank._internal.validation import LARGEST_SCORE
 from calibrank.errors import DataError
 from calibrank.maps.basis import Linear
 from calibrank.maps.calibration_map import CalibrationMap, require_map

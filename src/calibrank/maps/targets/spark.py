@@ -10,7 +10,7 @@ import numpy as np
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (its name throughout Spark's documentation)
 
-from calibrank._validation import LARGEST_SCORE
+from calibrank._internal.validation import LARGEST_SCORE
 from calibrank.maps.targets.target import Target
 
 # Up to this many steps become nested conditions. About two hundred of them, beside the rest of a

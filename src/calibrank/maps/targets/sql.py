@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from calibrank._arguments import label, shown, text
-from calibrank._validation import LARGEST_SCORE
+from calibrank._internal.arguments import label, shown, text
+from calibrank._internal.validation import LARGEST_SCORE
 from calibrank.errors import DataError
 from calibrank.maps.calibration_map import CalibrationMap, require_map
 from calibrank.maps.targets.numpy import NumpyTarget

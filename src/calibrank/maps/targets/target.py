@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
 
-from calibrank._arguments import shown
+from calibrank._internal.arguments import shown
 from calibrank.errors import DataError
 
 if TYPE_CHECKING:

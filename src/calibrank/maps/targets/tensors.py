@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from calibrank._validation import LARGEST_SCORE
+from calibrank._internal.validation import LARGEST_SCORE
 from calibrank.errors import DataError, MissingExtraError
 from calibrank.maps.targets.cuda import kernel_source
 from calibrank.maps.targets.target import Target, UnsupportedOperationError, ceilings
@@ -57,7 +57,7 @@ def _kernel(fitted: CalibrationMap, scores: Tensor) -> Any:
         source = kernel_source(fitted, single=single)
     except UnsupportedOperationError:
         return None
-    from calibrank._cuda import compile_kernel  # noqa: PLC0415  (only a GPU needs it)
+    from calibrank._internal.cuda import compile_kernel  # noqa: PLC0415  (only a GPU needs it)
 
     return compile_kernel(source)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from calibrank._validation import LARGEST_SCORE
+from calibrank._internal.validation import LARGEST_SCORE
 from calibrank.errors import MissingExtraError
 from calibrank.maps.calibration_map import CalibrationMap, require_map
 from calibrank.maps.targets.target import Dtype, Target, ceilings, place_in_dtype, require_dtype

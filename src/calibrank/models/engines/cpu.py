@@ -7,7 +7,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from calibrank._validation import Floats
+from calibrank._internal.validation import Floats
 from calibrank.models.engines import _kernels as kernels
 from calibrank.models.engines.base import (
     Arrays,

@@ -1,0 +1,1 @@
+"""Private parts: validation, argument checks, files, threads, native code."""

@@ -1,0 +1,185 @@
+"""Read JSON as plain data, checking every field, and detect changed files by a digest."""
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from calibrank._internal.arguments import shown
+from calibrank.errors import DataError
+
+
+def digest_of(document: Mapping[str, Any]) -> str:
+    """The SHA-256 digest of a JSON document; it does not depend on whitespace or key order."""
+    canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()
+
+
+LARGEST_DOCUMENT = 2**28
+"""In bytes. The largest map, of a hundred thousand segments, takes a tenth of it."""
+
+
+def read_document(path: Path, remedy: str) -> str:
+    """The text of a JSON file, whose size is checked before it is read."""
+    size = path.stat().st_size
+    if size > LARGEST_DOCUMENT:
+        raise DataError(
+            f"{path} must be JSON of at most {LARGEST_DOCUMENT:,} bytes, got {size:,}. {remedy}"
+        )
+    try:
+        # Some editors start a file with a byte order mark.
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path} must be JSON in UTF-8, got another byte at {error.start:,}. {remedy}"
+        ) from None
+
+
+def parse_json(
+    where: str, text: str, remedy: str, parse_constant: Callable[[str], float] | None = None
+) -> Any:
+    """The content of JSON text; a `DataError` that names `where` says what is wrong with it.
+
+    `parse_constant` takes NaN and Infinity, which JSON does not have; by default they are refused.
+    """
+    try:
+        return json.loads(
+            text,
+            parse_constant=parse_constant or _reject_constant,
+            object_pairs_hook=_without_duplicates,
+        )
+    except RecursionError:
+        reason = "too many levels of brackets"
+    except ValueError as error:
+        # Python refuses to parse integers of more digits, with advice that is not for users.
+        is_number = "integer string conversion" in str(error)
+        reason = "a number with thousands of digits" if is_number else str(error)
+    raise DataError(f"{where} must be JSON, got damaged text or another format: {reason}. {remedy}")
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The fields of one JSON object; reading a missing or mistyped field raises a `DataError`.
+
+    `where` names the object in error messages, for example "map.json, record".
+    """
+
+    where: str
+    values: Mapping[str, Any]
+    remedy: str = "Save the map again."
+
+    @classmethod
+    def parse(cls, where: str, text: str, remedy: str = "Save the map again.") -> "Fields":
+        """Parse JSON text that holds one object."""
+        values = parse_json(where, text, remedy)
+        return cls(where, _require_object(where, values, remedy), remedy)
+
+    def only(self, *names: str) -> None:
+        """Refuse unknown fields: they may change the meaning of known ones."""
+        for name in self.values:
+            if name not in names:
+                otherwise = self.remedy[:1].lower() + self.remedy[1:]
+                raise DataError(
+                    f"{self.where} must hold only {', '.join(names)}, got field {shown(name)}. "
+                    f"If a newer calibrank wrote it, upgrade calibrank; otherwise {otherwise}"
+                )
+
+    def holds(self, name: str) -> bool:
+        """Whether an optional field is present; files of older versions lack the newer ones."""
+        return self.values.get(name) is not None
+
+    def child(self, name: str) -> "Fields":
+        """A field that is an object itself."""
+        where = f"{self.where}, {name}"
+        return Fields(where, _require_object(where, self._get(name), self.remedy), self.remedy)
+
+    def children(self, name: str) -> list["Fields"]:
+        """A field that is a list of objects."""
+        where = f"{self.where}, {name}"
+        objects = self._typed(name, list, "a list of objects")
+        checked = [_require_object(where, each, self.remedy) for each in objects]
+        return [Fields(where, each, self.remedy) for each in checked]
+
+    def text(self, name: str) -> str:
+        return str(self._typed(name, str, "a string"))
+
+    def texts(self, name: str) -> list[str]:
+        values = self._typed(name, list, "a list of strings")
+        if not all(isinstance(value, str) for value in values):
+            raise self._wrong(name, "a list of strings", values)
+        return list(values)
+
+    def flag(self, name: str) -> bool:
+        return bool(self._typed(name, bool, "true or false"))
+
+    def count(self, name: str) -> int:
+        value = self._typed(name, int, "a whole number")
+        if isinstance(value, bool) or value < 0:  # Python's booleans are integers
+            raise self._wrong(name, "a whole number, 0 or more", value)
+        return int(value)
+
+    def number(self, name: str) -> float:
+        value = self._get(name)
+        if not _is_number(value):
+            raise self._wrong(name, "a finite number", value)
+        return float(value)
+
+    def optional(self, name: str) -> float | None:
+        """A field that is a finite number or null."""
+        if self._get(name) is None:
+            return None
+        return self.number(name)
+
+    def numbers(self, name: str) -> list[float]:
+        values = self._typed(name, list, "a list of numbers")
+        for value in values:
+            if not _is_number(value):
+                raise self._wrong(name, "a list of finite numbers", value)
+        return [float(value) for value in values]
+
+    def _get(self, name: str) -> Any:
+        if name not in self.values:
+            raise DataError(f"{self.where} must hold {name!r}, got none. {self.remedy}")
+        return self.values[name]
+
+    def _typed(self, name: str, kind: type, description: str) -> Any:
+        value = self._get(name)
+        if not isinstance(value, kind):
+            raise self._wrong(name, description, value)
+        return value
+
+    def _wrong(self, name: str, description: str, value: Any) -> DataError:
+        return DataError(
+            f"{self.where}, {name} must be {description}, got {shown(value)}. {self.remedy}"
+        )
+
+
+def _require_object(where: str, value: Any, remedy: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise DataError(f"{where} must be a JSON object, got {shown(value)}. {remedy}")
+    return value
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    # NaN, infinity and integers that no float can hold all fail this comparison.
+    return abs(value) <= sys.float_info.max
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # Python keeps the last of two equal keys and other readers the first: the text is ambiguous.
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {shown(twice)} occurs twice")
+    return values
+
+
+def _reject_constant(constant: str) -> float:
+    # Python's parser accepts NaN and Infinity, which JSON does not have.
+    raise ValueError(f"{constant} is not a JSON number")

@@ -1,0 +1,134 @@
+/* Loops over the rows of large tables, and loops of maps, which are called for one score or for many.
+   `native.py` loads them; `summary/grid.py` explains how a score's bin follows from its bits. */
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(_WIN32)
+#define EXPORT __declspec(dllexport)
+#else
+#define EXPORT __attribute__((visibility("default")))
+#endif
+
+/* Compile each loop for AVX2 (or AVX-512 too) and for any x86-64; the loader picks one when the
+   library is loaded. One build then runs everywhere and is fast on newer CPUs. */
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
+#define WITH_AVX2_VARIANT __attribute__((target_clones("avx2", "default")))
+#if __GNUC__ >= 12 /* older ones do not know the level that has fused multiplication and addition */
+#define WITH_AVX512_VARIANT \
+    __attribute__((target_clones("avx512f", "arch=x86-64-v3", "default")))
+#else
+#define WITH_AVX512_VARIANT __attribute__((target_clones("avx512f", "avx2", "default")))
+#endif
+#else
+#define WITH_AVX2_VARIANT
+#define WITH_AVX512_VARIANT
+#endif
+
+/* Checksum of this file, defined by the build. `native.py` compares it with the source and ignores
+   a library that was built from another version. */
+EXPORT int calibrank_source_checksum(void) { return CALIBRANK_SOURCE_CHECKSUM; }
+
+/* Types of a column; ABSENT stands for a constant column (see POOL). */
+enum { ABSENT = 0, INT8 = 1, FLOAT32 = 2, FLOAT64 = 3 };
+
+/* Rows handled at a time: their bin numbers stay in the first-level cache. */
+#define BLOCK ((size_t)1024)
+
+static inline double value_at(const void *column, int type, size_t row) {
+    if (type == FLOAT64) return ((const double *)column)[row];
+    if (type == FLOAT32) return ((const float *)column)[row];
+    return ((const int8_t *)column)[row];
+}
+
+/* Add rows to the bins of a table; every score must lie within the table's range.
+
+   Sums per bin, as in `summary/bins.py`:
+     totals     total, total * offset, total * offset^2, where offset = score - origin
+     positives  positive, positive * offset, positive^2, positive * total
+     squares    total^2
+   An ABSENT total means unit weights (the caller fills `squares` in), an ABSENT positive means that
+   no row is positive. The bins of a block are computed first, in a loop that vectorises. If one
+   lies beyond the table, which only a bug in the caller can cause, nothing of the block is added
+   and 1 is returned. */
+#define POOL(NAME, FLOAT, INTEGER, UNSIGNED, SIGN_BIT)                                             \
+    WITH_AVX2_VARIANT EXPORT int NAME(                                                             \
+        const FLOAT *scores, size_t rows, FLOAT origin,                                            \
+        const void *positive, int positive_type, const void *total, int total_type,                \
+        int shift, INTEGER offset, INTEGER smallest, INTEGER first, int exponent, size_t size,     \
+        double *restrict totals, double *restrict positives, double *restrict squares) {           \
+        const INTEGER unsigned_bits = (INTEGER)(((uint64_t)1 << SIGN_BIT) - 1);                    \
+        INTEGER bins[BLOCK];                                                                       \
+        FLOAT offsets[BLOCK];                                                                      \
+        for (size_t start = 0; start < rows; start += BLOCK) {                                     \
+            const size_t count = rows - start < BLOCK ? rows - start : BLOCK;                      \
+                                                                                                   \
+            /* Leading bits of the offset; a negative offset's bin is the complement. */           \
+            int near_zero = 0;                                                                     \
+            for (size_t row = 0; row < count; row++) {                                             \
+                INTEGER bits;                                                                      \
+                offsets[row] = scores[start + row] - origin;                                       \
+                memcpy(&bits, offsets + row, sizeof bits);                                         \
+                const INTEGER magnitude = ((bits & unsigned_bits) >> shift) - offset;              \
+                near_zero |= magnitude < smallest;                                                 \
+                bins[row] = (magnitude ^ (bits >> SIGN_BIT)) - first;                              \
+            }                                                                                      \
+            /* Below the grid's floor bins are equally wide; such scores are rare. */              \
+            for (size_t row = 0; near_zero && row < count; row++) {                                \
+                INTEGER bits;                                                                      \
+                memcpy(&bits, offsets + row, sizeof bits);                                         \
+                if (((bits & unsigned_bits) >> shift) - offset < smallest) {                       \
+                    const double scaled = ldexp(fabs((double)offsets[row]), exponent);             \
+                    bins[row] = ((INTEGER)scaled ^ (bits >> SIGN_BIT)) - first;                    \
+                }                                                                                  \
+            }                                                                                      \
+            /* As unsigned numbers, negative bins are too large as well. */                        \
+            int outside = 0;                                                                       \
+            for (size_t row = 0; row < count; row++)                                               \
+                outside |= (UNSIGNED)bins[row] >= (UNSIGNED)size;                                  \
+            if (outside) return 1;                                                                 \
+                                                                                                   \
+            if (total_type == ABSENT) {                                                            \
+                for (size_t row = 0; row < count; row++) {                                         \
+                    const double distance = offsets[row];                                          \
+                    double *sums = totals + 3 * (size_t)bins[row];                                 \
+                    sums[0] += 1;                                                                  \
+                    sums[1] += distance;                                                           \
+                    sums[2] += distance * distance;                                                \
+                }                                                                                  \
+            } else {                                                                               \
+                for (size_t row = 0; row < count; row++) {                                         \
+                    const double mass = value_at(total, total_type, start + row);                  \
+                    const double moment = mass * offsets[row];                                     \
+                    double *sums = totals + 3 * (size_t)bins[row];                                 \
+                    sums[0] += mass;                                                               \
+                    sums[1] += moment;                                                             \
+                    sums[2] += moment * offsets[row];                                              \
+                    squares[bins[row]] += mass * mass;                                             \
+                }                                                                                  \
+            }                                                                                      \
+            for (size_t row = 0; positive_type != ABSENT && row < count; row++) {                  \
+                const double mass = value_at(positive, positive_type, start + row);                \
+                if (mass != 0) {                                                                   \
+                    const double weight =                                                          \
+                        total_type == ABSENT ? 1 : value_at(total, total_type, start + row);       \
+                    double *sums = positives + 4 * (size_t)bins[row];                              \
+                    sums[0] += mass;                                                               \
+                    sums[1] += mass * offsets[row];                                                \
+                    sums[2] += mass * mass;                                                        \
+                    sums[3] += mass * weight;                                                      \
+                }                                                                                  \
+            }                                                                                      \
+        }                                                                                          \
+        return 0;                                                                                  \
+    }
+
+POOL(pool_float32, float, int32_t, uint32_t, 31)
+POOL(pool_float64, double, int64_t, uint64_t, 63)
+
+#include "native_math.h"
+#include "native_maps.h"
+#include "native_segments.h"
+#include "native_shrinkage.h"

@@ -1,0 +1,271 @@
+"""A base rate that is assumed from how the share of likes falls with a user's activity.
+
+Where users choose what they see, the share of likes among shown pairs is too high, and most so for
+users who see little: they choose only what they like. If a pair's being shown and its being liked
+share one latent dependence (a copula), and a user's activity says little about what the user likes,
+the share of likes at different activities determines the base rate.
+
+Both conditions are assumptions. A log can fit the model perfectly and have another base rate, as
+where people who see more also like more. The band is therefore the union over three families of
+dependence and over a bounded dependence of liking on activity, of all rates whose fit is not
+rejected. The assumption itself is tested too: where no family fits unless liking depends on
+activity, the method refuses. All settings were chosen on synthetic worlds, before any real data
+were looked at. About 100 labels of randomly shown pairs test the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+
+from calibrank._internal.arguments import instance, real
+from calibrank._internal.logit import expit, logit
+from calibrank._internal.validation import Floats, Integers
+from calibrank.anchoring.known_rate import to_base_rate
+from calibrank.errors import DataError, FitError
+from calibrank.maps import CalibrationMap, LogisticMap
+from calibrank.summary import Summary
+from calibrank.tables import Frame, Interactions, as_interactions
+
+LARGEST_DEPENDENCE = 0.75
+"""How much the log odds of liking may change per standard deviation of log activity."""
+GROUPS = 8
+"""Groups of users by activity, with about the same number of shown pairs each."""
+LEAST_USERS = 200
+LEAST_RATIO = 3.0
+"""The most active group must have this many times the activity of the least active one."""
+
+MODEL_ERROR = 0.1
+"""Standard deviation of a group's log odds around any family: none of them is exactly right."""
+
+# The 95% quantile of chi-square with `GROUPS` degrees of freedom: no parameter is fitted, every
+# combination of parameters is tested.
+_CRITICAL = 15.51
+_RATES = expit(np.linspace(-6.5, 4.5, 89))
+# Kendall's tau of the dependence between being shown and being liked.
+_TAUS = np.linspace(0.0, 0.96, 49)
+_DEPENDENCES = LARGEST_DEPENDENCE * np.linspace(-1, 1, 7)
+_NODES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class AssumedRate:
+    """A base rate with the band of all rates that are compatible with a log of impressions."""
+
+    rate: float
+    low: float
+    high: float
+    families: tuple[str, ...]
+    """The families of dependence that were not rejected."""
+
+    def __post_init__(self) -> None:
+        real("low", self.low, "(0, 1)")
+        real("high", self.high, "(0, 1)")
+        real("rate", self.rate, "(0, 1)")
+        if not self.low <= self.rate <= self.high:
+            raise DataError(
+                f"rate must lie within its band, {self.low:g} to {self.high:g}, got {self.rate:g}."
+            )
+
+    def __str__(self) -> str:
+        return (
+            f"base rate {self.rate:.2%}, assumed from activity ({self.low:.2%} to {self.high:.2%}; "
+            f"{', '.join(self.families)}). This assumes that a user's activity says little about "
+            "what the user likes. About 100 labels of randomly shown pairs would test it."
+        )
+
+
+def assume_rate_from_activity(shown: Interactions | Frame) -> AssumedRate:
+    """The base rate of a log of impressions, from the share of likes at different activities.
+
+    The activity of a user is the share of all items that the user was shown. Raises a `FitError`
+    where the log cannot tell: activity that hardly differs, few users, or shares of likes that no
+    family explains as long as liking does not depend on activity.
+    """
+    groups = _Groups.of(as_interactions(shown))
+    low, high = 1.0, 0.0
+    best: dict[str, tuple[float, float]] = {}
+    smallest_misfit = float("inf")
+    for name, share in _FAMILIES.items():
+        rates, misfits, at_centre = _fit(groups, share)
+        smallest_misfit = min(smallest_misfit, at_centre[1])
+        accepted = rates[misfits <= _CRITICAL]
+        if not len(accepted):
+            continue
+        low = min(low, float(accepted.min()))
+        high = max(high, float(accepted.max()))
+        best[name] = at_centre
+    if smallest_misfit > _CRITICAL:
+        raise FitError(
+            "the share of likes by activity must fit a dependence of being shown on being liked, "
+            "got none that does: users who see more seem to like more, or less. The base rate "
+            "cannot be assumed from this log: collect labels of randomly shown pairs."
+        )
+    # The Gaussian family is between the other two in its tails.
+    chosen = "Gaussian" if "Gaussian" in best else min(best, key=lambda name: best[name][1])
+    rate = min(max(best[chosen][0], low), high)
+    return AssumedRate(rate, low, high, tuple(best))
+
+
+def to_assumed_rate(
+    fitted: CalibrationMap,
+    assumed: AssumedRate,
+    population: Floats | Summary,
+) -> LogisticMap:
+    """Move a map to an assumed base rate; the record keeps its band, and calls it assumed."""
+    instance("assumed", assumed, AssumedRate, "Make it with assume_rate_from_activity.")
+    low = min(assumed.low, assumed.rate * (1 - 1e-6))
+    high = max(assumed.high, assumed.rate + (1 - assumed.rate) * 1e-6)
+    moved = to_base_rate(fitted, assumed.rate, population, rate_range=(low, high))
+    return replace(moved, record=replace(moved.record, base_rate_source="assumed"))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Groups:
+    """Users grouped by activity."""
+
+    activity: Floats
+    """Share of all items that users of the group were shown."""
+    share: Floats
+    """Share of likes among shown pairs."""
+    variance: Floats
+    """Of the share, from the differences between users."""
+    users: Floats
+    """Share of all users."""
+
+    @classmethod
+    def of(cls, log: Interactions) -> _Groups:
+        _, codes = np.unique(log.users, return_inverse=True)
+        shown = np.bincount(codes).astype(np.float64)
+        likes = np.bincount(codes, log.labels).astype(np.float64)
+        if len(shown) < LEAST_USERS:
+            raise FitError(
+                f"the log must have at least {LEAST_USERS} users to assume a base rate from their "
+                f"activity, got {len(shown)}."
+            )
+        if not 0 < likes.sum() < shown.sum():
+            raise DataError(
+                "labels must hold likes and dislikes, got one of them only. Pass the log of all "
+                "pairs that were shown."
+            )
+        order = np.argsort(shown, kind="stable")
+        shown, likes = shown[order], likes[order]
+        # Ties stay together: users of the same activity are in the same group.
+        middle = np.searchsorted(shown, shown, side="left")
+        before = np.concatenate([[0.0], np.cumsum(shown)])[middle]
+        _, group = np.unique(
+            np.floor(before / shown.sum() * GROUPS).astype(np.intp), return_inverse=True
+        )
+        return cls._summarized(shown, likes, group, log.n_items)
+
+    @classmethod
+    def _summarized(cls, shown: Floats, likes: Floats, group: Integers, n_items: int) -> _Groups:
+        total = np.bincount(group, shown)
+        share = np.bincount(group, likes) / total
+        residuals = likes - shown * share[group]
+        size = np.bincount(group).astype(np.float64)
+        # The variance of a ratio of sums over users; binomial at the least.
+        variance = np.bincount(group, residuals**2) / total**2 * size / np.maximum(size - 1, 1)
+        variance = np.maximum(variance, np.maximum(share * (1 - share), 1 / total) / total)
+        variance = variance + (MODEL_ERROR * share * (1 - share)) ** 2
+        activity = total / size / n_items
+        ratio = activity[-1] / activity[0]
+        if len(total) < GROUPS // 2 or ratio < LEAST_RATIO:
+            raise FitError(
+                f"the activity of users must differ by a factor of {LEAST_RATIO:g} or more to "
+                f"assume a base rate from it, got {ratio:.2g}. Collect labels of randomly shown "
+                "pairs instead."
+            )
+        return cls(np.minimum(activity, 1.0), share, variance, size / size.sum())
+
+    @property
+    def standardised(self) -> Floats:
+        """Log activity with mean 0 and standard deviation 1 over users."""
+        logs = np.log(self.activity)
+        centred = logs - self.users @ logs
+        return centred / np.sqrt(self.users @ centred**2)
+
+
+Share = Callable[[Floats, Floats, float], Floats]
+"""The share of likes among shown pairs, by activity, base rate and Kendall's tau."""
+
+
+def _fit(groups: _Groups, share: Share) -> tuple[Floats, Floats, tuple[float, float]]:
+    """Base rates with their smallest misfit over all dependences, and the best with none."""
+    rates = []
+    misfits = []
+    best = (float("nan"), float("inf"))
+    for dependence in _DEPENDENCES:
+        by_group = expit(logit(_RATES)[:, None] + dependence * groups.standardised)
+        overall = by_group @ groups.users
+        misfit = np.full(len(_RATES), np.inf)
+        for tau in _TAUS:
+            predicted = share(groups.activity, by_group, float(tau))
+            chi_square = ((predicted - groups.share) ** 2 / groups.variance).sum(axis=1)
+            misfit = np.minimum(misfit, chi_square)
+        if dependence == 0 and misfit.min() < best[1]:
+            place = int(misfit.argmin())
+            best = (float(overall[place]), float(misfit[place]))
+        rates.append(overall)
+        misfits.append(misfit)
+    return np.concatenate(rates), np.concatenate(misfits), best
+
+
+def _gaussian(activity: Floats, rates: Floats, tau: float) -> Floats:
+    from scipy.special import ndtr, ndtri  # noqa: PLC0415  (slow to load)
+
+    correlation = np.sin(np.pi * tau / 2)
+    nodes, weights = _quadrature()
+    # The mean of P(liked | latent u) over the shown pairs, u in (0, activity).
+    latent = ndtri((nodes + 1) / 2 * activity[:, None])
+    scaled = (ndtri(rates)[..., None] - correlation * latent) / np.sqrt(1 - correlation**2)
+    return np.asarray(ndtr(scaled) @ (weights / 2))
+
+
+@cache
+def _quadrature() -> tuple[Floats, Floats]:
+    """Nodes and weights of Gauss and Legendre; finding them takes as long as a share of likes."""
+    return np.polynomial.legendre.leggauss(_NODES)
+
+
+def _clayton(activity: Floats, rates: Floats, tau: float) -> Floats:
+    if tau == 0:
+        return rates
+    theta = 2 * tau / (1 - tau)
+    # (a^-t + r^-t - 1)^(-1/t) / a, in logarithms to avoid overflow.
+    first, second = -theta * np.log(activity), -theta * np.log(rates)
+    larger = np.maximum(first, second)
+    inner = np.exp(first - larger) + np.exp(second - larger) - np.exp(-larger)
+    return np.exp(-(larger + np.log(inner)) / theta) / activity
+
+
+def _frank(activity: Floats, rates: Floats, tau: float) -> Floats:
+    theta = _frank_parameter(tau)
+    if theta < 1e-6:
+        return rates
+    product = np.expm1(-theta * activity) * np.expm1(-theta * rates)
+    # Rounding may leave the whole mass, of which the logarithm would be infinite.
+    ratio = np.maximum(product / np.expm1(-theta), -1 + 1e-15)
+    return -np.log1p(ratio) / theta / activity
+
+
+# Every fit asks for the same values of tau, each of them once per dependence.
+@cache
+def _frank_parameter(tau: float) -> float:
+    """Kendall's tau is 1 - 4/t (1 - D(t)), with Debye's function D; inverted by bisection."""
+    if tau == 0:
+        return 0.0
+    low, high = 1e-6, 200.0
+    points = (np.arange(400) + 0.5) / 400
+    for _ in range(60):
+        middle = (low + high) / 2
+        debye = float((middle * points / np.expm1(middle * points)).mean())
+        found = 1 - 4 / middle * (1 - debye)
+        low, high = (middle, high) if found < tau else (low, middle)
+    return (low + high) / 2
+
+
+_FAMILIES: dict[str, Share] = {"Gaussian": _gaussian, "Clayton": _clayton, "Frank": _frank}

@@ -1,0 +1,341 @@
+"""The posterior mean curve of a few random labels, with priors centred at a biased fit.
+
+A log-odds curve is an intercept, a slope along a base curve, and deviations from the base curve
+(`_terms`). The coefficients have Gaussian priors. Many priors are tried: five base curves, five
+prior slopes, and deviations of several sizes, on the scale of ranks and on that of scores. For each
+prior the posterior and the marginal likelihood of the labels come from a Laplace approximation, and
+Bayesian model averaging weights the posteriors by their marginal likelihood.
+
+The result is the mean *probability* over all posterior curves at each score, not the probability
+of a mean curve: with few labels it predicts better. The mean over a Gaussian posterior uses
+MacKay's moderated probability. Each prior mean is chosen so that without any labels the moderated
+probabilities have the base rate of the biased fit, and nearly its shape. The average need not
+increase, so it is projected on the increasing curves (isotonic regression over the population).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from calibrank._internal.isotonic import isotonic_values
+from calibrank._internal.logit import expit, logit
+from calibrank._internal.validation import Floats
+from calibrank.anchoring._laplace import LogisticPosteriors
+from calibrank.anchoring._population import Population
+from calibrank.anchoring._terms import Terms, candidate_terms
+from calibrank.anchoring.shift import shifts_for
+from calibrank.maps import CalibrationMap
+
+INTERCEPT_SD = 2.0
+"""Prior standard deviation of the intercept: odds wrong by a factor of ten are plausible."""
+RANGE_PROBABILITY = 0.98
+"""Prior probability that a biased fit with a range of base rates is right: that its rate lies in
+the range and its slope is about right. Otherwise priors are as wide as without a range."""
+TRUSTED_WIDTHS = {0.1: 0.97, 1.0: 0.03}
+"""Widths of the intercept's prior relative to that of the range, with their probabilities: the
+middle of a range is its best guess, which 30 labels should not replace. Chosen on synthetic worlds
+(`make_shown_world`), in which starts that are far off are recovered as fast as with one width."""
+SMALLEST_INTERCEPT_SD = 0.05
+"""However narrow the range: about 5% of the odds."""
+SLOPE_FACTORS = (2.0, 1.0, 0.5, 0.25, 0.0)
+"""Prior means of the slope, relative to the biased fit, which often overstates the slope."""
+SLOPE_SD = 0.3
+"""Prior standard deviation of the slope around each of them, relative to the biased fit's slope."""
+COSINE_SDS = (0.0, 0.03, 0.1, 0.3, 1.0)
+"""Prior standard deviations of the first cosine of the rank; 0 is the base curve alone."""
+COSINE_DECAY = 1.5
+"""The j-th cosine has j to minus this power times the first one's standard deviation."""
+POLYNOMIAL_SDS = (0.1, 0.3, 1.0, 3.0)
+"""Prior standard deviations of the first polynomial of the score."""
+POLYNOMIAL_DECAY = 0.5
+"""Each further polynomial has this fraction of the previous one's standard deviation."""
+
+TRUSTED_SLOPE_SD = 0.1
+TRUSTED_COSINE_SDS = (0.0, 0.03, 0.1)
+"""Smaller deviations from a biased fit that has a range of base rates, if it is right: a few labels
+must not bend a good curve. In a world of known probabilities, 30 labels doubled the error of a good
+start at a slope's standard deviation of 0.3, and left it as it was at 0.1."""
+
+# Standard deviations to either end of a 95% interval.
+_TWO_SIDED_95 = 1.96
+# In log odds: a flatter biased fit than this is no reason to expect a flat curve.
+_LEAST_SPREAD = 0.5
+# More labels than this are pooled, which bounds the cost of each of the many fits.
+_POOL_LABELS_FROM = 2048
+_LABEL_POOLS = 1024
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RandomLabels:
+    """Scores of randomly shown pairs, with the total and the positive mass of each."""
+
+    scores: Floats
+    total: Floats
+    positive: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PosteriorCurve:
+    """Mean probabilities over a population's grid, with the covariance of their log odds.
+
+    `intercept`, `slope` and `curvature` are the fractions of prior variance that the labels
+    removed: 0 is the prior alone, 1 the labels alone.
+    """
+
+    scores: Floats
+    probabilities: Floats
+    covariance: Floats
+    intercept: float
+    slope: float
+    curvature: float
+
+
+def posterior_curve(
+    biased: CalibrationMap,
+    labels: RandomLabels,
+    population: Population,
+    rate_range: tuple[float, float] | None = None,
+) -> PosteriorCurve:
+    """Average the posterior curves of all priors over the grid of a population.
+
+    `rate_range` is a 95% interval of the biased fit's base rate, if it has one.
+    """
+    order = np.argsort(labels.scores, kind="stable")
+    ordered = RandomLabels(labels.scores[order], labels.total[order], labels.positive[order])
+    probabilities = expit(biased.log_odds(population.grid))
+    biased_rate = population.mean(probabilities)
+    # The logarithm of the odds must stay finite.
+    rate = min(max(biased_rate, 1e-9), 1 - 1e-9)
+    posteriors: list[_Posterior] = []
+    trusted: list[_Weighted] = []
+    for position, terms in enumerate(candidate_terms(biased, population, ordered.scores)):
+        family = _CurveFamily(terms, ordered, population, rate, _WIDE)
+        posteriors += family.posteriors()
+        # The first base curve is the biased fit itself.
+        if position == 0 and rate_range is not None:
+            width = _intercept_sd(rate_range, probabilities, population)
+            trusted = _trusted(family, width)
+    if trusted:
+        posteriors = _mixed([*trusted, (1 - RANGE_PROBABILITY, posteriors)])
+    return _average(population, posteriors)
+
+
+def _trusted(family: _CurveFamily, width: float) -> list[_Weighted]:
+    """The posteriors if the biased fit is right within its range of base rates."""
+    found = []
+    for fraction, probability in TRUSTED_WIDTHS.items():
+        sd = max(fraction * width, SMALLEST_INTERCEPT_SD)
+        priors = _Priors(sd, (1.0,), TRUSTED_SLOPE_SD, TRUSTED_COSINE_SDS)
+        chosen = list(replace(family, priors=priors).posteriors())
+        found.append((RANGE_PROBABILITY * probability, chosen))
+    return found
+
+
+def _mixed(sets: list[_Weighted]) -> list[_Posterior]:
+    """Sets of posteriors in one list, each set with its probability before the labels."""
+    mixed = []
+    for probability, chosen in sets:
+        each = float(np.log(probability / len(chosen)))
+        mixed += [
+            replace(posterior, log_weight=posterior.log_weight + each) for posterior in chosen
+        ]
+    return mixed
+
+
+def _intercept_sd(
+    rate_range: tuple[float, float],
+    probabilities: Floats,
+    population: Population,
+) -> float:
+    """The standard deviation of the intercept that a 95% interval of the base rate stands for."""
+    low, high = rate_range
+    width = (logit(high) - logit(low)) / (2 * _TWO_SIDED_95)
+    # The rate's log odds move by this much per unit of the intercept: by less than one where
+    # probabilities differ.
+    rate = population.mean(probabilities)
+    movement = population.mean(probabilities * (1 - probabilities)) / (rate * (1 - rate))
+    return min(max(float(width) / movement, SMALLEST_INTERCEPT_SD), INTERCEPT_SD)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Posterior:
+    """The Laplace approximation under one prior, in units of the prior's standard deviations."""
+
+    curves: Floats
+    """One row per coefficient, in log odds per unit; one column per grid score."""
+    mean: Floats
+    covariance: Floats
+    log_weight: float
+    """Log marginal likelihood of the labels plus log probability of the prior."""
+
+    @property
+    def learned(self) -> Floats:
+        """The fraction of each coefficient's prior variance that the labels removed."""
+        return 1 - np.diag(self.covariance)
+
+
+_Weighted: TypeAlias = tuple[float, list[_Posterior]]
+"""Posteriors with the probability of their priors together."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Priors:
+    """Widths of the priors of a family of curves."""
+
+    intercept_sd: float
+    slope_factors: tuple[float, ...]
+    slope_sd: float
+    cosine_sds: tuple[float, ...]
+
+
+_WIDE = _Priors(INTERCEPT_SD, SLOPE_FACTORS, SLOPE_SD, COSINE_SDS)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _CurveFamily:
+    """All curves with one base curve and one kind of deviation."""
+
+    terms: Terms
+    labels: RandomLabels
+    """Sorted by score."""
+    population: Population
+    rate: float
+    """The mean probability of the biased fit."""
+    priors: _Priors
+
+    def posteriors(self) -> Iterator[_Posterior]:
+        """The posterior under each prior; every prior is equally likely before the labels."""
+        design, total, positive = self._pooled_labels()
+        expected_curves = self._expected_curves()
+        for group in self._prior_sds():
+            # Every prior width with every expected curve: one row per prior.
+            prior_sds = np.repeat(np.array(group), len(expected_curves), axis=0)
+            expected = np.tile(expected_curves, (len(group), 1))
+            prior_means = self._prior_means(expected, prior_sds)
+            problem = LogisticPosteriors(
+                design[: len(group[0])], total, positive, prior_means, prior_sds
+            )
+            yield from self._solutions(problem)
+
+    def _prior_sds(self) -> list[list[Floats]]:
+        """Standard deviations of intercept, slope and deviations, grouped by their number."""
+        base_curve = self.terms.base_curve
+        slope_sd = self.priors.slope_sd * max(self.population.spread(base_curve), _LEAST_SPREAD)
+        first: Floats = np.array([self.priors.intercept_sd, slope_sd])
+        deviations = len(self.terms.population) - 2
+        if deviations < 1:
+            return [[first]]
+        if self.terms.are_cosines:
+            decay = np.arange(1.0, deviations + 1) ** -COSINE_DECAY
+            sizes = [size for size in self.priors.cosine_sds if size > 0]
+            return [[first], [np.concatenate([first, size * decay]) for size in sizes]]
+        groups = []
+        for degree in range(1, deviations + 1):
+            powers = POLYNOMIAL_DECAY ** np.arange(degree)
+            groups.append([np.concatenate([first, size * powers]) for size in POLYNOMIAL_SDS])
+        return groups
+
+    def _expected_curves(self) -> Floats:
+        """The base curve with each prior slope, shifted to the base rate of the biased fit."""
+        curves = np.outer(self.priors.slope_factors, self.terms.base_curve)
+        return curves + self._shifts_to_rate(curves, np.ones(curves.shape))[:, None]
+
+    def _prior_means(self, expected: Floats, prior_sds: Floats) -> Floats:
+        """Coefficients whose moderated probabilities follow expected curves: one row per prior.
+
+        A curve can be met only as far as the terms allow; the base rate is met exactly.
+        """
+        terms = self.terms.population[: prior_sds.shape[1]]
+        moderation = _moderation(prior_sds**2 @ terms**2)
+        # The terms are orthonormal over the population, so projecting is a mean of products.
+        means: Floats = (expected * moderation * self.population.weights) @ terms.T
+        means[:, 0] += self._shifts_to_rate(means @ terms, moderation)
+        return means
+
+    def _shifts_to_rate(self, log_odds: Floats, moderation: Floats) -> Floats:
+        """The shift of each row of moderated log odds to the mean probability of the biased fit."""
+        return shifts_for(log_odds, moderation, self.population.weights, self.rate)
+
+    def _solutions(self, problem: LogisticPosteriors) -> Iterator[_Posterior]:
+        modes, hessians = problem.solve()
+        # Laplace: log marginal likelihood = log posterior at the mode - log det(Hessian) / 2. The
+        # prior's normalization cancels in units of its standard deviations.
+        log_likelihoods = -problem.loss(modes) - np.linalg.slogdet(hessians)[1] / 2
+        covariances = np.linalg.inv(hessians)
+        for row, sds in enumerate(problem.prior_sds):
+            curves = self.terms.population[: len(sds)] * sds[:, None]
+            yield _Posterior(
+                curves, modes[row] / sds, covariances[row], float(log_likelihoods[row])
+            )
+
+    def _pooled_labels(self) -> tuple[Floats, Floats, Floats]:
+        """Mean terms, total and positive mass of the labels, or of runs of neighbouring labels."""
+        total = self.labels.total
+        positive = self.labels.positive
+        terms = self.terms.labels
+        if len(total) <= _POOL_LABELS_FROM:
+            return terms, total, positive
+        places = np.linspace(0, len(total), _LABEL_POOLS, endpoint=False)
+        starts = places.astype(np.intp)
+        pooled_total = np.add.reduceat(total, starts)
+        pooled_terms = np.add.reduceat(terms * total, starts, axis=1)
+        return pooled_terms / pooled_total, pooled_total, np.add.reduceat(positive, starts)
+
+
+def _average(
+    population: Population,
+    posteriors: list[_Posterior],
+) -> PosteriorCurve:
+    """Bayesian model averaging: posteriors weighted by their marginal likelihood."""
+    log_weights = [posterior.log_weight for posterior in posteriors]
+    # Subtracting the maximum avoids underflow.
+    weights = np.exp(np.array(log_weights) - max(log_weights))
+    weights /= weights.sum()
+    size = len(population.grid)
+    log_odds = np.empty((len(posteriors), size))
+    variances = np.empty((len(posteriors), size))
+    covariance = np.zeros((size, size))
+    for row, posterior in enumerate(posteriors):
+        curves = posterior.curves
+        covariance_curves = posterior.covariance @ curves
+        log_odds[row] = posterior.mean @ curves
+        variances[row] = (curves * covariance_curves).sum(axis=0)
+        # Most priors have no weight once there are labels.
+        if weights[row] > 1e-12:
+            covariance += weights[row] * (curves.T @ covariance_curves)
+    # Total covariance: the mean of the covariances plus the covariance of the means.
+    deviations = log_odds - weights @ log_odds
+    covariance += (deviations * weights[:, None]).T @ deviations
+    averaged = weights @ expit(log_odds / _moderation(variances))
+    probabilities = isotonic_values(averaged, population.weights)
+    learned = _learned(posteriors, weights)
+    return PosteriorCurve(population.grid, probabilities, covariance, *learned)
+
+
+def _learned(
+    posteriors: list[_Posterior],
+    weights: Floats,
+) -> tuple[float, float, float]:
+    """The average fractions of prior variance removed: of intercept, slope and curvature."""
+    learned = [posterior.learned for posterior in posteriors]
+    intercept = float(weights @ [fractions[0] for fractions in learned])
+    slope = float(weights @ [fractions[1] for fractions in learned])
+    # The first deviation has the widest prior: it is what the labels are first informative about.
+    curved = [row for row, fractions in enumerate(learned) if len(fractions) > 2]
+    curvature = slope
+    if curved:
+        curved_weights = weights[curved]
+        fractions = np.array([learned[row][2] for row in curved])
+        curvature = float(curved_weights @ fractions / max(float(curved_weights.sum()), 1e-300))
+    # Rounding may leave a fraction slightly outside [0, 1].
+    clipped = np.clip([intercept, slope, curvature], 0, 1).tolist()
+    return clipped[0], clipped[1], clipped[2]
+
+
+def _moderation(variance: Floats) -> Floats:
+    """MacKay's factor: E[expit(z)] is about expit(mean / sqrt(1 + pi / 8 * variance))."""
+    return np.sqrt(1 + np.pi / 8 * variance)

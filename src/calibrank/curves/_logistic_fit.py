@@ -1,0 +1,217 @@
+"""From a summary to a logistic map: standardized design, existence of an optimum, covariance."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrank._internal.validation import Floats
+from calibrank.curves.calibrator import record_of
+from calibrank.curves.solver import (
+    SMALLEST_RISE,
+    Problem,
+    Solution,
+)
+from calibrank.errors import DataError, FitError, FlatMapWarning
+from calibrank.maps import LogisticMap
+from calibrank.maps.basis import Basis
+from calibrank.maps.targets.numpy import NumpyTarget
+from calibrank.summary import Summary
+
+ROUNDING = 1e-12
+"""Relative differences below this are rounding error."""
+
+
+@dataclass(frozen=True, slots=True)
+class StandardizedDesign:
+    """A basis on the data with mean 0 and variance 1, and the way back to raw coefficients.
+
+    Standard units keep Newton's method well conditioned, whatever the scale of the scores.
+    """
+
+    columns: Floats
+    """A row of ones, then one row per usable generator; one column per point."""
+    positive_sums: Floats
+    """The sum of positive mass times `columns`."""
+    rises: Floats
+    """What each usable generator gains over the range of the scores, in standard units."""
+    to_raw: Floats
+    """The matrix from standardized coefficients to the coefficients of the basis."""
+
+    @classmethod
+    def of(cls, basis: Basis, summary: Summary) -> StandardizedDesign:
+        """Raises a `FitError` if the loss of this basis has no finite minimum on the summary."""
+        generators = _generators(basis, summary, summary.scores)
+        usable = _varies(generators)
+        require_optimum(summary, generators[usable])
+        weights = summary.total / summary.total.sum()
+        means = generators @ weights
+        spreads = np.sqrt((generators - means[:, None]) ** 2 @ weights)[usable]
+        means = means[usable]
+
+        def standardized(raw: Floats) -> Floats:
+            columns = (raw[usable] - means[:, None]) / spreads[:, None]
+            return np.vstack([np.ones(raw.shape[1]), columns])
+
+        columns = standardized(generators)
+        positive_columns = columns
+        if not summary.exact:
+            # The positives of a pooled bin have a mean score of their own.
+            positive_generators = _generators(basis, summary, summary.positive_scores)
+            positive_columns = standardized(positive_generators)
+        positive_sums = positive_columns @ summary.positive
+        rises = _rises(basis, summary)[usable] / spreads
+        return cls(columns, positive_sums, rises, _to_raw(usable, means, spreads))
+
+
+def _generators(basis: Basis, summary: Summary, scores: Floats) -> Floats:
+    """One row per generator, one column per score."""
+    generators = basis.generators(scores, summary.low, summary.high, NumpyTarget())
+    return np.array(generators)
+
+
+def _rises(basis: Basis, summary: Summary) -> Floats:
+    """What each generator gains from the lowest to the highest score."""
+    ends = np.array([summary.low, summary.high])
+    rises: Floats = np.diff(_generators(basis, summary, ends))[:, 0]
+    return rises
+
+
+def _to_raw(
+    usable: npt.NDArray[np.bool_],
+    means: Floats,
+    spreads: Floats,
+) -> Floats:
+    """Undo the standardization; the coefficient of an unusable generator is 0."""
+    to_raw = np.zeros((len(usable) + 1, len(spreads) + 1))
+    to_raw[0] = [1, *(-means / spreads)]
+    rows = 1 + np.flatnonzero(usable)
+    columns = 1 + np.arange(len(spreads))
+    to_raw[rows, columns] = 1 / spreads
+    return to_raw
+
+
+def as_map(
+    name: str,
+    basis: Basis,
+    summary: Summary,
+    problem: Problem,
+    solution: Solution,
+    to_raw: Floats,
+) -> LogisticMap:
+    """The solved problem as a map with its covariance and fit record."""
+    raw = to_raw @ solution.point.solution
+    covariance = to_raw @ _sandwich(summary, problem, solution) @ to_raw.T
+    bounded = np.isfinite(problem.lower_bounds)
+    at_bound = np.flatnonzero(~solution.free & bounded)
+    if len(at_bound) == bounded.sum():
+        _warn_flat(name)
+    smallest = SMALLEST_RISE / np.maximum(_rises(basis, summary), 1e-300)
+    at_smallest = np.flatnonzero(raw[1:] <= smallest * 1.01)
+    bound_names = [f"coefficient {index}" for index in at_smallest]
+    record = replace(
+        record_of(summary),
+        loss=solution.point.value,
+        residual=solution.residual,
+        iterations=solution.iterations,
+        at_bound=tuple(bound_names),
+    )
+    # Multiplying by a spread and dividing again may round a positive lower bound to below 0.
+    coefficients = tuple(np.maximum(raw[1:], 0).tolist())
+    rows = tuple(tuple(row) for row in covariance.tolist())
+    return LogisticMap(
+        name,
+        basis,
+        summary.low,
+        summary.high,
+        float(raw[0]),
+        coefficients,
+        rows,
+        record,
+    )
+
+
+def _sandwich(summary: Summary, problem: Problem, solution: Solution) -> Floats:
+    """The sandwich covariance of the standardized coefficients: bread @ meat @ bread.
+
+    It is valid under inverse-propensity weights, unlike the inverse Hessian alone. Coefficients at
+    their lower bound are treated as known.
+    """
+    point = solution.point
+    free = np.flatnonzero(solution.free)
+    hessian = problem.hessian(point)[np.ix_(free, free)] * summary.total.sum()
+    bread = np.linalg.pinv(hessian)
+    columns = problem.design[free]
+    squared_residuals = summary.squared_residuals(point.probabilities)
+    meat = (columns * squared_residuals) @ columns.T
+    covariance = np.zeros((len(point.solution), len(point.solution)))
+    covariance[np.ix_(free, free)] = bread @ meat @ bread
+    return covariance
+
+
+def _varies(generators: Floats) -> npt.NDArray[np.bool_]:
+    """Which generators differ over the data by more than rounding; a saturated sigmoid does not."""
+    size = np.maximum(np.abs(generators).max(axis=1), 1)
+    ranges = np.ptp(generators, axis=1)
+    varies: npt.NDArray[np.bool_] = ranges > ROUNDING * size
+    if not varies.any():
+        raise DataError(
+            "scores must differ by more than rounding after a sigmoid, which Beta applies to them. "
+            "Rescale the scores, or use Gaussian, which does not depend on their scale."
+        )
+    return varies
+
+
+def require_optimum(summary: Summary, generators: Floats) -> None:
+    """Raise a `FitError` exactly when the loss has no finite minimum.
+
+    Along an increasing direction, the loss eventually grows at the rate "sum of the direction over
+    the positive mass moved to the highest scores" minus "its sum over the positive mass where it
+    is". Every direction is a non-negative combination of generators, and the best placement is the
+    same for all of them, so each generator can be checked alone.
+    """
+    positive = summary.positive
+    total = summary.total
+    mass = positive.sum()
+    if mass >= total.sum():
+        raise no_optimum(summary, "above the total mass, which would mean a rate above 1")
+    mass_above = np.concatenate([np.cumsum(total[::-1])[-2::-1], [0.0]])
+    placed = np.clip(mass - mass_above, 0, total)
+    moved = placed - positive
+    # Heights are measured from the lowest score that the placed mass reaches: the moved mass sums
+    # to 0, so the reference changes nothing but the rounding error.
+    heights = generators - generators[:, [np.argmax(placed > 0)]]
+    growth = heights @ moved
+    rounding = ROUNDING * (np.abs(heights) @ np.abs(moved))
+    if (growth <= rounding).any():
+        where = "as high as possible: scores separate it too well for any finite slope"
+        raise no_optimum(summary, where)
+
+
+def no_optimum(summary: Summary, where: str) -> FitError:
+    """The error that no finite optimum exists; `where` says where the positive mass lies."""
+    positive = summary.positive.sum()
+    total = summary.total.sum()
+    return FitError(
+        f"no finite best fit exists, got positive mass {positive:.6g} of {total:.6g} in "
+        f"{summary.rows:,} rows, which lies {where}. If every row was shown, declare impressions "
+        "(--log impressions). Otherwise raise the propensity clip, or calibrate on more rows or "
+        "more negatives. If negatives were sampled, pass the sampling rate (undersampling_weights, "
+        "or --negatives-kept)."
+    )
+
+
+def _warn_flat(name: str) -> None:
+    if name == "Temperature":
+        remedy = "Even odds at score 0 do not suit these scores: use Platt or Gaussian."
+    else:
+        remedy = (
+            "Higher scores do not go with more positives here: "
+            "if lower is better (distances, ranks), negate them."
+        )
+    # From here: as_map, Calibrator._fit, fit_fold, fit_summary, fit, and then the caller.
+    message = f"the fitted {name} map hardly rises. {remedy}"
+    warnings.warn(message, FlatMapWarning, stacklevel=7)

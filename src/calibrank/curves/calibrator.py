@@ -1,0 +1,177 @@
+"""The calibrator interface: a frozen configuration in, a fitted map out."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from calibrank._internal.arguments import instance
+from calibrank._internal.validation import Floats, Numbers
+from calibrank.errors import DataError, FitError, PooledScoresWarning
+from calibrank.evidence import Labels
+from calibrank.maps import CalibrationMap, FitRecord
+from calibrank.summary import Summary
+from calibrank.summary.grid import CAPACITY
+from calibrank.summary.resolution import coarser, pooling_error
+
+SMALLEST_RANGE = 1e-100
+"""Scores whose range is below this count as constant: their squared differences would underflow."""
+
+# Quantiles of the scores that a map keeps: every 5%.
+_QUANTILES = 21
+
+
+POOLING_TOLERANCE = 1e-4
+"""Mean error of probabilities through pooling from which a fit warns."""
+
+
+class Desiderata(NamedTuple):
+    """The three properties that the paper asks of a calibration function (its Table 2)."""
+
+    any_score: bool
+    """Accepts every real score, not only scores in [0, 1]."""
+    increasing: bool
+    """A higher score never gets a lower probability."""
+    expressive: bool
+    """Fits score distributions of different shapes per class, and never ties two scores."""
+
+
+class Calibrator(ABC):
+    """A frozen configuration that fits calibration maps; it holds no fitted state itself."""
+
+    meets: ClassVar[Desiderata]
+    learns: ClassVar[bool] = True
+    """Whether the labels are used; baselines only rescale the scores."""
+    distinct_scores: ClassVar[int] = CAPACITY
+    """Distinct scores up to which `fit` pools nothing but ties."""
+    refit_margin: ClassVar[float | None] = None
+    """If fits depend on where bins end: the error of pooling as a multiple of what coarser bins do.
+
+    None for curves that depend on the scores inside a bin only through the slope of the curve.
+    """
+
+    def fit(self, scores: Numbers, labels: Labels) -> CalibrationMap:
+        """Fit on scores and 0/1 labels, or evidence such as `ips(labels, propensity)`."""
+        return self.fit_summary(Summary.of(scores, labels, distinct=self.distinct_scores))
+
+    def fit_summary(self, summary: Summary) -> CalibrationMap:
+        """Fit on pooled evidence; the result equals a fit on the rows that were pooled."""
+        fitted = self.fit_fold(summary)
+        return fitted if summary.exact else self._with_pooling_error(fitted, summary)
+
+    def fit_fold(self, summary: Summary) -> CalibrationMap:
+        """Fit as `fit_summary` does, but record no error of pooling: for cross-validation."""
+        instance("summary", summary, Summary, "Make one with Summary.of(scores, labels).")
+        if self.learns:
+            require_both_classes(summary)
+            require_spread(summary)
+        return self._fit(summary)
+
+    @property
+    def name(self) -> str:
+        """The name of the method in tables and saved maps."""
+        return type(self).__name__
+
+    @abstractmethod
+    def _fit(self, summary: Summary) -> CalibrationMap:
+        """Fit on a summary that has passed the checks of `fit_summary`."""
+
+    def _with_pooling_error(self, fitted: CalibrationMap, summary: Summary) -> CalibrationMap:
+        """Record how far pooling may have moved the probabilities; warn above the tolerance."""
+        probabilities = fitted.predict(summary.scores)
+        error = pooling_error(probabilities, summary)
+        if self.refit_margin is not None:
+            change = self.refit_margin * self._refit_change(probabilities, summary)
+            error = min(max(error, change), 1.0)
+        if error > POOLING_TOLERANCE:
+            message = _too_coarse(self.name, error, self.distinct_scores)
+            warnings.warn(message, PooledScoresWarning, stacklevel=4)
+        record = replace(fitted.record, pooling_error=error)
+        return replace(fitted, record=record)  # type: ignore[type-var]  # all maps are dataclasses
+
+    def _refit_change(self, probabilities: Floats, summary: Summary) -> float:
+        """How far bins two and four times as wide move the probabilities, on average.
+
+        If neither can be fitted, nothing is known but that no probability moves by more than 1.
+        """
+        changes = []
+        for bits in (1, 2):
+            try:
+                refitted = self.fit_fold(coarser(summary, bits))
+            except FitError:
+                continue
+            change = np.abs(refitted.predict(summary.scores) - probabilities)
+            changes.append(float(change @ summary.total / summary.total.sum()))
+        return max(changes, default=1.0)
+
+
+def _too_coarse(method: str, error: float, distinct: int) -> str:
+    if distinct > CAPACITY:
+        # Single rows decide where steps end.
+        reason = "its steps end between bins instead of between rows"
+        remedy = (
+            f"Fit {method} itself on at most {distinct:,} distinct scores, which it does not "
+            "pool, or use Spline"
+        )
+    else:
+        reason = (
+            "no grid of bins resolves them, or their distribution changed from one part of the "
+            "data to another"
+        )
+        remedy = (
+            f"Calibrate ranks instead of scores, or fit on at most {CAPACITY:,} distinct scores"
+        )
+    return (
+        f"scores are pooled so coarsely that probabilities of {method} may be off by up to "
+        f"{error:.1g} on average: {reason}. {remedy}."
+    )
+
+
+def record_of(summary: Summary) -> FitRecord:
+    """The part of a map's record that describes its training data."""
+    positive = float(summary.positive.sum())
+    total = float(summary.total.sum())
+    return FitRecord(
+        evidence=summary.kind,
+        rows=summary.rows,
+        positive=positive,
+        total=total,
+        exact=summary.exact,
+        score_quantiles=_score_quantiles(summary),
+    )
+
+
+def _score_quantiles(summary: Summary) -> tuple[float, ...]:
+    cumulative = np.cumsum(summary.total)
+    # A little below each level, so that rounding does not decide on which side of it a bin ends.
+    levels = np.linspace(0, 1, _QUANTILES)[1:-1] - 1e-9
+    inner = summary.scores[np.searchsorted(cumulative, levels * cumulative[-1])]
+    return summary.low, *inner.tolist(), summary.high
+
+
+def require_both_classes(summary: Summary) -> None:
+    """Raise a `FitError` unless the evidence holds positive and negative mass."""
+    if summary.positive.sum() == 0:
+        raise FitError(
+            f"labels must hold both classes, got no positive in {summary.rows:,} rows. "
+            "Calibrate on a sample that holds interactions too."
+        )
+    # At probability 1 a row has no residual exactly when its positive mass is its total mass.
+    if not summary.squared_residuals(np.ones(len(summary))).any():
+        raise FitError(
+            f"labels must hold both classes, got only positives in {summary.rows:,} rows. "
+            "Add pairs without an interaction (negatives)."
+        )
+
+
+def require_spread(summary: Summary) -> None:
+    """Raise a `DataError` if all scores are equal."""
+    if summary.high - summary.low < SMALLEST_RANGE:
+        raise DataError(
+            f"scores must differ from row to row, got only {summary.low:.6g}. "
+            "A constant score carries no information: check the model or the column."
+        )

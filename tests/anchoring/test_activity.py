@@ -1,0 +1,125 @@
+"""The base rate assumed from activity: where it holds, where it fails, where it refuses."""
+
+import numpy as np
+import pytest
+
+import calibrank as cr
+from calibrank.anchoring import assume_rate_from_activity, to_assumed_rate
+from calibrank.anchoring.activity import _FAMILIES, _clayton, _frank, _gaussian
+from calibrank.data import make_shown_world
+
+SMALL = {"n_users": 500, "n_items": 150}
+
+
+@pytest.mark.parametrize("selection", [0.4, 1.0, 1.6])
+def test_the_rate_is_recovered_where_the_assumption_holds(selection: float) -> None:
+    world = make_shown_world(1_200, 250, selection=selection)
+    assumed = assume_rate_from_activity(world.log)
+    share = world.log.labels.mean()
+    assert assumed.low <= world.rate <= assumed.high
+    # Nearer to the truth than the share of likes among shown pairs, which is far too high.
+    assert abs(np.log(assumed.rate / world.rate)) < 0.35
+    assert np.log(share / world.rate) > 0.7
+
+
+@pytest.mark.parametrize("effects", [(0.2, 0.6), (0.8, 1.2)], ids=["moderate", "strong"])
+def test_where_the_assumption_fails_the_band_holds_the_truth_or_it_refuses(
+    effects: tuple[float, float],
+) -> None:
+    """A law: in at least 90% of draws, whatever the selection and the effect of activity."""
+    covered = []
+    settings = np.random.default_rng(0)
+    for seed in range(20):
+        effect = settings.choice([-1, 1]) * settings.uniform(*effects)
+        world = make_shown_world(
+            **SMALL,
+            rate=settings.uniform(0.05, 0.3),
+            selection=settings.uniform(0.3, 1.6),
+            activity_effect=effect,
+            seed=seed,
+        )
+        try:
+            assumed = assume_rate_from_activity(world.log)
+        except cr.FitError:
+            covered.append(True)
+            continue
+        covered.append(assumed.low <= world.rate <= assumed.high)
+    assert np.mean(covered) >= 0.9
+
+
+def test_it_refuses_where_a_log_cannot_tell() -> None:
+    rng = np.random.default_rng(0)
+    users = np.repeat(np.arange(300), 24)
+    labels = rng.random(len(users)) < 0.3
+    same = cr.Interactions(users, rng.integers(0, 300, len(users)), labels)
+    with pytest.raises(cr.FitError, match=r"must differ by a factor of 3 or more .* got 1\."):
+        assume_rate_from_activity(same)
+    with pytest.raises(cr.FitError, match="at least 200 users"):
+        assume_rate_from_activity(same.take(users < 100))
+    world = make_shown_world(**SMALL)
+    with pytest.raises(cr.DataError, match="must hold likes and dislikes, got one of them only"):
+        assume_rate_from_activity(world.log.positives())
+    # Active users like nearly everything and others nearly nothing: no dependence explains that.
+    counts = np.bincount(world.log.users)[world.log.users]
+    reversed_share = (rng.random(len(counts)) < np.where(counts > 12, 0.9, 0.05)).astype(float)
+    strange = cr.Interactions(world.log.users, world.log.items, reversed_share, 500, 150)
+    with pytest.raises(cr.FitError, match="must fit a dependence"):
+        assume_rate_from_activity(strange)
+
+
+@pytest.mark.parametrize("name", _FAMILIES)
+def test_a_family_is_the_share_of_likes_among_shown_pairs(name: str) -> None:
+    share = _FAMILIES[name]
+    activity = np.array([0.01, 0.2, 0.999])
+    for tau in (0.0, 0.3, 0.8):
+        found = share(activity, np.full((1, 3), 0.2), tau)[0]
+        # Everything is shown: the share is the rate. Independence: so it is everywhere.
+        assert found[2] == pytest.approx(0.2, abs=0.002)
+        assert (np.diff(found) <= 1e-9).all()
+        if tau == 0:
+            np.testing.assert_allclose(found, 0.2, atol=1e-6)
+
+
+def test_families_agree_with_drawn_copulas() -> None:
+    rng = np.random.default_rng(1)
+    size, tau, rate = 400_000, 0.4, 0.25
+    first = rng.random(size)
+    uniform = rng.random(size)
+    theta = 2 * tau / (1 - tau)
+    # Conditional sampling from a Clayton copula.
+    second = (first**-theta * (uniform ** (-theta / (1 + theta)) - 1) + 1) ** (-1 / theta)
+    for activity in (0.05, 0.3):
+        drawn = (second[first < activity] < rate).mean()
+        asked = np.array([activity])
+        assert _clayton(asked, np.array([[rate]]), tau)[0, 0] == pytest.approx(drawn, abs=0.01)
+    correlation = np.sin(np.pi * tau / 2)
+    normal = rng.multivariate_normal([0, 0], [[1, correlation], [correlation, 1]], size)
+    shown = normal[:, 0] < np.quantile(normal[:, 0], 0.1)
+    drawn = (normal[shown, 1] < np.quantile(normal[:, 1], rate)).mean()
+    found = _gaussian(np.array([0.1]), np.array([[rate]]), tau)[0, 0]
+    assert found == pytest.approx(drawn, abs=0.01)
+    # Frank's tau is that of its copula, by numerical integration of C dC on a grid.
+    places = (np.arange(400) + 0.5) / 400
+    joint = _frank(places, np.tile(places[:, None], (1, 400)), tau) * places
+    mass = np.diff(np.diff(joint, axis=0), axis=1)
+    inner = joint[:-1, :-1] / 4 + joint[1:, 1:] / 4 + joint[:-1, 1:] / 4 + joint[1:, :-1] / 4
+    assert 4 * (inner * mass).sum() / mass.sum() - 1 == pytest.approx(tau, abs=0.02)
+
+
+def test_a_moved_map_keeps_the_band_and_says_that_it_is_assumed(tmp_path) -> None:
+    world = make_shown_world(**SMALL)
+    log = world.log
+    fitted = cr.Gaussian().fit(world.scores[log.users, log.items], cr.impressions(log.labels))
+    assumed = assume_rate_from_activity(log)
+    moved = to_assumed_rate(fitted, assumed, world.scores.ravel())
+    assert moved.predict(world.scores.ravel()).mean() == pytest.approx(assumed.rate, rel=1e-6)
+    assert moved.record.base_rate_source == "assumed"
+    assert moved.record.base_rate_range == pytest.approx((assumed.low, assumed.high), rel=1e-4)
+    moved.save(tmp_path / "map.json")
+    again = cr.load(tmp_path / "map.json")
+    assert again.record == moved.record
+    from calibrank.maps import describe_base_rate, is_base_rate_known
+
+    assert not is_base_rate_known(again.record)
+    assert "About 100 labels of randomly shown pairs" in describe_base_rate(again.record)
+    assert "About 100 labels" in str(assumed)

@@ -1,0 +1,389 @@
+"""Anchoring on labels of randomly shown pairs."""
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+import calibrank as cr
+from calibrank.anchoring import with_sampling_range
+from calibrank.anchoring._laplace import LogisticPosteriors
+from calibrank.anchoring._population import Population
+from calibrank.anchoring.posterior import RandomLabels, posterior_curve
+from calibrank.data.score_world import GammaScores, World, make_world
+from calibrank.maps import LogisticMap, PiecewiseMap
+from tests.cli.running import one_line, run_here
+from tests.members import PARAMETRIC, name
+
+# The true slopes of these worlds are steeper than is typical of real rankers.
+pytestmark = pytest.mark.filterwarnings("ignore::calibrank.WorseThanConstantWarning")
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return make_world(60_000, seed=5)
+
+
+@pytest.fixture(scope="module")
+def biased(world: World) -> LogisticMap:
+    """A naive fit: about ten times too low at the popular end, and of another shape."""
+    return cr.Gaussian().fit(world.scores, world.labels)
+
+
+def quiet_fit(method, scores, labels):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", cr.FlatMapWarning)
+        return method.fit(scores, labels)
+
+
+def random_labels(world, size, seed):
+    """Scores and preferences of pairs drawn at random from a new log."""
+    fresh = world.redraw(seed)
+    rows = np.random.default_rng(seed).permutation(len(fresh))[:size]
+    return fresh.scores[rows], fresh.preferences[rows]
+
+
+def mean_error(fitted, world):
+    """The mean absolute difference from the true probabilities over the population."""
+    return np.abs(fitted.predict(world.scores) - world.probability(world.scores)).mean()
+
+
+def test_one_label_moves_the_map_little(world, biased):
+    anchored = cr.anchor(biased, *random_labels(world, 1, 1), population=world.scores)
+    moved = anchored.log_odds(world.scores) - biased.log_odds(world.scores)
+    assert np.abs(moved).mean() < 1.5
+    assert anchored.record.anchoring.intercept < 0.6
+
+
+def test_many_labels_determine_the_map(world, biased):
+    scores, labels = random_labels(world, 50_000, 2)
+    anchored = cr.anchor(biased, scores, labels)
+    unbiased = cr.Gaussian().fit(scores, labels)
+    assert anchored.record.anchoring.intercept > 0.99
+    difference = anchored.predict(world.scores) - unbiased.predict(world.scores)
+    assert np.abs(difference).mean() < 0.002
+    assert mean_error(anchored, world) < 0.003
+
+
+@pytest.mark.parametrize("method", PARAMETRIC, ids=name)
+def test_without_labels_the_posterior_is_the_biased_fit(world, method):
+    fitted = quiet_fit(method, world.scores, world.labels)
+    negligible = RandomLabels(world.scores[:1], np.array([1e-9]), np.zeros(1))
+    population = Population.of(np.sort(world.scores))
+    curve = posterior_curve(fitted, negligible, population)
+    expected = fitted.predict(curve.scores)
+    rate = population.mean(expected)
+    assert population.mean(curve.probabilities) == pytest.approx(rate, rel=1e-3)
+    # The shape is met only nearly: prior slopes from 0 to twice that of the biased fit.
+    assert population.mean(np.abs(curve.probabilities - expected)) < 0.5 * rate
+    assert max(curve.intercept, curve.slope, curve.curvature) < 1e-6
+
+
+@given(seed=st.integers(0, 10_000), rows=st.integers(1, 300), rate=st.floats(0, 1))
+def test_posterior_modes_are_those_of_scipy(seed, rows, rate):
+    """scipy finds nothing lower than each mode, where the gradient vanishes."""
+    rng = np.random.default_rng(seed)
+    design = np.array([np.ones(rows), *rng.standard_normal((3, rows)) * 2])
+    positive, total = (rng.random(rows) < rate) * 1.5, np.full(rows, 1.5)
+    means, sds = rng.standard_normal((5, 4)) * 3, rng.uniform(0.05, 3, (5, 4))
+    modes, hessians = LogisticPosteriors(design, total, positive, means, sds).solve()
+    for mode, hessian, mean, sd in zip(modes, hessians, means, sds, strict=True):
+
+        def loss(x, mean=mean, sd=sd):
+            z = x @ design
+            penalty = (((x - mean) / sd) ** 2).sum() / 2
+            return total @ np.logaddexp(0, z) - z @ positive + penalty
+
+        def gradient(x, mean=mean, sd=sd):
+            probabilities = 1 / (1 + np.exp(-x @ design))
+            return design @ (total * probabilities - positive) + (x - mean) / sd**2
+
+        reference = minimize(loss, mean, jac=gradient, method="BFGS", options={"gtol": 1e-9})
+        assert loss(mode) <= loss(reference.x) + 1e-9
+        assert np.abs(gradient(mode) * sd).max() < 1e-6
+        p = 1 / (1 + np.exp(-mode @ design))
+        expected = (design * total * p * (1 - p)) @ design.T * sd[:, None] * sd + np.eye(4)
+        assert hessian == pytest.approx(expected, rel=1e-6, abs=1e-6)
+
+
+def test_a_curve_that_levels_off_is_followed():
+    """Preference rises with the score up to 0.3 only: no increasing quadratic can follow that."""
+    rng = np.random.default_rng(0)
+    scores = rng.standard_normal(40_000)
+    truth = 1 / (1 + np.exp(1.5 - 2 * np.minimum(scores, 0.3)))
+    labels = (rng.random(len(scores)) < truth).astype(float)
+    biased = cr.Gaussian().fit(scores, (rng.random(len(scores)) < 0.2 * truth).astype(float))
+    anchored = cr.anchor(biased, scores[:3_000], labels[:3_000], population=scores)
+    labels_only = cr.Gaussian().fit(scores[:3_000], labels[:3_000])
+    anchored_error = np.abs(anchored.predict(scores) - truth).mean()
+    labels_only_error = np.abs(labels_only.predict(scores) - truth).mean()
+    assert anchored_error < 0.7 * labels_only_error
+    assert (np.diff(anchored.log_odds(np.linspace(-9, 9, 500))) > 0).all()
+
+
+def test_few_labels_are_right_on_average(world, biased):
+    """The posterior mean is not drawn to 0 by 30 labels without a positive."""
+    rates, rng = [], np.random.default_rng(7)
+    for seed in range(60):
+        scores, labels = random_labels(world, 30, 5_000 + seed)
+        population = world.scores[rng.permutation(2_000)]
+        anchored = cr.anchor(biased, scores, labels, population=population)
+        rates.append(anchored.predict(world.scores).mean())
+    assert np.mean(rates) == pytest.approx(world.base_rate, rel=0.2)
+    assert min(rates) > world.base_rate / 8
+
+
+def test_a_population_with_almost_one_score_is_accepted(biased):
+    population = np.concatenate([np.zeros(10_000), [-1.0, 0.5, 1.0, 2.0]])
+    anchored = cr.anchor(biased, [0.0, 0.0, 1.0], [0, 0, 1], population=population)
+    assert (np.diff(anchored.predict(np.linspace(-3, 3, 50))) > 0).all()
+
+
+@pytest.mark.parametrize("factor", [0.1, 10.0])
+def test_odds_wrong_by_a_factor_of_ten_are_corrected(world, factor):
+    correct = cr.Gaussian().fit(world.scores, cr.ips(world.labels, world.propensity))
+    wrong = replace(correct, intercept=correct.intercept + np.log(factor))
+    errors = []
+    for seed in range(10):
+        anchored = cr.anchor(wrong, *random_labels(world, 300, seed))
+        errors.append(mean_error(anchored, world))
+    # The mean absolute sampling error of a rate over 300 labels.
+    limit = 0.8 * np.sqrt(world.base_rate * (1 - world.base_rate) / 300)
+    assert np.mean(errors) < 1.6 * limit
+    assert mean_error(wrong, world) > 4 * limit
+
+
+def test_anchoring_beats_fits_on_the_labels_alone(world, biased):
+    """In a world where the shape of the biased fit is wrong too."""
+    test = world.redraw(99)
+    losses = {"anchor": [], "labels only": [], "slope and intercept": []}
+    for size in (30, 100, 300, 1_000):
+        for seed in range(8):
+            scores, labels = random_labels(world, size, 100 * size + seed)
+            anchored = cr.anchor(biased, scores, labels, population=world.scores)
+            predictions = {"anchor": anchored.predict(test.scores)}
+            try:
+                labels_only = cr.Platt().fit(scores, labels)
+                recalibrated = cr.Platt().fit(biased.log_odds(scores), labels)
+                predictions["labels only"] = labels_only.predict(test.scores)
+                predictions["slope and intercept"] = recalibrated.predict(
+                    biased.log_odds(test.scores)
+                )
+            except cr.FitError:
+                rate = np.full(len(test), (labels.sum() + 0.5) / (size + 1))
+                predictions["labels only"] = predictions["slope and intercept"] = rate
+            for method, probabilities in predictions.items():
+                losses[method].append(cr.LogLoss()(probabilities, test.preferences))
+    means = {method: np.mean(values) for method, values in losses.items()}
+    assert means["anchor"] < min(means["labels only"], means["slope and intercept"])
+
+
+def test_intervals_cover_the_truth(world, biased):
+    scores = np.quantile(world.scores, [0.1, 0.5, 0.9, 0.98])
+    truth, covered = world.probability(scores), []
+    for seed in range(120):
+        anchored = cr.anchor(biased, *random_labels(world, 400, 1_000 + seed))
+        low, high = anchored.interval(scores)
+        covered.append((low <= truth) & (truth <= high))
+    # The nominal level is 0.95.
+    assert np.mean(covered, axis=0).min() > 0.88
+    assert np.mean(covered) > 0.92
+
+
+def test_the_exploration_policy_is_corrected_for(world, biased):
+    """High scores were shown 15 times as often: without propensities the rate is too high."""
+    fresh, rng = world.redraw(3), np.random.default_rng(3)
+    chances = np.where(fresh.scores > np.median(fresh.scores), 0.3, 0.02)
+    shown = rng.random(len(fresh)) < chances
+    scores, labels = fresh.scores[shown], fresh.preferences[shown]
+    anchored = cr.anchor(biased, scores, labels, propensity=chances[shown], population=world.scores)
+    assert mean_error(anchored, world) < 0.01
+    assert anchored.record.anchoring.effective_labels < len(scores) / 2
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    size=st.integers(2, 60),
+    rate=st.floats(0.01, 0.99),
+    method=st.sampled_from(PARAMETRIC),
+)
+def test_anchored_maps_strictly_increase(seed, size, rate, method):
+    rng = np.random.default_rng(seed)
+    scores = rng.standard_normal(200)
+    labels = (rng.random(200) < 1 / (1 + np.exp(-scores))).astype(float)
+    fitted = quiet_fit(method, scores, labels)
+    shown = rng.standard_normal(size) * 3
+    anchored = cr.anchor(fitted, shown, (rng.random(size) < rate).astype(float))
+    assert (np.diff(anchored.log_odds(np.linspace(-12, 12, 200))) > 0).all()
+    assert anchored.method == fitted.method
+
+
+@pytest.mark.parametrize(
+    "method", [cr.Gamma(), cr.Isotonic(), cr.Histogram(), cr.Spline(), cr.MinMax()], ids=name
+)
+def test_any_map_is_a_start(method):
+    world = make_world(40_000, scores=GammaScores(), seed=8)
+    fitted = method.fit(world.scores, world.labels)
+    anchored = cr.anchor(fitted, *random_labels(world, 2_000, 1), population=world.scores)
+    assert isinstance(anchored, PiecewiseMap)
+    assert mean_error(anchored, world) < 0.02
+    assert mean_error(anchored, world) < mean_error(fitted, world) / 3
+
+
+@pytest.mark.parametrize(
+    "transform", [np.exp, np.arctan, lambda x: 1e6 + x], ids=["exp", "arctan", "shift"]
+)
+def test_the_scale_of_the_scores_matters_little(world, biased, transform):
+    """Base curves and deviations on the scale of ranks follow any increasing transformation."""
+    scores, labels = random_labels(world, 1_000, 3)
+    plain = cr.anchor(biased, scores, labels, population=world.scores)
+    moved_start = cr.Isotonic().fit(transform(world.scores), world.labels)
+    moved = cr.anchor(moved_start, transform(scores), labels, population=transform(world.scores))
+    assert (
+        np.abs(moved.predict(transform(world.scores)) - plain.predict(world.scores)).mean() < 0.01
+    )
+
+
+@pytest.mark.parametrize("method", PARAMETRIC, ids=name)
+def test_a_known_rate_is_met_exactly(world, method):
+    fitted = quiet_fit(method, world.scores, world.labels)
+    for population in (world.scores, cr.Summary.of(world.scores, world.labels)):
+        moved = cr.to_base_rate(fitted, 0.123, population)
+        assert moved.predict(world.scores).mean() == pytest.approx(0.123, rel=1e-4)
+        assert moved.record.base_rate_source == "known rate"
+
+
+@pytest.mark.parametrize("method", PARAMETRIC, ids=name)
+def test_a_known_top_rate_is_met_as_well(world, method):
+    fitted = quiet_fit(method, world.scores, world.labels)
+    moved = cr.to_base_rate(fitted, 0.123, world.scores, top_rate=0.3)
+    top = np.sort(world.scores)[-len(world) // 10 :]
+    assert moved.predict(world.scores).mean() == pytest.approx(0.123, rel=1e-6)
+    assert moved.predict(top).mean() == pytest.approx(0.3, rel=1e-3)
+
+
+def test_the_true_base_rate_reduces_the_error(world, biased):
+    moved = cr.to_base_rate(biased, world.base_rate, world.scores)
+    assert mean_error(moved, world) < mean_error(biased, world) / 2
+
+
+def printed_by(*arguments):
+    """What a command prints, in one line."""
+    code, printed, error = run_here(*arguments)
+    assert code == 0, error
+    return one_line(printed)
+
+
+def test_an_anchored_map_is_saved_and_described(world, biased, tmp_path):
+    anchored = cr.anchor(biased, *random_labels(world, 200, 1))
+    path = tmp_path / "map.json"
+    anchored.save(path)
+    assert cr.load(path) == anchored
+    described = printed_by("inspect", path)
+    assert "Anchored on 200 randomly shown pairs (effective number 200)" in described
+
+
+def test_the_command_line_anchors_or_moves_to_a_rate(world, tmp_path):
+    log = str(tmp_path / "log.parquet")
+    random = str(tmp_path / "random.parquet")
+    path = str(tmp_path / "map.json")
+    columns = {"score": world.scores, "label": world.labels.astype("int8"), "w": world.propensity}
+    pq.write_table(pa.table(columns), log)
+    scores, labels = random_labels(world, 500, 4)
+    pq.write_table(pa.table({"score": scores, "label": labels}), random)
+    fit = ("fit", log, "--loss", "naive", "-o", path)
+
+    printed = printed_by(*fit, "--anchor", random)
+    assert "Anchored on 500 randomly shown pairs" in printed
+    assert mean_error(cr.load(path), world) < 0.03
+
+    printed = printed_by(*fit, "--base-rate", "0.2")
+    assert "Moved to a base rate" in printed
+    assert cr.load(path).predict(world.scores).mean() == pytest.approx(0.2, rel=1e-3)
+
+    code, _, error = run_here(*fit, "--base-rate", "0.2", "--anchor", "x.parquet")
+    assert code == 2
+    assert "must not both be given" in error
+
+
+def test_only_parametric_maps_are_moved_to_a_known_rate(world):
+    isotonic = cr.Isotonic().fit(world.scores, world.labels)
+    with pytest.raises(cr.DataError, match=r"must be a parametric one .* got Isotonic"):
+        cr.to_base_rate(isotonic, 0.1, world.scores)
+
+
+def test_impossible_rates_are_rejected(world, biased):
+    with pytest.raises(cr.DataError, match=r"rate must lie in \[1e-12, 1\), got 1\.2"):
+        cr.to_base_rate(biased, 1.2, world.scores)
+    with pytest.raises(cr.DataError, match=r"top_rate must lie between 0\.1000 and .*, got 0.05"):
+        cr.to_base_rate(biased, 0.1, world.scores, top_rate=0.05)
+
+
+def test_invalid_labels_propensities_and_populations_are_rejected(biased):
+    with pytest.raises(cr.DataError, match="labels must be 0 or 1, got 3"):
+        cr.anchor(biased, [1.0, 2.0], [0, 3])
+    with pytest.raises(cr.DataError, match=r"propensity must lie in \(0, 1\], got 0"):
+        cr.anchor(biased, [1.0, 2.0], [0, 1], propensity=[0.5, 0.0])
+    with pytest.raises(cr.DataError, match="population must hold scores that differ, got only one"):
+        cr.anchor(biased, [1.0, 1.0], [0, 1], population=[1.0, 1.0, 1.0])
+
+
+def test_a_range_of_rates_keeps_a_good_start_and_gives_up_a_bad_one(world, biased):
+    population = world.scores[:3_000]
+    truth = world.probability(population)
+    rate = world.probability(world.scores).mean()
+
+    def errors(start, labels):
+        found = []
+        for seed in range(3):
+            drawn = random_labels(world, labels, 100 + seed)
+            anchored = cr.anchor(start, *drawn, population=population)
+            found.append(np.abs(anchored.predict(population) - truth).mean())
+        return np.mean(found)
+
+    def start(factor, *, known_range):
+        near = rate * factor
+        ends = (near / 1.25, near * 1.25) if known_range else None
+        return cr.to_base_rate(biased, near, world.scores, rate_range=ends)
+
+    good = start(1.15, known_range=True)
+    before = np.abs(good.predict(population) - truth).mean()
+    assert errors(good, 30) < 1.1 * before
+    assert errors(start(1.15, known_range=False), 30) > 1.5 * before
+    # A tenfold error of the rate is outside of its range; a few hundred labels say so.
+    wrong = start(0.1, known_range=True)
+    assert errors(wrong, 300) < 0.25 * np.abs(wrong.predict(population) - truth).mean()
+
+
+def test_a_range_of_rates_is_saved_and_checked(world, biased, tmp_path):
+    moved = cr.to_base_rate(biased, 0.1, world.scores, rate_range=(0.05, 0.2))
+    moved.save(tmp_path / "map.json")
+    assert cr.load(tmp_path / "map.json").record.base_rate_range == (0.05, 0.2)
+    assert cr.anchor(moved, [0.0, 1.0], [0, 1]).record.base_rate_range is None
+    with pytest.raises(cr.DataError, match=r"must be increasing between 0 and 1, got 0\.2 to 0\.1"):
+        cr.to_base_rate(biased, 0.1, world.scores, rate_range=(0.2, 0.1))
+
+
+def test_impressions_have_the_range_of_their_sampling_error():
+    rng = np.random.default_rng(0)
+    covered = 0
+    for _ in range(100):
+        scores = rng.normal(size=2_000)
+        shown = rng.random(2_000) < 1 / (1 + np.exp(1 - scores))
+        labels = rng.random(2_000) < 1 / (1 + np.exp(2 - scores))
+        truth = np.mean(1 / (1 + np.exp(2 - rng.normal(size=100_000))))
+        propensity = 1 / (1 + np.exp(1 - scores[shown]))
+        evidence = cr.impressions(labels[shown].astype(float), propensity)
+        summary = cr.Summary.of(scores[shown], evidence)
+        fitted = with_sampling_range(cr.Platt().fit_summary(summary), summary)
+        low, high = fitted.record.base_rate_range
+        covered += low < truth < high
+    assert covered >= 88
+    with pytest.raises(cr.DataError, match="evidence must be impressions to have a sampling error"):
+        with_sampling_range(fitted, cr.Summary.of([0.0, 1.0], [0, 1]))
