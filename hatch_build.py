@@ -1,6 +1,6 @@
-"""Build hook: compile the C loops if there is a C compiler.
+"""Build hook: compile the C loops if there are a C compiler and Python's headers.
 
-Without a compiler the wheel is pure Python: calibrank then runs the same loops in NumPy, slower.
+Otherwise the wheel is pure Python: calibrank then runs the same loops in NumPy, slower.
 """
 
 import os
@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
 import zlib
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from packaging.tags import sys_tags
 
 SOURCE = "src/calibrank/_internal/native.c"
-LIBRARY = "src/calibrank/_internal/libcalibrank.so"
+# An extension module for the stable ABI of Python, which Windows gives no name of its own.
+SUFFIX = ".pyd" if sys.platform == "win32" else ".abi3.so"
+LIBRARY = f"src/calibrank/_internal/_loops{SUFFIX}"
 FLAGS = [
     "-O3",
     "-shared",
@@ -29,17 +32,24 @@ FLAGS = [
     "-ffinite-math-only",
     "-fno-signed-zeros",
     # Where a processor has it, a product and a sum are fused into one operation, which is faster
-    # and rounds once. `_native_maps.h` says why a single score still gets the digits of a batch.
+    # and rounds once. `native_maps.h` says why a single score still gets the digits of a batch.
     "-ffp-contract=fast",
 ]
-# Windows has neither position-independent code nor a separate mathematics library. Its gcc would
-# leave a dependency on its own runtime library, which users do not have.
-PLATFORM_FLAGS = ["-static-libgcc"] if sys.platform == "win32" else ["-fPIC"]
-LIBRARIES = [] if sys.platform == "win32" else ["-lm"]
+if sys.platform == "win32":
+    # Windows has neither position-independent code nor a separate mathematics library. Its gcc
+    # would leave a dependency on its own runtime library, which users do not have.
+    PLATFORM_FLAGS = ["-static-libgcc", "-DMS_WIN64"]
+    LIBRARIES = [f"-L{Path(sys.base_prefix, 'libs')}", "-lpython3"]
+else:
+    PLATFORM_FLAGS = ["-fPIC"]
+    LIBRARIES = ["-lm"]
+if sys.platform == "darwin":
+    # Python's own functions are found when the module is loaded.
+    LIBRARIES += ["-undefined", "dynamic_lookup"]
 
 
-class NativeLibraryHook(BuildHookInterface):
-    """Put the compiled library into the wheel, which then fits one platform and any Python."""
+class LoopsHook(BuildHookInterface):
+    """Put the module into the wheel, which then fits one platform and Python 3.11 or newer."""
 
     PLUGIN_NAME = "custom"
 
@@ -55,20 +65,25 @@ class NativeLibraryHook(BuildHookInterface):
             return
         build_data["artifacts"].append(LIBRARY)
         build_data["pure_python"] = False
-        build_data["tag"] = f"py3-none-{_platform()}"
+        build_data["tag"] = f"cp311-abi3-{_platform()}"
 
 
 def build(source: Path, library: Path) -> str:
-    """Compile the library and move it into place atomically; return what went wrong, or ""."""
+    """Compile the module and move it into place atomically; return what went wrong, or ""."""
     compiler = _compiler()
     if not compiler:
         return "there is no C compiler"
+    headers = Path(sysconfig.get_paths()["include"])
+    if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return "this Python has no stable ABI (it is free-threaded, or not CPython)"
+    if not (headers / "Python.h").exists():
+        return f"Python's headers are not in {headers}"
     partial = library.with_suffix(f".{os.getpid()}.part")
-    # The loader compares this checksum with the sources, so that a stale library is never used.
+    # `native.py` compares this checksum with the sources, so that a stale module is never used.
     sources = [source, *sorted(source.parent.glob("native*.h"))]
     checksum = zlib.crc32(b"".join(file.read_bytes() for file in sources)) & 0x7FFFFFFF
     define = f"-DCALIBRANK_SOURCE_CHECKSUM={checksum}"
-    flags = [*FLAGS, *PLATFORM_FLAGS, define]
+    flags = [*FLAGS, *PLATFORM_FLAGS, define, f"-I{headers}"]
     command = [*compiler, *flags, "-o", str(partial), str(source), *LIBRARIES]
     try:
         result = subprocess.run(command, check=False)  # noqa: S603  (our own command)

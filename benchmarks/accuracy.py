@@ -31,10 +31,7 @@ def unpooled_summary(scores: np.ndarray, labels: np.ndarray) -> Summary:
 
 
 def differences(
-    method: Calibrator,
-    world: World,
-    exact: Summary,
-    pooled: Summary,
+    method: Calibrator, world: World, exact: Summary, pooled: Summary
 ) -> tuple[float, float]:
     """The largest relative difference of a parameter, and the difference of ECE."""
     exact_map = method.fit_summary(exact)

@@ -6,7 +6,7 @@
 import numpy as np
 from scipy.special import expit
 
-from calibrank import ECE, Gaussian, Interactions, Isotonic, ips
+from calibrank import ECE, Gaussian, Isotonic, ips
 from calibrank.adapters import RecBole
 from calibrank.data import (
     Dataset,
@@ -18,6 +18,7 @@ from calibrank.data import (
     with_negatives,
 )
 from calibrank.propensity import Known
+from calibrank.tables import Interactions
 
 N_USERS, N_ITEMS = 400, 120
 

@@ -11,6 +11,7 @@ import argparse
 import numpy as np
 
 import calibrank as cr
+from calibrank.anchoring import choose_pairs
 
 SIZES = (70, 100, 140, 200, 280, 400)
 PAIRS = 30_000
@@ -35,11 +36,11 @@ def errors(path: str, draws: int) -> dict[tuple[str, int], float]:
         for design in ("uniform", "choose_pairs"):
             distances = []
             for _ in range(draws):
-                rows, chances = cr.choose_pairs(biased, scores, size, seed=rng)
+                rows, chances = choose_pairs(biased, scores, size, seed=rng)
                 if design == "uniform":
                     rows, chances = rng.choice(len(scores), size, replace=False), None
-                given = scores[rows], labels[rows], chances
-                anchored = cr.anchor(biased, *given, population=population)
+                given = scores[rows], labels[rows]
+                anchored = cr.anchor(biased, *given, propensity=chances, population=population)
                 distances.append(np.abs(anchored.predict(population) - truth).mean())
             found[design, size] = float(np.mean(distances))
     return found

@@ -1,4 +1,4 @@
-"""Segments, covariates and the top of the list against one anchored map, with k random labels.
+"""Anchoring with terms (levels, functions, positions) against anchoring without, with k labels.
 
 `python benchmarks/few_labels.py scores/*.npz` on files that `benchmarks/arena_scores.py` writes.
 For each file and k, labels are drawn from the test set ten times, and every method is evaluated
@@ -6,8 +6,8 @@ on the other rows: the log loss of the single anchored map, and what each method
 paired standard error over draws. The last columns are the ECE of each user's top 5, for labels that
 are uniformly random, and for as many of which 30% are drawn at the top (`choose_top_pairs`).
 
-Segments are five groups of item popularity and four of user activity, both counted in the log;
-covariates are the logarithms of the same counts. Nothing is chosen per dataset.
+Levels are five groups of item popularity and four of user activity, both counted in the log;
+functions are of the logarithms of the same counts. Nothing is chosen per dataset.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 import calibrank as cr
+from calibrank.anchoring import choose_top_pairs, list_ranks
 
 SIZES = (300, 1_000, 3_000, 10_000)
 EVALUATED = 100_000
@@ -36,8 +37,8 @@ class World:
     labels: np.ndarray
     users: np.ndarray
     ranks: np.ndarray
-    features: dict[str, np.ndarray]
-    segments: dict[str, np.ndarray]
+    numbers: dict[str, np.ndarray]
+    levels: dict[str, np.ndarray]
 
     @property
     def population(self) -> slice:
@@ -62,9 +63,9 @@ def read(file: Path) -> World:
         scores=scores,
         labels=found["test_labels"].astype(float),
         users=found["test_users"],
-        ranks=cr.list_ranks(scores, found["test_users"]),
-        features={"popularity": counts["items"], "activity": counts["users"]},
-        segments={
+        ranks=list_ranks(scores, found["test_users"]),
+        numbers={"popularity": counts["items"], "activity": counts["users"]},
+        levels={
             "popularity": quantile_groups(counts["items"], 5),
             "activity": quantile_groups(counts["users"], 4),
         },
@@ -93,18 +94,24 @@ def draw(world: World, k: int, seed: int) -> dict[str, float]:
     scores, labels = world.scores[used], world.labels[used]
     population = world.scores[world.population]
     one = cr.anchor(world.biased, scores, labels, population=population)
-    by = tuple(world.segments)
-    grouped = cr.anchor_by_segment(
-        world.biased, scores, labels, take(world.segments, used), by, population=population
+    levels = [cr.Level(*world.levels)]
+    with_levels = cr.anchor(
+        world.biased, scores, labels, take(world.levels, used), population=population, terms=levels
     )
-    additive = cr.anchor_with_covariates(
-        world.biased, scores, labels, take(world.features, used), by, population=population
+    functions = [cr.Smooth(name) for name in world.numbers]
+    with_functions = cr.anchor(
+        world.biased,
+        scores,
+        labels,
+        take(world.numbers, used),
+        population=population,
+        terms=functions,
     )
     asked = world.scores[rest]
     predictions = {
         "one map": one.predict(asked),
-        "segments": grouped.predict(asked, take(world.segments, rest)),
-        "covariates": additive.predict(asked, take(world.features, rest)),
+        "levels": with_levels.predict(asked, take(world.levels, rest)),
+        "functions": with_functions.predict(asked, take(world.numbers, rest)),
     }
     found = {name: losses(p, world.labels[rest]) for name, p in predictions.items()}
     return found | top_of_list(world, one, used, k, rng)
@@ -117,11 +124,12 @@ def top_of_list(
     at_top = np.flatnonzero(world.ranks <= TOP)
     share = max(0.3, len(at_top) / len(world.scores))
     count = min(k, int(len(at_top) / share))
-    chosen = cr.choose_top_pairs(one, world.scores, world.ranks, count, TOP, share=share, seed=rng)
+    chosen = choose_top_pairs(one, world.scores, world.ranks, count, TOP, share=share, seed=rng)
     uniform = fit_top(world, used, None)
     designed = fit_top(world, chosen.rows, chosen.propensity)
     rest = np.setdiff1d(at_top, np.concatenate([used, chosen.rows]))
-    scores, labels, ranks = world.scores[rest], world.labels[rest], world.ranks[rest]
+    scores, labels = world.scores[rest], world.labels[rest]
+    ranks = {"rank": world.ranks[rest]}
     found = {}
     for name, p in (
         ("one map", one.predict(scores)),
@@ -135,17 +143,16 @@ def top_of_list(
     return found
 
 
-def fit_top(world: World, rows: np.ndarray, propensity: np.ndarray | None) -> cr.maps.TopMap:
+def fit_top(world: World, rows: np.ndarray, propensity: np.ndarray | None) -> cr.CalibrationMap:
     thinned = world.population
-    return cr.anchor_top(
+    return cr.anchor(
         world.biased,
         world.scores[rows],
         world.labels[rows],
-        world.ranks[rows],
-        TOP,
-        propensity,
-        population=world.scores[thinned],
-        population_ranks=world.ranks[thinned],
+        {"rank": world.ranks[rows]},
+        propensity=propensity,
+        population={"score": world.scores[thinned], "rank": world.ranks[thinned]},
+        terms=[cr.Position("rank", TOP)],
     )
 
 
@@ -164,8 +171,8 @@ def main() -> None:
     # Ten draws say more about precision than the warning of each.
     warnings.simplefilter("ignore", cr.CalibrankWarning)
     print(
-        "file | k | one map | segments | covariates | top 5: one map | own map | 30% at top "
-        "| ECE of top 5: one map | own map | 30% at top | by chance"
+        "file | k | one map | levels | functions | top 5: one map | own map | 30% at top "
+        "| ECE@5: one map | own map | 30% at top | by chance"
     )
     for file in options.files:
         world = read(file)
@@ -175,7 +182,7 @@ def main() -> None:
             found = [draw(world, k, seed) for seed in range(options.draws)]
             mean = {name: float(np.mean([each[name] for each in found])) for name in found[0]}
             cells = [file.stem, f"{k:,}", f"{mean['one map']:.4f}"]
-            cells += [compare(found, name, "one map") for name in ("segments", "covariates")]
+            cells += [compare(found, name, "one map") for name in ("levels", "functions")]
             cells.append(f"{mean['top5 loss, one map']:.4f}")
             for name in ("top", "30% at top"):
                 cells.append(compare(found, f"top5 loss, {name}", "top5 loss, one map"))

@@ -1,4 +1,4 @@
-"""RandomIntercept on synthetic judged pools whose truth is known: its bias and its loss.
+"""A level per query on synthetic judged pools whose truth is known: its bias and its loss.
 
     python benchmarks/judged_pools.py --worlds 160
 
@@ -17,6 +17,7 @@ import numpy as np
 
 import calibrank as cr
 from calibrank._internal.logit import expit
+from calibrank.errors import FlatMapWarning
 
 SHAPES = ("bm25", "logit", "saturated", "cosine")
 QUERIES = (20, 30, 42, 50)
@@ -117,7 +118,8 @@ def figures(number: int) -> dict[str, float] | None:
     kept = np.random.default_rng(1).permutation(len(new.scores))[:NEW_ROWS]
     truth = new.truth[kept]
     try:
-        fitted = cr.RandomIntercept().fit(known.scores, known.labels, known.query)
+        model = cr.Auto() + cr.Group("query")
+        fitted = model.fit(known.scores, known.labels, {"query": known.query})
     except cr.FitError:
         return None
     predicted = fitted.predict(new.scores[kept])
@@ -132,10 +134,10 @@ def figures(number: int) -> dict[str, float] | None:
 
 def main() -> None:
     """Print the figures over all worlds."""
-    parser = argparse.ArgumentParser(description="RandomIntercept where the truth is known.")
+    parser = argparse.ArgumentParser(description="A level per query where the truth is known.")
     parser.add_argument("--worlds", type=int, default=160)
     # A flat map is no news: its loss shows it.
-    warnings.simplefilter("ignore", cr.FlatMapWarning)
+    warnings.simplefilter("ignore", FlatMapWarning)
     drawn = [figures(number) for number in range(parser.parse_args().worlds)]
     found = [each for each in drawn if each is not None]
     losses = np.array([each["loss"] for each in found])

@@ -189,9 +189,7 @@ def measure_fit(table: Path, fitted: Path) -> None:
         2.5,
     )
     report(
-        "calibrank fit, with its start-up / the scan alone",
-        median / statistics.median(scans),
-        2.5,
+        "calibrank fit, with its start-up / the scan alone", median / statistics.median(scans), 2.5
     )
     report("calibrank fit: peak memory in GB", max(fit.memory for fit in fits), 1.5)
 

@@ -2,7 +2,7 @@
 
     python benchmarks/search.py FOLDER --relevant passage=2 doc=1 --exp bert t5 --splits 10
 
-The folder holds runs (any layout that `calibrank fit --qrels` reads) and judgements named
+The folder holds runs (any layout that `calibrank search fit` reads) and judgements named
 PREFIX.qrels, for the runs whose names start with PREFIX. Each method is fitted on four fifths of
 the queries and evaluated on the others, for several divisions into fifths. `--relevant` has the
 lowest relevant grade by prefix; `--exp` names runs (by a part of their name) whose scores are log
@@ -32,6 +32,7 @@ import numpy as np
 
 import calibrank as cr
 from calibrank._internal.logit import expit
+from calibrank.errors import FlatMapWarning
 from calibrank.metrics import DebiasedECE
 from calibrank.search import Judged, chance_eces, judged_rows, read_qrels, read_run
 from calibrank.search.held_out import drawn_labels
@@ -76,9 +77,9 @@ def global_fit(calibrator: cr.Calibrator) -> Fit:
     return lambda scores, labels, _: calibrator.fit(scores, labels).predict
 
 
-def by_query(*bases: cr.Calibrator) -> Fit:
-    method = cr.RandomIntercept(bases=bases) if bases else cr.RandomIntercept()
-    return lambda scores, labels, queries: method.fit(scores, labels, queries).predict
+def by_query(calibrator: cr.Calibrator | cr.Auto) -> Fit:
+    model = calibrator + cr.Group("query")
+    return lambda scores, labels, query: model.fit(scores, labels, {"query": query}).predict
 
 
 def methods(claimed: Predict) -> dict[str, Fit]:
@@ -92,7 +93,7 @@ def methods(claimed: Predict) -> dict[str, Fit]:
         "Platt, level per query": by_query(cr.Platt()),
         "Gaussian, level per query": by_query(cr.Gaussian()),
         "Spline, level per query": by_query(cr.Spline()),
-        "RandomIntercept": by_query(),
+        "all three, level per query": by_query(cr.Auto()),
     }
 
 
@@ -142,7 +143,7 @@ def in_regions(probabilities: np.ndarray) -> dict[str, np.ndarray]:
 
 def print_chance(judged: Judged, rows: list[Row]) -> None:
     """How often a true map would miss by as much as was seen."""
-    probabilities = held_out(by_query(), judged, seed=0)
+    probabilities = held_out(by_query(cr.Auto()), judged, seed=0)
     mean = means(rows)
     seen = {
         "at least 0.5": mean.above_relevant - mean.above_predicted,
@@ -213,7 +214,7 @@ def main() -> None:
         prefix, grade = each.split("=")
         relevant[prefix] = float(grade)
     # A flat map of one fold is no news: its loss shows it.
-    warnings.simplefilter("ignore", cr.FlatMapWarning)
+    warnings.simplefilter("ignore", FlatMapWarning)
     for name, judged in runs(given.folder, relevant):
         started = time.perf_counter()
         rate = f"{judged.labels.mean():.1%} relevant"

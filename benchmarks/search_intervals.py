@@ -1,4 +1,4 @@
-"""What `fit --qrels` and `rerank` say of synthetic judged pools, against the truth of new queries.
+"""What `calibrank search` says of synthetic judged pools, against the truth of new queries.
 
     python -m benchmarks.search_intervals --worlds 80
 
@@ -18,6 +18,7 @@ import numpy as np
 from benchmarks.judged_pools import SHAPES, Pool, World, draw_pool, draw_world, log_loss
 
 import calibrank as cr
+from calibrank.errors import FlatMapWarning
 from calibrank.metrics import Estimate
 from calibrank.search import (
     Judged,
@@ -120,7 +121,7 @@ def main() -> None:
     parser.add_argument("--worlds", type=int, default=80)
     worlds = parser.parse_args().worlds
     # A flat map is no news: its loss shows it.
-    warnings.simplefilter("ignore", cr.FlatMapWarning)
+    warnings.simplefilter("ignore", FlatMapWarning)
     empty = [uninformative(number) for number in range(worlds)]
     print(f"scores that say nothing: 'better' said of {share([each.low > 0 for each in empty])}")
     found = [informative(number) for number in range(worlds)]

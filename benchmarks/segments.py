@@ -1,4 +1,4 @@
-"""Maps by segment against one map and, where it is installed, MCGrad: log loss and time.
+"""A level per segment against one curve and, where it is installed, MCGrad: log loss and time.
 
     python benchmarks/segments.py [rows] [segments]
     python benchmarks/segments.py --speed [rows] [segments]
@@ -27,6 +27,7 @@ from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
 
 RUNS = 3
+MODEL = cr.Gaussian() + cr.Level("segment")
 
 
 def world(rows: int, segments: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -63,7 +64,7 @@ def main(rows: int = 400_000, segments: int = 200) -> None:
         return cr.Gaussian().fit(scores[fit], labels[fit]).predict(scores[test])
 
     def by_segment() -> np.ndarray:
-        fitted = cr.Segments("segment").fit(scores[fit], labels[fit], {"segment": segment[fit]})
+        fitted = MODEL.fit(scores[fit], labels[fit], {"segment": segment[fit]})
         return fitted.predict(scores[test], by)
 
     def mcgrad() -> np.ndarray:
@@ -171,7 +172,7 @@ def speed_of_arrays(rows: int, segments: int) -> None:
         return cr.Gaussian().fit(scores, labels)
 
     def by_segment() -> object:
-        return cr.Segments("segment").fit(scores, labels, {"segment": segment})
+        return MODEL.fit(scores, labels, {"segment": segment})
 
     compare_times(["arrays, plain", "by segment"], [plain, by_segment])
 
@@ -186,9 +187,10 @@ def speed_of_files(rows: int, segments: int) -> None:
         def fit(by: str | None) -> object:
             columns = Columns("score", "label", cr.naive, segments=() if by is None else (by,))
             found = aggregate(table, columns, Rules(skip=False))
+            fitted = cr.Gaussian().fit_summary(found.summary)
             if by is None:
-                return cr.Gaussian().fit_summary(found.summary)
-            return cr.Segments(by).fit_sums(found.summary, found.segments)
+                return fitted
+            return (cr.Gaussian() + cr.Level(by)).fit_sums(fitted, found.segments)
 
         columns = (None, "number", "category", "short_text", "long_text")
         names = ["Parquet, plain", *[f"by {column}" for column in columns[1:]]]

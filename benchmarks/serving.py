@@ -56,9 +56,8 @@ def maps(rng: np.random.Generator) -> Iterator[tuple[str, cr.CalibrationMap]]:
     yield "anchored, 5,000 labels", cr.anchor(gaussian, scores, labels)
     yield "known rate", cr.to_base_rate(gaussian, 0.1, scores)
     groups = np.arange(ROWS) // 25
-    yield "random intercept", cr.RandomIntercept().fit(scores, labels, groups)
-    country = np.arange(ROWS) % 50
-    yield "by segment, global", cr.Segments("country").fit(scores, labels, {"country": country})
+    by_group = cr.Auto() + cr.Group("query")
+    yield "level per group", by_group.fit(scores, labels, {"query": groups})
     many = rng.normal(size=400_000)
     outcomes = rng.random(len(many)) < 1 / (1 + np.exp(-many))
     yield "Isotonic, 400,000 rows", cr.Isotonic().fit(many, outcomes)
@@ -72,17 +71,25 @@ def maps_with_a_column(
     scores = rng.normal(size=ROWS)
     labels = rng.random(ROWS) < 1 / (1 + np.exp(-scores))
     country = np.arange(ROWS) % 50
-    grouped = cr.Segments("country").fit(scores, labels, {"country": country})
     age = rng.normal(size=ROWS)
-    additive = cr.Covariates(("age",)).fit(scores, labels, {"age": age})
     ranks = np.arange(ROWS) % 20 + 1
-    top = cr.anchor_top(grouped.base, scores, labels, ranks)
-    yield (
-        "by segment",
-        lambda size: partial(grouped.predict, segments={"country": _of(country, size)}),
-    )
-    yield "with a feature", lambda size: partial(additive.predict, features={"age": _of(age, size)})
-    yield "by rank", lambda size: partial(top.predict, ranks=_of(ranks, size))
+    columns = {"country": country, "age": age, "rank": ranks}
+    curve = cr.Gaussian().fit(scores, labels)
+    fitted = {
+        "a level": (cr.Gaussian() + cr.Level("country")).fit(scores, labels, columns),
+        "a smooth term": (cr.Gaussian() + cr.Smooth("age")).fit(scores, labels, columns),
+        "positions": cr.anchor(curve, scores, labels, columns, terms=[cr.Position("rank")]),
+    }
+    for name, each in fitted.items():
+        yield name, partial(_with_columns, each, columns)
+
+
+def _with_columns(
+    fitted: cr.CalibrationMap, columns: dict[str, np.ndarray], size: int
+) -> Callable[[Any], Any]:
+    """`predict` with columns of a size."""
+    resized = {name: _of(columns[name], size) for name in fitted.columns}
+    return partial(fitted.predict, columns=resized)
 
 
 def _of(column: np.ndarray, size: int) -> np.ndarray:
@@ -93,7 +100,7 @@ def main(dtype: str = "float64") -> int:
     rng = np.random.default_rng(0)
     batches = [rng.normal(size=size).astype(dtype) for size in SIZES]
     exponential = nanoseconds(np.exp, batches)
-    print(f"ns per {dtype} score, times np.exp | sizes", *SIZES, "| scalar, us")
+    print(f"ns per {dtype} score, times np.exp | sizes", *SIZES, "| scalar, us | predict of 1, us")
     print("np.exp |", " | ".join(f"{time:.1f}" for time in exponential), "|")
     slowest = 0.0
     for name, fitted in maps(rng):
@@ -102,8 +109,9 @@ def main(dtype: str = "float64") -> int:
             f"{time:.1f}, {time / least:.1f}x"
             for time, least in zip(times, exponential, strict=True)
         ]
-        one = seconds(fitted.scalar(), 0.3, 500)
-        print(f"{name} |", " | ".join(cells), f"| {one * 1e6:.2f}", flush=True)
+        one = seconds(fitted.scalar(), 0.3, 500) * 1e6
+        array_of_one = seconds(fitted.predict, batches[0][:1], 500) * 1e6
+        print(f"{name} |", " | ".join(cells), f"| {one:.2f} | {array_of_one:.2f}", flush=True)
         slowest = max(slowest, *times)
     for name, predict_of in maps_with_a_column(rng):
         times = np.array([nanoseconds_of_one(predict_of, batch) for batch in batches])

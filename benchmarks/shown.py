@@ -1,6 +1,6 @@
 """ECE on worlds in which users choose what they see, by what is made of the log.
 
-`python benchmarks/shown.py [--draws 3] [--figure docs/images/which-log.png]`. A log of impressions
+`python benchmarks/shown.py [--draws 3] [--figure shown.png]`. A log of impressions
 is calibrated as a log of likes (UERM: `ips` with popularity and sampled negatives), as impressions
 weighted by exposure, and as impressions moved to the rate assumed from activity; each with 0, 30,
 100 and 300 random labels. The worlds' true probabilities are known, and nothing is tuned on them.

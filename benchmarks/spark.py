@@ -135,7 +135,7 @@ def make_jobs(
         groups = frame.groupBy(F.floor(F.col("score") * 3000.0))
         return groups.agg(F.count("*"), F.sum("score")).toArrow()
 
-    steps = len(isotonic.to_dict()["map"]["values"])
+    steps = len(isotonic.curve.values)
     return {
         "scan": lambda: frame.select(F.avg("score")).collect(),
         GROUP_BY: group,

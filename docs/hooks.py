@@ -12,6 +12,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.plugins import get_plugin_logger
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from typer import Typer
 from typer.models import ArgumentInfo, ParameterInfo
 
 from calibrank.cli.app import make_app
@@ -19,6 +20,7 @@ from calibrank.cli.app import make_app
 log = get_plugin_logger("hooks")
 ROOT = Path(__file__).parents[1]
 REPRODUCTION = ROOT / "reproduce" / "aaai22"
+SCHEMA = ROOT / "src" / "calibrank" / "maps" / "schema.json"
 COMMANDS = "<!-- commands -->"
 # What of the reproduction's folder belongs on the site.
 _SHOWN = {".md", ".png", ".toml", ".csv"}
@@ -31,17 +33,19 @@ _REMOTE_SCRIPT = re.compile(
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the reproduction, which is kept beside its specs, as a folder of the site."""
+    """Add the reproduction, which is kept beside its specs, and the schema of saved maps."""
     for path in sorted(REPRODUCTION.rglob("*")):
         if path.suffix in _SHOWN:
             uri = f"reproduction/{path.relative_to(REPRODUCTION).as_posix()}"
             files.append(File.generated(config, uri, abs_src_path=str(path)))
+    files.append(File.generated(config, "map-schema.json", abs_src_path=str(SCHEMA)))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Adapt links that differ between the repository and the site."""
     markdown = markdown.replace("](../reproduce/aaai22/", "](reproduction/")
+    markdown = markdown.replace("](../src/calibrank/maps/schema.json", "](map-schema.json")
     if page.file.src_uri == "reproduction/README.md":
         return with_figures(markdown)
     return markdown.replace(COMMANDS, "\n".join(reference()))
@@ -85,22 +89,22 @@ def with_figures(markdown: str) -> str:
 
 def reference() -> Iterator[str]:
     """The command line reference in Markdown, from the commands' docstrings and options."""
-    for command in make_app().registered_commands:
-        yield from _command(command.callback)
+    for name, callback in named_commands(make_app()):
+        yield from _command(name, callback)
 
 
-def _command(callback: Callable[..., None]) -> Iterator[str]:
+def named_commands(app: Typer) -> Iterator[tuple[str, Callable[..., None]]]:
+    """All commands by name; those of a group, such as `search fit`, after its name."""
+    for command in app.registered_commands:
+        yield command.name or command.callback.__name__, command.callback
+    for group in app.registered_groups:
+        for name, callback in named_commands(group.typer_instance):
+            yield f"{group.name} {name}", callback
+
+
+def _command(name: str, callback: Callable[..., None]) -> Iterator[str]:
     description, example = inspect.getdoc(callback).split("\n\nExample: ")
-    yield from (
-        f"## calibrank {callback.__name__}",
-        "",
-        description,
-        "",
-        "```sh",
-        example.strip(),
-        "```",
-        "",
-    )
+    yield from (f"## calibrank {name}", "", description, "", "```sh", example.strip(), "```", "")
     yield from ("| option | default | description |", "|---|---|---|")
     for parameter in inspect.signature(callback, eval_str=True).parameters.values():
         # typer's context is no option.
@@ -115,7 +119,7 @@ def _row(parameter: inspect.Parameter) -> str:
     shown = "" if default is None or default is False else f"`{getattr(default, 'value', default)}`"
     if default is inspect.Parameter.empty:
         shown = "required"
-    text = f"{info.help or ''}{_choices(kind, info)}".replace("|", "\\|")
+    text = f"{info.help or ''}{_choices(kind)}".replace("|", "\\|")
     return f"| {_names(parameter.name, info)} | {shown} | {text} |"
 
 
@@ -129,12 +133,10 @@ def _names(name: str, info: ParameterInfo) -> str:
     return ", ".join(f"`{each}`" for each in names)
 
 
-def _choices(kind: Any, info: ParameterInfo) -> str:
-    """The values that an option accepts: members of an Enum, or names of the registry."""
+def _choices(kind: Any) -> str:
+    """The values that an option accepts, where they are the members of an Enum."""
     names: list[str] = []
     for each in (kind, *get_args(kind)):
         if isinstance(each, type) and issubclass(each, Enum):
             names = [choice.value for choice in each]
-    if info.metavar and "|" in info.metavar:
-        names = info.metavar.split("|")
     return f" One of {', '.join(f'`{name}`' for name in names)}." if names else ""

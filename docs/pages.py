@@ -23,6 +23,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from calibrank.composition import REFUSED
+
 DOCS = Path(__file__).parent
 
 SELF_CONTAINED = (
@@ -30,20 +32,22 @@ SELF_CONTAINED = (
     "adapters",
     "methods",
     "monitor",
-    "random-labels",
-    "segments",
+    "intervals",
+    "pytorch",
     "serving",
     "decisions",
 )
 """Pages whose blocks with an output each run on their own."""
 
-SEQUENTIAL = ("quickstart",)
+SEQUENTIAL = ("quickstart", "which-log", "anchor", "terms")
 """Pages whose blocks, Python and shell, build on one another."""
 
 LEFT_OUT = "..."
 _BLOCK = re.compile(r"```(python|sh)\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
 # Below this similarity a line of the new output is not the successor of a shown line.
 _SIMILAR = 0.6
+# The table of refused combinations on its page: from its first line to the last.
+_TABLE = re.compile(r"^\| part \|.*?\|\n(?=\n|\Z)", re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +115,7 @@ def _run_commands(lines: str) -> str:
     printed = ""
     for line in lines.splitlines():
         if line.startswith("calibrank "):
-            command = [sys.executable, "-m", *shlex.split(line)]
+            command = [sys.executable, "-m", *shlex.split(line, comments=True)]
             done = subprocess.run(  # noqa: S603  (the commands of our own page)
                 command, capture_output=True, check=True, encoding="utf-8", env=environment
             )
@@ -168,6 +172,26 @@ def refresh_page(page: str) -> list[str]:
     return by_hand
 
 
+def refused_table() -> str:
+    """The table of refused combinations in Markdown, from `calibrank.composition`."""
+    rows = ["| part | not with | because | instead |", "|---|---|---|---|"]
+    for first, second, reason, remedy in REFUSED:
+        rows.append(f"| {first} | {second} | {reason} | {remedy} |")
+    return "\n".join(rows) + "\n"
+
+
+def shown_table() -> str:
+    """The same table as its page shows it."""
+    return _TABLE.findall((DOCS / "composition.md").read_text(encoding="utf-8"))[0]
+
+
+def refresh_table() -> None:
+    """Rewrite the table of refused combinations on its page."""
+    path = DOCS / "composition.md"
+    text = path.read_text(encoding="utf-8").replace(shown_table(), refused_table())
+    path.write_text(text, encoding="utf-8")
+
+
 def refresh_notebook(path: Path) -> None:
     """Run a notebook and store its outputs, without times and versions, which change each time."""
     import nbclient  # noqa: PLC0415  (tests of the pages do not need it)
@@ -200,6 +224,7 @@ def _join_streams(cell: Any) -> None:
 def main(chosen: list[str]) -> None:
     """Refresh the chosen pages and notebooks, all if none is named."""
     by_hand = []
+    refresh_table()
     for page in (*SEQUENTIAL, *SELF_CONTAINED):
         if not chosen or page in chosen:
             by_hand += refresh_page(page)

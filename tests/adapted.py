@@ -6,10 +6,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
-from calibrank import ECE, Gaussian, Interactions, Sigmoid
+from calibrank import ECE, Gaussian, Sigmoid
 from calibrank.adapters import PairModel
 from calibrank.data import simulate
 from calibrank.propensity import Known
+from calibrank.tables import Interactions
 
 LOWEST = float(np.finfo(np.float32).min)
 SIGMOID_MAP = Sigmoid().fit([0.0, 1.0], [0, 1])

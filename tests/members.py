@@ -7,8 +7,10 @@ from hypothesis import reject
 from hypothesis import strategies as st
 
 import calibrank as cr
+from calibrank import metrics
 from calibrank.curves import Calibrator, Parametric
-from calibrank.metrics import Metric
+from calibrank.errors import FlatMapWarning
+from calibrank.metrics import AUC, GAUC, Metric
 from calibrank.propensity import (
     Exposure,
     Known,
@@ -37,27 +39,43 @@ CALIBRATORS: tuple[Calibrator, ...] = (
     cr.Gamma(margin=0.5),
     cr.GammaGaussian(),
 )
+MODELS: tuple[cr.Model, ...] = (
+    cr.Gaussian() + cr.Level("country"),
+    cr.Isotonic() + cr.Level("country", "city"),
+    cr.Spline(knots=12) + cr.Level("city", slopes=False),
+    cr.Beta() + cr.Smooth("price", knots=4),
+    cr.Platt() + cr.Level("country") + cr.Smooth("price", knots=3),
+    cr.CenteredIsotonic() + cr.Level("country", "city") + cr.Smooth("price", knots=2),
+)
+"""A model for each way of fitting terms: from sums, and jointly."""
+GROUPED: tuple[cr.Model, ...] = (
+    cr.Auto() + cr.Group("query"),
+    cr.Platt() + cr.Group("query", folds=2),
+)
+"""Models of groups that never come again, whose maps need no column."""
 PARAMETRIC = tuple(member for member in CALIBRATORS if isinstance(member, Parametric))
 METRICS: tuple[Metric, ...] = (
     cr.ECE(),
-    cr.EqualMassECE(bins=5),
-    cr.DebiasedECE(),
+    metrics.EqualMassECE(bins=5),
+    metrics.DebiasedECE(),
     cr.SmoothECE(),
-    cr.MCE(),
-    cr.ReleasedECE(),
-    cr.ReleasedMCE(),
+    metrics.MCE(),
+    metrics.ReleasedECE(),
+    metrics.ReleasedMCE(),
     cr.LogLoss(),
-    cr.ConstantLogLoss(),
-    cr.LogLossGain(),
+    metrics.ConstantLogLoss(),
+    metrics.LogLossGain(),
     cr.Brier(),
-    cr.CalibrationInTheLarge(),
-    cr.CalibrationSlope(),
-    cr.CalibrationIntercept(),
-    cr.Miscalibration(),
-    cr.Discrimination(score=cr.LogLoss()),
-    cr.NDCG(3),
-    cr.Recall(2),
-    cr.TopN(cr.ECE(), 2),
+    metrics.CalibrationInTheLarge(),
+    metrics.CalibrationSlope(),
+    metrics.CalibrationIntercept(),
+    metrics.Miscalibration(),
+    metrics.Discrimination(score=cr.LogLoss()),
+    AUC(),
+    GAUC(),
+    metrics.NDCG(3),
+    metrics.Recall(2),
+    cr.ECE() @ 2,
 )
 
 PROPENSITY_SIZE = 9
@@ -99,6 +117,8 @@ def tables(draw: st.DrawFn, least: int = 12, most: int = 60, spread: float = 5.0
     offset = draw(st.sampled_from([0.0, 0.0, 3.0, -20.0]))
     propensity = rng.uniform(0.3, 1, rows)
     users = rng.integers(0, 6, rows)
+    # The first two rows differ in their label, so that some user has both classes.
+    users[1] = users[0]
     return Table((scores + offset) * scale, labels, propensity, users)
 
 
@@ -125,7 +145,7 @@ def fit(calibrator: Calibrator, scores: np.ndarray, labels: object) -> cr.Calibr
     A flat map is a valid result here, so its warning is ignored.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", cr.FlatMapWarning)
+        warnings.simplefilter("ignore", FlatMapWarning)
         try:
             return calibrator.fit(scores, labels)
         except cr.FitError:

@@ -9,74 +9,68 @@ from bisect import bisect_right
 
 def reader(document):
     """The function from score (and a row of further columns, if any) to probability."""
-    if document["format"] != "calibrank-map" or document["version"] > 1:
+    if document["format"] != "calibrank-map" or document["version"] != 2:
         raise ValueError("not a map that this reader knows")
-    if document["kind"] in PROBABILITIES:
-        probability = PROBABILITIES[document["kind"]](document["map"])
+    curve, terms = document["curve"], document["terms"]
+    if not terms and curve["kind"] in PROBABILITIES:
+        probability = PROBABILITIES[curve["kind"]](curve)
         return lambda score, _row=None: probability(score)
-    log_odds = log_odds_of(document)
-    return lambda score, row=None: sigmoid(log_odds(score, row))
+    base = log_odds_of(curve)
+    parts = [TERMS[each["kind"]](each) for each in terms if each["kind"] in TERMS]
+
+    def evaluate(score, row=None):
+        z = base(score)
+        # The first positions have a curve of their own, to which the other terms add.
+        for each in terms:
+            if each["kind"] == "position":
+                z = position(each, score, z, row)
+        return sigmoid(z + sum(part(z, row) for part in parts))
+
+    return evaluate
 
 
-def log_odds_of(document):
-    """The function from score and row to log odds."""
-    with_columns = {"grouped": grouped, "additive": additive, "top": top}
-    if document["kind"] in with_columns:
-        return with_columns[document["kind"]](document["map"])
-    if document["kind"] in LOG_ODDS:
-        log_odds = LOG_ODDS[document["kind"]](document["map"])
-        return lambda score, _row=None: log_odds(score)
-    probability = PROBABILITIES[document["kind"]](document["map"])
-    return lambda score, _row=None: logit(min(max(probability(score), 1e-12), 1 - 1e-12))
+def log_odds_of(curve):
+    """The function from score to log odds of a curve."""
+    if curve["kind"] in LOG_ODDS:
+        return LOG_ODDS[curve["kind"]](curve)
+    probability = PROBABILITIES[curve["kind"]](curve)
+    return lambda score: logit(min(max(probability(score), 1e-12), 1 - 1e-12))
 
 
-def grouped(fields):
-    base = log_odds_of(fields["base"])
-    changes = {tuple(each["key"]): each for each in fields["segments"]}
+def level(fields):
+    numbers = zip(fields["intercepts"], fields["slopes"], strict=True)
+    changes = dict(zip(map(tuple, fields["keys"]), numbers, strict=True))
 
-    def evaluate(score, row):
+    def added(z, row):
         key = tuple(row[name] for name in fields["columns"])
         while key and key not in changes:
             key = key[:-1]
-        if not key:
-            return base(score)
-        return changes[key]["intercept"] + changes[key]["slope"] * base(score)
+        intercept, slope = changes.get(key, (fields["typical"], 1.0))
+        return intercept + (slope - 1) * z
 
-    return evaluate
-
-
-def additive(fields):
-    base = log_odds_of(fields["base"])
-
-    def evaluate(score, row):
-        added = sum(term(each, row[each["column"]]) for each in fields["terms"])
-        return fields["intercept"] + fields["slope"] * base(score) + added
-
-    return evaluate
+    return added
 
 
-def top(fields):
-    above, below = log_odds_of(fields["top"]), log_odds_of(fields["base"])
+def smooth(fields):
+    knots, values = fields["knots"], fields["values"]
 
-    def evaluate(score, row):
-        rank = row[fields["column"]]
-        if rank >= fields["n"] + 0.5:
-            return below(score)
-        return above(score) + (term(fields["term"], rank) if "term" in fields else 0.0)
+    def added(_z, row):
+        value = row[fields["column"]]
+        upper = bisect_right(knots, value)
+        if upper in (0, len(knots)):
+            return values[min(upper, len(knots) - 1)]
+        share = (value - knots[upper - 1]) / (knots[upper] - knots[upper - 1])
+        return values[upper - 1] + share * (values[upper] - values[upper - 1])
 
-    return evaluate
+    return added
 
 
-def term(fields, value):
-    values = fields["values"]
-    if "categories" in fields:
-        return dict(zip(fields["categories"], values, strict=True)).get(value, 0.0)
-    knots = fields["knots"]
-    upper = bisect_right(knots, value)
-    if upper in (0, len(knots)):
-        return values[min(upper, len(knots) - 1)]
-    share = (value - knots[upper - 1]) / (knots[upper] - knots[upper - 1])
-    return values[upper - 1] + share * (values[upper] - values[upper - 1])
+def position(fields, score, z, row):
+    """The log odds of the curve that holds at the row's rank."""
+    if row[fields["column"]] >= fields["n"] + 0.5:
+        return z
+    inside = log_odds_of(fields["curve"])(score)
+    return inside + (smooth(fields["by_rank"])(z, row) if fields["by_rank"] else 0.0)
 
 
 def rescale(fields):
@@ -167,3 +161,4 @@ def logit(p):
 
 PROBABILITIES = {"step": step, "rescale": rescale}
 LOG_ODDS = {"logistic": logistic, "piecewise": piecewise}
+TERMS = {"level": level, "smooth": smooth}

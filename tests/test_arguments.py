@@ -11,7 +11,9 @@ import pytest
 import calibrank as cr
 from calibrank import data, export, metrics, propensity
 from calibrank._internal.arguments import path_of, real, seeded, shown, text, whole
-from calibrank.tables import Index
+from calibrank.anchoring import PropensityModel, undo_undersampling
+from calibrank.metrics import NDCG, Miscalibration, corp
+from calibrank.tables import Index, Interactions
 
 RNG = np.random.default_rng(0)
 SCORES = RNG.normal(size=60)
@@ -20,7 +22,7 @@ USERS = np.repeat(np.arange(12), 5)
 PROBABILITIES = np.linspace(0.1, 0.9, 60)
 FITTED = cr.Platt().fit(SCORES, LABELS)
 SUMMARY = cr.Summary.of(SCORES, LABELS)
-LOG = cr.Interactions(USERS, np.tile(np.arange(5), 12), LABELS)
+LOG = Interactions(USERS, np.tile(np.arange(5), 12), LABELS)
 
 NOT_COUNTS = ["x", "5", None, 1.5, float("nan"), -1, 10**30, 2**62, [1], True, 1j, np.array([1, 2])]
 NOT_NUMBERS = ["x", "0.5", None, float("nan"), float("inf"), [0.5], True, 1j, 10**400, b"1", len]
@@ -33,7 +35,8 @@ COUNTS: dict[str, Callable[[Any], object]] = {
     "bins ": cr.Histogram,
     "bins  ": metrics.EqualMass,
     "bins   ": lambda value: cr.BBQ((10, value)),
-    "k": cr.NDCG,
+    # None is the whole list.
+    "k": lambda value: NDCG(0 if value is None else value),
     "knots": cr.Spline,
     "folds": lambda value: cr.Auto(folds=value),
     "resamples": lambda value: cr.bootstrap(
@@ -48,12 +51,12 @@ NUMBERS: dict[str, Callable[[Any], object]] = {
     "clip": cr.LogLoss,
     "clip ": lambda value: propensity.Popularity(clip=value),
     "power": lambda value: propensity.Popularity(power=value),
-    "power ": lambda value: cr.PropensityModel(power=value),
+    "power ": lambda value: PropensityModel(power=value),
     "margin": cr.Gamma,
     "kept": lambda value: cr.undersampling_weights(LABELS, value),
-    "kept ": lambda value: cr.undo_undersampling(FITTED, value),
+    "kept ": lambda value: undo_undersampling(FITTED, value),
     "rate": lambda value: cr.to_base_rate(FITTED, value, SCORES),
-    "level": lambda value: FITTED.interval(SCORES, value),
+    "level": lambda value: FITTED.interval(SCORES, level=value),
     "level ": lambda value: cr.bootstrap(cr.Brier(), PROBABILITIES, LABELS, USERS, level=value),
     "fraction": data.RandomSplit,
     "factor": lambda value: SUMMARY * value,
@@ -67,16 +70,15 @@ SEEDS: dict[str, Callable[[Any], object]] = {
     "split": lambda seed: data.RandomSplit(seed=seed).divide(LOG),
 }
 OBJECTS: dict[str, Callable[[Any], object]] = {
-    "fitted": lambda value: cr.undo_undersampling(value, 0.5),
+    "fitted": lambda value: undo_undersampling(value, 0.5),
     "fitted ": lambda value: cr.anchor(value, SCORES, LABELS),
     "fitted  ": lambda value: cr.to_base_rate(value, 0.1, SCORES),
     "fitted   ": lambda value: cr.plan_labels(value, SCORES),
     "fitted    ": lambda value: export.to_sql(value, "duckdb"),
     "fitted     ": export.to_json,
     "metric": lambda value: cr.bootstrap(value, PROBABILITIES, LABELS, USERS),
-    "metric ": lambda value: cr.TopN(value, 5),
-    "score": lambda value: cr.corp(PROBABILITIES, LABELS, value),
-    "score ": cr.Miscalibration,
+    "score": lambda value: corp(PROBABILITIES, LABELS, value),
+    "score ": Miscalibration,
     "binning": lambda value: cr.reliability(PROBABILITIES, LABELS, value),
     "candidates": lambda value: cr.Auto((value,)),
     "calibrator": lambda value: cr.fit_with_sensitivity(value, SCORES, LABELS, PROBABILITIES),
@@ -140,7 +142,7 @@ def test_paths_are_strings_or_paths() -> None:
 def test_numbers_of_numpy_and_arrays_without_dimensions_are_accepted() -> None:
     for value in (5, np.int8(5), np.uint64(5), np.array(5)):
         assert type(whole("k", value)) is int
-        assert cr.NDCG(value).k == 5
+        assert NDCG(value).k == 5
     for number in (0.5, np.float32(0.5), np.float64(0.5), np.array(0.5), Fraction(1, 2)):
         assert real("clip", number, "[0, 1]") == 0.5
     assert real("rate", 1, "(0, 1]") == 1.0
@@ -172,7 +174,7 @@ def test_values_are_shown_in_one_short_line() -> None:
 
 def test_a_class_instead_of_an_object_has_a_remedy() -> None:
     with pytest.raises(cr.DataError, match=r"got the class ECE\. Create one: ECE\(\.\.\.\)"):
-        cr.TopN(cr.ECE, 5)
+        cr.bootstrap(cr.ECE, PROBABILITIES, LABELS, USERS)
 
 
 def test_infinite_labels_are_refused() -> None:
@@ -185,17 +187,17 @@ def test_infinite_labels_are_refused() -> None:
 
 
 def test_undersampling_is_undone_once() -> None:
-    once = cr.undo_undersampling(FITTED, 0.1)
+    once = undo_undersampling(FITTED, 0.1)
     assert once.record.negatives_kept == 0.1
     with pytest.raises(cr.DataError, match=r"\(kept=0\.1\) was undone before\. Undo it once\."):
-        cr.undo_undersampling(once, 0.1)
+        undo_undersampling(once, 0.1)
 
 
 BIG = 2**63
 
 
 def test_ids_beyond_64_bits_are_not_merged() -> None:
-    assert cr.Interactions([BIG, BIG + 1], [1, 2]).n_users == 2
+    assert Interactions([BIG, BIG + 1], [1, 2]).n_users == 2
     assert Index.of([BIG, BIG + 1], [5]).rows("users", [BIG + 1, 5]).tolist() == [2, 0]
     signed = Index.of([2**53, 2**53 + 1])
     assert signed.rows("users", np.array([2**53 + 1], dtype=np.uint64)).tolist() == [1]
@@ -214,7 +216,7 @@ def test_ids_beyond_64_bits_are_not_merged() -> None:
         ([[1], [1, 2]], "must be one id per row"),
     ]:
         with pytest.raises(cr.DataError, match=f"users {message}"):
-            cr.Interactions(users, [1, 2])
+            Interactions(users, [1, 2])
     with pytest.raises(cr.DataError, match="ids must be integers of one type"):
         Index.of([BIG], [-1])
     with pytest.raises(cr.DataError, match="ids must be ids of one kind"):
@@ -223,8 +225,8 @@ def test_ids_beyond_64_bits_are_not_merged() -> None:
 
 def test_times_are_finite_and_known_where_they_are_used() -> None:
     with pytest.raises(cr.DataError, match="times must be finite or NaN, got inf at row 1"):
-        cr.Interactions([1, 2], [1, 2], times=[0.0, np.inf])
-    unknown = cr.Interactions([1, 2], [1, 2], times=[0.0, np.nan])
+        Interactions([1, 2], [1, 2], times=[0.0, np.inf])
+    unknown = Interactions([1, 2], [1, 2], times=[0.0, np.nan])
     with pytest.raises(cr.DataError, match="times must be known to split by them"):
         data.TimeSplit().divide(unknown)
 

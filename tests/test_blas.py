@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import Any
 
 import numpy as np
 import pytest
+from threadpoolctl import ThreadpoolController
 
 import calibrank as cr
-from calibrank._internal.blas import _function, _loaded, one_blas_thread
+from calibrank._internal.blas import one_blas_thread
+
+
+def libraries() -> list[Any]:
+    return ThreadpoolController().select(user_api="blas").lib_controllers
 
 
 def threads() -> list[int]:
-    return [int(_function(library, "get")()) for library in _loaded().values()]
+    return [library.num_threads for library in libraries()]
 
 
 @pytest.fixture
 def two_threads() -> list[int]:
-    libraries = _loaded().values()
-    if not libraries:
-        pytest.skip("this NumPy brings no OpenBLAS of its own")
-    for library in libraries:
-        _function(library, "set")(2)
+    for library in libraries():
+        library.set_num_threads(2)
+    if set(threads()) != {2}:
+        pytest.skip("the threads of this NumPy's BLAS cannot be set")
     return threads()
 
 
@@ -51,7 +54,6 @@ def test_the_last_of_several_threads_restores_what_the_first_found(two_threads: 
     assert threads() == two_threads
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot ask for loaded libraries")
 def test_anchoring_uses_one_thread(two_threads: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     scores = np.linspace(-2, 2, 40)
     fitted = cr.Platt().fit(scores, np.arange(40) % 7 < np.arange(40) / 8)

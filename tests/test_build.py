@@ -1,4 +1,4 @@
-"""Building the package, with and without a C compiler."""
+"""Building the package, with and without a C compiler and Python's headers."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ needs_library = pytest.mark.skipif(
 def build_wheel(folder: Path, path: str) -> Path:
     """Build a wheel from a copy of the source, with only the programs on `path` available."""
     source = folder / "source"
-    ignored = shutil.ignore_patterns("__pycache__", "*.so")
+    ignored = shutil.ignore_patterns("__pycache__", "*.so", "*.pyd")
     shutil.copytree(ROOT / "src", source / "src", ignore=ignored)
     for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
@@ -86,16 +86,22 @@ def test_without_a_compiler_the_wheel_is_pure_python(tmp_path):
 
 
 @needs_compiler
-def test_with_a_compiler_the_wheel_contains_the_library(tmp_path):
+def test_with_a_compiler_the_wheel_fits_every_python_from_3_11_on(tmp_path):
     pytest.importorskip("hatchling")
     wheel = build_wheel(tmp_path, os.environ["PATH"])
-    assert wheel.name.startswith("calibrank-")
-    assert "-py3-none-any" not in wheel.name
+    assert "-cp311-abi3-" in wheel.name
+    assert not wheel.name.endswith("-any.whl")
     installed = tmp_path / "installed"
     zipfile.ZipFile(wheel).extractall(installed)
-    code = "from calibrank._internal import native; print(native.READY, native.LIBRARY)"
-    library = installed / "calibrank" / "_internal" / "libcalibrank.so"
-    assert run_with(installed, code) == ["True", str(library)]
+    code = "from calibrank._internal import native; print(native.READY, native.loops.__file__)"
+    ready, library = run_with(installed, code)
+    assert ready == "True"
+    assert Path(library).parent == installed / "calibrank" / "_internal"
+    # A damaged module is ignored.
+    Path(library).write_text("not a library")
+    assert run_with(installed, "from calibrank._internal import native; print(native.READY)") == [
+        "False"
+    ]
 
 
 @needs_library
@@ -107,7 +113,7 @@ def test_numpy_gives_the_same_fit_without_the_library(tmp_path):
         scores = rng.normal(size=200_000).astype(np.float32)
         fitted = cr.Gaussian().fit(scores, rng.random(200_000) < 0.2)
         print(native.READY, *fitted.parameters.values())"""
-    ignored = shutil.ignore_patterns("*.so")
+    ignored = shutil.ignore_patterns("*.so", "*.pyd")
     shutil.copytree(ROOT / "src", tmp_path, dirs_exist_ok=True, ignore=ignored)
     compiled_ready, *compiled = run_with(ROOT / "src", code)
     numpy_ready, *plain = run_with(tmp_path, code)
@@ -116,12 +122,35 @@ def test_numpy_gives_the_same_fit_without_the_library(tmp_path):
     assert [float(value) for value in plain] == pytest.approx(expected, rel=1e-9)
 
 
-@needs_compiler
-def test_a_failed_build_is_reported_and_keeps_the_old_library(tmp_path, monkeypatch):
+@pytest.fixture
+def hatch_build(monkeypatch):
     pytest.importorskip("hatchling")
     monkeypatch.syspath_prepend(str(ROOT))
     import hatch_build
 
+    return hatch_build
+
+
+def test_without_python_headers_the_build_says_so(hatch_build, tmp_path, monkeypatch):
+    monkeypatch.setenv("CC", "cc")
+    monkeypatch.setattr(hatch_build.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    problem = hatch_build.build(ROOT / hatch_build.SOURCE, tmp_path / "lib.so")
+    assert problem == f"Python's headers are not in {tmp_path}"
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_free_threaded_python_gets_numpy(hatch_build, tmp_path, monkeypatch):
+    monkeypatch.setenv("CC", "cc")
+    monkeypatch.setattr(
+        hatch_build.sysconfig, "get_config_var", lambda name: int(name == "Py_GIL_DISABLED")
+    )
+    problem = hatch_build.build(ROOT / hatch_build.SOURCE, tmp_path / "lib.so")
+    assert problem.startswith("this Python has no stable ABI (it is free-threaded")
+    assert not list(tmp_path.iterdir())
+
+
+@needs_compiler
+def test_a_failed_build_is_reported_and_keeps_the_old_library(hatch_build, tmp_path, monkeypatch):
     source, library = tmp_path / "native.c", tmp_path / "lib.so"
     for name in ("native.c", *HEADERS):
         shutil.copy(ROOT / "src" / "calibrank" / "_internal" / name, tmp_path)

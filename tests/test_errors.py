@@ -6,6 +6,7 @@ import pytest
 
 import calibrank as cr
 from calibrank import errors
+from calibrank.errors import ClippedScoresWarning, DroppedRowsWarning, FlatMapWarning
 
 CLASSES = [value for value in vars(errors).values() if isinstance(value, type)]
 
@@ -20,9 +21,7 @@ def test_every_class_is_an_error_or_a_warning_by_name_and_base() -> None:
             assert issubclass(kind, cr.CalibrankError)
 
 
-@pytest.mark.parametrize(
-    "kind", [cr.FlatMapWarning, cr.DroppedRowsWarning, cr.ClippedScoresWarning]
-)
+@pytest.mark.parametrize("kind", [FlatMapWarning, DroppedRowsWarning, ClippedScoresWarning])
 def test_one_filter_silences_all_warnings(kind: type[Warning]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

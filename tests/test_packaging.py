@@ -162,8 +162,13 @@ def test_windows_compiles_without_flags_that_its_compilers_refuse(
 
     monkeypatch.setattr(build.subprocess, "run", run)
     monkeypatch.setenv("CC", r"C:\llvm\clang.exe --target=x86_64-pc-windows-msvc")
+    (tmp_path / "Python.h").touch()
+    monkeypatch.setattr(build.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
     source = ROOT / "src" / "calibrank" / "_internal" / "native.c"
     problem = build.build(source, tmp_path / "lib.so")
     assert problem == r"C:\llvm\clang.exe failed on native.c"
     assert not {"-fPIC", "-lm"} & set(commands[0])
     assert commands[0][0] == r"C:\llvm\clang.exe"
+    # The import library of the stable ABI, and the only name that Windows imports modules by.
+    assert commands[0][-1] == "-lpython3"
+    assert build.LIBRARY.endswith("_loops.pyd")

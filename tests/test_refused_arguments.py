@@ -18,21 +18,14 @@ from calibrank import adapters, data, export, frames, plots, propensity, search
 from calibrank._internal.json import digest_of
 from calibrank.anchoring.activity import AssumedRate, to_assumed_rate
 from calibrank.anchoring.known_rate import compare_with_constant
-from calibrank.curves.segments import column_names
+from calibrank.decisions import Threshold
 from calibrank.experiment.overview import read_rows
 from calibrank.experiment.scored import Scored, ScoredPairs
 from calibrank.maps.format import load, parse
 from calibrank.metrics import multicalibration_test
-from calibrank.monitor import (
-    Day,
-    Store,
-    check,
-    digest_of_map,
-    refit,
-    score_drift,
-    window_of,
-)
+from calibrank.monitor import Day, Store, check, digest_of_map, refit, score_drift, window_of
 from calibrank.sklearn import CalibratedRanker
+from calibrank.tables import Interactions, ScoreTable
 from calibrank.tabular.labels import Counts, parse_rule
 
 RNG = np.random.default_rng(0)
@@ -41,14 +34,24 @@ LABELS = (RNG.random(60) < 1 / (1 + np.exp(-SCORES))).astype(float)
 USERS = np.repeat(np.arange(12), 5)
 FITTED = cr.Platt().fit(SCORES, LABELS)
 MOVED = cr.to_base_rate(FITTED, 0.2, SCORES)
-LOG = cr.Interactions(USERS, np.tile(np.arange(5), 12), LABELS)
+LOG = Interactions(USERS, np.tile(np.arange(5), 12), LABELS)
 CURVE = cr.reliability(FITTED.predict(SCORES), LABELS)
 
 DAY = Day.of(FITTED, SCORES, LABELS, date="2026-01-01")
 RUN = search.Run(USERS, np.arange(60), SCORES)
 GRADES: Any = dict(zip(zip(USERS.tolist(), range(60), strict=True), LABELS, strict=True))
 JUDGED = search.judged_rows(RUN, GRADES, None)
-TOP = cr.anchor_top(FITTED, SCORES, LABELS, np.tile(np.arange(1, 6), 12), n=2)
+RANKS = {"rank": np.tile(np.arange(1, 6), 12)}
+TOP = cr.anchor(FITTED, SCORES, LABELS, RANKS, terms=[cr.Position("rank", n=2)])
+
+
+def fit_age(age: Any) -> object:
+    return (cr.Gaussian() + cr.Smooth("age")).fit(SCORES, LABELS, {"age": age})
+
+
+def fit_country(country: Any) -> object:
+    return (cr.Gaussian() + cr.Level("c")).fit(SCORES, LABELS, {"c": country})
+
 
 NOT_OBJECTS = ["x", 3, [1], {}, cr.Platt, len, SCORES]
 NOT_PATHS = [3.5, "", "a\0b", ["a"], "x" * 5000, b"x"]
@@ -70,7 +73,11 @@ OBJECTS: dict[str, Callable[[Any], object]] = {
     "curves": lambda value: plots.fitted_functions(SCORES, value, None, "title"),
     "assumed": lambda value: to_assumed_rate(FITTED, value, SCORES),
     "fitted": lambda value: compare_with_constant(value, SCORES),
-    "base": lambda value: cr.Segments("country", value),
+    "a term": lambda value: cr.Gaussian() + value,
+    "a term ": lambda value: cr.anchor(FITTED, SCORES, LABELS, RANKS, terms=[value]),
+    "slopes": lambda value: cr.Level("country", slopes=value),
+    "column": lambda value: cr.Smooth(3 if isinstance(value, str) else value),
+    "columns": lambda value: cr.Level(3 if isinstance(value, str) else value),
     "days": lambda value: check(FITTED, value),
     "days ": window_of,
     "day": lambda value: Store("days").add(value),
@@ -84,7 +91,6 @@ OBJECTS: dict[str, Callable[[Any], object]] = {
     "relevant": lambda value: search.judged_rows(RUN, {}, value),
     "judged": search.fit_judged,
     "judged ": lambda value: search.choose_cut(value, SCORES, "precision", 0.5),
-    "smooth": lambda value: cr.Covariates("age", smooth=value),
     "judged  ": search.held_out_probabilities,
     "judged   ": search.held_out_constant,
     "judged    ": lambda value: search.held_out_losses(value, SCORES),
@@ -105,7 +111,6 @@ OBJECTS: dict[str, Callable[[Any], object]] = {
     "fitted  ": digest_of_map,
     "old": lambda value: score_drift(FITTED, value, DAY),
     "rows": lambda value: adapters.from_nested(FITTED, [value]),
-    "record": lambda value: cr.anchor_top(FITTED, SCORES, LABELS, USERS + 1, record=value),
     "a range of base rates": lambda value: cr.to_base_rate(FITTED, 0.2, SCORES, rate_range=value),
     "score": lambda value: FITTED.scalar()("x" if isinstance(value, int) else value),
     "probabilities": lambda value: search.to_trec(RUN, value),
@@ -147,36 +152,20 @@ REFUSED: dict[str, Callable[[], object]] = {
     ),
     "cv must be a number of folds": lambda: fit_ranker(cv="5"),
     "cv must be at least 2 folds, got -1": lambda: fit_ranker(cv=-1),
-    "title must be of type str": lambda: plots.reliability_grid(
-        {"a": {"b": CURVE}},
-        5,
-    ),
+    "title must be of type str": lambda: plots.reliability_grid({"a": {"b": CURVE}}, 5),
     "shape must be a tuple": lambda: export.to_onnx(FITTED, shape="rows"),
     "shape must be a whole number, 1": lambda: export.to_onnx(FITTED, shape=("rows", 0)),
     "name must be a string": lambda: data.fetch(["coat"]),
     "liked_above must be a finite number": lambda: data.load_coat("x", float("nan")),
     "score must be a string": lambda: frames.summarize(FRAME, score=None),
-    "evidence must be a function": lambda: frames.summarize(
-        FRAME,
-        evidence="ips",
-    ),
-    "propensity must lie in": lambda: cr.ScoreTable(
-        USERS, USERS, SCORES, LABELS, np.full(60, np.nan)
-    ),
-    "weights must be finite and not negative": lambda: cr.ScoreTable(
+    "evidence must be a function": lambda: frames.summarize(FRAME, evidence="ips"),
+    "propensity must lie in": lambda: ScoreTable(USERS, USERS, SCORES, LABELS, np.full(60, np.nan)),
+    "weights must be finite and not negative": lambda: ScoreTable(
         USERS, USERS, SCORES, LABELS, weights=-np.ones(60)
     ),
-    "factors must be a tuple of numbers": lambda: cr.RandomIntercept(factors=0.5),
-    "categories must be a tuple of column names": lambda: cr.Covariates("a", categories=None),
-    "feature 'age' must be finite and within": lambda: cr.Covariates("age").fit(
-        SCORES, LABELS, {"age": np.full(60, -3.4e38)}
-    ),
-    "feature 'age' must be without masked": lambda: cr.Covariates("age").fit(
-        SCORES, LABELS, {"age": np.ma.masked_less(SCORES, 0)}
-    ),
-    "feature 'age' must be one array of numbers": lambda: cr.Covariates("age").fit(
-        SCORES, LABELS, {"age": [[1.0], [1.0, 2.0]]}
-    ),
+    "column 'age' must be finite and within": lambda: fit_age(np.full(60, -3.4e38)),
+    "column 'age' must be without masked": lambda: fit_age(np.ma.masked_less(SCORES, 0)),
+    "column 'age' must be one array of numbers": lambda: fit_age([[1.0], [1.0, 2.0]]),
     "grades must be of type Mapping": lambda: search.judged_rows(RUN, [1], None),
     "queries must have one value per row": lambda: search.Run(USERS[:5], USERS, SCORES),
     "scores must be finite and within": lambda: search.Run(USERS, USERS, SCORES * np.inf),
@@ -202,9 +191,7 @@ REFUSED: dict[str, Callable[[], object]] = {
     "probabilities must lie strictly between 0 and 1": lambda: propensity.propensity_bias(
         [1.0, 0.5], [1, 0], 2
     ),
-    "by_user must be of type bool": lambda: propensity.Exposure(
-        by_user="no",
-    ),
+    "by_user must be of type bool": lambda: propensity.Exposure(by_user="no"),
     "ranks must be whole numbers from 1 to 1,000,000": lambda: propensity.Position([1.0]).predict(
         [1e300]
     ),
@@ -213,23 +200,21 @@ REFUSED: dict[str, Callable[[], object]] = {
     "rate must lie within its band": lambda: AssumedRate(0.5, 0.1, 0.3, ("Frank",)),
     "distinct must be a whole number": lambda: cr.Summary.of(SCORES, LABELS, distinct=0),
     "a rule for positives must be of type str": lambda: parse_rule(4),
-    "columns must be one or more column names": lambda: cr.Covariates(3),
-    "thresholds must lie in": lambda: cr.control(
-        FITTED.predict(SCORES), LABELS, USERS, thresholds=[2.0]
+    "columns must be one or more different column names": cr.Level,
+    "terms must be of different columns": lambda: cr.Gaussian() + cr.Level("a") + cr.Smooth("a"),
+    "columns must have c, which this map needs": lambda: fit_country(USERS).predict(SCORES),
+    "values of Threshold must lie in": lambda: Threshold((2.0,)),
+    "promises must hold at least one Promise": lambda: cr.control([0.5], [1], [1], []),
+    "column must be a string": lambda: cr.Position(""),
+    "n must be a whole number": lambda: cr.Position("rank", n=0),
+    "column 'rank' must be a rank, counted from 1, of at most 1e9, got 0.0 at row 0": (
+        lambda: TOP.predict([0.5, 0.5], {"rank": [0, 1]})
     ),
-    "thresholds must hold at least one": lambda: cr.control([0.5], [1], [1], thresholds=[]),
-    "rank_column must be a string": lambda: cr.anchor_top(
-        FITTED, SCORES, LABELS, USERS + 1, rank_column=""
+    "column 'rank' must be a rank, .*got 1e\\+20 at row 0": lambda: TOP.interval(
+        [0.5], {"rank": [1e20]}
     ),
-    "by must be one or more column names": lambda: column_names(3),
-    "feature 'rank' must be a rank, counted from 1, of at most 1e9, got 0.0 at row 0": (
-        lambda: TOP.predict([0.5, 0.5], [0, 1])
-    ),
-    "feature 'rank' must be a rank, .*got 1e\\+20 at row 0": lambda: TOP.interval(
-        [0.5], ranks=[1e20]
-    ),
-    "feature 'age' must be finite and within .*got nan at row 1. Fill missing": lambda: (
-        cr.Covariates("age").fit([0.0, 1.0], [0, 1], {"age": [1.0, np.nan]})
+    "column 'age' must be finite and within .*got nan at row 1. Fill missing": lambda: fit_age(
+        [1.0, np.nan, *SCORES[2:]]
     ),
     "folds must be a whole number, 2 to": lambda: search.held_out_constant(JUDGED, 0),
     "draws must be a whole number, 1 to": lambda: search.chance_eces(JUDGED, LABELS, 10**18),
@@ -244,15 +229,11 @@ REFUSED: dict[str, Callable[[], object]] = {
     "entries must be an item and a score": lambda: adapters.from_nested(FITTED, [(1, [3])]),
     "score must be": lambda: FITTED.scalar()(Decimal("nan")),  # type: ignore[arg-type]
     "path must be text that can be encoded": lambda: load("\ud800"),
-    "segment column 'c' must be without masked": lambda: cr.Segments("c").fit(
-        SCORES, LABELS, {"c": np.ma.masked_array(USERS, USERS == 3)}
+    "column 'c' must be without masked": lambda: fit_country(np.ma.masked_array(USERS, USERS == 3)),
+    "column 'c' must hold text, whole numbers or booleans, got inf": lambda: fit_country(
+        np.full(60, np.inf)
     ),
-    "segment column 'c' must hold text or whole numbers, got inf": lambda: cr.Segments("c").fit(
-        SCORES, LABELS, {"c": np.full(60, np.inf)}
-    ),
-    "segment column 'c' must hold .*different lengths": lambda: cr.Segments("c").fit(
-        SCORES, LABELS, {"c": [[1], [1, 2]]}
-    ),
+    "column 'c' must hold .*different lengths": lambda: fit_country([[1], [1, 2]]),
 }
 
 

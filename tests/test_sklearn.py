@@ -22,6 +22,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import calibrank as cr
 from calibrank.data import make_world
+from calibrank.metrics import LogLossGain
 from calibrank.sklearn import CalibratedRanker
 
 
@@ -209,7 +210,7 @@ def test_rankers_of_other_libraries_are_calibrated(package, name, settings) -> N
     calibrated = CalibratedRanker(cr.Platt(), ranker, cv=3).fit(features, labels, groups=users)
     new_features, new_labels, _ = rows_with_users(seed=1)
     probabilities = calibrated.predict_proba(new_features)[:, 1]
-    assert cr.LogLossGain()(probabilities, new_labels) > 0.03
+    assert LogLossGain()(probabilities, new_labels) > 0.03
 
 
 def test_a_frozen_model_is_not_fitted_again() -> None:
@@ -229,3 +230,40 @@ def test_a_model_with_several_outputs_is_refused() -> None:
     model = FrozenEstimator(LogisticRegression().fit(features, np.arange(1_200) % 3))
     with pytest.raises(ValueError, match=r"must give one score per row, got output of shape \("):
         CalibratedRanker(cr.Platt(), model).fit(features, labels)
+
+
+def test_terms_read_columns_of_a_dataframe() -> None:
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    rows = {"x": rng.normal(size=500), "country": rng.choice(["NL", "DE"], 500)}
+    labels = rng.random(500) < 1 / (1 + np.exp(-rows["x"] - 2 * (rows["country"] == "NL")))
+    frame = pandas.DataFrame(rows)
+    model = cr.Platt() + cr.Level("country")
+    alone = CalibratedRanker(model).fit(frame, labels)
+    expected = model.fit(rows["x"], labels, rows)
+    found = alone.predict_proba(frame)[:, 1]
+    np.testing.assert_allclose(found, expected.predict(rows["x"], rows), rtol=1e-12)
+    with_estimator = CalibratedRanker(model, LogisticRegression()).fit(frame, labels)
+    # The estimator sees the other columns alone.
+    assert with_estimator.feature_names_in_.tolist() == ["x"]
+    assert with_estimator.map_.columns == ("country",)
+    assert (with_estimator.predict(frame) == labels).mean() > 0.6
+    with pytest.raises(cr.DataError, match="X must be a dataframe with 'country'"):
+        CalibratedRanker(model).fit(rows["x"][:, None], labels)
+    with pytest.raises(cr.DataError, match="X must have the column 'country', which a term needs"):
+        alone.predict_proba(frame[["x"]])
+
+
+def test_groups_of_a_model_are_those_of_the_fit() -> None:
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(40), 20)
+    scores = rng.normal(size=800)
+    labels = rng.random(800) < 1 / (1 + np.exp(-scores - rng.normal(size=40)[groups]))
+    model = cr.Platt() + cr.Group("query")
+    ranker = CalibratedRanker(model).fit(scores[:, None], labels, groups=groups)
+    expected = model.fit(scores, labels, {"query": groups})
+    np.testing.assert_array_equal(
+        ranker.predict_proba(scores[:, None])[:, 1], expected.predict(scores)
+    )
+    with pytest.raises(cr.DataError, match=r"groups must be given for Group\('query'\)"):
+        CalibratedRanker(model).fit(scores[:, None], labels)

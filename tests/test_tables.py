@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank.tables import Index, as_interactions, hash_partitions
+from calibrank.tables import Index, Interactions, ScoreTable, as_interactions, hash_partitions
 
 
 def test_interactions_default_to_positive_labels_and_the_ids_seen() -> None:
-    log = cr.Interactions(["ann", "bob", "ann"], [7, 9, 9])
+    log = Interactions(["ann", "bob", "ann"], [7, 9, 9])
     assert log.labels.tolist() == [1, 1, 1]
     assert (len(log), log.n_users, log.n_items, log.times) == (3, 2, 2, None)
 
@@ -31,7 +31,7 @@ def test_a_dataframe_is_a_log_by_its_columns() -> None:
         assert log.users.tolist() == LOG["user"]
         assert log.items.tolist() == LOG["item"]
         assert log.labels.tolist() == LOG["label"]
-    log = cr.Interactions([1], [1], n_users=5)
+    log = Interactions([1], [1], n_users=5)
     assert as_interactions(log) is log
 
 
@@ -50,7 +50,7 @@ def test_a_frame_without_the_columns_of_a_log_is_refused() -> None:
 
 
 def test_selected_interactions_keep_the_population() -> None:
-    log = cr.Interactions([1, 2, 3], [1, 1, 2], [1, 0, 1], n_users=10, n_items=20, times=[5, 6, 7])
+    log = Interactions([1, 2, 3], [1, 1, 2], [1, 0, 1], n_users=10, n_items=20, times=[5, 6, 7])
     some = log.positives()
     assert some.users.tolist() == [1, 3]
     assert some.times is not None
@@ -60,36 +60,36 @@ def test_selected_interactions_keep_the_population() -> None:
 
 def test_a_population_smaller_than_the_log_is_refused() -> None:
     with pytest.raises(cr.DataError, match="n_users must be at least the 2 ids seen, got 1"):
-        cr.Interactions([1, 2], [1, 1], n_users=1)
+        Interactions([1, 2], [1, 1], n_users=1)
 
 
 def test_columns_of_different_length_are_refused() -> None:
     with pytest.raises(cr.DataError, match="items must have one value per row, got 1 values for 2"):
-        cr.Interactions([1, 2], [1])
+        Interactions([1, 2], [1])
     with pytest.raises(cr.DataError, match="times must have one value per row"):
-        cr.Interactions([1, 2], [1, 1], times=[3])
+        Interactions([1, 2], [1, 1], times=[3])
     with pytest.raises(cr.DataError, match="groups must have one value per row"):
-        cr.ScoreTable([1, 2], [1, 1], [0.1, 0.2], [0, 1], groups=["a"])
+        ScoreTable([1, 2], [1, 1], [0.1, 0.2], [0, 1], groups=["a"])
 
 
 def test_a_score_table_gives_evidence_by_its_columns() -> None:
     columns = {"users": [1, 2], "items": [1, 1], "scores": [0.1, 0.2], "labels": [0, 1]}
-    assert cr.ScoreTable(**columns).evidence().kind == "naive"
-    table = cr.ScoreTable(**columns, propensity=[1, 0.5], weights=[3, 2])
+    assert ScoreTable(**columns).evidence().kind == "naive"
+    table = ScoreTable(**columns, propensity=[1, 0.5], weights=[3, 2])
     assert table.evidence().kind == "ips"
     assert table.evidence().positive.tolist() == [0, 4]
     assert table.evidence().total.tolist() == [3, 2]
 
 
 def test_columns_that_are_not_given_are_absent() -> None:
-    table = cr.ScoreTable([1, 2], [1, 1], [0.1, 0.2], [0, 1], weights=[3, 2])
+    table = ScoreTable([1, 2], [1, 1], [0.1, 0.2], [0, 1], weights=[3, 2])
     assert list(table.columns()) == ["user", "item", "score", "label", "weight"]
 
 
 def test_tables_print_their_size() -> None:
-    table = cr.ScoreTable([1, 2], [1, 1], [0.1, 0.2], [0, 1])
+    table = ScoreTable([1, 2], [1, 1], [0.1, 0.2], [0, 1])
     assert repr(table) == "ScoreTable(2 rows, 1 positive, scores over [0.1, 0.2])"
-    empty = cr.ScoreTable([], [], [], [])
+    empty = ScoreTable([], [], [], [])
     assert repr(empty) == "ScoreTable(0 rows, 0 positive, scores)"
 
 

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank.metrics import Better
+from calibrank.maps import Curve, RescaleCurve
+from calibrank.metrics import NDCG, Better
 from calibrank.propensity import FittedPropensity, Popularity, Random
 from calibrank.propensity.propensity import Constant
+from calibrank.tables import Interactions
 from calibrank.testing import (
     check_calibrator,
     check_map,
@@ -18,13 +20,7 @@ from calibrank.testing import (
     check_propensity,
     needs_users,
 )
-from tests.members import (
-    CALIBRATORS,
-    METRICS,
-    PROPENSITIES,
-    PROPENSITY_SIZE,
-    name,
-)
+from tests.members import CALIBRATORS, METRICS, PROPENSITIES, PROPENSITY_SIZE, name
 
 
 @pytest.mark.parametrize("member", CALIBRATORS, ids=name)
@@ -54,31 +50,31 @@ def test_a_map_that_decreases_is_caught() -> None:
         check_map(fitted)
 
 
-class WithoutInterval(cr.maps.RescaleMap):
+class WithoutInterval(RescaleCurve):
     """Its lower end is above the estimate."""
 
     __slots__ = ()
 
-    def _interval_ends(self, scores: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
-        probabilities = self._probabilities(scores)
+    def interval_ends(self, scores: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
+        probabilities = self.probabilities(scores)
         return probabilities + 0.1, probabilities + 0.2
 
 
-class OutOfRange(cr.maps.RescaleMap):
+class OutOfRange(RescaleCurve):
     """Not clipped to [0, 1]."""
 
     __slots__ = ()
 
-    def _probabilities(self, scores: np.ndarray) -> np.ndarray:
+    def probabilities(self, scores: np.ndarray) -> np.ndarray:
         return (scores - self.low) / (self.high - self.low)
 
 
-class Interacting(cr.maps.RescaleMap):
+class Interacting(RescaleCurve):
     """The probability depends on the highest score that is asked for."""
 
     __slots__ = ()
 
-    def _probabilities(self, scores: np.ndarray) -> np.ndarray:
+    def probabilities(self, scores: np.ndarray) -> np.ndarray:
         return np.clip((scores - self.low) / (scores.max() - self.low), 0, 1)
 
 
@@ -90,9 +86,9 @@ class Interacting(cr.maps.RescaleMap):
         (Interacting, "does not depend on other scores"),
     ],
 )
-def test_broken_maps_are_caught(kind: type[cr.maps.RescaleMap], law: str) -> None:
+def test_broken_maps_are_caught(kind: type[RescaleCurve], law: str) -> None:
     fitted = cr.MinMax().fit([0.0, 1.0], [0, 1])
-    broken = kind("Broken", 0.0, 1.0, fitted.record)
+    broken = replace(fitted, curve=kind(0.0, 1.0))
     with pytest.raises(AssertionError, match=law):
         check_map(broken, examples=5)
 
@@ -121,7 +117,7 @@ class DependsOnOrder(cr.Platt):
     def fit(self, scores: object, labels: object) -> cr.CalibrationMap:
         summary = cr.Summary.of(scores, labels)
         fitted = self.fit_summary(summary)
-        return replace(fitted, intercept=fitted.intercept + float(np.asarray(scores)[-1]))
+        return fitted.moved(float(np.asarray(scores)[-1]))
 
 
 class NeverFits(cr.Platt):
@@ -129,7 +125,7 @@ class NeverFits(cr.Platt):
 
     __slots__ = ()
 
-    def _fit(self, summary: cr.Summary) -> cr.CalibrationMap:
+    def _fit(self, summary: cr.Summary) -> tuple[Curve, dict[str, object]]:
         raise cr.FitError("no finite best fit exists.")
 
 
@@ -157,7 +153,7 @@ class WrongDirection(cr.Brier):
 
 
 @dataclass(frozen=True, slots=True)
-class WrongRankingDirection(cr.NDCG):
+class WrongRankingDirection(NDCG):
     """A gain that declares lower values better."""
 
     explanation = "A gain that declares lower values better."
@@ -202,7 +198,7 @@ def test_broken_metrics_are_caught(member: cr.Metric, law: str) -> None:
 class Zero:
     """Never observed."""
 
-    def fit(self, interactions: cr.Interactions) -> FittedPropensity:
+    def fit(self, interactions: Interactions) -> FittedPropensity:
         return Constant(0.0)
 
 
@@ -212,7 +208,7 @@ class UnseenIsMissing(FittedPropensity):
     def __init__(self, seen: np.ndarray) -> None:
         self.seen = seen
 
-    def fit(self, interactions: cr.Interactions) -> FittedPropensity:
+    def fit(self, interactions: Interactions) -> FittedPropensity:
         return UnseenIsMissing(np.unique(interactions.items))
 
     def _predict(self, users: np.ndarray, items: np.ndarray) -> np.ndarray:
@@ -224,7 +220,7 @@ class FirstRowOnly(Popularity):
 
     __slots__ = ()
 
-    def fit(self, interactions: cr.Interactions) -> FittedPropensity:
+    def fit(self, interactions: Interactions) -> FittedPropensity:
         return Constant(1 / (1 + float(interactions.items[0])))
 
 
@@ -244,7 +240,7 @@ def test_broken_propensities_are_caught(member: object, law: str) -> None:
 
 
 def test_metrics_over_lists_need_users() -> None:
-    assert needs_users(cr.TopN(cr.ECE(), 2))
+    assert needs_users(cr.ECE() @ 2)
     assert not needs_users(cr.ECE())
 
 

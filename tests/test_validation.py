@@ -11,6 +11,7 @@ import pytest
 
 import calibrank as cr
 from calibrank._internal import validation
+from calibrank.tables import Interactions, ScoreTable
 
 NAN = float("nan")
 
@@ -137,9 +138,9 @@ def test_a_label_other_than_0_and_1_is_refused(label: float) -> None:
     with pytest.raises(cr.DataError, match=expected):
         cr.naive([0.0, label])
     with pytest.raises(cr.DataError, match=expected):
-        cr.Interactions([1, 2], [1, 2], [0.0, label])
+        Interactions([1, 2], [1, 2], [0.0, label])
     with pytest.raises(cr.DataError, match=expected):
-        cr.ScoreTable([1, 2], [1, 2], [0.1, 0.2], [0.0, label])
+        ScoreTable([1, 2], [1, 2], [0.1, 0.2], [0.0, label])
 
 
 @pytest.mark.parametrize(

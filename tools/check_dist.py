@@ -18,8 +18,8 @@ WITHOUT_LOOPS = (
 def main(folder: Path) -> None:
     """Check the newest wheel of this platform and the sdist."""
     (wheel,) = folder.glob("*.whl")
-    if "-py3-none-" not in wheel.name or "-linux_" in wheel.name or "-any" in wheel.name:
-        raise SystemExit(f"the wheel must fit any Python and one platform, got {wheel.name}")
+    if "-cp311-abi3-" not in wheel.name or "-linux_" in wheel.name:
+        raise SystemExit(f"the wheel must fit Python 3.11 and newer, got {wheel.name}")
     (sdist,) = folder.glob("*.tar.gz")
     with tempfile.TemporaryDirectory() as temporary:
         python = _environment(Path(temporary) / "wheel", wheel)

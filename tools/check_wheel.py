@@ -14,7 +14,7 @@ def main() -> None:
     if "site-packages" not in Path(cr.__file__).parts:
         raise SystemExit(f"calibrank must be installed, got {cr.__file__}")
     if not native.READY:
-        raise SystemExit(f"the C loops must be in the wheel, got none at {native.LIBRARY}")
+        raise SystemExit(f"the C loops must be in the wheel, got none in {native.SOURCE.parent}")
     rng = np.random.default_rng(0)
     scores = rng.normal(size=200_000).astype(np.float32)
     labels = rng.random(len(scores)) < 1 / (1 + np.exp(-scores))

@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "fuzz"
-TARGETS = ("maps", "summaries", "models", "csv", "parquet", "options", "native")
+TARGETS = ("maps", "summaries", "models", "csv", "parquet", "options", "native", "loops")
 # Examples per round; a round with another seed follows until the time is over.
 EXAMPLES = 25
 
@@ -48,10 +48,10 @@ def run_apart(name: str, seconds: float, options: argparse.Namespace) -> bool:
     """Run one target in a process of its own; report what it printed if it fails."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     environment.setdefault("OPENBLAS_NUM_THREADS", "1")
-    if name == "native":
+    if name in {"native", "loops"}:
         sanitized = sanitized_package()
         if not sanitized:
-            print("native: skipped, there is no C compiler with sanitizers")
+            print(f"{name}: skipped, there is no C compiler with sanitizers")
             return True
         environment |= sanitized
     command = [sys.executable, __file__, "--here", name]
@@ -98,7 +98,7 @@ def run_here(name: str, seconds: float, seed: int) -> int:
 
 
 def sanitized_package() -> dict[str, str]:
-    """Copy the package with a sanitized library; return the environment that loads it."""
+    """Copy the package with a sanitized module; return the environment that loads it."""
     package = BUILD / "sanitized" / "calibrank"
     shutil.rmtree(package.parent, ignore_errors=True)
     shutil.copytree(
@@ -109,8 +109,9 @@ def sanitized_package() -> dict[str, str]:
 
     sanitizers = "-fsanitize=address,undefined -fno-sanitize-recover=all -g"
     os.environ["CC"] = f"gcc {sanitizers}"
+    source, library = Path(hatch_build.SOURCE), Path(hatch_build.LIBRARY)
     problem = hatch_build.build(
-        package / "_internal" / "native.c", package / "_internal" / "libcalibrank.so"
+        package / "_internal" / source.name, package / "_internal" / library.name
     )
     if problem:
         print(f"native: {problem}")

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -88,14 +89,15 @@ def rows() -> tuple[np.ndarray, np.ndarray]:
 
 @cache
 def saved_maps() -> list[str]:
-    """One map per kind, as JSON."""
+    """One map per kind of curve and one with terms, as JSON."""
     scores, labels = rows()
+    columns = {"level": np.arange(len(scores)) % 7, "number": np.cos(np.arange(len(scores)))}
     members = (cr.Platt(), cr.Gaussian(), cr.Gamma(), cr.Isotonic(), cr.MinMax(), cr.Spline())
-    texts = []
-    for member in members:
-        member.fit(scores, labels).save("map.json")
-        texts.append(Path("map.json").read_text(encoding="utf-8"))
-    return texts
+    maps = [member.fit(scores, labels) for member in members]
+    model = cr.Platt() + cr.Level("level") + cr.Smooth("number")
+    maps.append(model.fit(scores, labels, columns))
+    maps[0].save("map.json")
+    return [fitted.to_json() for fitted in maps]
 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -129,13 +131,15 @@ def check_map(load: Callable[[], cr.CalibrationMap]) -> None:
         return
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        probabilities = loaded.predict(SCORES)
+        # Whole numbers are valid levels, numbers and ranks.
+        numbers = np.resize([1.0, 3.0], len(SCORES))
+        probabilities = loaded.predict(SCORES, dict.fromkeys(loaded.columns, numbers))
     if not np.all((probabilities >= 0) & (probabilities <= 1)):
         raise FoundError(f"probabilities {probabilities} of {loaded.to_json()}")
 
 
 @given(
-    which=st.integers(0, 5),
+    which=st.integers(0, 6),
     edits=EDITS,
     place=st.floats(0, 1, exclude_max=True),
     value=VALUES,
@@ -256,7 +260,7 @@ def saved_table(kind: str) -> bytes:
 
 COMMANDS_OVER_TABLES = (
     ("fit", "TABLE", "--method", "platt", "--item", "item", "-o", "out.json"),
-    ("fit", "TABLE", "--method", "isotonic", "--loss", "naive", "-o", "out.json"),
+    ("fit", "TABLE", "--method", "isotonic", "--segment", "item", "-o", "out.json"),
     ("evaluate", "TABLE", "--score", "score", "--map", "map.json"),
     ("apply", "map.json", "TABLE", "-o", "out.TABLE"),
 )
@@ -299,7 +303,7 @@ def options_of(name: str) -> list[str]:
 
 WORDS = (
     "0 -1 1 2 3.5 nan inf 1e308 -1e308 99999999999999999999 score label item user platt table.csv "
-    "map.json no-such-column naive ips skip popularity known [red]x[/] [/] \x1b[31m \udcff"
+    "map.json no-such-column impressions policy skip popularity known [red]x[/] [/] \x1b[31m \udcff"
 )
 OPTION_VALUES = st.one_of(st.sampled_from(WORDS.split(" ")), st.text(max_size=6))
 
@@ -322,7 +326,8 @@ def options(data: st.DataObject) -> None:
 
 OPTION_COMMANDS = (
     ("fit", "table.csv", "--item", "item", "-o", "out.json"),
-    ("fit", "table.parquet", "--loss", "naive", "-o", "out.json"),
+    ("fit", "table.parquet", "--segment", "item", "-o", "out.json"),
+    ("anchor", "map.json", "table.parquet", "-o", "out.json"),
     ("evaluate", "table.parquet", "--score", "score", "--map", "map.json"),
     ("apply", "map.json", "table.csv", "-o", "out.csv"),
     ("compare", "table.parquet", "--item", "item"),
@@ -343,10 +348,7 @@ FLOATS = {
 @given(data=st.data())
 def native(data: st.DataObject) -> None:
     """Pool drawn rows with the C loops and with NumPy: the same sums, no invalid access."""
-    from calibrank._internal import native
-
-    if not native.READY or "LD_PRELOAD" not in os.environ:
-        raise FoundError("the sanitized library must be loaded")
+    require_sanitized()
     kind = data.draw(st.sampled_from([np.float32, np.float64]))
     drawn = data.draw(st.lists(FLOATS[kind], min_size=1, max_size=60))
     repeats = data.draw(st.sampled_from([1, 40, 2_000]))
@@ -358,6 +360,14 @@ def native(data: st.DataObject) -> None:
         evidence = cr.ips(labels.astype(float), rng.uniform(0.1, 1, len(labels)))
     compare_pooled(scores, evidence)
     compare_predicted(scores.astype(np.float32))
+
+
+def require_sanitized() -> None:
+    """Nothing is found without sanitizers."""
+    from calibrank._internal import native
+
+    if not native.READY or "LD_PRELOAD" not in os.environ:
+        raise FoundError("the sanitized module must be loaded")
 
 
 def compare_pooled(scores: np.ndarray, evidence: Any) -> None:
@@ -406,6 +416,82 @@ def predicted_maps() -> tuple[Any, ...]:
     labels = np.arange(400) % 7 < np.arange(400) / 60
     methods = (cr.Gaussian(), cr.Gamma(), cr.Beta(), cr.Spline(), cr.Isotonic(), cr.MinMax())
     return tuple([method.fit(scores, labels) for method in methods])
+
+
+INTEGERS = st.sampled_from([0, 1, 2, 7, 63, 64, -1, 31, 32, 2**31 - 1, -(2**31), 2**63 - 1])
+CHANGES = ("values", "longer", "shorter", "empty", "type", "strided", "read-only", "misaligned")
+
+
+@given(data=st.data())
+def loops(data: st.DataObject) -> None:
+    """Loops with arguments that do not fit, in four threads: refused, and no invalid access."""
+    from tests.test_native import valid_calls
+
+    from calibrank._internal import native
+
+    require_sanitized()
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    name = data.draw(st.sampled_from(["fill_probabilities", *valid_calls()]))
+    arguments = list(valid_calls().get(name, ())) or filled_map(data, rng)
+    for place in data.draw(st.sets(st.integers(0, len(arguments) - 1), max_size=3)):
+        if isinstance(arguments[place], np.ndarray):
+            change = data.draw(st.sampled_from(CHANGES))
+            arguments[place] = changed_array(arguments[place], change, rng)
+        elif isinstance(arguments[place], int):
+            arguments[place] = data.draw(INTEGERS)
+    in_four_threads(getattr(native.loops, name), arguments, rng)
+
+
+def filled_map(data: st.DataObject, rng: np.random.Generator) -> list[Any]:
+    """Scores, their probabilities, and a map with damaged bytes or with other whole numbers."""
+    scores = rng.normal(0, rng.choice([1.0, 3.0, 1e28]), rng.choice([1, 1_000, 9_000]))
+    program = data.draw(st.sampled_from(predicted_maps())).curve.program
+    if data.draw(st.booleans()):
+        return [scores, scores.copy(), damaged(program, data.draw(EDITS))]
+    numbers = np.frombuffer(program, dtype=np.int32).copy()
+    # Most of the numbers are places of edges, at the end.
+    numbers[-rng.integers(1, len(numbers), 8)] = rng.choice([-1, 300, 2**20, 2**30, -(2**31)], 8)
+    return [scores, scores.copy(), numbers.tobytes()]
+
+
+def changed_array(array: np.ndarray, change: str, rng: np.random.Generator) -> np.ndarray:
+    """An array that differs in one respect."""
+    if change == "type":
+        return np.zeros(array.shape, rng.choice(["i1", "i4", "i8", "u8", "f2", "f4", "f8", ">f8"]))
+    if change == "strided":
+        return np.repeat(array, 2, axis=0)[::2]
+    if change == "misaligned":
+        return np.frombuffer(bytearray(b"?" + array.tobytes()), array.dtype, offset=1)
+    sizes = {"longer": 3 * len(array) + 1, "shorter": len(array) - 1, "empty": 0}
+    changed = np.resize(array, (max(sizes.get(change, len(array)), 0), *array.shape[1:]))
+    if change == "values":
+        fill_with_bytes(changed, rng)
+    changed.setflags(write=change != "read-only")
+    return changed
+
+
+def fill_with_bytes(array: np.ndarray, rng: np.random.Generator) -> None:
+    """Write bytes over an array; few of them are not 0, so that numbers are small or enormous."""
+    content = rng.integers(0, 256, array.nbytes, dtype=np.uint8)
+    content[rng.random(array.nbytes) < rng.random()] = 0
+    array.reshape(-1).view(np.uint8)[:] = content
+
+
+def in_four_threads(
+    loop: Callable[..., Any], arguments: list[Any], rng: np.random.Generator
+) -> None:
+    """Call a loop in four threads, one of which changes its arguments meanwhile."""
+
+    def call(thread: int) -> None:
+        for _ in range(5):
+            with contextlib.suppress(TypeError, ValueError, BufferError, OverflowError):
+                loop(*arguments)
+            for argument in arguments if thread == 0 else ():
+                if isinstance(argument, np.ndarray) and argument.flags.carray:
+                    fill_with_bytes(argument, rng)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(call, range(4)))
 
 
 # Numba and matplotlib keep files: not in the folder of the repository.

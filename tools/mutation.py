@@ -1,7 +1,7 @@
 """Mutation testing: change one thing in the source at a time, and see that a test fails.
 
-Mutants are sampled from the syntax trees of the calibrators, the evidence, the summaries and the
-metrics: comparisons, arithmetic, constants, conditions, returned values and removed statements.
+Mutants are sampled from the syntax trees of the curves, the terms, the evidence, the summaries and
+the metrics: comparisons, arithmetic, constants, conditions, returned values and removed statements.
 Each runs against those tests of its package that run its line, until one fails; the tests first
 run once without a change, which shows the lines that each of them runs.
 
@@ -29,7 +29,7 @@ import pytest
 from traced_tests import Selection, Tracer
 
 ROOT = Path(__file__).parents[1]
-SOURCES = ("calibrators", "evidence.py", "summary", "metrics")
+SOURCES = ("curves", "terms", "evidence.py", "summary", "metrics")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.dont_write_bytecode = True
 # Imported before the tests are, once for all mutants.
@@ -40,12 +40,10 @@ for _name in ("hypothesis", "scipy.optimize", "scipy.special", "scipy.stats"):
 EXCLUDED = ("_tensors.py", "__init__.py")
 # The tests that concern a package, with the examples of its docstrings.
 TESTS = {
-    "calibrators": [
+    "curves": [
         "src/calibrank/curves",
         "tests/curves/test_formulas.py",
         "tests/golden/test_numbers.py",
-        "tests/curves/test_ridge.py",
-        "tests/curves/test_shrinkage.py",
         "tests/laws/test_calibrators.py",
         "tests/laws/test_scaled_weights.py",
         "tests/laws/test_optimum.py",
@@ -55,6 +53,15 @@ TESTS = {
         "tests/golden",
         "tests/curves",
         "tests/summary/test_resolution.py",
+        "tests/test_arguments.py",
+    ],
+    "terms": [
+        "src/calibrank/terms",
+        "src/calibrank/model.py",
+        "tests/golden/test_numbers.py",
+        "tests/terms",
+        "tests/summary/test_by_segment.py",
+        "tests/summary/test_segment_cells_by_hand.py",
         "tests/test_arguments.py",
     ],
     "evidence.py": [

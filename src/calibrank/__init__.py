@@ -8,182 +8,135 @@
 >>> probabilities = fitted.predict([1.5, 3.0])
 """
 
-from calibrank._internal import interrupt  # first, because importing the others takes a while
-from calibrank.anchoring import (
-    PropensityModel,
-    anchor,
-    anchor_by_segment,
-    anchor_top,
-    anchor_with_covariates,
-    choose_pairs,
-    choose_top_pairs,
-    fit_with_sensitivity,
-    list_ranks,
-    plan_labels,
-    to_base_rate,
-    undo_undersampling,
-)
-from calibrank.curves import (
-    BBQ,
-    Auto,
-    Beta,
-    Calibrator,
-    CenteredIsotonic,
-    Covariates,
-    Gamma,
-    GammaGaussian,
-    Gaussian,
-    Histogram,
-    Isotonic,
-    MinMax,
-    Platt,
-    RandomIntercept,
-    Segments,
-    Sigmoid,
-    Spline,
-    Temperature,
-)
-from calibrank.decisions import Guarantee, control
-from calibrank.errors import (
-    CalibrankError,
-    CalibrankWarning,
-    ClippedScoresWarning,
-    DataError,
-    DroppedRowsWarning,
-    FitError,
-    FlatMapWarning,
-    MissingExtraError,
-    PooledScoresWarning,
-    ScoreShiftWarning,
-    WorseThanConstantWarning,
-)
-from calibrank.evidence import (
-    Evidence,
-    impressions,
-    ips,
-    naive,
-    positive_ips,
-    undersampling_weights,
-)
-from calibrank.maps import CalibrationMap, Interval, load
-from calibrank.metrics import (
-    ECE,
-    MCE,
-    NDCG,
-    Brier,
-    CalibrationIntercept,
-    CalibrationInTheLarge,
-    CalibrationSlope,
-    CalibrationTest,
-    ConstantLogLoss,
-    DebiasedECE,
-    Discrimination,
-    EqualMassECE,
-    Estimate,
-    LogLoss,
-    LogLossGain,
-    Metric,
-    Miscalibration,
-    Recall,
-    ReleasedECE,
-    ReleasedMCE,
-    SmoothECE,
-    TopN,
-    bootstrap,
-    calibration_test,
-    corp,
-    recalibration,
-    reliability,
-)
-from calibrank.summary import Summary, SummaryBuilder
-from calibrank.tables import Interactions, ScoreTable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from calibrank._internal import interrupt
+
+if TYPE_CHECKING:
+    from calibrank.anchoring import anchor, fit_with_sensitivity, plan_labels, to_base_rate
+    from calibrank.curves import (
+        BBQ,
+        Auto,
+        Beta,
+        Calibrator,
+        CenteredIsotonic,
+        Gamma,
+        GammaGaussian,
+        Gaussian,
+        Histogram,
+        Isotonic,
+        MinMax,
+        Platt,
+        Sigmoid,
+        Spline,
+        Temperature,
+    )
+    from calibrank.decisions import control
+    from calibrank.errors import (
+        CalibrankError,
+        CalibrankWarning,
+        DataError,
+        FitError,
+        MissingExtraError,
+    )
+    from calibrank.evidence import (
+        Evidence,
+        impressions,
+        ips,
+        naive,
+        positive_ips,
+        undersampling_weights,
+    )
+    from calibrank.maps import CalibrationMap, Interval, load
+    from calibrank.metrics import (
+        ECE,
+        Brier,
+        LogLoss,
+        Metric,
+        SmoothECE,
+        bootstrap,
+        calibration_test,
+        reliability,
+    )
+    from calibrank.model import Model
+    from calibrank.summary import Summary, SummaryBuilder
+    from calibrank.terms import Group, Level, Position, Smooth
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BBQ",
     "ECE",
-    "MCE",
-    "NDCG",
     "Auto",
     "Beta",
     "Brier",
     "CalibrankError",
     "CalibrankWarning",
-    "CalibrationInTheLarge",
-    "CalibrationIntercept",
     "CalibrationMap",
-    "CalibrationSlope",
-    "CalibrationTest",
     "Calibrator",
     "CenteredIsotonic",
-    "ClippedScoresWarning",
-    "ConstantLogLoss",
-    "Covariates",
     "DataError",
-    "DebiasedECE",
-    "Discrimination",
-    "DroppedRowsWarning",
-    "EqualMassECE",
-    "Estimate",
     "Evidence",
     "FitError",
-    "FlatMapWarning",
     "Gamma",
     "GammaGaussian",
     "Gaussian",
-    "Guarantee",
+    "Group",
     "Histogram",
-    "Interactions",
     "Interval",
     "Isotonic",
+    "Level",
     "LogLoss",
-    "LogLossGain",
     "Metric",
     "MinMax",
-    "Miscalibration",
     "MissingExtraError",
+    "Model",
     "Platt",
-    "PooledScoresWarning",
-    "PropensityModel",
-    "RandomIntercept",
-    "Recall",
-    "ReleasedECE",
-    "ReleasedMCE",
-    "ScoreShiftWarning",
-    "ScoreTable",
-    "Segments",
+    "Position",
     "Sigmoid",
+    "Smooth",
     "SmoothECE",
     "Spline",
     "Summary",
     "SummaryBuilder",
     "Temperature",
-    "TopN",
-    "WorseThanConstantWarning",
     "anchor",
-    "anchor_by_segment",
-    "anchor_top",
-    "anchor_with_covariates",
     "bootstrap",
     "calibration_test",
-    "choose_pairs",
-    "choose_top_pairs",
     "control",
-    "corp",
     "fit_with_sensitivity",
     "impressions",
     "ips",
-    "list_ranks",
     "load",
     "naive",
     "plan_labels",
     "positive_ips",
-    "recalibration",
     "reliability",
     "to_base_rate",
     "undersampling_weights",
-    "undo_undersampling",
 ]
+
+_HOMES = (
+    *("errors", "evidence", "summary", "maps", "terms", "model", "curves", "metrics"),
+    *("anchoring", "decisions"),
+)
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: `calibrank --help` needs none, nor numpy."""
+    if name in _HOMES:
+        return import_module(f"calibrank.{name}")
+    for home in _HOMES if name in __all__ else ():
+        module = import_module(f"calibrank.{home}")
+        if hasattr(module, name):
+            globals()[name] = getattr(module, name)
+            return globals()[name]
+    raise AttributeError(f"module 'calibrank' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]
+
 
 interrupt.raise_on_interrupt()

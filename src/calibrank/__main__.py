@@ -4,6 +4,8 @@ import gc
 import os
 import sys
 
+from calibrank import __version__
+from calibrank._internal.commands import COMMANDS
 from calibrank._internal.interrupt import exit_on_interrupt
 from calibrank.errors import MissingExtraError
 
@@ -17,8 +19,7 @@ def main() -> None:
     try:
         from calibrank.cli.failures import report_failure  # noqa: PLC0415  (an extra)
     except MissingExtraError as error:
-        print(f"calibrank: {error}", file=sys.stderr)  # noqa: T201  (rich may be missing too)
-        sys.exit(5)
+        sys.exit(_without_packages(error))
     try:
         from calibrank.cli.app import main as run  # noqa: PLC0415  (may fail for want of memory)
 
@@ -27,6 +28,22 @@ def main() -> None:
         sys.exit(report_failure(error))
     finally:
         gc.freeze()  # the interpreter would otherwise collect everything once more at exit
+
+
+def _without_packages(error: MissingExtraError) -> int:
+    """What the core alone can answer: its version, and which commands there would be."""
+    # ruff: noqa: T201  (rich may be missing)
+    arguments = sys.argv[1:]
+    if arguments == ["--version"]:
+        print(f"calibrank {__version__}")
+        return 0
+    if arguments in ([], ["--help"]):
+        lines = [f"  {name:10} {summary}" for name, summary in COMMANDS.items()]
+        print("Usage: calibrank COMMAND ...\n\nCommands:", *lines, sep="\n")
+        print(f"\nThe commands need more packages: {error}")
+        return 0
+    print(f"calibrank: {error}", file=sys.stderr)
+    return 5
 
 
 def _replace_closed_streams() -> None:

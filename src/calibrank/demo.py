@@ -104,13 +104,7 @@ def _settings(world: World) -> Iterator[tuple[Calibrator, str, Evidence]]:
     yield Gaussian(), _ESTIMATED, ips(world.labels, estimated)
 
 
-def _evaluate(
-    method: Calibrator,
-    loss: str,
-    evidence: Evidence,
-    world: World,
-    test: World,
-) -> Run:
+def _evaluate(method: Calibrator, loss: str, evidence: Evidence, world: World, test: World) -> Run:
     with warnings.catch_warnings():
         # Temperature cannot fit ranking scores; the result table shows it.
         warnings.simplefilter("ignore", FlatMapWarning)

@@ -42,12 +42,7 @@ class Evidence:
     no_positives: bool
     """True if every positive mass is known to be 0, so that no sum of them is needed."""
 
-    def __init__(
-        self,
-        positive: Numbers,
-        total: Numbers,
-        kind: str = "given",
-    ) -> None:
+    def __init__(self, positive: Numbers, total: Numbers, kind: str = "given") -> None:
         positive = column("positive", positive)
         total = column("total", total, len(positive))
         is_mass = COLUMN_RULES["weight"]
@@ -85,13 +80,7 @@ class Evidence:
         return evidence
 
     def _set(
-        self,
-        positive: Floats,
-        total: Floats,
-        kind: str,
-        *,
-        unit_weights: bool,
-        no_positives: bool,
+        self, positive: Floats, total: Floats, kind: str, *, unit_weights: bool, no_positives: bool
     ) -> None:
         object.__setattr__(self, "positive", positive)
         object.__setattr__(self, "total", total)
@@ -130,12 +119,7 @@ def naive(labels: Numbers, *, weights: Numbers | None = None) -> Evidence:
     return _evidence(_labels(labels), None, weights, "naive")
 
 
-def ips(
-    labels: Numbers,
-    propensity: Numbers,
-    *,
-    weights: Numbers | None = None,
-) -> Evidence:
+def ips(labels: Numbers, propensity: Numbers, *, weights: Numbers | None = None) -> Evidence:
     """Inverse-propensity evidence: divide the positive mass by the propensity (Eq. 16).
 
     The loss is unbiased when a positive is observed with probability `propensity`.
@@ -187,10 +171,7 @@ EvidenceFunction: TypeAlias = Callable[..., Evidence]
 
 
 def make_evidence(
-    function: EvidenceFunction,
-    labels: Numbers,
-    propensity: Numbers | None,
-    weights: Numbers | None,
+    function: EvidenceFunction, labels: Numbers, propensity: Numbers | None, weights: Numbers | None
 ) -> Evidence:
     """Call an evidence function with the arguments it takes: `naive` has no propensity."""
     if function is naive:
@@ -199,10 +180,7 @@ def make_evidence(
 
 
 def soft_evidence(
-    function: EvidenceFunction,
-    labels: Numbers,
-    propensity: Numbers | None,
-    weights: Numbers | None,
+    function: EvidenceFunction, labels: Numbers, propensity: Numbers | None, weights: Numbers | None
 ) -> Evidence:
     """Evidence of labels in [0, 1]: a mixture of that of a positive and that of a negative.
 

@@ -53,20 +53,11 @@ def draw_reliability(
     area = 12 + 240 * curve.total / curve.total.sum()
     axes.plot(curve.predicted, curve.observed, color=colour, linewidth=1.2, alpha=0.8)
     axes.scatter(
-        curve.predicted,
-        curve.observed,
-        s=area,
-        color=colour,
-        alpha=0.75,
-        linewidths=0,
-        label=label,
+        curve.predicted, curve.observed, s=area, color=colour, alpha=0.75, linewidths=0, label=label
     )
 
 
-def reliability_grid(
-    panels: Mapping[str, Mapping[str, ReliabilityCurve]],
-    title: str,
-) -> Figure:
+def reliability_grid(panels: Mapping[str, Mapping[str, ReliabilityCurve]], title: str) -> Figure:
     """Draw reliability diagrams side by side: one panel per method, one colour per curve."""
     _require_title(title)
     for name, curves in _checked("panels", panels).items():
@@ -115,11 +106,7 @@ def fitted_functions(
     return figure
 
 
-def bars_of_gaps(
-    panels: Mapping[str, tuple[Floats, Floats]],
-    title: str,
-    ylabel: str,
-) -> Figure:
+def bars_of_gaps(panels: Mapping[str, tuple[Floats, Floats]], title: str, ylabel: str) -> Figure:
     """Draw binned diagrams as in the paper: observed rates as bars, predictions as lines.
 
     Each panel holds the observed rate and the mean prediction of each bin, NaN where it is empty.
@@ -151,10 +138,7 @@ def bars_of_gaps(
     return figure
 
 
-def score_distributions(
-    panels: Mapping[str, tuple[Floats, Floats]],
-    title: str,
-) -> Figure:
+def score_distributions(panels: Mapping[str, tuple[Floats, Floats]], title: str) -> Figure:
     """Draw histograms of the scores of negatives and of positives; each panel holds both."""
     _require_title(title)
     panels = {name: _columns(name, pair, 2) for name, pair in _checked("panels", panels).items()}
@@ -177,10 +161,7 @@ def score_distributions(
     return figure
 
 
-def top_lists(
-    users: Mapping[str, tuple[Sequence[str], Floats, Floats]],
-    title: str,
-) -> Figure:
+def top_lists(users: Mapping[str, tuple[Sequence[str], Floats, Floats]], title: str) -> Figure:
     """Draw the best items of some users: names, scores and probabilities, best first."""
     _require_title(title)
     _checked("users", users)
@@ -216,12 +197,7 @@ def grouped_bars(panels: Mapping[str, BarGroups], title: str, ylabel: str) -> Fi
     figure.suptitle(title, fontsize=11, fontweight="bold")
     handles, labels = grid[0].get_legend_handles_labels()
     figure.legend(
-        handles,
-        labels,
-        loc="outside lower center",
-        frameon=False,
-        fontsize=8,
-        ncols=len(labels),
+        handles, labels, loc="outside lower center", frameon=False, fontsize=8, ncols=len(labels)
     )
     return figure
 
@@ -318,12 +294,7 @@ def _lowest_panels(grid: AxesGrid, panels: int, columns: int) -> AxesGrid:
 
 
 def _draw_bars(
-    axes: Axes,
-    groups: BarGroups,
-    label: str,
-    offset: float,
-    width: float,
-    colour: str,
+    axes: Axes, groups: BarGroups, label: str, offset: float, width: float, colour: str
 ) -> None:
     """Draw the bars of one label in all groups that have it."""
     positions = []

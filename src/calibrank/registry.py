@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from calibrank._internal.commands import COMMANDS as COMMANDS  # noqa: PLC0414  (re-exported)
+from calibrank._internal.expressions import parse_value
 from calibrank.curves import (
     BBQ,
     Auto,
@@ -46,7 +48,9 @@ from calibrank.export import (
     to_vespa,
 )
 from calibrank.metrics import (
+    AUC,
     ECE,
+    GAUC,
     MCE,
     NDCG,
     Brier,
@@ -57,6 +61,8 @@ from calibrank.metrics import (
     DebiasedECE,
     Discrimination,
     EqualMassECE,
+    FieldECE,
+    FieldRCE,
     LogLoss,
     LogLossGain,
     Metric,
@@ -65,18 +71,12 @@ from calibrank.metrics import (
     ReleasedECE,
     ReleasedMCE,
     SmoothECE,
-    TopN,
 )
-from calibrank.models import BPR, CML, NCF, UBPR, LightGCN, Model
-from calibrank.propensity import (
-    Exposure,
-    Known,
-    Logistic,
-    NaiveBayes,
-    Popularity,
-    Random,
-    Uniform,
-)
+from calibrank.model import Model
+from calibrank.models import BPR, CML, NCF, UBPR, LightGCN
+from calibrank.models import Model as BaseModel
+from calibrank.propensity import Exposure, Known, Logistic, NaiveBayes, Popularity, Random, Uniform
+from calibrank.terms import Group, Level, Position, Smooth, TermSpec
 
 
 class _Named(Protocol):
@@ -129,10 +129,19 @@ METRICS: dict[str, Metric] = _by_name(
     CalibrationIntercept(),
     Miscalibration(),
     Discrimination(),
+    AUC(),
+    GAUC(),
     NDCG(5),
     Recall(5),
-    TopN(ECE(), 5),
+    ECE() @ 5,
 )
+"""One of each that needs no column, with its defaults."""
+
+METRIC_KINDS: dict[str, type[Metric]] = {
+    kind.__name__: kind for kind in (*map(type, METRICS.values()), FieldECE, FieldRCE)
+}
+"""The names that `parse_metric` knows."""
+del METRIC_KINDS["Top"]  # written as "ECE@5"
 
 EVIDENCE: dict[str, Callable[..., Evidence]] = {
     function.__name__: function for function in (naive, ips, positive_ips, impressions)
@@ -174,31 +183,11 @@ EXPORTERS: dict[str, Callable[..., Any]] = {
     "json": to_json,
 }
 
-MODELS: dict[str, Model] = _by_name(BPR(), NCF(), CML(), UBPR(), LightGCN())
+MODELS: dict[str, BaseModel] = _by_name(BPR(), NCF(), CML(), UBPR(), LightGCN())
 """The base models with the paper's settings; only training them needs torch."""
 
 DIALECT_NAMES = tuple(DIALECTS)
 """The SQL dialects of `to_sql`."""
-
-COMMANDS = (
-    "train",
-    "score",
-    "diagnose",
-    "fit",
-    "rerank",
-    "apply",
-    "evaluate",
-    "compare",
-    "control",
-    "inspect",
-    "card",
-    "report",
-    "monitor",
-    "export",
-    "reproduce",
-    "demo",
-)
-"""Each a function in the module of its name under `calibrank.cli`."""
 
 
 def find(what: str, members: Mapping[str, Member], name: str) -> Member:
@@ -212,6 +201,42 @@ def find(what: str, members: Mapping[str, Member], name: str) -> Member:
         if _plain(known) == wanted:
             return member
     raise DataError(f"the {what} must be one of {', '.join(members)}, got {name!r}.")
+
+
+TERMS: dict[str, type[TermSpec]] = {
+    spec.__name__: spec for spec in (Level, Smooth, Group, Position)
+}
+"""What can be added to a calibrator."""
+
+
+def parse_model(text: str) -> Calibrator | Model:
+    """The model of a text, as `repr` writes it and `record.recipe` keeps it.
+
+    >>> parse_model("Gaussian() + Level('country')")
+    Gaussian() + Level('country')
+    >>> parse_model("Platt")
+    Platt()
+    """
+    selectors = {name: type(member) for name, member in SELECTORS.items()}
+    calibrators = {name: type(member) for name, member in CALIBRATORS.items()}
+    model = parse_value("a model", text, {**calibrators, **selectors, **TERMS})
+    if not isinstance(model, Calibrator | Model):
+        raise DataError(f"a model must be a calibrator, or one plus terms, got {text!r}.")
+    return model
+
+
+def parse_metric(text: str) -> Metric:
+    """The metric of a text, as `str(metric)` writes it.
+
+    >>> parse_metric("ECE(bins=20) @ 5")
+    ECE(bins=20) @ 5
+    >>> print(parse_metric('FieldECE("country")'), parse_metric("NDCG@10"))
+    FieldECE("country") NDCG@10
+    """
+    metric = parse_value("a metric", text, METRIC_KINDS)
+    if not isinstance(metric, Metric):
+        raise DataError(f"a metric must be named, got {text!r}. Use e.g. LogLoss or ECE@5.")
+    return metric
 
 
 def load_dataset(name: str, folder: str | Path | None = None) -> Dataset:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Any, Self
 
+import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._internal.arguments import instance, shown
+from calibrank._internal.arguments import instance, listed, shown
 from calibrank._internal.logit import logit
 from calibrank._internal.validation import floats
 from calibrank.curves import Calibrator, Gaussian
 from calibrank.errors import DataError, MissingExtraError
 from calibrank.evidence import Evidence, ips, naive
 from calibrank.maps import CalibrationMap
+from calibrank.model import Model
+from calibrank.terms import Group
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, clone
@@ -42,12 +46,16 @@ class CalibratedRanker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
     A ranker such as `LGBMRanker` or `XGBRanker` is told which rows belong together: pass `groups`,
     the user or query of each row, to `fit`. The rows of a group are then in one fold.
 
+    Where the calibrator has terms, such as `Gaussian() + Level("country")`, X is a dataframe. Their
+    columns are taken out of it by name, so the estimator does not see them. The groups of a `Group`
+    are those that `fit` gets.
+
     A model that is fitted already is wrapped in `sklearn.frozen.FrozenEstimator`. It is not fitted
     again, so X and y must be rows that it was not trained on.
 
     Parameters
     ----------
-    calibrator : the calibration method; `Gaussian()` by default.
+    calibrator : the calibration method or a model with terms; `Gaussian()` by default.
     estimator : the model that scores X; by default X itself is the score.
     cv : the folds for out-of-fold scores: a number (of stratified folds; with `groups`, of folds by
         group), a splitter of scikit-learn such as `KFold(5, shuffle=True)` or `GroupKFold(5)`, or
@@ -64,19 +72,14 @@ class CalibratedRanker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
     map_: CalibrationMap
 
     def __init__(
-        self, calibrator: Calibrator | None = None, estimator: Any = None, cv: Any = 5
+        self, calibrator: Calibrator | Model | None = None, estimator: Any = None, cv: Any = 5
     ) -> None:
         self.calibrator = calibrator
         self.estimator = estimator
         self.cv = cv
 
     def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        propensity: Any = None,
-        groups: Any = None,
+        self, X: Any, y: Any, sample_weight: Any = None, propensity: Any = None, groups: Any = None
     ) -> Self:
         """Fit on scores or features X and two classes y, the second of which is the positive one.
 
@@ -84,23 +87,29 @@ class CalibratedRanker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         `groups` is the user or query of each row, in any order.
         """
         calibrator = self._checked_calibrator()
+        group = calibrator.group if isinstance(calibrator, Model) else None
+        names = calibrator.columns if isinstance(calibrator, Model) and group is None else ()
+        X, columns = _split(X, names)
+        if group is not None:
+            columns = {group.column: _given_groups(groups, group)}
         X, y = validate_data(self, X, y, dtype="numeric", y_numeric=False)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         self._require_two_classes()
         scores = self._out_of_fold_scores(X, y, labels, _group_codes(groups, len(labels)))
-        self.map_ = calibrator.fit(scores, _evidence(labels, propensity, sample_weight))
+        evidence = _evidence(labels, propensity, sample_weight)
+        self.map_ = calibrator.fit(scores, evidence, columns)
         return self
 
     def decision_function(self, X: Any) -> Array:
         """Log odds of the positive class."""
-        scores = self._scores(X)
-        return self.map_.log_odds(scores)
+        scores, columns = self._scores(X)
+        return self.map_.log_odds(scores, columns)
 
     def predict_proba(self, X: Any) -> Array:
         """Probabilities of both classes, one column each."""
-        scores = self._scores(X)
-        positive = self.map_.predict(scores)
+        scores, columns = self._scores(X)
+        positive = self.map_.predict(scores, columns)
         return np.column_stack([1 - positive, positive])
 
     def predict(self, X: Any) -> Array:
@@ -109,12 +118,12 @@ class CalibratedRanker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         labels: Array = self.classes_[is_positive.astype(int)]
         return labels
 
-    def _checked_calibrator(self) -> Calibrator:
+    def _checked_calibrator(self) -> Calibrator | Model:
         """The calibrator; scikit-learn checks settings when it fits, not when it is created."""
         _require_folds(self.cv)
         if self.calibrator is None:
             return Gaussian()
-        return instance("calibrator", self.calibrator, Calibrator, "E.g. Gaussian().")
+        return instance("calibrator", self.calibrator, (Calibrator, Model), "E.g. Gaussian().")
 
     def _out_of_fold_scores(self, X: Array, y: Array, labels: Array, groups: Array | None) -> Array:
         if self.estimator is None:
@@ -152,13 +161,15 @@ class CalibratedRanker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         _require_partition(folds, labels)
         return folds
 
-    def _scores(self, X: Any) -> Array:
+    def _scores(self, X: Any) -> tuple[Array, dict[str, Array] | None]:
+        """Scores, and the columns of the map's terms."""
         check_is_fitted(self, "map_")
+        X, columns = _split(X, self.map_.columns)
         X = validate_data(self, X, dtype="numeric", reset=False)
         if self.estimator is None:
-            return _only_column(X)
+            return _only_column(X), columns
         method = _score_method(self.estimator)
-        return _one_score(getattr(self.estimator_, method)(X))
+        return _one_score(getattr(self.estimator_, method)(X)), columns
 
     def _require_two_classes(self) -> None:
         # scikit-learn's own checks look for these sentences.
@@ -174,6 +185,33 @@ class CalibratedRanker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
+
+
+def _split(X: Any, names: Sequence[str]) -> tuple[Any, dict[str, Array] | None]:
+    """A dataframe without the columns of terms, and those by name."""
+    if not names:
+        return X, None
+    try:
+        frame = nw.from_native(X, eager_only=True)
+    except TypeError:
+        raise DataError(
+            f"X must be a dataframe with {listed(names)}, which the terms need, "
+            f"got {type(X).__name__}."
+        ) from None
+    missing = [name for name in names if name not in frame.columns]
+    if missing:
+        raise DataError(
+            f"X must have the column {missing[0]!r}, which a term needs, "
+            f"got {listed(frame.columns)}."
+        )
+    columns = {name: frame[name].to_numpy() for name in names}
+    return frame.drop(list(names)).to_native(), columns
+
+
+def _given_groups(groups: Any, term: Group) -> Any:
+    if groups is None:
+        raise DataError(f"groups must be given for {term}, got none. Pass fit(X, y, groups=...).")
+    return groups
 
 
 def _evidence(labels: Array, propensity: Any, weights: Any) -> Evidence:

@@ -328,19 +328,12 @@ def _is_text(names: Ids) -> bool:
     return names.dtype.kind in "US"
 
 
-def _optional_column(
-    name: str,
-    values: Numbers | None,
-    rows: int,
-) -> Floats | None:
+def _optional_column(name: str, values: Numbers | None, rows: int) -> Floats | None:
     return None if values is None else column(name, values, rows)
 
 
 def _optional_role(
-    name: str,
-    values: Numbers | None,
-    rows: int,
-    role: str = "propensity",
+    name: str, values: Numbers | None, rows: int, role: str = "propensity"
 ) -> Floats | None:
     array = _optional_column(name, values, rows)
     if array is not None:

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibrank import ECE, DataError, DroppedRowsWarning, Gaussian, Interactions
+from calibrank import ECE, DataError, Gaussian
 from calibrank.adapters import Implicit, LensKit, Probability, Ranker, from_lists, from_nested
 from calibrank.data import RandomSplit
+from calibrank.errors import DroppedRowsWarning
 from calibrank.propensity import Exposure
+from calibrank.tables import Interactions
 from tests.adapted import (
     LOWEST,
     SIGMOID_MAP,

@@ -7,14 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from calibrank import (
-    ClippedScoresWarning,
-    DataError,
-    DroppedRowsWarning,
-    Gaussian,
-    Interactions,
-    Isotonic,
-)
+from calibrank import DataError, Gaussian, Isotonic
 from calibrank.adapters import (
     Cornac,
     CrossEncoder,
@@ -25,6 +18,8 @@ from calibrank.adapters import (
     from_lists,
     from_nested,
 )
+from calibrank.errors import ClippedScoresWarning, DroppedRowsWarning
+from calibrank.tables import Interactions
 from tests.adapted import LOWEST, SIGMOID_MAP, World, check_adapter, make_adapted_world
 
 

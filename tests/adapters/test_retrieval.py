@@ -18,6 +18,7 @@ from calibrank.adapters import (
     langchain_compressor,
     llamaindex_postprocessor,
 )
+from calibrank.errors import ScoreShiftWarning
 from tests.optional import pipeline_package
 
 
@@ -56,11 +57,11 @@ def test_a_cutoff_warns_once_if_the_model_was_changed(fitted: cr.CalibrationMap)
     other = Cutoff(fitted, threshold=0.5)
     for _ in range(9):
         other.kept(rng.normal(30, 5, 10))
-    with pytest.warns(cr.ScoreShiftWarning, match="100% of 100 scores lie outside the range"):
+    with pytest.warns(ScoreShiftWarning, match="100% of 100 scores lie outside the range"):
         other.kept(rng.normal(30, 5, 10))
     # A map of probabilities, where the cutoff turns them into log odds.
     mixed_up = Cutoff(cr.Platt().fit([0.0, 0.4, 0.6, 1.0], [0, 1, 0, 1]), Probability())
-    with pytest.warns(cr.ScoreShiftWarning, match="With Probability.., scores are log odds"):
+    with pytest.warns(ScoreShiftWarning, match="With Probability.., scores are log odds"):
         mixed_up.kept(np.linspace(0.01, 0.99, 100))
     other.kept(rng.normal(30, 5, 10))
     assert Cutoff(fitted, threshold=0.5) == cutoff

@@ -7,6 +7,7 @@ import calibrank as cr
 from calibrank.anchoring import assume_rate_from_activity, to_assumed_rate
 from calibrank.anchoring.activity import _FAMILIES, _clayton, _frank, _gaussian
 from calibrank.data import make_shown_world
+from calibrank.tables import Interactions
 
 SMALL = {"n_users": 500, "n_items": 150}
 
@@ -51,7 +52,7 @@ def test_it_refuses_where_a_log_cannot_tell() -> None:
     rng = np.random.default_rng(0)
     users = np.repeat(np.arange(300), 24)
     labels = rng.random(len(users)) < 0.3
-    same = cr.Interactions(users, rng.integers(0, 300, len(users)), labels)
+    same = Interactions(users, rng.integers(0, 300, len(users)), labels)
     with pytest.raises(cr.FitError, match=r"must differ by a factor of 3 or more .* got 1\."):
         assume_rate_from_activity(same)
     with pytest.raises(cr.FitError, match="at least 200 users"):
@@ -62,7 +63,7 @@ def test_it_refuses_where_a_log_cannot_tell() -> None:
     # Active users like nearly everything and others nearly nothing: no dependence explains that.
     counts = np.bincount(world.log.users)[world.log.users]
     reversed_share = (rng.random(len(counts)) < np.where(counts > 12, 0.9, 0.05)).astype(float)
-    strange = cr.Interactions(world.log.users, world.log.items, reversed_share, 500, 150)
+    strange = Interactions(world.log.users, world.log.items, reversed_share, 500, 150)
     with pytest.raises(cr.FitError, match="must fit a dependence"):
         assume_rate_from_activity(strange)
 

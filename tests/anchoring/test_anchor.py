@@ -1,11 +1,8 @@
 """Anchoring on labels of randomly shown pairs."""
 
 import warnings
-from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,12 +14,12 @@ from calibrank.anchoring._laplace import LogisticPosteriors
 from calibrank.anchoring._population import Population
 from calibrank.anchoring.posterior import RandomLabels, posterior_curve
 from calibrank.data.score_world import GammaScores, World, make_world
-from calibrank.maps import LogisticMap, PiecewiseMap
-from tests.cli.running import one_line, run_here
+from calibrank.errors import FlatMapWarning
+from calibrank.maps import PiecewiseCurve, describe_base_rate
 from tests.members import PARAMETRIC, name
 
 # The true slopes of these worlds are steeper than is typical of real rankers.
-pytestmark = pytest.mark.filterwarnings("ignore::calibrank.WorseThanConstantWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::calibrank.errors.WorseThanConstantWarning")
 
 
 @pytest.fixture(scope="module")
@@ -31,14 +28,14 @@ def world() -> World:
 
 
 @pytest.fixture(scope="module")
-def biased(world: World) -> LogisticMap:
+def biased(world: World) -> cr.CalibrationMap:
     """A naive fit: about ten times too low at the popular end, and of another shape."""
     return cr.Gaussian().fit(world.scores, world.labels)
 
 
 def quiet_fit(method, scores, labels):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", cr.FlatMapWarning)
+        warnings.simplefilter("ignore", FlatMapWarning)
         return method.fit(scores, labels)
 
 
@@ -148,7 +145,7 @@ def test_a_population_with_almost_one_score_is_accepted(biased):
 @pytest.mark.parametrize("factor", [0.1, 10.0])
 def test_odds_wrong_by_a_factor_of_ten_are_corrected(world, factor):
     correct = cr.Gaussian().fit(world.scores, cr.ips(world.labels, world.propensity))
-    wrong = replace(correct, intercept=correct.intercept + np.log(factor))
+    wrong = correct.moved(np.log(factor))
     errors = []
     for seed in range(10):
         anchored = cr.anchor(wrong, *random_labels(world, 300, seed))
@@ -231,7 +228,7 @@ def test_any_map_is_a_start(method):
     world = make_world(40_000, scores=GammaScores(), seed=8)
     fitted = method.fit(world.scores, world.labels)
     anchored = cr.anchor(fitted, *random_labels(world, 2_000, 1), population=world.scores)
-    assert isinstance(anchored, PiecewiseMap)
+    assert isinstance(anchored.curve, PiecewiseCurve)
     assert mean_error(anchored, world) < 0.02
     assert mean_error(anchored, world) < mean_error(fitted, world) / 3
 
@@ -273,49 +270,18 @@ def test_the_true_base_rate_reduces_the_error(world, biased):
     assert mean_error(moved, world) < mean_error(biased, world) / 2
 
 
-def printed_by(*arguments):
-    """What a command prints, in one line."""
-    code, printed, error = run_here(*arguments)
-    assert code == 0, error
-    return one_line(printed)
-
-
 def test_an_anchored_map_is_saved_and_described(world, biased, tmp_path):
     anchored = cr.anchor(biased, *random_labels(world, 200, 1))
     path = tmp_path / "map.json"
     anchored.save(path)
     assert cr.load(path) == anchored
-    described = printed_by("inspect", path)
+    described = describe_base_rate(anchored.record)
     assert "Anchored on 200 randomly shown pairs (effective number 200)" in described
 
 
-def test_the_command_line_anchors_or_moves_to_a_rate(world, tmp_path):
-    log = str(tmp_path / "log.parquet")
-    random = str(tmp_path / "random.parquet")
-    path = str(tmp_path / "map.json")
-    columns = {"score": world.scores, "label": world.labels.astype("int8"), "w": world.propensity}
-    pq.write_table(pa.table(columns), log)
-    scores, labels = random_labels(world, 500, 4)
-    pq.write_table(pa.table({"score": scores, "label": labels}), random)
-    fit = ("fit", log, "--loss", "naive", "-o", path)
-
-    printed = printed_by(*fit, "--anchor", random)
-    assert "Anchored on 500 randomly shown pairs" in printed
-    assert mean_error(cr.load(path), world) < 0.03
-
-    printed = printed_by(*fit, "--base-rate", "0.2")
-    assert "Moved to a base rate" in printed
-    assert cr.load(path).predict(world.scores).mean() == pytest.approx(0.2, rel=1e-3)
-
-    code, _, error = run_here(*fit, "--base-rate", "0.2", "--anchor", "x.parquet")
-    assert code == 2
-    assert "must not both be given" in error
-
-
-def test_only_parametric_maps_are_moved_to_a_known_rate(world):
-    isotonic = cr.Isotonic().fit(world.scores, world.labels)
-    with pytest.raises(cr.DataError, match=r"must be a parametric one .* got Isotonic"):
-        cr.to_base_rate(isotonic, 0.1, world.scores)
+def test_what_only_rescales_scores_is_not_moved_to_a_known_rate(world):
+    with pytest.raises(cr.DataError, match="MinMax must not go with terms, another base rate"):
+        cr.to_base_rate(cr.MinMax().fit(world.scores, world.labels), 0.1, world.scores)
 
 
 def test_impossible_rates_are_rejected(world, biased):
@@ -365,7 +331,8 @@ def test_a_range_of_rates_is_saved_and_checked(world, biased, tmp_path):
     moved = cr.to_base_rate(biased, 0.1, world.scores, rate_range=(0.05, 0.2))
     moved.save(tmp_path / "map.json")
     assert cr.load(tmp_path / "map.json").record.base_rate_range == (0.05, 0.2)
-    assert cr.anchor(moved, [0.0, 1.0], [0, 1]).record.base_rate_range is None
+    anchored = cr.anchor(moved, [0.0, 1.0], [0, 1]).record
+    assert anchored.base_rate_range == anchored.anchoring.rate_range
     with pytest.raises(cr.DataError, match=r"must be increasing between 0 and 1, got 0\.2 to 0\.1"):
         cr.to_base_rate(biased, 0.1, world.scores, rate_range=(0.2, 0.1))
 

@@ -9,6 +9,8 @@ from scipy.special import expit
 import calibrank as cr
 from calibrank.anchoring import compare_with_constant
 from calibrank.anchoring.constant_check import TYPICAL_SPREAD, check_against_constant
+from calibrank.errors import WorseThanConstantWarning
+from calibrank.metrics import LogLossGain
 
 RATE = 0.2
 
@@ -24,7 +26,7 @@ def biased_map(slope: float, evidence: str = "ips") -> tuple[cr.CalibrationMap, 
 
 def test_a_steep_map_gives_a_warning_with_its_size() -> None:
     fitted, scores = biased_map(1.5)
-    with pytest.warns(cr.WorseThanConstantWarning, match="standard deviation of 1.5") as found:
+    with pytest.warns(WorseThanConstantWarning, match="standard deviation of 1.5") as found:
         moved = cr.to_base_rate(fitted, RATE, scores)
     assert found[0].filename == __file__
     check = compare_with_constant(moved, scores)
@@ -36,14 +38,13 @@ def test_a_steep_map_gives_a_warning_with_its_size() -> None:
     sums = [expit(slope * log_odds + each).mean() for each in level[::50]]
     truth = expit(slope * log_odds + np.interp(RATE, sums, level[::50]))
     evidence = cr.Evidence(truth, np.ones_like(truth))
-    gain = cr.LogLossGain()(moved.predict(scores), evidence)
+    gain = LogLossGain()(moved.predict(scores), evidence)
     assert gain == pytest.approx(check.expected_gain, abs=1e-4)
     assert gain < 0
 
 
 @pytest.mark.parametrize(
-    ("slope", "evidence", "top_rate"),
-    [(0.5, "ips", None), (1.5, "naive", None), (1.5, "ips", 0.4)],
+    ("slope", "evidence", "top_rate"), [(0.5, "ips", None), (1.5, "naive", None), (1.5, "ips", 0.4)]
 )
 def test_plausible_and_known_slopes_give_none(
     slope: float, evidence: str, top_rate: float | None

@@ -103,10 +103,12 @@ def test_anchor_takes_the_logged_probabilities(
     importance = np.where(young, 10.0, 1.0)
     rows, propensity = choose_pairs(biased, scores, 3_000, importance=importance, smallest=0.1)
     given = scores[rows], labels[rows]
-    weighted = cr.anchor(biased, *given, propensity, population=scores).predict(scores).mean()
-    unweighted = cr.anchor(biased, *given, population=scores).predict(scores).mean()
-    assert weighted == pytest.approx(labels.mean(), rel=0.1)
-    assert unweighted > 1.3 * labels.mean()
+    weighted = cr.anchor(biased, *given, propensity=propensity, population=scores)
+    unweighted = cr.anchor(biased, *given, population=scores)
+    assert weighted.predict(scores).mean() == pytest.approx(labels.mean(), rel=0.1)
+    assert unweighted.predict(scores).mean() > 1.3 * labels.mean()
+    with pytest.raises(cr.DataError, match="columns must be a mapping"):
+        cr.anchor(biased, *given, propensity)
 
 
 @pytest.mark.parametrize(

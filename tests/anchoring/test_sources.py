@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 import calibrank as cr
+from calibrank.anchoring import PropensityModel, undo_undersampling
 from calibrank.data.score_world import GammaScores, GaussianScores, make_world
 from calibrank.propensity import Popularity
 from calibrank.registry import CALIBRATORS
 
 # The true slopes of these worlds are steeper than is typical of real rankers.
-pytestmark = pytest.mark.filterwarnings("ignore::calibrank.WorseThanConstantWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::calibrank.errors.WorseThanConstantWarning")
 
 LEVELS = np.linspace(0.01, 0.99, 40)
 
@@ -103,7 +104,7 @@ def test_the_band_covers_a_world_that_is_observed_less():
 
 
 # Even odds at score 0 do not suit this world, so Temperature is flat.
-@pytest.mark.filterwarnings("ignore::calibrank.FlatMapWarning")
+@pytest.mark.filterwarnings("ignore::calibrank.errors.FlatMapWarning")
 @pytest.mark.parametrize("method", CALIBRATORS.values(), ids=lambda method: method.name)
 def test_every_map_is_saved_with_its_band(method, tmp_path):
     world = make_world(3_000, seed=4)
@@ -127,7 +128,7 @@ def test_known_propensities_leave_only_clip_and_negatives_undetermined():
         world.scores,
         world.labels,
         world.propensity,
-        cr.PropensityModel(power=1, clip=0),
+        PropensityModel(power=1, clip=0),
         scale_known=True,
     )
     names = [choice.name for choice in fitted.record.sensitivity.alternatives]
@@ -179,7 +180,7 @@ def test_undoing_undersampling_restores_the_naive_fit_on_all_rows(sampled):
     scores = np.quantile(world.scores, np.linspace(0.2, 0.99, 20))
     complete = cr.Gaussian().fit(world.scores, cr.naive(world.labels)).log_odds(scores)
     undersampled = cr.Gaussian().fit(world.scores[kept], cr.naive(world.labels[kept]))
-    restored = cr.undo_undersampling(undersampled, 0.1)
+    restored = undo_undersampling(undersampled, 0.1)
     assert np.abs(restored.log_odds(scores) - complete).max() < 0.25
     assert np.abs(undersampled.log_odds(scores) - complete).min() > 1.5
 
@@ -190,13 +191,13 @@ def test_the_kept_fraction_must_lie_in_0_1(kept):
     with pytest.raises(cr.DataError, match="kept must lie in"):
         cr.undersampling_weights([0, 1], kept)
     with pytest.raises(cr.DataError, match="kept must lie in"):
-        cr.undo_undersampling(fitted, kept)
+        undo_undersampling(fitted, kept)
 
 
 def test_undersampling_is_undone_for_naive_evidence_only():
     fitted = cr.Platt().fit([0.0, 1, 2, 3, 4, 5], cr.ips([0, 0, 1, 0, 1, 0], np.full(6, 0.9)))
     with pytest.raises(cr.DataError, match="fitted on naive evidence, got ips"):
-        cr.undo_undersampling(fitted, 0.1)
+        undo_undersampling(fitted, 0.1)
 
 
 def test_undersampling_is_undone_before_moving_to_a_base_rate():
@@ -204,7 +205,7 @@ def test_undersampling_is_undone_before_moving_to_a_base_rate():
     moved = cr.to_base_rate(cr.Platt().fit(world.scores, world.preferences), 0.1, world.scores)
     message = "must come straight from a fit, got one whose base rate comes from known rate"
     with pytest.raises(cr.DataError, match=message):
-        cr.undo_undersampling(moved, 0.5)
+        undo_undersampling(moved, 0.5)
 
 
 def test_a_top_rate_needs_scores_that_differ():
@@ -290,7 +291,7 @@ def test_items_without_positives_may_have_exposure_0():
 
 
 def test_positives_must_have_exposure_above_0_unless_it_is_clipped():
-    unclipped = cr.PropensityModel(power=1, clip=0)
+    unclipped = PropensityModel(power=1, clip=0)
     with pytest.raises(cr.DataError, match="exposure must be above 0 where the label is 1"):
         cr.fit_with_sensitivity(cr.Platt(), [0.0, 1, 2], [0, 1, 1], [0.5, 0.0, 1.0], unclipped)
 
@@ -298,4 +299,4 @@ def test_positives_must_have_exposure_above_0_unless_it_is_clipped():
 @pytest.mark.parametrize("options", [{"power": -1}, {"clip": 2}, {"negatives": 0}])
 def test_impossible_propensity_models_are_rejected(options):
     with pytest.raises(cr.DataError, match=r"power must be|clip must lie|negatives must be"):
-        cr.PropensityModel(**options)
+        PropensityModel(**options)

@@ -8,7 +8,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from unittest.mock import patch
 
-import calibrank as cr
+from calibrank.errors import FlatMapWarning
 
 
 def run(*arguments: object) -> tuple[int, str, str]:
@@ -34,7 +34,7 @@ def exit_code(*arguments: object) -> int:
     # The command line replaces `warnings.showwarning`; leaving the context restores it.
     argv = ["calibrank", *map(str, arguments)]
     with patch.object(sys, "argv", argv), warnings.catch_warnings():
-        warnings.simplefilter("default", cr.FlatMapWarning)
+        warnings.simplefilter("default", FlatMapWarning)
         try:
             app.main()
         except SystemExit as stop:

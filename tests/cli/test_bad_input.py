@@ -11,7 +11,10 @@ import pytest
 import calibrank as cr
 from calibrank._internal.atomic import write_atomic
 from calibrank._internal.json import digest_of
+from calibrank.errors import FlatMapWarning
+from calibrank.metrics import AUC, GAUC, NDCG, Recall, corp
 from calibrank.propensity import Known, Logistic, NaiveBayes, Popularity, Random, Uniform
+from calibrank.tables import Interactions
 from tests.members import CALIBRATORS, METRICS, name
 
 SCORES, LABELS = [0.1, 0.4, 0.2, 0.9], [0, 1, 0, 1]
@@ -104,17 +107,19 @@ def test_invalid_scores_are_rejected_by_predict_and_interval() -> None:
 
 
 def test_scores_that_do_not_rise_with_the_labels_give_a_warning() -> None:
-    with pytest.warns(cr.FlatMapWarning, match="if lower is better"):
+    with pytest.warns(FlatMapWarning, match="if lower is better"):
         cr.Gaussian().fit(
             np.arange(40.0), (np.arange(40) % 7 < 3 * (np.arange(40) < 20)).astype(float)
         )
-    with pytest.warns(cr.FlatMapWarning, match="use Platt or Gaussian"):
+    with pytest.warns(FlatMapWarning, match="use Platt or Gaussian"):
         cr.Temperature().fit(np.arange(40.0), (np.arange(40) % 9 == 0).astype(float))
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=name)
 def test_invalid_probabilities_are_rejected(metric: cr.Metric) -> None:
-    if isinstance(metric, cr.NDCG | cr.Recall):  # these use only the order, so raw scores are valid
+    if isinstance(
+        metric, NDCG | Recall | AUC | GAUC
+    ):  # these use only the order, so raw scores are valid
         assert metric([-7.0, 1.5], [0, 1], users=[1, 1]) == 1
         with pytest.raises(
             cr.DataError, match=r"probabilities must be finite and within \+-1e30, got nan at"
@@ -135,8 +140,8 @@ INVALID_SETTINGS = [
     (lambda: cr.Histogram(bins=0), r"bins must be a whole number, 1 to 1,000,000, got 0\."),
     (lambda: cr.BBQ(bins=()), r"bins must be a tuple of numbers of bins, got tuple"),
     (lambda: cr.ECE(bins=0), r"bins must be a whole number, 1 to 1,000,000, got 0\."),
-    (lambda: cr.NDCG(0), r"k must be a whole number, 1 or more, got 0\."),
-    (lambda: cr.TopN(cr.ECE(), 0), r"n must be a whole number, 1 or more, got 0\."),
+    (lambda: NDCG(0), r"k must be a whole number, 1 or more, got 0\."),
+    (lambda: cr.ECE() @ 0, r"n must be a whole number, 1 or more, got 0\."),
     (lambda: cr.LogLoss(clip=0.7), r"clip must lie in \[0, 0\.5\), got 0\.7\."),
     (lambda: Popularity(clip=0), r"clip must lie in \(0, 1\], got 0\."),
     (lambda: Popularity(power=-1), r"power must be a finite number, 0 or more, got -1\."),
@@ -158,24 +163,24 @@ def test_invalid_settings_are_rejected(make: Callable[[], Any], message: str) ->
 
 def test_list_metrics_require_users() -> None:
     with pytest.raises(cr.DataError, match="users must be given for NDCG@3"):
-        cr.NDCG(3)([0.5, 0.5], [0, 1])
+        NDCG(3)([0.5, 0.5], [0, 1])
     with pytest.raises(cr.DataError, match="a positive for some user"):
-        cr.NDCG(3)([0.5, 0.5], [0, 0], users=[1, 2])
+        NDCG(3)([0.5, 0.5], [0, 0], users=[1, 2])
 
 
 def test_ids_of_another_type_are_rejected() -> None:
-    fitted = Popularity().fit(cr.Interactions([1, 2, 3], [1, 1, 2]))
+    fitted = Popularity().fit(Interactions([1, 2, 3], [1, 1, 2]))
     with pytest.raises(cr.DataError, match="items must be ids as in the log"):
         fitted.predict([1, 1], ["1", "2"])
     with pytest.raises(cr.DataError, match="ids of one kind, got both strings and numbers"):
-        cr.Interactions(np.array([1, "a"], dtype=object), [1, 2])
+        Interactions(np.array([1, "a"], dtype=object), [1, 2])
 
 
 def test_calls_without_an_answer_are_rejected(tmp_path: Path) -> None:
     nothing = cr.Evidence([0.0, 0.0], [0.0, 0.0])
     for call in (
         lambda: cr.bootstrap(cr.Brier(), [0.1, 0.2], nothing, [1, 2]),
-        lambda: cr.corp([0.1, 0.2], nothing),
+        lambda: corp([0.1, 0.2], nothing),
         lambda: cr.reliability([0.1, 0.2], nothing),
     ):
         with pytest.raises(cr.DataError, match="must have a total weight above 0"):
@@ -195,13 +200,13 @@ def test_calls_without_an_answer_are_rejected(tmp_path: Path) -> None:
 
 def test_invalid_interactions_are_rejected() -> None:
     with pytest.raises(cr.DataError, match="n_users must be at least the 2 ids seen, got 1"):
-        cr.Interactions([1, 2], [1, 1], n_users=1)
+        Interactions([1, 2], [1, 1], n_users=1)
     with pytest.raises(cr.DataError, match="labels must be 0 or 1, got 4"):
-        cr.Interactions([1], [1], [4])
+        Interactions([1], [1], [4])
     with pytest.raises(cr.DataError, match="got None at row 1"):
-        cr.Interactions(["a", None], [1, 1])
+        Interactions(["a", None], [1, 1])
     with pytest.raises(cr.DataError, match="got nan at row 0"):
-        cr.Interactions([NAN, 1.0], [1, 1])
+        Interactions([NAN, 1.0], [1, 1])
 
 
 @pytest.fixture
@@ -235,7 +240,7 @@ def test_a_map_changed_after_saving_is_rejected(saved: Path) -> None:
 def test_a_map_of_a_later_version_is_rejected(saved: Path) -> None:
     change(saved, version=99)
     with pytest.raises(
-        cr.DataError, match=r"must be of version 1 or older, got 99\. Upgrade calibrank"
+        cr.DataError, match=r"must be of version 2 or older, got 99\. Upgrade calibrank"
     ):
         cr.load(saved)
 
@@ -244,12 +249,9 @@ def test_a_map_of_a_later_version_is_rejected(saved: Path) -> None:
     ("changes", "message"),
     [
         ({"format": "other"}, "must be a calibrank-map document, got format 'other'"),
-        (
-            {"kind": "spline"},
-            "kind must be one of logistic, step, rescale, .* got 'spline'",
-        ),
+        ({"curve": {"kind": "spline"}}, "kind must be one of logistic, .* got 'spline'"),
         ({"surprise": 1}, "got field 'surprise'. If a newer calibrank wrote it, upgrade calibrank"),
-        ({"map": []}, "must be a JSON object, got list"),
+        ({"curve": []}, "must be a JSON object, got list"),
         ({"record": {}}, "must hold 'evidence', got none"),
     ],
 )
@@ -278,8 +280,8 @@ def test_maps_with_unknown_or_missing_fields_are_rejected(
 def test_maps_with_impossible_values_are_rejected(
     saved: Path, field: str, value: Any, message: str
 ) -> None:
-    content = json.loads(saved.read_text())["map"]
-    change(saved, map={**content, field: value})
+    content = json.loads(saved.read_text())["curve"]
+    change(saved, curve={**content, field: value})
     with pytest.raises(cr.DataError, match=message):
         cr.load(saved)
 

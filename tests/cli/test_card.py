@@ -1,13 +1,20 @@
-"""`calibrank card`."""
+"""`calibrank inspect --card`."""
 
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import calibrank as cr
 from tests.cli.conftest import Call
 from tests.cli.running import one_line
-from tests.maps.samples import gaussian_map, min_max_map
+
+
+def gaussian_map() -> cr.CalibrationMap:
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=500)
+    return cr.Gaussian().fit(scores, rng.random(500) < 1 / (1 + np.exp(1 - scores)))
 
 
 def test_a_card_with_the_metrics_of_evaluate(call: Call, folder: Path, tmp_path: Path) -> None:
@@ -16,19 +23,20 @@ def test_a_card_with_the_metrics_of_evaluate(call: Call, folder: Path, tmp_path:
     evaluated = call("evaluate", folder / "test.parquet", "--map", map_file, "--json")
     metrics = tmp_path / "evaluation.json"
     metrics.write_text(evaluated[1])
-    code, text, error = call("card", map_file, "--metrics", metrics)
+    given = ("inspect", map_file, "--metrics", metrics, "--card")
+    code, printed, error = call(*given, tmp_path / "card.md")
     assert code == 0, error
+    assert printed.startswith("Card: ")
+    text = (tmp_path / "card.md").read_text(encoding="utf-8")
     assert text.startswith("# Gaussian calibration map")
     assert "| LogLoss |" in text
     assert "Test of calibration: p = " in text
     other = tmp_path / "other.json"
-    min_max_map().save(other)
-    code, _, error = call("card", other, "--metrics", metrics)
+    cr.MinMax().fit([0.0, 1.0], [0, 1]).save(other)
+    code, _, error = call("inspect", other, "--metrics", metrics, "--card", tmp_path / "other.md")
     assert code == 3
     assert "evaluation must be of this map (sha256:" in one_line(error)
-    for name in ("card.md", "card.html"):
-        assert call("card", map_file, "--metrics", metrics, "-o", tmp_path / name)[0] == 0
-    assert (tmp_path / "card.md").read_text(encoding="utf-8") == text
+    assert call(*given, tmp_path / "card.html")[0] == 0
     assert "<td>LogLoss</td>" in (tmp_path / "card.html").read_text(encoding="utf-8")
 
 
@@ -36,23 +44,28 @@ def test_a_card_with_the_metrics_of_evaluate(call: Call, folder: Path, tmp_path:
 def test_wrong_files_are_refused(call: Call, tmp_path: Path) -> None:
     map_file = tmp_path / "map.json"
     gaussian_map().save(map_file)
-    code, _, error = call("card", map_file, "-o", tmp_path / "card.pdf")
+    code, _, error = call("inspect", map_file, "--card", tmp_path / "card.pdf")
     assert code == 2
-    assert "--out must end in .md or .html" in one_line(error)
+    assert "--card must end in .md or .html" in one_line(error)
     (tmp_path / "text.json").write_text("not JSON")
-    code, _, error = call("card", map_file, "--metrics", tmp_path / "text.json")
+    given = ("inspect", map_file, "--card", tmp_path / "x.md")
+    code, _, error = call(
+        "inspect", map_file, "--card", "x.md", "--metrics", tmp_path / "text.json"
+    )
     assert code == 3
     assert "text.json must be JSON, got damaged text" in one_line(error)
     for text in ("[" * 50_000, '{"a": ' + "9" * 5000 + "}"):
         (tmp_path / "text.json").write_text(text)
-        code, _, error = call("card", map_file, "--metrics", tmp_path / "text.json")
+        code, _, error = call(
+            "inspect", map_file, "--card", "x.md", "--metrics", tmp_path / "text.json"
+        )
         assert code == 3
         assert "text.json must be JSON, got damaged text" in one_line(error)
     # Reading a pipe that nobody writes to would never end.
     os.mkfifo(tmp_path / "pipe")
     for name in ("pipe", ""):
-        code, _, error = call("card", map_file, "--metrics", tmp_path / name)
+        code, _, error = call(*given, "--metrics", tmp_path / name)
         assert code == 3
         assert "must be the file of --metrics, got a" in one_line(error)
     (tmp_path / "list.json").write_text("[]")
-    assert call("card", map_file, "--metrics", tmp_path / "list.json")[0] == 3
+    assert call(*given, "--metrics", tmp_path / "list.json")[0] == 3

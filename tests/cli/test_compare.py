@@ -43,7 +43,9 @@ def test_every_method_is_compared_and_the_lowest_log_loss_is_marked(
 def test_more_folds_than_users_are_refused(call: Call, tmp_path: Path) -> None:
     columns = {"score": [0.1, 0.2, 0.3], "label": [0, 1, 0], "user": ["a", "b", "c"]}
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")
-    code, _, error = call("compare", tmp_path / "t.parquet", "--loss", "naive", "--folds", "50")
+    code, _, error = call(
+        "compare", tmp_path / "t.parquet", "--log", "impressions", "--folds", "50"
+    )
     assert code == 3
     assert "enough users for 50 folds" in one_line(error)
 

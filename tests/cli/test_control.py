@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import calibrank as cr
+from calibrank.decisions import Precision
 from tests.cli.conftest import Call
 from tests.cli.running import one_line
 from tests.test_decisions import draw
@@ -21,7 +22,7 @@ def test_the_command_finds_the_threshold_of_the_library(call: Call, tmp_path: Pa
     fitted = cr.Platt().fit(scores, labels)
     fitted.save(tmp_path / "map.json")
     command = ["control", tmp_path / "random.parquet", "--map", tmp_path / "map.json"]
-    expected = cr.control(fitted.predict(scores), labels, codes, unwanted=0.35, longest=5)
+    expected = cr.control(fitted.predict(scores), labels, codes, Precision(0.65), longest=5)
     options = ["--unwanted", "0.35", "--longest", "5"]
     code, text, error = call(*command, *options, "--json")
     assert code == 0, error
@@ -36,18 +37,20 @@ def test_the_command_takes_probabilities(call: Call, tmp_path: Path) -> None:
     table = {"user_id": codes, "probability": values, "label": labels}
     pq.write_table(pa.table(table), tmp_path / "random.parquet")
     result = call("control", tmp_path / "random.parquet", "--unwanted", "0.35", "--json")
-    expected = cr.control(values, labels, codes, unwanted=0.35)
+    expected = cr.control(values, labels, codes, Precision(0.65))
     assert json.loads(result[1])["threshold"] == expected.threshold
 
 
 def maps_with_columns(
     scores: np.ndarray, labels: np.ndarray, columns: dict[str, np.ndarray]
 ) -> dict[str, cr.CalibrationMap]:
-    """A map by segment and one with a number and a category as covariates."""
+    """A map by segment and one with a number and a level."""
     country = {"country": columns["country"]}
     return {
-        "grouped": cr.Segments("country").fit(scores, labels, country),
-        "additive": cr.Covariates(("age", "country")).fit(scores, labels, columns),
+        "grouped": (cr.Platt() + cr.Level("country")).fit(scores, labels, country),
+        "additive": (cr.Platt() + cr.Smooth("age") + cr.Level("country")).fit(
+            scores, labels, columns
+        ),
     }
 
 
@@ -63,13 +66,11 @@ def test_the_command_reads_the_columns_of_the_map(call: Call, tmp_path: Path, ki
     command = ["control", tmp_path / "random.parquet", "--map", tmp_path / "map.json"]
     code, text, error = call(*command, "--unwanted", "0.4", "--json")
     assert code == 0, error
-    probabilities = fitted.predict_rows(scores, columns.__getitem__)
-    expected = cr.control(probabilities, labels, codes, unwanted=0.4)
+    probabilities = fitted.predict(scores, columns)
+    expected = cr.control(probabilities, labels, codes, Precision(0.6))
     assert json.loads(text)["threshold"] == expected.threshold
-    assert (
-        expected.threshold
-        != cr.control(fitted.predict(scores), labels, codes, unwanted=0.4).threshold
-    )
+    average = cr.control(fitted.without_terms().predict(scores), labels, codes, Precision(0.6))
+    assert expected.threshold != average.threshold
 
 
 def test_the_command_names_a_missing_column_of_the_map(call: Call, tmp_path: Path) -> None:
@@ -77,7 +78,7 @@ def test_the_command_names_a_missing_column_of_the_map(call: Call, tmp_path: Pat
     table = {"user_id": codes, "score": scores, "label": labels}
     pq.write_table(pa.table(table), tmp_path / "random.parquet")
     country = {"country": np.where(codes % 2, "DE", "NL")}
-    cr.Segments("country").fit(scores, labels, country).save(tmp_path / "map.json")
+    (cr.Platt() + cr.Level("country")).fit(scores, labels, country).save(tmp_path / "map.json")
     command = ["control", tmp_path / "random.parquet", "--map", tmp_path / "map.json"]
     code, _, error = call(*command)
     assert code == 3

@@ -35,16 +35,18 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     pq.write_table(table(**{f"column {place}": SCORES for place in range(300)}), "wide.parquet")
     platt = cr.Platt().fit(SCORES, LABELS)
     platt.save("map.json")
-    cr.Segments("country").fit(SCORES, LABELS, {"country": COUNTRY}).save("seg.json")
-    cr.Covariates("age").fit(SCORES, LABELS, {"age": AGE}).save("age.json")
-    cr.anchor_top(platt, SCORES, LABELS, RANK, 2).save("top.json")
+    by_country = cr.Platt() + cr.Level("country")
+    by_country.fit(SCORES, LABELS, {"country": COUNTRY}).save("seg.json")
+    (cr.Platt() + cr.Smooth("age")).fit(SCORES, LABELS, {"age": AGE}).save("age.json")
+    top = cr.anchor(platt, SCORES, LABELS, {"rank": RANK}, terms=[cr.Position("rank", 2)])
+    top.save("top.json")
     Path("run.trec").write_text("q1 Q0 d1 1 0.5 system\n")
     Store("damaged").add(Day.of(platt, SCORES, LABELS, date="2026-01-01"))
     (tmp_path / "damaged" / "2026-01-02-0.day.npz").write_bytes(b"x")
     return tmp_path
 
 
-FIT = "fit t.parquet --loss naive --method platt -o o.json"
+FIT = "fit t.parquet --log impressions --method platt -o o.json"
 ADD = "--map map.json --date 2026-01-03 --add"
 
 
@@ -55,17 +57,30 @@ ADD = "--map map.json --date 2026-01-03 --add"
         ("evaluate from0.parquet --map top.json", 3, "from0.parquet, row 0: rank must be a rank"),
         ("apply age.json gaps.parquet -o o.parquet", 3, "row 7: age must be finite and within"),
         ("evaluate gaps.parquet --map age.json", 3, "gaps.parquet, row 7: age must be finite"),
-        ("fit gaps.parquet --loss naive --feature age -o o.json", 3, "gaps.parquet, row 7: age"),
+        (
+            "fit gaps.parquet --log impressions --feature age -o o.json",
+            3,
+            "gaps.parquet, row 7: age",
+        ),
         ("monitor d --map age.json --add gaps.parquet --date 2026-01-01", 3, "row 7: age must be"),
-        ("rerank run.trec --map seg.json -o o.trec", 3, "map of scores alone, got one that uses"),
-        ("rerank run.trec --map top.json -o o.trec", 3, "that uses 'rank'"),
-        (f"{FIT} --date 20260105", 2, "--date must be a date such as 2026-01-31, got '20260105'"),
-        (f"{FIT} --category country --keep-order", 3, "let lists change their order"),
+        ("search apply seg.json run.trec -o o.trec", 3, "map of scores alone, got one that uses"),
+        ("search apply top.json run.trec -o o.trec", 3, "that uses 'rank'"),
+        (f"{FIT} --segment score", 3, "known before the label, got 'score', the score column"),
+        (f"{FIT} --segment country --feature country", 3, "terms must be of different columns"),
+        (f"{FIT.replace('platt', 'minmax')} --segment country", 3, "MinMax must not go with terms"),
         ("fit t.parquet --position nope --item user -o o.json", 3, "have a position column (nope)"),
-        ("fit wide.parquet --score nope --loss naive -o o.json", 3, "and 286 more. Name it with"),
+        (
+            "fit wide.parquet --score nope --log impressions -o o.json",
+            3,
+            "and 286 more. Name it with",
+        ),
         (f"monitor damaged {ADD} t.parquet", 3, "must be a day that calibrank saved"),
         (f"monitor new {ADD} disliked.parquet --refit m2.json -o r.html", 4, "no positive in 60"),
-        (f"monitor new {ADD.replace('map.', 'age.')} t.parquet --refit m2.json", 3, "uses age"),
+        (
+            f"monitor new {ADD.replace('map.', 'age.')} t.parquet --refit m2.json",
+            3,
+            "Smooth must not go with refit",
+        ),
         ("apply map.json t.parquet -o /dev/null", 3, "/dev/null must be a file or a folder, got a"),
         (f"export map.json --to json -o {'x' * 300}", 3, "the output must be at most 255 bytes"),
         ("export map.json --to sql --dialect duckdb --score", 2, "--score must have a value, got"),

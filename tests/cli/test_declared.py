@@ -26,43 +26,72 @@ def rated(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "c": clicks,
         "judge": 1 / (1 + np.exp(-score)),
         "p": rng.uniform(0.2, 1, 2_000),
+        "answer": np.where(rating >= 4, "yes", "no way"),
+        "a / b": (rating >= 4).astype(int),
     }
     path = tmp_path_factory.mktemp("rated") / "log.parquet"
     pq.write_table(pa.table(columns), path)
     return path
 
 
-RATING = ("--positive", "rating >= 4", "--loss", "naive")
-COUNTS = ("--clicks", "c", "--impressions", "n", "--propensity", "p")
-JUDGE = ("--label", "judge", "--soft", "--loss", "naive")
+RATING = ("--label", "rating >= 4")
+TEXT = ("--label", 'answer == "yes"')
+NOT = ("--label", "answer != 'no way'")
+NAMED = ("--label", "a / b")  # a column of that name is that column
+COUNTS = ("--label", "c / n")
+JUDGE = ("--label", "probability(judge)")
+SHOWN = ("--log", "impressions")
+WEIGHTED = ("--log", "impressions", "--propensity", "p")
+RULES = [RATING, TEXT, NOT, NAMED, COUNTS, JUDGE]
 
 
-def test_fit_uses_the_declared_labels(rated: Path, tmp_path: Path, call: Call) -> None:
+def evidence_of(table: pa.Table, label: tuple[str, str], weights: np.ndarray) -> cr.Evidence:
+    """The evidence of weighted rows, written out."""
+    columns = {name: np.array(table[name].to_pylist()) for name in table.column_names}
+    if label is COUNTS:
+        return cr.Evidence(columns["c"] * weights, columns["n"] * weights)
+    labels = columns["judge"] if label is JUDGE else (columns["rating"] >= 4).astype(float)
+    return cr.Evidence(labels * weights, weights)
+
+
+@pytest.mark.parametrize("label", RULES, ids=str)
+@pytest.mark.parametrize("options", [SHOWN, WEIGHTED], ids=str)
+def test_fit_uses_the_declared_labels(
+    rated: Path, tmp_path: Path, call: Call, label: tuple[str, str], options: tuple[str, ...]
+) -> None:
     table = pq.read_table(rated)
-    columns = {name: table[name].to_numpy() for name in table.column_names}
-    weights = 1 / columns["p"]
-    expected = {
-        RATING: cr.naive(columns["rating"] >= 4),
-        COUNTS: cr.Evidence(columns["c"] * weights, columns["n"] * weights),
-        JUDGE: cr.Evidence(columns["judge"], np.ones(2_000)),
-    }
-    for options, evidence in expected.items():
-        out = tmp_path / "map.json"
-        code, _, error = call("fit", rated, *options, "--method", "platt", "-o", out)
-        assert code == 0, error
-        direct = cr.Platt().fit(columns["score"], evidence)
-        assert cr.load(out).parameters == pytest.approx(direct.parameters)
+    weights = np.ones(2_000) if options is SHOWN else 1 / table["p"].to_numpy()
+    out = tmp_path / "map.json"
+    code, _, error = call("fit", rated, *label, *options, "--method", "platt", "-o", out)
+    assert code == 0, error
+    direct = cr.Platt().fit(table["score"].to_numpy(), evidence_of(table, label, weights))
+    assert cr.load(out).parameters == pytest.approx(direct.parameters)
+
+
+@pytest.mark.parametrize("label", RULES, ids=str)
+def test_sampled_negatives_are_weighted_for_every_kind_of_label(
+    rated: Path, tmp_path: Path, call: Call, label: tuple[str, str]
+) -> None:
+    """Negative mass counts 1 / kept times, whatever the label is."""
+    table = pq.read_table(rated)
+    out = tmp_path / "map.json"
+    given = (*label, *SHOWN, "--negatives-kept", "0.25", "--method", "platt", "-o", out)
+    code, _, error = call("fit", rated, *given)
+    assert code == 0, error
+    plain = evidence_of(table, label, np.ones(2_000))
+    more = cr.Evidence(plain.positive, plain.positive + (plain.total - plain.positive) / 0.25)
+    direct = cr.Platt().fit(table["score"].to_numpy(), more)
+    assert cr.load(out).parameters == pytest.approx(direct.parameters)
 
 
 @pytest.mark.parametrize("command", ["diagnose", "compare", "evaluate"])
-@pytest.mark.parametrize("options", [RATING, COUNTS, JUDGE], ids=["rating", "counts", "judge"])
+@pytest.mark.parametrize("label", RULES, ids=str)
 def test_other_commands_take_declared_labels(
-    rated: Path, call: Call, command: str, options: tuple[str, ...]
+    rated: Path, call: Call, command: str, label: tuple[str, str]
 ) -> None:
-    given = options
+    given = (*label, *SHOWN)
     if command == "evaluate":
-        probability = "p" if options is JUDGE else "judge"
-        given = (*options[: 4 if options is COUNTS else -2], "--probability", probability)
+        given = (*label, "--probability", "p" if label is JUDGE else "judge")
     code, _, error = call(command, rated, *given, "--json")
     assert code == 0, error
 
@@ -70,12 +99,16 @@ def test_other_commands_take_declared_labels(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--label", "rating", "--loss", "naive"), '--positive "rating >= 4"'),
-        (("--clicks", "c"), "--clicks must go with --impressions"),
-        ((*RATING, "--soft"), "the label must be declared once, got --positive and --soft"),
-        (("--label", "judge", "--soft", "--propensity", "p"), "must go with --loss naive"),
-        (("--positive", "stars >= 4", "--loss", "naive"), "must have a positive column (stars)"),
-        (("--positive", "rating", "--loss", "naive"), 'Write it as "rating >= 4"'),
+        (("--label", "rating", *SHOWN), "--label 'rating >= 4'"),
+        (("--label", "judge", *SHOWN), "--label 'probability(judge)'"),
+        (("--label", "probability(judge)", "--propensity", "p"), "must go with --log impressions"),
+        (("--label", "stars >= 4", *SHOWN), "must have a label column (stars)"),
+        (("--label", "stars", *SHOWN), "must have a label column (stars)"),
+        (("--label", "rating >= four", *SHOWN), 'Write it as "rating >= 4"'),
+        (("--label", "answer == yes", *SHOWN), 'Write answer == "yes".'),
+        (("--label", "c / nope", *SHOWN), "must have a label column (nope)"),
+        (("--label", "n / c", *SHOWN), "Exchange the two columns, or fix the row"),
+        (("--label", "answer > 3", *SHOWN), "column answer must hold numbers, got string"),
     ],
 )
 def test_wrong_declarations_are_refused(
@@ -84,6 +117,18 @@ def test_wrong_declarations_are_refused(
     code, _, error = call("fit", rated, *options, "-o", tmp_path / "map.json")
     assert code in (2, 3)
     assert message in one_line(error)
+
+
+def test_a_missing_answer_is_no_answer(tmp_path: Path, call: Call) -> None:
+    answers = [None, *["yes", "no"] * 30]
+    scores = np.random.default_rng(0).normal(size=61)
+    pq.write_table(pa.table({"score": scores, "answer": answers}), tmp_path / "t.parquet")
+    given = ("fit", tmp_path / "t.parquet", *TEXT, *SHOWN, "--method", "platt")
+    code, _, error = call(*given, "-o", tmp_path / "map.json")
+    assert code == 3
+    assert "row 0: answer must not be missing, got none" in one_line(error)
+    assert call(*given, "--on-bad-rows", "skip", "-o", tmp_path / "map.json")[0] == 0
+    assert cr.load(tmp_path / "map.json").record.rows == 60
 
 
 def test_report_takes_a_rule(rated: Path, tmp_path: Path, call: Call) -> None:
@@ -97,25 +142,6 @@ def test_report_takes_a_rule(rated: Path, tmp_path: Path, call: Call) -> None:
     assert f"that of the best constant, {entropy:.4f}" in printed
 
 
-def test_anchor_takes_the_rule_of_the_fit(rated: Path, tmp_path: Path, call: Call) -> None:
-    random = pq.read_table(rated).slice(0, 300)
-    pq.write_table(random, tmp_path / "random.parquet")
-    out = tmp_path / "map.json"
-    given = (*RATING, "--method", "platt", "--anchor", tmp_path / "random.parquet")
-    code, _, error = call("fit", rated, *given, "-o", out)
-    assert code == 0, error
-    table = pq.read_table(rated)
-    scores = table["score"].to_numpy()
-    labels = table["rating"].to_numpy() >= 4
-    start = cr.Platt().fit(scores, cr.naive(labels))
-    direct = cr.anchor(start, scores[:300], labels[:300], population=scores)
-    asked = [-1.0, 0.0, 1.0]
-    assert cr.load(out).predict(asked) == pytest.approx(direct.predict(asked), abs=0.005)
-    code, _, error = call("fit", rated, *JUDGE, "--anchor", tmp_path / "random.parquet", "-o", out)
-    assert code == 2
-    assert "--anchor must go with labels that are 0 or 1" in one_line(error)
-
-
 def test_train_takes_a_rule(tmp_path: Path, call: Call) -> None:
     rng = np.random.default_rng(1)
     users = np.repeat(np.arange(30), 20)
@@ -123,7 +149,7 @@ def test_train_takes_a_rule(tmp_path: Path, call: Call) -> None:
     rating = rng.integers(1, 6, 600).astype(float)
     log = pa.table({"user": users, "item": items, "rating": rating})
     pq.write_table(log, tmp_path / "log.parquet")
-    given = ("--positive", "rating >= 4", "--log", "impressions", "--epochs", 1, "--dim", 2)
+    given = ("--label", "rating >= 4", "--log", "impressions", "--epochs", 1, "--dim", 2)
     out = tmp_path / "model"
     code, _, error = call("train", tmp_path / "log.parquet", *given, "-o", out)
     assert code == 0, error
@@ -137,43 +163,6 @@ def test_train_takes_a_rule(tmp_path: Path, call: Call) -> None:
     code, _, error = call("train", tmp_path / "log.parquet", *given, "-o", out)
     assert code == 3
     assert "must be a finite number" in one_line(error)
-    both = (*given, "--label", "rating")
-    code, _, error = call("train", tmp_path / "log.parquet", *both, "-o", out)
+    code, _, error = call("train", tmp_path / "log.parquet", "--label", "rating / user", "-o", out)
     assert code == 2
-    assert "the label must be declared once" in one_line(error)
-
-
-def test_a_known_rate_with_a_range_is_weighed_against_labels(
-    rated: Path, tmp_path: Path, call: Call
-) -> None:
-    out = tmp_path / "map.json"
-    known = (*RATING, "--method", "platt", "--base-rate", "0.2")
-    ranged = (*known, "--base-rate-range", "0.15", "0.25")
-    code, printed, error = call("fit", rated, *ranged, "-o", out)
-    assert code == 0, error
-    assert cr.load(out).record.base_rate_range == (0.15, 0.25)
-    assert "20.00% (15.00% to 25.00%)" in one_line(printed)
-    pq.write_table(pq.read_table(rated).slice(0, 10), tmp_path / "random.parquet")
-    anchored = (*ranged, "--anchor", tmp_path / "random.parquet")
-    code, _, error = call("fit", rated, *anchored, "-o", out, "--json")
-    assert code == 0, error
-    assert cr.load(out).record.base_rate_source == "random labels"
-    # Ten labels hardly move a rate that is known to within a few percentage points.
-    scores = pq.read_table(rated)["score"].to_numpy()
-    assert cr.load(out).predict(scores).mean() == pytest.approx(0.2, abs=0.05)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--base-rate-range", "0.1", "0.3"), "must go with --base-rate"),
-        (("--base-rate", "0.2", "--base-rate-range", "0.3", "0.1"), "got 0.3 and 0.1"),
-        (("--base-rate", "0.2", "--anchor", "x.parquet"), "without --base-rate-range"),
-    ],
-)
-def test_wrong_ranges_are_refused(
-    rated: Path, tmp_path: Path, call: Call, options: tuple[str, ...], message: str
-) -> None:
-    code, _, error = call("fit", rated, *RATING, *options, "-o", tmp_path / "map.json")
-    assert code == 2
-    assert message in one_line(error)
+    assert "or a comparison such as 'rating >= 4'" in one_line(error)

@@ -144,7 +144,7 @@ def test_labels_without_propensities_are_used_as_they_are(tmp_path, world):
 
 def test_impressions_with_propensities_identify_the_base_rate(tmp_path, world):
     policy = _table(world, label=world.preferences.astype(np.int8))
-    options = ["--propensity", "propensity", "--loss", "impressions"]
+    options = ["--propensity", "propensity", "--log", "policy"]
     diagnosis = _diagnose(tmp_path, policy, *options)
     assert "This identifies the base rate" in _messages(diagnosis, "ok")
 
@@ -207,15 +207,6 @@ def test_the_range_of_base_rates_is_worded_with_its_assumption(tmp_path, world):
     assert "compatible" not in words
     words = _messages(_diagnose(tmp_path, _table(world), "--propensity", "propensity"))
     assert "if the propensities are right up to a factor and a power" in words
-
-
-def test_only_propensities_declared_as_logged_fix_the_scale(tmp_path, world):
-    options = ["--propensity", "propensity"]
-    relative = _diagnose(tmp_path, _table(world), *options)["sensitivity"]
-    logged = _diagnose(tmp_path, _table(world), *options, "--propensity-kind", "logged")
-    assert logged["sensitivity"]["assumption"] == "logged propensities"
-    assert logged["sensitivity"]["high_rate"] < 0.7 * relative["high_rate"]
-    assert "If the logged propensities are right" in _messages(logged)
 
 
 def test_a_plan_never_argues_against_labels():

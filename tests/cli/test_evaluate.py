@@ -10,6 +10,15 @@ import pytest
 
 import calibrank as cr
 from calibrank.data.score_world import World
+from calibrank.metrics import (
+    MCE,
+    NDCG,
+    CalibrationIntercept,
+    CalibrationInTheLarge,
+    CalibrationSlope,
+    ConstantLogLoss,
+    LogLossGain,
+)
 from tests.cli.conftest import Call
 from tests.cli.running import one_line
 
@@ -29,15 +38,15 @@ def test_metrics_are_those_of_the_library(
     for metric in (
         cr.LogLoss(),
         cr.ECE(),
-        cr.MCE(),
+        MCE(),
         cr.Brier(),
-        cr.NDCG(5),
-        cr.TopN(cr.ECE(), 5),
-        cr.CalibrationInTheLarge(),
-        cr.ConstantLogLoss(),
-        cr.LogLossGain(),
-        cr.CalibrationSlope(),
-        cr.CalibrationIntercept(),
+        NDCG(5),
+        cr.ECE() @ 5,
+        CalibrationInTheLarge(),
+        ConstantLogLoss(),
+        LogLossGain(),
+        CalibrationSlope(),
+        CalibrationIntercept(),
         cr.SmoothECE(),
     ):
         expected = metric(probabilities, test.preferences, test.users)
@@ -69,7 +78,7 @@ def test_a_probability_column_is_evaluated_as_it_is(call: Call, tmp_path: Path) 
     code, text, _ = call("evaluate", tmp_path / "t.parquet")
     assert code == 0
     assert "rows, treated as independent" in text
-    assert "Not computed (no user column): ECE of top 5, NDCG@5, Recall@5" in text
+    assert "Not computed (no user column): ECE@5, NDCG@5, Recall@5" in text
     brier = ((0.2 - 0) ** 2 + (0.7 - 1) ** 2 + (0.4 - 1) ** 2) / 3
     assert f"{brier:.4f}" in text
 
@@ -109,7 +118,7 @@ def test_probabilities_that_a_constant_beats_are_reported(call: Call, tmp_path: 
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")
     code, text, _ = call("evaluate", tmp_path / "t.parquet")
     assert code == 0
-    gain = cr.LogLossGain()(columns["probability"], columns["label"])
+    gain = LogLossGain()(columns["probability"], columns["label"])
     expected = "Worse than a constant: predicting the base rate for every row would have"
     assert f"{expected} a log loss lower by {-gain:.4f}." in one_line(text)
     columns["label"] = [0, 1, 0]

@@ -75,35 +75,29 @@ def test_wrong_usage_is_one_line_too(call: Call) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["rerank", "run", "--precision", "x"], "--precision must be a number, got 'x'. See"),
-        (["rerank", "run", "--pool-depth", "1.5"], "--pool-depth must be a whole number, got"),
+        (["search", "fit", "--precision", "x"], "--precision must be a number, got 'x'. See"),
+        (["search", "fit", "--pool-depth", "1.5"], "--pool-depth must be a whole number, got"),
         (
             ["monitor", "days", "--map", "m.json", "--window", "0"],
             "--window must be in the range 1<=x<=100000, got 0.",
         ),
         (["fit", "t.csv", "--method", "no"], "--method must be one of auto, "),
         (["train", "t.csv", "--device", "tpu"], "--device must be one of 'cpu', 'cuda', got 'tpu'"),
-        (["fit", "t.csv", "--feature", "a", "--category", "a"], "different columns, got 'a' for"),
-        (["fit", "t.csv", "--base-rate", "1e-320"], "--base-rate must lie between 0 and 1, got"),
-        (["fit", "t.csv", "--model-name", "a\x1b[31m"], "--model-name must be at most 255 print"),
+        (["anchor", "m", "--base-rate", "1e-320"], "--base-rate must lie between 0 and 1, got"),
         (["monitor", "d", "--map", "m", "-o", "d/x.html"], "outputs must lie outside the store"),
-        (["fit", "t.csv", "--positive", ""], "--positive must not be empty, got ''. Give a"),
-        (["fit", "t.csv", "--positive="], "--positive must not be empty, got ''. Give a"),
+        (["fit", "t.csv", "--label", ""], "--label must not be empty, got ''. Give a"),
+        (["fit", "t.csv", "--label="], "--label must not be empty, got ''. Give a"),
         (["fit", ""], "an argument must not be empty, got ''"),
         (["control", "t.csv", "--longest", "0"], "--longest must be a whole number, 1 to "),
         (["control", "t.csv", "--unwanted", "nan"], "--unwanted must lie in (0, 1), got nan. Use"),
     ],
 )
 def test_wrong_values_name_their_option(
-    call: Call,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
-    message: str,
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
 ) -> None:
     (tmp_path / "t.csv").write_text("user,probability,label\n1,0.5,0\n2,0.6,1\n")
     monkeypatch.chdir(tmp_path)
-    extra = ["--score", "probability", "--loss", "naive"] if arguments[0] == "fit" else []
+    extra = ["--score", "probability", "--log", "impressions"] if arguments[0] == "fit" else []
     code, _, errors = call(*arguments, *extra)
     assert (code, errors.count("\n")) == (2, 1)
     assert message in errors
@@ -112,10 +106,10 @@ def test_wrong_values_name_their_option(
 @pytest.mark.parametrize(
     ("command", "remedies"),
     [
-        ("fit", ["--positive", "--soft"]),
-        ("control", ["--positive"]),
-        ("monitor", []),
-        ("train", ["--positive"]),
+        ("fit", ["--label", "--label"]),
+        ("control", ["--label", "--label"]),
+        ("monitor", ["--label", "--label"]),
+        ("train", ["--label", "--label"]),
     ],
 )
 def test_remedies_name_only_options_that_the_command_has(
@@ -125,7 +119,7 @@ def test_remedies_name_only_options_that_the_command_has(
     table.write_text("user,item,score,probability,label\n1,1,0.5,0.5,0.5\n2,2,0.6,0.6,1\n")
     cr.Platt().fit([0.1, 0.4, 0.2, 0.9], [1.0, 0, 0, 1]).save(tmp_path / "map.json")
     arguments = {
-        "fit": [table, "--loss", "naive"],
+        "fit": [table, "--log", "impressions"],
         "control": [table],
         "monitor": [
             *(tmp_path / "days", "--map", tmp_path / "map.json"),
@@ -145,7 +139,7 @@ def test_remedies_of_a_fit_name_only_options_that_the_command_has(
     table = tmp_path / "t.csv"
     rows = [f"{user},{user % 2 / 2},{user % 2}\n" for user in range(40)]
     table.write_text("user,score,label\n" + "".join(rows))
-    _, _, errors = call("fit", table, "--loss", "naive", "--method", "platt")
+    _, _, errors = call("fit", table, "--log", "impressions", "--method", "platt")
     assert "--negatives-kept" in errors
     _, _, errors = call("report", table, "-o", tmp_path / "report.html")
     assert "no finite best fit exists" in errors
@@ -194,7 +188,7 @@ class Interrupt:
 
 sys.meta_path.insert(0, Interrupt)
 sys.orig_argv = ["python", "-m", "calibrank"]
-sys.argv = [sys.argv[1], "--version"]
+sys.argv = [sys.argv[1], "inspect", "map.json"]
 runpy.run_module("calibrank", run_name="__main__")
 """
 
@@ -208,7 +202,9 @@ def test_an_interrupt_while_the_command_line_starts_is_one_line(program: str) ->
 
 
 def test_the_package_leaves_ctrl_c_to_other_programs() -> None:
-    command = [sys.executable, "-c", _INTERRUPTED_START, "notebook"]
+    interrupted = _INTERRUPTED_START.partition("sys.orig_argv")[0]
+    program = f"{interrupted}import calibrank\ncalibrank.Gaussian"
+    command = [sys.executable, "-c", program]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.stderr.rstrip().endswith("KeyboardInterrupt")
 
@@ -246,7 +242,7 @@ def test_names_from_outside_are_printed_as_they_are(call: Call, tmp_path: Path) 
     for arguments in (
         ("apply", tmp_path / "map.json", tmp_path / "t.parquet", "-o", tmp_path / "[o].parquet"),
         ("evaluate", tmp_path / "t.parquet", "--map", tmp_path / "map.json"),
-        ("compare", tmp_path / "t.parquet", "--loss", "naive", "--user", name),
+        ("compare", tmp_path / "t.parquet", "--log", "impressions", "--user", name),
     ):
         _, output, errors = call(*arguments, "--score", name)
         assert "bug" not in errors

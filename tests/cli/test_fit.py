@@ -13,9 +13,8 @@ from scipy.special import expit
 import calibrank as cr
 from calibrank.cli.options import as_typed
 from calibrank.data.score_world import World
-from calibrank.metrics import LogLoss
 from calibrank.propensity import Popularity
-from calibrank.registry import CALIBRATORS, EVIDENCE
+from calibrank.registry import CALIBRATORS
 from tests.cli.conftest import Call
 from tests.cli.running import one_line
 
@@ -33,23 +32,6 @@ def test_fit_gives_the_same_map_as_the_library(
     assert cr.load(out).predict(world.scores) == pytest.approx(expected, abs=1e-9)
 
 
-def test_step_methods_pool_nothing_but_ties_in_tables(call: Call, tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    scores = rng.normal(size=100_000)
-    labels = (rng.random(100_000) < expit(scores - 2)).astype(int)
-    pq.write_table(pa.table({"score": scores, "label": labels}), tmp_path / "log.parquet")
-    out = tmp_path / "map.json"
-    assert (
-        call("fit", tmp_path / "log.parquet", "--loss", "naive", "--method", "isotonic", "-o", out)[
-            0
-        ]
-        == 0
-    )
-    fitted = cr.load(out)
-    assert fitted.record.exact
-    assert fitted.values == cr.Isotonic().fit(scores, labels).values
-
-
 @pytest.mark.parametrize("table", ["log.parquet", "log.csv", "days", "days/*/*.parquet"])
 def test_propensities_are_estimated_from_popularity_in_any_layout(
     call: Call, folder: Path, tmp_path: Path, world: World, table: str
@@ -61,170 +43,14 @@ def test_propensities_are_estimated_from_popularity_in_any_layout(
     propensity = Popularity().fit(world.interactions()).predict(world.users, world.items)
     expected = cr.Gaussian().fit(world.scores, cr.ips(world.labels, propensity))
     result = json.loads(text)
-    assert result["map"]["intercept"] == pytest.approx(expected.intercept, rel=1e-9)
+    assert result["curve"]["intercept"] == pytest.approx(expected.curve.intercept, rel=1e-9)
     assert result["record"]["rows"] == 40_000
     assert result["out"] == str(out)
 
 
-@pytest.mark.filterwarnings("ignore::calibrank.FlatMapWarning")  # Temperature cannot fit these
-@pytest.mark.parametrize("loss", EVIDENCE)
-@pytest.mark.parametrize("method", CALIBRATORS)
-def test_every_method_and_loss_fits_as_the_library_does(
-    call: Call, folder: Path, tmp_path: Path, world: World, method: str, loss: str
-) -> None:
-    out = tmp_path / "map.json"
-    options = ["--method", as_typed(method), "--loss", as_typed(loss)]
-    options += [] if loss == "naive" else ["--propensity", "w"]
-    code, _, error = call("fit", folder / "log.parquet", *options, "-o", out)
-    assert code == 0, error
-    evidence = EVIDENCE[loss]
-    weighted = (
-        evidence(world.labels) if loss == "naive" else evidence(world.labels, world.propensity)
-    )
-    expected = CALIBRATORS[method].fit(world.scores, weighted).predict(world.scores)
-    assert cr.load(out).predict(world.scores) == pytest.approx(expected, abs=1e-9)
-    assert cr.load(out).record.evidence == loss
-    code, text, _ = call("inspect", out)
-    assert code == 0
-    assert f"{method} calibration map" in text
-    assert f"40,000 rows, {loss} evidence" in text
-
-
-# The true slope of this world is steeper than those of real rankers.
-@pytest.mark.filterwarnings("ignore::calibrank.WorseThanConstantWarning")
-@pytest.mark.parametrize(
-    ("options", "source", "explanation"),
-    [
-        (["--anchor", "random.parquet"], "random labels", "Anchored on 300 randomly shown pairs"),
-        (["--base-rate", "0.1"], "known rate", "base rate of 10.00%"),
-        ([], "assumed", "The log does not identify the base rate"),
-    ],
-)
-def test_the_base_rate_source_is_printed_and_saved(
-    call: Call,
-    folder: Path,
-    tmp_path: Path,
-    world: World,
-    options: list[str],
-    source: str,
-    explanation: str,
-) -> None:
-    shown = world.redraw(5)
-    chosen = np.random.default_rng(0).choice(len(shown), 300, replace=False)
-    random = {"score": shown.scores[chosen], "label": shown.preferences[chosen]}
-    pq.write_table(pa.table(random), tmp_path / "random.parquet")
-    options = [str(tmp_path / part) if part.endswith(".parquet") else part for part in options]
-    out = tmp_path / "map.json"
-    arguments = [folder / "log.parquet", "--item", "item_id", *options, "-o", out]
-    code, text, error = call("fit", *arguments)
-    assert code == 0, error
-    assert f"Base-rate source: {source}." in one_line(text)
-    assert explanation in one_line(text)
-    assert cr.load(out).record.base_rate_source == source
-
-
-def test_two_rates_set_level_and_slope(call: Call, folder: Path, tmp_path: Path) -> None:
-    out = tmp_path / "map.json"
-    arguments = [folder / "log.parquet", "--item", "item_id", "--method", "platt", "-o", out]
-    rates = ["--base-rate", "0.1", "--top-rate", "0.3"]
-    code, text, error = call("fit", *arguments, *rates, "--json")
-    assert code == 0, error
-    assert "constant_check" not in json.loads(text)
-    scores = pq.read_table(folder / "log.parquet")["score"].to_numpy()
-    fitted = cr.load(out)
-    top = np.sort(scores)[-len(scores) // 10 :]
-    assert fitted.predict(scores).mean() == pytest.approx(0.1, abs=1e-4)
-    assert fitted.predict(top).mean() == pytest.approx(0.3, abs=1e-3)
-    assert fitted.record.sensitivity is None  # alternatives would have other slopes
-
-
-@pytest.mark.filterwarnings("always::calibrank.WorseThanConstantWarning")
-def test_a_rate_with_an_implausible_slope_is_reported(call: Call, tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    scores = rng.normal(size=20_000)
-    labels = (rng.random(20_000) < expit(2 * scores - 4)).astype(int)
-    table = tmp_path / "log.parquet"
-    pq.write_table(pa.table({"score": scores, "label": labels, "w": np.ones(20_000)}), table)
-    arguments = [table, "--propensity", "w", "--method", "platt", "-o", tmp_path / "map.json"]
-    expected = "is expected to be worse than predicting that rate for every pair"
-    assert expected in call("fit", *arguments, "--base-rate", "0.2")[2]
-    code, text, error = call("fit", *arguments, "--base-rate", "0.2", "--json")
-    assert code == 0, error
-    check = json.loads(text)["constant_check"]
-    assert check["expected_gain"] < 0
-    assert expected in check["warning"]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--top-rate", "0.3"], "--top-rate must go with --base-rate"),
-        (["--base-rate", "0.2", "--top-rate", "0.1"], "between the base rate 0.2 and 1, got 0.1"),
-    ],
-)
-def test_an_invalid_top_rate_is_refused(
-    call: Call, folder: Path, options: list[str], message: str
-) -> None:
-    code, _, error = call("fit", folder / "log.parquet", "--item", "item_id", *options)
-    assert code == 2
-    assert message in error
-
-
-def test_anchoring_names_its_columns_and_ignores_a_propensity_unless_told(
-    call: Call, folder: Path, tmp_path: Path, world: World
-) -> None:
-    rng = np.random.default_rng(0)
-    chosen = rng.choice(len(world), 300, replace=False)
-    random = {"score": world.scores[chosen], "label": world.preferences[chosen].astype("int8")}
-    table = tmp_path / "random.parquet"
-    fit = ["fit", folder / "log.parquet", "--item", "item_id", "--anchor", table]
-
-    def anchored(columns: dict[str, object], *options: str) -> tuple[cr.CalibrationMap, str]:
-        pq.write_table(pa.table(columns), table)
-        code, _, error = call(*fit, *options, "-o", tmp_path / "map.json")
-        assert code == 0, error
-        return cr.load(tmp_path / "map.json"), one_line(error)
-
-    plain, said = anchored(random)
-    assert "Anchoring on score column 'score' and label column 'label' of" in said
-    assert "every pair weighted equally" in said
-    unrelated = {**random, "propensity": rng.uniform(0.05, 1, 300)}
-    assert anchored(unrelated)[0] == plain
-    told, said = anchored(unrelated, "--anchor-propensity", "propensity")
-    assert told != plain
-    assert "propensity column 'propensity'" in said
-
-
-def test_inspect_shows_an_anchored_map_over_all_scores_with_its_own_loss(
-    call: Call, folder: Path, tmp_path: Path, world: World
-) -> None:
-    out = tmp_path / "map.json"
-    chosen = np.random.default_rng(1).choice(len(world), 300, replace=False)
-    scores, labels = world.scores[chosen], world.preferences[chosen].astype(float)
-    pq.write_table(pa.table({"score": scores, "label": labels}), tmp_path / "random.parquet")
-    options = ["--item", "item_id", "--anchor", tmp_path / "random.parquet", "-o", out]
-    assert call("fit", folder / "log.parquet", *options)[0] == 0
-    _, text, _ = call("inspect", out)
-    fitted = cr.load(out)
-    assert fitted.span == pytest.approx((world.scores.min(), world.scores.max()), rel=0.01)
-    loss = LogLoss()(fitted.predict(scores), labels)
-    assert f"mean loss {loss:.6f} on the random labels" in one_line(text)
-    assert "optimality residual" not in text
-
-
-def test_random_labels_without_a_positive_are_pointed_out(
-    call: Call, folder: Path, tmp_path: Path
-) -> None:
-    pq.write_table(pa.table({"score": [0.1, 0.5, 2.0], "label": [0, 0, 0]}), tmp_path / "r.parquet")
-    options = ["--item", "item_id", "--anchor", tmp_path / "r.parquet"]
-    code, _, error = call("fit", folder / "log.parquet", *options, "-o", tmp_path / "map.json")
-    assert code == 0
-    assert "r.parquet: all 3 labels are 0." in one_line(error)
-
-
 def test_a_map_may_be_saved_in_a_new_folder(call: Call, folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "new" / "map.json"
-    assert call("fit", folder / "log.parquet", "--loss", "naive", "-o", out)[0] == 0
+    assert call("fit", folder / "log.parquet", "--log", "impressions", "-o", out)[0] == 0
     assert cr.load(out).record.rows == 40_000
 
 
@@ -279,7 +105,7 @@ def test_items_are_the_same_in_whatever_type_files_store_them(call: Call, tmp_pa
         out = folder / "map.json"
         code, text, error = call("fit", folder, "--item", "item", "--json", "-o", out)
         assert code == 0, error
-        maps[name] = json.dumps(json.loads(text)["map"])
+        maps[name] = json.dumps(json.loads(text)["curve"])
     # Its two files name item 0 differently, so it is two items there.
     del maps["huge and text"]
     assert len(set(maps.values())) == 1
@@ -313,7 +139,7 @@ def test_scores_that_fall_give_a_warning_of_one_line(call: Call, tmp_path: Path)
     scores = np.arange(40.0)
     labels = (np.arange(40) % 7 < 3 * (np.arange(40) < 20)).astype(int)
     pq.write_table(pa.table({"score": scores, "label": labels}), tmp_path / "t.parquet")
-    options = ["--loss", "naive", "--method", "gaussian", "-o", tmp_path / "m.json"]
+    options = ["--log", "impressions", "--method", "gaussian", "-o", tmp_path / "m.json"]
     code, _, error = call("fit", tmp_path / "t.parquet", *options)
     assert code == 0
     assert error.startswith("calibrank: the fitted Gaussian map hardly rises.")
@@ -343,28 +169,106 @@ def test_rows_of_zero_weight_change_nothing(call: Call, folder: Path, tmp_path: 
         pq.write_table(weighted.slice(start, 5_000), tmp_path / "t" / f"{name}.parquet")
     map_file = tmp_path / "m.json"
     weighted = [tmp_path / "t", "--weight", "weight"]
-    assert call("fit", *weighted, "--loss", "naive", "-o", map_file)[0] == 0
+    assert call("fit", *weighted, "--log", "impressions", "-o", map_file)[0] == 0
     both = json.loads(call("evaluate", *weighted, "--map", map_file, "--json")[1])
     alone = [tmp_path / "t" / "a.parquet", "--map", map_file]
     one = json.loads(call("evaluate", *alone, "--json")[1])
-    for metric in ("LogLoss", "NDCG@5", "Recall@5", "ECE of top 5"):
+    for metric in ("LogLoss", "NDCG@5", "Recall@5", "ECE@5"):
         expected = one["metrics"][metric]["value"]
         assert both["metrics"][metric]["value"] == pytest.approx(expected)
 
 
-def test_the_log_itself_is_no_table_of_random_labels(call: Call, tmp_path: Path) -> None:
-    table = tmp_path / "log.csv"
-    table.write_text("score,label,item_id\n1,0,1\n2,1,2\n")
-    code, _, error = call("fit", table, "--anchor", table, "-o", tmp_path / "map.json")
-    assert code == 2
-    assert "--anchor must be another table than TABLE" in one_line(error)
+def test_step_methods_pool_nothing_but_ties_in_tables(call: Call, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=100_000)
+    labels = (rng.random(100_000) < expit(scores - 2)).astype(int)
+    pq.write_table(pa.table({"score": scores, "label": labels}), tmp_path / "log.parquet")
+    out = tmp_path / "map.json"
+    options = ["--log", "impressions", "--method", "isotonic", "-o", out]
+    assert call("fit", tmp_path / "log.parquet", *options)[0] == 0
+    fitted = cr.load(out)
+    assert fitted.record.exact
+    assert fitted.curve == cr.Isotonic().fit(scores, labels).curve
+
+
+LOGS = {
+    "naive": ["--log", "impressions"],
+    "ips": ["--propensity", "w"],
+    "impressions": ["--log", "policy", "--propensity", "w"],
+}
+
+
+@pytest.mark.filterwarnings("ignore::calibrank.errors.FlatMapWarning")  # Temperature cannot fit
+@pytest.mark.parametrize("kind", LOGS)
+@pytest.mark.parametrize("method", CALIBRATORS)
+def test_every_method_and_log_fits_as_the_library_does(
+    call: Call, folder: Path, tmp_path: Path, world: World, method: str, kind: str
+) -> None:
+    out = tmp_path / "map.json"
+    options = ["--method", as_typed(method), *LOGS[kind]]
+    code, _, error = call("fit", folder / "log.parquet", *options, "-o", out)
+    assert code == 0, error
+    propensity = () if kind == "naive" else (world.propensity,)
+    evidence = getattr(cr, kind)(world.labels, *propensity)
+    expected = CALIBRATORS[method].fit(world.scores, evidence).predict(world.scores)
+    fitted = cr.load(out)
+    assert fitted.predict(world.scores) == pytest.approx(expected, abs=1e-9)
+    assert fitted.record.evidence == kind
+    # Only a policy's own probabilities determine the base rate up to sampling error.
+    assert (fitted.record.base_rate_range is not None) == (kind == "impressions")
+    code, text, _ = call("inspect", out)
+    assert code == 0
+    assert f"{method} calibration map" in text
+    assert f"40,000 rows, {kind} evidence" in text
+
+
+def test_the_caveat_comes_first(call: Call, folder: Path, tmp_path: Path) -> None:
+    fit = ["fit", folder / "log.parquet", "-o", tmp_path / "map.json"]
+    _, text, _ = call(*fit, "--item", "item_id")
+    assert text.startswith("Probabilities that a pair is liked, at a level that is not known.")
+    _, text, _ = call(*fit, "--log", "impressions")
+    assert text.startswith("Probabilities that a pair is liked. Base-rate source: assumed. The lab")
+
+
+@pytest.mark.parametrize("method", ["auto", "isotonic", "histogram", "spline"])
+def test_reversed_scores_are_not_saved_in_silence(call: Call, tmp_path: Path, method: str) -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=4_000)
+    labels = (rng.random(4_000) < expit(-2 * scores)).astype(int)
+    pq.write_table(pa.table({"score": scores, "label": labels}), tmp_path / "t.parquet")
+    options = ["--log", "impressions", "--method", method, "-o", tmp_path / "m.json"]
+    code, _, error = call("fit", tmp_path / "t.parquet", *options)
+    assert code == 0, error
+    assert "hardly rises" in error
+    assert "negate them" in error
+    # Of scores that rise, nothing is said.
+    pq.write_table(pa.table({"score": -scores, "label": labels}), tmp_path / "t.parquet")
+    assert "hardly rises" not in call("fit", tmp_path / "t.parquet", *options)[2]
+
+
+def test_fit_and_diagnose_give_the_same_range(call: Call, folder: Path, tmp_path: Path) -> None:
+    options = [folder / "log.parquet", "--item", "item_id", "--json"]
+    fitted = json.loads(call("fit", *options, "-o", tmp_path / "map.json")[1])
+    found = json.loads(call("diagnose", *options)[1])["sensitivity"]
+    known = fitted["record"]["sensitivity"]
+    assert (found["low_rate"], found["high_rate"]) == (known["low_rate"], known["high_rate"])
+    assert found["alternatives"] == known["alternatives"]
+
+
+def test_progress_without_a_terminal_is_a_line_now_and_then(
+    call: Call, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit = ["fit", folder / "log.parquet", "--item", "item_id", "-o", tmp_path / "map.json"]
+    assert "Reading: " not in call(*fit)[2]
+    monkeypatch.setattr("calibrank.cli.console.SECONDS_PER_LINE", 0)
+    assert "Reading: 100%" in call(*fit)[2]
 
 
 def test_a_choice_between_columns_is_said(call: Call, tmp_path: Path) -> None:
     table = tmp_path / "log.csv"
     rows = [f"{score},{score % 3 == 0:d},{score % 2}" for score in range(60)]
     table.write_text("\n".join(["score,liked,clicked", *rows]))
-    given = ["fit", table, "--loss", "naive", "--method", "platt", "-o", tmp_path / "map.json"]
+    given = ["fit", table, "--log", "impressions", "--method", "platt", "-o", tmp_path / "m.json"]
     _, _, error = call(*given)
     assert "The label is column 'liked', not 'clicked': --label names another." in one_line(error)
     _, _, error = call(*given, "--label", "clicked")

@@ -1,6 +1,5 @@
 """`calibrank fit --method auto`, the default: as `Auto` in the library, in one pass."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -16,38 +15,8 @@ from tests.cli.conftest import Call
 from tests.cli.running import one_line
 
 
-@pytest.mark.parametrize("by_user", [True, False])
-def test_the_default_chooses_as_the_library_does(
-    call: Call, folder: Path, tmp_path: Path, world: World, by_user: bool
-) -> None:
-    out = tmp_path / "map.json"
-    options = ["--loss", "naive", "-o", out]
-    if by_user:
-        options += ["--user", "user_id"]
-    code, text, error = call("fit", folder / "log.parquet", *options)
-    assert code == 0, error
-    users = world.users if by_user else None
-    expected = cr.Auto().fit(world.scores, world.labels, users=users)
-    fitted = cr.load(out)
-    assert fitted.method == expected.method
-    assert fitted.predict(world.scores) == pytest.approx(expected.predict(world.scores), abs=1e-9)
-    found = fitted.record.selection
-    wanted = expected.record.selection
-    assert found is not None
-    assert wanted is not None
-    losses = [each.loss for each in found.candidates]
-    assert losses == pytest.approx([each.loss for each in wanted.candidates])
-    stated = f"Method: {expected.method}, chosen by 5-fold cross-validation: log loss 0."
-    assert stated in one_line(text)
-    assert stated.removeprefix("Method: ") in one_line(call("inspect", out)[1])
-
-
 def test_the_table_is_read_once_and_the_band_is_that_of_the_chosen_method(
-    call: Call,
-    folder: Path,
-    tmp_path: Path,
-    world: World,
-    monkeypatch: pytest.MonkeyPatch,
+    call: Call, folder: Path, tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passes = []
     read_tasks = Table.read_tasks
@@ -75,35 +44,46 @@ def test_the_table_is_read_once_and_the_band_is_that_of_the_chosen_method(
     assert fitted.record.sensitivity.high == pytest.approx(band.high, abs=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore::calibrank.WorseThanConstantWarning")  # a steep world
-def test_a_known_rate_restricts_the_choice_to_methods_that_can_be_moved(
-    call: Call, folder: Path, tmp_path: Path
+@pytest.mark.parametrize("by_user", [True, False])
+def test_the_default_chooses_as_the_library_does(
+    call: Call, folder: Path, tmp_path: Path, world: World, by_user: bool
 ) -> None:
-    options = ["--item", "item_id", "--base-rate", "0.1", "--json", "-o", tmp_path / "m.json"]
+    out = tmp_path / "map.json"
+    options = ["--propensity", "w", "-o", out]
+    if by_user:
+        options += ["--user", "user_id"]
     code, text, error = call("fit", folder / "log.parquet", *options)
     assert code == 0, error
-    candidates = json.loads(text)["record"]["selection"]["candidates"]
-    assert [each["name"] for each in candidates] == ["Platt", "Gaussian", "Beta", "Gamma"]
+    users = world.users if by_user else None
+    evidence = cr.ips(world.labels, world.propensity)
+    expected = cr.Auto().fit(world.scores, evidence, users=users)
+    fitted = cr.load(out)
+    assert fitted.method == expected.method
+    assert fitted.predict(world.scores) == pytest.approx(expected.predict(world.scores), abs=1e-9)
+    found = fitted.record.selection
+    wanted = expected.record.selection
+    assert found is not None
+    assert wanted is not None
+    losses = [each.loss for each in found.candidates]
+    assert losses == pytest.approx([each.loss for each in wanted.candidates])
+    stated = f"Method: {expected.method}, chosen by 5-fold cross-validation: log loss 0."
+    assert stated in one_line(text)
+    assert stated.removeprefix("Method: ") in one_line(call("inspect", out)[1])
 
 
-@pytest.mark.parametrize(
-    ("users", "reason"),
-    [
-        (40, "each fold must hold rows of both classes, got one class in fold"),
-        (1, "there must be 2 or more folds with rows, got 1"),
-    ],
-)
-def test_gaussian_is_used_where_folds_cannot_be_made(
-    call: Call, tmp_path: Path, users: int, reason: str
-) -> None:
-    rows = np.arange(40)
-    columns = {"score": rows, "label": np.isin(rows, [4, 19, 33]).astype(int), "user": rows % users}
+@pytest.mark.parametrize("positives", [3, 40])
+def test_few_positives_get_the_simplest_method(call: Call, tmp_path: Path, positives: int) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.arange(1_000) < positives
+    columns = {"score": rng.normal(size=1_000) + labels, "label": labels.astype(int)}
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")
-    options = ["--loss", "naive", "--user", "user", "-o", tmp_path / "map.json"]
+    options = ["--log", "impressions", "-o", tmp_path / "map.json"]
     code, _, error = call("fit", tmp_path / "t.parquet", *options)
     assert code == 0, error
-    assert "Method: Gaussian, because none could be selected by cross-validation" in one_line(error)
-    assert reason in one_line(error)
+    assert (
+        "Method: Platt, because none could be chosen: each of the 5 folds must have 10 or more"
+        in (one_line(error))
+    )
     fitted = cr.load(tmp_path / "map.json")
-    assert fitted.method == "Gaussian"
+    assert fitted.method == "Platt"
     assert fitted.record.selection is None

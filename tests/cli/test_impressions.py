@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import calibrank as cr
-from calibrank.data import make_shown_world
 from calibrank.propensity import Exposure
+from calibrank.tables import Interactions
 from calibrank.tabular.roles import Roles, roles_of
 from tests.cli.conftest import Call
 from tests.cli.running import one_line
@@ -39,7 +39,7 @@ def expected_map(log: Path) -> cr.CalibrationMap:
     table = pq.read_table(log)
     users, items = table["user_id"].to_numpy(), table["item_id"].to_numpy()
     labels = table["label"].to_numpy().astype(float)
-    propensity = Exposure().fit(cr.Interactions(users, items, labels)).predict(users, items)
+    propensity = Exposure().fit(Interactions(users, items, labels)).predict(users, items)
     return cr.Gaussian().fit(table["score"].to_numpy(), cr.impressions(labels, propensity))
 
 
@@ -63,7 +63,7 @@ def test_fit_weights_a_declared_log_by_exposure(log: Path, tmp_path: Path, call:
 def test_a_recorded_log_counts_as_declared(log: Path, tmp_path: Path, call: Call) -> None:
     table = pq.read_table(log)
     users, items = table["user_id"].to_numpy(), table["item_id"].to_numpy()
-    propensity = Exposure().fit(cr.Interactions(users, items)).predict(users, items)
+    propensity = Exposure().fit(Interactions(users, items)).predict(users, items)
     written = table.append_column("exposure", pa.array(propensity))
     roles = Roles({name: name for name in written.column_names}, "calibrank train", "impressions")
     recorded = tmp_path / "recorded.parquet"
@@ -74,7 +74,7 @@ def test_a_recorded_log_counts_as_declared(log: Path, tmp_path: Path, call: Call
     assert "Reading the table as a log of impressions (recorded by calibrank train)" in error
     assert "Using exposure column 'exposure'" in error
     assert cr.load(out).parameters == pytest.approx(expected_map(log).parameters)
-    options = ("--log", "positives", "--item", "item_id", "--negatives-kept", 0.02)
+    options = ("--log", "interactions", "--item", "item_id", "--negatives-kept", 0.02)
     code, _, error = call("fit", recorded, *options, "--method", "gaussian", "-o", out)
     assert (code, cr.load(out).record.evidence) == (0, "ips")
     assert "impressions" not in error
@@ -83,9 +83,9 @@ def test_a_recorded_log_counts_as_declared(log: Path, tmp_path: Path, call: Call
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--log", "impressions"), "count impressions by with --item and --user"),
-        (("--log", "impressions", "--loss", "ips"), "must go with --loss impressions or naive"),
-        (("--log", "positives", "--loss", "impressions"), "--log positives must not go with"),
+        (("--log", "policy"), "must have the logged probabilities of showing each pair"),
+        (("--log", "policy", "--propensity", "score", "--item", "item_id"), "must not both be"),
+        (("--log", "interactions"), "a log of interactions must have propensities"),
         ((), "If every row was shown, and label 0 means not liked, give --log impressions"),
     ],
 )
@@ -102,13 +102,13 @@ def test_diagnose_explains_both_readings(log: Path, call: Call) -> None:
     code, text, error = call("diagnose", log, "--log", "impressions", *ids)
     assert code == 0, error
     assert "does not depend on whether it is liked" in one_line(text)
-    assert "use --log positives: the" in one_line(text)
+    assert "use --log interactions: the" in one_line(text)
     # The same table, declared otherwise: nothing is inferred from its values.
     code, text, error = call("diagnose", log, "--item", "item_id", "--json")
     assert code == 0, error
     found = {each["subject"]: each["message"] for each in json.loads(text)["findings"]}
     labels = pq.read_table(log)["label"].to_numpy()
-    assert found["log"].startswith("Read as a log of positives: label 0 means unobserved")
+    assert found["log"].startswith("Read as a log of interactions: label 0 means unobserved")
     assert (
         f"declare --log impressions: the base rate then comes from the log, {labels.mean():.2%}"
         in (found["log"])
@@ -127,7 +127,7 @@ def test_other_commands_take_the_declaration(
     code, text, error = call(command, log, "--log", "impressions", *ids, *extra)
     assert code == 0, error
     if command == "compare":
-        assert json.loads(text)["loss"] == "impressions"
+        assert json.loads(text)["evidence"] == "impressions"
 
 
 def test_train_holds_out_dislikes_and_records_them(log: Path, tmp_path: Path, call: Call) -> None:
@@ -154,36 +154,3 @@ def test_train_holds_out_dislikes_and_records_them(log: Path, tmp_path: Path, ca
     assert cr.load(tmp_path / "map.json").record.evidence == "impressions"
     assert call("train", log, "--epochs", 5, "--dim", 4, "-o", tmp_path / "likes")[0] == 0
     assert not (tmp_path / "likes" / "impressions.parquet").exists()
-
-
-def test_fit_assumes_the_rate_from_activity_only_if_asked(tmp_path: Path, call: Call) -> None:
-    world = make_shown_world(400, 120, selection=1.0)
-    log = world.log
-    columns = {
-        "user_id": log.users,
-        "item_id": log.items,
-        "score": world.scores[log.users, log.items],
-        "label": log.labels.astype(np.int8),
-    }
-    path = tmp_path / "shown.parquet"
-    pq.write_table(pa.table(columns), path)
-    out = tmp_path / "map.json"
-    options = ("--log", "impressions", "--item", "item_id", "--user", "user_id", "-o", out)
-    assert call("fit", path, *options)[0] == 0
-    assert cr.load(out).record.base_rate is None
-    code, text, error = call("fit", path, *options, "--activity", path)
-    assert code == 0, error
-    assert "assumed from activity" in error
-    assert "Base-rate source: assumed" in one_line(text)
-    assert "About 100 labels of randomly shown pairs" in one_line(text)
-    record = cr.load(out).record
-    assert record.base_rate_range[0] <= record.base_rate <= record.base_rate_range[1]
-    # Random labels start from the band.
-    labels = tmp_path / "random.parquet"
-    pq.write_table(pa.table(columns), labels)
-    code, text, error = call("fit", path, *options, "--activity", path, "--anchor", labels)
-    assert code == 0, error
-    assert cr.load(out).record.base_rate_source == "random labels"
-    code, _, error = call("fit", path, *options, "--activity", path, "--base-rate", 0.1)
-    assert code == 2
-    assert "--activity and --base-rate must not both be given" in one_line(error)

@@ -26,7 +26,7 @@ def invalid(tmp_path: Path) -> Path:
 def test_the_first_invalid_row_is_named_and_nothing_is_written(
     call: Call, tmp_path: Path, invalid: Path
 ) -> None:
-    code, _, error = call("fit", invalid, "--loss", "naive", "-o", tmp_path / "map.json")
+    code, _, error = call("fit", invalid, "--log", "impressions", "-o", tmp_path / "map.json")
     assert code == 3
     assert f"{invalid}, row 1: score must be finite and within +-1e30, got nan" in one_line(error)
     assert "--on-bad-rows skip" in error
@@ -34,7 +34,7 @@ def test_the_first_invalid_row_is_named_and_nothing_is_written(
 
 
 def test_skipped_rows_are_counted(call: Call, tmp_path: Path, invalid: Path) -> None:
-    options = ["--loss", "naive", "--method", "isotonic", "--on-bad-rows", "skip"]
+    options = ["--log", "impressions", "--method", "isotonic", "--on-bad-rows", "skip"]
     code, _, error = call("fit", invalid, *options, "-o", tmp_path / "map.json")
     assert code == 0
     assert "skipped 2 rows with an invalid score" in error
@@ -45,7 +45,7 @@ def test_skipped_rows_are_counted(call: Call, tmp_path: Path, invalid: Path) -> 
 def test_ratings_are_never_skipped_as_labels(call: Call, tmp_path: Path) -> None:
     table = pa.table({"score": [0.1, 0.2, 0.3, 0.4], "label": [1, 5, 3, 1]})
     pq.write_table(table, tmp_path / "ratings.parquet")
-    options = ["--loss", "naive", "--on-bad-rows", "skip", "-o", tmp_path / "map.json"]
+    options = ["--log", "impressions", "--on-bad-rows", "skip", "-o", tmp_path / "map.json"]
     code, _, error = call("fit", tmp_path / "ratings.parquet", *options)
     assert code == 3
     assert "label must be 0 or 1, or missing to be skipped, got 5" in error
@@ -72,7 +72,7 @@ def test_an_invalid_row_is_reported_before_a_later_unreadable_file(
     column = "score" if command == "fit" else "probability"
     pq.write_table(pa.table({column: [np.nan, 0.2], "label": [0, 1]}), tmp_path / "0.parquet")
     (tmp_path / "1.parquet").write_bytes(b"not a table")
-    options = ["--loss", "naive", "-o", tmp_path / "map.json"] if command == "fit" else []
+    options = ["--log", "impressions", "-o", tmp_path / "map.json"] if command == "fit" else []
     code, _, error = call(command, tmp_path, *options)
     assert code == 3
     rule = "be finite" if command == "fit" else "lie in [0, 1]"
@@ -84,6 +84,6 @@ def test_a_file_without_a_column_is_named(call: Call, tmp_path: Path) -> None:
     folder.mkdir()
     pq.write_table(pa.table({"score": [0.1, 0.2], "label": [0, 1]}), folder / "a.parquet")
     pq.write_table(pa.table({"score": [0.1]}), folder / "b.parquet")
-    code, _, error = call("fit", folder, "--loss", "naive", "-o", tmp_path / "m.json")
+    code, _, error = call("fit", folder, "--log", "impressions", "-o", tmp_path / "m.json")
     assert code == 3
     assert "b.parquet must have the column 'label'" in one_line(error)

@@ -18,7 +18,7 @@ def test_a_misfit_is_reported_with_its_size_and_remedy(call: Call, tmp_path: Pat
     labels = (rng.random(20_000) < np.where(scores > 1, 0.9, 0.1)).astype(int)
     table = tmp_path / "t.parquet"
     pq.write_table(pa.table({"score": scores, "label": labels}), table)
-    arguments = [table, "--loss", "naive"]
+    arguments = [table, "--log", "impressions"]
     out = ["-o", tmp_path / "map.json"]
     remedy = "Use --method auto"
     gaussian = ["--method", "gaussian"]

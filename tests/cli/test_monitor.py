@@ -48,9 +48,9 @@ def test_a_changed_map_is_found_shown_and_refitted(
         assert code == 0, error
     status = json.loads(text)
     assert status["alarm"]
-    assert date_of(5) <= status["level_alarm"] <= date_of(7)
-    assert status["level_change"]["date"] == date_of(5)
-    assert status["slope_alarm"] is status["slope_change"] is None
+    (change,) = status["changes"]
+    assert (change["date"], change["kind"]) == (date_of(5), "level")
+    assert date_of(5) <= change["alarm"] <= date_of(7)
     # The same as from arrays.
     users = content["user_id"].to_pylist()
     scores = content["score"].to_numpy()
@@ -62,8 +62,9 @@ def test_a_changed_map_is_found_shown_and_refitted(
         "monitor", store, "--map", map_file, "-o", page, "--refit", new, "--window", "4"
     )
     assert code == 0, error
-    assert f"The level has changed, probably around {date_of(5)} (alarm on" in text
-    assert f"Since {date_of(5)}, the estimated day of the change: level -" in text
+    assert "Calibration has changed: 3" in text
+    assert "observed since 6 January 2026 (alarm on" in text
+    assert f"Since {date_of(5)}: level -" in text
     assert "Last 4 days: level -" in text
     record = cr.load(new).record
     assert record.previous_map == digest_of_map(fitted)
@@ -132,7 +133,7 @@ def test_a_label_that_is_no_label_is_an_error_beside_missing_ones(
 
 def test_an_alarm_can_be_an_exit_code(call: Call, tmp_path: Path, map_file: Path) -> None:
     codes = []
-    for day, level in enumerate((0.0, -2.0, -2.0)):
+    for day, level in enumerate((0.0, 0.0, -2.0, -2.0)):
         table = tmp_path / "day.parquet"
         write_day(table, cr.load(map_file), day, level)
         options = ["--add", table, "--date", date_of(day), "--fail-on-alarm", "--json"]
@@ -185,7 +186,7 @@ def test_the_columns_of_a_map_are_read_from_the_table(call: Call, tmp_path: Path
     }
     truth = scores + columns["age"] - 2 * (columns["country"] == "NL")
     labels = (rng.random(4_000) < 1 / (1 + np.exp(-truth))).astype(int)
-    fitted = cr.Covariates(("age", "country")).fit(scores, labels, columns)
+    fitted = (cr.Platt() + cr.Smooth("age") + cr.Level("country")).fit(scores, labels, columns)
     fitted.save(tmp_path / "map.json")
     pq.write_table(
         pa.table({"score": scores, "label": labels, **columns}), tmp_path / "day.parquet"
@@ -209,7 +210,7 @@ def test_the_columns_of_a_map_are_read_from_the_table(call: Call, tmp_path: Path
         tmp_path / "new.json",
     )
     assert code == 3
-    assert "must depend on scores and segments alone, got one that uses age, country" in error
+    assert "Smooth must not go with refit: the store of days keeps sums" in error
 
 
 def test_a_map_by_segment_is_refitted_from_the_store(tmp_path: Path, call: Call) -> None:
@@ -226,7 +227,7 @@ def test_a_map_by_segment_is_refitted_from_the_store(tmp_path: Path, call: Call)
         tables.append(pa.table({"score": scores, "label": labels, "country": country}))
         pq.write_table(tables[-1], tmp_path / f"day{day}.parquet")
     old, new = tmp_path / "map.json", tmp_path / "new.json"
-    options = ["--segment", "country", "--loss", "naive", "--method", "platt", "-o", old]
+    options = ["--segment", "country", "--log", "impressions", "--method", "platt", "-o", old]
     code, _, error = call("fit", tmp_path / "day0.parquet", *options)
     assert code == 0, error
     for day in (1, 2):

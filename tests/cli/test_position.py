@@ -1,4 +1,4 @@
-"""Ranks as propensities on the command line: given examination, estimated, refused."""
+"""Ranks as propensities on the command line: estimated or refused."""
 
 from pathlib import Path
 
@@ -8,7 +8,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import calibrank as cr
-from calibrank.propensity import Position
 from tests.cli.conftest import Call
 from tests.cli.running import one_line
 
@@ -28,20 +27,7 @@ def ranked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     columns["from_zero"] = ranks - 1
     path = tmp_path_factory.mktemp("ranked") / "clicks.parquet"
     pq.write_table(pa.table(columns), path)
-    (path.parent / "examination.csv").write_text("rank,examination\n2,0.6\n1,1.0\n3,0.3\n")
     return path
-
-
-def test_a_table_of_examination_divides_clicks(ranked: Path, tmp_path: Path, call: Call) -> None:
-    out = tmp_path / "map.json"
-    given = ("--position", "place", "--examination", ranked.parent / "examination.csv")
-    code, _, error = call("fit", ranked, *given, "--method", "platt", "-o", out)
-    assert code == 0, error
-    table = pq.read_table(ranked)
-    ranks = table["place"].to_numpy()
-    evidence = cr.ips(table["label"].to_numpy(), Position(TRUE).predict(ranks))
-    direct = cr.Platt().fit(table["score"].to_numpy(), evidence)
-    assert cr.load(out).parameters == pytest.approx(direct.parameters)
 
 
 def test_examination_is_estimated_from_items(ranked: Path, tmp_path: Path, call: Call) -> None:
@@ -58,10 +44,9 @@ def test_examination_is_estimated_from_items(ranked: Path, tmp_path: Path, call:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--examination", "e.csv"), "--examination must go with --position"),
-        (("--position", "place"), "must go with either --examination"),
-        (("--position", "place", "--item", "item_id", "--loss", "naive"), "may not have been"),
-        (("--position", "place", "--propensity", "score"), "must not both be given"),
+        (("--position", "place"), "--position must go with --item"),
+        (("--position", "place", "--item", "item_id", "--log", "impressions"), "may not have been"),
+        (("--position", "place", "--propensity", "score"), "--position must go with --item"),
         (("--position", "from_zero", "--item", "item_id"), "must be a rank, counted from 1"),
     ],
 )
@@ -71,14 +56,3 @@ def test_wrong_ranks_are_refused(
     code, _, error = call("fit", ranked, *options, "-o", tmp_path / "map.json")
     assert code in (2, 3)
     assert message in one_line(error)
-
-
-def test_a_table_of_examination_must_have_every_rank(
-    ranked: Path, tmp_path: Path, call: Call
-) -> None:
-    table = tmp_path / "examination.csv"
-    table.write_text("rank,examination\n1,1.0\n3,0.3\n")
-    given = ("--position", "place", "--examination", table)
-    code, _, error = call("fit", ranked, *given, "-o", tmp_path / "map.json")
-    assert code == 3
-    assert "must hold every rank from 1 once" in one_line(error)

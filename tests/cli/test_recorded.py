@@ -33,7 +33,7 @@ def table(tmp_path: Path) -> Path:
     return tmp_path / "t.parquet"
 
 
-@pytest.mark.filterwarnings("ignore::calibrank.FlatMapWarning")
+@pytest.mark.filterwarnings("ignore::calibrank.errors.FlatMapWarning")
 @pytest.mark.parametrize("command", ["fit", "compare", "diagnose", "evaluate", "report"])
 def test_recorded_columns_are_used_and_named(call: Call, table: Path, command: str) -> None:
     out = ["-o", table.parent / "out.html"] if command in ("fit", "report") else []
@@ -46,7 +46,9 @@ def test_recorded_columns_are_used_and_named(call: Call, table: Path, command: s
 
 
 def test_an_estimated_propensity_is_never_a_logged_one(call: Call, table: Path) -> None:
-    options = ["--propensity", "relative_propensity", "--propensity-kind", "logged"]
+    options = ["--propensity", "relative_propensity", "--log", "policy"]
     code, _, error = call("diagnose", table, *options)
     assert code == 2
-    assert "--propensity-kind must be relative for 'relative_propensity'" in one_line(error)
+    assert "must have probabilities that your system logged, got 'relative_propensity'" in one_line(
+        error
+    )

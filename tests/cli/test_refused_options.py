@@ -33,12 +33,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     "arguments",
     [
-        "fit t.parquet --loss naive --propensity p",
-        "fit t.parquet --loss naive --item item",
-        "compare t.parquet --loss naive --propensity p",
-        "diagnose t.parquet --loss naive --item item",
+        "fit t.parquet --propensity p --item item",
+        "compare t.parquet --propensity p --item item",
         "diagnose t.parquet --propensity p --item item",
-        "report t.parquet --loss naive --propensity p",
+        "report t.parquet --log interactions --propensity p --item item",
         "report --results x --score s",
         "report --results x --log impressions",
         "report --results x --on-bad-rows skip",
@@ -50,18 +48,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "train t.parquet --data x -o m",
         "train coat --user u -o m",
         "reproduce aaai22 --data x",
-        "fit t.parquet --loss naive --method platt --user item",
-        "fit t.parquet --loss naive --pool-depth 5",
-        "fit t.parquet --qrels q.txt --impressions n",
-        "fit t.parquet --qrels q.txt --top-rate 0.5",
-        "fit t.parquet --qrels q.txt --base-rate-range 0.1 0.2",
-        "fit t.parquet --qrels q.txt --anchor-propensity p",
-        "fit t.parquet --qrels q.txt --examination e.csv",
-        "fit t.parquet --qrels q.txt --negatives-kept 0.5",
-        "fit t.parquet --qrels q.txt --propensity-kind logged",
-        "fit t.parquet --qrels q.txt --on-bad-rows skip",
-        "fit t.parquet --qrels q.txt --method auto",
-        "rerank run.trec --qrels q.txt --soft --pool-depth 5 -o o.trec",
+        "fit t.parquet --propensity p --method platt --user item",
+        "anchor map.json --base-rate 0.1 --group user",
+        "anchor map.json --run r --qrels q --propensity p",
+        "inspect map.json --metrics m.json",
+        "search fit run.trec q.txt --pool-depth 5 -o o.json",
+        "search apply map.json run.trec --qrels q.txt -o o.trec",
+        "search apply map.json run.trec --threshold 0.5 --recall 0.5 -o o.trec",
         "control t.parquet --map map.json --probability p",
         "control t.parquet --score score",
         "monitor days --map map.json --score score",
@@ -80,8 +73,7 @@ def test_options_without_an_effect_are_refused(call: Call, here: Path, arguments
 @pytest.mark.parametrize(
     "arguments",
     [
-        "rerank run.trec --qrels q.txt --soft -o x --map-out x",
-        "rerank run.trec --qrels q.txt --soft -o x --report ./x",
+        "search fit run.trec q.txt -o x --report ./x",
         "monitor days --map map.json -o x --refit y/../x",
     ],
 )
@@ -95,7 +87,7 @@ def test_one_output_must_not_overwrite_another(call: Call, here: Path, arguments
 @pytest.mark.parametrize("value", ["nan", "inf", "0", "-1", "1.1"])
 @pytest.mark.parametrize("option", ["--precision", "--recall"])
 def test_aims_of_a_threshold_are_fractions(call: Call, option: str, value: str) -> None:
-    code, _, error = call("rerank", "r", "--qrels", "q", "--soft", "-o", "o", option, value)
+    code, _, error = call("search", "fit", "r", "q", "-o", "o", option, value)
     assert code == 2
     assert f"{option} must lie in (0, 1], got" in error
 
@@ -108,13 +100,11 @@ def test_aims_of_a_threshold_are_fractions(call: Call, option: str, value: str) 
         "train t.parquet -o m --negatives 0",
         "train t.parquet -o m --negatives 1000000000000",
         "train t.parquet -o m --epochs 0",
-        "train t.parquet -o m --batch -1",
-        "train t.parquet -o m --threads 1000000",
         "train t.parquet -o m --seed -1",
         "demo --pairs 100000000000000",
         "demo --pairs 0",
         "demo --seed -1",
-        "compare t.parquet --loss naive --folds 100000000",
+        "compare t.parquet --log impressions --folds 100000000",
         "reproduce aaai22 --jobs 100000",
         "reproduce aaai22 --seeds 99999999999999999999",
         "reproduce aaai22 --device tpu",
@@ -133,7 +123,7 @@ def test_an_absurd_number_of_threads_is_refused(
     call: Call, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CALIBRANK_THREADS", "99999999")
-    code, _, error = call("fit", here / "t.parquet", "--loss", "naive")
+    code, _, error = call("fit", here / "t.parquet", "--log", "impressions")
     assert code == 3
     assert "CALIBRANK_THREADS must be a whole number from 1 to 1024" in error
 
@@ -141,8 +131,9 @@ def test_an_absurd_number_of_threads_is_refused(
 @pytest.mark.parametrize(
     "arguments",
     [
-        "fit days --loss naive -o days/a.parquet",
-        "fit t.parquet --loss naive --anchor days -o days/b.parquet",
+        "fit days --log impressions -o days/a.parquet",
+        "anchor map.json days -o days/b.parquet",
+        "anchor map.json days -o map.json",
         "report days -o days/a.parquet",
         "apply map.json days -o days",
         "apply map.json days -o days/out",
@@ -165,7 +156,7 @@ def test_an_output_that_is_an_input_is_refused(call: Call, here: Path, arguments
 @pytest.mark.parametrize(
     "arguments",
     [
-        "fit t.parquet --loss naive --score label",
+        "fit t.parquet --log impressions --score label",
         "evaluate t.parquet --map map.json --score score --label score",
         "train t.parquet --user item --item item -o m",
     ],
@@ -196,7 +187,9 @@ def test_recorded_weights_are_not_corrected_twice(call: Call, here: Path) -> Non
     roles = b'{"roles": {"weight": "p"}, "written_by": "calibrank train", "version": 1}'
     table = pq.read_table("t.parquet").replace_schema_metadata({b"calibrank": roles})
     pq.write_table(table, here / "weighted.parquet")
-    code, _, error = call("fit", "weighted.parquet", "--loss", "naive", "--negatives-kept", "0.1")
+    code, _, error = call(
+        "fit", "weighted.parquet", "--log", "impressions", "--negatives-kept", "0.1"
+    )
     assert code == 2
     assert "--negatives-kept must not be given with the recorded weights in 'p'" in error
 
@@ -206,10 +199,10 @@ def test_recorded_weights_are_not_corrected_twice(call: Call, here: Path) -> Non
     [
         ("fit t.parquet --segment label", "known before the label, got 'label', the label column"),
         ("fit t.parquet --feature label", "known before the label, got 'label', the label column"),
-        ("fit t.parquet --category score", "known before the label, got 'score', the score column"),
-        ("fit t.parquet --positive item>2 --segment item", "got 'item', the label column"),
+        ("fit t.parquet --feature score", "known before the label, got 'score', the score column"),
+        ("fit t.parquet --label item>2 --segment item", "got 'item', the label column"),
         ("fit t.parquet --segment nested", "column nested must hold ids"),
-        ("fit t.parquet --anchor days --rank item", "column item must be a rank"),
+        ("anchor map.json days --rank item", "item must be a rank"),
         ("fit utf16.csv", "utf16.csv must be UTF-8 text, got UTF-16. Convert it: iconv -f utf16"),
         ("fit latin.csv --segment user", "latin.csv must be UTF-8 text, got other bytes"),
         ("fit empty.csv", "empty.csv must be readable as csv, got: Empty CSV file. Check"),
@@ -230,7 +223,7 @@ def test_tables_that_cannot_be_used_are_named(
     (here / "empty.csv").write_text("")
     (here / "head.csv").write_text("user,score,label\n")
     (here / "nodata").mkdir()
-    naive = ["--loss", "naive"] if arguments.startswith("fit") else []
+    naive = ["--log", "impressions"] if arguments.startswith("fit") else []
     code, _, error = call(*arguments.split(), *naive)
     assert code == 3
     assert message in error

@@ -93,7 +93,7 @@ def test_the_recipe_needs_no_options_and_uses_the_weights(
     without = _fit(
         call, unrecorded, tmp_path / "without.json", "--propensity", "relative_propensity"
     )
-    assert without[0]["map"] != by_record[0]["map"]
+    assert without[0]["curve"] != by_record[0]["curve"]
     assert "Column 'weight' is not used." in without[1]
 
 
@@ -158,7 +158,7 @@ main()
 def test_an_interrupted_training_resumes_to_the_same_model(
     call: Call, log: Path, tmp_path: Path
 ) -> None:
-    settings = ["--epochs", 12, "--dim", 8, "--batch", 32, "--patience", 12]
+    settings = ["--epochs", 12, "--dim", 8]
     train = ["train", log, "--model", "ubpr", *settings, "-o"]
     killed = tmp_path / "killed"
     whole = tmp_path / "whole"

@@ -12,7 +12,8 @@ from calibrank.curves import Parametric
 from calibrank.curves.binning import _equal_mass_bins, _QuantileModel
 from calibrank.curves.solver import Problem, _newton
 from calibrank.data.score_world import make_world
-from calibrank.maps import LogisticMap
+from calibrank.errors import FlatMapWarning
+from calibrank.maps import LogisticCurve
 from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.summary.grid import CAPACITY, Grid
 
@@ -20,11 +21,11 @@ FAMILIES = [cr.Platt(), cr.Gaussian(), cr.Gamma(), cr.GammaGaussian(), cr.Beta()
 
 
 @pytest.fixture
-def fitted() -> LogisticMap:
+def curve() -> LogisticCurve:
     world = make_world(2_000, seed=1)
     result = cr.Gaussian().fit(world.scores, world.preferences)
-    assert isinstance(result, LogisticMap)
-    return result
+    assert isinstance(result.curve, LogisticCurve)
+    return result.curve
 
 
 @pytest.mark.parametrize("member", FAMILIES, ids=repr)
@@ -41,20 +42,20 @@ def test_end_slopes_are_the_derivatives_of_the_generators(member: Parametric) ->
     np.testing.assert_allclose(at_high, left_of_high, atol=1e-4)
 
 
-def test_log_odds_continue_with_the_slope_at_each_end(fitted: LogisticMap) -> None:
-    scores = np.array([fitted.low - 1, fitted.low, fitted.high, fitted.high + 1])
-    below, low, high, above = fitted.log_odds(scores)
-    np.testing.assert_allclose([low - below, above - high], fitted.end_slopes)
+def test_log_odds_continue_with_the_slope_at_each_end(curve: LogisticCurve) -> None:
+    scores = np.array([curve.low - 1, curve.low, curve.high, curve.high + 1])
+    below, low, high, above = curve.log_odds(scores)
+    np.testing.assert_allclose([low - below, above - high], curve.end_slopes)
 
 
-def test_gradient_is_the_change_of_log_odds_per_coefficient(fitted: LogisticMap) -> None:
-    scores = np.array([fitted.low - 1, 0.0, fitted.high + 1])
+def test_gradient_is_the_change_of_log_odds_per_coefficient(curve: LogisticCurve) -> None:
+    scores = np.array([curve.low - 1, 0.0, curve.high + 1])
     for index in range(2):
-        coefficients = list(fitted.coefficients)
+        coefficients = list(curve.coefficients)
         coefficients[index] += 1
-        increased = replace(fitted, coefficients=tuple(coefficients))
-        change = increased.log_odds(scores) - fitted.log_odds(scores)
-        np.testing.assert_allclose(fitted.gradient(scores)[1 + index], change)
+        increased = replace(curve, coefficients=tuple(coefficients))
+        change = increased.log_odds(scores) - curve.log_odds(scores)
+        np.testing.assert_allclose(curve.gradient(scores)[1 + index], change)
 
 
 def test_beta_recovers_its_own_parameters() -> None:
@@ -95,7 +96,7 @@ def test_a_score_on_an_edge_belongs_to_the_bin_above() -> None:
 
 
 def test_isotonic_edges_lie_halfway_between_scores() -> None:
-    assert cr.Isotonic().fit([0.0, 1, 3, 4], [0, 0, 1, 1]).edges == (2.0,)
+    assert cr.Isotonic().fit([0.0, 1, 3, 4], [0, 0, 1, 1]).curve.edges == (2.0,)
 
 
 def test_the_marginal_likelihood_of_bbq_is_beta_binomial() -> None:
@@ -116,7 +117,7 @@ def test_equal_mass_bins_keep_ties_together() -> None:
 
 def test_unweighted_rows_are_all_effective() -> None:
     fitted = cr.BBQ(bins=(1,)).fit(np.arange(100.0), np.arange(100) % 2)
-    assert fitted.effective_rows[0] == pytest.approx(100, rel=0.05)
+    assert fitted.curve.effective_rows[0] == pytest.approx(100, rel=0.05)
 
 
 def test_weighted_rows_are_effective_by_their_variance() -> None:
@@ -124,22 +125,22 @@ def test_weighted_rows_are_effective_by_their_variance() -> None:
     evidence = cr.ips(labels, np.full(100, 0.5))
     fitted = cr.Histogram(bins=1).fit(np.arange(100.0), evidence)
     # 30 positives of mass 2: rate 0.6, squared residuals 30 * 1.4^2 + 70 * 0.6^2 = 84.
-    assert fitted.effective_rows[0] == pytest.approx(0.24 / (84 / 100**2))
+    assert fitted.curve.effective_rows[0] == pytest.approx(0.24 / (84 / 100**2))
 
 
 def test_intervals_of_steps_are_jeffreys_intervals() -> None:
     fitted = cr.Histogram(bins=1).fit(np.arange(100.0), np.arange(100) < 30)
-    low, high = fitted.interval([5.0], 0.9)
+    low, high = fitted.interval([5.0], level=0.9)
     np.testing.assert_allclose([low[0], high[0]], beta.ppf([0.05, 0.95], 30.5, 70.5))
 
 
 @pytest.mark.parametrize("member", [cr.Platt(), cr.Gaussian(), cr.Temperature()], ids=repr)
 def test_a_flat_map_rises_by_a_millionth_of_log_odds(member: Parametric) -> None:
     scores = np.linspace(-1, 2, 31)
-    with pytest.warns(cr.FlatMapWarning):
+    with pytest.warns(FlatMapWarning):
         flat = member.fit(scores, cr.Evidence(expit(-scores - 1), np.ones(31)))
     ends = np.array(member.basis.generators(np.array([-1.0, 2.0]), -1.0, 2.0, NumpyTarget()))
-    rises = np.array(flat.coefficients) * np.diff(ends)[:, 0]
+    rises = np.array(flat.curve.coefficients) * np.diff(ends)[:, 0]
     np.testing.assert_allclose(rises, 1e-6)
 
 
@@ -149,7 +150,7 @@ def test_coefficients_at_their_bound_are_named_whatever_their_generators_gain(
     member: Parametric, width: float
 ) -> None:
     scores = np.linspace(0, width, 40)
-    with pytest.warns(cr.FlatMapWarning):
+    with pytest.warns(FlatMapWarning):
         flat = member.fit(scores, np.arange(40) < 20)
     assert flat.record.at_bound == ("coefficient 0", "coefficient 1")
     rising = member.fit(scores, cr.Evidence(expit(4 * scores / width - 2), np.ones(40)))

@@ -5,7 +5,7 @@ import pytest
 from scipy.special import expit, logit
 
 import calibrank as cr
-from calibrank.curves import _monotone, _shrinkage, solver
+from calibrank.curves import _monotone, solver
 from calibrank.curves._monotone import (
     MonotoneProblem,
     _bounded_direction,
@@ -24,6 +24,7 @@ from calibrank.curves.solver import (
     _warm_start,
     solve,
 )
+from calibrank.terms import _shrinkage
 
 # 2 x + y = 4 and x + 3 y = 7 have the solution x = 1, y = 2.
 HESSIAN = np.array([[2.0, 1.0], [1.0, 3.0]])

@@ -5,12 +5,7 @@ import pytest
 
 import calibrank as cr
 from calibrank.curves._monotone import SMALLEST_INCREMENT, minimize
-from calibrank.curves.spline import (
-    _dispersion,
-    _Frame,
-    _log_marginal_likelihood,
-    _peak,
-)
+from calibrank.curves.spline import _dispersion, _Frame, _log_marginal_likelihood, _peak
 from calibrank.data import make_world
 
 
@@ -176,15 +171,15 @@ def test_the_penalty_lies_at_the_top_of_a_parabola() -> None:
 
 def test_two_scores_have_two_knots() -> None:
     fitted = cr.Spline().fit([0.0, 0.0, 0.0, 1.0, 1.0, 1.0], [0, 0, 1, 0, 1, 1])
-    assert fitted.knots == (0.0, 1.0)
+    assert fitted.curve.knots == (0.0, 1.0)
     np.testing.assert_allclose(fitted.predict([0.0, 1.0]), [1 / 3, 2 / 3], atol=1e-6)
 
 
-def test_a_record_has_the_quantiles_of_the_scores_every_five_percent() -> None:
+def test_a_record_has_the_quantiles_of_the_scores_every_half_percent() -> None:
     scores = np.arange(2_000.0)
     fitted = cr.Spline().fit(scores, (np.arange(2_000) % 3 == 0) | (scores > 1_500))
     found = fitted.record.score_quantiles
-    np.testing.assert_array_equal(found, [0, *np.arange(99, 1_900, 100), 1_999])
+    np.testing.assert_array_equal(found, [0, *np.arange(9, 1_990, 10), 1_999])
 
 
 @pytest.mark.parametrize("penalty", [1e-20, 1.0, 1e6])

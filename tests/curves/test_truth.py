@@ -14,6 +14,7 @@ from calibrank.data.score_world import (
     World,
     make_world,
 )
+from calibrank.metrics import CalibrationInTheLarge
 from calibrank.propensity import Popularity
 
 SHAPES = [GaussianScores(), GammaScores(), MixedScores()]
@@ -167,7 +168,7 @@ def test_histogram_intervals_cover_the_means_of_bins() -> None:
 def test_only_intervals_over_users_cover_where_rows_are_dependent() -> None:
     """Users differ in their rates, so their rows are correlated: users must be resampled."""
     rng = np.random.default_rng(0)
-    metric = cr.CalibrationInTheLarge()
+    metric = CalibrationInTheLarge()
     rates = expit(np.random.default_rng(1).normal(0, 0.8, 100_000) - 1)
     expected = 0.3 / rates.mean()
     users = np.repeat(np.arange(60), 40)
@@ -192,5 +193,5 @@ def test_popularity_orders_exposure_but_misses_the_base_rate() -> None:
     estimated = Popularity().fit(world.interactions()).predict(world.users, world.items)
     assert np.corrcoef(np.log(estimated), np.log(world.propensity))[0, 1] > 0.6
     fitted = cr.Gaussian().fit(world.scores, cr.ips(world.labels, estimated))
-    ratio = cr.CalibrationInTheLarge()(fitted.predict(world.scores), world.preferences)
+    ratio = CalibrationInTheLarge()(fitted.predict(world.scores), world.preferences)
     assert abs(ratio - 1) > 0.05

@@ -1,37 +1,37 @@
-"""The JavaScript readers on the documentation pages evaluate every kind of map."""
+"""The JavaScript reader of the documentation evaluates every kind of curve and term."""
 
 import json
 import shutil
 import subprocess
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import calibrank as cr
+from calibrank.export import to_json
 from tests.docs.building import DOCS
+from tests.maps.samples import gaussian_map, level_term, map_of, position_term, smooth_term
 
-# Prints, for each documented map, the probabilities that the reader computes,
-# or why it refuses the map.
+# Prints, for each map, the probabilities of its vectors and those of its invalid rows.
 SCRIPT = """
 import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 const { reader } = await import(pathToFileURL(process.argv[1]));
 const documents = JSON.parse(readFileSync(process.argv[2], "utf8"));
-const results = documents.map(({ map, vectors }) => {
-  let probability;
-  try { probability = reader(map); } catch (error) { return error.message; }
-  return vectors.map(({ score, segments, features }) =>
-    probability(score, { ...segments, ...features }));
+const results = documents.map(({ map, vectors, invalid }) => {
+  const probability = reader(map);
+  const found = vectors.map(({ score, columns }) => probability(score, columns));
+  const none = invalid.map(({ score, columns }) => probability(score, columns));
+  const { columns } = vectors[0];
+  for (const wrong of [NaN, Infinity, -Infinity, undefined, true, "1", [1]])
+    none.push(probability(wrong, columns));
+  if (columns) none.push(probability(vectors[0].score));
+  return [found, none];
 });
 console.log(JSON.stringify(results));
-let refused = 0;
-for (const { map, vectors } of documents)
-  for (const invalid of [NaN, Infinity, 2e30, undefined, null, true, "1", [1]])
-    try { reader(map)(invalid, { ...vectors[0].segments, ...vectors[0].features }); }
-    catch { refused += 1; }
-console.log(refused);
 """
-WITH_COLUMNS = ("grouped", "additive", "top")
 
 
 def node() -> str:
@@ -45,43 +45,49 @@ def node() -> str:
     return found
 
 
-def evaluated(reader: str) -> tuple[list[dict], list, int]:
-    """The documented maps, what the reader gives for each, and how many bad scores it refused."""
-    vectors = DOCS / "json-vectors.json"
-    command = [node(), "--input-type=module", "-e", SCRIPT, str(DOCS / reader), str(vectors)]
+def require_agreement(documents: list[dict[str, Any]], path: Path) -> None:
+    """Check that the reader gives the probabilities of all vectors, and null for invalid rows."""
+    command = [node(), "--input-type=module", "-e", SCRIPT, str(DOCS / "map-reader.mjs"), str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    results, refused = done.stdout.splitlines()
-    documents = json.loads(vectors.read_text(encoding="utf-8"))
-    return documents, json.loads(results), int(refused)
+    for document, (found, none) in zip(documents, json.loads(done.stdout), strict=True):
+        expected = [vector["probability"] for vector in document["vectors"]]
+        assert found == pytest.approx(expected, rel=1e-9, abs=1e-12)
+        assert len(none) >= len(document["invalid"]) + 7
+        assert set(none) == {None}
 
 
-def agree(document: dict, probabilities: list[float]) -> None:
-    expected = [vector["probability"] for vector in document["vectors"]]
-    assert probabilities == pytest.approx(expected, rel=1e-9, abs=1e-12)
+def test_the_reader_agrees_with_the_documented_vectors() -> None:
+    path = DOCS / "json-vectors.json"
+    require_agreement(json.loads(path.read_text(encoding="utf-8")), path)
 
 
-def test_the_reader_agrees_with_the_test_vectors_of_maps_of_the_score() -> None:
-    documents, results, refused = evaluated("map-reader.mjs")
-    for document, probabilities in zip(documents, results, strict=True):
-        kind = document["map"]["kind"]
-        if kind in WITH_COLUMNS:
-            assert probabilities == f"map-reader-columns.mjs reads {kind} maps"
-        else:
-            agree(document, probabilities)
-    assert refused == 8 * len(documents)
+def test_the_reader_agrees_with_every_combination_of_terms(tmp_path: Path) -> None:
+    terms = [level_term("country", "city", typical=-0.4), smooth_term("price"), position_term()]
+    curves = [gaussian_map().curve, cr.Isotonic().fit([0.0, 1, 2, 3], [0, 1, 0, 1]).curve]
+    documents = []
+    for curve in curves:
+        for chosen in range(8):
+            some = [term for place, term in enumerate(terms) if chosen >> place & 1]
+            documents.append(json.loads(to_json(map_of(curve, *some))))
+    path = tmp_path / "vectors.json"
+    path.write_text(json.dumps(documents), encoding="utf-8")
+    require_agreement(documents, path)
 
 
-def test_the_reader_of_columns_agrees_with_all_test_vectors() -> None:
-    documents, results, refused = evaluated("map-reader-columns.mjs")
-    assert {document["map"]["kind"] for document in documents} >= set(WITH_COLUMNS)
-    for document, probabilities in zip(documents, results, strict=True):
-        agree(document, probabilities)
-    assert refused == 8 * len(documents)
+def test_the_reader_writes_levels_as_python_does(tmp_path: Path) -> None:
+    document = json.loads(to_json(map_of(gaussian_map().curve, level_term("key", typical=9.0))))
+    row = {"score": 0.5, "columns": {"key": 7}, "probability": None}
+    fitted = map_of(gaussian_map().curve, level_term("key", typical=9.0))
+    row["probability"] = fitted.predict(0.5, {"key": 7.0})
+    document["vectors"] = [row]
+    document["invalid"] = [{"score": 0.5, "columns": {"key": value}} for value in (0.5, 1e300)]
+    path = tmp_path / "vectors.json"
+    path.write_text(json.dumps([document]), encoding="utf-8")
+    require_agreement([document], path)
 
 
-@pytest.mark.parametrize("reader", ["map-reader.mjs", "map-reader-columns.mjs"])
-def test_the_readers_are_short(reader: str) -> None:
-    lines = (DOCS / reader).read_text(encoding="utf-8").splitlines()
-    code = [line for line in lines if line.strip() and not line.startswith("//")]
-    assert len(code) <= 66
+def test_the_reader_is_short() -> None:
+    lines = (DOCS / "map-reader.mjs").read_text(encoding="utf-8").splitlines()
+    assert len([line for line in lines if line.strip() and not line.startswith("//")]) <= 100
+    assert max(map(len, lines)) <= 100

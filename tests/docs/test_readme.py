@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.building import ROOT, load_script
+from tests.docs.building import DOCS, ROOT, load_script
 from tests.report.quick import with_few_methods
 
 pages = load_script("pages")
@@ -44,8 +44,10 @@ def test_code_without_output_runs_and_writes_its_file(
     assert (tmp_path / file).exists()
 
 
-def test_every_recipe_is_found() -> None:
-    assert len(RECIPES) == 23
+def test_every_recipe_has_a_section_of_its_own() -> None:
+    found = [len(pages.blocks_of(page)) for page in pages.SELF_CONTAINED]
+    assert min(found) > 0
+    assert sum(found) == len(RECIPES)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -63,16 +65,21 @@ def test_a_recipe_prints_what_its_page_shows(
         assert pages.run_block(block, {}) == block.shown
 
 
-def test_the_quickstart_prints_what_it_shows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("page", pages.SEQUENTIAL)
+def test_a_page_of_steps_prints_what_it_shows(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    ran = 0
-    for block, printed in pages.run_page("quickstart"):
+    compared = 0
+    for block, printed in pages.run_page(page):
         assert block.agrees_with(printed), f"{block.code}\n{printed}"
-        ran += 1
-    assert ran == 15
-    assert (tmp_path / "report.html").exists()
+        compared += block.shown is not None
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    assert compared == text.count("```text\n") > 0
+
+
+def test_the_table_of_refused_combinations_is_that_of_the_code() -> None:
+    assert pages.shown_table() == pages.refused_table()
 
 
 PAGE = "# Title\n\n```python\nprint(1)\n```\n\n```text\n1\n```\n\n```sh\nls\n```\n"

@@ -63,12 +63,36 @@ def test_every_command_and_option_is_in_the_reference(hooks: ModuleType) -> None
     from calibrank.cli.app import make_app
 
     text = "\n".join(hooks.reference())
-    names = [command.callback.__name__ for command in make_app().registered_commands]
-    assert re.findall(r"^## calibrank (\S+)$", text, re.MULTILINE) == names
+    names = [name for name, _ in hooks.named_commands(make_app())]
+    assert {"fit", "anchor", "search fit", "search apply"} <= set(names)
+    assert re.findall(r"^## calibrank (.+)$", text, re.MULTILINE) == names
     assert "| `--out`, `-o` | `map.json` | Where to save the map (JSON). |" in text
-    assert "| `TABLE` | required | Parquet or CSV file, folder, or quoted glob. |" in text
-    assert "One of `naive`, `ips`, `positive-ips`, `impressions`. |" in text
+    file = "A Parquet or CSV file, a folder of them, or a quoted glob."
+    assert f"| `TABLE` | required | {file} |" in text
     assert "One of `error`, `skip`. |" in text
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
+def test_commands_on_pages_exist_with_their_options(hooks: ModuleType, page: Path) -> None:
+    options = _options_by_command("\n".join(hooks.reference()))
+    text = page.read_text(encoding="utf-8")
+    shell = "".join(re.findall(r"```(?:sh|bash)\n(.*?)```", text, re.DOTALL))
+    commands = re.findall(r"^calibrank (.*)$", shell, re.MULTILINE)
+    for line in commands + re.findall(r"`calibrank ([^`]*)`", text):
+        words = re.sub(r"'[^']*'", "", line.partition("#")[0]).split()
+        known = [name for name in options if words[: len(name.split())] == name.split()]
+        if words and not words[0].startswith("-") and words != ["search"]:
+            assert known, line
+            used = {word for word in words if word.startswith("-")}
+            assert used <= options[known[0]] | {"--help"}, line
+
+
+def _options_by_command(reference: str) -> dict[str, set[str]]:
+    found = {}
+    for part in reference.split("## calibrank ")[1:]:
+        table = "".join(line for line in part.splitlines() if line.startswith("| `-"))
+        found[part.partition("\n")[0]] = set(re.findall(r"`(--?[a-z][a-z-]*)`", table))
+    return found
 
 
 def test_a_page_that_loads_from_another_host_is_reported(

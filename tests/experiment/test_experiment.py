@@ -48,6 +48,11 @@ bins = 3
 """
 
 
+def values_of(results, **equal):
+    """The values of some rows, ordered by seed."""
+    return np.array(results.where(**equal).table.sort_by("seed")["value"].to_pylist())
+
+
 def write_folder(folder, content):
     folder.mkdir()
     (folder / "protocol.toml").write_text(content)
@@ -141,8 +146,8 @@ def test_rows_equal_those_of_a_cell_run_by_hand(finished, specs):
         "negatives": 10,
         "metric": "LogLoss",
     }
-    (value,) = Results(pa.Table.from_pylist(again.rows)).values(**key)
-    found = saved.values(seed=1, split="random", model="BPR", **key)
+    (value,) = values_of(Results(pa.Table.from_pylist(again.rows)), **key)
+    found = values_of(saved, seed=1, split="random", model="BPR", **key)
     # A worker process may add floats up in another order.
     assert found.tolist() == pytest.approx([value], rel=1e-6)
 
@@ -151,7 +156,7 @@ def test_every_propensity_estimator_has_rows(finished):
     out, _ = finished
     rows = Results(pq.read_table(out / "rows.parquet"))
     for name in ("popularity", "uniform", "naive_bayes", "known"):
-        assert len(rows.values(propensity=name, method="Gaussian", metric="ECE"))
+        assert len(values_of(rows, propensity=name, method="Gaussian", metric="ECE"))
 
 
 def test_each_loss_has_its_own_number_of_negatives(finished):
@@ -167,8 +172,8 @@ def test_the_uniform_estimator_is_the_naive_loss(finished):
     out, _ = finished
     rows = Results(pq.read_table(out / "rows.parquet"))
     key = {"split": "released", "method": "Gaussian", "metric": "ECE", "negatives": 5}
-    uniform = rows.values(**key, loss="ips", propensity="uniform")
-    naive = rows.values(**key, loss="naive", propensity="popularity")
+    uniform = values_of(rows, **key, loss="ips", propensity="uniform")
+    naive = values_of(rows, **key, loss="naive", propensity="popularity")
     assert uniform.tolist() == naive.tolist()
 
 
@@ -400,8 +405,8 @@ def test_the_paired_test_is_that_of_scipy_and_undefined_for_equal_values():
     assert np.isnan(paired_p(values, values))
 
 
-def test_results_are_selected_by_column_and_ordered_by_seed():
+def test_results_are_selected_by_column():
     table = pa.table({"seed": [1, 0], "value": [2.0, 1.0], "metric": ["a", "a"]})
-    assert Results(table).values(metric="a").tolist() == [1.0, 2.0]
-    assert Results(table).spread(metric="b") is None
+    assert Results(table).where(metric="a", seed=0).table["value"].to_pylist() == [1.0]
+    assert not len(Results(table).where(metric="b").table)
     assert Results(table).distinct("metric") == ["a"]

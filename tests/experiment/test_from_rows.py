@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 from calibrank.cli.app import make_app
 from calibrank.errors import DataError
 from calibrank.experiment.agreement import UNKNOWN, Comparison, Reasons, agreement_table, compare
-from calibrank.experiment.from_rows import read_results
 from calibrank.experiment.negatives import nearest_negatives
 from calibrank.experiment.protocol import Protocol
 from calibrank.experiment.published import OUR_METRICS, Fit, Published, PublishedNumber
@@ -117,15 +116,15 @@ def test_the_committed_rows_give_the_committed_tables(tmp_path):
 
 def test_a_file_that_holds_no_rows_is_refused(tmp_path):
     with pytest.raises(DataError, match="must be a file of result rows, got no such file"):
-        read_results([tmp_path / "rows.parquet"])
+        Results.read([tmp_path / "rows.parquet"])
     (tmp_path / "text.parquet").write_text("not Parquet")
     with pytest.raises(DataError, match="must be a Parquet file"):
-        read_results([tmp_path / "text.parquet"])
+        Results.read([tmp_path / "text.parquet"])
     pq.write_table(pa.table({"value": [1.0]}), tmp_path / "other.parquet")
     with pytest.raises(
         DataError, match="must have the columns of result rows, got none named data"
     ):
-        read_results([tmp_path / "other.parquet"])
+        Results.read([tmp_path / "other.parquet"])
 
 
 # ---- agreement ----
@@ -229,7 +228,7 @@ def test_the_rule_takes_the_number_nearest_to_the_base_rate(released):
 
 @pytest.mark.parametrize("dataset", DATASETS)
 def test_the_numbers_of_the_released_spec_are_those_of_the_rule(dataset, released):
-    results = read_results([REPRODUCE / dataset / "rows.parquet"])
+    results = Results.read([REPRODUCE / dataset / "rows.parquet"])
     protocol = Protocol.of(results, released, dataset, "released")
     for loss in released.losses:
         assert nearest_negatives(protocol, loss).count == released.negatives_for(dataset, loss)

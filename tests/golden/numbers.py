@@ -8,12 +8,14 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
 import calibrank as cr
+from calibrank.errors import FlatMapWarning
 from calibrank.evidence import naive
-from calibrank.metrics import multicalibration_test
+from calibrank.metrics import NDCG, DebiasedECE, multicalibration_test
 from calibrank.metrics.cluster_ratios import Clusters
 from calibrank.metrics.clustered_bootstrap import cluster_sums
 from calibrank.metrics.misfit import misfit
@@ -21,6 +23,7 @@ from calibrank.metrics.panel import PanelSums
 from calibrank.summary.placement import look, place
 from calibrank.summary.resolution import pooling_error, spreads
 from calibrank.summary.small import coarsened
+from calibrank.terms.group import GroupFit
 from tests.golden.rows import FOLDER, read_table
 
 NUMBERS = FOLDER / "numbers.json"
@@ -38,14 +41,16 @@ PROBABILITIES = np.clip(1 / (1 + np.exp(0.5 - 1.2 * TABLE["score"])), 0, 1)
 
 def _segments(by: tuple[str, ...], evidence: Any, *, slopes: bool = True) -> Numbers:
     columns = {"country": COUNTRY, "city": CITY}
-    fitted = cr.Segments(by, cr.Platt(), slopes).fit(SCORES, evidence, columns)
+    model = cr.Platt() + cr.Level(*by, slopes=slopes)
+    fitted = model.fit(SCORES, evidence, columns)
+    (term,) = fitted.terms
     return {
-        "keys": ["/".join(each.key) for each in fitted.segments],
-        "intercepts": fitted.intercepts,
-        "slopes": fitted.slopes,
-        "errors": [each.error for each in fitted.segments],
-        "rows": [each.rows for each in fitted.segments],
-        "spreads": fitted.spreads,
+        "keys": ["/".join(key) for key in term.keys],
+        "intercepts": term.intercepts,
+        "slopes": term.slopes,
+        "errors": term.errors,
+        "rows": term.rows,
+        "spreads": term.spreads,
         "loss": fitted.record.loss,
     }
 
@@ -54,17 +59,27 @@ def _reversed_segment() -> Numbers:
     """In one segment the labels fall with the score: its slope is at its bound."""
     falling = np.where(COUNTRY == "NL", -4 * SCORES, 4 * SCORES)
     labels = np.random.default_rng(0).random(len(SCORES)) < 1 / (1 + np.exp(-falling))
-    columns = {"country": COUNTRY}
-    fitted = cr.Segments("country", cr.Platt()).fit(SCORES, labels, columns)
-    return {"intercepts": fitted.intercepts, "slopes": fitted.slopes, "loss": fitted.record.loss}
+    model = cr.Platt() + cr.Level("country")
+    fitted = model.fit(SCORES, labels, {"country": COUNTRY})
+    (term,) = fitted.terms
+    return {"intercepts": term.intercepts, "slopes": term.slopes, "loss": fitted.record.loss}
+
+
+def _change(fitted: cr.CalibrationMap, scores: np.ndarray, evidence: Any) -> Numbers:
+    """How the terms changed the line of Platt: its intercept and its slope."""
+    alone = cr.Platt().fit(scores, evidence).curve
+    slope = fitted.curve.coefficients[0] / alone.coefficients[0]
+    return {"intercept": fitted.curve.intercept - slope * alone.intercept, "slope": slope}
 
 
 def _covariates(columns: tuple[str, ...], evidence: Any, *, smooth: bool = True) -> Numbers:
     features = {"weight": TABLE["weight"], "propensity": TABLE["propensity"], "user": TABLE["user"]}
-    fitted = cr.Covariates(columns, cr.Platt(), smooth, knots=5).fit(SCORES, evidence, features)
+    model = cr.Model(cr.Platt(), ())
+    for name in columns:
+        model += cr.Smooth(name, knots=5 if smooth else 2)
+    fitted = model.fit(SCORES, evidence, features)
     return {
-        "intercept": fitted.intercept,
-        "slope": fitted.slope,
+        **_change(fitted, SCORES, evidence),
         "knots": [term.knots for term in fitted.terms],
         "values": [term.values for term in fitted.terms],
         "loss": fitted.record.loss,
@@ -73,10 +88,12 @@ def _covariates(columns: tuple[str, ...], evidence: Any, *, smooth: bool = True)
 
 def _categories() -> Numbers:
     features = {"country": COUNTRY, "city": CITY, "propensity": TABLE["propensity"]}
-    columns = ("country", "propensity", "city")
-    fitted = cr.Covariates(columns, cr.Platt(), knots=4).fit(SCORES, IPS, features)
-    values = [term.values for term in fitted.terms]
-    return {"intercept": fitted.intercept, "slope": fitted.slope, "values": values}
+    smooth = cr.Smooth("propensity", knots=4)
+    model = cr.Platt() + cr.Level("country") + smooth + cr.Level("city")
+    fitted = model.fit(SCORES, IPS, features)
+    country, propensity, city = fitted.terms
+    values = [country.intercepts, propensity.values, city.intercepts]
+    return {**_change(fitted, SCORES, IPS), "values": values}
 
 
 def _useless_score() -> Numbers:
@@ -87,10 +104,11 @@ def _useless_score() -> Numbers:
         1 + np.exp(-3 * feature + 2 * scores)
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", cr.FlatMapWarning)
-        fitted = cr.Covariates("x", cr.Platt(), smooth=False).fit(scores, labels, {"x": feature})
-    values = [term.values for term in fitted.terms]
-    return {"intercept": fitted.intercept, "slope": fitted.slope, "values": values}
+        warnings.simplefilter("ignore", FlatMapWarning)
+        model = cr.Platt() + cr.Smooth("x", knots=2)
+        fitted = model.fit(scores, labels, {"x": feature})
+        change = _change(fitted, scores, labels)
+    return {**change, "values": [term.values for term in fitted.terms]}
 
 
 def _splines() -> Numbers:
@@ -116,11 +134,11 @@ def _splines() -> Numbers:
                 numbers[f"{name} {knots}"] = str(error).split(",")[0]
                 continue
             numbers[f"{name} {knots}"] = {
-                "knots": fitted.knots,
-                "values": fitted.values,
-                "end_slopes": fitted.end_slopes,
-                "value_errors": fitted.value_errors,
-                "slope_errors": fitted.slope_errors,
+                "knots": fitted.curve.knots,
+                "values": fitted.curve.values,
+                "end_slopes": fitted.curve.end_slopes,
+                "value_errors": fitted.curve.value_errors,
+                "slope_errors": fitted.curve.slope_errors,
                 "loss": fitted.record.loss,
             }
     return numbers
@@ -131,27 +149,28 @@ def _centred() -> Numbers:
     numbers: Numbers = {}
     for rows in (4, 9, 40):
         labels = (np.arange(rows) * 7 % 5 < 5 * np.arange(rows) / rows).astype(float)
-        fitted = cr.CenteredIsotonic().fit(np.arange(rows) ** 1.5, labels)
-        numbers[str(rows)] = [fitted.knots, fitted.values, fitted.end_slopes, fitted.value_errors]
-        steps = cr.Isotonic().fit(np.arange(rows) ** 1.5, labels)
+        curve = cr.CenteredIsotonic().fit(np.arange(rows) ** 1.5, labels).curve
+        numbers[str(rows)] = [curve.knots, curve.values, curve.end_slopes, curve.value_errors]
+        steps = cr.Isotonic().fit(np.arange(rows) ** 1.5, labels).curve
         numbers[f"{rows} steps"] = [steps.edges, steps.values, steps.effective_rows]
     return numbers
 
 
 def _random_intercept(evidence: Any) -> Numbers:
-    method = cr.RandomIntercept((cr.Platt(), cr.Beta()), (0.5, 1.0), folds=2)
-    fitted = method.fit(SCORES, evidence, USERS)
+    with patch("calibrank.terms.group._FACTORS", (0.5, 1.0)):
+        fitted = GroupFit((cr.Platt(), cr.Beta()), folds=2).fit(SCORES, evidence, USERS)
+    curve = fitted.curve
     selection = fitted.record.selection
     assert selection is not None
     return {
         "chosen": selection.chosen,
         "losses": [each.loss for each in selection.candidates],
         "standard_errors": [each.standard_error for each in selection.candidates],
-        "knots": fitted.knots[::9],
-        "values": fitted.values[::9],
-        "value_errors": fitted.value_errors[::9],
-        "end_slopes": fitted.end_slopes,
-        "slope_errors": fitted.slope_errors,
+        "knots": curve.knots[::9],
+        "values": curve.values[::9],
+        "value_errors": curve.value_errors[::9],
+        "end_slopes": curve.end_slopes,
+        "slope_errors": curve.slope_errors,
         "loss": fitted.record.loss,
     }
 
@@ -270,8 +289,8 @@ def _tests() -> Numbers:
 
 def _intervals() -> Numbers:
     numbers: Numbers = {}
-    metrics = (cr.LogLoss(), cr.ECE(), cr.DebiasedECE(), cr.SmoothECE(), cr.NDCG(3))
-    for metric in (*metrics, cr.TopN(cr.ECE(), 2)):
+    metrics = (cr.LogLoss(), cr.ECE(), DebiasedECE(), cr.SmoothECE(), NDCG(3))
+    for metric in (*metrics, cr.ECE() @ 2):
         estimate = cr.bootstrap(metric, PROBABILITIES, IPS, USERS, resamples=70, level=0.8, seed=3)
         numbers[metric.name] = list(estimate)
     return numbers
@@ -344,7 +363,7 @@ MEMBERS: dict[str, Callable[[], Numbers]] = {
 def compute_numbers(name: str) -> Any:
     """The numbers of a member, as JSON reads them back."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", cr.FlatMapWarning)
+        warnings.simplefilter("ignore", FlatMapWarning)
         return json.loads(json.dumps(MEMBERS[name](), default=_plain))
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import calibrank as cr
+from calibrank.errors import FlatMapWarning
 from calibrank.registry import CALIBRATORS, EVIDENCE, METRICS
 
 FOLDER = Path(__file__).parent
@@ -44,7 +45,7 @@ def row_of(calibrator: cr.Calibrator, kind: str, table: dict[str, np.ndarray]) -
     """The frozen numbers of one fit."""
     evidence = evidence_of(kind, table)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", cr.FlatMapWarning)
+        warnings.simplefilter("ignore", FlatMapWarning)
         fitted = calibrator.fit(table["score"], evidence)
     interval = fitted.interval(SCORES)
     probabilities = fitted.predict(table["score"])

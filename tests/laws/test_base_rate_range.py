@@ -10,6 +10,7 @@ import pytest
 
 import calibrank as cr
 from calibrank._internal.logit import expit
+from calibrank.anchoring import PropensityModel
 from calibrank.anchoring.shift import shift_for
 from calibrank.maps import describe_range
 from calibrank.propensity import Popularity
@@ -118,7 +119,7 @@ def from_items(log):
 def from_relative_propensities(log):
     popularity = Popularity()
     relative = popularity.propensity(log.exposure)
-    model = cr.PropensityModel(power=1, clip=0)
+    model = PropensityModel(power=1, clip=0)
     return cr.fit_with_sensitivity(cr.Platt(), log.scores, log.labels, relative, model)
 
 
@@ -174,7 +175,7 @@ def test_logged_propensities_keep_a_narrow_range():
         log.scores,
         log.labels,
         log.true_exposure,
-        cr.PropensityModel(power=1, clip=0),
+        PropensityModel(power=1, clip=0),
         scale_known=True,
     )
     band = logged.record.sensitivity

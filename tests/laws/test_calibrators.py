@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 import calibrank as cr
 from calibrank.curves import Calibrator, Parametric
 from calibrank.data.score_world import GaussianScores, make_world
-from calibrank.testing import CALIBRATOR_LAWS, INCREASING_LAWS, MAP_LAWS
+from calibrank.errors import FlatMapWarning
+from calibrank.testing import CALIBRATOR_LAWS, INCREASING_LAWS, MAP_LAWS, Rows
 from tests.members import CALIBRATORS, PARAMETRIC, Table, fit, name, probe, tables
 
 every = pytest.mark.parametrize("member", CALIBRATORS, ids=name)
@@ -27,10 +28,7 @@ SCALE_FREE = [
 
 
 def assert_same(
-    first: cr.CalibrationMap,
-    second: cr.CalibrationMap,
-    scores: np.ndarray,
-    tolerance: float = 1e-7,
+    first: cr.CalibrationMap, second: cr.CalibrationMap, scores: np.ndarray, tolerance: float = 1e-7
 ) -> None:
     np.testing.assert_allclose(
         first.predict(scores), second.predict(scores), rtol=0, atol=tolerance
@@ -52,12 +50,12 @@ def test_public_laws_of_fits_hold(member: Calibrator, law: str, table: Table) ->
 def test_public_laws_of_maps_hold(member: Calibrator, table: Table) -> None:
     """The laws of `CALIBRATOR_LAWS` that look at one map: one fit serves all of them."""
     fitted = fit(member, table.scores, cr.ips(table.labels, table.propensity))
-    scores = table.probe()
+    rows = Rows(table.probe())
     for law in MAP_LAWS.values():
-        law(fitted, scores)
+        law(fitted, rows)
     if member.meets.increasing:
         for law in INCREASING_LAWS.values():
-            law(fitted, scores)
+            law(fitted, rows)
 
 
 @pytest.mark.parametrize("member", PARAMETRIC, ids=name)
@@ -84,7 +82,7 @@ def test_expressive_maps_follow_both_curvatures_without_ties(member: Calibrator)
     for curvature in (-0.3, 0.3):
         rates = 1 / (1 + np.exp(-(curvature * scores**2 + 2 * scores)))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", cr.FlatMapWarning)
+            warnings.simplefilter("ignore", FlatMapWarning)
             fitted = member.fit(scores, cr.Evidence(rates, np.ones_like(rates)))
         rises = np.diff(fitted.log_odds(np.array([-1.9, -1.8, 1.8, 1.9])))
         has_ties = np.unique(fitted.predict(finer)).size < finer.size
@@ -128,7 +126,7 @@ def test_merged_shards_of_any_size_fit_the_same(
     for summary in summaries[:-1]:
         merged = merged + summary
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", cr.FlatMapWarning)
+        warnings.simplefilter("ignore", FlatMapWarning)
         assert_same(whole, member.fit_summary(merged), probe(table.scores))
 
 

@@ -14,6 +14,7 @@ from calibrank._internal.rules import LARGEST_SCORE
 from calibrank.curves import Calibrator
 from calibrank.export import to_json, to_sql, to_torch
 from calibrank.export.vectors import hard_scores
+from calibrank.maps import LogisticCurve, StepCurve
 from calibrank.maps.targets.target import LARGEST_FLOAT32_TERM
 from tests import engines, plain_map
 from tests.members import CALIBRATORS, Table, fit, name, probe, tables
@@ -102,7 +103,7 @@ def test_float32_engines_agree_with_predict_or_refuse(
     assert probabilities.dtype == np.float32
     tolerance = 2e-6 + 1e-7 * fitted.largest_term
     np.testing.assert_allclose(probabilities, expected, rtol=0, atol=tolerance)
-    if isinstance(fitted, cr.maps.StepMap):
+    if isinstance(fitted.curve, StepCurve):
         np.testing.assert_array_equal(probabilities, expected.astype(np.float32))
 
 
@@ -132,9 +133,9 @@ def test_torch_gradients_are_finite_at_every_valid_score(
 def test_torch_gradients_agree_with_numeric_derivatives(member: Calibrator, table: Table) -> None:
     torch = pytest.importorskip("torch")
     fitted = fit(member, table.scores, table.labels)
-    if not isinstance(fitted, cr.maps.LogisticMap):
+    if not isinstance(fitted.curve, LogisticCurve):
         return
-    low, high = fitted.low, fitted.high
+    low, high = fitted.span
     width = high - low
     tested = np.concatenate([[low, high], np.linspace(low - width, high + width, 20)])
     scores = torch.tensor(tested, requires_grad=True)
@@ -143,7 +144,7 @@ def test_torch_gradients_agree_with_numeric_derivatives(member: Calibrator, tabl
     # changes fast.
     step = 1e-6 * width
     numeric = (fitted.predict(tested + step) - fitted.predict(tested - step)) / (2 * step)
-    scale = max(fitted.end_slopes) + 1 / width
+    scale = max(fitted.curve.end_slopes) + 1 / width
     np.testing.assert_allclose(scores.grad.numpy() / scale, numeric / scale, rtol=1e-3, atol=1e-4)
 
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 
 import calibrank as cr
 from calibrank.curves import Calibrator
+from calibrank.errors import ScoreShiftWarning
 from calibrank.frames import summarize
 from tests.members import CALIBRATORS, Table, fit, name, probe, tables
 
@@ -57,7 +58,9 @@ def duckdb(scores: np.ndarray) -> tuple[Any, Any]:
 FRAMES = [pandas, polars, polars_lazy, pyarrow, duckdb]
 
 
-@pytest.mark.filterwarnings("ignore::calibrank.ScoreShiftWarning")  # probes reach far outside
+@pytest.mark.filterwarnings(
+    "ignore::calibrank.errors.ScoreShiftWarning"
+)  # probes reach far outside
 @pytest.mark.parametrize("frame", FRAMES, ids=lambda function: function.__name__)
 @pytest.mark.parametrize("member", CALIBRATORS, ids=name)
 @settings(max_examples=5)
@@ -96,7 +99,7 @@ def test_transform_warns_of_scores_unlike_those_of_the_fit() -> None:
     fitted = cr.Platt().fit(scores, scores > np.random.default_rng(1).normal(size=2_000))
     for function in (pandas, polars, pyarrow):
         fitted.transform(function(scores[:500])[0])
-        with pytest.warns(cr.ScoreShiftWarning, match="do not look like") as found:
+        with pytest.warns(ScoreShiftWarning, match="do not look like") as found:
             fitted.transform(function(scores + 3)[0])
         assert found[0].filename == __file__
     fitted.transform(polars_lazy(scores + 3)[0])

@@ -10,6 +10,7 @@ from scipy.optimize import linprog
 
 import calibrank as cr
 from calibrank.curves import Parametric
+from calibrank.errors import FlatMapWarning
 from calibrank.maps.targets.numpy import NumpyTarget
 from tests.members import PARAMETRIC, name
 
@@ -72,7 +73,7 @@ def test_fit_error_exactly_when_the_loss_has_no_minimum(
     rate_below_1 = evidence.positive.sum() < len(scores)
     growth = smallest_growth(columns, evidence.positive, evidence.total)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", cr.FlatMapWarning)
+        warnings.simplefilter("ignore", FlatMapWarning)
         if rate_below_1 and growth > 1e-7:
             assert member.fit(scores, evidence).record.residual <= 1e-8
         else:
@@ -85,7 +86,7 @@ def test_temperature_raises_exactly_when_zero_separates_the_classes(data: st.Dat
     scores, labels = draw_table(data, most=12)
     misplaced = ((scores > 0) & (labels == 0)) | ((scores < 0) & (labels == 1))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", cr.FlatMapWarning)
+        warnings.simplefilter("ignore", FlatMapWarning)
         if misplaced.any():
             cr.Temperature().fit(scores, labels)
         else:

@@ -145,7 +145,7 @@ def test_maps_whose_numbers_overflow_are_refused(tmp_path: Path) -> None:
 
     def set_field(name: str, value: Any) -> Callable[[dict[str, Any]], None]:
         def edit(document: dict[str, Any]) -> None:
-            document["map"][name] = value
+            document["curve"][name] = value
 
         return edit
 
@@ -169,6 +169,6 @@ def test_maps_of_version_0_and_with_duplicate_keys_are_refused(tmp_path: Path) -
     with pytest.raises(cr.DataError, match="version must be 1 or more, got 0"):
         cr.load(path)
     fitted.save(path)
-    path.write_text(path.read_text().replace('"version": 1', '"version": 1, "version": 1'))
+    path.write_text(path.read_text().replace('"version": 2', '"version": 2, "version": 2'))
     with pytest.raises(cr.DataError, match="the key 'version' occurs twice"):
         cr.load(path)

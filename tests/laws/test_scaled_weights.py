@@ -5,11 +5,11 @@ import pytest
 
 import calibrank as cr
 from calibrank.curves import Calibrator
-from calibrank.curves._averaged_curves import matching_level
-from calibrank.curves._grouped_rows import GroupedRows
 from calibrank.curves._monotone import minimize
 from calibrank.curves.spline import _dispersion, _Frame
 from calibrank.metrics import Metric, multicalibration_test
+from calibrank.terms._averaged_curves import matching_level
+from calibrank.terms._grouped_rows import GroupedRows
 from tests.members import CALIBRATORS, METRICS
 
 # A power of two, so that no sum is rounded differently.
@@ -57,21 +57,24 @@ def test_a_penalized_fit_scales_with_its_masses_and_its_penalty() -> None:
 
 
 @pytest.mark.parametrize("slopes", [False, True])
-def test_changes_by_segment_do_not_depend_on_the_unit_of_weights(slopes: bool) -> None:
-    method = cr.Segments("group", cr.Platt(), slopes)
-    expected = method.fit(SCORES, evidence(), COLUMNS)
-    found = method.fit(SCORES, evidence(TINY), COLUMNS)
+def test_levels_do_not_depend_on_the_unit_of_weights(slopes: bool) -> None:
+    model = cr.Platt() + cr.Level("group", slopes=slopes)
+    (expected,) = model.fit(SCORES, evidence(), COLUMNS).terms
+    (found,) = model.fit(SCORES, evidence(TINY), COLUMNS).terms
     np.testing.assert_allclose(found.intercepts, expected.intercepts, rtol=1e-7)
     np.testing.assert_allclose(found.slopes, expected.slopes, rtol=1e-7)
     assert found.spreads == pytest.approx(expected.spreads)
 
 
-def test_covariates_do_not_depend_on_the_unit_of_weights() -> None:
-    method = cr.Covariates(("group", "x"), cr.Platt(), knots=4)
-    expected = method.fit(SCORES, evidence(), COLUMNS)
-    found = method.fit(SCORES, evidence(TINY), COLUMNS)
-    for term, other in zip(found.terms, expected.terms, strict=True):
-        np.testing.assert_allclose(term.values, other.values, atol=1e-7)
+def test_joint_fits_do_not_depend_on_the_unit_of_weights() -> None:
+    model = cr.Platt() + cr.Level("group") + cr.Smooth("x", knots=4)
+    expected = model.fit(SCORES, evidence(), COLUMNS)
+    found = model.fit(SCORES, evidence(TINY), COLUMNS)
+    np.testing.assert_allclose(found.terms[0].intercepts, expected.terms[0].intercepts, atol=1e-7)
+    np.testing.assert_allclose(found.terms[1].values, expected.terms[1].values, atol=1e-7)
+    np.testing.assert_allclose(
+        found.predict(SCORES, COLUMNS), expected.predict(SCORES, COLUMNS), atol=1e-7
+    )
     assert found.record.residual == pytest.approx(expected.record.residual, abs=1e-9)
 
 

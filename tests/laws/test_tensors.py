@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import calibrank as cr
 from calibrank.evidence import Evidence, ips, naive
-from calibrank.maps import LogisticMap
+from calibrank.maps import LogisticCurve
 from calibrank.summary.bins import Table
 from tests.members import CALIBRATORS, fit
 
@@ -117,7 +117,8 @@ def test_sums_of_tensors_are_those_of_arrays(device, score_type, kind, seed, sca
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore::calibrank.PooledScoresWarning")  # as steps are pooled there
+# As steps are pooled there.
+@pytest.mark.filterwarnings("ignore::calibrank.errors.PooledScoresWarning")
 @members
 def test_fits_on_a_gpu_are_those_of_arrays(member):
     rng = np.random.default_rng(5)
@@ -138,7 +139,7 @@ def test_fits_on_a_gpu_are_those_of_arrays(member):
         assert on_gpu.record.rows == len(scores)
         difference = np.abs(on_gpu.predict(scores[:1_000]) - on_cpu.predict(scores[:1_000]))
         # Bins are twice as wide on a GPU, so a step may start one bin earlier.
-        assert np.median(difference) < (1e-6 if isinstance(on_gpu, LogisticMap) else 3e-4)
+        assert np.median(difference) < (1e-6 if isinstance(on_gpu.curve, LogisticCurve) else 3e-4)
 
 
 @pytest.mark.gpu

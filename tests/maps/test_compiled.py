@@ -9,9 +9,9 @@ import calibrank as cr
 from calibrank._internal import native
 from calibrank._internal.logit import expit, logit
 from calibrank.export.vectors import hard_scores
-from calibrank.maps import PiecewiseMap, StepMap
+from calibrank.maps import PiecewiseCurve, StepCurve
 from calibrank.maps.basis import Basis, Linear, Log, LogQuadratic, Quadratic, Softplus
-from tests.maps.samples import RECORD, logistic_map
+from tests.maps.samples import logistic_map, map_of
 from tests.members import CALIBRATORS, name
 
 pytestmark = pytest.mark.skipif(
@@ -33,7 +33,7 @@ def assert_compiled(fitted: cr.CalibrationMap, scores: np.ndarray) -> None:
     A relative error of 1e-16 in large log odds, or in their terms, is a larger one in the
     probability.
     """
-    compiled = native.probabilities(scores, fitted._program)
+    compiled = native.probabilities(scores, fitted.curve.program)
     assert compiled is not None
     np.testing.assert_array_equal(fitted.predict(scores), compiled)
     expected = by_numpy(fitted, scores).astype(np.float64)
@@ -65,7 +65,7 @@ def test_every_method_is_compiled_and_agrees_with_numpy(member: cr.Calibrator) -
 @pytest.fixture(params=[0, 1, 2], ids=["any processor", "AVX2", "AVX-512"])
 def processor(request: pytest.FixtureRequest) -> Iterator[None]:
     """The loops as they are compiled for an older processor."""
-    library = native.library
+    library = native.loops
     assert library is not None
     if library.choose_processor(request.param) < request.param:
         pytest.skip("this processor has no such instructions")
@@ -89,8 +89,8 @@ def test_older_processors_agree_with_numpy_and_one_score_with_many(member: cr.Ca
 def test_compiled_log_odds_agree_with_numpy(member: cr.Calibrator) -> None:
     fitted = fitted_by(member)
     scores = np.random.default_rng(1).normal(0, 2, 1_001)
-    found = native.probabilities(scores, fitted._log_odds_program)
-    if fitted.kind in {"step", "rescale"}:
+    found = native.probabilities(scores, fitted.curve.log_odds_program)
+    if fitted.curve.kind in {"step", "rescale"}:
         assert found is None
         return
     assert found is not None
@@ -133,9 +133,8 @@ def test_steps_are_found_exactly(case: str) -> None:
     edges = np.unique(table_edges()[case])
     rng = np.random.default_rng(3)
     values = np.sort(rng.random(len(edges) + 1))
-    fitted = StepMap(
-        "Isotonic", tuple(edges.tolist()), tuple(values.tolist()), (1.0,) * len(values), RECORD
-    )
+    steps = StepCurve(tuple(edges.tolist()), tuple(values.tolist()), (1.0,) * len(values))
+    fitted = map_of(steps)
     around = [np.nextafter(edges, -np.inf), edges, np.nextafter(edges, np.inf)]
     scores = np.concatenate([*around, rng.normal(size=5_003), [-1e30, 1e30]]).clip(-1e30, 1e30)
     expected = values[np.searchsorted(edges, scores, side="right")]
@@ -147,15 +146,9 @@ def test_lines_agree_with_numpy(case: str) -> None:
     knots = np.unique(table_edges()[case])
     rng = np.random.default_rng(4)
     values = np.cumsum(rng.random(len(knots))) - len(knots) / 4
-    fitted = PiecewiseMap(
-        "Spline",
-        tuple(knots.tolist()),
-        tuple(values.tolist()),
-        (0.5, 2.0),
-        (0.0,) * len(knots),
-        (0.0, 0.0),
-        RECORD,
-    )
+    errors = (0.0,) * len(knots)
+    lines = (tuple(knots.tolist()), tuple(values.tolist()), (0.5, 2.0))
+    fitted = map_of(PiecewiseCurve(*lines, errors, (0.0, 0.0)))
     scores = np.concatenate([knots, rng.normal(size=1_001), [-1e30, 1e30]])
     np.testing.assert_allclose(fitted.predict(scores), by_numpy(fitted, scores), rtol=1e-13)
 

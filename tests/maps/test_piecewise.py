@@ -1,4 +1,4 @@
-"""Piecewise maps: interpolation, straight lines beyond the knots, intervals and their checks."""
+"""Piecewise curves: interpolation, straight lines beyond the knots, intervals and their checks."""
 
 from dataclasses import replace
 
@@ -6,54 +6,63 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank.maps import FitRecord, PiecewiseMap
-
-RECORD = FitRecord("naive", rows=10, positive=2.0, total=10.0, exact=True)
+from calibrank._internal.logit import logit
+from calibrank.maps import PiecewiseCurve
+from tests.maps.samples import map_of
 
 
 @pytest.fixture
-def fitted() -> PiecewiseMap:
-    return PiecewiseMap(
-        method="Spline",
+def curve() -> PiecewiseCurve:
+    return PiecewiseCurve(
         knots=(-1.0, 0.0, 2.0),
         values=(-3.0, -1.0, 0.5),
         end_slopes=(1.0, 0.1),
         value_errors=(0.1, 0.2, 0.4),
         slope_errors=(0.5, 0.6),
-        record=RECORD,
     )
 
 
-def test_log_odds_are_linear_between_knots_and_straight_beyond(fitted: PiecewiseMap) -> None:
+def test_log_odds_are_linear_between_knots_and_straight_beyond(curve: PiecewiseCurve) -> None:
     scores = [-3.0, -1.0, -0.5, 0.0, 1.0, 2.0, 12.0]
     expected = [-5.0, -3.0, -2.0, -1.0, -0.25, 0.5, 1.5]
-    np.testing.assert_allclose(fitted.log_odds(scores), expected)
+    np.testing.assert_allclose(map_of(curve).log_odds(scores), expected)
 
 
-def test_scores_far_from_zero_lose_no_digits(fitted: PiecewiseMap) -> None:
+def test_scores_far_from_zero_lose_no_digits(curve: PiecewiseCurve) -> None:
     shift = 2.0**40
-    knots = tuple(knot + shift for knot in fitted.knots)
+    knots = tuple(knot + shift for knot in curve.knots)
     scores = np.linspace(-3, 3, 49)
-    expected = fitted.predict(scores)
-    np.testing.assert_array_equal(replace(fitted, knots=knots).predict(scores + shift), expected)
+    expected = map_of(curve).predict(scores)
+    shifted = map_of(replace(curve, knots=knots)).predict(scores + shift)
+    np.testing.assert_array_equal(shifted, expected)
 
 
 def test_intervals_interpolate_standard_errors_and_widen_beyond_the_knots(
-    fitted: PiecewiseMap,
+    curve: PiecewiseCurve,
 ) -> None:
-    def half_width(score: float) -> float:
-        low, high = fitted.interval(score)
-        return float(np.log(high / (1 - high)) - np.log(low / (1 - low))) / 2 / 1.959964
+    def widths(score: float) -> list[float]:
+        fitted = map_of(curve)
+        ends = np.array(fitted.interval(score))
+        return (np.abs(logit(ends) - fitted.log_odds(score)) / 1.959964).tolist()
 
-    assert half_width(0.0) == pytest.approx(0.2, rel=1e-6)
-    assert half_width(1.0) == pytest.approx(0.3, rel=1e-6)
-    assert half_width(-3.0) == pytest.approx(0.1 + 2 * 0.5, rel=1e-6)
-    assert half_width(3.0) == pytest.approx(0.4 + 0.6, rel=1e-6)
+    assert widths(0.0) == pytest.approx([0.2, 0.2], rel=1e-6)
+    assert widths(1.0) == pytest.approx([0.3, 0.3], rel=1e-6)
+    assert widths(-3.0)[0] == pytest.approx(0.1 + 2 * 0.5, rel=1e-6)
+    assert widths(3.0)[1] == pytest.approx(0.4 + 0.6, rel=1e-6)
 
 
-def test_one_knot_is_a_line_with_a_bend(fitted: PiecewiseMap) -> None:
-    bent = replace(fitted, knots=(1.0,), values=(0.0,), value_errors=(0.1,))
-    np.testing.assert_allclose(bent.log_odds([0.0, 1.0, 2.0]), [-1.0, 0.0, 0.1])
+def test_an_end_bounds_the_curve_on_its_other_side_too(curve: PiecewiseCurve) -> None:
+    """The curve increases: it is below the upper ends of higher scores, above lower ends."""
+    fitted = map_of(curve)
+    scores = np.linspace(-40, 40, 401)
+    low, high = fitted.interval(scores)
+    assert (np.diff(low) >= -1e-12).all()
+    assert (np.diff(high) >= -1e-12).all()
+
+
+def test_one_knot_is_a_line_with_a_bend(curve: PiecewiseCurve) -> None:
+    bent = replace(curve, knots=(1.0,), values=(0.0,), value_errors=(0.1,))
+    np.testing.assert_allclose(bent.log_odds(np.array([0.0, 1.0, 2.0])), [-1.0, 0.0, 0.1])
     assert bent.span == (0.5, 1.5)
 
 
@@ -68,8 +77,8 @@ def test_one_knot_is_a_line_with_a_bend(fitted: PiecewiseMap) -> None:
         ({"knots": (), "values": (), "value_errors": ()}, "knots must be 1 to 1000, got 0"),
     ],
 )
-def test_impossible_maps_are_rejected(
-    fitted: PiecewiseMap, change: dict[str, tuple[float, ...]], message: str
+def test_impossible_curves_are_rejected(
+    curve: PiecewiseCurve, change: dict[str, tuple[float, ...]], message: str
 ) -> None:
     with pytest.raises(cr.DataError, match=message):
-        replace(fitted, **change)
+        replace(curve, **change)

@@ -9,9 +9,8 @@ import pytest
 
 import calibrank as cr
 from calibrank._internal.json import digest_of
-from calibrank.maps.grouped import GroupedMap, Segment
 from calibrank.maps.review import make_card
-from tests.maps.samples import gaussian_map, min_max_map, spline_map, step_map
+from tests.maps.samples import gaussian_map, level_term, min_max_map, spline_map, step_map
 
 MAPS = [gaussian_map(), step_map(7), min_max_map(), spline_map()]
 EVALUATION: dict[str, Any] = {
@@ -39,7 +38,7 @@ class Tags(HTMLParser):
         self.text += data + "\n"
 
 
-@pytest.mark.parametrize("fitted", MAPS, ids=lambda fitted: fitted.kind)
+@pytest.mark.parametrize("fitted", MAPS, ids=lambda fitted: fitted.curve.kind)
 def test_a_card_has_what_a_reviewer_needs(fitted: cr.CalibrationMap) -> None:
     card = make_card(fitted, EVALUATION)
     markdown = card.to_markdown()
@@ -73,13 +72,12 @@ def test_a_card_without_metrics_says_so() -> None:
 
 def test_a_card_names_the_map_that_was_replaced_and_the_columns_that_change_it() -> None:
     record = replace(gaussian_map().record, previous_map="sha256:0123")
-    segments = (Segment(("NL",), 0.5, 1.0, 0.1, 10),)
-    fitted = GroupedMap("By country", gaussian_map(), ("country",), segments, (1.0,), record)
+    fitted = replace(gaussian_map(), record=record, terms=(level_term("country"),))
     text = make_card(fitted).to_markdown()
     assert "| map that it replaced | sha256:0123 |" in text
-    assert "These are probabilities of the base map, which country changes." in text
+    assert "These are probabilities of an average row, which country changes." in text
     assert "replaced" not in make_card(gaussian_map()).to_markdown()
-    assert "base map" not in make_card(gaussian_map()).to_markdown()
+    assert "average row" not in make_card(gaussian_map()).to_markdown()
 
 
 def test_limits_follow_from_the_base_rate_source() -> None:
@@ -94,8 +92,8 @@ def test_limits_follow_from_the_base_rate_source() -> None:
 
 def test_names_are_text_and_never_markup() -> None:
     hostile = "<script>x</script> | [a](b) *c*"
-    record = replace(MAPS[0].record, model_name=hostile)
-    card = make_card(replace(MAPS[0], method=hostile, record=record))
+    record = replace(MAPS[0].record, method=hostile, model_name=hostile)
+    card = make_card(replace(MAPS[0], record=record))
     assert "<script" not in card.to_html()
     assert hostile in re.sub(r"\\(.)", r"\1", card.to_markdown())
     assert not re.search(r"(?<!\\)<script", card.to_markdown())

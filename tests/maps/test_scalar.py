@@ -9,9 +9,16 @@ import calibrank as cr
 from calibrank._internal import native
 from calibrank._internal.logit import expit
 from calibrank.export.vectors import hard_scores
-from calibrank.maps import StepMap
+from calibrank.maps import StepCurve
 from calibrank.maps.basis import Linear, Quadratic
-from tests.maps.samples import RECORD, logistic_map
+from tests.maps.samples import (
+    gaussian_map,
+    level_term,
+    logistic_map,
+    map_of,
+    position_term,
+    smooth_term,
+)
 from tests.members import CALIBRATORS, name
 
 
@@ -51,17 +58,26 @@ def test_scalar_of_an_anchored_map_gives_the_digits_of_predict() -> None:
     np.testing.assert_array_equal(found, fitted.predict(scores))
 
 
-def test_scalar_of_a_map_by_segment_is_that_of_the_global_map() -> None:
-    rng = np.random.default_rng(0)
-    scores = rng.normal(size=200)
-    segments = {"country": np.tile(["DE", "NL"], 100)}
-    fitted = cr.Segments("country").fit(scores, rng.random(200) < expit(scores), segments)
-    found = [fitted.scalar()(score) for score in scores.tolist()]
-    np.testing.assert_array_equal(found, fitted.predict(scores))
+def test_scalar_of_a_map_with_terms_takes_the_row() -> None:
+    terms = (level_term("country", "city"), smooth_term("x"), position_term("rank"))
+    fitted = map_of(gaussian_map().curve, *terms)
+    probability = fitted.scalar()
+    for place, score in enumerate(np.linspace(-5, 5, 60).tolist()):
+        row = {}
+        for term in terms:
+            row |= term.example(place)
+        expected = fitted.predict(score, row)
+        assert probability(score, row) == pytest.approx(expected, rel=1e-12)
+    for missing in fitted.columns:
+        rest = {name: value for name, value in row.items() if name != missing}
+        with pytest.raises(cr.DataError, match=f"column '{missing}'"):
+            probability(0.0, rest)
+    with pytest.raises(cr.DataError, match="must not be missing"):
+        probability(0.0, {**row, "city": None})
 
 
 def test_scalar_of_a_map_without_edges() -> None:
-    assert StepMap("Constant", (), (0.25,), (4.0,), RECORD).scalar()(3.0) == 0.25
+    assert map_of(StepCurve((), (0.25,), (4.0,))).scalar()(3.0) == 0.25
 
 
 @pytest.mark.parametrize("without_library", [False, True])
@@ -128,5 +144,5 @@ def test_any_layout_of_scores_gives_the_same_probabilities(dtype: type) -> None:
 
 def test_a_range_too_narrow_for_the_compiled_loop_is_computed_by_numpy() -> None:
     fitted = logistic_map(Linear(), 0.0, 1e-300)
-    assert fitted._program == b""
+    assert fitted.curve.program == b""
     assert fitted.scalar()(1e-300) == fitted.predict(1e-300)

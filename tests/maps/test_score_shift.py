@@ -8,6 +8,7 @@ import pytest
 from scipy.stats import ks_2samp
 
 import calibrank as cr
+from calibrank.errors import ScoreShiftWarning
 from calibrank.maps import FitRecord
 from calibrank.maps.score_shift import ScoreComparison, warn_if_shifted
 
@@ -29,7 +30,7 @@ def test_a_map_keeps_the_quantiles_of_its_scores(size: int) -> None:
     quantiles = record_of(scores).score_quantiles
     assert quantiles is not None
     assert (quantiles[0], quantiles[-1]) == (scores.min(), scores.max())
-    expected = np.quantile(scores, np.linspace(0, 1, 21), method="inverted_cdf")
+    expected = np.quantile(scores, np.linspace(0, 1, 201), method="inverted_cdf")
     np.testing.assert_allclose(quantiles, expected, atol=1e-3)
 
 
@@ -83,11 +84,11 @@ def test_a_warning_names_the_distance_the_range_and_the_model() -> None:
         r"those of the map's fit: Kolmogorov-Smirnov distance 0\.40, 40% of 1,001 scores outside "
         r"\[0, 1000\]\. If the model changed, fit a new map"
     )
-    with pytest.warns(cr.ScoreShiftWarning, match=message) as found:
+    with pytest.warns(ScoreShiftWarning, match=message) as found:
         warn_if_shifted(record, np.arange(1_001.0) + 400)
     assert found[0].filename == __file__
     record = replace(record, model_name="two towers", date="2026-01-31")
-    with pytest.warns(cr.ScoreShiftWarning, match=r"fit \(two towers, 2026-01-31\):"):
+    with pytest.warns(ScoreShiftWarning, match=r"fit \(two towers, 2026-01-31\):"):
         warn_if_shifted(record, np.arange(1_001.0) + 400)
 
 
@@ -95,7 +96,7 @@ def test_scores_outside_the_range_alone_give_a_warning() -> None:
     record = record_of(np.arange(1_001.0))
     scores = np.arange(1_001.0)
     scores[-250:] += 1_000
-    with pytest.warns(cr.ScoreShiftWarning, match="distance 0.25, 25% of 1,001 scores outside"):
+    with pytest.warns(ScoreShiftWarning, match="distance 0.25, 25% of 1,001 scores outside"):
         warn_if_shifted(record, scores)
 
 

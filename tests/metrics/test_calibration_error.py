@@ -5,6 +5,7 @@ import pytest
 from scipy.special import ndtr
 
 import calibrank as cr
+from calibrank.metrics import DebiasedECE
 from calibrank.metrics.panel import PanelSums
 
 
@@ -31,7 +32,7 @@ def test_debiased_ece_of_a_perfect_map_is_about_0(within: float, weighted: bool)
         weights = rng.gamma(1, size=len(p)) if weighted else np.ones(len(p))
         evidence = cr.naive(labels_of(rng, p, users, within), weights=weights)
         plain.append(cr.ECE()(p, evidence))
-        debiased.append(cr.DebiasedECE()(p, evidence, users if within else None))
+        debiased.append(DebiasedECE()(p, evidence, users if within else None))
     assert np.mean(plain) > 0.013
     assert np.mean(debiased) == pytest.approx(0, abs=0.1 * np.mean(plain))
 
@@ -42,7 +43,7 @@ def test_debiased_ece_of_a_wrong_map_is_the_true_error() -> None:
     for _ in range(50):
         truth = rng.uniform(0.1, 0.5, 4_000)
         users = np.arange(len(truth))
-        found.append(cr.DebiasedECE()(truth + 0.05, labels_of(rng, truth, users)))
+        found.append(DebiasedECE()(truth + 0.05, labels_of(rng, truth, users)))
     # Subtracting the mean absolute noise would give 0.035.
     assert np.mean(found) == pytest.approx(0.05, abs=0.004)
 
@@ -54,7 +55,7 @@ def test_the_interval_of_the_debiased_ece_is_around_it() -> None:
         p = calibrated(rng, 2_000)
         users = rng.integers(200, size=len(p))
         labels = labels_of(rng, p, users)
-        estimate = cr.bootstrap(cr.DebiasedECE(), p, labels, users, resamples=100)
+        estimate = cr.bootstrap(DebiasedECE(), p, labels, users, resamples=100)
         covered.append(estimate.low <= 0 <= estimate.high)
     assert np.mean(covered) > 0.85
 

@@ -7,6 +7,8 @@ import pytest
 
 import calibrank as cr
 from calibrank.metrics import (
+    MCE,
+    NDCG,
     Additive,
     Better,
     Discrimination,
@@ -14,6 +16,10 @@ from calibrank.metrics import (
     LogOddsBinned,
     Metric,
     Miscalibration,
+    Recall,
+    ReleasedECE,
+    ReleasedMCE,
+    corp,
 )
 from calibrank.metrics.metric import require_users
 from calibrank.metrics.ranking import _discounted_gain, rank_by_user
@@ -25,7 +31,7 @@ def test_ece_and_mce_by_hand() -> None:
     labels = [1, 0, 1, 0, 1]
     ece = cr.ECE(bins=2)(probabilities, labels)
     assert ece == pytest.approx((abs(1 - 0.4) + abs(2 - 2.4)) / 5)
-    assert cr.MCE(bins=2)(probabilities, labels) == pytest.approx(max(0.6 / 2, 0.4 / 3))
+    assert MCE(bins=2)(probabilities, labels) == pytest.approx(max(0.6 / 2, 0.4 / 3))
 
 
 def test_ece_is_linear_in_the_evidence() -> None:
@@ -39,18 +45,18 @@ def test_released_variants_differ_only_in_the_bin_around_one_half() -> None:
     labels = (rng.random(5_000) < p).astype(float)
     outside = (p < 7 / 15) | (p >= 8 / 15)
     expected = cr.ECE()(p[outside], labels[outside])
-    assert cr.ReleasedECE()(p[outside], labels[outside]) == pytest.approx(expected)
-    assert cr.ReleasedECE()(p, labels) != pytest.approx(cr.ECE()(p, labels), abs=1e-6)
+    assert ReleasedECE()(p[outside], labels[outside]) == pytest.approx(expected)
+    assert ReleasedECE()(p, labels) != pytest.approx(cr.ECE()(p, labels), abs=1e-6)
     # By hand: 0.48 is correct for a negative (confidence 0.52), 0.52 is wrong for one.
-    released = cr.ReleasedECE(bins=15)([0.48, 0.52], [0, 0])
+    released = ReleasedECE(bins=15)([0.48, 0.52], [0, 0])
     assert released == pytest.approx(abs(1 - 1.04) / 2)
 
 
 def test_released_mce_ignores_nearly_empty_bins() -> None:
     p = np.concatenate([np.full(20_000, 0.1), [0.95]])
     labels = np.concatenate([np.arange(20_000) % 10 == 0, [0]]).astype(float)
-    assert cr.MCE()(p, labels) == pytest.approx(0.95)
-    assert cr.ReleasedMCE()(p, labels) == pytest.approx(0, abs=1e-9)
+    assert MCE()(p, labels) == pytest.approx(0.95)
+    assert ReleasedMCE()(p, labels) == pytest.approx(0, abs=1e-9)
 
 
 def test_equal_mass_bins_have_equal_mass() -> None:
@@ -80,8 +86,8 @@ def test_ndcg_and_recall_by_hand() -> None:
     labels = [0, 1, 1, 1, 0]
     users = [1, 1, 1, 2, 2]
     first_user = (1 / np.log2(3)) / (1 + 1 / np.log2(3))
-    assert cr.NDCG(2)(p, labels, users) == pytest.approx((first_user + 1) / 2)
-    assert cr.Recall(2)(p, labels, users) == pytest.approx((0.5 + 1) / 2)
+    assert NDCG(2)(p, labels, users) == pytest.approx((first_user + 1) / 2)
+    assert Recall(2)(p, labels, users) == pytest.approx((0.5 + 1) / 2)
 
 
 def test_gains_are_discounted_by_rank_and_ties_share_their_ranks() -> None:
@@ -97,25 +103,25 @@ def test_gains_are_discounted_by_rank_and_ties_share_their_ranks() -> None:
 
 
 def test_tied_rows_share_ranks() -> None:
-    assert cr.Recall(1)([0.5, 0.5], [1, 0], users=[1, 1]) == pytest.approx(0.5)
-    assert cr.NDCG(1)([0.5, 0.5], [1, 0], users=[1, 1]) == pytest.approx(0.5)
+    assert Recall(1)([0.5, 0.5], [1, 0], users=[1, 1]) == pytest.approx(0.5)
+    assert NDCG(1)([0.5, 0.5], [1, 0], users=[1, 1]) == pytest.approx(0.5)
 
 
 def test_users_without_positives_are_left_out_of_ranking_metrics() -> None:
-    assert cr.NDCG(1)([0.9, 0.1, 0.5], [1, 0, 0], users=["a", "a", "b"]) == 1
+    assert NDCG(1)([0.9, 0.1, 0.5], [1, 0, 0], users=["a", "a", "b"]) == 1
 
 
 def test_top_n_evaluates_only_the_top_of_each_list() -> None:
     p = [0.9, 0.5, 0.1, 0.8, 0.2]
     labels = [0, 1, 0, 1, 0]
     users = [1, 1, 1, 2, 2]
-    assert cr.TopN(cr.Brier(), 1)(p, labels, users) == pytest.approx((0.81 + 0.04) / 2)
-    assert cr.TopN(cr.Brier(), 5)(p, labels, users) == pytest.approx(cr.Brier()(p, labels))
+    assert (cr.Brier() @ 1)(p, labels, users) == pytest.approx((0.81 + 0.04) / 2)
+    assert (cr.Brier() @ 5)(p, labels, users) == pytest.approx(cr.Brier()(p, labels))
 
 
 def test_corp_by_hand() -> None:
     # 0.2 twice (both negative) and 0.8 twice (one positive): recalibrated to 0 and 0.5.
-    parts = cr.corp([0.2, 0.2, 0.8, 0.8], [0, 0, 0, 1])
+    parts = corp([0.2, 0.2, 0.8, 0.8], [0, 0, 0, 1])
     assert parts.score == pytest.approx((0.04 + 0.04 + 0.64 + 0.04) / 4)
     assert parts.miscalibration == pytest.approx(parts.score - 0.125)
     assert parts.discrimination == pytest.approx(0.1875 - 0.125)
@@ -166,11 +172,11 @@ def test_an_abstract_metric_needs_no_explanation() -> None:
 
 def test_a_missing_user_column_is_an_error_that_names_the_metric() -> None:
     with pytest.raises(cr.DataError, match=r"users must be given for NDCG@5.*Pass users="):
-        require_users(cr.NDCG(5), None)
+        require_users(NDCG(5), None)
 
 
 def test_top_n_explains_the_metric_it_wraps() -> None:
-    top = cr.TopN(cr.ECE(), 7)
+    top = cr.ECE() @ 7
     assert top.explanation.startswith(cr.ECE().explanation)
     assert "7 best items" in top.explanation
     assert top.better is Better.LOWER
@@ -179,6 +185,6 @@ def test_top_n_explains_the_metric_it_wraps() -> None:
 def test_released_mce_ignores_bins_with_too_few_rows_not_too_little_confidence() -> None:
     # 0.7 of 10,000.7 rows is under 0.01% of them, though over 0.01% of their confidence.
     evidence = cr.naive([1, 0, 0], weights=[5_000, 5_000, 0.7])
-    assert cr.ReleasedMCE()([0.5, 0.5, 0.9], evidence) == pytest.approx(0, abs=1e-12)
+    assert ReleasedMCE()([0.5, 0.5, 0.9], evidence) == pytest.approx(0, abs=1e-12)
     evidence = cr.naive([1, 0, 0], weights=[5_000, 5_000, 1.1])
-    assert cr.ReleasedMCE()([0.5, 0.5, 0.9], evidence) == pytest.approx(0.9)
+    assert ReleasedMCE()([0.5, 0.5, 0.9], evidence) == pytest.approx(0.9)

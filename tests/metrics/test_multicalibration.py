@@ -77,11 +77,12 @@ def test_after_a_fit_by_segment_nothing_is_left() -> None:
     scores = rng.normal(size=12_000)
     labels = rng.random(12_000) < expit(scores - 1 + (country == "NL"))
     fit, test = np.arange(6_000), np.arange(6_000, 12_000)
-    fitted = cr.Segments("country", cr.Platt()).fit(
-        scores[fit], labels[fit], {"country": country[fit]}
-    )
+    model = cr.Platt() + cr.Level("country")
+    fitted = model.fit(scores[fit], labels[fit], {"country": country[fit]})
     shown = {"country": country[test]}
-    before = multicalibration_test(fitted.predict(scores[test]), labels[test], shown)
+    before = multicalibration_test(
+        fitted.without_terms().predict(scores[test]), labels[test], shown
+    )
     after = multicalibration_test(fitted.predict(scores[test], shown), labels[test], shown)
     assert before.p_value < 0.001
     assert after.p_value > 0.05

@@ -1,26 +1,24 @@
-"""The binned metrics of many resamples at once are those of each resample alone."""
+"""Pooled metrics of many resamples at once are those of each resample alone."""
 
 from collections.abc import Callable
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq, minimize
+from scipy.special import logit
 
 import calibrank as cr
-from calibrank.metrics._resampled import (
-    PooledBins,
-    _errors,
-    _Losses,
-    _shorten,
-    _spread,
-    decompose_brier,
-    fit_recalibrations,
-    smooth_eces,
+from calibrank.metrics import (
+    CalibrationIntercept,
+    CalibrationSlope,
+    Discrimination,
+    Miscalibration,
+    recalibration,
 )
 from calibrank.metrics.clustered_bootstrap import cluster_sums, resampled_blocks
-from calibrank.metrics.corp import LogOddsBinned, Miscalibration, decompose_sums, pooled_bins
-from calibrank.metrics.recalibration import IDENTITY, Recalibration, _Loss, fit_recalibration
-from calibrank.metrics.recalibration import _shorten as shorten_one
-from calibrank.metrics.smooth import _Smoother, mirrored
+from calibrank.metrics.pooled import LogOddsBinned, Pooled, PooledBins, pooled_bins
+from calibrank.metrics.recalibration import _Losses, _shorten
+from calibrank.metrics.smooth import _errors, _mirrored, _spread
 
 Distort = Callable[[np.ndarray], np.ndarray]
 DISTORTIONS: dict[str, Distort] = {
@@ -45,65 +43,84 @@ def blocks(request: pytest.FixtureRequest) -> list[np.ndarray]:
     return list(resampled_blocks(sums, resamples=80))
 
 
-@pytest.mark.parametrize("start", [0.0, 0.02, 1.0])
-def test_smooth_ece(blocks: list[np.ndarray], start: float) -> None:
-    for block in blocks:
-        found = smooth_eces(PooledBins.of(block), start)
-        expected = [cr.SmoothECE().evaluate(*pooled_bins(one), None) for one in block]
-        np.testing.assert_allclose(found, expected, atol=1e-9)
+POOLED = (
+    cr.SmoothECE(),
+    CalibrationSlope(),
+    CalibrationIntercept(),
+    Miscalibration(),
+    Discrimination(),
+    Discrimination(score=cr.LogLoss()),
+)
 
 
-@pytest.mark.parametrize("start", [IDENTITY, Recalibration(-2.0, 3.0)])
-def test_slope_and_intercept(blocks: list[np.ndarray], start: Recalibration) -> None:
+@pytest.mark.parametrize("metric", POOLED, ids=str)
+def test_many_resamples_are_each_alone(metric: Pooled, blocks: list[np.ndarray]) -> None:
     for block in blocks:
-        found = np.column_stack(fit_recalibrations(PooledBins.of(block), start))
-        expected = [fit_recalibration(*pooled_bins(one), start) for one in block]
+        found = metric.evaluate_all(PooledBins.of(block))
+        expected = [metric.evaluate(*pooled_bins(one), None) for one in block]
         np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-7)
 
 
-def test_the_decomposition_of_the_brier_score(blocks: list[np.ndarray]) -> None:
-    for block in blocks:
-        miscalibration, discrimination = decompose_brier(PooledBins.of(block))
-        expected = [decompose_sums(one) for one in block]
-        np.testing.assert_allclose(
-            miscalibration, [one.miscalibration for one in expected], atol=1e-12
-        )
-        np.testing.assert_allclose(
-            discrimination, [one.discrimination for one in expected], atol=1e-12
-        )
+def test_the_bandwidth_of_the_smooth_ece_is_its_error() -> None:
+    """Against a kernel that is written out, with images at both ends."""
+    rng = np.random.default_rng(0)
+    p = np.round(rng.random(50) * 1024) / 1024
+    labels = rng.integers(0, 2, 50).astype(float)
+    grid = np.arange(1025) / 1024
+
+    def error(bandwidth: float) -> float:
+        smoothed = np.zeros(1025)
+        for image in range(-6, 7, 2):
+            for place in (p + image, image - p):
+                distance = (grid[:, None] - place) / bandwidth
+                kernel = np.exp(-(distance**2) / 2) / (bandwidth * np.sqrt(2 * np.pi))
+                smoothed += kernel @ (labels - p) / len(p)
+        return float(np.trapezoid(np.abs(smoothed), grid))
+
+    expected = brentq(lambda bandwidth: error(bandwidth) - bandwidth, 0.01, 1, xtol=1e-9)
+    assert cr.SmoothECE()(p, labels) == pytest.approx(expected, abs=1e-6)
 
 
 def test_residuals_at_both_ends_count_fully_without_smoothing() -> None:
     """The sum of absolute residuals; with the widest kernel, the absolute value of their sum."""
     probabilities = np.array([[0.0, 0.5, 1.0], [0.25, 0.5, 1.0], [0.0, 0.125, 0.75]])
     residuals = np.array([[0.3, -0.2, 0.4], [0.1, 0.2, -0.5], [-0.6, 0.1, 0.1]])
-    spectra = np.fft.rfft(mirrored(_spread(probabilities, residuals)))
+    spectra = np.fft.rfft(_mirrored(_spread(probabilities, residuals)))
     np.testing.assert_allclose(_errors(spectra, np.zeros(3)), [0.9, 0.8, 0.8])
     np.testing.assert_allclose(_errors(spectra, np.full(3, 9.0)), [0.5, 0.2, 0.4])
-    for p, each, sizes in zip(probabilities, residuals, [0.9, 0.8, 0.8], strict=True):
-        smoother = _Smoother(p, each)
-        assert smoother.error(0.0) == pytest.approx(sizes)
-        assert smoother.error(9.0) == pytest.approx(abs(each.sum()))
 
 
 PROBABILITIES = np.array([[0.1, 0.5, 0.8], [0.0, 0.2, 1.0], [0.3, 0.3, 0.6]])
-POSITIVE = np.array([[1.0, 0.5, 2.0], [0.2, 3.0, 1.0], [0.0, 1.0, 4.0]])
+POSITIVE = np.array([[1.0, 0.5, 2.0], [0.2, 1.5, 1.0], [0.0, 1.0, 1.5]])
 TOTAL = np.array([[3.0, 1.0, 2.5], [2.0, 2.0, 4.0], [1.0, 1.0, 2.0]])
 SLOPE, INTERCEPT = np.array([1.2, 0.8, -0.5]), np.array([0.1, -0.3, 0.4])
 
 
-def test_losses_of_resamples_and_their_derivatives_are_those_of_each() -> None:
+def test_derivatives_of_the_losses_are_those_of_differences() -> None:
     losses = _Losses.of(PooledBins(PROBABILITIES, POSITIVE, TOTAL))
-    values = losses.values(SLOPE, INTERCEPT)
-    gradients, entries = losses.derivatives(SLOPE, INTERCEPT)
-    for row in range(3):
-        one = _Loss.of(PROBABILITIES[row], POSITIVE[row], TOTAL[row])
-        at = np.array([SLOPE[row], INTERCEPT[row]])
-        assert values[row] == pytest.approx(one.value(at))
-        assert losses.ridge[row] == pytest.approx(one.ridge)
-        gradient, hessian = one.derivatives(at)
-        np.testing.assert_allclose(gradients[row], gradient)
-        np.testing.assert_allclose(entries[:, row], hessian[[0, 0, 1], [0, 1, 1]])
+    gradients, (first, mixed, second) = losses.derivatives(SLOPE, INTERCEPT)
+    step = 1e-6
+    for column, (slope, intercept) in enumerate(((step, 0.0), (0.0, step))):
+        after = losses.values(SLOPE + slope, INTERCEPT + intercept)
+        before = losses.values(SLOPE - slope, INTERCEPT - intercept)
+        np.testing.assert_allclose(gradients[:, column], (after - before) / (2 * step), rtol=1e-4)
+        ahead, _ = losses.derivatives(SLOPE + slope, INTERCEPT + intercept)
+        behind, _ = losses.derivatives(SLOPE - slope, INTERCEPT - intercept)
+        hessian = [(first, mixed), (mixed, second)][column]
+        for row in range(2):
+            found = (ahead - behind)[:, row] / (2 * step)
+            np.testing.assert_allclose(hessian[row], found, rtol=1e-4)
+
+
+def test_slope_and_intercept_minimize_the_log_loss() -> None:
+    p, positive, total = PROBABILITIES[0], POSITIVE[0], TOTAL[0]
+
+    def loss(at: np.ndarray) -> float:
+        log_odds = at[0] * logit(p) + at[1]
+        return float(np.sum(total * np.logaddexp(0, log_odds) - positive * log_odds))
+
+    best = minimize(loss, [1.0, 0.0], method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-14})
+    assert recalibration(p, cr.Evidence(positive, total)) == pytest.approx(best.x, abs=1e-4)
 
 
 def test_only_checked_steps_are_halved_until_the_loss_does_not_rise() -> None:
@@ -112,11 +129,11 @@ def test_only_checked_steps_are_halved_until_the_loss_does_not_rise() -> None:
     steps = np.array([[50.0], [1e-3], [50.0]]) * gradients
     found = _shorten(losses, SLOPE, INTERCEPT, steps, np.array([True, True, False]))
     np.testing.assert_array_equal(found[1:], steps[1:])
-    one = _Loss.of(PROBABILITIES[0], POSITIVE[0], TOTAL[0])
-    at = np.array([SLOPE[0], INTERCEPT[0]])
-    halved = shorten_one(one, at, steps[0])
-    np.testing.assert_array_equal(found[0], halved)
-    assert one.value(at - halved) <= one.value(at) < one.value(at - 2 * halved)
-    assert (halved != steps[0]).all()
+    before = losses.values(SLOPE, INTERCEPT)[0]
+
+    def after(taken: np.ndarray) -> float:
+        return float(losses.values(SLOPE - taken[:, 0], INTERCEPT - taken[:, 1])[0])
+
+    assert after(found) <= before < after(2 * found)
     nothing = np.zeros(3, dtype=bool)
     assert _shorten(losses, SLOPE, INTERCEPT, steps, nothing) is steps

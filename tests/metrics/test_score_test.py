@@ -6,7 +6,7 @@ from numpy.polynomial import legendre
 from scipy.stats import chi2
 
 import calibrank as cr
-from calibrank.metrics.calibration_test import row_variances, score_functions, score_test
+from calibrank.metrics.calibration_test import Functions, row_variances, score_functions, score_test
 
 P = np.array([0.1, 0.4, 0.4, 0.8, 0.0, 1.0])
 TOTAL = np.array([1.0, 2.0, 1.0, 0.5, 3.0, 1.0])
@@ -63,7 +63,7 @@ def test_independent_rows_have_the_statistic_of_a_score_test() -> None:
     residuals = rng.normal(size=40)
     variances = rng.uniform(0.5, 2, 40)
     scores = basis * residuals[:, None]
-    found = score_test(scores, basis, variances, residuals**2)
+    found = score_test(scores, Functions(basis, variances, residuals**2))
     expected = by_hand(scores, (basis.T * variances) @ basis)
     assert found.statistic == pytest.approx(expected)
     assert found.degrees_of_freedom == 3
@@ -81,7 +81,7 @@ def test_products_within_clusters_are_added_to_the_variance() -> None:
     variances = np.full(60, 1.0)
     independent = basis.T @ basis
     products = clusters.T @ clusters - rows.T @ rows
-    found = score_test(clusters, basis, variances, residuals**2)
+    found = score_test(clusters, Functions(basis, variances, residuals**2))
     assert found.statistic == pytest.approx(by_hand(clusters, independent + products))
 
 
@@ -90,7 +90,7 @@ def test_a_variance_is_at_least_half_of_that_of_independent_rows() -> None:
     basis = np.ones((4, 1))
     residuals = np.array([1.0, -1.0, 1.0, -0.5])
     clusters = np.array([[0.0], [0.5]])
-    found = score_test(clusters, basis, np.ones(4), residuals**2)
+    found = score_test(clusters, Functions(basis, np.ones(4), residuals**2))
     assert found.statistic == pytest.approx(0.5**2 / (0.5 * 4))
 
 
@@ -99,21 +99,21 @@ def test_copies_of_a_function_count_once() -> None:
     one = rng.normal(size=(30, 1))
     residuals = rng.normal(size=30)
     basis = np.hstack([one, 2 * one, one + 1e-9])
-    found = score_test(basis * residuals[:, None], basis, np.ones(30), residuals**2)
-    single = score_test(one * residuals[:, None], one, np.ones(30), residuals**2)
+    found = score_test(basis * residuals[:, None], Functions(basis, np.ones(30), residuals**2))
+    single = score_test(one * residuals[:, None], Functions(one, np.ones(30), residuals**2))
     assert found.degrees_of_freedom == 1
     assert found.statistic == pytest.approx(single.statistic, rel=1e-6)
     # A small function of its own is no copy.
     small = np.hstack([one, 1e-3 * rng.normal(size=(30, 1))])
-    assert score_test(small, small, np.ones(30), np.ones(30)).degrees_of_freedom == 2
+    assert score_test(small, Functions(small, np.ones(30), np.ones(30))).degrees_of_freedom == 2
     scaled = 1e6 * small
-    assert score_test(scaled, scaled, np.ones(30), np.ones(30)).degrees_of_freedom == 2
+    assert score_test(scaled, Functions(scaled, np.ones(30), np.ones(30))).degrees_of_freedom == 2
 
 
 def test_nothing_left_to_chance() -> None:
-    nothing = np.zeros(2)
-    assert score_test(np.zeros((2, 1)), np.ones((2, 1)), nothing, nothing) == (0.0, 0, 1.0)
-    assert score_test(np.ones((2, 1)), np.ones((2, 1)), nothing, np.ones(2)) == (0.0, 0, 0.0)
+    nothing, ones = np.zeros(2), np.ones((2, 1))
+    assert score_test(0 * ones, Functions(ones, nothing, nothing)) == (0.0, 0, 1.0)
+    assert score_test(ones, Functions(ones, nothing, np.ones(2))) == (0.0, 0, 0.0)
 
 
 def test_users_are_clusters_whatever_their_names() -> None:
@@ -127,8 +127,23 @@ def test_users_are_clusters_whatever_their_names() -> None:
     basis = score_functions(p, np.ones(90))
     rows = basis * residuals[:, None]
     clusters = np.array([rows[numbers == number].sum(axis=0) for number in np.unique(numbers)])
-    expected = score_test(clusters, basis, row_variances(p, evidence), residuals**2)
+    expected = score_test(clusters, Functions(basis, row_variances(p, evidence), residuals**2))
     assert named == pytest.approx(expected)
     alone = cr.calibration_test(p, labels, users=np.arange(90))
     assert alone == pytest.approx(cr.calibration_test(p, labels))
     assert named.statistic != pytest.approx(alone.statistic)
+
+
+def test_few_positives_are_simulated_at_the_right_size() -> None:
+    """With 5 expected positives, the chi-squared test rejects 2.5% to 3.5% at the 1% level."""
+    rng = np.random.default_rng(3)
+    found = []
+    for _ in range(150):
+        p = np.exp(3 * rng.normal(size=300))
+        p = np.minimum(5 * p / p.sum(), 0.95)
+        found.append(cr.calibration_test(p, (rng.random(300) < p).astype(float)).p_value)
+    assert np.mean(np.array(found) <= 0.01) <= 0.03
+    assert 0.01 <= np.mean(np.array(found) <= 0.05) <= 0.1
+    # Far too many positives are as surprising as 999 simulated tables can say; and few negatives.
+    assert cr.calibration_test([0.01] * 300, [1] * 40 + [0] * 260).p_value == 0.001
+    assert cr.calibration_test([0.99] * 300, [0] * 40 + [1] * 260).p_value == 0.001

@@ -10,9 +10,9 @@ import pytest
 import torch
 from safetensors import safe_open
 
-import calibrank as cr
 from calibrank.data import Positives, RandomSplit
 from calibrank.errors import DataError, FitError
+from calibrank.metrics import NDCG
 from calibrank.models import BPR, CML, NCF, UBPR, LightGCN, Training, train, train_seeds
 from calibrank.models._run import initial_parameters
 from calibrank.models.checkpoints import Checkpoint, delete_if_damaged
@@ -216,7 +216,7 @@ def test_validation_is_ndcg_over_all_items_without_training_positives():
     ranked = np.isin(users, held_out.users) & ~trained.has(users, items)
     users, items = users[ranked], items[ranked]
     labels = Positives.of(held_out).has(users, items).astype(float)
-    expected = cr.NDCG(3)(scorer.score(users, items), labels, users=users)
+    expected = NDCG(3)(scorer.score(users, items), labels, users=users)
     assert validation.ndcg(model, *vectors, {}) == pytest.approx(expected, rel=1e-6)
 
 

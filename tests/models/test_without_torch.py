@@ -47,7 +47,8 @@ def test_settings_need_no_torch() -> None:
 
 def test_training_raises_the_install_command() -> None:
     result = run(
-        "from calibrank import Interactions, MissingExtraError\n"
+        "from calibrank.errors import MissingExtraError\n"
+        "from calibrank.tables import Interactions\n"
         "from calibrank.models import BPR, train\n"
         "try:\n"
         "    train(BPR(), Interactions([0], [0]))\n"

@@ -1,118 +1,156 @@
 """The alarms: rare without a change, and soon after one, by simulation."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
+from scipy.stats import multivariate_normal
 
-from calibrank.monitor.day import SHIFTS
-from calibrank.monitor.e_process import LOG_THRESHOLD, evidence_of, log_evidence
-from tests.monitor.worlds import halved, make_day, make_map, year_of_sums
+from calibrank.monitor.changes import LEAST_ERROR, LOG_THRESHOLD, find_changes
+from calibrank.monitor.e_process import LEVEL_SIZES, Series, Unchanged, level_series, slope_series
+from tests.monitor.worlds import days_of_users, halved, make_day, make_map, simulate
 
-Change = Callable[[np.ndarray], np.ndarray]
-"""From the map's log odds to the true ones."""
+YEARS = 20
+WORLDS = 12
 
-LABELS = 50
-YEARS = 40
-WORLDS = 15
+
+def level_alarms(years: np.ndarray, series: Series, error: float = LEAST_ERROR) -> np.ndarray:
+    """Whether there is an alarm, years x days."""
+    model = Unchanged(series, error)
+    logs = [model.log_evidence(sums, series.skewness) for sums in years]
+    return np.array(logs) >= LOG_THRESHOLD
+
+
+def test_the_null_is_the_normal_distribution_of_its_definition() -> None:
+    """The evidence for a map that is off is a ratio of two mixtures, here one day at a time."""
+    rng = np.random.default_rng(1)
+    n_days = 9
+    information = rng.uniform(3, 9, n_days)
+    noise = 1.3 * information
+    sums = rng.normal(size=n_days) * np.sqrt(noise)
+    ages = np.array([0, 1, 2, 3, 5, 7, 8, 14, 15])
+    series = Series(sums, information, noise, ages, np.ones((2, n_days)), 0.0, LEVEL_SIZES)
+    gaps = np.abs(ages[:, None] - ages)
+
+    def density(offset: float) -> float:
+        total = 0.0
+        for day, day_weight in ((0, 0.6), (0.07, 0.2), (0.15, 0.15), (0.4, 0.05)):
+            for weekday, weekday_weight in ((0, 0.7), (0.2, 0.3)):
+                spread = day**2 * 0.8**gaps + weekday**2 * (gaps % 7 == 0) + offset**2
+                covariance = np.diag(noise) + spread * np.outer(information, information)
+                weight = day_weight * weekday_weight
+                total += weight * multivariate_normal(cov=covariance).pdf(sums)
+        return total
+
+    found = Unchanged(series, 0.1).log_start(sums)[-1]
+    assert found == pytest.approx(np.log(density(1.0) / density(0.1) / 2))
+
+
+def test_the_evidence_of_a_change_has_an_expectation_of_1_without_one() -> None:
+    rng = np.random.default_rng(2)
+    years = simulate(rng, 300, days=12, labels=200)
+    series = years.series[0]
+    model = Unchanged(series, 0.3)
+    logs = np.array([model.log_evidence(sums, series.skewness) for sums in years.level])
+    mean = np.exp(logs[:, -1]).mean()
+    assert mean == pytest.approx(1, abs=0.03)
+
+
+@pytest.mark.parametrize("labels", [50, 400])
+@pytest.mark.parametrize("error", [0.02, 0.15])
+def test_an_error_of_the_map_is_no_change(labels: int, error: float) -> None:
+    rng = np.random.default_rng(0)
+    years = simulate(rng, YEARS, labels=labels, level_error=error)
+    series = years.series[0]
+    assert level_alarms(years.level, series, max(error, LEAST_ERROR)).any(axis=1).sum() <= 1
+    # Nor is it where the map is worse than it should be.
+    assert level_alarms(years.level, series).any(axis=1).sum() <= 1
+    model = Unchanged(series, max(error, LEAST_ERROR))
+    starts = [model.log_start(sums).max() >= LOG_THRESHOLD for sums in years.level]
+    assert sum(starts) <= 1
+
+
+@pytest.mark.parametrize("persistence", [1, 7], ids=["days", "weeks"])
+def test_days_and_weeks_that_differ_are_no_change(persistence: int) -> None:
+    rng = np.random.default_rng(1)
+    effects = np.repeat(0.06 * rng.normal(size=(YEARS, 364 // persistence)), persistence, axis=1)
+    years = simulate(rng, YEARS, labels=400, effects=effects)
+    assert level_alarms(years.level, years.series[0]).any(axis=1).sum() <= 1
+
+
+def test_a_weekday_pattern_is_no_change() -> None:
+    rng = np.random.default_rng(2)
+    effects = 0.2 * rng.normal(size=(YEARS, 7))[:, np.arange(364) % 7]
+    years = simulate(rng, YEARS, labels=400, effects=effects)
+    assert level_alarms(years.level, years.series[0]).any(axis=1).sum() <= 1
+
+
+def test_a_weekday_pattern_does_not_hide_a_change() -> None:
+    rng = np.random.default_rng(5)
+    effects = 0.3 * rng.normal(size=(5, 7))[:, np.arange(80) % 7]
+    options = {"change": lambda log_odds: log_odds - 0.4, "begins": 60}
+    years = simulate(rng, 5, days=80, labels=400, effects=effects, **options)
+    found = level_alarms(years.level, years.series[0])
+    assert not found[:, :60].any()
+    assert found.any(axis=1).all()
 
 
 @pytest.mark.parametrize(
-    ("shift", "n_users", "within"),
-    [(-1.0, 0, 0.0), (-3.5, 0, 0.0), (-1.0, 300, 0.3)],
-    ids=["independent", "rare positives", "users that come back"],
+    ("mean", "most"), [(-3.6, 2_200), (-1.0, 400)], ids=["rate of 5%", "rate of 31%"]
 )
-def test_at_most_5_percent_of_years_without_change_raise_an_alarm(
-    shift: float, n_users: int, within: float
-) -> None:
-    rng = np.random.default_rng(0)
-    alarms = 0
-    for _ in range(YEARS):
-        year = year_of_sums(rng, labels=LABELS, shift=shift, n_users=n_users, within=within)
-        alarms += log_evidence(year).max() >= LOG_THRESHOLD
-    assert alarms <= 0.05 * YEARS
-
-
-def labels_until_alarm(
-    change: Change, begins: int, process: int, days: int, shift: float = -1.0
-) -> np.ndarray:
-    """Labels after the change until the alarm of level (0) or slope (1), in order."""
-
-    def changed(log_odds: np.ndarray, day: np.ndarray) -> np.ndarray:
-        return np.where(day >= begins, change(log_odds), log_odds)
-
-    rng = np.random.default_rng(1)
-    needed = []
-    for _ in range(WORLDS):
-        year = year_of_sums(rng, begins + days, LABELS, shift=shift, change=changed)
-        alarms = np.flatnonzero(log_evidence(year)[:, process] >= LOG_THRESHOLD)
-        needed.append((alarms[0] - begins + 1) * LABELS if len(alarms) else np.inf)
-    return np.sort(needed)
-
-
-@pytest.mark.parametrize("shift", [-2.0, -1.0, 0.0], ids=["17%", "31%", "50%"])
-@pytest.mark.parametrize("begins", [0, 30, 180])
-def test_a_halved_base_rate_is_caught_within_500_labels(begins: int, shift: float) -> None:
-    needed = labels_until_alarm(halved, begins, process=0, days=15, shift=shift)
-    assert needed[0] > 0
-    # At 17%, 500 labels hold 42 positives instead of 85: one world in 15 may take longer.
-    assert needed[-2 if shift == -2.0 else -1] <= 500
-
-
-@pytest.mark.parametrize("begins", [0, 30, 180])
-@pytest.mark.parametrize("slope", [0.75, 1.25])
-def test_a_slope_change_of_a_quarter_is_caught_within_5000_labels(
-    begins: int, slope: float
-) -> None:
-    needed = labels_until_alarm(lambda x: slope * x, begins, process=1, days=110)
-    assert needed[0] > 0
-    # By chance one world in 15 may take longer.
-    assert needed[-2] <= 5_000
-
-
-def test_what_came_before_a_change_does_not_dilute_it() -> None:
-    late = labels_until_alarm(halved, 180, process=0, days=15)
-    early = labels_until_alarm(halved, 0, process=0, days=15)
-    assert np.median(late) < np.median(early) + 200
-
-
-def test_the_evidence_is_the_average_over_the_days_of_a_change() -> None:
-    """As computed one beginning at a time, with its definition."""
-    rng = np.random.default_rng(4)
-    year = year_of_sums(rng, days=12, labels=40, n_users=30, within=0.3)
-    found = np.exp(log_evidence(year)[-1, 0])
-    expected = 1.0
-    for begin in range(12):
-        weight = 0.25 if begin == 0 else 0.75 / 363
-        by_cluster = year.sums[begin:, :, 0].sum(axis=0)
-        model = year.variances[begin:, 0].sum()
-        variance = max(model, len(by_cluster) * np.var(by_cluster))
-        s = by_cluster.sum()
-        ratio = 0.4 * np.exp(0.25 * s**2 / (2 * (1 + 0.25 * variance)))
-        ratio /= np.sqrt(1 + 0.25 * variance)
-        for shift, cumulant in zip(SHIFTS, year.cumulants[begin:].sum(axis=0), strict=True):
-            ratio += 0.3 * np.exp((shift * s - cumulant) * model / variance)
-        expected += weight * (ratio - 1)
-    assert found == pytest.approx(expected)
-
-
-def test_ignoring_that_users_depend_on_themselves_would_raise_false_alarms() -> None:
-    rng = np.random.default_rng(2)
-    alarms = 0
-    for _ in range(15):
-        year = year_of_sums(rng, n_users=300, within=0.5)
-        # With one cluster for all users only the variance of independent labels is left.
-        alone = year._replace(sums=year.sums.sum(axis=1, keepdims=True))
-        alarms += log_evidence(alone).max() >= LOG_THRESHOLD
-    assert alarms >= 4
-
-
-def test_the_processes_start_again_every_year_and_allow_for_missing_days() -> None:
-    fitted = make_map()
+@pytest.mark.parametrize("begins", [30, 180])
+def test_a_halved_rate_is_found(begins: int, mean: float, most: int) -> None:
     rng = np.random.default_rng(3)
-    days = [make_day(fitted, day, rng, 100, level=-1.5) for day in (0, 1, 9, 30, 364, 370)]
-    level, slope = evidence_of(days)
-    assert level[3] > LOG_THRESHOLD
-    assert slope[3] < LOG_THRESHOLD
-    # The second year knows nothing of the first one's labels.
-    assert level[4] == pytest.approx(evidence_of(days[4:5]).level[0])
+    options = {"mean": mean, "change": halved, "begins": begins}
+    years = simulate(rng, WORLDS, days=begins + 60, **options)
+    found = level_alarms(years.level, years.series[0])
+    assert not found[:, :begins].any()
+    assert found[:, begins:].any(axis=1).sum() >= WORLDS - 1
+    labels = 50 * (np.argmax(found[:, begins:], axis=1) + 1)
+    assert np.median(labels) <= most
+
+
+def test_a_change_of_slope_is_found() -> None:
+    rng = np.random.default_rng(4)
+    years = simulate(rng, WORLDS, days=130, change=lambda x: 0.75 * x, begins=30)
+    found = level_alarms(years.slope, years.series[1])
+    assert not found[:, :30].any()
+    assert found.any(axis=1).sum() >= WORLDS - 2
+
+
+def find(days: list, *, error: float = LEAST_ERROR) -> list:
+    ages = np.arange(len(days))
+    processes = (level_series(days, ages), slope_series(days, ages))
+    errors = [np.hypot(error, series.user_error) for series in processes]
+    return find_changes(processes, errors).found
+
+
+def test_users_who_return_are_no_change_and_do_not_make_a_map_wrong() -> None:
+    rng = np.random.default_rng(5)
+    found = []
+    for _ in range(6):
+        days = days_of_users(rng, 120, 100, n_users=60, within=0.2)
+        found += find(days)
+        assert level_series(days, np.arange(120)).user_error > 0.05
+    assert len(found) <= 1
+
+
+def test_weights_change_nothing_if_they_are_all_the_same() -> None:
+    rng = np.random.default_rng(6)
+    fitted = make_map()
+    days = [make_day(fitted, day, rng, 100) for day in range(5)]
+    once = level_series(days, np.arange(5))
+    weighted = level_series([3.0 * day for day in days], np.arange(5))
+    assert weighted.sums == pytest.approx(once.sums)
+    assert weighted.information == pytest.approx(once.information)
+    assert weighted.skewness == pytest.approx(once.skewness)
+
+
+def test_days_are_searched_without_end_and_compared_with_half_a_year() -> None:
+    rng = np.random.default_rng(7)
+    years = simulate(rng, 1, days=800, labels=200, change=lambda x: x - 0.4, begins=700)
+    series = years.series[0]._replace(sums=years.level[0])
+    search = find_changes([series], [LEAST_ERROR])
+    assert len(search.evidence) == 800
+    assert search.evidence[:700].max() < LOG_THRESHOLD
+    (change,) = search.found
+    assert abs(change.begin - 700) <= 2
+    assert 700 <= change.alarm <= 715

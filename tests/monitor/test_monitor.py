@@ -1,6 +1,7 @@
 """Days, stores, checks and refits of a map, on worlds whose changes are known."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank.maps.grouped import GroupedMap, Segment
+from calibrank.maps import LevelTerm, SmoothTerm
 from calibrank.monitor import Day, Store, check, digest_of_map, refit, score_drift, window_of
 from tests.monitor.worlds import date_of, make_day, make_map
 
@@ -162,49 +163,98 @@ def test_nothing_is_reported_where_nothing_changed(fitted: cr.CalibrationMap) ->
 
 def test_level_and_slope_are_told_apart(fitted: cr.CalibrationMap) -> None:
     level = check(fitted, days_of(fitted, 50, 20, level=-0.8))
-    assert level.level_alarm is not None
-    assert date_of(20) <= level.level_alarm < date_of(26)
-    assert level.slope_alarm is None
-    assert level.days[-1].level.value == pytest.approx(-0.8, abs=0.1)
-    assert "too high by" in level.headline
-    slope = check(fitted, days_of(fitted, 60, 20, slope=0.6))
-    assert slope.slope_alarm is not None
-    assert slope.days[-1].slope.value == pytest.approx(0.6, abs=0.1)
-    assert "too extreme" in slope.headline
+    (change,) = level.changes
+    assert change == level.change
+    assert (change.kind, change.from_start, change.until) == ("level", False, None)
+    assert date_of(19) <= change.date <= date_of(21)
+    assert date_of(20) <= change.alarm < date_of(26)
+    assert change.level.value == pytest.approx(-0.8, abs=0.1)
+    days = days_of(fitted, 60, 20, slope=0.6)
+    slope = check(fitted, days).change
+    assert slope.kind == "slope"
+    assert slope.slope.value == pytest.approx(0.6, abs=0.1)
+    assert slope.highest.observed < slope.highest.predicted
+    assert "of the fifth with the highest probabilities, 6" in slope.sentence
+
+
+def test_the_headline_has_the_rates_since_the_change(fitted: cr.CalibrationMap) -> None:
+    days = days_of(fitted, 50, 20, level=-0.8)
+    status = check(fitted, days)
+    (change,) = status.changes
+    since = window_of([day for day in days if day.date >= change.date])
+    labels = since.labelled
+    assert change.rates.observed == pytest.approx(labels.positive.sum() / labels.rows)
+    assert change.rates.predicted == pytest.approx(
+        fitted.predict(labels.scores) @ labels.total / labels.rows
+    )
+    expected = (
+        "Calibration has changed: 31% predicted, 20% observed since 21 January 2026 "
+        "(alarm on 22 January 2026)."
+    )
+    assert status.headline == change.sentence == expected
+    assert status.to_dict()["changes"][0]["rates"] == change.rates._asdict()
 
 
 def test_a_recent_change_is_dated_and_not_diluted_by_the_days_before(
     fitted: cr.CalibrationMap,
 ) -> None:
     level = check(fitted, days_of(fitted, 42, 40, level=-0.8))
-    assert level.level_change.date == date_of(40)
-    assert level.level_change.level.value == pytest.approx(-0.8, abs=0.2)
+    assert level.change.date == date_of(40)
+    assert level.change.level.value == pytest.approx(-0.8, abs=0.2)
     assert level.days[-1].level.value > -0.2
-    assert f"probably around {date_of(40)}" in level.headline
-    assert level.to_dict()["level_change"]["level"]["value"] == level.level_change.level.value
-    slope = check(fitted, days_of(fitted, 60, 40, slope=0.5))
-    assert date_of(38) <= slope.slope_change.date <= date_of(42)
-    assert slope.slope_change.slope.value == pytest.approx(0.5, abs=0.1)
 
 
-def test_a_change_is_dated_in_the_year_of_its_alarm(fitted: cr.CalibrationMap) -> None:
+def test_a_map_that_was_off_from_the_start_has_not_changed(fitted: cr.CalibrationMap) -> None:
+    status = check(fitted, days_of(fitted, 60, 0, level=-0.4))
+    (change,) = status.changes
+    assert change.from_start
+    assert change.date == date_of(0)
+    assert status.headline == "The map has been off since the start: 31% predicted, 25% observed."
+
+
+def test_all_changes_are_found_one_after_the_other(fitted: cr.CalibrationMap) -> None:
+    """A map that is a little off, a drop of the rate by a third, and a rise above the map."""
+    rng = np.random.default_rng(0)
+    levels = [-0.08] * 20 + [-0.6] * 40 + [0.2] * 40
+    days = [make_day(fitted, day, rng, level=level) for day, level in enumerate(levels)]
+    status = check(fitted, days)
+    assert [change.date for change in status.changes] == [date_of(20), date_of(60)]
+    assert [change.until for change in status.changes] == [date_of(59), None]
+    found = [change.level.value for change in status.changes]
+    assert found == pytest.approx([-0.6, 0.2], abs=0.1)
+    assert "from 21 January 2026 until 1 March 2026" in status.headline
+    # The evidence starts again after each alarm.
+    evidence = [day.level_evidence for day in status.days]
+    assert max(evidence[70:]) < status.threshold
+
+
+def test_a_change_ends_the_time_in_which_a_map_was_off_from_the_start(
+    fitted: cr.CalibrationMap,
+) -> None:
+    rng = np.random.default_rng(0)
+    levels = [-0.5] * 40 + [-1.2] * 30
+    days = [make_day(fitted, day, rng, level=level) for day, level in enumerate(levels)]
+    start, change = check(fitted, days).changes
+    assert (start.from_start, change.from_start) == (True, False)
+    assert change.date in {date_of(40), date_of(41)}
+    assert start.until < change.date
+    assert "The map was off from the start: 31% predicted, 23% observed until " in start.sentence
+
+
+def test_days_without_labels_and_missing_days_are_allowed(fitted: cr.CalibrationMap) -> None:
     rng = np.random.default_rng(0)
     before = [make_day(fitted, age, rng) for age in (0, *range(330, 349))]
-    # A day without labels has the evidence of the next one.
     unlabelled = Day.of(fitted, rng.normal(size=300), date=date_of(349))
     after = [make_day(fitted, age, rng, level=-0.8) for age in range(350, 380)]
     status = check(fitted, [*before, unlabelled, *after])
-    assert status.level_change.date == date_of(350)
-    assert status.level_change.level.value == pytest.approx(-0.8, abs=0.1)
+    assert status.change.date == date_of(350)
+    assert status.change.level.value == pytest.approx(-0.8, abs=0.1)
+    assert status.days[20].level_evidence == status.days[19].level_evidence
 
 
-def test_a_slope_alarm_that_a_change_of_level_explains_is_not_in_the_headline(
-    fitted: cr.CalibrationMap,
-) -> None:
-    status = check(fitted, days_of(fitted, 60, 2, level=-2.0))
-    assert status.level_alarm < status.slope_alarm
-    assert "The level has changed" in status.headline
-    assert "slope" not in status.headline
+def test_a_large_change_of_level_is_one_change(fitted: cr.CalibrationMap) -> None:
+    (change,) = check(fitted, days_of(fitted, 60, 2, level=-2.0)).changes
+    assert change.kind == "level"
 
 
 def test_moved_scores_are_seen_without_labels(fitted: cr.CalibrationMap) -> None:
@@ -254,9 +304,15 @@ def test_a_refit_is_right_again_and_knows_its_predecessor(
         refit(fitted, Day.of(fitted, scores, date="2026-01-01"))
 
 
-def grouped_map(fitted: cr.CalibrationMap) -> GroupedMap:
-    segment = Segment(("NL",), 0.5, 1.0, 0.1, 10)
-    return GroupedMap("Segments", fitted, ("country",), (segment,), (0.1,), fitted.record)
+COUNTRIES = ("NL", "DE", "BE", "FR", "ES", "IT")
+
+
+def grouped_map(fitted: cr.CalibrationMap) -> cr.CalibrationMap:
+    keys = tuple((name,) for name in COUNTRIES)
+    intercepts = (0.5, 0.0, 0.0, 0.0, 0.0, 0.0)
+    numbers = [intercepts, (1.0,) * 6, (0.1,) * 6, (10,) * 6]
+    term = LevelTerm(("country",), keys, *numbers, spreads=(0.1,))
+    return replace(fitted, terms=(term,))
 
 
 def test_a_map_by_segment_is_monitored_by_its_log_odds(fitted: cr.CalibrationMap) -> None:
@@ -273,14 +329,54 @@ def test_a_map_by_segment_is_monitored_by_its_log_odds(fitted: cr.CalibrationMap
         days.append(Day.of(grouped, scores, labels, date=date_of(day), columns=columns))
     assert not check(grouped, days[:20]).alarm
     status = check(grouped, days)
-    assert date_of(20) <= status.level_alarm <= date_of(22)
-    assert status.slope_alarm is None
+    assert date_of(20) <= status.change.alarm <= date_of(22)
+    assert status.change.kind == "level"
+    # Segments change with the map, which the headline says once.
+    assert {change.segment for change in status.changes} == {None, ("NL",), ("DE",)}
+    assert status.headline.count("has changed") == 1
     # Rows are pooled by log odds, of which the day keeps their probability.
     assert status.days[0].predicted == pytest.approx(days[0].sums[:, 2].sum() / 300)
 
 
+def test_a_change_of_one_segment_is_found(fitted: cr.CalibrationMap) -> None:
+    grouped = grouped_map(fitted)
+    rng = np.random.default_rng(8)
+    days = []
+    for day in range(60):
+        scores = rng.normal(size=600)
+        country = rng.choice(COUNTRIES, 600)
+        truth = grouped.log_odds(scores, {"country": country})
+        truth = truth - 0.9 * ((day >= 30) & (country == "NL"))
+        labels = rng.random(600) < 1 / (1 + np.exp(-truth))
+        columns = {"country": country}
+        days.append(Day.of(grouped, scores, labels, date=date_of(day), columns=columns))
+    assert not check(grouped, days[:30]).alarm
+    found = [change for change in check(grouped, days).changes if change.segment is not None]
+    assert [change.segment for change in found] == [("NL",)]
+    assert date_of(29) <= found[0].date <= date_of(31)
+    assert found[0].rates.predicted > found[0].rates.observed + 0.1
+    assert found[0].sentence.startswith("In NL: Calibration has changed: ")
+
+
+def test_a_change_of_one_level_is_found_beside_other_terms(fitted: cr.CalibrationMap) -> None:
+    smooth = SmoothTerm("age", (-2.0, 0.0, 2.0), (-1.0, 0.0, 1.0), ())
+    both = replace(fitted, terms=(*grouped_map(fitted).terms, smooth))
+    rng = np.random.default_rng(9)
+    days = []
+    for day in range(40):
+        scores = rng.normal(size=600)
+        columns = {"country": rng.choice(COUNTRIES[:3], 600), "age": rng.normal(size=600)}
+        truth = both.log_odds(scores, columns)
+        truth = truth - 1.2 * ((day >= 20) & (columns["country"] == "DE"))
+        labels = rng.random(600) < 1 / (1 + np.exp(-truth))
+        days.append(Day.of(both, scores, labels, date=date_of(day), columns=columns))
+    assert not check(both, days[:20]).alarm
+    found = [change.segment for change in check(both, days).changes if change.segment]
+    assert found == [("DE",)]
+
+
 def test_a_map_by_segment_needs_its_columns(fitted: cr.CalibrationMap) -> None:
-    with pytest.raises(cr.DataError, match=r"columns must hold those that the map uses \(country"):
+    with pytest.raises(cr.DataError, match="columns must have country, which this map needs"):
         Day.of(grouped_map(fitted), [1.0], date="2026-01-01")
 
 

@@ -9,15 +9,7 @@ import pytest
 
 import calibrank as cr
 from calibrank._internal.npz import read_arrays, write_arrays
-from calibrank.maps import GroupedMap
-from calibrank.monitor import (
-    Day,
-    Store,
-    digest_of_map,
-    refit,
-    segment_evidence,
-    window_of,
-)
+from calibrank.monitor import Day, Store, digest_of_map, refit, segment_evidence, window_of
 from tests.monitor.worlds import date_of
 
 COUNTRIES = np.array(["BE", "DE", "NL", "FR"])
@@ -39,12 +31,12 @@ def rows_of(seed: int, levels: np.ndarray = LEVELS, count: int = 2_000) -> Rows:
     return Rows(scores, labels, {"country": COUNTRIES[country]})
 
 
-def fitted_map(*, slopes: bool = True) -> GroupedMap:
+def fitted_map(*, slopes: bool = True) -> cr.CalibrationMap:
     # The last country is not known yet.
-    return cr.Segments("country", cr.Platt(), slopes=slopes).fit(*rows_of(0, LEVELS[:3]))
+    return (cr.Platt() + cr.Level("country", slopes=slopes)).fit(*rows_of(0, LEVELS[:3]))
 
 
-def day_of(fitted: GroupedMap, rows: Rows, day: int) -> Day:
+def day_of(fitted: cr.CalibrationMap, rows: Rows, day: int) -> Day:
     return Day.of(fitted, rows.scores, rows.labels, date=date_of(day), columns=rows.columns)
 
 
@@ -66,9 +58,9 @@ def test_a_refit_is_the_fit_to_the_rows_of_the_window(tmp_path: Path) -> None:
     for day, rows in enumerate(parts):
         store.add(day_of(fitted, rows, day))
     new = refit(fitted, window_of(store.days(), 2))
-    expected = cr.Segments("country", cr.Platt()).fit(*joined(parts[1:]))
+    expected = (cr.Platt() + cr.Level("country")).fit(*joined(parts[1:]))
     assert probabilities(new) == pytest.approx(probabilities(expected), abs=0.002)
-    assert [each.rows for each in new.segments] == [each.rows for each in expected.segments]
+    assert new.terms[0].rows == expected.terms[0].rows
     assert new.record.previous_map == digest_of_map(fitted)
     assert new.record.date == date_of(2)
     assert new.record.rows == 4_000
@@ -85,7 +77,7 @@ def test_old_days_count_less_with_a_half_life() -> None:
     days = [day_of(fitted, rows_of(1, LEVELS[::-1]), 0), day_of(fitted, rows_of(2), 10)]
     even = refit(fitted, window_of(days))
     recent = refit(fitted, window_of(days, half_life=1.0))
-    only = cr.Segments("country", cr.Platt()).fit(*rows_of(2))
+    only = (cr.Platt() + cr.Level("country")).fit(*rows_of(2))
     assert probabilities(recent) == pytest.approx(probabilities(only), abs=0.01)
     assert np.abs(probabilities(even) - probabilities(only)).max() > 0.1
 
@@ -103,28 +95,28 @@ def test_slopes_and_the_method_are_those_of_the_old_map_unless_given() -> None:
     fitted = fitted_map(slopes=False)
     day = day_of(fitted, rows_of(1), 1)
     new = refit(fitted, day)
-    assert new.method == "Platt by country"
-    assert set(new.slopes) == {1.0}
-    assert refit(fitted, day, cr.Spline()).base.method == "Spline"
+    assert new.record.recipe == fitted.record.recipe == "Platt() + Level('country', slopes=False)"
+    assert set(new.terms[0].slopes) == {1.0}
+    assert refit(fitted, day, cr.Spline()).method == "Spline + country"
 
 
 def test_too_many_segments_are_not_kept_and_then_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     fitted = fitted_map()
     monkeypatch.setattr(segment_evidence, "MOST_SEGMENTS", 3)
     known = day_of(fitted, rows_of(1, LEVELS[:3]), 1)
-    assert known.by_segment is not None
+    assert known.by_segment[0].rows == 2_000
     more = day_of(fitted, rows_of(2), 2)
-    assert more.by_segment is None
+    assert more.by_segment[0].rows == 0
     with pytest.raises(cr.DataError, match=r"got those of 2,000 of 4,000 labels: .*Fit again to"):
         refit(fitted, known + more)
     with pytest.raises(cr.DataError, match="got those of 0 of 2,000 labels"):
-        refit(fitted, replace(known, by_segment=None))
+        refit(fitted, replace(known, by_segment=()))
 
 
 def test_a_damaged_part_of_a_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "day.npz"
     day_of(fitted_map(), rows_of(1), 1).save(path)
-    assert Day.load(path).by_segment is not None
+    assert Day.load(path).by_segment[0].rows == 2_000
     arrays = read_arrays(path, 2**30)
     write_arrays(path, {**arrays, "by_segment_places": arrays["by_segment_places"] * -1})
     with pytest.raises(cr.DataError, match="places are out of range or order"):

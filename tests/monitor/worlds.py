@@ -1,65 +1,101 @@
-"""Days of simulated worlds, as sums only (for many years at once) and as `Day`s."""
+"""Simulated worlds: sums of many years at once, and `Day`s."""
 
 import datetime as dt
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import expit, ndtr, ndtri
 
 import calibrank as cr
 from calibrank.monitor import Day
-from calibrank.monitor.day import CLUSTERS, SHIFTS
-from calibrank.monitor.e_process import YearSums
-
-Change = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""From log odds and days to the true log odds."""
+from calibrank.monitor.day import SHIFTS
+from calibrank.monitor.e_process import LEVEL_SIZES, SLOPE_SIZES, Series, Sizes
 
 
 def date_of(day: int) -> str:
     return (dt.date(2026, 1, 1) + dt.timedelta(days=day)).isoformat()
 
 
-def labels_of(
-    rng: np.random.Generator, truth: np.ndarray, users: np.ndarray, within: float
-) -> np.ndarray:
-    """Labels with the given probabilities; `within` is the correlation of a user's rows."""
-    noise = rng.normal(size=len(truth))
-    if within:
-        shared = rng.normal(size=users.max() + 1)[users]
-        noise = np.sqrt(within) * shared + np.sqrt(1 - within) * noise
-    return (ndtr(noise) < truth).astype(float)
+class Years(NamedTuple):
+    """Sums of many years with labels that are independent given the day."""
+
+    level: np.ndarray
+    """Residuals: years x days."""
+    slope: np.ndarray
+    """These times log odds, less the level."""
+    series: tuple[Series, Series]
+    """Of level and slope, with the sums of no year."""
 
 
-def year_of_sums(
+def simulate(
     rng: np.random.Generator,
+    years: int,
     days: int = 364,
     labels: int = 50,
-    shift: float = -1.0,
-    n_users: int = 0,
-    within: float = 0.0,
-    change: Change | None = None,
-) -> YearSums:
-    """What `log_evidence` needs; users come back on all days."""
-    rows = days * labels
-    log_odds = rng.normal(shift, 1.2, rows)
-    p = 1 / (1 + np.exp(-log_odds))
-    day = np.repeat(np.arange(days), labels)
-    users = rng.integers(n_users, size=rows) if n_users else np.arange(rows)
-    truth = p if change is None else 1 / (1 + np.exp(-change(log_odds, day)))
-    residuals = labels_of(rng, truth, users, within) - p
-    places = day * CLUSTERS + users % CLUSTERS
-    terms = (residuals, residuals * log_odds)
-    sums = [np.bincount(places, term, days * CLUSTERS).reshape(days, -1) for term in terms]
-    variances = [np.bincount(day, p * (1 - p) * log_odds**power, days) for power in range(3)]
-    cumulants = [
-        np.bincount(day, np.log(1 - p + p * np.exp(shift)) - shift * p, days) for shift in SHIFTS
-    ]
-    return YearSums(
-        np.stack(sums, axis=2),
-        np.column_stack(variances),
-        np.column_stack(cumulants),
-        np.arange(days),
-    )
+    *,
+    mean: float = -1.0,
+    level_error: float = 0.0,
+    slope_error: float = 0.0,
+    effects: np.ndarray | float = 0.0,
+    change: Callable[[np.ndarray], np.ndarray] = lambda log_odds: log_odds,
+    begins: int = 0,
+) -> Years:
+    """Years of a map with normal errors of level and slope, and effects by year and day.
+
+    Labels have 25 log odds, the quantiles of a normal distribution with deviation 1.2.
+    """
+    log_odds = mean + 1.2 * ndtri((np.arange(25) + 0.5) / 25)
+    p = expit(log_odds)
+    count = np.full(25, labels // 25) if labels >= 25 else np.zeros(25, dtype=int)
+    share = labels / 25
+    v0, v1, v2 = [share * p * (1 - p) @ log_odds**power for power in range(3)]
+    centre = v1 / v0
+    offsets = level_error * rng.normal(size=(years, 1))
+    offsets = offsets + slope_error * rng.normal(size=(years, 1)) * (log_odds - centre)
+    effects = np.broadcast_to(effects, (years, days))
+    level = np.empty((years, days))
+    slope = np.empty((years, days))
+    for day in range(days):
+        truth = log_odds + offsets + effects[:, [day]]
+        truth = change(truth) if day >= begins else truth
+        shown = rng.multinomial(labels, np.full(25, 1 / 25)) if not count.any() else count
+        residuals = rng.binomial(shown, expit(truth)) - shown * p
+        level[:, day] = residuals.sum(axis=1)
+        slope[:, day] = residuals @ (log_odds - centre)
+    cumulants = [share * np.sum(np.log(1 - p + p * np.exp(d)) - d * p) for d in SHIFTS]
+    skewness = np.array(cumulants) / (np.square(SHIFTS) / 2 * v0)
+    empty = _empty_series(days, v0, skewness, LEVEL_SIZES)
+    other = _empty_series(days, v2 - v1 * centre, np.ones(2), SLOPE_SIZES)
+    return Years(level, slope, (empty, other))
+
+
+def _empty_series(days: int, information: float, skewness: np.ndarray, sizes: Sizes) -> Series:
+    constant = np.full(days, information)
+    by_day = np.tile(skewness[:, None], days)
+    return Series(np.zeros(days), constant, constant, np.arange(days), by_day, 0.0, sizes)
+
+
+def information_of(mean: float = -1.0) -> tuple[float, float]:
+    """Information of a label of `simulate` about level and slope."""
+    series = simulate(np.random.default_rng(0), 1, 1, 25, mean=mean).series
+    return series[0].information[0] / 25, series[1].information[0] / 25
+
+
+def days_of_users(
+    rng: np.random.Generator, days: int, labels: int, n_users: int, within: float
+) -> list[Day]:
+    """Days of users who come back, whose labels have the correlation `within`."""
+    fitted = make_map()
+    shared = rng.normal(size=n_users)
+    found = []
+    for day in range(days):
+        scores = rng.normal(size=labels)
+        users = rng.integers(n_users, size=labels)
+        noise = np.sqrt(within) * shared[users] + np.sqrt(1 - within) * rng.normal(size=labels)
+        outcomes = (ndtr(noise) < fitted.predict(scores)).astype(float)
+        found.append(Day.of(fitted, scores, outcomes, users=users, date=date_of(day)))
+    return found
 
 
 def halved(log_odds: np.ndarray) -> np.ndarray:

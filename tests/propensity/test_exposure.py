@@ -5,9 +5,10 @@ import pytest
 
 import calibrank as cr
 from calibrank.propensity import Exposure, effective_rows
+from calibrank.tables import Interactions, ScoreTable
 
 
-def shown_world(seed: int) -> tuple[cr.Interactions, float]:
+def shown_world(seed: int) -> tuple[Interactions, float]:
     """A log shown with P = item rate x user rate, and the base rate over all pairs."""
     rng = np.random.default_rng(seed)
     item_rate = rng.uniform(0.05, 1, 80)
@@ -16,7 +17,7 @@ def shown_world(seed: int) -> tuple[cr.Interactions, float]:
     # Items that are shown more are liked more, so the plain like share is too high.
     liked = rng.random((400, 80)) < 0.6 * item_rate * (0.3 + 0.7 * user_rate[:, None])
     users, items = np.nonzero(shown)
-    return cr.Interactions(users, items, liked[shown], 400, 80), float(liked.mean())
+    return Interactions(users, items, liked[shown], 400, 80), float(liked.mean())
 
 
 def test_exposure_recovers_the_base_rate_of_a_log_of_impressions() -> None:
@@ -32,7 +33,7 @@ def test_exposure_recovers_the_base_rate_of_a_log_of_impressions() -> None:
 
 
 def test_exposure_counts_dislikes_as_well() -> None:
-    log = cr.Interactions([1, 2, 3, 4], ["a", "b", "b", "b"], [1, 1, 0, 0])
+    log = Interactions([1, 2, 3, 4], ["a", "b", "b", "b"], [1, 1, 0, 0])
     fitted = Exposure(by_user=False, clip=0.4).fit(log)
     np.testing.assert_allclose(fitted.predict([1, 1, 1], ["a", "b", "new"]), [0.4, 1, 0.4])
     with pytest.raises(cr.DataError, match="must hold an impression to estimate exposure"):
@@ -44,7 +45,7 @@ def test_exposure_counts_dislikes_as_well() -> None:
 def test_a_weight_in_exposure_equals_repeated_rows() -> None:
     rng = np.random.default_rng(0)
     weights = rng.integers(1, 4, 30)
-    log = cr.Interactions(rng.integers(0, 4, 30), rng.integers(0, 5, 30), rng.integers(0, 2, 30))
+    log = Interactions(rng.integers(0, 4, 30), rng.integers(0, 5, 30), rng.integers(0, 2, 30))
     repeated = log.take(np.repeat(np.arange(30), weights))
     asked = np.arange(6)
     weighted = Exposure().fit(log, weights=weights).predict(asked, asked)
@@ -61,6 +62,6 @@ def test_effective_rows_are_those_of_the_summary() -> None:
 
 
 def test_a_score_table_of_impressions_divides_both_classes() -> None:
-    table = cr.ScoreTable([1, 2], [1, 2], [0.0, 1.0], [0, 1], propensity=[0.5, 0.25])
+    table = ScoreTable([1, 2], [1, 2], [0.0, 1.0], [0, 1], propensity=[0.5, 0.25])
     assert table.impressions().total.tolist() == [2, 4]
     assert table.impressions().positive.tolist() == [0, 4]

@@ -9,6 +9,7 @@ from sklearn.linear_model import LogisticRegression
 
 import calibrank as cr
 from calibrank.data.score_world import make_world
+from calibrank.metrics import CalibrationInTheLarge
 from calibrank.propensity import (
     Known,
     Logistic,
@@ -19,6 +20,7 @@ from calibrank.propensity import (
     Uniform,
     count_positives,
 )
+from calibrank.tables import Interactions
 from calibrank.testing import PROPENSITY_LAWS, Log
 from tests.members import PROPENSITIES, PROPENSITY_SIZE
 
@@ -33,7 +35,7 @@ def logs(draw: st.DrawFn) -> Log:
     rows = draw(st.lists(st.tuples(ids, items, st.integers(0, 1)), min_size=1, max_size=40))
     users, items, labels = np.array(rows).T
     labels[0] = 1
-    log = cr.Interactions(users, items, labels, PROPENSITY_SIZE, PROPENSITY_SIZE)
+    log = Interactions(users, items, labels, PROPENSITY_SIZE, PROPENSITY_SIZE)
     return Log(log, PROPENSITY_SIZE, PROPENSITY_SIZE)
 
 
@@ -48,7 +50,7 @@ def test_public_laws_hold(member: Propensity, law: str, log: Log) -> None:
 def test_a_dataframe_is_fitted_like_its_interactions(member: Propensity) -> None:
     users, items, labels = [0, 1, 2], [0, 1, 1], [1, 0, 1]
     frame = pytest.importorskip("pandas").DataFrame({"user": users, "item": items, "label": labels})
-    expected = member.fit(cr.Interactions(users, items, labels)).predict(users, items)
+    expected = member.fit(Interactions(users, items, labels)).predict(users, items)
     np.testing.assert_array_equal(member.fit(frame).predict(users, items), expected)
     with pytest.raises(cr.DataError, match="must have columns user, item and label, got 'a', 'b'"):
         member.fit(frame[["user", "item"]].set_axis(["a", "b"], axis=1))
@@ -56,22 +58,22 @@ def test_a_dataframe_is_fitted_like_its_interactions(member: Propensity) -> None
 
 def test_popularity_is_the_formula_of_the_paper() -> None:
     items = np.repeat(["a", "b", "c"], [100, 25, 0])
-    fitted = Popularity().fit(cr.Interactions(np.arange(125), items))
+    fitted = Popularity().fit(Interactions(np.arange(125), items))
     np.testing.assert_allclose(fitted.predict([0, 0, 0], ["a", "b", "c"]), [1, 0.5, 0.1])
 
 
 def test_popularity_counts_positives_only() -> None:
-    log = cr.Interactions([1, 2, 3, 4], ["a", "b", "b", "b"], [1, 1, 0, 0])
+    log = Interactions([1, 2, 3, 4], ["a", "b", "b", "b"], [1, 1, 0, 0])
     np.testing.assert_allclose(Popularity().fit(log).predict([1, 1], ["a", "b"]), [1, 1])
     with pytest.raises(cr.DataError, match="must hold a positive to estimate popularity, got none"):
-        Popularity().fit(cr.Interactions([1], [1], [0]))
+        Popularity().fit(Interactions([1], [1], [0]))
 
 
 def test_a_weight_in_popularity_equals_repeated_interactions() -> None:
     rng = np.random.default_rng(0)
     items, labels = rng.integers(0, 5, 30), rng.integers(0, 2, 30)
     weights = rng.integers(0, 4, 30)
-    log = cr.Interactions(np.arange(30), items, labels)
+    log = Interactions(np.arange(30), items, labels)
     repeated = log.take(np.repeat(np.arange(30), weights))
     asked = np.arange(6)
     for popularity in (Popularity(), Popularity(power=0), Popularity(power=2, clip=0.01)):
@@ -89,7 +91,7 @@ def test_a_weight_in_popularity_equals_repeated_interactions() -> None:
 )
 def test_popularity_rejects_bad_weights(weights: list[float], message: str) -> None:
     with pytest.raises(cr.DataError, match=message):
-        Popularity().fit(cr.Interactions([1, 2], ["a", "b"]), weights=weights)
+        Popularity().fit(Interactions([1, 2], ["a", "b"]), weights=weights)
 
 
 def test_counts_of_batches_add_up() -> None:
@@ -116,16 +118,16 @@ def test_the_formula_takes_the_maximum_of_another_engine() -> None:
 
 
 def test_uniform_and_random_ignore_the_labels() -> None:
-    log = cr.Interactions([1, 2], ["a", "b"], [0, 0])
+    log = Interactions([1, 2], ["a", "b"], [0, 0])
     assert Uniform(0.3).fit(log).predict([1], ["a"]) == pytest.approx(0.3)
     pairs = (np.repeat([1, 2, 3], 3), np.tile(["a", "b", "new"], 3))
-    unlabelled = cr.Interactions([1, 2], ["a", "b"])
+    unlabelled = Interactions([1, 2], ["a", "b"])
     first = Random(clip=0.2).fit(log).predict(*pairs)
     np.testing.assert_array_equal(first, Random(clip=0.2).fit(unlabelled).predict(*pairs))
 
 
 def test_random_draws_one_uniform_propensity_per_pair() -> None:
-    log = cr.Interactions([0], [0])
+    log = Interactions([0], [0])
     users, items = np.divmod(np.arange(20_000), 100)
     values = Random(seed=3, clip=1e-9).fit(log).predict(users, items)
     assert len(np.unique(values)) == len(values)
@@ -141,7 +143,7 @@ def test_random_draws_one_uniform_propensity_per_pair() -> None:
 
 
 def test_a_random_seed_may_be_a_generator() -> None:
-    log = cr.Interactions(np.arange(20), np.arange(20))
+    log = Interactions(np.arange(20), np.arange(20))
     asked = np.arange(20)
     rng = np.random.default_rng(3)
     first = Random(rng).fit(log).predict(asked, asked)
@@ -151,7 +153,7 @@ def test_a_random_seed_may_be_a_generator() -> None:
 
 
 def test_naive_bayes_divides_observed_positives_by_the_unbiased_rate() -> None:
-    log = cr.Interactions([1, 2], [1, 1], [1, 0], n_users=4, n_items=5)
+    log = Interactions([1, 2], [1, 1], [1, 0], n_users=4, n_items=5)
     assert NaiveBayes([1, 0, 0, 0, 0]).fit(log).predict([1], [1]) == pytest.approx(0.25)
 
 
@@ -163,7 +165,7 @@ def test_naive_bayes_has_one_propensity_per_rating_value() -> None:
     propensity = np.vectorize(truth.get)(ratings)
     users, items = np.nonzero(rng.random(shape) < propensity)
     logged = ratings[users, items]
-    log = cr.Interactions(users, items, logged > 3, *shape, ratings=logged)
+    log = Interactions(users, items, logged > 3, *shape, ratings=logged)
     unbiased = ratings.ravel()[::7]
     fitted = NaiveBayes(unbiased > 3, ratings=unbiased).fit(log)
     estimated = fitted.of_ratings(list(truth))
@@ -177,7 +179,7 @@ def test_naive_bayes_has_one_propensity_per_rating_value() -> None:
 
 
 def test_naive_bayes_by_rating_needs_a_log_with_ratings() -> None:
-    log = cr.Interactions([1], [1])
+    log = Interactions([1], [1])
     with pytest.raises(cr.DataError, match=r"must have ratings .*, got none"):
         NaiveBayes([1, 0], ratings=[5, 1]).fit(log)
     with pytest.raises(cr.DataError, match="ratings must have one value per row"):
@@ -190,7 +192,7 @@ def test_naive_bayes_corrects_the_base_rate() -> None:
     fitted = NaiveBayes(unbiased).fit(world.interactions())
     propensity = fitted.predict(world.users, world.items)
     calibrated = cr.Gaussian().fit(world.scores, cr.ips(world.labels, propensity))
-    ratio = cr.CalibrationInTheLarge()(calibrated.predict(world.scores), world.preferences)
+    ratio = CalibrationInTheLarge()(calibrated.predict(world.scores), world.preferences)
     assert ratio == pytest.approx(1, abs=0.1)
 
 
@@ -201,7 +203,7 @@ def test_logistic_recovers_exposure_from_features() -> None:
     by_item = item_features @ [1.0]
     truth = 1 / (1 + np.exp(-(-2 + by_user[:, None] + by_item[None])))
     users, items = np.nonzero(rng.random(truth.shape) < truth)
-    log = cr.Interactions(users, items, n_users=200, n_items=150)
+    log = Interactions(users, items, n_users=200, n_items=150)
     fitted = Logistic(user_features, item_features).fit(log)
     all_users, all_items = np.divmod(np.arange(truth.size), 150)
     estimated = fitted.predict(all_users, all_items).reshape(truth.shape)
@@ -215,14 +217,14 @@ def test_logistic_equals_scikit_learn() -> None:
     design = np.hstack([np.repeat(user_features, 6, axis=0), np.tile(item_features, (8, 1))])
     reference = LogisticRegression(C=1 / 5, tol=1e-10).fit(design, observed.ravel())
     fitted = Logistic(user_features, item_features, ridge=5.0).fit(
-        cr.Interactions(*np.nonzero(observed))
+        Interactions(*np.nonzero(observed))
     )
     propensity = fitted.predict(*np.divmod(np.arange(48), 6))
     np.testing.assert_allclose(propensity, reference.predict_proba(design)[:, 1], rtol=1e-5)
 
 
 def test_logistic_without_information_predicts_the_observed_fraction() -> None:
-    log = cr.Interactions([0, 1, 2], [0, 1, 2], n_users=3, n_items=4)
+    log = Interactions([0, 1, 2], [0, 1, 2], n_users=3, n_items=4)
     fitted = Logistic(np.zeros((3, 1)), np.zeros((4, 1)), ridge=10.0).fit(log)
     assert fitted.predict([0], [0]) == pytest.approx(0.25)
 
@@ -230,16 +232,16 @@ def test_logistic_without_information_predicts_the_observed_fraction() -> None:
 def test_logistic_counts_a_repeated_pair_once() -> None:
     features, asked = np.random.default_rng(0).normal(size=(5, 1)), np.arange(5)
     estimator = Logistic(features, features)
-    once = estimator.fit(cr.Interactions([0, 1, 3], [0, 2, 4]))
-    twice = estimator.fit(cr.Interactions([0, 0, 1, 3], [0, 0, 2, 4]))
+    once = estimator.fit(Interactions([0, 1, 3], [0, 2, 4]))
+    twice = estimator.fit(Interactions([0, 0, 1, 3], [0, 0, 2, 4]))
     np.testing.assert_allclose(once.predict(asked, asked), twice.predict(asked, asked))
 
 
 def test_logistic_and_known_reject_unknown_ids() -> None:
-    log = cr.Interactions([0], [0])
+    log = Interactions([0], [0])
     with pytest.raises(cr.DataError, match="items must be numbers below 9"):
         Logistic(FEATURES, FEATURES).fit(log).predict([0], [9])
     with pytest.raises(cr.DataError, match="users must be numbers below 9, got <U1"):
-        Logistic(FEATURES, FEATURES).fit(cr.Interactions(["a"], [0]))
+        Logistic(FEATURES, FEATURES).fit(Interactions(["a"], [0]))
     with pytest.raises(cr.DataError, match="users must be numbers below 2"):
         Known([[0.1, 0.2], [0.3, 0.4]]).fit(log).predict([2], [0])

@@ -10,6 +10,7 @@ from scipy.special import expit, log_expit, logit
 
 import calibrank as cr
 from calibrank.data.score_world import GammaScores, GaussianScores, MixedScores, Scores, make_world
+from calibrank.metrics import MCE, NDCG
 
 
 def sample(rows: int = 3_000, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -55,7 +56,7 @@ def test_ndcg_equals_scikit_learn_with_ties(k: int) -> None:
     probabilities = np.round(rng.random((30, 12)), 1)
     labels[:, 0] = 1
     users = np.repeat(np.arange(30), 12)
-    ours = cr.NDCG(k)(probabilities.ravel(), labels.ravel(), users)
+    ours = NDCG(k)(probabilities.ravel(), labels.ravel(), users)
     assert ours == pytest.approx(metrics.ndcg_score(labels, probabilities, k=k))
 
 
@@ -78,7 +79,7 @@ def test_ece_and_mce_equal_netcal() -> None:
     ece = metrics.ECE(15).measure(probabilities, labels.astype(int))
     mce = metrics.MCE(15).measure(probabilities, labels.astype(int))
     assert cr.ECE(bins=15)(probabilities, labels) == pytest.approx(ece, abs=1e-9)
-    assert cr.MCE(bins=15)(probabilities, labels) == pytest.approx(mce, abs=1e-9)
+    assert MCE(bins=15)(probabilities, labels) == pytest.approx(mce, abs=1e-9)
 
 
 class PaperFamily(NamedTuple):
@@ -190,7 +191,7 @@ def test_exponential_negatives_and_gaussian_positives_give_gaussian() -> None:
     fitted = cr.Gaussian().fit(scores, cr.Evidence(expit(log_odds), np.ones(500)))
     np.testing.assert_allclose(fitted.log_odds(scores), log_odds, atol=1e-8)
     assert fitted.parameters["a"] == pytest.approx(-1 / 8)
-    assert min(fitted.end_slopes) > 0
+    assert min(fitted.curve.end_slopes) > 0
 
 
 def test_sandwich_standard_errors_equal_those_of_the_bootstrap() -> None:

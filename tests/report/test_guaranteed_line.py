@@ -44,7 +44,7 @@ def opened(page_file: Path) -> Iterator[OpenPage]:
 
 
 def promised(page_file: Path) -> list[Any]:
-    found: list[Any] = data_of(page_file.read_text())["thresholds"]["guaranteed"]["all"]
+    found: list[Any] = data_of(page_file.read_text())["thresholds"]["guaranteed"]["10"]
     return found
 
 
@@ -53,17 +53,17 @@ def test_the_tile_says_what_is_guaranteed_at_the_slider(opened: OpenPage, page_f
     certain = [at for at, value in enumerate(guaranteed) if value is not None]
     assert certain
     without = [at for at in range(len(GRID)) if at not in certain]
-    set_threshold(opened.page, GRID[certain[-1]], "all")
+    set_threshold(opened.page, GRID[certain[-1]], "10")
     expected = f"at least {100 * guaranteed[certain[-1]]:g}%"
     assert opened.text("#tile-guaranteed") == expected
-    set_threshold(opened.page, GRID[without[-1]], "all")
+    set_threshold(opened.page, GRID[without[-1]], "10")
     assert opened.text("#tile-guaranteed") == "none"
 
 
 def test_the_line_has_steps_and_a_gap_where_nothing_is_guaranteed(
     opened: OpenPage, page_file: Path
 ) -> None:
-    opened.page.select_option(".slider select", "all")
+    opened.page.select_option(".slider select", "10")
     lines = opened.page.eval_on_selector_all(
         "#tradeoff-figure path.dashed", "nodes => nodes.map((node) => node.getAttribute('d'))"
     )

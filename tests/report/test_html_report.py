@@ -40,7 +40,7 @@ def hostile_report() -> Report:
             labels,
             users=users,
             items=items,
-            segments={HOSTILE[0]: items},
+            columns={HOSTILE[0]: items},
             name=HOSTILE[0],
         )
 
@@ -146,7 +146,10 @@ def test_the_command_writes_a_page_with_its_provenance(table: Path, tmp_path: Pa
     arguments = ["report", str(table), "--propensity", "w", "--segment", "age", "-o", str(out)]
     code, printed, error = run_here(*arguments)
     assert code == 0, error
-    assert re.match(r"Of 1[0,]+ items given \d+%, [\d,]+ to [\d,]+ are liked", printed)
+    error = (
+        r"The probabilities are off by [\d.]+ points on average \(95% interval [\d.]+ to [\d.]+\)"
+    )
+    assert re.match(error, " ".join(printed.split()))
     data = data_of(out.read_text(encoding="utf-8"))
     assert data["provenance"]["command"] == f"calibrank {' '.join(arguments)}"
     assert data["provenance"]["fingerprint"].startswith("sha256:")
@@ -160,7 +163,7 @@ def test_the_command_prints_the_numbers_of_the_page_as_json(table: Path, tmp_pat
     assert code == 0, error
     printed = json.loads(text)
     assert printed.pop("out") == str(out)
-    assert printed.pop("headline_text").startswith("Of 1")
+    assert printed.pop("headline_text").startswith("The probabilities are off by")
     assert printed == data_of(out.read_text(encoding="utf-8"))
 
 

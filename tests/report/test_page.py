@@ -14,6 +14,7 @@ import calibrank as cr
 from calibrank.data.score_world import make_world
 from calibrank.report import report
 from calibrank.report.thresholds import GRID
+from tests.cli.running import run_here
 from tests.report.examples import HOSTILE, write_result_rows
 from tests.report.quick import with_few_methods
 from tests.search_world import make_run
@@ -50,7 +51,7 @@ class Example:
             self.labels,
             users=self.users,
             items=self.items,
-            segments={"device": devices},
+            columns={"device": devices},
             name=HOSTILE[1],
         )
         self.headline = made.headline
@@ -120,7 +121,7 @@ def number(text: str) -> float:
 
 
 def test_the_headline_is_the_sentence_of_the_report(opened: OpenPage, example: Example) -> None:
-    assert opened.text("#sentence").rstrip(".") == example.headline
+    assert f"{opened.text('#average-error')} {opened.text('#verdict')}" == example.headline
     opened.page.click("#headline button[data-value='0.1']")
     assert "items given 10%" in opened.text("#sentence")
 
@@ -342,12 +343,38 @@ def test_the_page_of_results_shows_means_and_published_numbers(
     results.page.close()
 
 
+def test_the_page_of_a_map_with_terms_says_what_its_line_is(browser: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    scores, age = rng.normal(size=(2, 3_000))
+    device = rng.choice(HOSTILE, 3_000)
+    labels = rng.random(3_000) < 1 / (1 + np.exp(1 - scores - (device == HOSTILE[0]) - age))
+    columns = {"device": device, "age": age}
+    fitted = (cr.Platt() + cr.Level("device")).fit(scores, labels, columns)
+    report(fitted, scores, labels, columns).save(tmp_path / "report.html")
+    page = OpenPage(browser, tmp_path / "report.html")
+    caption = page.text("#map-figure figcaption")
+    assert "the line is the average map" in caption
+    assert f"the largest levels, device {device_names(device)}" in caption
+    titles = "nodes => nodes.map((node) => node.textContent)"
+    assert len(page.page.eval_on_selector_all("#map-figure path.guide title", titles)) == 6
+    # It names terms, and not to fit them on this table.
+    assert page.text("#terms") == "Smooth('age')"
+    assert "not on this one" in page.text("#segment-test")
+    assert len(page.page.query_selector_all("#facts li")) <= 4
+    assert page.messages == []
+    assert accessibility_violations(page.page) == []
+    page.page.close()
+
+
+def device_names(device: np.ndarray) -> str:
+    names, counts = np.unique(device, return_counts=True)
+    return ", device ".join(names[np.argsort(-counts, kind="stable")][:6])
+
+
 @pytest.mark.parametrize("wanted", [0.7, 1.0])
-def test_the_page_of_rerank_says_what_the_threshold_keeps(
+def test_the_page_of_a_search_says_what_the_threshold_keeps(
     browser: Any, tmp_path: Path, wanted: float
 ) -> None:
-    from calibrank.cli.rerank import rerank
-
     scores: dict[str, dict[str, float]] = {}
     grades: dict[str, dict[str, int]] = {}
     for query, document, score, grade in make_run(30, 12):
@@ -359,7 +386,9 @@ def test_the_page_of_rerank_says_what_the_threshold_keeps(
     qrels.write_text(json.dumps(grades))
     path = tmp_path / "page.html"
     out = tmp_path / "out.json"
-    rerank(str(run), out, str(qrels), relevant=2.0, precision=wanted, report=path)
+    options = ["--relevant", "2", "--precision", str(wanted), "--report", path, "-o", out]
+    code, _, error = run_here("search", "fit", run, qrels, *options)
+    assert code == 0, error
     narrow = OpenPage(browser, path, viewport={"width": 380, "height": 800})
     assert narrow.page.evaluate("document.documentElement.scrollWidth") <= 380
     for table in narrow.page.query_selector_all(".scroll"):

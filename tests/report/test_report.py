@@ -4,29 +4,39 @@ import html
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from scipy.special import expit
 
 import calibrank as cr
+from calibrank.anchoring import to_base_rate
 from calibrank.cli.rendering import sensitivity_lines
 from calibrank.curves import fit_without_each
 from calibrank.data.score_world import make_world
+from calibrank.decisions import PooledPrecision, Threshold
 from calibrank.maps import Alternative, Sensitivity, describe_base_rate
-from calibrank.metrics import Clusters
+from calibrank.metrics import NDCG, Clusters
 from calibrank.metrics.misfit import Misfit
 from calibrank.metrics.panel import DISCRIMINATION, MISCALIBRATION, PANEL, RANKING
-from calibrank.registry import CALIBRATORS
+from calibrank.registry import CALIBRATORS, parse_model
 from calibrank.report import report
 from calibrank.report.headline import describe_source
 from calibrank.report.page_data import describe_metrics, page_data
+from calibrank.report.read_table import read_report_rows
 from calibrank.report.rows import MISSING, ReportRows, rows_from_arrays
 from calibrank.report.segments import _quantile_groups, segment_tables, segment_test
 from calibrank.report.thresholds import GRID, threshold_table
 from calibrank.report.user_sample import MOST_CHARACTERS, sample_users
 from calibrank.report.verdict import verdict
+from calibrank.tabular.columns import Columns
+from calibrank.tabular.read import Table as Table_
+from calibrank.tabular.rules import Rules
+from calibrank.terms import Position
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +48,7 @@ def rows() -> ReportRows:
         world.preferences,
         users=world.users,
         items=world.items,
-        segments={"device": devices},
+        columns={"device": devices},
     )
 
 
@@ -88,7 +98,7 @@ def test_guaranteed_precision_is_that_of_control_and_below_the_observed_one() ->
     given = cr.Platt().fit(scores[:2_000], labels[:2_000])
     checked = rows_from_arrays(scores[2_400:], labels[2_400:], users=users[2_400:])
     thresholds = page_data(checked, given, {})["thresholds"]
-    for length, limit in (("5", 5), ("all", None)):
+    for length, limit in (("5", 5), ("20", 20)):
         promised = np.array(thresholds["guaranteed"][length], dtype=float)
         sums = thresholds["lengths"][length]
         observed = sums["positive"] / np.maximum(sums["total"], 1e-9)
@@ -99,12 +109,13 @@ def test_guaranteed_precision_is_that_of_control_and_below_the_observed_one() ->
             given.predict(checked.scores),
             checked.labels,
             checked.users.codes,
-            unwanted=0.2,
+            PooledPrecision(0.8),
             longest=limit,
-            thresholds=GRID[1:],
+            cut=Threshold(tuple(GRID[1:])),
         )
         at_least = GRID[certain & (promised > 0.79)]
         assert at_least.min() == pytest.approx(found.threshold, abs=0.05)
+    assert set(thresholds["guaranteed"]["all"]) == {None}
 
 
 def test_nothing_is_guaranteed_for_a_map_that_was_fitted_on_the_same_rows(
@@ -166,7 +177,7 @@ def test_the_page_gets_each_metrics_own_explanation_and_direction(data: dict[str
         described = data["metrics"][metric.name]
         assert metric.explanation in described["explanation"]
         assert metric.better.value in described["explanation"].lower()
-    assert describe_metrics([cr.NDCG(3)])["NDCG@3"]["higher_is_better"]
+    assert describe_metrics([NDCG(3)])["NDCG@3"]["higher_is_better"]
     for method in data["methods"]:
         for metric in PANEL:
             if metric.name in method["metrics"]:
@@ -216,12 +227,12 @@ def test_a_map_with_a_wrong_base_rate_is_called_too_high(rows: ReportRows) -> No
     assert headline["base_rate_source"]["identified"]
 
 
-def test_a_map_that_a_constant_beats_is_called_so_first(rows: ReportRows) -> None:
+def test_a_map_that_a_constant_beats_is_called_so(rows: ReportRows) -> None:
     fitted = cr.Gaussian().fit(rows.scores, rows.evidence)
     wrong = cr.to_base_rate(fitted, 0.8, rows.scores)
     found = page_data(rows, wrong, {})["headline"]["verdict"]
     assert found["tone"] == "bad"
-    assert found["title"].startswith("Worse than a constant: predicting the base rate")
+    assert "They are worse than a constant: predicting the base rate" in found["title"]
     assert found["title"].endswith("too high on average.")
 
 
@@ -232,7 +243,9 @@ def metrics_of(**values: float) -> dict[str, Any]:
         "ConstantLogLoss": 0.35,
         "LogLossGain": 0.05,
         "ECE": 0.01,
-        "DebiasedECE": 0.0,
+        "SmoothECE": 0.02,
+        "Brier": 0.12,
+        "Miscalibration": 0.004,
     }
     names |= {"CalibrationInTheLarge": 1, "CalibrationSlope": 1, "CalibrationIntercept": 0}
     return {
@@ -265,13 +278,13 @@ CALIBRATED = curve_of((0.1, 0.1, 5000), (0.3, 0.3, 5000))
             {"CalibrationInTheLarge": 0.974},
             (0.95, 0.55, 300),
             "bad",
-            "too high by 40 points: items given 95% are liked 55% of the time.",
+            "In 3% of the rows they are too high by 40 points: items given 95% are liked 55% of",
         ),
         ({}, (0.95, 0.55, 20), "good", "well calibrated"),
         ({"CalibrationSlope": 0.85}, (0.9, 0.9, 300), "fair", "too extreme: the calibration slope"),
         ({"CalibrationSlope": 1.5}, (0.9, 0.9, 300), "bad", "too close to each other"),
         ({"CalibrationInTheLarge": 0.974}, (0.9, 0.9, 300), "fair", "too low on average"),
-        ({"LogLossGain": -0.02}, (0.95, 0.55, 300), "bad", "Worse than a constant"),
+        ({"LogLossGain": -0.02}, (0.95, 0.55, 300), "bad", "They are worse than a constant"),
     ],
 )
 def test_the_verdict_looks_at_the_constant_then_the_shape_then_the_rate(
@@ -284,9 +297,14 @@ def test_the_verdict_looks_at_the_constant_then_the_shape_then_the_rate(
         "calibration_test": {"p_value": 0.5},
     }
     shape = Misfit(0.001, 0.002, 1.0, 1.0)
-    found = verdict(main, None, shape, identified=True)
+    found = verdict(main, shape, identified=True)
     assert found["tone"] == tone
     assert title in found["title"]
+    assert found["error"] == (
+        "The probabilities are off by 2 points on average (95% interval 1 to 3), which costs "
+        "0.0040 of a Brier score of 0.1200."
+    )
+    assert len(found["facts"]) <= 4
     assert "best constant, 0.3500" in found["facts"][0]
 
 
@@ -303,7 +321,8 @@ def test_the_verdict_says_how_far_the_shape_is_from_isotonic_regression() -> Non
         fact = data["headline"]["verdict"]["facts"][-1]
         assert "Compared with isotonic regression the probabilities are off by" in fact
         assert expected in fact
-        assert data["misfit"]["matters"] == ("more than chance explains. " in fact)
+        assert data["misfit"]["matters"] == (": more than chance explains. " in fact)
+        assert "(test: p = " in fact
 
 
 def test_a_known_rate_is_no_range_of_rates(rows: ReportRows) -> None:
@@ -369,36 +388,129 @@ def test_the_worst_of_many_segments_is_within_chance_where_all_are_right() -> No
     scores = rng.normal(size=4_000)
     labels = (rng.random(4_000) < 1 / (1 + np.exp(-scores))).astype(int)
     chunk = np.array([f"chunk {number}" for number in rng.integers(0, 25, 4_000)])
-    rows = rows_from_arrays(scores, labels, segments={"chunk": chunk})
+    rows = rows_from_arrays(scores, labels, columns={"chunk": chunk})
     right = 1 / (1 + np.exp(-scores))
     tables = segment_tables(rows, right, Clusters.of(rows.clusters))
-    found = segment_test(tables, rows, "log.parquet")
+    found = segment_test(tables, rows, cr.Platt().fit(scores, labels))
     assert found is not None
     assert found["deviating"] == 0
-    assert found["command"] is None
+    assert found["terms"] == ""
     # Without the adjustment, some intervals exclude the prediction.
     assert any(segment["excess_gap"] > 0 for segment in tables[0]["segments"])
 
 
-def test_a_wrong_segment_is_named_with_the_command_that_fixes_it_and_then_is_right() -> None:
-    rng = np.random.default_rng(1)
-    scores = rng.normal(size=6_000)
-    country = rng.choice(["NL", "DE", "it's"], 6_000)
-    labels = (rng.random(6_000) < 1 / (1 + np.exp(-scores - (country == "NL")))).astype(int)
-    fitted = cr.Segments("country", cr.Platt()).fit(scores, labels, {"country": country})
-    segments = {"country": country}
-    before = report(fitted.base, scores, labels, segments=segments, name="a log.parquet").data
-    test = before["segment_test"]
-    assert test["deviating"] >= 2
-    assert test["command"] == "calibrank fit 'a log.parquet' --segment country -o map.json"
-    after = report(fitted, scores, labels, segments=segments, name="a log.parquet").data
+class Table:
+    """Rows whose level differs by country and whose log odds increase with age."""
+
+    def __init__(self, seed: int, rows: int = 6_000) -> None:
+        rng = np.random.default_rng(seed)
+        self.scores = rng.normal(size=rows)
+        self.country = rng.choice(["NL", "DE", "it's"], rows, p=[0.5, 0.3, 0.2])
+        self.age = rng.uniform(-2, 2, rows)
+        log_odds = self.scores + (self.country == "NL") + 0.7 * self.age
+        self.labels = (rng.random(rows) < expit(log_odds)).astype(int)
+
+    @property
+    def columns(self) -> dict[str, np.ndarray]:
+        return {"country": self.country, "age": self.age}
+
+
+def test_wrong_segments_are_named_with_terms_that_make_them_right() -> None:
+    train, test = Table(1), Table(2)
+    plain = cr.Platt().fit(train.scores, train.labels)
+    before = report(plain, test.scores, test.labels, test.columns).data
+    assert before["segment_test"]["deviating"] >= 4
+    named = before["segment_test"]["terms"]
+    assert sorted(named.split(" + ")) == ["Level('country')", "Smooth('age')"]
+    # Nothing on the page says to fit on the table of the test.
+    assert "calibrank fit" not in json.dumps(before)
+    model = parse_model(f"Platt() + {named}")
+    fitted = model.fit(train.scores, train.labels, train.columns)
+    after = report(fitted, test.scores, test.labels, test.columns).data
     assert after["segment_test"]["deviating"] == 0
-    by_name = {each["name"]: each for each in after["segments"][0]["segments"]}
-    worst = by_name["NL"]
+    assert after["segment_test"]["terms"] == ""
+    tables = {table["title"]: table["segments"] for table in after["segments"]}
+    worst = next(each for each in tables["country"] if each["name"] == "NL")
     assert abs(worst["global_predicted"] - worst["observed"]) > 0.05
-    assert abs(worst["predicted"] - worst["observed"]) < 0.02
-    with pytest.raises(cr.DataError, match="Name it with --segment country"):
-        report(fitted, scores, labels)
+    assert abs(worst["predicted"] - worst["observed"]) < 0.03
+    with pytest.raises(cr.DataError, match="columns must have the column 'age', got 'country'"):
+        report(fitted, test.scores, test.labels, {"country": test.country})
+
+
+def test_a_map_with_terms_is_evaluated_with_its_columns() -> None:
+    train, test = Table(1), Table(2)
+    model = cr.Platt() + cr.Level("country") + cr.Smooth("age")
+    fitted = model.fit(train.scores, train.labels, train.columns)
+    users = np.arange(len(test.scores)) // 20
+    rows = rows_from_arrays(test.scores, test.labels, users=users, columns=test.columns)
+    found = page_data(rows, fitted, {})
+    probabilities = fitted.predict(test.scores, test.columns)
+    assert found["methods"][0]["metrics"]["LogLoss"]["value"] == pytest.approx(
+        cr.LogLoss()(probabilities, cr.naive(test.labels))
+    )
+    # Isotonic regression on the probability finds nothing; on the score it would.
+    assert not found["misfit"]["matters"]
+    implied = found["scores"]["positive_by_map"]
+    edges = found["scores"]["edges"]
+    mass, _ = np.histogram(np.clip(test.scores, edges[0], edges[-1]), edges, weights=probabilities)
+    np.testing.assert_allclose(implied, mass / mass.sum() / np.diff(edges), rtol=1e-6)
+    # Lists are in the order of the probabilities.
+    order = cr.metrics.NDCG(5)(probabilities, cr.naive(test.labels), users)
+    assert found["ranking"]["NDCG@5"]["value"] == pytest.approx(order)
+    curves = found["map_curves"]
+    average = fitted.without_terms()
+    main = curves["curves"][found["main_method"]]["value"]
+    np.testing.assert_array_equal(main, average.predict(curves["scores"]))
+    assert [each["name"] for each in curves["levels"]] == [
+        "country NL",
+        "country DE",
+        "country it's",
+    ]
+    alone = replace(fitted, terms=fitted.terms[:1])
+    for each, name in zip(curves["levels"], ["NL", "DE", "it's"], strict=True):
+        columns = {"country": [name] * len(curves["scores"])}
+        np.testing.assert_allclose(each["value"], alone.predict(curves["scores"], columns))
+    assert len(curves["terms"]) == 2
+
+
+LEVELS = {
+    "booleans": np.array([True, False]),
+    "decimals": np.array([1.0, 2.0]),
+    "text": np.array(["(missing)", "other"], dtype=object),
+    "numbers": np.array([10**6, 7]),
+}
+
+
+@pytest.mark.parametrize("kind", LEVELS)
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_levels_of_any_type_are_those_of_predict(kind: str, on_disk: bool, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    values = LEVELS[kind][rng.integers(0, 2, 3_000)]
+    scores = rng.normal(size=3_000)
+    labels = (rng.random(3_000) < expit(scores + (values == values[0]))).astype(int)
+    fitted = (cr.Platt() + cr.Level("kind")).fit(scores, labels, {"kind": values})
+    rows = rows_from_arrays(scores, labels, columns={"kind": values}, levels=["kind"])
+    if on_disk:
+        path = tmp_path / "t.parquet"
+        pq.write_table(pa.table({"score": scores, "label": labels, "kind": values}), path)
+        columns = Columns("score", "label", cr.naive)
+        rows = read_report_rows(Table_.find(str(path)), columns, Rules(skip=False), fitted=fitted)
+    np.testing.assert_array_equal(rows.predict(fitted), fitted.predict(scores, {"kind": values}))
+    found = page_data(rows, fitted, {})
+    assert len(found["map_curves"]["levels"]) == 2
+    values_of_levels = [each["value"] for each in found["map_curves"]["levels"]]
+    assert np.abs(values_of_levels[0] - values_of_levels[1]).max() > 0.1
+
+
+def test_an_anchored_map_has_the_rate_of_its_labels_and_not_of_the_log() -> None:
+    train, test = Table(1), Table(2)
+    rare = test.labels * (np.random.default_rng(0).random(len(test.labels)) < 0.2)
+    fitted = cr.anchor(cr.Platt().fit(train.scores, train.labels), test.scores, rare)
+    found = page_data(rows_from_arrays(test.scores, rare), fitted, {})
+    assert found["parameters"]["rate"] == fitted.record.anchoring.rate
+    assert found["parameters"]["rate"] == pytest.approx(rare.mean(), rel=0.2)
+    moved = to_base_rate(fitted, 0.02, test.scores)
+    assert page_data(rows_from_arrays(test.scores, rare), moved, {})["parameters"]["rate"] == 0.02
 
 
 def test_the_worst_segment_comes_first(rows: ReportRows, probabilities: np.ndarray) -> None:
@@ -456,9 +568,11 @@ def test_few_ranks_are_numbers_to_a_map_by_rank(ranks: Any) -> None:
     rng = np.random.default_rng(0)
     scores = rng.normal(size=200)
     labels = (rng.random(200) < expit(scores)).astype(float)
-    fitted = cr.anchor_top(cr.Platt().fit(scores, labels), scores, labels, ranks, n=2)
-    rows = rows_from_arrays(scores, labels, segments={"rank": ranks})
-    np.testing.assert_array_equal(rows.predict(fitted), fitted.predict(scores, ranks))
-    words = rows_from_arrays(scores, labels, segments={"rank": np.array(["a", "b"] * 100)})
-    with pytest.raises(cr.DataError, match="feature 'rank' must be real numbers, got text"):
+    columns = {"rank": ranks}
+    start = cr.Platt().fit(scores, labels)
+    fitted = cr.anchor(start, scores, labels, columns, terms=[Position("rank", n=2)])
+    rows = rows_from_arrays(scores, labels, columns=columns)
+    np.testing.assert_array_equal(rows.predict(fitted), fitted.predict(scores, columns))
+    words = rows_from_arrays(scores, labels, columns={"rank": np.array(["a", "b"] * 100)})
+    with pytest.raises(cr.DataError, match="column 'rank' must be real numbers"):
         words.predict(fitted)

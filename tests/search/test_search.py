@@ -447,11 +447,11 @@ def test_the_plan_is_about_the_map_that_is_fitted(monkeypatch: pytest.MonkeyPatc
     judged = judged_world(40)
     fits = []
 
-    class Counted(cr.RandomIntercept):
-        def fit(self, *given: object) -> object:
-            fits.append(len(np.unique(given[2])))  # type: ignore[call-overload]
-            return cr.RandomIntercept((cr.Platt(),)).fit(*given)  # type: ignore[arg-type]
+    def counted(scores: np.ndarray, labels: np.ndarray, queries: np.ndarray) -> cr.CalibrationMap:
+        fits.append(len(np.unique(queries)))
+        model = cr.Platt() + cr.Group("query")
+        return model.fit(scores, labels, {"query": queries})
 
-    monkeypatch.setattr("calibrank.search.plan.RandomIntercept", Counted)
+    monkeypatch.setattr("calibrank.search.plan.fit_for_new_queries", counted)
     plan_queries(judged, sizes=(20, 30), draws=2)
     assert fits == [20, 30, 20, 30]

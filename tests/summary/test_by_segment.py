@@ -9,11 +9,11 @@ import calibrank as cr
 from calibrank._internal import native
 from calibrank._internal.npz import read_arrays, write_arrays
 from calibrank._internal.segment_keys import encode
-from calibrank.curves._shrinkage import SegmentProblem, shrunk_changes
-from calibrank.curves.segments import change_by_segment
 from calibrank.evidence import Evidence, naive
 from calibrank.summary import _segment_native
 from calibrank.summary.by_segment import SegmentSums, bin_edges
+from calibrank.terms._shrinkage import SegmentProblem, shrunk_changes
+from calibrank.terms.level import fit_levels
 
 ROWS = 60_000
 
@@ -63,7 +63,7 @@ def test_one_pass_leads_to_the_fit_on_all_rows(
     if workers == 2:
         sums.merge(added(world, *parts[1::2]))
     fitted = cr.Spline(knots=8).fit(scores, labels)
-    grouped = change_by_segment(fitted, sums, ("g",))
+    grouped = fit_levels(fitted, sums, cr.Level("g"))
 
     rows = np.argsort(segment, kind="stable")
     z = fitted.log_odds(scores[rows])
@@ -72,6 +72,7 @@ def test_one_pass_leads_to_the_fit_on_all_rows(
     exact = shrunk_changes(
         SegmentProblem(labels[rows], np.ones(ROWS), z, z - center, starts, np.ones(40)),
         with_slopes=True,
+        with_mean=True,
     )
     at = np.quantile(scores, [0.05, 0.5, 0.95])
     z = fitted.log_odds(at)
@@ -84,7 +85,8 @@ def test_one_pass_leads_to_the_fit_on_all_rows(
     assert np.mean(differences) < 0.01
     assert np.max(differences) < 0.05
     assert (np.array(differences)[:, 1] < 0.25 * exact.errors).all()
-    errors = {each.key: each.error for each in grouped.segments}
+    (term,) = grouped.terms
+    errors = dict(zip(term.keys, term.errors, strict=True))
     expected = [errors[(str(number),)] for number in range(40)]
     np.testing.assert_allclose(expected, exact.errors, rtol=0.02)
 
@@ -106,10 +108,7 @@ def test_with_the_same_edges_any_partition_gives_the_same_sums(
 
 
 @pytest.mark.parametrize("edges", [True, False], ids=["given edges", "edges of the rows"])
-def test_totals_survive_every_change_of_edges(
-    world: tuple[np.ndarray, ...],
-    edges: bool,
-) -> None:
+def test_totals_survive_every_change_of_edges(world: tuple[np.ndarray, ...], edges: bool) -> None:
     scores, labels, segment = world
     parts = batches(np.argsort(scores))
     first = np.array([0.0]) if edges else None
@@ -215,7 +214,7 @@ def test_saved_sums_are_read_back_and_can_be_added(
         ("by_bin", lambda masses: -masses, "negative"),
         ("by_segment", lambda squares: squares[1:], "shape"),
         ("by_segment", lambda squares: squares * np.nan, "not finite"),
-        ("version", lambda version: version + 1, "its version is 2"),
+        ("version", lambda version: version + 1, "its version is 3"),
         ("text", lambda text: text.astype(np.int64), "text is of type"),
     ],
 )
@@ -242,7 +241,7 @@ def test_a_factor_of_sums_is_that_of_every_weight(weighted: bool) -> None:
     labels = rng.random(500) < 0.3
     country = {"country": np.where(rng.random(500) < 0.5, "NL", "DE")}
     weights = rng.uniform(0.5, 2, 500) if weighted else np.ones(500)
-    method = cr.Segments("country")
+    method = cr.Gaussian() + cr.Level("country")
     scaled = 0.25 * method.sums(scores, naive(labels, weights=weights), country)
     expected = method.sums(scores, naive(labels, weights=0.25 * weights), country)
     np.testing.assert_allclose(scaled.by_bin, expected.by_bin)

@@ -7,6 +7,7 @@ import pytest
 
 import calibrank as cr
 from calibrank.curves.calibrator import POOLING_TOLERANCE
+from calibrank.errors import FlatMapWarning, PooledScoresWarning
 from calibrank.registry import CALIBRATORS
 from calibrank.summary.grid import AROUND_ZERO, MOST_DISTINCT
 from calibrank.summary.resolution import coarser, pooling_error, spreads
@@ -69,7 +70,7 @@ def exact_and_pooled(kind: str) -> tuple[np.ndarray, cr.Summary, cr.Summary]:
     return scores, exact, pooled
 
 
-@pytest.mark.filterwarnings("ignore::calibrank.FlatMapWarning")  # saturated in a fixed scale
+@pytest.mark.filterwarnings("ignore::calibrank.errors.FlatMapWarning")  # saturated in a fixed scale
 @pytest.mark.parametrize("kind", SCORES)
 def test_pooled_fits_equal_exact_ones_or_warn(kind: str) -> None:
     scores, exact, pooled = exact_and_pooled(kind)
@@ -79,8 +80,8 @@ def test_pooled_fits_equal_exact_ones_or_warn(kind: str) -> None:
         except cr.FitError:
             continue  # a curve in the score cannot follow an outlier of 1e20
         with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("ignore", cr.FlatMapWarning)
-            warnings.simplefilter("always", cr.PooledScoresWarning)
+            warnings.simplefilter("ignore", FlatMapWarning)
+            warnings.simplefilter("always", PooledScoresWarning)
             fitted = calibrator.fit_summary(pooled)
         error = float(np.abs(fitted.predict(scores) - expected).mean())
         recorded = fitted.record.pooling_error
@@ -102,7 +103,7 @@ def test_tables_are_pooled_like_arrays_for_step_methods(rows: int) -> None:
         builder.update(scores[start : start + rows], labels[start : start + rows])
     assert builder.summary().exact
     expected = cr.Isotonic().fit(scores, labels)
-    assert cr.Isotonic().fit_summary(builder.summary()).values == expected.values
+    assert cr.Isotonic().fit_summary(builder.summary()).curve.values == expected.curve.values
 
 
 def test_selected_step_methods_are_fitted_on_distinct_scores() -> None:
@@ -110,7 +111,7 @@ def test_selected_step_methods_are_fitted_on_distinct_scores() -> None:
     labels = labels_of(scores)
     fitted = cr.Auto(candidates=(cr.Isotonic(),)).fit(scores, labels)
     assert fitted.record.exact
-    assert fitted.values == cr.Isotonic().fit(scores, labels).values
+    assert fitted.curve.values == cr.Isotonic().fit(scores, labels).curve.values
 
 
 def test_step_methods_pool_nothing_in_arrays_of_moderate_size() -> None:
@@ -137,7 +138,7 @@ def test_scores_that_no_grid_resolves_raise_a_warning() -> None:
     clusters = np.random.default_rng(0).integers(0, 40, ROWS)
     scores = 1e6 * clusters**2 + normal()
     labels = (normal() > 0).astype(float)
-    with pytest.warns(cr.PooledScoresWarning, match="may be off by up to"):
+    with pytest.warns(PooledScoresWarning, match="may be off by up to"):
         cr.Spline().fit(scores, labels)
 
 

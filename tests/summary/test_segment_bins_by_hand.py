@@ -9,13 +9,7 @@ from scipy.special import logit
 import calibrank as cr
 from calibrank._internal.segment_keys import Encoded, encode
 from calibrank.evidence import Evidence, naive
-from calibrank.summary.by_segment import (
-    SegmentSums,
-    _binned,
-    _level,
-    _spread_within,
-    bin_edges,
-)
+from calibrank.summary.by_segment import SegmentSums, _binned, _level, _spread_within, bin_edges
 
 NORMAL = NormalDist()
 

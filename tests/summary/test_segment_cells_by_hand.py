@@ -102,7 +102,7 @@ def test_sums_of_any_kind_are_merged_scaled_and_taken(first: str, second: str) -
     batches = [batch(first, 0), batch(second, 1)]
     parts = []
     for scores, evidence, segment in batches:
-        parts.append(SegmentSums(EDGES))
+        parts.append(SegmentSums(EDGES, kind="mixed"))
         parts[-1].add(scores, evidence, [encode("g", segment)])
     check(parts[0] + parts[1], batches)
     check(parts[1] + parts[0] + parts[1], [*batches, batches[1]])

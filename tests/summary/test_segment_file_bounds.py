@@ -17,7 +17,7 @@ Edit = Callable[[Arrays], None]
 
 def saved(path: Path) -> Arrays:
     """Two countries, of which one has cities; four bins, of which not all have rows."""
-    sums = SegmentSums(np.array([-1.0, 0.0, 1.0]))
+    sums = SegmentSums(np.array([-1.0, 0.0, 1.0]), ["country", "city"])
     country = encode("country", ["NL", "DE", "NL", "NL"])
     city = encode("city", ["Delft", None, "Delft", "Ede"])
     evidence = cr.naive([0, 1, 1, 0], weights=[1.0, 2.0, 3.0, 4.0])
@@ -38,6 +38,10 @@ def at(name: str, place: object, value: float) -> Edit:
         arrays[name][place] = value
 
     return edit
+
+
+def about(text: str) -> Edit:
+    return put("about", np.frombuffer(text.encode(), dtype=np.uint8))
 
 
 def remove(arrays: Arrays) -> None:
@@ -87,8 +91,12 @@ def test_the_edge_of_a_rule_is_read(tmp_path: Path, edit: Edit) -> None:
     ("edit", "message"),
     [
         (remove, "its arrays are wrong: places missing or unknown"),
-        (put("version", 2), "its version is 2, not 1"),
-        (put("version", 0), "its version is 0, not 1"),
+        (put("version", 3), "its version is 3, not 2"),
+        (put("version", 0), "its version is 0, not 2"),
+        (about("no JSON"), "about is not a list of columns and a kind of evidence"),
+        (about("[[], null, 1]"), "about is not a list of columns and a kind of evidence"),
+        (about("[[1], null]"), "about has other types than text"),
+        (about('[["country"], "naive"]'), r"keys have more values than \('country',\)"),
         (put("version", 1, "f8"), "version is of type float64"),
         (put("by_bin", np.ones((4, 3)), "f4"), "by_bin is of type float32"),
         (put("edges", [[0.0]]), "it has 1 edges"),
@@ -138,8 +146,39 @@ def test_two_segments_of_one_key_are_refused(tmp_path: Path) -> None:
 
 
 def test_an_empty_value_is_saved_too(tmp_path: Path) -> None:
-    by = cr.Segments("country")
+    by = cr.Platt() + cr.Level("country")
     columns = {"country": np.array(["", "NL", "NL", ""])}
     sums = by.sums(np.array([0.0, 1.0, 2.0, 3.0]), np.array([0, 1, 0, 1]), columns)
     sums.save(tmp_path / "sums.npz")
     assert SegmentSums.load(tmp_path / "sums.npz").keys == sums.keys
+
+
+def test_only_sums_of_the_same_columns_and_evidence_are_added(tmp_path: Path) -> None:
+    scores, labels = np.arange(4.0), np.array([0, 1, 0, 1])
+    rows = {"country": ["NL", "DE"] * 2, "device": ["tv", "phone"] * 2}
+    by_country = (cr.Platt() + cr.Level("country")).sums(scores, labels, rows)
+    by_device = (cr.Platt() + cr.Level("device")).sums(scores, labels, rows)
+    weighted = cr.ips(labels, np.full(4, 0.5))
+    by_weight = (cr.Platt() + cr.Level("country")).sums(scores, weighted, rows)
+    by_country.save(tmp_path / "sums.npz")
+    loaded = SegmentSums.load(tmp_path / "sums.npz")
+    assert (loaded.names, loaded.kind) == (("country",), "naive")
+    for sums in (by_country, loaded, 0.5 * loaded, loaded + loaded):
+        with pytest.raises(cr.DataError, match=r"same columns, got \('country',\) and"):
+            _ = sums + by_device
+        with pytest.raises(cr.DataError, match="same kind of evidence, got naive and ips"):
+            _ = sums + by_weight
+    fitted = cr.Platt().fit(scores, labels)
+    with pytest.raises(cr.DataError, match=r"same columns, got \('device',\) and"):
+        (cr.Platt() + cr.Level("country")).fit_sums(fitted, by_device)
+
+
+def test_sums_of_version_1_say_nothing_about_columns_and_are_read(tmp_path: Path) -> None:
+    arrays = saved(tmp_path / "sums.npz")
+    del arrays["about"]
+    arrays["version"] = np.array(1)
+    loaded = load(tmp_path / "old.npz", arrays)
+    assert (loaded.names, loaded.kind) == ((), None)
+    new = SegmentSums.load(tmp_path / "sums.npz")
+    assert (loaded + new).names == ("country", "city")
+    assert (loaded + new).totals.sum() == 2 * new.totals.sum()

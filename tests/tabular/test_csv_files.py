@@ -113,10 +113,7 @@ def test_a_nested_column_cannot_be_written_as_csv(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [
-        ("part.csv.gz", "which would not be read"),
-        ("part.jsonl", "which would not be read"),
-    ],
+    [("part.csv.gz", "which would not be read"), ("part.jsonl", "which would not be read")],
 )
 def test_parts_in_other_formats_are_refused(tmp_path: Path, name: str, message: str) -> None:
     write(tmp_path / "a.csv", "score\n0.5\n")

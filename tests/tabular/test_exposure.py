@@ -11,6 +11,7 @@ import calibrank as cr
 from calibrank import frames
 from calibrank.evidence import impressions
 from calibrank.propensity import Exposure
+from calibrank.tables import Interactions
 from calibrank.tabular.aggregate import Columns, aggregate
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
@@ -50,10 +51,10 @@ def test_a_table_is_summarized_as_its_rows(
         "score", "label", impressions, item=ITEM, user=USER, weight="weight", exposure=exposure
     )
     found = aggregate(Table.find(str(tmp_path / "log")), columns, Rules(skip=False))
-    log = cr.Interactions(rows[USER], rows[ITEM], rows["label"])
+    log = Interactions(rows[USER], rows[ITEM], rows["label"])
     ones = np.zeros(len(log), dtype=int)
     asked_items = rows[ITEM] if ITEM in exposure else ones
-    seen = cr.Interactions(rows[USER], asked_items, rows["label"])
+    seen = Interactions(rows[USER], asked_items, rows["label"])
     model = Exposure(by_user=USER in exposure)
     propensity = model.fit(seen, rows["weight"]).predict(seen.users, seen.items)
     evidence = impressions(rows["label"], propensity, weights=rows["weight"])

@@ -78,7 +78,7 @@ def test_probabilities_are_used_as_shares(tmp_path: Path) -> None:
     expected = cr.Platt().fit(scores, cr.Evidence(judged, np.ones(50)))
     assert cr.Platt().fit_summary(found).parameters == pytest.approx(expected.parameters)
     table = write(tmp_path, score=[0.1, 0.5], p=[0.5, 1.5])
-    with pytest.raises(cr.DataError, match=r"must be a probability in \[0, 1\], as declared by"):
+    with pytest.raises(cr.DataError, match=r"a probability in \[0, 1\], as it was declared"):
         aggregate(table, columns, Rules(skip=False))
 
 
@@ -95,12 +95,12 @@ def test_soft_evidence_of_binary_labels_is_the_evidence(function: object) -> Non
 @pytest.mark.parametrize(
     ("values", "declaration"),
     [
-        ([1.0, 2.0, 5.0], '--positive "y >= 4"'),
-        ([0, 2, 4], '--positive "y >= 3"'),
-        ([0, 3, 87], "--clicks y --impressions COLUMN"),
-        ([0.5, 12.5, 31.0], '--positive "y > 30"'),
-        ([0.0, 0.5, 1.0], "--soft"),
-        ([-1, 1, 1], '--positive "y > 0"'),
+        ([1.0, 2.0, 5.0], "--label 'y >= 4'"),
+        ([0, 2, 4], "--label 'y >= 3'"),
+        ([0, 3, 87], "--label 'y / IMPRESSIONS'"),
+        ([0.5, 12.5, 31.0], "--label 'y > 30'"),
+        ([0.0, 0.5, 1.0], "--label 'probability(y)'"),
+        ([-1, 1, 1], "--label 'y > 0'"),
     ],
 )
 def test_refusals_name_the_declaration_that_would_be_valid(

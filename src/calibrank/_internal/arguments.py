@@ -55,13 +55,7 @@ def listed(names: Iterable[object]) -> str:
     return f"{', '.join(quoted[:_MOST_LISTED])} and {len(quoted) - _MOST_LISTED:,} more"
 
 
-def whole(
-    name: str,
-    value: Any,
-    low: int = 0,
-    high: int = LARGEST_COUNT,
-    remedy: str = "",
-) -> int:
+def whole(name: str, value: Any, low: int = 0, high: int = LARGEST_COUNT, remedy: str = "") -> int:
     """An integer of Python or NumPy between `low` and `high`, as Python's."""
     number = None if isinstance(value, bool | np.bool_) else _as_integer(_without_array(value))
     if number is not None and low <= number <= high:
@@ -88,12 +82,7 @@ def _as_integer(value: Any) -> int | None:
         return None
 
 
-def real(
-    name: str,
-    value: Any,
-    interval: str = "(-inf, inf)",
-    remedy: str = "",
-) -> float:
+def real(name: str, value: Any, interval: str = "(-inf, inf)", remedy: str = "") -> float:
     """A number of Python or NumPy within an interval such as "(0, 1]", as a float."""
     number = _as_float(_without_array(value))
     if number is not None and _holds(interval, number):
@@ -142,10 +131,7 @@ def _without_array(value: Any) -> Any:
 
 
 def instance(
-    name: str,
-    value: Any,
-    kind: type[Kind] | tuple[type[Any], ...],
-    remedy: str = "",
+    name: str, value: Any, kind: type[Kind] | tuple[type[Any], ...], remedy: str = ""
 ) -> Kind:
     """An object of one type, or of one of several."""
     if isinstance(value, kind):

@@ -4,18 +4,31 @@ import hashlib
 import json
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, is_dataclass
+from dataclasses import fields as dataclass_fields
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+
+import numpy as np
 
 from calibrank._internal.arguments import shown
 from calibrank.errors import DataError
+
+Record = TypeVar("Record")
 
 
 def digest_of(document: Mapping[str, Any]) -> str:
     """The SHA-256 digest of a JSON document; it does not depend on whitespace or key order."""
     canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def digest_of_rows(*columns: Any) -> str:
+    """The digest of rows of numbers, in whatever order they come."""
+    table = np.column_stack([np.asarray(column, dtype=np.float64) for column in columns])
+    ordered = table[np.lexsort(table.T[::-1])]
+    return "sha256:" + hashlib.sha256(np.ascontiguousarray(ordered).tobytes()).hexdigest()
 
 
 LARGEST_DOCUMENT = 2**28
@@ -91,6 +104,11 @@ class Fields:
         """Whether an optional field is present; files of older versions lack the newer ones."""
         return self.values.get(name) is not None
 
+    def without(self, *names: str) -> "Fields":
+        """The other fields of the object."""
+        values = {name: value for name, value in self.values.items() if name not in names}
+        return Fields(self.where, values, self.remedy)
+
     def child(self, name: str) -> "Fields":
         """A field that is an object itself."""
         where = f"{self.where}, {name}"
@@ -112,6 +130,13 @@ class Fields:
             raise self._wrong(name, "a list of strings", values)
         return list(values)
 
+    def lists_of_texts(self, name: str) -> list[tuple[str, ...]]:
+        lists = self._typed(name, list, "a list of lists of strings")
+        for each in lists:
+            if not isinstance(each, list) or not all(isinstance(value, str) for value in each):
+                raise self._wrong(name, "a list of lists of strings", each)
+        return [tuple(each) for each in lists]
+
     def flag(self, name: str) -> bool:
         return bool(self._typed(name, bool, "true or false"))
 
@@ -120,6 +145,13 @@ class Fields:
         if isinstance(value, bool) or value < 0:  # Python's booleans are integers
             raise self._wrong(name, "a whole number, 0 or more", value)
         return int(value)
+
+    def counts(self, name: str) -> list[int]:
+        values = self._typed(name, list, "a list of whole numbers")
+        for value in values:
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise self._wrong(name, "a list of whole numbers, 0 or more", value)
+        return list(values)
 
     def number(self, name: str) -> float:
         value = self._get(name)
@@ -139,6 +171,42 @@ class Fields:
             if not _is_number(value):
                 raise self._wrong(name, "a list of finite numbers", value)
         return [float(value) for value in values]
+
+    def build(self, kind: type[Record]) -> Record:
+        """A dataclass of plain values, lists and other dataclasses, by the types of its fields.
+
+        A field that is absent or null has its default: files of older versions lack newer ones.
+        """
+        hints = get_type_hints(kind)
+        self.only(*hints)
+        given = {}
+        for each in dataclass_fields(cast("Any", kind)):
+            is_optional = each.default is not MISSING
+            if not is_optional or self.holds(each.name):
+                given[each.name] = self._typed_as(each.name, hints[each.name])
+        return kind(**given)
+
+    def _typed_as(self, name: str, hint: Any) -> Any:
+        arguments = get_args(hint)
+        if NoneType in arguments:
+            if self._get(name) is None:
+                return None
+            return self._typed_as(name, arguments[0])
+        if get_origin(hint) is tuple:
+            return self._tuple(name, arguments)
+        if is_dataclass(hint):
+            return self.child(name).build(cast("type", hint))
+        readers = {int: self.count, float: self.number, str: self.text, bool: self.flag}
+        return readers[hint](name)
+
+    def _tuple(self, name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        inner = arguments[0]
+        if is_dataclass(inner):
+            return tuple(child.build(cast("type", inner)) for child in self.children(name))
+        values = self.texts(name) if inner is str else self.numbers(name)
+        if Ellipsis not in arguments and len(values) != len(arguments):
+            raise self._wrong(name, f"a list of {len(arguments)}", values)
+        return tuple(values)
 
     def _get(self, name: str) -> Any:
         if name not in self.values:

@@ -30,3 +30,13 @@ def logit(probability: npt.ArrayLike) -> Any:
     # log1p keeps the precision of log(1 - p) for small p.
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.log(probability) - np.log1p(-np.asarray(probability))
+
+
+def softplus(log_odds: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[Any]]:
+    """log(1 + exp(x)) without overflow; the log loss of x is `softplus(x) - label * x`.
+
+    >>> softplus(np.array([0.0, 800.0])).round(6)
+    array([6.93147e-01, 8.00000e+02])
+    """
+    # Equal to np.logaddexp(0, x), and faster.
+    return np.maximum(log_odds, 0) + np.log1p(np.exp(-np.abs(log_odds)))

@@ -1,38 +1,37 @@
 /* Loops over the rows of large tables, and loops of maps, which are called for one score or for many.
-   `native.py` loads them; `summary/grid.py` explains how a score's bin follows from its bits. */
+   `native_module.h` makes them an extension module of Python, for the stable ABI: one build fits
+   every Python from 3.11 on. `summary/grid.py` explains how a score's bin follows from its bits. */
 
+#define Py_LIMITED_API 0x030B0000
+#include <Python.h>
+
+#include <float.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-#if defined(_WIN32)
-#define EXPORT __declspec(dllexport)
-#else
-#define EXPORT __attribute__((visibility("default")))
-#endif
-
 /* Compile each loop for AVX2 (or AVX-512 too) and for any x86-64; the loader picks one when the
    library is loaded. One build then runs everywhere and is fast on newer CPUs. */
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
-#define WITH_AVX2_VARIANT __attribute__((target_clones("avx2", "default")))
+#define VARIANTS(...) __attribute__((visibility("default"), target_clones(__VA_ARGS__, "default")))
+#define WITH_AVX2_VARIANT VARIANTS("avx2")
 #if __GNUC__ >= 12 /* older ones do not know the level that has fused multiplication and addition */
-#define WITH_AVX512_VARIANT \
-    __attribute__((target_clones("avx512f", "arch=x86-64-v3", "default")))
+#define WITH_AVX512_VARIANT VARIANTS("avx512f", "arch=x86-64-v3")
 #else
-#define WITH_AVX512_VARIANT __attribute__((target_clones("avx512f", "avx2", "default")))
+#define WITH_AVX512_VARIANT VARIANTS("avx512f", "avx2")
 #endif
 #else
 #define WITH_AVX2_VARIANT
 #define WITH_AVX512_VARIANT
 #endif
 
-/* Checksum of this file, defined by the build. `native.py` compares it with the source and ignores
-   a library that was built from another version. */
-EXPORT int calibrank_source_checksum(void) { return CALIBRANK_SOURCE_CHECKSUM; }
+/* Types of arrays; ABSENT stands for a constant column (see POOL). Booleans are INT8. */
+enum {
+    ABSENT = 0, INT8 = 1, UINT8 = 2, INT32 = 4, INT64 = 8, UINT64 = 16, FLOAT32 = 32, FLOAT64 = 64
+};
 
-/* Types of a column; ABSENT stands for a constant column (see POOL). */
-enum { ABSENT = 0, INT8 = 1, FLOAT32 = 2, FLOAT64 = 3 };
+#include "native_arguments.h"
 
 /* Rows handled at a time: their bin numbers stay in the first-level cache. */
 #define BLOCK ((size_t)1024)
@@ -51,14 +50,18 @@ static inline double value_at(const void *column, int type, size_t row) {
      squares    total^2
    An ABSENT total means unit weights (the caller fills `squares` in), an ABSENT positive means that
    no row is positive. The bins of a block are computed first, in a loop that vectorises. If one
-   lies beyond the table, which only a bug in the caller can cause, nothing of the block is added
-   and 1 is returned. */
+   lies beyond the table, which only a bug in the caller can cause, nothing of the block is added. */
 #define POOL(NAME, FLOAT, INTEGER, UNSIGNED, SIGN_BIT)                                             \
-    WITH_AVX2_VARIANT EXPORT int NAME(                                                             \
-        const FLOAT *scores, size_t rows, FLOAT origin,                                            \
-        const void *positive, int positive_type, const void *total, int total_type,                \
-        int shift, INTEGER offset, INTEGER smallest, INTEGER first, int exponent, size_t size,     \
-        double *restrict totals, double *restrict positives, double *restrict squares) {           \
+    WITH_AVX2_VARIANT const char *NAME(const Argument *a) {                                        \
+        const FLOAT *scores = a[0].data, origin = (FLOAT)a[6].real;                                \
+        const void *positive = a[1].data, *total = a[2].data;                                      \
+        const int positive_type = a[1].type, total_type = a[2].type;                               \
+        double *restrict totals = a[3].data, *restrict positives = a[4].data;                      \
+        double *restrict squares = a[5].data;                                                      \
+        const size_t rows = a[0].size, size = a[5].size;                                           \
+        const int shift = (int)a[7].integer & SIGN_BIT, exponent = (int)a[11].integer;             \
+        const UNSIGNED offset = (UNSIGNED)a[8].integer, first = (UNSIGNED)a[10].integer;           \
+        const INTEGER smallest = (INTEGER)a[9].integer;                                            \
         const INTEGER unsigned_bits = (INTEGER)(((uint64_t)1 << SIGN_BIT) - 1);                    \
         INTEGER bins[BLOCK];                                                                       \
         FLOAT offsets[BLOCK];                                                                      \
@@ -71,24 +74,24 @@ static inline double value_at(const void *column, int type, size_t row) {
                 INTEGER bits;                                                                      \
                 offsets[row] = scores[start + row] - origin;                                       \
                 memcpy(&bits, offsets + row, sizeof bits);                                         \
-                const INTEGER magnitude = ((bits & unsigned_bits) >> shift) - offset;              \
+                const INTEGER magnitude = (INTEGER)(((bits & unsigned_bits) >> shift) - offset);   \
                 near_zero |= magnitude < smallest;                                                 \
-                bins[row] = (magnitude ^ (bits >> SIGN_BIT)) - first;                              \
+                bins[row] = (INTEGER)((magnitude ^ (bits >> SIGN_BIT)) - first);                   \
             }                                                                                      \
             /* Below the grid's floor bins are equally wide; such scores are rare. */              \
             for (size_t row = 0; near_zero && row < count; row++) {                                \
                 INTEGER bits;                                                                      \
                 memcpy(&bits, offsets + row, sizeof bits);                                         \
-                if (((bits & unsigned_bits) >> shift) - offset < smallest) {                       \
+                if ((INTEGER)(((bits & unsigned_bits) >> shift) - offset) < smallest) {            \
                     const double scaled = ldexp(fabs((double)offsets[row]), exponent);             \
-                    bins[row] = ((INTEGER)scaled ^ (bits >> SIGN_BIT)) - first;                    \
+                    bins[row] = (INTEGER)(((INTEGER)scaled ^ (bits >> SIGN_BIT)) - first);         \
                 }                                                                                  \
             }                                                                                      \
             /* As unsigned numbers, negative bins are too large as well. */                        \
             int outside = 0;                                                                       \
             for (size_t row = 0; row < count; row++)                                               \
                 outside |= (UNSIGNED)bins[row] >= (UNSIGNED)size;                                  \
-            if (outside) return 1;                                                                 \
+            if (outside) return OUTSIDE;                                                           \
                                                                                                    \
             if (total_type == ABSENT) {                                                            \
                 for (size_t row = 0; row < count; row++) {                                         \
@@ -122,13 +125,23 @@ static inline double value_at(const void *column, int type, size_t row) {
                 }                                                                                  \
             }                                                                                      \
         }                                                                                          \
-        return 0;                                                                                  \
+        return NULL;                                                                               \
     }
 
 POOL(pool_float32, float, int32_t, uint32_t, 31)
 POOL(pool_float64, double, int64_t, uint64_t, 63)
 
+/* scores, positive, total, totals, positives, squares, origin, shift, offset, smallest, first,
+   exponent */
+METHOD(pool, "fccDDDrzzzzz", a) {
+    const size_t rows = a[0].size, size = a[5].size;
+    if (!has_rows(a + 1, rows) || !has_rows(a + 2, rows)) return SIZES;
+    if (a[3].size != 3 * size || a[4].size != 4 * size) return SIZES;
+    return a[0].type == FLOAT32 ? pool_float32(a) : pool_float64(a);
+}
+
 #include "native_math.h"
 #include "native_maps.h"
 #include "native_segments.h"
 #include "native_shrinkage.h"
+#include "native_module.h"

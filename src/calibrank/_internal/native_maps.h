@@ -156,7 +156,7 @@ INLINE void fill_from_table(
     }
 }
 
-INLINE void look_up(const double *scores, size_t rows, const double *map, double *result) {
+INLINE void look_up_edges(const double *scores, size_t rows, const double *map, double *result) {
     int32_t places[MAP_BLOCK];
     const double *edges = map + 8;
     const double *table = edges + (size_t)map[6];
@@ -205,7 +205,7 @@ INLINE int compute(const double *scores, size_t rows, const double *map, double 
        waits for memory while it computes. */
     const int has_edges = kind == LINES || kind == STEPS;
     if (has_edges && any_invalid(scores, rows, map[1])) return 1;
-    if (has_edges) look_up(scores, rows, map, values);
+    if (has_edges) look_up_edges(scores, rows, map, values);
     else if (kind == QUADRATIC) quadratic(scores, rows, map, values);
     else if (kind == LOGARITHMIC) logarithmic(scores, rows, map, values, first);
     else if (kind == SOFTPLUS) softplus(scores, rows, map, values, first, second);
@@ -270,74 +270,45 @@ static int processor_level(void) {
 }
 
 /* Run the loops for the best level that this processor has, or a lower one; returns it. */
-EXPORT int choose_processor(int level) {
+static int choose_processor(int level) {
     const int best = processor_level();
     const int chosen = level < best ? level : best;
     fill = chosen == 2 ? fill_with_avx512 : chosen == 1 ? fill_with_avx2 : fill_anywhere;
     return chosen;
 }
 #else
-EXPORT int choose_processor(int level) { return 0 * level; }
+static int choose_processor(int level) { return 0 * level; }
 #endif
 
-/* Functions that Python calls directly, as builtin functions (`builtin.py`): ctypes takes as long
-   for a call as 500 scores. Python's own functions are given as pointers, so that neither its headers
-   nor its version matter here. */
-typedef struct {
-    size_t header; /* bytes of an object before its first field */
-    double (*as_double)(void *);
-    void *(*from_double)(double);
-    const char *(*bytes_of)(void *);
-    void *(*current_error)(void);
-    void (*add_reference)(void *);
-    void *(*release_lock)(void);
-    void (*acquire_lock)(void *);
-    void *float32, *float64, *yes, *no;
-} Python;
+/* Whether a number is finite and at most `limit`, without its sign. */
+INLINE int is_within(double value, double limit) { return !any_invalid(&value, 1, limit); }
 
-static Python python;
-
-EXPORT void use_python(const Python *given) {
-    python = *given;
-    choose_processor(2);
+/* Whether every score that is looked up in a map with edges stays in it. */
+static int has_valid_edges(const double *map, size_t bytes) {
+    /* With finite differences of scores and a finite scale, no bucket is NaN. */
+    if (!is_within(map[1] + fabs(map[2]), DBL_MAX) || !is_within(map[3], DBL_MAX)) return 0;
+    for (int number = 4; number < 8; number++)
+        if (!is_within(map[number], INT32_MAX) || map[number] < 0) return 0;
+    const uint64_t buckets = (uint64_t)map[4] + 1, width = (uint64_t)map[5];
+    const uint64_t bounds = (uint64_t)map[6], edges = (uint64_t)map[7];
+    if (edges < 1 || bounds < edges + 2 * width) return 0;
+    if (bytes < (8 + bounds + 4 * edges) * sizeof *map + buckets * sizeof(int32_t)) return 0;
+    /* A search that starts at the last edge ends there. */
+    for (uint64_t place = edges; place < bounds; place++)
+        if (!is_within(map[8 + place], DBL_MAX) || map[8 + place] <= map[1]) return 0;
+    const int32_t *first_edges = (const int32_t *)(map + 8 + bounds + 4 * edges);
+    uint32_t largest = 0;
+    for (uint64_t bucket = 0; bucket < buckets; bucket++)
+        largest = (uint32_t)first_edges[bucket] > largest ? (uint32_t)first_edges[bucket] : largest;
+    return largest < edges;
 }
 
-/* The first fields of a NumPy array after its header, which are part of NumPy's binary interface. */
-typedef struct {
-    void *data;
-    int dimensions;
-    const ptrdiff_t *shape, *strides;
-    void *base, *dtype;
-} Array;
-
-INLINE const Array *fields_of(const void *array) {
-    return (const Array *)((const char *)array + python.header);
-}
-
-/* fill_probabilities(scores, result, map): arrays of one shape and type, contiguous and aligned, and
-   the bytes of a map. False if the type is not float32 or float64, or a score is invalid. Other
-   threads of Python run meanwhile if there are many scores. */
-EXPORT void *fill_probabilities(void *module, void *const *arguments, ptrdiff_t count) {
-    const Array *scores = fields_of(arguments[0]), *result = fields_of(arguments[1]);
-    const double *map = (const double *)python.bytes_of(arguments[2]);
-    size_t rows = 1;
-    for (int axis = 0; axis < scores->dimensions; axis++) rows *= (size_t)scores->shape[axis];
-    const int is_float32 = scores->dtype == python.float32;
-    const int is_known = is_float32 || scores->dtype == python.float64;
-    void *lock = is_known && rows > 16 * BLOCK ? python.release_lock() : NULL;
-    const int failed = !is_known || fill(scores->data, result->data, rows, is_float32, map);
-    if (lock) python.acquire_lock(lock);
-    (void)module, (void)count;
-    void *answer = failed ? python.no : python.yes;
-    python.add_reference(answer);
-    return answer;
-}
-
-/* probability_of_score(score, map): one valid score and the bytes of a map. */
-EXPORT void *probability_of_score(void *module, void *const *arguments, ptrdiff_t count) {
-    double score = python.as_double(arguments[0]);
-    if (score == -1 && python.current_error()) return NULL; /* not a number */
-    fill(&score, &score, 1, 0, (const double *)python.bytes_of(arguments[1]));
-    (void)module, (void)count;
-    return python.from_double(score);
+/* Whether bytes are a map that the loops can read. */
+static int is_map(const double *map, size_t bytes) {
+    static const size_t sizes[] = {11, 13, 11, 8, 8, 4};
+    if (bytes < 2 * sizeof *map || (uintptr_t)map % sizeof *map) return 0;
+    if (!is_within(map[0], LOG_ODDS + LINES) || !is_within(map[1], DBL_MAX) || map[1] < 0) return 0;
+    const int kind = (int)map[0] & ~LOG_ODDS;
+    if (kind < QUADRATIC || kind > RESCALE || bytes < sizes[kind] * sizeof *map) return 0;
+    return (kind != LINES && kind != STEPS) || has_valid_edges(map, bytes);
 }

@@ -3,7 +3,7 @@
 /* Cells of a segment handled at a time. */
 #define CELLS ((size_t)64)
 
-/* The problem of one segment, as in `calibrators/_shrinkage.py`. */
+/* The problem of one segment, as in `curves/_shrinkage.py`. */
 struct segment {
     const double *positive, *total, *offset, *x;
     size_t cells;
@@ -42,16 +42,32 @@ static inline void derivatives(
 /* The log loss of a negative, log(1 + e^z); that of a positive is lower by z. */
 static inline double log_loss(double z) { return (z > 0 ? z : 0) + log1p_exp(z); }
 
-/* The log loss of all cells, whose log odds change by an intercept and a slope per segment. */
-WITH_AVX512_VARIANT EXPORT double changed_loss(
-    const double *positive, const double *total, const double *log_odds, const int64_t *starts,
-    size_t segments, const double *intercepts, const double *slopes) {
+/* The cells of segment g are those from starts[g] to starts[g + 1]. */
+struct range {
+    size_t first, stop;
+};
+
+/* Returns 1 if they are not all among so many cells. */
+static inline int find_range(const int64_t *starts, size_t cells, struct range *range) {
+    range->first = (size_t)starts[0];
+    range->stop = (size_t)starts[1];
+    return range->first > range->stop || range->stop > cells;
+}
+
+/* The log loss of all cells, whose log odds change by an intercept and a slope per segment. This
+   loop and the next give an error, in the middle of the work, if a segment has cells beyond the
+   last. */
+WITH_AVX512_VARIANT const char *sum_losses(const Argument *a) {
+    const double *positive = a[0].data, *total = a[1].data, *log_odds = a[2].data;
+    const int64_t *starts = a[3].data;
+    const double *intercepts = a[4].data, *slopes = a[5].data;
     double losses[CELLS];
     double sum = 0;
-    for (size_t segment = 0; segment < segments; segment++) {
-        for (size_t start = (size_t)starts[segment]; start < (size_t)starts[segment + 1];
-             start += CELLS) {
-            const size_t left = (size_t)starts[segment + 1] - start;
+    for (size_t segment = 0; segment < a[4].size; segment++) {
+        struct range range;
+        if (find_range(starts + segment, a[0].size, &range)) return OUTSIDE;
+        for (size_t start = range.first; start < range.stop; start += CELLS) {
+            const size_t left = range.stop - start;
             const size_t count = left < CELLS ? left : CELLS;
             for (size_t cell = 0; cell < count; cell++) {
                 const double z = intercepts[segment] + slopes[segment] * log_odds[start + cell];
@@ -60,7 +76,15 @@ WITH_AVX512_VARIANT EXPORT double changed_loss(
             for (size_t cell = 0; cell < count; cell++) sum += losses[cell];
         }
     }
-    return sum;
+    *(double *)a[6].data = sum;
+    return NULL;
+}
+
+/* positive, total, log_odds, starts, intercepts, slopes, loss */
+METHOD(changed_loss, "dddlddD", a) {
+    const size_t cells = a[0].size, segments = a[4].size;
+    if (a[1].size != cells || a[2].size != cells || a[3].size != segments + 1) return SIZES;
+    return a[5].size != segments || a[6].size != 1 ? SIZES : sum_losses(a);
 }
 
 /* Loss of a segment without a change, minus its loss with one. */
@@ -115,22 +139,24 @@ static inline void find_mode(
 
 /* The posterior mode of each segment's intercept and slope under normal priors with standard
    deviations `tau` and `kappa` (0: stays 0), its posterior variance, and, unless `log_marginal` is
-   NULL, its log marginal likelihood relative to no change. The cells of segment g are those from
-   starts[g] to starts[g + 1]. */
-WITH_AVX512_VARIANT EXPORT void segment_modes(
-    const double *positive, const double *total, const double *offset, const double *x,
-    const int64_t *starts, const double *dispersion, size_t segments, double tau, double kappa,
-    int most_steps, double tolerance, double *intercepts, double *slopes, double *variances,
-    double *log_marginal) {
+   NULL, its log marginal likelihood relative to no change. */
+WITH_AVX512_VARIANT const char *find_modes(const Argument *a) {
+    const double *positive = a[0].data, *total = a[1].data, *offset = a[2].data, *x = a[3].data;
+    const int64_t *starts = a[4].data;
+    const double *dispersion = a[5].data, tau = a[6].real, kappa = a[7].real;
+    double *intercepts = a[10].data, *slopes = a[11].data, *variances = a[12].data;
+    double *log_marginal = a[13].data;
     const double precision_a = tau > 0 ? 1 / (tau * tau) : 0;
     const double precision_c = kappa > 0 ? 1 / (kappa * kappa) : 0;
-    for (size_t number = 0; number < segments; number++) {
-        const size_t first = (size_t)starts[number];
+    for (size_t number = 0; number < a[5].size; number++) {
+        struct range range;
+        if (find_range(starts + number, a[0].size, &range)) return OUTSIDE;
+        const size_t first = range.first;
         const struct segment problem = {
             positive + first, total + first, offset + first, x + first,
-            (size_t)starts[number + 1] - first, dispersion[number]};
+            range.stop - first, dispersion[number]};
         double point[2], at[5];
-        find_mode(&problem, precision_a, precision_c, most_steps, tolerance, point, at);
+        find_mode(&problem, precision_a, precision_c, (int)a[8].integer, a[9].real, point, at);
         /* Relative to the prior precision, so that both limits of 0 are exact. */
         const double aa = 1 + at[2] * tau * tau;
         const double cc = 1 + at[4] * kappa * kappa;
@@ -146,4 +172,15 @@ WITH_AVX512_VARIANT EXPORT void segment_modes(
         log_marginal[number] = improvement(&problem, point[0], point[1]) - penalty / 2
                                - logarithm(determinant > 1 ? determinant : 1) / 2;
     }
+    return NULL;
+}
+
+/* positive, total, offset, x, starts, dispersion, tau, kappa, most_steps, tolerance, intercepts,
+   slopes, variances, log_marginal */
+METHOD(segment_modes, "ddddldrrzrDDDO", a) {
+    for (int column = 1; column < 4; column++)
+        if (a[column].size != a[0].size) return SIZES;
+    for (int column = 10; column < 14; column++)
+        if (!has_rows(a + column, a[5].size)) return SIZES;
+    return a[4].size != a[5].size + 1 ? SIZES : find_modes(a);
 }

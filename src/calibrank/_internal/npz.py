@@ -79,14 +79,7 @@ def _read_zip(path: Path, largest: int, *, is_stored: bool) -> Arrays:
                 _require_stored(file)
             return _read_members(file, largest)
     # What zipfile raises about damaged, encrypted or unknown kinds of files.
-    except (
-        BadZipFile,
-        EOFError,
-        NotImplementedError,
-        RuntimeError,
-        OSError,
-        zlib.error,
-    ) as error:
+    except (BadZipFile, EOFError, NotImplementedError, RuntimeError, OSError, zlib.error) as error:
         raise ValueError(str(error) or "it ends too early") from None
 
 

@@ -68,10 +68,7 @@ COLUMN_RULES = {
         excludes_low=True,
     ),
     "probability": ColumnRule(
-        low=0,
-        high=1,
-        statement="lie in [0, 1]",
-        remedy="Calibrate scores first.",
+        low=0, high=1, statement="lie in [0, 1]", remedy="Calibrate scores first."
     ),
     "weight": ColumnRule(
         low=0,
@@ -114,7 +111,7 @@ COLUMN_RULES = {
     "soft label": ColumnRule(
         low=0,
         high=1,
-        statement="be a probability in [0, 1], as declared by --soft",
+        statement="be a probability in [0, 1], as it was declared",
         remedy="Divide percentages by 100.",
     ),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -42,11 +43,16 @@ def encode(name: str, column: Any) -> Encoded:
     if isinstance(column, Encoded):
         return column
     # A single score has a single value, and scores of any shape have values of that shape.
-    require_unmasked(f"segment column {name!r}", column)
+    require_unmasked(f"column {name!r}", column)
     try:
         array = np.asarray(column).reshape(-1)
     except ValueError:
         raise _not_a_segment(name, "rows of different lengths") from None
+    if array.dtype.kind == "U" and isinstance(column, list | tuple):
+        # A NaN among texts would become the text "nan".
+        array = np.array(column, dtype=object).reshape(-1)
+    if array.dtype.kind in "mM":
+        raise _not_a_segment(name, "dates or times")
     if array.dtype.kind in "iub":
         distinct, codes = distinct_numbers(array)
         texts = [str(value) for value in distinct.tolist()]
@@ -90,16 +96,17 @@ def _present(array: Integers, low: int, high: int) -> Mask:
     return is_present
 
 
-def encode_columns(columns: Sequence[str], segments: Any, rows: int | None = None) -> list[Encoded]:
+def encode_columns(
+    names: Sequence[str], columns: Any, rows: int | None = None, what: str = "columns"
+) -> list[Encoded]:
     """Number the values of the named columns of a mapping or a dataframe."""
     encoded: list[Encoded] = []
-    for name in columns:
-        column = encode(name, column_of("segments", name, segments))
+    for name in names:
+        column = encode(name, column_of(what, name, columns))
         rows = len(column.codes) if rows is None else rows
         if len(column.codes) != rows:
             raise DataError(
-                f"segment column {name!r} must have one value per score ({rows}), "
-                f"got {len(column.codes)}."
+                f"column {name!r} must have one value per score ({rows}), got {len(column.codes)}."
             )
         encoded.append(column)
     return encoded
@@ -107,13 +114,21 @@ def encode_columns(columns: Sequence[str], segments: Any, rows: int | None = Non
 
 def column_of(what: str, name: str, frame: Any) -> Any:
     """A column of a mapping or a dataframe; `what` names the argument in errors."""
-    names = list(frame) if isinstance(frame, Mapping) else _frame_names(what, name, frame)
+    names = names_of(what, frame, name)
     if name not in names:
         raise DataError(f"{what} must have the column {shown(name)}, got {listed(names)}. Add it.")
     return frame[name]
 
 
-def _frame_names(what: str, name: str, frame: Any) -> list[str]:
+def columns_by_name(what: str, frame: Any) -> dict[str, Any]:
+    """All columns of a mapping or a dataframe."""
+    return {name: frame[name] for name in names_of(what, frame)}
+
+
+def names_of(what: str, frame: Any, name: str = "country") -> list[str]:
+    """The names of the columns of a mapping or a dataframe; an error shows `name` as an example."""
+    if isinstance(frame, Mapping):
+        return list(frame)
     # The columns of an Arrow table are data; its names are elsewhere.
     for attribute in ("column_names", "columns"):
         if hasattr(frame, attribute):
@@ -130,20 +145,23 @@ def _text(name: str, value: Any) -> str | None:
         return value
     if is_missing(value):
         return None
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
         return str(value)
     # Larger decimals stand for many integers.
-    if isinstance(value, float) and abs(value) < 2**53 and value.is_integer():
+    is_decimal = isinstance(value, float | Decimal)
+    if is_decimal and abs(float(value)) < 2**53 and value == int(value):
         return str(int(value))
     raise _not_a_segment(name, shown(value))
 
 
 def _not_a_segment(name: str, found: str) -> DataError:
     return DataError(
-        f"segment column {name!r} must hold text or whole numbers, got {found}. "
-        "Put other numbers into groups first, such as quantiles."
+        f"column {name!r} must hold text, whole numbers or booleans, got {found}. "
+        "Put other numbers into groups first, such as quantiles, and write dates as text."
     )
 
 

@@ -51,11 +51,7 @@ def row_slices(rows: int) -> list[slice]:
     return [slice(start, stop) for start, stop in pairwise(edges) if stop > start]
 
 
-def in_workers(
-    function: Callable[[int, Task], None],
-    tasks: Iterable[Task],
-    workers: int,
-) -> None:
+def in_workers(function: Callable[[int, Task], None], tasks: Iterable[Task], workers: int) -> None:
     """Call function(worker, task) for every task; each worker runs its tasks in order.
 
     Tasks are assigned in turn, independent of speed, so each worker's sums are reproducible. Tasks
@@ -80,10 +76,7 @@ def in_workers(
             raise
 
 
-def in_threads(
-    function: Callable[[slice], Result],
-    slices: Iterable[slice],
-) -> list[Result]:
+def in_threads(function: Callable[[slice], Result], slices: Iterable[slice]) -> list[Result]:
     """Call the function on each slice, one thread per slice; return the results in order."""
     slices = list(slices)
     if len(slices) == 1:

@@ -292,11 +292,7 @@ def row_numbers(name: str, values: Ids, size: int) -> Indices:
 
 
 def require(
-    rule: Callable[[Any], Mask],
-    name: str,
-    statement: str,
-    values: npt.NDArray[Any],
-    remedy: str,
+    rule: Callable[[Any], Mask], name: str, statement: str, values: npt.NDArray[Any], remedy: str
 ) -> None:
     """Raise a `DataError` about the first row where `rule` is false.
 
@@ -324,10 +320,7 @@ class _Invalid(NamedTuple):
     """The value, its row and the number of such rows, as text."""
 
 
-def _first_invalid(
-    rule: Callable[[Any], Mask],
-    values: npt.NDArray[Any],
-) -> _Invalid | None:
+def _first_invalid(rule: Callable[[Any], Mask], values: npt.NDArray[Any]) -> _Invalid | None:
     flat = values.reshape(-1)
     block = _GPU_BLOCK if on_gpu(flat) else _BLOCK
     if all(rule(flat[start : start + block]).all() for start in range(0, len(flat), block)):
@@ -371,10 +364,7 @@ def _extremes(scores: Floats) -> tuple[float, float]:
     return float(scores.min()), float(scores.max())
 
 
-def probability_column(
-    probabilities: Numbers,
-    rows: int | None = None,
-) -> Floats:
+def probability_column(probabilities: Numbers, rows: int | None = None) -> Floats:
     """Check probabilities to evaluate: one dimension, not empty, within [0, 1]."""
     array = column("probabilities", probabilities, rows)
     if array.size == 0:

@@ -37,7 +37,9 @@ class ProbabilityCutoff:
                 f"documents must have scores, got none for {missing[0]!r}. Rank them first."
             )
         result = []
-        for place, probability in self.cutoff.kept([document.score for document in documents]):
+        metadata = [document.meta for document in documents]
+        scores = [document.score for document in documents]
+        for place, probability in self.cutoff.kept(scores, metadata):
             document = documents[place]
             meta = {**document.meta, PROBABILITY: probability, "score": document.score}
             result.append(replace(document, meta=meta, score=probability))

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from calibrank._internal.validation import Floats, Ids, floats
 from calibrank.adapters.history import History
 from calibrank.adapters.id_map import IdMap
-from calibrank.adapters.lists import PaddedLists, best
+from calibrank.adapters.lists import PaddedLists
 from calibrank.adapters.outputs import Margin, Outputs, to_numpy
 from calibrank.adapters.pair_model import PairModel
 from calibrank.tables import Interactions
@@ -33,6 +32,8 @@ class Cornac(PairModel):
     >>> Cornac(model).score(["ann", "ann", "bob"], ["ale", "tea", "tea"])
     array([0.5, 2. , nan])
     """
+
+    history: History
 
     def __init__(
         self, model: Any, history: Interactions | None = None, outputs: Outputs = _MARGIN
@@ -62,13 +63,8 @@ class Cornac(PairModel):
         for place in np.flatnonzero(known):
             grid[place] = self._scores_of_user(rows[place])
         # The history is removed afterwards, so ask for that many more.
-        columns, scores = best(grid, k + self.history.longest(users))
-        n_unknown = int(np.count_nonzero(~known))
-        names = self.items.names[columns]
-        return PaddedLists(names, scores, added=scores.shape[1] * n_unknown)
-
-    def _hidden(self, users: Ids, lists: PaddedLists) -> npt.NDArray[np.bool_]:
-        return self.history.hidden(users, lists.items)
+        most = k + self.history.longest(users)
+        return PaddedLists.best_of(self.items.names, grid, known, most)
 
     def _scores_of_user(self, row: Any) -> Floats:
         """The scores of all items; cornac omits those that came after training."""

@@ -45,11 +45,7 @@ class CrossEncoder:
         """One score per (query, passage) pair, on the scale to calibrate."""
         return scores_of(self.outputs, self.predict(list(pairs)))
 
-    def score_table(
-        self,
-        pairs: Sequence[tuple[str, str]],
-        labels: Numbers,
-    ) -> ScoreTable:
+    def score_table(self, pairs: Sequence[tuple[str, str]], labels: Numbers) -> ScoreTable:
         """Labelled pairs with this model's scores, to fit a calibrator on."""
         queries = [query for query, _ in pairs]
         passages = [passage for _, passage in pairs]
@@ -61,12 +57,16 @@ class CrossEncoder:
         query: str,
         passages: Sequence[str],
         k: int | None = None,
+        columns: Any = None,
     ) -> Recommendations:
-        """The passages, best first, each with the probability that it is relevant to the query."""
+        """The passages, best first, each with the probability that it is relevant to the query.
+
+        `columns` has the columns of the map's terms, one value per passage; a rank is not given.
+        """
         queries = np.full(len(passages), query)
         items = ids("passages", passages)
         scores = self.score([(query, passage) for passage in passages])
-        return ranked(fitted, queries, items, scores, k or len(passages))
+        return ranked(fitted, queries, items, scores, k or len(passages), columns)
 
 
 def _require_agreement(model: Any, outputs: Outputs) -> None:

@@ -110,12 +110,7 @@ def _to_array(factors: Any) -> Floats:
     return factors.to_numpy() if hasattr(factors, "to_numpy") else factors
 
 
-def _factor_scores(
-    users: Floats,
-    items: Floats,
-    rows: Rows,
-    columns: Rows,
-) -> Floats:
+def _factor_scores(users: Floats, items: Floats, rows: Rows, columns: Rows) -> Floats:
     """The inner product of each pair of factors, in batches."""
     scores = np.empty(len(rows), dtype=users.dtype)
     for start in range(0, len(rows), _PAIR_BATCH):
@@ -124,12 +119,7 @@ def _factor_scores(
     return scores
 
 
-def _neighbour_scores(
-    user_items: Any,
-    similarity: Any,
-    rows: Rows,
-    columns: Rows,
-) -> Floats:
+def _neighbour_scores(user_items: Any, similarity: Any, rows: Rows, columns: Rows) -> Floats:
     """The sum of similarities between an item and the user's items, for some users at a time."""
     scores = np.empty(len(rows))
     users, user_places = np.unique(rows, return_inverse=True)

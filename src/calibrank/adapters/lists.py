@@ -5,7 +5,7 @@ Every library pads lists in its own way. `PaddedLists.filled` is the one place t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrank._internal.arguments import instance, shown
+from calibrank._internal.segment_keys import column_of
 from calibrank._internal.validation import Floats, Ids, IdsLike, floats, ids
 from calibrank.adapters.outputs import DECLARED, Margin, Outputs, is_score, to_numpy
 from calibrank.errors import DataError
@@ -102,6 +103,13 @@ class PaddedLists(NamedTuple):
             score_grid[row, :length] = scores[row]
         return cls(item_grid, score_grid, score_grid.size - sum(lengths))
 
+    @classmethod
+    def best_of(cls, items: Ids, grid: Floats, known: npt.NDArray[np.bool_], k: int) -> PaddedLists:
+        """The `k` best items by a row of scores per user; a user who is not known has none."""
+        columns, scores = best(np.where(known[:, None], grid, np.nan), k)
+        n_unknown = int(np.count_nonzero(~known))
+        return cls(items[columns], scores, added=scores.shape[1] * n_unknown)
+
     def filled(self) -> npt.NDArray[np.bool_]:
         """Which slots hold a recommendation.
 
@@ -116,9 +124,17 @@ class PaddedLists(NamedTuple):
 
 
 def from_lists(
-    fitted: CalibrationMap, users: IdsLike, items: Any, scores: Any, outputs: Outputs = _MARGIN
+    fitted: CalibrationMap,
+    users: IdsLike,
+    items: Any,
+    scores: Any,
+    outputs: Outputs = _MARGIN,
+    columns: Any = None,
 ) -> Recommendations:
     """Recommendations from padded lists: `items` and `scores` have one row per user, best first.
+
+    `columns` has the columns of the map's terms by name: one value per user, or one per item in the
+    shape of `items`. A rank is the place in the list, and is not given.
 
     >>> from calibrank import Sigmoid
     >>> fitted = Sigmoid().fit([0.0, 1.0], [0, 1])
@@ -134,18 +150,20 @@ def from_lists(
                 f"{name} must have one row per user ({len(checked)} users), got shape "
                 f"{grid.shape}. Pass lists of equal length, padded with NaN."
             )
-    return calibrated(fitted, checked, lists, outputs)
+    return calibrated(fitted, checked, lists, outputs, columns)
 
 
 def from_nested(
     fitted: CalibrationMap,
     rows: Iterable[tuple[Any, Iterable[Any] | None]],
     outputs: Outputs = _MARGIN,
+    columns: Any = None,
 ) -> Recommendations:
     """Recommendations from nested rows (user, [(item, score), ...]).
 
     Spark's `recommendForAllUsers` collects to such rows. Entries may be tuples, Spark rows or
-    mappings: the item comes first, the score second.
+    mappings: the item comes first, the score second. `columns` has the columns of the map's terms,
+    one value per row; a rank is the place in the list.
 
     >>> from calibrank import Sigmoid
     >>> fitted = Sigmoid().fit([0.0, 1.0], [0, 1])
@@ -158,7 +176,7 @@ def from_nested(
         pairs = [_item_and_score(entry) for entry in (() if entries is None else entries)]
         users.append(user)
         ragged.append(([item for item, _ in pairs], [score for _, score in pairs]))
-    return calibrated(fitted, ids("users", users), PaddedLists.of(ragged), outputs)
+    return calibrated(fitted, ids("users", users), PaddedLists.of(ragged), outputs, columns)
 
 
 def _nested_rows(rows: Any) -> Iterator[tuple[Any, Any]]:
@@ -180,6 +198,7 @@ def calibrated(
     users: Ids,
     lists: PaddedLists,
     outputs: Outputs = _MARGIN,
+    columns: Any = None,
     hidden: npt.NDArray[np.bool_] | None = None,
     most: int | None = None,
 ) -> Recommendations:
@@ -195,14 +214,42 @@ def calibrated(
     scores = outputs.scores(lists.scores[shown])
     user_rows, _ = np.nonzero(shown)
     n_empty = int(filled.size - np.count_nonzero(filled))
+
+    def of_slots(name: str) -> npt.NDArray[Any]:
+        values = np.asarray(column_of("columns", name, columns))
+        if values.shape not in ((len(users),), shown.shape):
+            raise DataError(
+                f"column {name!r} must have one value per user ({len(users)}) or per item "
+                f"{shown.shape}, got shape {values.shape}."
+            )
+        return values[user_rows] if values.ndim == 1 else values[shown]
+
     return Recommendations(
         users[user_rows],
         lists.items[shown],
         scores,
-        fitted.predict(scores),
+        fitted.predict(scores, with_ranks(fitted, columns, ranks[shown], of_slots)),
         ranks[shown],
         n_empty - lists.added,
     )
+
+
+def with_ranks(
+    fitted: CalibrationMap, columns: Any, ranks: npt.NDArray[np.intp], of_rows: Callable[[str], Any]
+) -> dict[str, Any] | None:
+    """The columns that a map needs: known ranks, and what `of_rows` gives for the others."""
+    found: dict[str, Any] = {}
+    for name in fitted.columns:
+        if fitted.number_columns.get(name) == "rank":
+            found[name] = ranks
+        elif columns is None:
+            raise DataError(
+                f"columns must have {name!r}, which the map needs, got none. "
+                "Pass columns=..., or use fitted.without_terms()."
+            )
+        else:
+            found[name] = of_rows(name)
+    return found or None
 
 
 def best(scores: Floats, k: int) -> tuple[npt.NDArray[np.intp], Floats]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from calibrank._internal.validation import Floats, Ids, IdsLike, ids
+from calibrank.adapters.history import History
 from calibrank.adapters.lists import PaddedLists, Recommendations, calibrated
 from calibrank.adapters.outputs import Outputs
 from calibrank.adapters.score_tables import make_score_table
@@ -23,6 +25,8 @@ class PairModel(ABC):
     """A trained model that scores pairs of user and item ids."""
 
     outputs: Outputs
+    history: History | None = None
+    """Pairs to leave out of recommendations, where the model does not do so itself."""
 
     def score(self, users: IdsLike, items: IdsLike) -> Floats:
         """One score per pair, on the scale to calibrate; NaN where the model has none."""
@@ -71,18 +75,18 @@ class PairModel(ABC):
         )
 
     def recommend(
-        self,
-        fitted: CalibrationMap,
-        users: IdsLike,
-        k: int = 10,
+        self, fitted: CalibrationMap, users: IdsLike, k: int = 10, columns: Any = None
     ) -> Recommendations:
-        """The `k` best items of each user with their probabilities, without padding and history."""
+        """The `k` best items of each user with their probabilities, without padding and history.
+
+        `columns` has the columns of the map's terms, one value per user; a rank is not given.
+        """
         checked = ids("users", users)
         if k < 1:
             raise DataError(f"k must be 1 or more, got {k}.")
         lists = self._lists(checked, k)
         hidden = self._hidden(checked, lists)
-        result = calibrated(fitted, checked, lists, self.outputs, hidden, k)
+        result = calibrated(fitted, checked, lists, self.outputs, columns, hidden, k)
         n_users = len(np.unique(checked))
         n_missing = n_users - len(np.intersect1d(checked, result.users))
         if n_missing:
@@ -94,13 +98,9 @@ class PairModel(ABC):
             )
         return result
 
-    def _hidden(
-        self,
-        users: Ids,
-        lists: PaddedLists,
-    ) -> npt.NDArray[np.bool_] | None:
+    def _hidden(self, users: Ids, lists: PaddedLists) -> npt.NDArray[np.bool_] | None:
         """Filled slots that must not be shown, such as history."""
-        return None
+        return None if self.history is None else self.history.hidden(users, lists.items)
 
     @abstractmethod
     def _score(self, users: Ids, items: Ids) -> Floats: ...

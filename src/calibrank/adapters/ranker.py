@@ -57,14 +57,16 @@ class Ranker:
         queries: IdsLike,
         items: IdsLike | None = None,
         k: int = 10,
+        columns: Any = None,
     ) -> Recommendations:
         """The `k` best rows of each query with their probabilities.
 
-        Without `items`, an item's id is its row number.
+        Without `items`, an item's id is its row number. `columns` has the columns of the map's
+        terms, one value per row of the features; a rank is not given.
         """
         scores = self.score(features)
         query_ids = ids("queries", queries, len(scores))
-        return ranked(fitted, query_ids, _item_ids(items, len(scores)), scores, k)
+        return ranked(fitted, query_ids, _item_ids(items, len(scores)), scores, k, columns)
 
 
 def _item_ids(items: IdsLike | None, rows: int) -> Ids:

@@ -8,7 +8,7 @@ import numpy as np
 
 from calibrank._internal.validation import Floats, Ids, IdsLike, floats
 from calibrank.adapters.id_map import IdMap
-from calibrank.adapters.lists import PaddedLists, best
+from calibrank.adapters.lists import PaddedLists
 from calibrank.adapters.outputs import Margin, Outputs, to_numpy
 from calibrank.adapters.pair_model import PairModel
 from calibrank.errors import DataError
@@ -29,11 +29,7 @@ class RecBole(PairModel):
     """
 
     def __init__(
-        self,
-        users: IdsLike,
-        scores: Any,
-        items: IdsLike | None = None,
-        outputs: Outputs = _MARGIN,
+        self, users: IdsLike, scores: Any, items: IdsLike | None = None, outputs: Outputs = _MARGIN
     ) -> None:
         self.outputs = outputs
         self.scores = floats("scores", to_numpy(scores)).copy()
@@ -60,8 +56,4 @@ class RecBole(PairModel):
 
     def _lists(self, users: Ids, k: int) -> PaddedLists:
         rows, known = self.users.find(users)
-        grid = np.where(known[:, None], self.scores[rows], np.nan)
-        columns, scores = best(grid, k)
-        n_unknown = int(np.count_nonzero(~known))
-        names = self.items.names[columns]
-        return PaddedLists(names, scores, added=scores.shape[1] * n_unknown)
+        return PaddedLists.best_of(self.items.names, self.scores[rows], known, k)

@@ -8,16 +8,17 @@ of a sigmoid are `Probability()`.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from calibrank._internal.arguments import instance, real, text
 from calibrank._internal.validation import Floats
 from calibrank.adapters.cross_encoder import CrossEncoder
+from calibrank.adapters.lists import with_ranks
 from calibrank.adapters.outputs import DECLARED, Margin, Outputs
 from calibrank.errors import CalibrankError, DataError, ScoreShiftWarning
 from calibrank.maps import CalibrationMap, FitRecord
@@ -25,6 +26,9 @@ from calibrank.maps.score_shift import LARGEST_OUTSIDE, ScoreComparison
 
 PROBABILITY = "probability"
 """The metadata field that probabilities are written to."""
+
+Kept: TypeAlias = tuple[int, float]
+"""The position of a document and its probability."""
 
 
 # A list or two of scores outside the range of the fit proves nothing.
@@ -62,7 +66,8 @@ class Cutoff:
     """A map, what the scores are, and the lowest probability to keep.
 
     A document that does not reach `threshold` is left out; where none does, the answer is nothing.
-    A `ScoreShiftWarning` says once if many scores lie outside the range of the fit.
+    A `ScoreShiftWarning` says once if many scores lie outside the range of the fit. The columns of
+    a map's terms are read from the metadata of documents; a rank is the place by score.
 
     >>> from calibrank import Platt
     >>> fitted = Platt().fit([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1])
@@ -81,13 +86,26 @@ class Cutoff:
         real("threshold", self.threshold, "[0, 1]", "It is a probability.")
         object.__setattr__(self, "_range", _RangeCheck(self.fitted.record))
 
-    def kept(self, values: Any) -> list[tuple[int, float]]:
+    def kept(self, values: Any, metadata: Sequence[Mapping[str, Any]] = ()) -> list[Kept]:
         """Positions and probabilities of what is kept, the highest probability first."""
         if len(values) == 0:
             return []
         scores = self.outputs.scores(values)
         self._range.add(scores)
-        probabilities = self.fitted.predict(scores).tolist()
+        ranks = np.empty(len(scores), dtype=np.intp)
+        ranks[np.argsort(-scores, kind="stable")] = np.arange(1, len(scores) + 1)
+
+        def of_documents(name: str) -> Any:
+            for each in metadata:
+                if name not in each:
+                    raise DataError(
+                        f"documents must have metadata[{name!r}], which the map needs, got "
+                        f"{sorted(each)}. Add it, or use fitted.without_terms()."
+                    )
+            return [each[name] for each in metadata]
+
+        columns = with_ranks(self.fitted, metadata or None, ranks, of_documents)
+        probabilities = self.fitted.predict(scores, columns).tolist()
         kept = [(place, p) for place, p in enumerate(probabilities) if p >= self.threshold]
         # Equal probabilities stay in the order of the retriever.
         return sorted(kept, key=lambda each: -each[1])
@@ -122,7 +140,7 @@ def langchain_compressor(cutoff: Cutoff, encoder: CrossEncoder | str) -> Any:
     ) -> list[Any]:
         values = _langchain_values(encoder, documents, query)
         result = []
-        for place, probability in cutoff.kept(values):
+        for place, probability in cutoff.kept(values, [each.metadata for each in documents]):
             metadata = {**documents[place].metadata, PROBABILITY: probability}
             result.append(documents[place].model_copy(update={"metadata": metadata}))
         return result
@@ -155,7 +173,8 @@ def llamaindex_postprocessor(cutoff: Cutoff) -> Any:
                 f"nodes must have scores, got none for {missing[0]!r}. Use a retriever with scores."
             )
         result = []
-        for place, probability in cutoff.kept([node.score for node in nodes]):
+        metadata = [node.node.metadata for node in nodes]
+        for place, probability in cutoff.kept([node.score for node in nodes], metadata):
             node = nodes[place]
             added = {PROBABILITY: probability, "score": node.score}
             # A copy: the retriever's own node may be that of its store.

@@ -9,26 +9,34 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrank._internal.arguments import shown
+from calibrank._internal.segment_keys import column_of
 from calibrank._internal.validation import Floats, Ids, floats
-from calibrank.adapters.lists import Recommendations
+from calibrank.adapters.lists import Recommendations, with_ranks
 from calibrank.adapters.outputs import Outputs, to_numpy
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
+from calibrank.maps.term import require_rows
 
 
 def ranked(
-    fitted: CalibrationMap, users: Ids, items: Ids, scores: Floats, k: int
+    fitted: CalibrationMap, users: Ids, items: Ids, scores: Floats, k: int, columns: Any = None
 ) -> Recommendations:
     """Scored rows as lists, best first, at most `k` per user; rows without a score are left out."""
     scored = np.flatnonzero(~np.isnan(scores))
     # By user, then by score; ties keep the order of the rows.
     order = scored[np.lexsort((scored, -scores[scored], users[scored]))]
     ranks = _ranks(users[order])
+
+    def of_rows(name: str) -> npt.NDArray[Any]:
+        values = np.asarray(column_of("columns", name, columns))
+        require_rows(name, len(values), len(scores))
+        return values[order]
+
     lists = Recommendations(
         users[order],
         items[order],
         scores[order],
-        fitted.predict(scores[order]),
+        fitted.predict(scores[order], with_ranks(fitted, columns, ranks, of_rows)),
         ranks,
         left_out=len(scores) - len(scored),
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from calibrank._internal.validation import Floats, Ids
 from calibrank.adapters.history import History
@@ -26,6 +25,8 @@ class SparkALS(PairModel):
     leave them out. Users and items unknown to ALS have no score, whether its cold start strategy
     is "nan" or "drop".
     """
+
+    history: History
 
     def __init__(
         self, model: Any, history: Interactions | None = None, outputs: Outputs = _MARGIN
@@ -56,9 +57,6 @@ class SparkALS(PairModel):
             entries = found.get(user.item(), [])
             ragged.append(([item for item, _ in entries], [score for _, score in entries]))
         return PaddedLists.of(ragged)
-
-    def _hidden(self, users: Ids, lists: PaddedLists) -> npt.NDArray[np.bool_]:
-        return self.history.hidden(users, lists.items)
 
 
 def flatten(

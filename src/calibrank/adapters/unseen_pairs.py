@@ -37,10 +37,7 @@ class UnseenPairs:
 
     @classmethod
     def of(
-        cls,
-        validation: Interactions,
-        train: Interactions,
-        seed: int | np.random.Generator = 0,
+        cls, validation: Interactions, train: Interactions, seed: int | np.random.Generator = 0
     ) -> UnseenPairs:
         """Sample pairs of the users and items that occur in either log."""
         rng = np.random.default_rng(seed)
@@ -80,21 +77,13 @@ class UnseenPairs:
         return in_validation / (1 - logged + in_validation)
 
 
-def _with_row_numbers(
-    log: Interactions,
-    users: Index,
-    items: Index,
-) -> Interactions:
+def _with_row_numbers(log: Interactions, users: Index, items: Index) -> Interactions:
     user_rows = users.rows("users", log.users)
     item_rows = items.rows("items", log.items)
     return Interactions(user_rows, item_rows, log.labels, len(users), len(items))
 
 
-def _draw(
-    positives: Positives,
-    count: int,
-    rng: np.random.Generator,
-) -> tuple[Rows, Rows]:
+def _draw(positives: Positives, count: int, rng: np.random.Generator) -> tuple[Rows, Rows]:
     """Pairs drawn uniformly, with replacement, from those that are not positive."""
     n_positives = np.bincount(positives.cells // positives.n_items, minlength=positives.n_users)
     n_others = positives.n_items - n_positives

@@ -1,20 +1,14 @@
 """The base rate of a map: from random labels, a known rate, or assumed with a sensitivity band."""
 
-from calibrank.anchoring.activity import (
-    AssumedRate,
-    assume_rate_from_activity,
-    to_assumed_rate,
-)
+from calibrank.anchoring.activity import AssumedRate, assume_rate_from_activity, to_assumed_rate
 from calibrank.anchoring.anchor import anchor
-from calibrank.anchoring.covariates import anchor_with_covariates
 from calibrank.anchoring.exploration import Exploration, choose_pairs
 from calibrank.anchoring.known_rate import compare_with_constant, to_base_rate, undo_undersampling
 from calibrank.anchoring.label_plan import ExpectedError, plan_labels
+from calibrank.anchoring.position import choose_top_pairs, list_ranks
 from calibrank.anchoring.propensity_model import Positives, PropensityModel
 from calibrank.anchoring.sampling import with_sampling_range
-from calibrank.anchoring.segments import anchor_by_segment
 from calibrank.anchoring.sensitivity import fit_with_sensitivity, with_sensitivity
-from calibrank.anchoring.top import anchor_top, choose_top_pairs, list_ranks
 
 __all__ = [
     "AssumedRate",
@@ -23,9 +17,6 @@ __all__ = [
     "Positives",
     "PropensityModel",
     "anchor",
-    "anchor_by_segment",
-    "anchor_top",
-    "anchor_with_covariates",
     "assume_rate_from_activity",
     "choose_pairs",
     "choose_top_pairs",

@@ -95,10 +95,7 @@ class ScoreGroups:
         observed = add_up(self.codes, self.positives.weights, len(self.scores))
         return self.unobserved + observed
 
-    def evidence(
-        self,
-        propensity_model: PropensityModel,
-    ) -> tuple[Evidence, Floats]:
+    def evidence(self, propensity_model: PropensityModel) -> tuple[Evidence, Floats]:
         """The evidence of each group under a propensity model, and its sum of squared positives."""
         size = len(self.scores)
         rows = _positive_evidence(self.positives, propensity_model, self.evidence_of)
@@ -143,12 +140,7 @@ class ScoreGroups:
             yield AlternativeCurve(alternative, log_odds, smallest_scale, error)
 
     def _shifted_curve(
-        self,
-        fitted: CalibrationMap,
-        name: str,
-        mass: Floats,
-        mean: float,
-        scores: Floats,
+        self, fitted: CalibrationMap, name: str, mass: Floats, mean: float, scores: Floats
     ) -> AlternativeCurve:
         """The fit at another base rate, for a propensity model without a finite fit."""
         log_odds = clipped_log_odds(fitted.log_odds(self.scores))
@@ -156,11 +148,7 @@ class ScoreGroups:
         shifted = clipped_log_odds(fitted.log_odds(scores)) + shift
         return AlternativeCurve(Alternative(name, mean, None), shifted, 1.0)
 
-    def _refit(
-        self,
-        calibrator: Calibrator,
-        evidence: Evidence,
-    ) -> CalibrationMap | None:
+    def _refit(self, calibrator: Calibrator, evidence: Evidence) -> CalibrationMap | None:
         try:
             # Weighted labels above 1 can make a fit diverge, which is no finite fit either.
             with warnings.catch_warnings(), np.errstate(over="raise"):
@@ -171,9 +159,7 @@ class ScoreGroups:
 
 
 def _positive_evidence(
-    positives: Positives,
-    propensity_model: PropensityModel,
-    evidence_of: EvidenceOf,
+    positives: Positives, propensity_model: PropensityModel, evidence_of: EvidenceOf
 ) -> Evidence:
     propensity = propensity_model.propensity(positives.exposure)
     labels = np.ones(len(positives.scores))
@@ -190,10 +176,7 @@ def _rate_error(evidence: Evidence, squares: Floats) -> float:
 
 
 def _moved(
-    fitted: CalibrationMap,
-    chosen: CalibrationMap,
-    refit: CalibrationMap,
-    scores: Floats,
+    fitted: CalibrationMap, chosen: CalibrationMap, refit: CalibrationMap, scores: Floats
 ) -> Floats:
     """The log odds of the fit plus the difference that another propensity model makes.
 

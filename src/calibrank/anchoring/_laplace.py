@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from calibrank._internal.blas import one_blas_thread
-from calibrank._internal.logit import expit
+from calibrank._internal.logit import expit, softplus
 from calibrank._internal.validation import Floats
 from calibrank.errors import FitError
 
@@ -26,14 +26,14 @@ class LogisticPosteriors:
     positive: Floats
     prior_means: Floats
     prior_sds: Floats
+    offset: Floats | float = 0.0
+    """Log odds of each label that no coefficient changes."""
 
     def loss(self, solutions: Floats) -> Floats:
         """The negative log posterior of each prior's solution, without constants."""
-        z = solutions @ self.design
+        z = solutions @ self.design + self.offset
         deviations = (solutions - self.prior_means) / self.prior_sds
-        # softplus(z) without overflow
-        softplus = np.maximum(z, 0) + np.log1p(np.exp(-np.abs(z)))
-        log_loss = softplus @ self.total - z @ self.positive
+        log_loss = softplus(z) @ self.total - z @ self.positive
         return log_loss + (deviations**2).sum(axis=1) / 2
 
     @one_blas_thread()
@@ -53,7 +53,7 @@ class LogisticPosteriors:
         solutions = self.prior_means
         losses = self.loss(solutions)
         for _ in range(_MAX_STEPS):
-            probabilities = expit(solutions @ self.design)
+            probabilities = expit(solutions @ self.design + self.offset)
             residuals = self.total * probabilities - self.positive
             gradients = (residuals @ self.design.T) * self.prior_sds
             gradients += (solutions - self.prior_means) / self.prior_sds

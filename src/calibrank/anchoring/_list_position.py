@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from calibrank._internal.isotonic import isotonic_values
-from calibrank._internal.logit import expit
+from calibrank._internal.logit import expit, softplus
 from calibrank._internal.validation import Floats
 from calibrank.anchoring._laplace import LogisticPosteriors
-from calibrank.maps import PiecewiseMap, Term
+from calibrank.maps import PiecewiseCurve, SmoothTerm
 from calibrank.maps.targets.numpy import NumpyTarget
 
 EXPONENTS = ((0.6, 0.2), (0.0, 0.1))
@@ -60,18 +60,18 @@ class Pairs(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TopCurve:
-    """Log odds at the first positions: a map of the score plus a function of the rank."""
+    """Log odds at the first positions: a curve of the score plus a function of the rank."""
 
-    map: PiecewiseMap
-    term: Term
+    curve: PiecewiseCurve
+    by_rank: SmoothTerm
 
     def predict(self, scores: Floats, ranks: Floats) -> Floats:
         """Probabilities of pairs at the first positions."""
-        return expit(self.map.log_odds(scores) + self.term.on(NumpyTarget(), ranks))
+        return expit(self.curve.log_odds(scores) + self.by_rank.of_number(NumpyTarget(), ranks))
 
 
 def fit_positions(
-    fitted: PiecewiseMap,
+    fitted: PiecewiseCurve,
     shown: Pairs,
     labels: Floats,
     top_weights: Floats,
@@ -96,8 +96,8 @@ def fit_positions(
     curve = posteriors.average(model.top_rows(knots))
     slope = max(weight * curve.slope + 1 - weight, _SMALLEST_SLOPE)
     values = weight * (curve.levels - curve.slope * means(knots))
-    term = Term(column, tuple(knots.tolist()), tuple(_falling(values).tolist()))
-    return TopCurve(_scaled(fitted, slope, weight, curve.error), term)
+    by_rank = SmoothTerm(column, tuple(knots.tolist()), tuple(_falling(values).tolist()))
+    return TopCurve(_scaled(fitted, slope, weight, curve.error), by_rank)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,7 +108,7 @@ class _MeanByPosition:
     values: Floats
 
     @classmethod
-    def of(cls, fitted: PiecewiseMap, pairs: Pairs) -> _MeanByPosition:
+    def of(cls, fitted: PiecewiseCurve, pairs: Pairs) -> _MeanByPosition:
         positions = _log_positions(pairs.ranks)
         levels = [*_MEAN_LEVELS, 1.0]
         if len(positions) >= _TOP_LEVEL_FROM:
@@ -135,7 +135,7 @@ class _Model:
     level: float
 
     @classmethod
-    def of(cls, fitted: PiecewiseMap, shown: Pairs, n: int, means: _MeanByPosition) -> _Model:
+    def of(cls, fitted: PiecewiseCurve, shown: Pairs, n: int, means: _MeanByPosition) -> _Model:
         positions = _log_positions(shown.ranks)
         log_odds = fitted.log_odds(shown.scores)
         center = float(np.average(positions, weights=shown.weights))
@@ -221,8 +221,7 @@ def _log_positions(ranks: Floats) -> Floats:
 
 
 def _log_likelihood(log_odds: Floats, labels: Floats, weights: Floats) -> float:
-    softplus = np.maximum(log_odds, 0) + np.log1p(np.exp(-np.abs(log_odds)))
-    return float(weights @ (labels * log_odds - softplus))
+    return float(weights @ (labels * log_odds - softplus(log_odds)))
 
 
 def _falling(values: Floats) -> Floats:
@@ -241,7 +240,7 @@ def _rank_knots(n: int) -> Floats:
     return np.union1d(single, further) if n > _SINGLE_KNOTS else single
 
 
-def _scaled(fitted: PiecewiseMap, slope: float, weight: float, error: float) -> PiecewiseMap:
+def _scaled(fitted: PiecewiseCurve, slope: float, weight: float, error: float) -> PiecewiseCurve:
     """The map with its log odds times a slope, and standard errors of the mixture."""
     errors = weight * error + (1 - weight) * np.array(fitted.value_errors)
     low, high = fitted.end_slopes

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
-from calibrank._internal.validation import Floats, starts_of
+from calibrank._internal.segment_keys import column_of
+from calibrank._internal.validation import Floats, score_column, starts_of
+from calibrank.errors import DataError
+from calibrank.maps import CalibrationMap
+
+# Scores that are enough to describe a distribution.
+_MAX_POPULATION = 20_000
+# Scores that stand for the range of the biased fit.
+_RANGE_SCORES = 20
 
 # Quantiles at the centres of 200 equal parts describe the bulk of a population. Lists are cut near
 # the top, so a few more quantiles describe the outermost 0.2% at either end.
@@ -66,3 +74,33 @@ def _ranks(population: Floats, scores: Floats) -> Floats:
     size = len(population)
     # Half a row from either end keeps logarithms and normal quantiles finite.
     return np.clip((below + up_to) / (2 * size), 0.5 / size, 1 - 0.5 / size)
+
+
+def population_scores(population: Any) -> Floats | None:
+    """The scores of a population: an array, or the column `score` of a mapping or dataframe."""
+    if population is None:
+        return None
+    if hasattr(population, "keys"):
+        population = column_of("population", "score", population)
+    return score_column(population, "population")[0]
+
+
+def population_of(fitted: CalibrationMap, shown: Floats, population: Any) -> Population:
+    """The population, thinned to a manageable number of scores.
+
+    By default it is that of the map's fit, or of the pairs shown if no sketch of it is known.
+    """
+    scores = population_scores(population)
+    sketch = fitted.record.score_quantiles
+    if scores is None and sketch is not None and sketch[0] < sketch[-1]:
+        return Population.of(np.array(sketch))
+    if scores is None:
+        # Two or three shown pairs do not span a curve, so the range of the biased fit is added.
+        scores = np.concatenate([shown, np.linspace(*fitted.span, _RANGE_SCORES)])
+    step = max(1, len(scores) // _MAX_POPULATION)
+    scores = np.sort(scores[::step].astype(np.float64))
+    if np.count_nonzero(starts_of(scores)) < 2:
+        raise DataError(
+            "population must hold scores that differ, got only one. Pass scores of more pairs."
+        )
+    return Population.of(scores)

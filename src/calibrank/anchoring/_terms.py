@@ -121,11 +121,7 @@ class _Scale:
         return np.array([position**degree for degree in range(2, MAX_DEGREE + 1)])
 
 
-def _bounded_log_odds(
-    biased: CalibrationMap,
-    scale: _Scale,
-    scores: Floats,
-) -> Floats:
+def _bounded_log_odds(biased: CalibrationMap, scale: _Scale, scores: Floats) -> Floats:
     log_odds: Floats = biased.log_odds(scale.bounded(scores))
     return log_odds.clip(-_LARGEST_LOG_ODDS, _LARGEST_LOG_ODDS)
 

@@ -26,7 +26,7 @@ from calibrank._internal.logit import expit, logit
 from calibrank._internal.validation import Floats, Integers
 from calibrank.anchoring.known_rate import to_base_rate
 from calibrank.errors import DataError, FitError
-from calibrank.maps import CalibrationMap, LogisticMap
+from calibrank.maps import CalibrationMap
 from calibrank.summary import Summary
 from calibrank.tables import Frame, Interactions, as_interactions
 
@@ -111,10 +111,8 @@ def assume_rate_from_activity(shown: Interactions | Frame) -> AssumedRate:
 
 
 def to_assumed_rate(
-    fitted: CalibrationMap,
-    assumed: AssumedRate,
-    population: Floats | Summary,
-) -> LogisticMap:
+    fitted: CalibrationMap, assumed: AssumedRate, population: Floats | Summary
+) -> CalibrationMap:
     """Move a map to an assumed base rate; the record keeps its band, and calls it assumed."""
     instance("assumed", assumed, AssumedRate, "Make it with assume_rate_from_activity.")
     low = min(assumed.low, assumed.rate * (1 - 1e-6))

@@ -1,73 +1,67 @@
-"""Anchor a biased fit on a few labels of randomly shown pairs.
+"""Anchor a map on a few labels that can be trusted more than those of its fit.
 
 A biased log determines the shape of P(preferred | score) partly and the base rate hardly at all.
-Labels collected under random exposure determine both without bias, but there are few of them.
-`anchor` combines the two by Bayesian model averaging (`posterior`), with priors centred at the
-biased fit. The result is a piecewise map, whose log odds are linear between quantiles of the
-population.
+Labels collected under random exposure (or by people instead of a judge) determine both without
+bias, but there are few of them. `anchor` combines the two by Bayesian model averaging
+(`posterior`), with priors centred at the biased fit. The result is a piecewise curve, whose log
+odds are linear between quantiles of the population, plus the terms.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from calibrank._internal.arguments import instance
-from calibrank._internal.logit import logit
-from calibrank._internal.validation import (
-    Floats,
-    Numbers,
-    column,
-    require,
-    require_role,
-    score_column,
-    starts_of,
-)
-from calibrank.anchoring._population import Population
-from calibrank.anchoring.posterior import PosteriorCurve, RandomLabels, posterior_curve
-from calibrank.errors import DataError
-from calibrank.evidence import Evidence, is_usable
-from calibrank.maps import Anchoring, CalibrationMap, FitRecord, PiecewiseMap
+from calibrank._internal.json import digest_of_rows
+from calibrank._internal.logit import expit, logit
+from calibrank._internal.validation import Floats, IdsLike, Numbers, column, require, score_column
+from calibrank.anchoring._anchored_curve import anchored_curve
+from calibrank.anchoring._groups import group_weights
+from calibrank.anchoring._population import Population, population_of
+from calibrank.anchoring._terms_of import Anchored, anchored_terms, start_log_odds
+from calibrank.anchoring.posterior import PosteriorCurve, RandomLabels
+from calibrank.composition import refusal
+from calibrank.evidence import Evidence, Labels, as_evidence, is_usable
+from calibrank.maps import Anchoring, CalibrationMap
+from calibrank.maps.calibration_map import require_map
 from calibrank.metrics import LogLoss
-
-# Scores that are enough to describe a distribution.
-_MAX_POPULATION = 20_000
-# Scores that stand for the range of the biased fit.
-_RANGE_SCORES = 20
-# Log odds gained over the population at least, so that different scores stay different.
-_SMALLEST_RISE = 1e-6
-# Beyond the outermost quantiles, the slope is that over this fraction of the population.
-_END_FRACTION = 0.02
-# Ends that are nearer than this to the outermost quantile, relative to the range, are left out.
-_NEGLIGIBLE_END = 1e-3
-# Beyond these log odds a probability is 0 or 1, and a knot would only be a large number.
-_LARGEST_LOG_ODDS = 100.0
-# Log odds stay finite where every curve rounds to 0 or 1.
-_SMALLEST_PROBABILITY = 1e-12
+from calibrank.terms import TermSpec
 
 
 def anchor(
     fitted: CalibrationMap,
     scores: Numbers,
-    labels: Numbers,
+    labels: Labels,
+    columns: Any = None,
+    *,
     propensity: Numbers | None = None,
+    groups: IdsLike | None = None,
     population: Numbers | None = None,
-) -> PiecewiseMap:
-    """Combine a biased fit with labels of pairs that were shown at random.
+    terms: Sequence[TermSpec] = (),
+) -> CalibrationMap:
+    """Combine a map with a few labels that can be trusted more than those of its fit.
 
-    The biased fit may be any map. It matters most while labels are few: with thousands of them the
-    result is as flexible as an isotonic fit, and smoother.
+    The map may be any: of a biased log, of a judge's labels, at a known rate, with terms, or
+    anchored already. It matters most while labels are few: with thousands of them the result is as
+    flexible as an isotonic fit, and smoother. `labels` are 0 and 1, or any evidence: counts, soft
+    labels, weights.
+
+    `columns` has the columns of the map's terms. How the map's levels and functions differ is as
+    uncertain as its base rate: the labels decide how much of them is kept, and change them as far
+    as they support it. `terms` adds further ones, such as `Level("country")` or `Position("rank")`.
 
     `propensity` is the exploration policy's probability of showing each pair, if it was not the
-    same for all. `population` holds scores of the pairs that probabilities are wanted for; by
-    default, of the pairs shown. `record.anchoring` of the result says how much of the intercept,
-    slope and curvature the labels determined.
+    same for all. `groups` are queries or users: labels of one group are alike, and count for less.
+    `population` holds scores of the pairs that probabilities are wanted for; by default they are
+    those of the map's fit, of which its record has a sketch. `record.anchoring` has the base rate
+    before and after.
 
-    Where the biased fit has an interval for its base rate (`record.base_rate_range`: a known rate
-    with a range, a rate assumed from activity, impressions with logged propensities), the
-    intercept's prior has that width or less with probability 0.98, and is as wide as without an
-    interval otherwise.
+    Where the map has an interval for its base rate (`record.base_rate_range`), the intercept's
+    prior has that width or less with probability 0.98. Otherwise the prior is as wide as if there
+    were no interval.
 
     >>> from calibrank import Gaussian
     >>> biased = Gaussian().fit([-2.0, -1.0, 0.0, 1.0, 2.0, 3.0], [0, 0, 1, 0, 1, 1])
@@ -75,37 +69,63 @@ def anchor(
     >>> bool(anchored.predict(2.0) < biased.predict(2.0))
     True
     """
-    instance("fitted", fitted, CalibrationMap, "Fit one, or read one with calibrank.load.")
-    shown = score_column(scores)[0]
-    labels = column("labels", labels, len(shown))
-    require_role("label", "labels", labels)
+    require_map(fitted)
+    if fitted.record.evidence == "positive_ips":
+        raise refusal("positive_ips", "anchor, another base rate")
+    shown = score_column(scores)[0].astype(np.float64)
+    given = as_evidence(labels, len(shown))
     weights = label_weights(propensity, len(shown))
-    shown = shown.astype(np.float64)
-    random_labels = RandomLabels(shown, weights, weights * labels)
-    pairs = _population(fitted, shown, population)
-    curve = posterior_curve(fitted, random_labels, pairs, fitted.record.base_rate_range)
+    offset = start_log_odds(fitted, shown, columns)
+    pairs = population_of(fitted, shown, population)
+    alone = fitted.without_terms()
+    if groups is not None:
+        weights = weights * group_weights(alone, shown, given, offset, groups)
+    total, positive = weights * given.total, weights * given.positive
+    random_labels = RandomLabels(shown, total, positive, offset)
+    anchored, curve = anchored_curve(alone, random_labels, pairs, fitted.record.base_rate_range)
+    rate, rate_range = _rate(curve, pairs)
+    start_rate = pairs.mean(expit(alone.log_odds(pairs.grid)))
     anchoring = Anchoring(
-        len(shown), float(weights.sum()), curve.intercept, curve.slope, curve.curvature
+        labels=len(shown),
+        effective_labels=float(total.sum()),
+        intercept=curve.intercept,
+        slope=curve.slope,
+        curvature=curve.curvature,
+        rate=rate,
+        rate_range=rate_range,
+        start_rate=start_rate,
+        term_factor=None if offset is None else curve.term_factor,
+        digest=digest_of_rows(shown, given.positive),
     )
     record = replace(
         fitted.record,
         base_rate_source="random labels",
         anchoring=anchoring,
         base_rate=None,
-        base_rate_range=None,
+        base_rate_range=rate_range,
+        top_rate=None,
         sensitivity=None,
         # These describe the solution of the biased fit, which the anchored curve is not.
         residual=None,
         iterations=0,
         at_bound=(),
     )
-    anchored = _piecewise_map(record, fitted.method, curve)
-    evidence = Evidence.trusted(random_labels.positive, random_labels.total, "naive")
-    loss = LogLoss()(anchored.predict(shown), evidence)
-    anchored = replace(anchored, record=replace(record, loss=loss))
-    lowest = min(fitted.span[0], shown.min(), pairs.scores[0])
-    highest = max(fitted.span[1], shown.max(), pairs.scores[-1])
-    return _over_range(anchored, float(lowest), float(highest))
+    evidence = Evidence.trusted(positive, total, "naive")
+    start = Anchored(fitted, anchored, record, curve.term_factor)
+    result = anchored_terms(start, terms, shown, evidence, columns, population)
+    loss = LogLoss()(result.predict(shown, columns), evidence)
+    return replace(result, record=replace(result.record, loss=loss))
+
+
+def _rate(curve: PosteriorCurve, population: Population) -> tuple[float, tuple[float, float]]:
+    """The mean probability over the population and its 95% interval, in log odds."""
+    rate = population.mean(curve.probabilities)
+    gradient = population.weights * curve.probabilities * (1 - curve.probabilities)
+    variance = float(gradient @ curve.covariance @ gradient)
+    error = float(np.sqrt(max(variance, 0.0)))
+    rate = min(max(rate, 1e-9), 1 - 1e-9)
+    margin = 1.96 * max(error / (rate * (1 - rate)), 1e-6)
+    return rate, (float(expit(logit(rate) - margin)), float(expit(logit(rate) + margin)))
 
 
 def label_weights(propensity: Numbers | None, rows: int) -> Floats:
@@ -118,88 +138,3 @@ def label_weights(propensity: Numbers | None, rows: int) -> Floats:
     inverse = 1 / chances
     # Kish: (sum of w)^2 / sum of w^2 labels of equal weight have the same variance.
     return inverse * inverse.sum() / (inverse**2).sum()
-
-
-def _population(
-    fitted: CalibrationMap,
-    shown: Floats,
-    population: Numbers | None,
-) -> Population:
-    """The population, thinned to a manageable number of scores."""
-    if population is None:
-        # Two or three shown pairs do not span a curve, so the range of the biased fit is added.
-        fitted_range = np.linspace(*fitted.span, _RANGE_SCORES)
-        scores = np.concatenate([shown, fitted_range])
-    else:
-        scores = score_column(population, "population")[0]
-    step = max(1, len(scores) // _MAX_POPULATION)
-    scores = np.sort(scores[::step].astype(np.float64))
-    if np.count_nonzero(starts_of(scores)) < 2:
-        raise DataError(
-            "population must hold scores that differ, got only one. Pass scores of more pairs."
-        )
-    return Population.of(scores)
-
-
-def _piecewise_map(
-    record: FitRecord,
-    method: str,
-    curve: PosteriorCurve,
-) -> PiecewiseMap:
-    """The map through the posterior curve, rising at least a little everywhere."""
-    smallest, largest = _SMALLEST_PROBABILITY, 1 - _SMALLEST_PROBABILITY
-    log_odds = logit(np.clip(curve.probabilities, smallest, largest))
-    log_odds = log_odds + np.linspace(0, _SMALLEST_RISE, len(log_odds))
-    low_slope, low_error = _end_slope(curve, log_odds, at_high=False)
-    high_slope, high_error = _end_slope(curve, log_odds, at_high=True)
-    errors = np.sqrt(np.maximum(np.diag(curve.covariance), 0))
-    return PiecewiseMap(
-        method=method,
-        knots=tuple(curve.scores.tolist()),
-        values=tuple(log_odds.tolist()),
-        end_slopes=(low_slope, high_slope),
-        value_errors=tuple(errors.tolist()),
-        slope_errors=(low_error, high_error),
-        record=record,
-    )
-
-
-def _over_range(
-    fitted: PiecewiseMap,
-    lowest: float,
-    highest: float,
-) -> PiecewiseMap:
-    """The same function with knots at the ends of the scores, so that its span is all of them."""
-    first, last = fitted.knots[0], fitted.knots[-1]
-    negligible = _NEGLIGIBLE_END * (highest - lowest)
-    low_value = fitted.values[0] - fitted.end_slopes[0] * (first - lowest)
-    high_value = fitted.values[-1] + fitted.end_slopes[1] * (highest - last)
-    below: list[tuple[float, float, float]] = []
-    if first - lowest > negligible and low_value > -_LARGEST_LOG_ODDS:
-        error = fitted.value_errors[0] + fitted.slope_errors[0] * (first - lowest)
-        below = [(lowest, low_value, error)]
-    above: list[tuple[float, float, float]] = []
-    if highest - last > negligible and high_value < _LARGEST_LOG_ODDS:
-        error = fitted.value_errors[-1] + fitted.slope_errors[1] * (highest - last)
-        above = [(highest, high_value, error)]
-    inner = list(zip(fitted.knots, fitted.values, fitted.value_errors, strict=True))
-    knots, values, errors = zip(*below, *inner, *above, strict=True)
-    return replace(fitted, knots=knots, values=values, value_errors=errors)
-
-
-def _end_slope(
-    curve: PosteriorCurve,
-    log_odds: Floats,
-    *,
-    at_high: bool,
-) -> tuple[float, float]:
-    """The mean slope over the outermost quantiles at one end, and its standard error."""
-    reach = max(1, round(_END_FRACTION * len(log_odds)))
-    last = len(log_odds) - 1
-    inner, outer = (last - reach, last) if at_high else (reach, 0)
-    inner = min(max(inner, 0), last)
-    distance = curve.scores[outer] - curve.scores[inner]
-    slope = (log_odds[outer] - log_odds[inner]) / distance
-    covariance = curve.covariance
-    variance = covariance[outer, outer] + covariance[inner, inner] - 2 * covariance[outer, inner]
-    return float(slope), float(np.sqrt(max(variance, 0.0)) / abs(distance))

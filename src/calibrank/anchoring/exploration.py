@@ -79,10 +79,7 @@ def choose_pairs(
 
 
 def _weights(
-    fitted: CalibrationMap,
-    scores: Floats,
-    importance: Numbers | None,
-    smallest: float,
+    fitted: CalibrationMap, scores: Floats, importance: Numbers | None, smallest: float
 ) -> Floats:
     """What inclusion probabilities are proportional to; their mean is 1, or a little more."""
     probabilities = fitted.predict(scores)

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 
 from calibrank._internal.arguments import real
 from calibrank._internal.logit import expit
 from calibrank._internal.validation import Floats, Numbers, score_column
-from calibrank.anchoring._parametric_maps import require_logistic, with_coefficients
 from calibrank.anchoring.constant_check import (
     ConstantCheck,
     check_against_constant,
     is_slope_assumed,
 )
 from calibrank.anchoring.shift import root, shift_for, top_tenth
+from calibrank.composition import refusal
 from calibrank.errors import DataError
-from calibrank.maps import CalibrationMap, LogisticMap
+from calibrank.maps import CalibrationMap, Curve, LogisticCurve
 from calibrank.maps.calibration_map import require_map
 from calibrank.maps.record import require_rate_range
+from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.summary import Summary
 
 _LOG_SLOPES = (-10.0, 7.0)
@@ -32,7 +34,8 @@ def to_base_rate(
     population: Numbers | Summary,
     top_rate: float | None = None,
     rate_range: tuple[float, float] | None = None,
-) -> LogisticMap:
+    columns: Any = None,
+) -> CalibrationMap:
     """Shift a map's log odds so that the mean probability over a population is the known rate.
 
     With `top_rate`, the positive rate among the tenth of the population with the highest scores,
@@ -41,7 +44,8 @@ def to_base_rate(
     Without it, and if labels were weighted by propensities, a `WorseThanConstantWarning` says if
     the slope is so steep that the map is expected to be worse than the rate alone.
     `rate_range` is a 95% interval of the rate, if it is not known exactly: random labels that the
-    map is anchored on later are weighed against it.
+    map is anchored on later are weighed against it. `columns` has the columns of the population
+    where the map has terms.
 
     >>> from calibrank import Gaussian
     >>> scores = [-2.0, -1.0, 0.0, 1.0, 2.0, 3.0]
@@ -49,12 +53,14 @@ def to_base_rate(
     >>> round(float(moved.predict(scores).mean()), 6)
     0.1
     """
-    biased = require_logistic(fitted, "moved to a base rate")
+    require_map(fitted)
+    if fitted.record.evidence == "positive_ips":
+        raise refusal("positive_ips", "anchor, another base rate")
     rate = real("rate", rate, "[1e-12, 1)", "It is the mean probability of the population.")
     if top_rate is not None:
         top_rate = real("top_rate", top_rate, "[1e-12, 1)")
     scores, mass = _scores_and_mass(population)
-    log_odds = biased.log_odds(scores)
+    log_odds = _finite_log_odds(fitted, scores, columns)
     slope = 1.0
     known_masses = [mass]
     if top_rate is not None:
@@ -62,21 +68,33 @@ def to_base_rate(
         known_masses.append(top_tenth(log_odds, mass))
     shift = shift_for(slope * log_odds, mass, rate)
     moved = slope * log_odds + shift
-    covariance = slope**2 * _conditional_covariance(biased, scores, moved, known_masses)
-    coefficients = np.array([biased.intercept, *biased.coefficients])
-    intercept_only = np.eye(len(coefficients))[0]
-    solution = slope * coefficients + shift * intercept_only
+    result = fitted.moved(shift, slope)
+    if isinstance(result.curve, LogisticCurve):
+        covariance = _conditional_covariance(
+            fitted.curve, result.curve, scores, moved, known_masses
+        )
+        rows = tuple(tuple(row) for row in covariance.tolist())
+        result = replace(result, curve=replace(result.curve, covariance=rows))
     record = replace(
-        biased.record,
+        fitted.record,
         base_rate_source="known rate",
         anchoring=None,
         base_rate=rate,
         base_rate_range=None if rate_range is None else require_rate_range(rate_range),
+        top_rate=top_rate,
         sensitivity=None,
     )
     if top_rate is None and is_slope_assumed(record):
         check_against_constant(moved, mass, rate).warn()
-    return replace(with_coefficients(biased, solution, covariance), record=record)
+    return replace(result, record=record)
+
+
+def _finite_log_odds(fitted: CalibrationMap, scores: Floats, columns: Any) -> Floats:
+    """Log odds over a population; finite where steps are at 0 and 1."""
+    if fitted.terms:
+        return fitted.log_odds(scores, columns)
+    log_odds: Floats = fitted.curve.log_odds_on(NumpyTarget(), scores)
+    return log_odds
 
 
 def compare_with_constant(moved: CalibrationMap, population: Numbers | Summary) -> ConstantCheck:
@@ -96,7 +114,7 @@ def compare_with_constant(moved: CalibrationMap, population: Numbers | Summary) 
     return check_against_constant(moved.log_odds(scores), mass, rate)
 
 
-def undo_undersampling(fitted: CalibrationMap, kept: float) -> LogisticMap:
+def undo_undersampling(fitted: CalibrationMap, kept: float) -> CalibrationMap:
     """Correct a map that was fitted on all positives and a random fraction `kept` of the negatives.
 
     In such a table the odds are 1/kept times too high, so the log odds shift by exactly log(kept).
@@ -108,14 +126,14 @@ def undo_undersampling(fitted: CalibrationMap, kept: float) -> LogisticMap:
     >>> round(float(sampled.log_odds(0.5) - undo_undersampling(sampled, kept=0.1).log_odds(0.5)), 6)
     2.302585
     """
-    sampled = require_logistic(fitted, "moved for sampled negatives")
+    require_map(fitted)
     kept = real("kept", kept, "(0, 1]", "It is the fraction of negatives that was kept.")
-    _require_unmoved_naive(sampled)
+    _require_unmoved_naive(fitted)
+    moved = fitted.moved(float(np.log(kept)))
     return replace(
-        sampled,
-        intercept=sampled.intercept + float(np.log(kept)),
+        moved,
         record=replace(
-            sampled.record,
+            fitted.record,
             sensitivity=None,
             score_quantiles=None,
             negatives_kept=kept,
@@ -124,7 +142,7 @@ def undo_undersampling(fitted: CalibrationMap, kept: float) -> LogisticMap:
     )
 
 
-def _require_unmoved_naive(sampled: LogisticMap) -> None:
+def _require_unmoved_naive(sampled: CalibrationMap) -> None:
     """Raise unless a shift by log(kept) is exact for this map."""
     if sampled.record.evidence != "naive":
         raise DataError(
@@ -152,12 +170,7 @@ def _scores_and_mass(population: Numbers | Summary) -> tuple[Floats, Floats]:
     return scores, np.full(len(scores), 1 / len(scores))
 
 
-def _slope_for(
-    log_odds: Floats,
-    mass: Floats,
-    rate: float,
-    top_rate: float,
-) -> float:
+def _slope_for(log_odds: Floats, mass: Floats, rate: float, top_rate: float) -> float:
     """The factor on the log odds at which both the base rate and the top rate are met."""
     if log_odds.min() == log_odds.max():
         raise DataError("population must hold scores that differ to set a slope, got only one.")
@@ -180,17 +193,15 @@ def _slope_for(
 
 
 def _conditional_covariance(
-    fitted: LogisticMap,
-    scores: Floats,
-    log_odds: Floats,
-    known_masses: list[Floats],
+    start: Curve, moved: LogisticCurve, scores: Floats, log_odds: Floats, known_masses: list[Floats]
 ) -> Floats:
-    """The covariance of the coefficients given that the mean probability of each mass is known.
+    """The covariance of moved coefficients, given that the mean probability of each mass is known.
 
     A change d of the coefficients changes the known means by `constraints` @ d, which must be 0:
     d is projected along the directions that were adjusted, the intercept and (for two masses) the
     slope. The projection P gives P @ covariance @ P.T.
     """
+    fitted = cast("LogisticCurve", start)
     gradient = fitted.gradient(scores)
     size = len(gradient)
     positive = expit(log_odds)
@@ -202,4 +213,4 @@ def _conditional_covariance(
     adjusted = np.array([along_intercept, along_slope])[: len(known_masses)]
     removed = np.linalg.solve(constraints @ adjusted.T, constraints)
     projection = np.eye(size) - adjusted.T @ removed
-    return projection @ np.array(fitted.covariance) @ projection.T
+    return projection @ np.array(moved.covariance) @ projection.T

@@ -91,11 +91,7 @@ def _true_curves(band: Sensitivity, scores: Floats, count: int) -> list[Floats]:
 
 
 def _error_after(
-    fitted: CalibrationMap,
-    scores: Floats,
-    truth: Floats,
-    size: int,
-    rng: np.random.Generator,
+    fitted: CalibrationMap, scores: Floats, truth: Floats, size: int, rng: np.random.Generator
 ) -> float:
     """The error of the map after anchoring on `size` labels drawn from the true curve."""
     anchored = fitted

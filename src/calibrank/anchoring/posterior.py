@@ -54,6 +54,10 @@ POLYNOMIAL_SDS = (0.1, 0.3, 1.0, 3.0)
 POLYNOMIAL_DECAY = 0.5
 """Each further polynomial has this fraction of the previous one's standard deviation."""
 
+TERM_FACTORS = {0.0: 0.4, 0.25: 0.08, 0.5: 0.08, 0.75: 0.1, 1.0: 0.2, 1.25: 0.08, 1.5: 0.06}
+"""How much of the biased fit's terms holds, with probabilities before the labels: that nothing or
+all of them holds is more likely than a part."""
+
 TRUSTED_SLOPE_SD = 0.1
 TRUSTED_COSINE_SDS = (0.0, 0.03, 0.1)
 """Smaller deviations from a biased fit that has a range of base rates, if it is right: a few labels
@@ -64,6 +68,8 @@ start at a slope's standard deviation of 0.3, and left it as it was at 0.1."""
 _TWO_SIDED_95 = 1.96
 # In log odds: a flatter biased fit than this is no reason to expect a flat curve.
 _LEAST_SPREAD = 0.5
+# Labels are pooled within so many quantiles of their offset.
+_OFFSET_BINS = 8
 # More labels than this are pooled, which bounds the cost of each of the many fits.
 _POOL_LABELS_FROM = 2048
 _LABEL_POOLS = 1024
@@ -76,6 +82,19 @@ class RandomLabels:
     scores: Floats
     total: Floats
     positive: Floats
+    offset: Floats | None = None
+    """What the terms of the biased fit add to the log odds of each pair."""
+
+    def ordered(self) -> RandomLabels:
+        """The labels in the order in which neighbours may be pooled."""
+        if self.offset is None:
+            order = np.argsort(self.scores, kind="stable")
+            return RandomLabels(self.scores[order], self.total[order], self.positive[order])
+        # Pairs with unlike offsets are never pooled.
+        edges = np.quantile(self.offset, np.linspace(0, 1, _OFFSET_BINS + 1)[1:-1])
+        order = np.lexsort((self.scores, np.searchsorted(edges, self.offset)))
+        columns = (self.scores, self.total, self.positive, self.offset)
+        return RandomLabels(*[column[order] for column in columns])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,7 +102,8 @@ class PosteriorCurve:
     """Mean probabilities over a population's grid, with the covariance of their log odds.
 
     `intercept`, `slope` and `curvature` are the fractions of prior variance that the labels
-    removed: 0 is the prior alone, 1 the labels alone.
+    removed: 0 is the prior alone, 1 the labels alone. `term_factor` is the mean factor of the terms
+    of the biased fit.
     """
 
     scores: Floats
@@ -92,6 +112,7 @@ class PosteriorCurve:
     intercept: float
     slope: float
     curvature: float
+    term_factor: float
 
 
 def posterior_curve(
@@ -104,8 +125,7 @@ def posterior_curve(
 
     `rate_range` is a 95% interval of the biased fit's base rate, if it has one.
     """
-    order = np.argsort(labels.scores, kind="stable")
-    ordered = RandomLabels(labels.scores[order], labels.total[order], labels.positive[order])
+    ordered = labels.ordered()
     probabilities = expit(biased.log_odds(population.grid))
     biased_rate = population.mean(probabilities)
     # The logarithm of the odds must stay finite.
@@ -113,12 +133,13 @@ def posterior_curve(
     posteriors: list[_Posterior] = []
     trusted: list[_Weighted] = []
     for position, terms in enumerate(candidate_terms(biased, population, ordered.scores)):
-        family = _CurveFamily(terms, ordered, population, rate, _WIDE)
-        posteriors += family.posteriors()
-        # The first base curve is the biased fit itself.
-        if position == 0 and rate_range is not None:
-            width = _intercept_sd(rate_range, probabilities, population)
-            trusted = _trusted(family, width)
+        for factor in TERM_FACTORS if ordered.offset is not None else {0.0: 1.0}:
+            family = _CurveFamily(terms, ordered, population, rate, _WIDE, factor)
+            posteriors += family.posteriors()
+            # The first base curve is the biased fit itself.
+            if position == 0 and rate_range is not None:
+                width = _intercept_sd(rate_range, probabilities, population)
+                trusted += _trusted(family, width)
     if trusted:
         posteriors = _mixed([*trusted, (1 - RANGE_PROBABILITY, posteriors)])
     return _average(population, posteriors)
@@ -147,9 +168,7 @@ def _mixed(sets: list[_Weighted]) -> list[_Posterior]:
 
 
 def _intercept_sd(
-    rate_range: tuple[float, float],
-    probabilities: Floats,
-    population: Population,
+    rate_range: tuple[float, float], probabilities: Floats, population: Population
 ) -> float:
     """The standard deviation of the intercept that a 95% interval of the base rate stands for."""
     low, high = rate_range
@@ -171,6 +190,7 @@ class _Posterior:
     covariance: Floats
     log_weight: float
     """Log marginal likelihood of the labels plus log probability of the prior."""
+    term_factor: float
 
     @property
     def learned(self) -> Floats:
@@ -206,10 +226,11 @@ class _CurveFamily:
     rate: float
     """The mean probability of the biased fit."""
     priors: _Priors
+    term_factor: float = 0.0
 
     def posteriors(self) -> Iterator[_Posterior]:
         """The posterior under each prior; every prior is equally likely before the labels."""
-        design, total, positive = self._pooled_labels()
+        design, total, positive, offset = self._pooled_labels()
         expected_curves = self._expected_curves()
         for group in self._prior_sds():
             # Every prior width with every expected curve: one row per prior.
@@ -217,7 +238,7 @@ class _CurveFamily:
             expected = np.tile(expected_curves, (len(group), 1))
             prior_means = self._prior_means(expected, prior_sds)
             problem = LogisticPosteriors(
-                design[: len(group[0])], total, positive, prior_means, prior_sds
+                design[: len(group[0])], total, positive, prior_means, prior_sds, offset
             )
             yield from self._solutions(problem)
 
@@ -269,27 +290,39 @@ class _CurveFamily:
         for row, sds in enumerate(problem.prior_sds):
             curves = self.terms.population[: len(sds)] * sds[:, None]
             yield _Posterior(
-                curves, modes[row] / sds, covariances[row], float(log_likelihoods[row])
+                curves,
+                modes[row] / sds,
+                covariances[row],
+                float(log_likelihoods[row]) + self._log_prior_of_factor,
+                self.term_factor,
             )
 
-    def _pooled_labels(self) -> tuple[Floats, Floats, Floats]:
-        """Mean terms, total and positive mass of the labels, or of runs of neighbouring labels."""
+    @property
+    def _log_prior_of_factor(self) -> float:
+        if self.labels.offset is None:
+            return 0.0
+        return float(np.log(TERM_FACTORS[self.term_factor]))
+
+    def _pooled_labels(self) -> tuple[Floats, Floats, Floats, Floats | float]:
+        """Mean terms, masses and offset of the labels, or of runs of neighbouring labels."""
         total = self.labels.total
         positive = self.labels.positive
         terms = self.terms.labels
+        offset: Floats | float = 0.0
+        if self.labels.offset is not None:
+            offset = self.term_factor * self.labels.offset
         if len(total) <= _POOL_LABELS_FROM:
-            return terms, total, positive
+            return terms, total, positive, offset
         places = np.linspace(0, len(total), _LABEL_POOLS, endpoint=False)
         starts = places.astype(np.intp)
         pooled_total = np.add.reduceat(total, starts)
         pooled_terms = np.add.reduceat(terms * total, starts, axis=1)
-        return pooled_terms / pooled_total, pooled_total, np.add.reduceat(positive, starts)
+        if isinstance(offset, np.ndarray):
+            offset = np.add.reduceat(offset * total, starts) / pooled_total
+        return pooled_terms / pooled_total, pooled_total, np.add.reduceat(positive, starts), offset
 
 
-def _average(
-    population: Population,
-    posteriors: list[_Posterior],
-) -> PosteriorCurve:
+def _average(population: Population, posteriors: list[_Posterior]) -> PosteriorCurve:
     """Bayesian model averaging: posteriors weighted by their marginal likelihood."""
     log_weights = [posterior.log_weight for posterior in posteriors]
     # Subtracting the maximum avoids underflow.
@@ -313,13 +346,11 @@ def _average(
     averaged = weights @ expit(log_odds / _moderation(variances))
     probabilities = isotonic_values(averaged, population.weights)
     learned = _learned(posteriors, weights)
-    return PosteriorCurve(population.grid, probabilities, covariance, *learned)
+    factor = float(weights @ [posterior.term_factor for posterior in posteriors])
+    return PosteriorCurve(population.grid, probabilities, covariance, *learned, factor)
 
 
-def _learned(
-    posteriors: list[_Posterior],
-    weights: Floats,
-) -> tuple[float, float, float]:
+def _learned(posteriors: list[_Posterior], weights: Floats) -> tuple[float, float, float]:
     """The average fractions of prior variance removed: of intercept, slope and curvature."""
     learned = [posterior.learned for posterior in posteriors]
     intercept = float(weights @ [fractions[0] for fractions in learned])

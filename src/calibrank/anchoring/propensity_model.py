@@ -36,11 +36,7 @@ class PropensityModel:
         """P(observed) of pairs with this relative exposure."""
         return power_law(exposure, self.power, self.clip)
 
-    def alternatives(
-        self,
-        *,
-        scale_known: bool,
-    ) -> Iterator[tuple[str, PropensityModel]]:
+    def alternatives(self, *, scale_known: bool) -> Iterator[tuple[str, PropensityModel]]:
         """Other plausible models, each with a name; known propensities keep their power.
 
         No propensity exceeds 1, so the rate if all pairs were exposed is a lower limit.

@@ -44,4 +44,4 @@ def with_sampling_range(fitted: Map, summary: Summary) -> Map:
     reach = max(_TWO_SIDED_95 * error, _SMALLEST_REACH)
     low, high = expit(logit(rate) + np.array([-reach, reach])).tolist()
     record = replace(fitted.record, base_rate_range=(low, high))
-    return replace(fitted, record=record)  # type: ignore[type-var]  # all maps are dataclasses
+    return replace(fitted, record=record)

@@ -160,14 +160,11 @@ def with_sensitivity(
     band = _band(fitted, curves, scales, scores)
     sensitivity = replace(band, assumption=assumption, exposure_factor=factor)
     record = replace(fitted.record, sensitivity=sensitivity)
-    return replace(fitted, record=record)  # type: ignore[type-var]  # all maps are dataclasses
+    return replace(fitted, record=record)
 
 
 def _band(
-    fitted: CalibrationMap,
-    curves: list[AlternativeCurve],
-    scales: list[float],
-    scores: Floats,
+    fitted: CalibrationMap, curves: list[AlternativeCurve], scales: list[float], scores: Floats
 ) -> Sensitivity:
     """The envelope of all alternatives and scales, widened by the sampling error of the fit."""
     below, above = _sampling_error(fitted, scores)
@@ -191,10 +188,7 @@ def _band(
     )
 
 
-def _sampling_error(
-    fitted: CalibrationMap,
-    scores: Floats,
-) -> tuple[Floats, Floats]:
+def _sampling_error(fitted: CalibrationMap, scores: Floats) -> tuple[Floats, Floats]:
     """How far the confidence interval extends below and above the fit, in log odds."""
     middle = clipped_log_odds(fitted.log_odds(scores))
     interval = fitted.interval(scores)

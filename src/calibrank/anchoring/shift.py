@@ -94,12 +94,7 @@ def root(function: Callable[[float], float], low: float, high: float) -> float:
     return middle
 
 
-def _false_position(
-    low: float,
-    high: float,
-    at_low: float,
-    at_high: float,
-) -> float:
+def _false_position(low: float, high: float, at_low: float, at_high: float) -> float:
     """Where the line through both ends crosses zero; the midpoint if the line is flat."""
     if at_high > at_low:
         return (low * at_high - high * at_low) / (at_high - at_low)

@@ -4,7 +4,7 @@ import inspect
 import io
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -12,21 +12,47 @@ import typer
 from typer.main import get_command
 
 from calibrank import __version__
+from calibrank._internal.commands import COMMANDS
 from calibrank._internal.interrupt import INTERRUPTED, raise_on_interrupt
 from calibrank.cli.failures import CLOSED_PIPE, UsageError, print_line, report_failure
 from calibrank.cli.memory import adapt_to_limit
 from calibrank.cli.remedies import possible_remedies
 from calibrank.errors import DataError, FitError
-from calibrank.registry import COMMANDS
 
 
 def make_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
     """The command line with the named commands; only their modules are imported."""
-    app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="rich")
-    app.callback()(calibrank)
+    app = _empty_app()
     for name in names:
         module = import_module(f"calibrank.cli.{name}")
-        app.command()(getattr(module, name))
+        function = getattr(module, name)
+        parts = getattr(module, "COMMANDS", None)
+        if parts is None:
+            app.command()(function)
+        else:
+            group = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+            group.callback()(function)
+            for part, command in parts.items():
+                group.command(part)(command)
+            app.add_typer(group, name=name)
+    return app
+
+
+def _overview() -> typer.Typer:
+    """The command line with first lines of help alone: importing all commands takes seconds."""
+    app = _empty_app()
+    for name, summary in COMMANDS.items():
+        app.command(name, help=summary)(_nothing)
+    return app
+
+
+def _nothing() -> None:
+    """Stands for a command that is only listed."""
+
+
+def _empty_app() -> typer.Typer:
+    app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="rich")
+    app.callback()(calibrank)
     return app
 
 
@@ -41,10 +67,7 @@ def calibrank(
     version: Annotated[
         bool,
         typer.Option(
-            "--version",
-            callback=_print_version,
-            is_eager=True,
-            help="Print the version and exit.",
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
         ),
     ] = False,
 ) -> None:
@@ -60,11 +83,10 @@ def main() -> None:
     adapt_to_limit()
     _degrade_output()
     warnings.showwarning = _print_warning
-    # Importing the other commands would only delay the start.
     requested = [name for name in sys.argv[1:2] if name in COMMANDS]
     try:
         _require_values(sys.argv[1:])
-        app = make_app(requested or COMMANDS)
+        app = make_app(requested) if requested else _overview()
         raise_on_interrupt()  # from here on, files that are being written are removed
         # Not standalone: typer would print errors in its own way, and others as tracebacks.
         code = app(prog_name="calibrank", standalone_mode=False)
@@ -80,7 +102,7 @@ def main() -> None:
 
 
 def _require_values(arguments: list[str]) -> None:
-    """Refuse empty values, as of `--positive "$RULE"` where a variable is not set."""
+    """Refuse empty values, as of `--label "$RULE"` where a variable is not set."""
     option = "an argument"
     for argument in arguments:
         name, has_value, value = argument.partition("=")
@@ -92,27 +114,36 @@ def _require_values(arguments: list[str]) -> None:
         option = argument if argument.startswith("-") else "an argument"
 
 
+def _requested() -> Callable[..., None] | None:
+    """The function of the command that runs, if it could be imported."""
+    name, part = [*sys.argv[1:3], "", ""][:2]
+    module = sys.modules.get(f"calibrank.cli.{name}")
+    if module is None or name not in COMMANDS:
+        return None
+    found: Callable[..., None] | None = getattr(module, name, None)
+    return getattr(module, "COMMANDS", {}).get(part, found)
+
+
 def _named_as_option(error: BaseException) -> BaseException:
     """An error about a parameter of a function, as one about the option that sets it."""
     subject, verb, rule = str(error).partition(" must ")
-    command = next(iter(sys.argv[1:2]), "")
+    command = _requested()
     # Errors about a row are about a column of the table, whatever its name.
-    if not isinstance(error, DataError) or not verb or " at row " in rule:
+    if not isinstance(error, DataError) or not verb or " at row " in rule or command is None:
         return error
-    module = sys.modules.get(f"calibrank.cli.{command}")
-    parameters = inspect.signature(getattr(module, command)).parameters if module else {}
-    if subject not in parameters:
+    if subject not in inspect.signature(command).parameters:
         return error
     return UsageError(f"--{subject.replace('_', '-')} must {rule}")
 
 
 def _with_possible_remedies(error: BaseException) -> BaseException:
     """An error whose remedies name only options that the command has."""
-    command = next(iter(sys.argv[1:2]), "")
-    if not isinstance(error, DataError | FitError) or command not in COMMANDS:
+    command = _requested()
+    if not isinstance(error, DataError | FitError) or command is None:
         return error
-    group: Any = get_command(make_app([command]))
-    options = {option for each in group.commands[command].params for option in each.opts}
+    app = typer.Typer()
+    app.command()(command)
+    options = {option for each in get_command(app).params for option in each.opts}
     return type(error)(possible_remedies(str(error), options))
 
 

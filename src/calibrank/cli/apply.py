@@ -3,65 +3,46 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from calibrank.cli.console import (
-    print_json,
-    progress_bar,
-    report_skipped,
-    report_written,
-    require_other_file,
-    rules_for,
-)
-from calibrank.cli.options import (
-    MAP_HELP,
-    OUTPUT_HELP,
-    BadRowsOption,
-    JsonOption,
-    OnBadRows,
-    ScoreOption,
-    TableArgument,
-)
+from calibrank.cli import console, options
 from calibrank.maps import load
-from calibrank.maps.known_values import KnownValues
 from calibrank.maps.score_shift import ScoreComparison
 from calibrank.tabular.read import Table
 from calibrank.tabular.write import Probabilities, add_column
 
 
 def apply(
-    map_file: Annotated[Path, typer.Argument(metavar="MAP", help=MAP_HELP)],
-    table: TableArgument,
-    out: Annotated[Path, typer.Option("--out", "-o", help=OUTPUT_HELP)],
-    score: ScoreOption = None,
-    to: Annotated[str, typer.Option(help="Name of the new column.")] = "probability",
-    on_bad_rows: BadRowsOption = OnBadRows.error,
-    json: JsonOption = False,
+    map_file: options.Map,
+    table: options.Table,
+    out: Annotated[Path, options.option(options.OUTPUT_HELP, "--out", "-o", panel=options.OUTPUT)],
+    score: options.Score = None,
+    to: Annotated[
+        str, options.option("Name of the new column.", panel=options.OUTPUT)
+    ] = "probability",
+    on_bad_rows: options.BadRows = options.OnBadRows.error,
+    json: options.Json = False,
 ) -> None:
-    """Add a probability column to a table, file by file.
+    """Add a column of probabilities to a table, file by file.
 
-    Each file is written atomically: it appears under its name only when it is complete. A rerun
-    writes only the files that are missing or out of date. A warning says if the scores do not look
-    like those that the map was fitted on, or if it does not know most of the segments.
+    The columns of the map's terms are read by their names. Each file is written atomically, and a
+    rerun writes only the files that are missing or out of date. A warning says if the scores do
+    not look like those of the fit, or if most levels are unknown.
 
     Example: calibrank apply map.json scores.parquet -o calibrated.parquet
     """
     fitted = load(map_file)
     source = Table.find(table)
-    require_other_file(out, map_file, *source.files)
-    rules = rules_for(on_bad_rows)
+    console.require_other_file(out, map_file, *source.files)
+    rules = console.rules_for(on_bad_rows)
     # One batch at a time: memory does not grow with the table.
-    with progress_bar(source, "Applying") as progress:
+    with console.progress_bar(source, "Applying") as progress:
         comparison = ScoreComparison(fitted.record)
-        known = KnownValues(fitted)
-        filler = Probabilities(fitted, source.resolve("score", score), rules, comparison, known)
+        filler = Probabilities(fitted, source.resolve("score", score), rules, comparison)
         rows, up_to_date = add_column(filler, source, out, to, progress)
-    report_skipped(rules)
+    console.report_skipped(rules)
     comparison.warn()
-    known.warn()
     files = len(source.files)
     if json:
         about = {"out": str(out), "rows": rows, "files": files}
-        print_json({**about, "already_done": up_to_date, "skipped": rules.skipped})
+        console.print_json({**about, "already_done": up_to_date, "skipped": rules.skipped})
         return
-    report_written(out, rows, to, up_to_date, files)
+    console.report_written(out, rows, to, up_to_date, files)

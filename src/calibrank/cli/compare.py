@@ -7,39 +7,8 @@ import typer
 from rich import box
 from rich.table import Table as RichTable
 
-from calibrank.cli.columns import choose_columns
-from calibrank.cli.console import (
-    console,
-    print_json,
-    progress_bar,
-    report_skipped,
-    require_effect,
-    require_one_propensity_source,
-    rules_for,
-    shown,
-)
-from calibrank.cli.declared import choose_label
-from calibrank.cli.options import (
-    BadRowsOption,
-    ClicksOption,
-    ImpressionsOption,
-    ItemForPopularityOption,
-    JsonOption,
-    LabelOption,
-    LogKind,
-    LogOption,
-    LossOption,
-    OnBadRows,
-    PositiveOption,
-    PropensityOption,
-    ScoreOption,
-    SoftOption,
-    TableArgument,
-    UserOption,
-    WeightOption,
-    as_typed,
-)
-from calibrank.cli.recorded import choose_weighting
+from calibrank.cli import console, options
+from calibrank.cli.declared import Log, choose_columns, choose_label, choose_weighting
 from calibrank.curves import Calibrator, fit_without_each
 from calibrank.errors import DataError, FitError
 from calibrank.evidence import Evidence
@@ -76,22 +45,17 @@ Result = dict[str, float | str]
 
 
 def compare(
-    table: TableArgument,
-    score: ScoreOption = None,
-    label: LabelOption = None,
-    positive: PositiveOption = None,
-    clicks: ClicksOption = None,
-    impressions: ImpressionsOption = None,
-    soft: SoftOption = False,
-    user: UserOption = None,
-    propensity: PropensityOption = None,
-    item: ItemForPopularityOption = None,
-    weight: WeightOption = None,
-    log_kind: LogOption = None,
-    loss: LossOption = None,
+    table: options.Table,
+    score: options.Score = None,
+    label: options.Label = None,
+    user: options.User = None,
+    propensity: options.Propensity = None,
+    item: options.ItemForPopularity = None,
+    weight: options.Weight = None,
+    log_kind: options.Log = None,
     folds: FoldsOption = 5,
-    on_bad_rows: BadRowsOption = OnBadRows.error,
-    json: JsonOption = False,
+    on_bad_rows: options.BadRows = options.OnBadRows.error,
+    json: options.Json = False,
 ) -> None:
     """Compare all calibration methods by cross-validation over users.
 
@@ -100,31 +64,30 @@ def compare(
 
     Example: calibrank compare scores.parquet --user user_id --item item_id
     """
-    require_one_propensity_source(propensity, item)
-    require_effect(loss, propensity, item)
+    log = Log(log_kind, propensity, item, user)
     source = Table.find(table)
-    rules = rules_for(on_bad_rows)
+    rules = console.rules_for(on_bad_rows)
     # Folds by user: rows of one user are alike, and must not be on both sides.
     user_column = user or source.has("user")
-    declared = choose_label(source, label, positive, clicks, impressions, soft=soft)
-    # Numbers of impressions say what the rows are.
-    log_kind = LogKind.impressions if impressions is not None else log_kind
-    weighting = choose_weighting(source, log_kind, loss, propensity, item, user)
-    loss = weighting.loss
-    columns = choose_columns(source, score, declared, weighting, item, weight, user_column)
-    with progress_bar(source, "Reading") as progress:
+    declared = choose_label(source, label)
+    weighting = choose_weighting(source, log, declared)
+    columns = choose_columns(source, score, declared, weighting, weight, item, user_column)
+    kind = weighting.evidence.__name__
+    with console.progress_bar(source, "Reading") as progress:
         summaries = summarize(source, columns, rules, progress, folds=folds)
-    report_skipped(rules)
+    console.report_skipped(rules)
     results = {}
     for name, calibrator in CALIBRATORS.items():
-        results[as_typed(name)] = _cross_validate(calibrator, summaries)
+        results[options.as_typed(name)] = _cross_validate(calibrator, summaries)
     if json:
-        about = {"loss": loss, "folds": folds, "user": user_column}
-        print_json({**about, "methods": results, "skipped": rules.skipped})
+        about = {"evidence": kind, "folds": folds, "user": user_column}
+        console.print_json({**about, "methods": results, "skipped": rules.skipped})
         return
-    unit = f"user ({shown(user_column)})" if user_column else "row (there is no user column)"
-    title = f"{folds}-fold cross-validation by {unit}, {loss} evidence"
-    _print_comparison(results, title, weighted=loss != "naive")
+    unit = (
+        f"user ({console.shown(user_column)})" if user_column else "row (there is no user column)"
+    )
+    title = f"{folds}-fold cross-validation by {unit}, {kind} evidence"
+    _print_comparison(results, title, weighted=kind != "naive")
 
 
 def _cross_validate(calibrator: Calibrator, summaries: list[Summary]) -> Result:
@@ -144,25 +107,20 @@ def _cross_validate(calibrator: Calibrator, summaries: list[Summary]) -> Result:
     return {metric.name: metric(probabilities, evidence) for metric in HEADLINE}
 
 
-def _print_comparison(
-    results: dict[str, Result],
-    title: str,
-    *,
-    weighted: bool,
-) -> None:
+def _print_comparison(results: dict[str, Result], title: str, *, weighted: bool) -> None:
     fitted = {name: values for name, values in results.items() if "error" not in values}
     # With weighted labels above 1 the log loss has no lower bound, so its minimum means nothing.
     is_loss = all(float(values["LogLoss"]) >= 0 for values in fitted.values())
-    console.print(_comparison_table(results, title, mark_best=is_loss))
+    console.screen.print(_comparison_table(results, title, mark_best=is_loss))
     if fitted:
-        console.print(_constant_line(fitted), highlight=False)
+        console.screen.print(_constant_line(fitted), highlight=False)
     if not is_loss:
-        console.print(
+        console.screen.print(
             "[yellow]A negative log loss is not a loss:[/] the mean weighted label exceeds 1 for "
             "some scores, so no method is marked. Run calibrank diagnose."
         )
     if weighted:
-        console.print(
+        console.screen.print(
             "[dim]Methods are evaluated with the weighted labels that they are fitted to. "
             "This compares the shapes of their curves; it does not test the base rate.[/]"
         )
@@ -181,12 +139,7 @@ def _constant_line(fitted: dict[str, Result]) -> str:
     return line
 
 
-def _comparison_table(
-    results: dict[str, Result],
-    title: str,
-    *,
-    mark_best: bool,
-) -> RichTable:
+def _comparison_table(results: dict[str, Result], title: str, *, mark_best: bool) -> RichTable:
     table = RichTable(
         title=title,
         title_justify="left",
@@ -210,5 +163,5 @@ def _comparison_table(
     for name, values in results.items():
         if "error" in values:
             # The first clause states the rule that was broken; the rest would not fit a cell.
-            table.add_row(name, shown(str(values["error"]).split(",")[0]), style="dim")
+            table.add_row(name, console.shown(str(values["error"]).split(",")[0]), style="dim")
     return table

@@ -3,22 +3,21 @@
 import json
 import math
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from time import monotonic
+from typing import Any, TypeAlias
 
 import typer
-from rich.console import Console, HighlighterType, JustifyMethod, OverflowMethod
+from rich.console import Console
 from rich.errors import MarkupError
 from rich.markup import escape
-from rich.style import Style
 from rich.text import Text
 
 from calibrank._internal.arguments import path_of
-from calibrank.cli.failures import UsageError as UsageError  # noqa: PLC0414  (re-exported)
-from calibrank.cli.failures import printable
-from calibrank.cli.options import OnBadRows
+from calibrank.cli import options
+from calibrank.cli.failures import UsageError, printable
 from calibrank.errors import DataError
 from calibrank.tabular.read import Progress as OnProgress
 from calibrank.tabular.read import Table
@@ -27,6 +26,9 @@ from calibrank.tabular.rules import Rules
 SMALLEST_FRACTION = 1e-12
 """Of an option that is a fraction or a rate: a smaller one would only overflow later."""
 
+SECONDS_PER_LINE = 30
+"""How often progress is printed where there is no terminal."""
+
 # What is drawn with characters that ASCII lacks.
 _ASCII = str.maketrans({"█": "#", "·": ".", "┃": "|"})
 
@@ -34,39 +36,22 @@ _ASCII = str.maketrans({"█": "#", "·": ".", "┃": "|"})
 class SafeConsole(Console):
     """A console that no text can control: escape sequences are shown, broken markup is plain."""
 
-    def render_str(
-        self,
-        text: str,
-        *,
-        style: str | Style = "",
-        justify: JustifyMethod | None = None,
-        overflow: OverflowMethod | None = None,
-        emoji: bool | None = None,
-        markup: bool | None = None,
-        highlight: bool | None = None,
-        highlighter: HighlighterType | None = None,
-    ) -> Text:
+    def render_str(self, text: str, **settings: Any) -> Text:
         """Every string that is printed comes through here, also the cells of tables."""
         text = printable(text)
         if not self.encoding.startswith("utf"):
             text = text.translate(_ASCII)
         try:
-            return super().render_str(
-                text,
-                style=style,
-                justify=justify,
-                overflow=overflow,
-                emoji=emoji,
-                markup=markup,
-                highlight=highlight,
-                highlighter=highlighter,
-            )
+            return super().render_str(text, **settings)
         except MarkupError:
-            return Text(text, style=style)
+            return Text(text, style=settings.get("style", ""))
 
+
+Advance: TypeAlias = Callable[..., None]
+"""Called with the number of steps done since the last call, and what is being done now."""
 
 # Results go to stdout and everything else to stderr, so that results can be piped.
-console = SafeConsole(emoji=False)
+screen = SafeConsole(emoji=False)
 log = SafeConsole(stderr=True, emoji=False)
 
 
@@ -75,23 +60,19 @@ def shown(value: object) -> str:
     return escape(str(value))
 
 
-def require_one_propensity_source(
-    propensity: str | None,
-    item: str | None,
-) -> None:
-    """Propensities are either read from a column or estimated, not both."""
-    if propensity is not None and item is not None:
-        raise UsageError(
-            "--propensity and --item must not both be given: propensities are either read from a "
-            "column or estimated from item popularity. Leave one out."
-        )
+def say(message: object, style: str = "") -> None:
+    """Print a sentence beside the results, on standard error: --json stays one JSON object."""
+    log.print(shown(message), style=style, highlight=False, soft_wrap=True)
 
 
-def require_effect(loss: str | None, propensity: str | None, item: str | None = None) -> None:
-    """Refuse options that --loss naive ignores: whoever gives them expects them to matter."""
-    if loss == "naive":
-        given = {"--propensity": propensity, "--item": item}
-        require_unused("with --loss naive, which uses labels as they are", given)
+def warn(message: object) -> None:
+    """Print a warning beside the results."""
+    say(message, "yellow")
+
+
+def state(text: str) -> None:
+    """Print a sentence of the results, which may have markup."""
+    screen.print(text, highlight=False, soft_wrap=True)
 
 
 def require_unused(reason: str, given: Mapping[str, object]) -> None:
@@ -120,9 +101,9 @@ def require_fraction(option: str, value: float) -> None:
         raise UsageError(f"{option} must lie in (0, 1], got {value}. It is a fraction.")
 
 
-def rules_for(on_bad_rows: OnBadRows) -> Rules:
+def rules_for(on_bad_rows: options.OnBadRows) -> Rules:
     """The checks that every row must pass, as --on-bad-rows asks for."""
-    is_skipped = on_bad_rows is OnBadRows.skip
+    is_skipped = on_bad_rows is options.OnBadRows.skip
     return Rules(skip=is_skipped, only_missing_labels=is_skipped)
 
 
@@ -173,24 +154,24 @@ def require_other_file(out: Path, *inputs: str | Path | None) -> None:
 
 
 @contextmanager
-def progress_bar(table: Table, description: str) -> Iterator[OnProgress | None]:
-    """A progress bar over the bytes of a table's files; None if stderr is not a terminal."""
+def progress_bar(table: Table, description: str) -> Iterator[OnProgress]:
+    """A progress bar over the bytes of a table's files; without a terminal, a line now and then."""
     with _bar(description, table.size, in_bytes=True) as progress:
         yield progress
 
 
 @contextmanager
-def counting_bar(total: int, description: str) -> Iterator[OnProgress | None]:
-    """A progress bar over so many steps; None if stderr is not a terminal."""
+def counting_bar(total: int, description: str) -> Iterator[Advance]:
+    """A progress bar over so many steps; without a terminal, a line now and then."""
     with _bar(description, total, in_bytes=False) as progress:
         yield progress
 
 
 @contextmanager
-def _bar(description: str, total: int, *, in_bytes: bool) -> Iterator[OnProgress | None]:
+def _bar(description: str, total: int, *, in_bytes: bool) -> Iterator[Advance]:
     if not log.is_terminal:
         # In log files a progress bar would be thousands of lines.
-        yield None
+        yield _Lines(description, total)
         return
     from rich.progress import (  # noqa: PLC0415  (slow to load)
         BarColumn,
@@ -209,30 +190,44 @@ def _bar(description: str, total: int, *, in_bytes: bool) -> Iterator[OnProgress
     )
     with Progress(*columns, console=log, transient=True) as progress:
         task = progress.add_task(description, total=total)
-        yield lambda done: progress.advance(task, done)
+
+        def advance(done: int, what: str = description) -> None:
+            progress.update(task, advance=done, description=shown(what))
+
+        yield advance
+
+
+class _Lines:
+    """Progress in log files: a line every half minute."""
+
+    def __init__(self, description: str, total: int) -> None:
+        self.description = description
+        self.total = total
+        self.done = 0
+        self.last = monotonic()
+
+    def __call__(self, done: int, what: str = "") -> None:
+        self.description = what or self.description
+        self.done += done
+        if monotonic() - self.last >= SECONDS_PER_LINE:
+            self.last = monotonic()
+            say(f"{self.description}: {self.done / max(self.total, 1):.0%}")
 
 
 def report_skipped(rules: Rules) -> None:
     """Print how many rows were skipped, by the column whose value is invalid."""
     for role, count in rules.skipped.items():
-        message = f"skipped {count:,} rows with an invalid {shown(role)}"
-        log.print(message, style="yellow", highlight=False)
+        warn(f"skipped {count:,} rows with an invalid {role}")
 
 
-def report_written(
-    out: Path,
-    rows: int,
-    column: str,
-    up_to_date: int,
-    files: int,
-) -> None:
+def report_written(out: Path, rows: int, column: str, up_to_date: int, files: int) -> None:
     """Print what a command wrote that adds a column to a table."""
     if up_to_date == files:
-        console.print(f"[bold]Already up to date:[/] {shown(out)}", soft_wrap=True)
+        screen.print(f"[bold]Already up to date:[/] {shown(out)}", soft_wrap=True)
         return
     kept = f"; {up_to_date} of {files} files were already up to date" if up_to_date else ""
     text = f"{shown(out)}: {rows:,} rows with the new column '{shown(column)}'{kept}"
-    console.print(f"[bold]Wrote[/] {text}")
+    screen.print(f"[bold]Wrote[/] {text}")
 
 
 def print_json(content: dict[str, Any]) -> None:

@@ -1,33 +1,14 @@
 """`calibrank control`."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from calibrank.cli.console import (
-    console,
-    print_json,
-    progress_bar,
-    report_skipped,
-    require_unused,
-    rules_for,
-    shown,
-)
+from calibrank._internal.arguments import real
+from calibrank.cli import console, options
 from calibrank.cli.declared import choose_label
-from calibrank.cli.options import (
-    MAP_HELP,
-    BadRowsOption,
-    JsonOption,
-    LabelOption,
-    OnBadRows,
-    PositiveOption,
-    ScoreOption,
-    TableArgument,
-    UserOption,
-)
-from calibrank.decisions import Guarantee
+from calibrank.decisions import Guarantee, PooledPrecision, Precision, Predicted, Promise
 from calibrank.decisions import control as find_threshold
 from calibrank.evidence import impressions, naive
 from calibrank.maps import load
@@ -37,14 +18,12 @@ from calibrank.report.rows import ReportRows
 from calibrank.tabular.columns import Columns
 from calibrank.tabular.read import Table
 
-MapOption = Annotated[Path | None, typer.Option("--map", help=MAP_HELP)]
+MapOption = Annotated[Path | None, typer.Option("--map", help=options.MAP_HELP)]
 ProbabilityOption = Annotated[
-    str | None,
-    typer.Option(help="Without --map: the column of probabilities."),
+    str | None, options.column_option("Without --map: the probabilities.", "probability")
 ]
 UnwantedOption = Annotated[
-    float,
-    typer.Option(help="The largest share of unwanted among what is shown, e.g. 0.2."),
+    float, typer.Option(help="The largest share of a list that is unwanted, on average, e.g. 0.2.")
 ]
 ConfidenceOption = Annotated[float, typer.Option(help="Confidence of the promise.")]
 LongestOption = Annotated[
@@ -56,27 +35,29 @@ LongestOption = Annotated[
 ]
 ShownOption = Annotated[
     str | None,
-    typer.Option(
-        "--propensity",
-        help="Column of logged probabilities with which pairs were shown, if they differ.",
+    options.column_option(
+        "Logged probabilities with which pairs were shown, if they differ.", None, "--propensity"
     ),
+]
+SmallestOption = Annotated[
+    float | None, typer.Option(help="With --propensity: the smallest that the log's design allows.")
 ]
 
 
 def control(
-    table: TableArgument,
+    table: options.Table,
     map_file: MapOption = None,
     probability: ProbabilityOption = None,
-    score: ScoreOption = None,
-    label: LabelOption = None,
-    positive: PositiveOption = None,
-    user: UserOption = None,
+    score: options.Score = None,
+    label: options.Label = None,
+    user: options.User = None,
     propensity: ShownOption = None,
+    smallest_propensity: SmallestOption = None,
     unwanted: UnwantedOption = 0.2,
     confidence: ConfidenceOption = 0.95,
     longest: LongestOption = None,
-    on_bad_rows: BadRowsOption = OnBadRows.error,
-    json: JsonOption = False,
+    on_bad_rows: options.BadRows = options.OnBadRows.error,
+    json: options.Json = False,
 ) -> None:
     """Find the lowest threshold that keeps a promise about what is shown above it.
 
@@ -86,14 +67,14 @@ def control(
     Example: calibrank control random.parquet --map map.json --unwanted 0.2 --longest 10
     """
     if map_file is None:
-        require_unused("without --map", {"--score": score})
+        console.require_unused("without --map", {"--score": score})
     else:
-        require_unused("with --map", {"--probability": probability})
+        console.require_unused("with --map", {"--probability": probability})
     source = Table.find(table)
-    rules = rules_for(on_bad_rows)
+    rules = console.rules_for(on_bad_rows)
     fitted = None if map_file is None else load(map_file)
     role = "probability" if fitted is None else "score"
-    declared = choose_label(source, label, positive, None, None, soft=False)
+    declared = choose_label(source, label)
     columns = Columns(
         source.resolve(role, probability if fitted is None else score),
         declared.column,
@@ -103,21 +84,31 @@ def control(
         user=source.resolve("user", user),
         score_is=role,
     )
-    with progress_bar(source, "Reading") as progress:
+    with console.progress_bar(source, "Reading") as progress:
         rows = read_report_rows(source, columns, rules, progress, fitted=fitted)
-    report_skipped(rules)
+    console.report_skipped(rules)
+    values = rows.scores if fitted is None else Predicted(fitted, rows.scores, rows.columns)
     found = find_threshold(
-        rows.scores,
+        values,
         rows.evidence,
         _users(rows),
-        unwanted=unwanted,
+        _promise(unwanted, propensity, smallest_propensity),
         confidence=confidence,
         longest=longest,
     )
     if json:
-        print_json(asdict(found))
+        console.print_json(found.content())
         return
     _print(found, longest)
+
+
+def _promise(unwanted: float, propensity: str | None, smallest: float | None) -> Promise:
+    real("unwanted", unwanted, "(0, 1)", "Use e.g. 0.2.")
+    if smallest is None:
+        return Precision(1 - unwanted)
+    if propensity is None:
+        console.require_unused("without --propensity", {"--smallest-propensity": smallest})
+    return PooledPrecision(1 - unwanted, smallest_propensity=smallest)
 
 
 def _users(rows: ReportRows) -> Codes:
@@ -127,7 +118,7 @@ def _users(rows: ReportRows) -> Codes:
 
 
 def _print(found: Guarantee, longest: int | None) -> None:
-    console.print(f"{shown(str(found))}", highlight=False)
+    console.screen.print(f"{console.shown(str(found))}", highlight=False)
     notes = (
         "The promise is about new users like these, shown pairs by the same rule. A change of "
         "users, items or model breaks it, and so do labels that users chose to give."
@@ -137,6 +128,4 @@ def _print(found: Guarantee, longest: int | None) -> None:
             f" The {longest} best are those of a user's rows in this table: if lists are made of "
             "more candidates than are labelled here, leave --longest out."
         )
-    elif found.threshold is None:
-        notes += " Where lists have a greatest length, --longest allows lower thresholds."
-    console.print(notes, style="dim", highlight=False)
+    console.screen.print(notes, style="dim", highlight=False)

@@ -6,51 +6,41 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table as RichTable
 
-from calibrank.cli.console import console, require_folder, shown
-from calibrank.cli.options import LARGEST_SEED
+from calibrank.cli import console, options
 
 if TYPE_CHECKING:
     from calibrank.demo import Demo, Run
 
 PairsOption = Annotated[
-    int,
-    typer.Option(min=1_000, max=100_000_000, help="Number of synthetic user-item pairs."),
+    int, typer.Option(min=1_000, max=100_000_000, help="Number of synthetic user-item pairs.")
 ]
 SeedOption = Annotated[
-    int,
-    typer.Option(min=0, max=LARGEST_SEED, help="Seed of the synthetic data."),
+    int, typer.Option(min=0, max=options.LARGEST_SEED, help="Seed of the synthetic data.")
 ]
-OutOption = Annotated[
-    Path,
-    typer.Option(help="Folder for the figures and the saved map."),
-]
+OutOption = Annotated[Path, typer.Option(help="Folder for the figures and the saved map.")]
 
 
-def demo(
-    pairs: PairsOption = 200_000,
-    seed: SeedOption = 0,
-    out: OutOption = Path("demo"),
-) -> None:
-    """Compare every calibration method on synthetic data whose true preferences are known.
+def demo(pairs: PairsOption = 200_000, seed: SeedOption = 0, out: OutOption = Path("demo")) -> None:
+    """Compare every calibration method on synthetic data with known preferences.
 
     Example: calibrank demo --pairs 1000000 --out demo
     """
-    require_folder(out)
+    console.require_folder(out)
     # matplotlib takes longer to load than most commands take to run.
     from calibrank import demo as demonstration  # noqa: PLC0415  (slow to load)
 
-    with console.status("Generating data and fitting every method ..."):
+    with console.screen.status("Generating data and fitting every method ..."):
         result = demonstration.run_demo(pairs, seed)
-    console.print(_introduction(result))
-    console.print(_result_table(result))
-    console.print(_conclusion(result))
-    with console.status("Drawing figures ..."):
+    console.screen.print(_introduction(result))
+    console.screen.print(_result_table(result))
+    console.screen.print(_conclusion(result))
+    with console.screen.status("Drawing figures ..."):
         paths = demonstration.save_figures(result, out)
     map_file = out / "map.json"
     unchanged = demonstration.save_and_reload(result, map_file)
-    console.print("[bold]Figures:[/] " + ", ".join(shown(path) for path in paths))
+    console.screen.print("[bold]Figures:[/] " + ", ".join(console.shown(path) for path in paths))
     outcome = "the same probabilities" if unchanged else "DIFFERENT probabilities"
-    console.print(f"[bold]Map:[/] {shown(map_file)} (reloaded: {outcome})")
+    console.screen.print(f"[bold]Map:[/] {console.shown(map_file)} (reloaded: {outcome})")
     if not unchanged:
         raise typer.Exit(1)
 

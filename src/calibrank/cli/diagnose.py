@@ -1,45 +1,26 @@
 """`calibrank diagnose`."""
 
+import warnings
 from dataclasses import asdict, replace
 from typing import Any
 
-from calibrank.cli.columns import choose_columns, find_user
-from calibrank.cli.console import (
-    console,
-    print_json,
-    progress_bar,
-    require_effect,
-    require_fraction,
-    require_one_propensity_source,
-    shown,
+from calibrank.cli import console, options
+from calibrank.cli.declared import (
+    Log,
+    choose_columns,
+    choose_label,
+    choose_weighting,
+    find_user,
+    without_users,
 )
-from calibrank.cli.declared import choose_label
-from calibrank.cli.options import (
-    ClicksOption,
-    ImpressionsOption,
-    ItemForPopularityOption,
-    JsonOption,
-    LabelOption,
-    LogKind,
-    LogOption,
-    NegativesKeptOption,
-    OptionalLossOption,
-    PositiveOption,
-    PropensityKind,
-    PropensityKindOption,
-    PropensityOption,
-    ScoreOption,
-    SoftOption,
-    TableArgument,
-    UserOption,
-    WeightOption,
-)
-from calibrank.cli.recorded import assumption_about, choose_weighting
 from calibrank.cli.rendering import bar, sensitivity_lines
+from calibrank.cli.selection import FALLBACK, Method
+from calibrank.curves import Calibrator
 from calibrank.diagnosis import Diagnosis, Severity
 from calibrank.diagnosis import diagnose as diagnose_table
+from calibrank.errors import CalibrankError, FlatMapWarning
 from calibrank.maps import Sensitivity
-from calibrank.tabular.aggregate import aggregate
+from calibrank.tabular.aggregate import Aggregate, aggregate
 from calibrank.tabular.profile import profile
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
@@ -52,59 +33,63 @@ _MARKS = {
 
 
 def diagnose(
-    table: TableArgument,
-    score: ScoreOption = None,
-    label: LabelOption = None,
-    positive: PositiveOption = None,
-    clicks: ClicksOption = None,
-    impressions: ImpressionsOption = None,
-    soft: SoftOption = False,
-    user: UserOption = None,
-    propensity: PropensityOption = None,
-    propensity_kind: PropensityKindOption = PropensityKind.relative,
-    item: ItemForPopularityOption = None,
-    weight: WeightOption = None,
-    log_kind: LogOption = None,
-    loss: OptionalLossOption = None,
-    negatives_kept: NegativesKeptOption = 1.0,
-    json: JsonOption = False,
+    table: options.Table,
+    score: options.Score = None,
+    label: options.Label = None,
+    user: options.User = None,
+    propensity: options.Propensity = None,
+    item: options.ItemForPopularity = None,
+    weight: options.Weight = None,
+    log_kind: options.Log = None,
+    negatives_kept: options.NegativesKept = 1.0,
+    json: options.Json = False,
 ) -> None:
-    """Check a table before fitting: what it identifies, what is wrong, which labels to collect.
+    """Check a table before fitting: what it identifies, and which labels to collect.
 
     Example: calibrank diagnose scores.parquet --item item_id
     """
-    require_fraction("--negatives-kept", negatives_kept)
-    require_one_propensity_source(propensity, item)
-    require_effect(loss, propensity, item)
+    log = Log(log_kind, propensity, item, user)
     source = Table.find(table)
-    declared = choose_label(source, label, positive, clicks, impressions, soft=soft)
-    # Numbers of impressions say what the rows are.
-    log_kind = LogKind.impressions if impressions is not None else log_kind
-    weighting = choose_weighting(
-        source, log_kind, loss, propensity, item, user, needs_weights=False
-    )
+    declared = choose_label(source, label)
+    weighting = choose_weighting(source, log, declared, needs_weights=False)
     user_column = find_user(source, user)
-    assumption = assumption_about(source, weighting.propensity, propensity_kind)
     columns = choose_columns(
-        source, score, declared, weighting, item, weight, user_column, negatives_kept, assumption
+        source, score, declared, weighting, weight, item, user_column, negatives_kept
     )
     # Invalid rows are what a diagnosis is about: they are counted, never an error.
     rules = Rules(skip=True)
-    with progress_bar(source, "Profiling") as progress:
+    with console.progress_bar(source, "Profiling") as progress:
         # Items are counted even if propensities do not come from them.
         profiled = replace(columns, item=columns.item or source.has("item"))
         found = profile(source, profiled, progress)
-    with progress_bar(source, "Aggregating") as progress:
-        # Users matter to the profile only; without them a row with a missing user counts.
-        user_of_exposure = columns.user if columns.user in columns.exposure else None
-        aggregated = aggregate(source, replace(columns, user=user_of_exposure), rules, progress)
+    with console.progress_bar(source, "Aggregating") as progress:
+        # As in a fit: without --user, a row with a missing user counts.
+        columns = columns if user is not None else without_users(columns)
+        method = Method("auto")
+        aggregated = aggregate(source, columns, rules, progress, method.folds)
     diagnosis = diagnose_table(
-        found, aggregated, columns, rules.skipped, has_users=user_column is not None
+        found,
+        aggregated,
+        columns,
+        rules.skipped,
+        has_users=user_column is not None,
+        calibrator=_chosen(method, aggregated),
     )
     if json:
-        print_json(_as_json(diagnosis))
+        console.print_json(_as_json(diagnosis))
         return
     _print_diagnosis(diagnosis)
+
+
+def _chosen(method: Method, aggregated: Aggregate) -> Calibrator:
+    """The method that a fit would choose; where none can be fitted, the diagnosis says why."""
+    try:
+        with warnings.catch_warnings():
+            # The checks of the scores report this.
+            warnings.simplefilter("ignore", FlatMapWarning)
+            return method.fit(aggregated)[0]
+    except CalibrankError:
+        return FALLBACK
 
 
 def _as_json(diagnosis: Diagnosis) -> dict[str, Any]:
@@ -130,11 +115,11 @@ def _sensitivity_json(sensitivity: Sensitivity) -> dict[str, Any]:
 def _print_diagnosis(diagnosis: Diagnosis) -> None:
     for finding in diagnosis.findings:
         mark = _MARKS[finding.severity]
-        text = f"{mark}[bold]{shown(finding.subject)}[/]: {shown(finding.message)}"
-        console.print(text, highlight=False)
+        text = f"{mark}[bold]{console.shown(finding.subject)}[/]: {console.shown(finding.message)}"
+        console.screen.print(text, highlight=False)
     _print_deciles(diagnosis)
     if diagnosis.sensitivity is not None:
-        console.print("\n" + sensitivity_lines(diagnosis.sensitivity), highlight=False)
+        console.screen.print("\n" + sensitivity_lines(diagnosis.sensitivity), highlight=False)
     if diagnosis.label_plan:
         _print_label_plan(diagnosis)
 
@@ -143,16 +128,20 @@ def _print_deciles(diagnosis: Diagnosis) -> None:
     rates = [rate for _, rate in diagnosis.deciles]
     # Not 0, by which bars are divided.
     highest = max(*rates, 1e-12)
-    console.print("\n[bold]Weighted mean label by tenths of the table, lowest scores first[/]")
-    console.print("[bold]   score  mean label[/]")
+    console.screen.print(
+        "\n[bold]Weighted mean label by tenths of the table, lowest scores first[/]"
+    )
+    console.screen.print("[bold]   score  mean label[/]")
     for score, rate in diagnosis.deciles:
-        console.print(f"{score:8.3g}  {rate:10.4f}  {bar(rate, highest)}", highlight=False)
+        console.screen.print(f"{score:8.3g}  {rate:10.4f}  {bar(rate, highest)}", highlight=False)
 
 
 def _print_label_plan(diagnosis: Diagnosis) -> None:
-    console.print("\n[bold]Expected calibration error after labelling randomly shown pairs[/]")
-    console.print("[bold]   labels  expected ECE[/]")
+    console.screen.print(
+        "\n[bold]Expected calibration error after labelling randomly shown pairs[/]"
+    )
+    console.screen.print("[bold]   labels  expected ECE[/]")
     largest = max(step.error for step in diagnosis.label_plan)
     for step in diagnosis.label_plan:
         line = f"{step.labels:9,}  {step.error:12.4f}  {bar(step.error, largest)}"
-        console.print(line, highlight=False)
+        console.screen.print(line, highlight=False)

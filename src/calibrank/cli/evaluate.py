@@ -7,38 +7,13 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table as RichTable
 
-from calibrank._internal.json import digest_of
-from calibrank.cli.columns import find_user, segment_columns
-from calibrank.cli.console import (
-    console,
-    print_json,
-    progress_bar,
-    report_skipped,
-    require_unused,
-    rules_for,
-    shown,
-)
-from calibrank.cli.declared import choose_label
-from calibrank.cli.options import (
-    BadRowsOption,
-    ClicksOption,
-    ImpressionsOption,
-    JsonOption,
-    LabelOption,
-    OnBadRows,
-    PositiveOption,
-    ScoreOption,
-    SegmentOption,
-    SoftOption,
-    TableArgument,
-    UserOption,
-    WeightOption,
-)
-from calibrank.cli.recorded import choose_weight
+from calibrank.cli import console, options
+from calibrank.cli.declared import choose_label, choose_weight, find_user, require_columns
 from calibrank.cli.rendering import reliability_diagram
 from calibrank.evidence import naive
 from calibrank.maps import load
 from calibrank.metrics import LogLossGain
+from calibrank.registry import parse_metric
 from calibrank.tabular.aggregate import Columns
 from calibrank.tabular.evaluate import MOST_ROWS_IN_MEMORY, Evaluation
 from calibrank.tabular.evaluate import evaluate as evaluate_table
@@ -51,51 +26,50 @@ _SIGNIFICANT = 0.05
 _SEGMENT_METRICS = ("LogLoss", "LogLossGain", "ECE", "CalibrationInTheLarge", "CalibrationSlope")
 
 MapOption = Annotated[
-    Path | None,
-    typer.Option("--map", help="Map that turns the score column into probabilities."),
+    Path | None, typer.Option("--map", help="The map that turns scores into probabilities.")
 ]
 ProbabilityOption = Annotated[
     str | None,
-    typer.Option(help="Without --map: the column of probabilities to evaluate."),
+    options.column_option("Without --map: the probabilities to evaluate.", "probability"),
 ]
 
 
 def evaluate(
-    table: TableArgument,
+    table: options.Table,
     map_file: MapOption = None,
     probability: ProbabilityOption = None,
-    score: ScoreOption = None,
-    label: LabelOption = None,
-    positive: PositiveOption = None,
-    clicks: ClicksOption = None,
-    impressions: ImpressionsOption = None,
-    soft: SoftOption = False,
-    user: UserOption = None,
-    weight: WeightOption = None,
-    segment: SegmentOption = None,
-    on_bad_rows: BadRowsOption = OnBadRows.error,
-    json: JsonOption = False,
+    score: options.Score = None,
+    label: options.Label = None,
+    user: options.User = None,
+    weight: options.Weight = None,
+    segment: options.Segment = None,
+    metric: options.Metric = None,
+    on_bad_rows: options.BadRows = options.OnBadRows.error,
+    json: options.Json = False,
 ) -> None:
-    """Evaluate probabilities against labels: all metrics, with bootstrap intervals over users.
+    """Evaluate probabilities against labels: all metrics, with intervals over users.
 
-    Labels are treated as unbiased, so use randomly shown pairs if you have any. With --segment,
-    metrics are also computed for each value of a column.
+    Labels are treated as unbiased, so use randomly shown pairs if you have any. The columns of the
+    map's terms are read by their names.
 
     Example: calibrank evaluate test.parquet --map map.json --user user_id
     """
     if map_file is None:
-        require_unused("without --map", {"--score": score})
+        console.require_unused("without --map", {"--score": score})
     else:
-        require_unused("with --map", {"--probability": probability})
+        console.require_unused("with --map", {"--probability": probability})
     source = Table.find(table)
-    segments = segment_columns(source, segment or [])
-    rules = rules_for(on_bad_rows)
+    metrics = [parse_metric(text) for text in metric or []]
+    segments = require_columns(source, segment or [], "segment")
+    named = [name for each in metrics for name in each.columns]
+    fields = require_columns(source, named, "field")
+    rules = console.rules_for(on_bad_rows)
     fitted = None if map_file is None else load(map_file)
     # Scores may be any finite number, probabilities must lie in [0, 1].
     role = "probability" if fitted is None else "score"
     evaluated = source.resolve(role, probability if fitted is None else score)
     user_column = find_user(source, user)
-    declared = choose_label(source, label, positive, clicks, impressions, soft=soft)
+    declared = choose_label(source, label)
     columns = Columns(
         evaluated,
         declared.column,
@@ -104,15 +78,15 @@ def evaluate(
         weight=choose_weight(source, weight),
         user=user_column,
         score_is=role,
-        others=segments,
+        others=tuple(dict.fromkeys([*segments, *fields])),
     )
-    with progress_bar(source, "Evaluating") as progress:
-        result = evaluate_table(source, columns, fitted, rules, progress)
-    report_skipped(rules)
+    with console.progress_bar(source, "Evaluating") as progress:
+        result = evaluate_table(source, columns, fitted, rules, progress, metrics, segments)
+    console.report_skipped(rules)
     if json:
-        digest = None if fitted is None else digest_of(fitted.to_dict())
+        digest = None if fitted is None else fitted.digest
         about = {"map": digest, "rows": result.rows, "users": user_column, "skipped": rules.skipped}
-        print_json({**about, **_as_json(result), "segments": _segments_as_json(result)})
+        console.print_json({**about, **_as_json(result), "segments": _segments_as_json(result)})
         return
     _print_evaluation(result, user_column)
 
@@ -143,21 +117,21 @@ def _segments_as_json(result: Evaluation) -> dict[str, Any]:
 
 
 def _print_evaluation(result: Evaluation, user: str | None) -> None:
-    console.print(_metric_table(result, user))
-    console.print(_test_line(result), highlight=False)
+    console.screen.print(_metric_table(result, user))
+    console.screen.print(_test_line(result), highlight=False)
     gain = result.estimates[LogLossGain().name].value
     if gain < 0:
-        console.print(
+        console.screen.print(
             "[yellow]Worse than a constant:[/] predicting the base rate for every row would have "
             f"a log loss lower by {-gain:.4f}.",
             highlight=False,
         )
-    console.print(reliability_diagram(result.curve))
+    console.screen.print(reliability_diagram(result.curve))
     if result.left_out:
         names = ", ".join(result.left_out)
-        console.print(f"[dim]Not computed ({_why_not_computed(result, user)}): {names}[/]")
+        console.screen.print(f"[dim]Not computed ({_why_not_computed(result, user)}): {names}[/]")
     for column, by_value in result.segments.items():
-        console.print(_segment_table(column, by_value))
+        console.screen.print(_segment_table(column, by_value))
 
 
 def _test_line(result: Evaluation) -> str:
@@ -168,13 +142,13 @@ def _test_line(result: Evaluation) -> str:
 
 def _segment_table(column: str, by_value: dict[str, Evaluation]) -> RichTable:
     """The headline metrics of each segment, the largest first."""
-    table = RichTable(title=f"By {shown(column)}", title_justify="left")
-    table.add_column(shown(column))
+    table = RichTable(title=f"By {console.shown(column)}", title_justify="left")
+    table.add_column(console.shown(column))
     for name in ("rows", *_SEGMENT_METRICS):
         table.add_column(name, justify="right")
     for value, segment in sorted(by_value.items(), key=lambda item: -item[1].rows):
         cells = [f"{segment.estimates[name].value:.4f}" for name in _SEGMENT_METRICS]
-        table.add_row(shown(value), f"{segment.rows:,}", *cells)
+        table.add_row(console.shown(value), f"{segment.rows:,}", *cells)
     return table
 
 
@@ -187,7 +161,7 @@ def _why_not_computed(result: Evaluation, user: str | None) -> str:
 
 
 def _metric_table(result: Evaluation, user: str | None) -> RichTable:
-    unit = f"users ({shown(user)})" if user else "rows, treated as independent"
+    unit = f"users ({console.shown(user)})" if user else "rows, treated as independent"
     title = f"{result.rows:,} rows; 95% bootstrap intervals over {unit}"
     table = RichTable(title=title, title_justify="left")
     table.add_column("metric")

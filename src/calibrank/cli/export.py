@@ -9,17 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from calibrank._internal.atomic import write_atomic
-from calibrank.cli.console import UsageError, console, require_output, require_unused, shown
-from calibrank.cli.options import MAP_HELP, choice
-from calibrank.export import (
-    to_json,
-    to_lucene,
-    to_onnx,
-    to_painless,
-    to_sql,
-    to_torch,
-    to_vespa,
-)
+from calibrank.cli import console, options
+from calibrank.cli.failures import UsageError
+from calibrank.export import to_json, to_lucene, to_onnx, to_painless, to_sql, to_torch, to_vespa
 from calibrank.maps import CalibrationMap, load
 from calibrank.registry import DIALECT_NAMES, EXPORTERS
 
@@ -32,8 +24,7 @@ class FloatType(StrEnum):
 
 
 DtypeOption = Annotated[
-    FloatType | None,
-    typer.Option(help="What onnx and torch compute in. Default: float32."),
+    FloatType | None, typer.Option(help="What onnx and torch compute in. Default: float32.")
 ]
 ScoreOption = Annotated[
     str | None,
@@ -43,20 +34,19 @@ ScoreOption = Annotated[
     ),
 ]
 OutOption = Annotated[
-    Path | None,
-    typer.Option("--out", "-o", help="Output file; text is printed if it is omitted."),
+    Path | None, typer.Option("--out", "-o", help="Output file; text is printed if it is omitted.")
 ]
 
 
 def export(
-    map_file: Annotated[Path, typer.Argument(metavar="MAP", help=MAP_HELP)],
-    to: Annotated[str, choice("What to convert the map to.", EXPORTERS)],
-    dialect: Annotated[str | None, choice("SQL dialect, for sql.", DIALECT_NAMES)] = None,
+    map_file: Annotated[Path, typer.Argument(metavar="MAP", help=options.MAP_HELP)],
+    to: Annotated[str, options.choice("What to convert the map to.", EXPORTERS)],
+    dialect: Annotated[str | None, options.choice("SQL dialect, for sql.", DIALECT_NAMES)] = None,
     score: ScoreOption = None,
     dtype: DtypeOption = None,
     out: OutOption = None,
 ) -> None:
-    """Convert a map to SQL, ONNX, a torch program (.pt2) or JSON with test vectors.
+    """Convert a map to SQL, ONNX, a torch program, a search engine's script or JSON.
 
     The SQL is one expression without user-defined functions, and so are a Vespa ranking expression
     and a Painless script for Elasticsearch and OpenSearch. Lucene gets alpha and beta of a sigmoid.
@@ -69,19 +59,19 @@ def export(
     if to in {"onnx", "torch"} and out is None:
         raise UsageError(f"--to {to} must have a file to write, got none. Name one with -o.")
     if to != "sql":
-        require_unused(f"with --to {to}", {"--dialect": dialect})
+        console.require_unused(f"with --to {to}", {"--dialect": dialect})
     if to not in {"sql", "vespa", "painless"}:
-        require_unused(f"with --to {to}", {"--score": score})
+        console.require_unused(f"with --to {to}", {"--score": score})
     if to not in {"onnx", "torch"}:
-        require_unused(f"with --to {to}", {"--dtype": dtype})
+        console.require_unused(f"with --to {to}", {"--dtype": dtype})
     fitted = load(map_file)
     content = _content(fitted, to, str(dialect), score, dtype or FloatType.float32)
     if out is None:
         print(content, end="")  # noqa: T201  (rich would wrap long lines)
         return
-    require_output(out, map_file)
+    console.require_output(out, map_file)
     write_atomic(out, content)
-    console.print(f"[bold]Wrote[/] {shown(out)}", highlight=False)
+    console.screen.print(f"[bold]Wrote[/] {console.shown(out)}", highlight=False)
 
 
 def _content(
@@ -110,10 +100,9 @@ def _torch_program(fitted: CalibrationMap, module: Any, dtype: str) -> bytes:
     import torch  # noqa: PLC0415  (slow to load; `to_torch` has checked that it is installed)
 
     score_type = getattr(torch, dtype)
-    is_number = [name not in fitted.categories for name in fitted.feature_columns]
-    types = [score_type, *[score_type if each else torch.int64 for each in is_number]]
-    if fitted.segment_columns:
-        types.append(torch.int64)
+    # A level is a number of `map.level_index`.
+    roles = [term.role for term in fitted.terms]
+    types = [score_type, *[torch.int64 if role == "level" else score_type for role in roles]]
     # Two rows: torch treats a dimension of size 1 as constant. One tensor each: it takes two
     # inputs that are the same object for one.
     inputs = [torch.zeros(2, dtype=kind) for kind in types]

@@ -1,56 +1,91 @@
 """`calibrank inspect`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import typer
 from rich.table import Table as RichTable
 
-from calibrank.cli.console import console, print_json, shown
-from calibrank.cli.options import MAP_HELP, JsonOption
+from calibrank._internal.arguments import regular_file
+from calibrank._internal.atomic import write_atomic
+from calibrank._internal.json import Fields, read_document
+from calibrank.cli import console, options
+from calibrank.cli.failures import UsageError
 from calibrank.cli.rendering import base_rate_lines, map_curve, sensitivity_lines
+from calibrank.cli.terms import print_terms
 from calibrank.maps import CalibrationMap, describe_population, describe_selection, load
+from calibrank.maps.review import make_card
+
+CardOption = Annotated[
+    Path | None,
+    options.option("Where to write a card for reviewers, .md or .html.", panel=options.OUTPUT),
+]
+MetricsOption = Annotated[
+    Path | None,
+    options.option(
+        "With --card: metrics to show, as `evaluate` or `search fit` print them with --json."
+    ),
+]
 
 
 def inspect(
-    map_file: Annotated[Path, typer.Argument(metavar="MAP", help=MAP_HELP)],
-    json: JsonOption = False,
+    map_file: options.Map,
+    card: CardOption = None,
+    metrics: MetricsOption = None,
+    json: options.Json = False,
 ) -> None:
-    """Describe a saved map and plot it in the terminal.
+    """Describe a saved map, plot it in the terminal, or write a card for reviewers.
 
-    Example: calibrank inspect map.json
+    Example: calibrank inspect map.json --card card.html
     """
+    if card is None:
+        console.require_unused("without --card", {"--metrics": metrics})
+    elif card.suffix not in {".md", ".html"}:
+        raise UsageError(f"--card must end in .md or .html, got {str(card)!r}.")
     fitted = load(map_file)
+    if card is not None:
+        console.require_output(card, map_file, metrics)
+        made = make_card(fitted, None if metrics is None else _read(metrics))
+        write_atomic(card, made.to_html() if card.suffix == ".html" else made.to_markdown())
     if json:
-        print_json(fitted.to_dict())
+        console.print_json(fitted.to_dict())
         return
-    console.print(f"[bold]{shown(fitted.method)}[/] calibration map")
-    console.print(_facts(fitted), highlight=False)
-    console.print(map_curve(fitted))
-    console.print(base_rate_lines(fitted.record))
+    if card is not None:
+        console.state(f"[bold]Card:[/] {console.shown(card)}")
+        return
+    console.state(base_rate_lines(fitted.record))
     if fitted.record.sensitivity is not None:
-        console.print(sensitivity_lines(fitted.record.sensitivity), highlight=False)
+        console.screen.print(sensitivity_lines(fitted.record.sensitivity), highlight=False)
+    console.state(f"[bold]{console.shown(fitted.method)}[/] calibration map")
+    console.screen.print(_facts(fitted), highlight=False)
+    console.screen.print(map_curve(fitted))
+    print_terms(fitted)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    remedy = "Write it with calibrank evaluate --json > evaluation.json."
+    regular_file(path, "the file of --metrics", remedy)
+    return dict(Fields.parse(str(path), read_document(path, remedy), remedy).values)
 
 
 def _facts(fitted: CalibrationMap) -> RichTable:
     record = fitted.record
     rate = record.positive / record.total
     table = RichTable(box=None, show_header=False, pad_edge=False)
-    table.add_row("fitted on", f"{record.rows:,} rows, {shown(record.evidence)} evidence")
+    table.add_row("fitted on", f"{record.rows:,} rows, {console.shown(record.evidence)} evidence")
     if record.population is not None:
-        table.add_row("population", shown(describe_population(record.population)))
+        table.add_row("population", console.shown(describe_population(record.population)))
     if record.model_name is not None:
-        table.add_row("scores of", shown(record.model_name))
+        table.add_row("scores of", console.shown(record.model_name))
     if record.date is not None:
-        table.add_row("date", shown(record.date))
+        table.add_row("date", console.shown(record.date))
     when = "" if record.anchoring is None else " before anchoring"
     mass = f"{record.positive:,.6g} of {record.total:,.6g} ({rate:.2%}{when})"
     table.add_row("positive mass", mass)
     if record.selection is not None:
-        table.add_row("method", shown(describe_selection(record.selection)))
+        table.add_row("method", console.shown(describe_selection(record.selection)))
     pooling = "every distinct score kept" if record.exact else "pooled into fine bins"
     table.add_row("scores", pooling)
-    table.add_row("function", shown(fitted.description))
+    table.add_row("function", console.shown(fitted.description))
     for name, value in fitted.parameters.items():
         error = fitted.standard_errors[name]
         table.add_row(f"parameter {name}", f"{value:.6g} (standard error {error:.2g})")

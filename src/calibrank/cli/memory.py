@@ -51,10 +51,7 @@ class _Guard(MetaPathFinder):
         self._limit = limit
 
     def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None = None,
-        target: ModuleType | None = None,
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if fullname == "scipy" and self._limit - _used() < _FOR_SCIPY:
             raise MemoryError(f"a limit of {self._limit // 2**20} MiB, too low to load SciPy")

@@ -11,36 +11,22 @@ from typing import Annotated, Any
 import typer
 
 from calibrank._internal.arguments import date_of
-from calibrank.cli.columns import find_user
-from calibrank.cli.console import (
-    UsageError,
-    console,
-    log,
-    print_json,
-    progress_bar,
-    report_skipped,
-    require_different_outputs,
-    require_output,
-    require_unused,
-    rules_for,
-    shown,
-)
-from calibrank.cli.options import (
-    MAP_HELP,
-    BadRowsOption,
-    JsonOption,
-    LabelOption,
-    OnBadRows,
-    ScoreOption,
-    UserOption,
-    WeightOption,
-    choice,
-)
-from calibrank.cli.recorded import choose_weight
+from calibrank.cli import console, options
+from calibrank.cli.declared import choose_weight, find_user
+from calibrank.cli.failures import UsageError
 from calibrank.curves import Calibrator
 from calibrank.errors import CalibrankError
 from calibrank.maps import CalibrationMap, load
-from calibrank.monitor import Day, Status, Store, check, digest_of_map, refit, window_of
+from calibrank.monitor import (
+    Day,
+    Status,
+    Store,
+    check,
+    digest_of_map,
+    refit,
+    require_refittable,
+    window_of,
+)
 from calibrank.monitor.check import LONGEST_WINDOW, WINDOW
 from calibrank.monitor.table_day import DayColumns, day_of_table
 from calibrank.registry import CALIBRATORS, find
@@ -54,8 +40,7 @@ StoreArgument = Annotated[
     typer.Argument(metavar="STORE", help="Folder of days, or an address such as s3://bucket/days."),
 ]
 MapOption = Annotated[
-    Path,
-    typer.Option("--map", help=f"{MAP_HELP} The one that is deployed."),
+    Path, typer.Option("--map", help=f"{options.MAP_HELP} The one that is deployed.")
 ]
 AddOption = Annotated[
     str | None,
@@ -65,8 +50,7 @@ AddOption = Annotated[
     ),
 ]
 DateOption = Annotated[
-    str | None,
-    typer.Option(help="With --add: the date of all its rows, such as 2026-01-31."),
+    str | None, typer.Option(help="With --add: the date of all its rows, such as 2026-01-31.")
 ]
 OutOption = Annotated[
     Path | None,
@@ -78,7 +62,7 @@ RefitOption = Annotated[
 ]
 RefitMethodOption = Annotated[
     str | None,
-    choice("With --refit: the method. Default: that of the old map.", CALIBRATORS),
+    options.choice("With --refit: the method. Default: that of the old map.", CALIBRATORS),
 ]
 WindowOption = Annotated[
     int | None,
@@ -113,13 +97,13 @@ def monitor(
     method: RefitMethodOption = None,
     window: WindowOption = None,
     half_life: HalfLifeOption = None,
-    score: ScoreOption = None,
-    label: LabelOption = None,
-    user: UserOption = None,
-    weight: WeightOption = None,
-    on_bad_rows: BadRowsOption = OnBadRows.error,
+    score: options.Score = None,
+    label: options.Label = None,
+    user: options.User = None,
+    weight: options.Weight = None,
+    on_bad_rows: options.BadRows = options.OnBadRows.error,
     fail_on_alarm: FailOnAlarmOption = False,
-    json: JsonOption = False,
+    json: options.Json = False,
 ) -> None:
     """Check whether a deployed map is still right, on a store of daily summaries.
 
@@ -132,12 +116,12 @@ def monitor(
     _require_pairs(add, date, refit_to, method, half_life)
     columns = {"--score": score, "--label": label, "--user": user, "--weight": weight}
     _require_table(add, columns, on_bad_rows)
-    require_different_outputs({"--out": out, "--refit": refit_to})
+    console.require_different_outputs({"--out": out, "--refit": refit_to})
     for output in (out, refit_to):
         if output is not None:
             _require_outside(output, store, add, map_file)
     calibrator = _calibrator(method)
-    fitted = load(map_file)
+    fitted = _deployed(map_file, refit_to, calibrator)
     days = Store(store)
     new = None
     if add is not None and date is not None:
@@ -164,11 +148,21 @@ def monitor(
         if refit_to is not None and refitted is not None:
             refitted.save(refit_to)
     if json:
-        print_json(about)
+        console.print_json(about)
     else:
         _print_status(status, about)
     if fail_on_alarm and status.alarm:
         raise typer.Exit(ALARM_EXIT_CODE)
+
+
+def _deployed(
+    map_file: Path, refit_to: Path | None, calibrator: Calibrator | None
+) -> CalibrationMap:
+    """The map; one that is to be refitted and cannot be is refused before any table is read."""
+    fitted = load(map_file)
+    if refit_to is not None:
+        require_refittable(fitted, calibrator)
+    return fitted
 
 
 def _require_pairs(
@@ -185,11 +179,13 @@ def _require_pairs(
         raise UsageError("--method and --half-life must go with --refit.")
 
 
-def _require_table(add: str | None, columns: dict[str, str | None], bad_rows: OnBadRows) -> None:
+def _require_table(
+    add: str | None, columns: dict[str, str | None], bad_rows: options.OnBadRows
+) -> None:
     """Refuse options about a table where there is none."""
     if add is None:
-        skip = None if bad_rows is OnBadRows.error else bad_rows
-        require_unused("without --add", {**columns, "--on-bad-rows": skip})
+        skip = None if bad_rows is options.OnBadRows.error else bad_rows
+        console.require_unused("without --add", {**columns, "--on-bad-rows": skip})
 
 
 def _write_page(status: Status, store: str, out: Path) -> None:
@@ -214,13 +210,13 @@ def _noting(new: Day | None, outcome: str) -> Iterator[None]:
     except (CalibrankError, OSError):
         if new is not None:
             message = f"The day {new.date} {outcome}"
-            log.print(message, style="yellow", highlight=False, soft_wrap=True)
+            console.log.print(message, style="yellow", highlight=False, soft_wrap=True)
         raise
 
 
 def _require_outside(output: Path, store: str, add: str | None, map_file: Path) -> None:
     """Check that an output overwrites no input and lies outside the store."""
-    require_output(output, add, map_file, *Path(store).glob("*"))
+    console.require_output(output, add, map_file, *Path(store).glob("*"))
     if output.resolve().is_relative_to(Path(store).resolve()):
         raise UsageError(
             f"outputs must lie outside the store of days, got {str(output)!r}. "
@@ -242,14 +238,18 @@ def _columns(
 
 
 def _day(
-    source: Table, columns: DayColumns, fitted: CalibrationMap, date: str, on_bad_rows: OnBadRows
+    source: Table,
+    columns: DayColumns,
+    fitted: CalibrationMap,
+    date: str,
+    on_bad_rows: options.OnBadRows,
 ) -> Day:
-    rules = rules_for(on_bad_rows)
-    with progress_bar(source, "Reading") as progress:
+    rules = console.rules_for(on_bad_rows)
+    with console.progress_bar(source, "Reading") as progress:
         day = day_of_table(source, fitted, columns, rules, date, progress)
-    report_skipped(rules)
+    console.report_skipped(rules)
     if columns.label is not None and day.labels < day.rows:
-        log.print(
+        console.log.print(
             f"{day.rows - day.labels:,} of {day.rows:,} rows have no label: they count for the "
             "scores only.",
             style="yellow",
@@ -269,24 +269,26 @@ def _recent(found: list[Day], window: int | None, half_life: float | None) -> Da
 
 def _print_status(status: Status, about: dict[str, Any]) -> None:
     color = "yellow" if status.alarm else "green"
-    console.print(f"[{color}]{shown(status.headline)}[/]", highlight=False, soft_wrap=True)
+    console.screen.print(
+        f"[{color}]{console.shown(status.headline)}[/]", highlight=False, soft_wrap=True
+    )
     if status.change is not None:
-        console.print(
-            f"Since {status.change.date}, the estimated day of the change: level "
+        console.screen.print(
+            f"Since {status.change.date}: level "
             f"{_interval(status.change.level)}, slope {_interval(status.change.slope)}.",
             highlight=False,
             soft_wrap=True,
         )
     last = status.days[-1]
     if last.level is not None and last.slope is not None:
-        console.print(
+        console.screen.print(
             f"Last {status.window} days: level {_interval(last.level)} (0 is ideal), "
             f"slope {_interval(last.slope)} (1 is ideal).",
             highlight=False,
         )
     if last.drift is not None:
         moved = "The scores have moved" if last.drift.matters else "The scores have not moved"
-        console.print(
+        console.screen.print(
             f"{moved}: distance {last.drift.distance:.3f} (by chance up to "
             f"{last.drift.noise:.3f}), mean probability {100 * last.drift.effect:+.2f} points "
             f"(standard error {100 * last.drift.effect_error:.2f}).",
@@ -295,7 +297,7 @@ def _print_status(status: Status, about: dict[str, Any]) -> None:
     for name, what in (("out", "Page"), ("refit", "New map")):
         if name in about:
             path = about[name] if name == "out" else about[name]["out"]
-            console.print(f"[bold]{what}:[/] {shown(path)}")
+            console.screen.print(f"[bold]{what}:[/] {console.shown(path)}")
 
 
 def _interval(estimate: Any) -> str:

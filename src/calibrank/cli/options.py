@@ -2,24 +2,31 @@
 
 from collections.abc import Iterable
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from calibrank.registry import CALIBRATORS, EVIDENCE, SELECTORS
+from calibrank.registry import CALIBRATORS, SELECTORS
 from calibrank.tabular.read import ALIASES
+
+# Panels of `--help`.
+COLUMNS = "Columns of the table"
+ROWS = "What the rows are"
+MODEL = "The map"
+OUTPUT = "Output"
 
 
 def as_typed(name: str) -> str:
     """A member's name as it is typed on the command line.
 
-    >>> as_typed("GammaGaussian"), as_typed("positive_ips")
-    ('gammagaussian', 'positive-ips')
+    >>> as_typed("GammaGaussian"), as_typed("leave_one_out")
+    ('gammagaussian', 'leave-one-out')
     """
     return name.lower().replace("_", "-")
 
 
-def choice(help: str, members: Iterable[str]) -> Any:
+def choice(help: str, members: Iterable[str], panel: str | None = None) -> Any:
     """An option that accepts one of the members' names, in upper or lower case."""
     # An Enum would have to repeat the registry's names, and click's Choice is out of reach where
     # typer bundles click; a parser works with every typer.
@@ -30,12 +37,19 @@ def choice(help: str, members: Iterable[str]) -> Any:
             raise typer.BadParameter(f"must be one of {', '.join(names)}, got {given!r}.")
         return as_typed(given)
 
-    return typer.Option(help=help, parser=parse, metavar="|".join(names))
+    text = f"{help} One of {', '.join(names)}."
+    return typer.Option(help=text, parser=parse, metavar="NAME", rich_help_panel=panel)
 
 
-def _column(help: str, role: str) -> Any:
-    names = ", ".join(ALIASES[role])
-    return typer.Option(help=f"{help} Default: the first of {names} that the table has.")
+def option(help: str, *names: str, panel: str | None = None, **settings: Any) -> Any:
+    """An option in a panel of the help."""
+    return typer.Option(*names, help=help, rich_help_panel=panel, **settings)
+
+
+def column_option(help: str, role: str | None = None, *names: str) -> Any:
+    """An option that names a column; one with a role is found by its usual names, too."""
+    usual = "" if role is None else f" Default: the first of {', '.join(ALIASES[role])}."
+    return option(f"{help}{usual}", *names, panel=COLUMNS, metavar="COLUMN")
 
 
 class Device(StrEnum):
@@ -52,144 +66,106 @@ class OnBadRows(StrEnum):
     skip = "skip"
 
 
-class PropensityKind(StrEnum):
-    """Whether propensities are probabilities, or right only up to an unknown factor."""
-
-    relative = "relative"
-    logged = "logged"
-
-
 class LogKind(StrEnum):
     """What the rows of a table are, which only the user can know."""
 
-    positives = "positives"
+    interactions = "interactions"
     impressions = "impressions"
+    policy = "policy"
 
 
 LARGEST_SEED = 2**32 - 1
 
 # Texts that more than one option uses.
-MAP_HELP = "A map that `calibrank fit` saved (JSON)."
-OUTPUT_HELP = "Output: a file for a file, a folder for a folder or a glob."
-LOSS_HELP = "How labels are weighted: naive uses them as they are, ips divides them by propensity."
-_LOSS_DEFAULT = f"{LOSS_HELP} Default: impressions for such a log, otherwise ips"
+MAP_HELP = "A map that `calibrank fit` or `calibrank anchor` saved (JSON)."
+TABLE_HELP = "A Parquet or CSV file, a folder of them, or a quoted glob."
+OUTPUT_HELP = "Where to write: a file for a file, a folder for a folder or a glob."
 
-_NEGATIVES_HELP = "Fraction of the negatives that TABLE contains, if they were sampled."
-_BAD_ROWS_HELP = "Stop at the first invalid row, or skip invalid rows and print how many."
-
-TableArgument = Annotated[
-    str,
-    typer.Argument(metavar="TABLE", help="Parquet or CSV file, folder, or quoted glob."),
-]
-ScoreOption = Annotated[
+Map = Annotated[Path, typer.Argument(metavar="MAP", help=MAP_HELP)]
+Table = Annotated[str, typer.Argument(metavar="TABLE", help=TABLE_HELP)]
+MapOut = Annotated[Path, option("Where to save the map (JSON).", "--out", "-o", panel=OUTPUT)]
+Score = Annotated[str | None, column_option("The model's scores.", "score")]
+Label = Annotated[
     str | None,
-    _column("Score column.", "score"),
+    option(
+        "What is liked: a column of 0 and 1, or a rule. Rules: 'rating >= 4', "
+        "'answer == \"yes\"', 'clicks / impressions' (counts), 'probability(judge)' (a judge's "
+        f"probabilities). Default: the first of {', '.join(ALIASES['label'])}.",
+        panel=COLUMNS,
+        metavar="RULE",
+    ),
 ]
-LabelOption = Annotated[
-    str | None,
-    _column("Label column (0 or 1).", "label"),
-]
-UserOption = Annotated[
-    str | None,
-    _column("User column.", "user"),
-]
+User = Annotated[str | None, column_option("Users.", "user")]
 # Naming it changes the folds, and with them the result: it is never chosen by its usual name.
-UserForFoldsOption = Annotated[
+UserForFolds = Annotated[
     str | None,
-    typer.Option(
+    column_option(
+        "Users. A user's rows stay together when the method is chosen. In a log of impressions, "
+        "users who were shown more count for less.",
+        None,
         "--user",
-        help="User column: --method auto keeps all rows of a user in one fold, and exposure "
-        "in a log of impressions depends on it.",
     ),
 ]
-ItemOption = Annotated[
-    str | None,
-    _column("Item column.", "item"),
-]
+Item = Annotated[str | None, column_option("Items.", "item")]
 # Where naming the item column changes the result, it is never chosen by its usual name.
-ItemForPopularityOption = Annotated[
+ItemForPopularity = Annotated[
     str | None,
-    typer.Option(
+    column_option(
+        "Items. Estimates how likely a pair was seen from how often its item occurs.",
+        None,
         "--item",
-        help="Item column: estimate propensities from item popularity, or from numbers of "
-        "impressions.",
     ),
 ]
-PropensityOption = Annotated[
+Propensity = Annotated[
     str | None,
-    typer.Option(
-        help="Column of propensities, P(pair was observed), in (0, 1]. Default: the one recorded "
-        "by calibrank score."
-    ),
+    column_option("How likely each pair was seen, in (0, 1], if you know it. Instead of --item."),
 ]
-PropensityKindOption = Annotated[
-    PropensityKind,
-    typer.Option(
-        help="logged: the probabilities with which your system showed the pairs, which fix the "
-        "base rate. relative: estimates, right up to an unknown factor."
-    ),
-]
-WeightOption = Annotated[
-    str | None,
-    typer.Option(help="Column of row weights. Default: the one recorded by calibrank score."),
-]
-SegmentOption = Annotated[
+Weight = Annotated[str | None, column_option("How many rows each row stands for.")]
+Segment = Annotated[
     list[str] | None,
-    typer.Option(help="Column whose values are evaluated separately; may be repeated."),
+    column_option("Evaluate each value of this column by itself. May be repeated."),
 ]
-MethodOption = Annotated[
-    str,
-    choice("Calibration method. auto chooses one by cross-validation.", [*SELECTORS, *CALIBRATORS]),
-]
-PositiveOption = Annotated[
-    str | None,
-    typer.Option(help='Which rows are liked, by a graded column: "rating >= 4".'),
-]
-ClicksOption = Annotated[
-    str | None,
-    typer.Option(help="Column of numbers of clicks, with --impressions: a row stands for several."),
-]
-ImpressionsOption = Annotated[
-    str | None,
-    typer.Option(help="Column of numbers of impressions, with --clicks."),
-]
-SoftOption = Annotated[
-    bool,
-    typer.Option("--soft", help="The label column holds probabilities, such as a judge's."),
-]
-LogOption = Annotated[
-    LogKind | None,
-    typer.Option(
-        "--log",
-        help="What label 0 means. positives: the pair was not observed. impressions: it was shown "
-        "and not liked. Default: what calibrank recorded, otherwise positives.",
+Metric = Annotated[
+    list[str] | None,
+    option(
+        "Another metric, with its settings: 'ECE(bins=20)', GAUC, 'FieldECE(\"country\")', "
+        "NDCG@10. May be repeated.",
+        "--metric",
+        metavar="METRIC",
     ),
 ]
-LossOption = Annotated[
-    str | None,
-    choice(f"{_LOSS_DEFAULT}, which needs propensities.", EVIDENCE),
+Method = Annotated[
+    str,
+    choice(
+        "How the curve is fitted; auto chooses by cross-validation.",
+        [*SELECTORS, *CALIBRATORS],
+        MODEL,
+    ),
 ]
-OptionalLossOption = Annotated[
-    str | None,
-    choice(f"{_LOSS_DEFAULT}, or naive without propensities.", EVIDENCE),
+Log = Annotated[
+    LogKind | None,
+    option(
+        "What label 0 means. interactions: the pair is not in the log, and may be liked. "
+        "impressions: it was shown and not liked. policy: the same, and --propensity has the "
+        "logged probabilities of showing it. Default: what calibrank recorded in the table, "
+        "otherwise interactions.",
+        "--log",
+        panel=ROWS,
+        metavar="KIND",
+    ),
 ]
-NegativesKeptOption = Annotated[
+NegativesKept = Annotated[
     float,
-    typer.Option(help=_NEGATIVES_HELP),
+    option(
+        "The fraction of all negatives that is in the table, if they were sampled.",
+        panel=ROWS,
+        metavar="FRACTION",
+    ),
 ]
-BadRowsOption = Annotated[
+BadRows = Annotated[
     OnBadRows,
-    typer.Option(help=_BAD_ROWS_HELP),
+    option("Stop at the first invalid row, or skip invalid rows and count them.", panel=ROWS),
 ]
-SeedOption = Annotated[
-    int,
-    typer.Option(min=0, max=LARGEST_SEED, help="Seed of everything random."),
-]
-EpochsOption = Annotated[
-    int,
-    typer.Option(min=1, max=1_000_000, help="Maximum number of training epochs."),
-]
-JsonOption = Annotated[
-    bool,
-    typer.Option("--json", help="Print one JSON object instead of text."),
-]
+Epochs = Annotated[int, option("The largest number of passes over the data.", min=1, max=1_000_000)]
+Seed = Annotated[int, option("Seed of everything random.", min=0, max=LARGEST_SEED)]
+Json = Annotated[bool, option("Print one JSON object instead of text.", "--json", panel=OUTPUT)]

@@ -1,14 +1,10 @@
-"""Position bias in `calibrank fit`: ranks become propensities, by a table or by an estimate."""
+"""Position bias in `calibrank fit`: examination by rank, estimated from items at several ranks."""
 
 from dataclasses import replace
-from typing import Annotated
 
 import numpy as np
-import typer
 
-from calibrank._internal.validation import Floats
-from calibrank.cli.console import UsageError, log, shown
-from calibrank.cli.options import LogKind
+from calibrank.cli import console
 from calibrank.errors import DataError
 from calibrank.evidence import naive
 from calibrank.propensity import Position, estimate_position
@@ -24,86 +20,15 @@ _RESAMPLES = 50
 # Ranks whose examination is printed.
 _PRINTED = 5
 
-PositionOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Column of the ranks at which rows were shown, from 1: labels are clicks, which need "
-        "that the rank is examined. Examination comes from --examination, or is estimated from "
-        "items (--item) that were shown at several ranks."
-    ),
-]
-ExaminationOption = Annotated[
-    str | None,
-    typer.Option(help="Table with columns rank and examination, P(examined) of each rank."),
-]
 
-
-def require_position(
-    position: str | None,
-    examination: str | None,
-    propensity: str | None,
-    item: str | None,
-    log_kind: LogKind | None,
-    loss: str | None,
-) -> None:
-    """Check the options about ranks before the table is read."""
-    if position is None:
-        if examination is not None:
-            raise UsageError("--examination must go with --position, the column of ranks.")
-        return
-    if propensity is not None:
-        raise UsageError(
-            "--position and --propensity must not both be given: propensities either come from "
-            "ranks or are read. Multiply them yourself if a row was shown and examined by chance."
-        )
-    if (examination is None) == (item is None):
-        raise UsageError(
-            "--position must go with either --examination, a table of P(examined) by rank, or "
-            "--item, to estimate it from items that were shown at several ranks."
-        )
-    if log_kind is LogKind.impressions or loss in ("naive", "impressions"):
-        raise UsageError(
-            "--position must go with --loss ips, its default, got a log in which label 0 means not "
-            "liked: a row that was not clicked may not have been examined. Leave --log and --loss "
-            "out."
-        )
-
-
-def with_examination(
-    table: Table,
-    columns: Columns,
-    examination: str | None,
-    rules: Rules,
-) -> Columns:
+def with_examination(table: Table, columns: Columns, rules: Rules) -> Columns:
     """The columns with examination by rank, which turns the column of ranks into propensities."""
-    if examination is not None:
-        position = _read_examination(Table.find(examination))
-        source = f"from {examination}"
-    else:
-        position = _estimate(table, columns, rules)
-        source = "estimated from items at several ranks"
-    log.print(shown(f"Examination by rank, {source}: {_describe(position)}"), highlight=False)
+    position = _estimate(table, columns, rules)
+    console.say(
+        f"Examination by rank, estimated from items at several ranks: {_describe(position)}"
+    )
     # Items only served the estimate: propensities do not come from their popularity.
     return replace(columns, examination=position, item=None)
-
-
-def _read_examination(table: Table) -> Position:
-    names = [table.resolve(role, role) for role in ("rank", "examination")]
-    columns = Columns(names[0], names[1], naive)
-    ranks = []
-    values = []
-    for batch in table.batches(names):
-        Rules(skip=False).valid_rows(batch, {"rank": columns.score, "propensity": columns.label})
-        ranks.append(batch.numbers(columns.score))
-        values.append(batch.numbers(columns.label))
-    order = np.argsort(np.concatenate(ranks)) if ranks else np.array([], dtype=np.intp)
-    expected: Floats = np.arange(1.0, len(order) + 1)
-    if not len(order) or (np.concatenate(ranks)[order] != expected).any():
-        raise DataError(
-            f"{table.name} must hold every rank from 1 once, got {len(order)} rows with other "
-            "ranks. Add the missing ranks."
-        )
-    return Position(np.concatenate(values)[order])
 
 
 def _estimate(table: Table, columns: Columns, rules: Rules) -> Position:

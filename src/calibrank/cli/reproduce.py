@@ -5,17 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
-from calibrank.cli.console import console, log, print_json, require_folder, require_unused, shown
-from calibrank.cli.options import Device, EpochsOption, JsonOption
+from calibrank.cli import console, options
 from calibrank.registry import DATASETS
 
 if TYPE_CHECKING:
@@ -32,8 +23,7 @@ _DATASETS_HELP = f"One of synthetic, {', '.join(DATASETS)}."
 _JOBS = min(os.cpu_count() or 1, 8)
 
 NameArgument = Annotated[
-    str,
-    typer.Argument(metavar="[NAME]", help="A folder of specs, or its name under reproduce/."),
+    str, typer.Argument(metavar="[NAME]", help="A folder of specs, or its name under reproduce/.")
 ]
 FromRowsOption = Annotated[
     list[Path] | None,
@@ -46,25 +36,12 @@ DataOption = Annotated[
     Path | None,
     typer.Option(help="Folder of the dataset's files; downloaded if its licence allows it."),
 ]
-SeedsOption = Annotated[
-    int,
-    typer.Option(min=1, max=10_000, help="Number of repetitions."),
-]
-OutOption = Annotated[
-    Path,
-    typer.Option(help="Folder for result rows, tables and figures."),
-]
-JobsOption = Annotated[
-    int,
-    typer.Option(min=1, max=256, help="Number of parallel processes."),
-]
-SpecOption = Annotated[
-    list[str] | None,
-    typer.Option(help="Run only this spec; may be repeated."),
-]
+SeedsOption = Annotated[int, typer.Option(min=1, max=10_000, help="Number of repetitions.")]
+OutOption = Annotated[Path, typer.Option(help="Folder for result rows, tables and figures.")]
+JobsOption = Annotated[int, typer.Option(min=1, max=256, help="Number of parallel processes.")]
+SpecOption = Annotated[list[str] | None, typer.Option(help="Run only this spec; may be repeated.")]
 ModelOption = Annotated[
-    list[str] | None,
-    typer.Option(help="Run only this model; may be repeated."),
+    list[str] | None, typer.Option(help="Run only this model; may be repeated.")
 ]
 
 
@@ -77,18 +54,20 @@ def reproduce(
     jobs: JobsOption = _JOBS,
     spec: SpecOption = None,
     model: ModelOption = None,
-    epochs: EpochsOption = 200,
-    device: Annotated[Device, typer.Option(help="Where to train.")] = Device.cpu,
+    epochs: options.Epochs = 200,
+    device: Annotated[options.Device, typer.Option(help="Where to train.")] = options.Device.cpu,
     from_rows: FromRowsOption = None,
-    json: JsonOption = False,
+    json: options.Json = False,
 ) -> None:
-    """Run the experiments of a paper. Finished cells are kept: a rerun computes only the others.
+    """Run the experiments of a paper; finished cells are kept.
+
+    A rerun computes only the cells that are missing.
 
     Example: calibrank reproduce aaai22 --dataset coat --data coat/ --seeds 10 --out results
     """
-    require_folder(out)
+    console.require_folder(out)
     if dataset == "synthetic":
-        require_unused("with --dataset synthetic", {"--data": data})
+        console.require_unused("with --dataset synthetic", {"--data": data})
     # torch takes seconds to load: `--help` and wrong options must not wait for it.
     from calibrank.experiment.figures import load_scored  # noqa: PLC0415  (matplotlib)
     from calibrank.experiment.outputs import write_outputs  # noqa: PLC0415  (matplotlib)
@@ -110,11 +89,13 @@ def reproduce(
     scored = {each.name: load_scored(grid, each) for each in specs}
     written = write_outputs(folder, specs, results, out, scored)
     for cell, reason in failed.items():
-        log.print(
-            f"[red]failed:[/] {shown(cell.key)}: {shown(reason)}", highlight=False, soft_wrap=True
+        console.log.print(
+            f"[red]failed:[/] {console.shown(cell.key)}: {console.shown(reason)}",
+            highlight=False,
+            soft_wrap=True,
         )
     if json:
-        print_json(
+        console.print_json(
             {
                 "out": str(grid.out),
                 "failed": {cell.key: reason for cell, reason in failed.items()},
@@ -123,7 +104,9 @@ def reproduce(
         )
     else:
         rows = results.table.num_rows
-        console.print(f"[bold]Rows:[/] {shown(grid.out / 'rows.parquet')} ({rows:,}), rows.csv")
+        console.screen.print(
+            f"[bold]Rows:[/] {console.shown(grid.out / 'rows.parquet')} ({rows:,}), rows.csv"
+        )
         _print_outputs(results, written)
     # Rows of the other cells are complete, but a script must notice that some are missing.
     if failed:
@@ -133,14 +116,14 @@ def reproduce(
 def _from_rows(
     files: list[Path], folder: Path, specs: "Sequence[Spec]", out: Path, *, json: bool
 ) -> None:
-    from calibrank.experiment.from_rows import read_results  # noqa: PLC0415  (pyarrow)
     from calibrank.experiment.outputs import write_outputs  # noqa: PLC0415  (matplotlib)
+    from calibrank.experiment.statistics import Results  # noqa: PLC0415  (pyarrow)
 
-    results = read_results(files)
+    results = Results.read(files)
     # Rows hold metrics only, so there are no scores to draw.
     written = write_outputs(folder, specs, results, out, {})
     if json:
-        print_json({"out": str(out), **_as_json(results, written)})
+        console.print_json({"out": str(out), **_as_json(results, written)})
     else:
         _print_outputs(results, written)
 
@@ -149,22 +132,12 @@ def _run(grid: "Grid", jobs: int) -> dict["Cell", str]:
     """Compute the cells that are missing; returns those that failed, with the reason."""
     from calibrank.experiment.runner import run_grid  # noqa: PLC0415  (torch)
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("cells"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
     cells = grid.cells()
-    done = sum(grid.is_done(cell) for cell in cells)
-    with Progress(*columns, console=log, disable=not log.is_terminal) as bar:
-        task = bar.add_task(shown(grid.dataset), total=len(cells), completed=done)
+    with console.counting_bar(len(cells), grid.dataset) as advance:
+        advance(sum(grid.is_done(cell) for cell in cells))
 
         def on_finished(cell: "Cell", error: BaseException | None) -> None:
-            outcome = "failed" if error else "done"
-            bar.update(task, advance=1, description=shown(f"{cell.key} {outcome}"))
+            advance(1, f"{cell.key} {'failed' if error else 'done'}")
 
         return run_grid(grid, jobs, on_finished)
 
@@ -181,13 +154,17 @@ def _as_json(results: "Results", written: "Outputs") -> dict[str, object]:
 def _print_outputs(results: "Results", written: "Outputs") -> None:
     unfit = _fits_without_optimum(results)
     if unfit:
-        console.print(f"{unfit:,} fits have no finite optimum: see rows with metric 'failed'.")
-    console.print(f"[bold]Tables:[/] {shown(', '.join(map(str, written.tables)))}")
-    console.print(f"[bold]Summary:[/] {shown(written.summary)}")
+        console.screen.print(
+            f"{unfit:,} fits have no finite optimum: see rows with metric 'failed'."
+        )
+    console.screen.print(f"[bold]Tables:[/] {console.shown(', '.join(map(str, written.tables)))}")
+    console.screen.print(f"[bold]Summary:[/] {console.shown(written.summary)}")
     folders = sorted({str(path.parent) for path in written.figures})
-    console.print(f"[bold]Figures:[/] {shown(', '.join(folders))} ({len(written.figures)} files)")
+    console.screen.print(
+        f"[bold]Figures:[/] {console.shown(', '.join(folders))} ({len(written.figures)} files)"
+    )
     if written.agreement:
-        console.print(written.agreement, highlight=False)
+        console.screen.print(written.agreement, highlight=False)
 
 
 def _fits_without_optimum(results: "Results") -> int:

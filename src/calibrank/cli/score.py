@@ -5,24 +5,8 @@ from typing import Annotated
 
 import typer
 
-from calibrank.cli.console import (
-    print_json,
-    progress_bar,
-    report_skipped,
-    report_written,
-    require_other_file,
-    rules_for,
-)
-from calibrank.cli.options import (
-    OUTPUT_HELP,
-    BadRowsOption,
-    ItemOption,
-    JsonOption,
-    OnBadRows,
-    TableArgument,
-    UserOption,
-)
-from calibrank.cli.recorded import report_lost_roles
+from calibrank.cli import console, options
+from calibrank.cli.declared import report_lost_roles
 from calibrank.scorers import SavedModel
 from calibrank.tabular.read import Table
 from calibrank.tabular.write import Scores, add_column
@@ -32,13 +16,13 @@ def score(
     model: Annotated[
         Path, typer.Argument(metavar="MODEL", help="A folder that `calibrank train` wrote.")
     ],
-    table: TableArgument,
-    out: Annotated[Path, typer.Option("--out", "-o", help=OUTPUT_HELP)],
-    user: UserOption = None,
-    item: ItemOption = None,
+    table: options.Table,
+    out: Annotated[Path, typer.Option("--out", "-o", help=options.OUTPUT_HELP)],
+    user: options.User = None,
+    item: options.Item = None,
     to: Annotated[str, typer.Option(help="Name of the new column.")] = "score",
-    on_bad_rows: BadRowsOption = OnBadRows.error,
-    json: JsonOption = False,
+    on_bad_rows: options.BadRows = options.OnBadRows.error,
+    json: options.Json = False,
 ) -> None:
     """Add a column of a trained model's scores to a table of users and items.
 
@@ -46,16 +30,16 @@ def score(
     """
     trained = SavedModel.load(model)
     source = Table.find(table)
-    require_other_file(out, *source.files)
-    rules = rules_for(on_bad_rows)
+    console.require_other_file(out, *source.files)
+    rules = console.rules_for(on_bad_rows)
     filler = Scores(trained, source.resolve("user", user), source.resolve("item", item), rules)
-    with progress_bar(source, "Scoring") as progress:
+    with console.progress_bar(source, "Scoring") as progress:
         rows, up_to_date = add_column(filler, source, out, to, progress)
-    report_skipped(rules)
+    console.report_skipped(rules)
     report_lost_roles(source, out)
     files = len(source.files)
     if json:
         about = {"out": str(out), "rows": rows, "files": files}
-        print_json({**about, "already_done": up_to_date, "skipped": rules.skipped})
+        console.print_json({**about, "already_done": up_to_date, "skipped": rules.skipped})
         return
-    report_written(out, rows, to, up_to_date, files)
+    console.report_written(out, rows, to, up_to_date, files)

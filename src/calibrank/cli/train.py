@@ -1,7 +1,5 @@
 """`calibrank train`."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,23 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from calibrank._internal.atomic import atomic_path
-from calibrank.cli.console import console, log, print_json, require_folder, require_unused, shown
-from calibrank.cli.declared import require_one_label
-from calibrank.cli.options import (
-    Device,
-    EpochsOption,
-    ItemOption,
-    JsonOption,
-    LabelOption,
-    LogOption,
-    PositiveOption,
-    SeedOption,
-    UserOption,
-    choice,
-)
+from calibrank.cli import console, options
+from calibrank.cli.declared import choose_label
+from calibrank.cli.failures import UsageError
 from calibrank.data import Dataset, Positives, population_negatives, with_negatives
 from calibrank.data.table import load_table
 from calibrank.errors import DataError
@@ -34,6 +20,8 @@ from calibrank.propensity import Exposure, Popularity
 from calibrank.registry import DATASETS, MODELS, SPLITS, find, load_dataset
 from calibrank.scorers import SavedModel
 from calibrank.tables import Interactions
+from calibrank.tabular.labels import Threshold
+from calibrank.tabular.read import Table
 from calibrank.tabular.roles import EXPOSURE, RELATIVE_PROPENSITY, Roles
 
 if TYPE_CHECKING:
@@ -42,12 +30,10 @@ if TYPE_CHECKING:
 
 
 SourceArgument = Annotated[
-    str,
-    typer.Argument(metavar="SOURCE", help=f"A table, or one of {', '.join(DATASETS)}."),
+    str, typer.Argument(metavar="SOURCE", help=f"A table, or one of {', '.join(DATASETS)}.")
 ]
 OutOption = Annotated[
-    Path,
-    typer.Option("--out", "-o", help="Folder for the model and the pairs to calibrate on."),
+    Path, typer.Option("--out", "-o", help="Folder for the model and the pairs to calibrate on.")
 ]
 DataOption = Annotated[
     Path | None,
@@ -65,75 +51,62 @@ DimOption = Annotated[
     int | None,
     typer.Option(min=1, max=4096, help="Length of the embedding vectors. Default: the paper's."),
 ]
-PatienceOption = Annotated[
-    int,
-    typer.Option(
-        min=1, max=1_000_000, help="Stop after this many epochs without a higher validation NDCG."
-    ),
-]
-BatchOption = Annotated[
-    int,
-    typer.Option(min=1, max=2**24, help="Positives per gradient step."),
-]
-ThreadsOption = Annotated[
-    int,
-    typer.Option(min=1, max=1024, help="CPU threads; more than one is rarely faster."),
-]
 
 
 def train(
     source: SourceArgument,
     out: OutOption,
-    model: Annotated[str, choice("Base model.", MODELS)] = "bpr",
+    model: Annotated[str, options.choice("Base model.", MODELS)] = "bpr",
     data: DataOption = None,
-    split: Annotated[str, choice("How positives are held out.", SPLITS)] = "random",
+    split: Annotated[str, options.choice("How positives are held out.", SPLITS)] = "random",
     negatives: NegativesOption = None,
-    user: UserOption = None,
-    item: ItemOption = None,
-    label: LabelOption = None,
-    positive: PositiveOption = None,
-    log_kind: LogOption = None,
+    user: options.User = None,
+    item: options.Item = None,
+    label: options.Label = None,
+    log_kind: options.Log = None,
     time: Annotated[str | None, typer.Option(help="Time column.")] = None,
     dim: DimOption = None,
-    epochs: EpochsOption = 200,
-    batch: BatchOption = 512,
-    patience: PatienceOption = 20,
-    seed: SeedOption = 0,
-    device: Annotated[Device, typer.Option(help="Where to train.")] = Device.cpu,
-    threads: ThreadsOption = 1,
-    json: JsonOption = False,
+    epochs: options.Epochs = 200,
+    seed: options.Seed = 0,
+    device: Annotated[options.Device, typer.Option(help="Where to train.")] = options.Device.cpu,
+    json: options.Json = False,
 ) -> None:
-    """Train a base model and hold out pairs to calibrate it on. An interrupted run resumes.
+    """Train a base model and hold out pairs to calibrate it on.
 
-    Of a log of impressions, shown pairs that were not liked are held out with the likes, in
-    impressions.parquet.
+    An interrupted run resumes. Of a log of impressions, shown pairs that were not liked are held
+    out with the likes, in impressions.parquet.
 
     Example: calibrank train log.parquet --model lightgcn -o model
     """
     # Options are checked before anything is loaded or trained.
     if source in DATASETS:
-        given = {"--user": user, "--item": item, "--label": label, "--positive": positive}
-        require_unused(f"with {source}", {**given, "--time": time})
+        given = {"--user": user, "--item": item, "--label": label}
+        console.require_unused(f"with {source}", {**given, "--time": time})
     else:
-        require_unused("with a table", {"--data": data})
-    require_one_label(label, positive)
-    require_folder(out)
+        console.require_unused("with a table", {"--data": data})
+    console.require_folder(out)
     from calibrank import models  # noqa: PLC0415  (torch)
 
-    dataset = _load(source, data, user, item, label, time, log_kind, positive)
+    dataset = _load(source, data, user, item, label, time, log_kind)
     kept, held_out = _hold_out(dataset, source, split, seed)
     impressions = held_out if dataset.log == "impressions" else None
     # Models learn from positives; dislikes are kept to calibrate on.
     kept, held_out = kept.positives(), held_out.positives()
     chosen = _model(model, dim)
-    training = models.Training(
-        epochs, batch, patience=patience, device=device.value, threads=threads
-    )
+    training = models.Training(epochs, device=device.value)
     out.mkdir(parents=True, exist_ok=True)
     # A run that was interrupted finds its checkpoint here and continues from it.
     checkpoint = out / "checkpoint.safetensors"
-    with _epoch_bar(chosen.name, epochs) as progress:
-        trained = models.train(chosen, kept, held_out, training, seed, checkpoint, progress)
+    with console.counting_bar(epochs, chosen.name) as advance:
+        done = 0
+
+        def on_epoch(moment: "TrainingStatus") -> None:
+            nonlocal done
+            ndcg = f", NDCG@5 {moment.ndcg[0]:.4f}" if moment.ndcg else ""
+            advance(moment.epoch - done, f"{chosen.name}{ndcg}")
+            done = moment.epoch
+
+        trained = models.train(chosen, kept, held_out, training, seed, checkpoint, on_epoch)
     ndcg = max(value for _, value in trained.history)
     about = {"model": repr(chosen), "training": repr(training), "seed": seed, "split": split}
     about |= {"source": source, "best_epoch": trained.best_epoch, "validation_ndcg": ndcg}
@@ -145,26 +118,43 @@ def train(
     checkpoint.unlink(missing_ok=True)
     if json:
         rows = {"calibration_rows": len(pairs), "negative_weight": weight}
-        print_json({"out": str(out), **about, **rows})
+        console.print_json({"out": str(out), **about, **rows})
         return
-    console.print(
+    console.screen.print(
         f"[bold]{chosen.name}[/] trained on {len(kept):,} positives: best epoch "
         f"{trained.best_epoch}, validation NDCG@5 {ndcg:.4f}"
     )
     _print_next_steps(out, "calibration" if impressions is None else "impressions")
 
 
-def _load(source: str, data: Path | None, *columns: str | None) -> Dataset:
+def _load(
+    source: str,
+    data: Path | None,
+    user: str | None,
+    item: str | None,
+    label: str | None,
+    time: str | None,
+    log_kind: options.LogKind | None,
+) -> Dataset:
     if source in DATASETS:
         return load_dataset(source, data)
-    return load_table(source, None, *columns)
+    positive = None
+    if label is not None and label not in Table.find(source).columns():
+        rule = choose_label(Table.find(source), label).rule
+        if not isinstance(rule, Threshold):
+            raise UsageError(
+                f"--label must be a column of 0 and 1, or a comparison such as 'rating >= 4', "
+                f"got {label!r}: base models are trained on single likes."
+            )
+        label, positive = None, str(rule)
+    kind = None
+    if log_kind is not None:
+        kind = "positives" if log_kind is options.LogKind.interactions else "impressions"
+    return load_table(source, None, user, item, label, time, kind, positive)
 
 
 def _hold_out(
-    dataset: Dataset,
-    source: str,
-    split: str,
-    seed: int,
+    dataset: Dataset, source: str, split: str, seed: int
 ) -> tuple[Interactions, Interactions]:
     """The rows to train on, and those held out for early stopping and calibration."""
     kind = find("split", SPLITS, split)
@@ -188,19 +178,16 @@ def _model(name: str, dim: int | None) -> "Model":
 
 
 def _print_next_steps(out: Path, table: str) -> None:
-    console.print(f"[bold]Saved:[/] {shown(out)}. Next:")
+    console.screen.print(f"[bold]Saved:[/] {console.shown(out)}. Next:")
     for command in (
         f"calibrank score {out} {out}/{table}.parquet -o scores.parquet",
         "calibrank fit scores.parquet -o map.json",
     ):
-        console.print(f"  {shown(command)}", highlight=False)
+        console.screen.print(f"  {console.shown(command)}", highlight=False)
 
 
 def _calibration_pairs(
-    kept: Interactions,
-    held_out: Interactions,
-    negatives: int | None,
-    seed: int,
+    kept: Interactions, held_out: Interactions, negatives: int | None, seed: int
 ) -> tuple[Interactions, float | None]:
     """Held-out positives and sampled negatives, and the weight of a negative unless it is 1."""
     positives = Positives.of(kept, held_out)
@@ -213,9 +200,7 @@ def _calibration_pairs(
 
 
 def _evidence_columns(
-    pairs: Interactions,
-    kept: Interactions,
-    weight: float | None,
+    pairs: Interactions, kept: Interactions, weight: float | None
 ) -> dict[str, pa.Array]:
     # Popularity in the training log: the held-out positives are what it is used on.
     propensity = Popularity().fit(kept).predict(pairs.users, pairs.items)
@@ -226,10 +211,7 @@ def _evidence_columns(
 
 
 def _write_tables(
-    out: Path,
-    dataset: Dataset,
-    pairs: Interactions,
-    columns: dict[str, pa.Array],
+    out: Path, dataset: Dataset, pairs: Interactions, columns: dict[str, pa.Array]
 ) -> None:
     _write(out / "calibration.parquet", dataset, pairs, columns)
     if dataset.test is not None:
@@ -262,27 +244,3 @@ def _write(
     roles = Roles({name: name for name in table.column_names}, "calibrank train", log_kind)
     with atomic_path(path) as partial:
         pq.write_table(table.replace_schema_metadata(roles.metadata()), partial)
-
-
-@contextmanager
-def _epoch_bar(
-    name: str,
-    epochs: int,
-) -> Iterator[Callable[["TrainingStatus"], None]]:
-    """A progress bar over epochs with the validation NDCG; hidden if stderr is not a terminal."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed}/{task.total} epochs"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    hidden = not log.is_terminal
-    with Progress(*columns, console=log, transient=True, disable=hidden) as bar:
-        task = bar.add_task(name, total=epochs)
-
-        def on_epoch(moment: "TrainingStatus") -> None:
-            description = f"{name}, NDCG@5 {moment.ndcg[0]:.4f}" if moment.ndcg else name
-            bar.update(task, completed=moment.epoch, description=description)
-
-        yield on_epoch

@@ -4,7 +4,6 @@ from calibrank.curves.auto import Auto
 from calibrank.curves.baselines import MinMax, Sigmoid
 from calibrank.curves.binning import BBQ, Histogram
 from calibrank.curves.calibrator import Calibrator, Desiderata
-from calibrank.curves.covariates import Covariates, list_means
 from calibrank.curves.cross_validation import fit_without_each
 from calibrank.curves.isotonic import CenteredIsotonic, Isotonic
 from calibrank.curves.parametric import (
@@ -16,8 +15,6 @@ from calibrank.curves.parametric import (
     Platt,
     Temperature,
 )
-from calibrank.curves.random_intercept import RandomIntercept
-from calibrank.curves.segments import Segments
 from calibrank.curves.spline import Spline
 
 __all__ = [
@@ -26,7 +23,6 @@ __all__ = [
     "Beta",
     "Calibrator",
     "CenteredIsotonic",
-    "Covariates",
     "Desiderata",
     "Gamma",
     "GammaGaussian",
@@ -36,11 +32,8 @@ __all__ = [
     "MinMax",
     "Parametric",
     "Platt",
-    "RandomIntercept",
-    "Segments",
     "Sigmoid",
     "Spline",
     "Temperature",
     "fit_without_each",
-    "list_means",
 ]

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from calibrank._internal.validation import Floats
-from calibrank.curves.calibrator import record_of
-from calibrank.curves.solver import (
-    SMALLEST_RISE,
-    Problem,
-    Solution,
-)
+from calibrank.curves.solver import Problem, Solution
 from calibrank.errors import DataError, FitError, FlatMapWarning
-from calibrank.maps import LogisticMap
+from calibrank.maps import LogisticCurve
 from calibrank.maps.basis import Basis
 from calibrank.maps.targets.numpy import NumpyTarget
+from calibrank.maps.training import SMALLEST_RISE
 from calibrank.summary import Summary
 
 ROUNDING = 1e-12
@@ -80,11 +77,7 @@ def _rises(basis: Basis, summary: Summary) -> Floats:
     return rises
 
 
-def _to_raw(
-    usable: npt.NDArray[np.bool_],
-    means: Floats,
-    spreads: Floats,
-) -> Floats:
+def _to_raw(usable: npt.NDArray[np.bool_], means: Floats, spreads: Floats) -> Floats:
     """Undo the standardization; the coefficient of an unusable generator is 0."""
     to_raw = np.zeros((len(usable) + 1, len(spreads) + 1))
     to_raw[0] = [1, *(-means / spreads)]
@@ -94,15 +87,10 @@ def _to_raw(
     return to_raw
 
 
-def as_map(
-    name: str,
-    basis: Basis,
-    summary: Summary,
-    problem: Problem,
-    solution: Solution,
-    to_raw: Floats,
-) -> LogisticMap:
-    """The solved problem as a map with its covariance and fit record."""
+def as_curve(
+    name: str, basis: Basis, summary: Summary, problem: Problem, solution: Solution, to_raw: Floats
+) -> tuple[LogisticCurve, dict[str, Any]]:
+    """The solved problem as a curve with its covariance, and how it was solved."""
     raw = to_raw @ solution.point.solution
     covariance = to_raw @ _sandwich(summary, problem, solution) @ to_raw.T
     bounded = np.isfinite(problem.lower_bounds)
@@ -112,26 +100,17 @@ def as_map(
     smallest = SMALLEST_RISE / np.maximum(_rises(basis, summary), 1e-300)
     at_smallest = np.flatnonzero(raw[1:] <= smallest * 1.01)
     bound_names = [f"coefficient {index}" for index in at_smallest]
-    record = replace(
-        record_of(summary),
-        loss=solution.point.value,
-        residual=solution.residual,
-        iterations=solution.iterations,
-        at_bound=tuple(bound_names),
-    )
+    solved = {
+        "loss": solution.point.value,
+        "residual": solution.residual,
+        "iterations": solution.iterations,
+        "at_bound": tuple(bound_names),
+    }
     # Multiplying by a spread and dividing again may round a positive lower bound to below 0.
     coefficients = tuple(np.maximum(raw[1:], 0).tolist())
     rows = tuple(tuple(row) for row in covariance.tolist())
-    return LogisticMap(
-        name,
-        basis,
-        summary.low,
-        summary.high,
-        float(raw[0]),
-        coefficients,
-        rows,
-        record,
-    )
+    curve = LogisticCurve(basis, summary.low, summary.high, float(raw[0]), coefficients, rows)
+    return curve, solved
 
 
 def _sandwich(summary: Summary, problem: Problem, solution: Solution) -> Floats:
@@ -212,6 +191,6 @@ def _warn_flat(name: str) -> None:
             "Higher scores do not go with more positives here: "
             "if lower is better (distances, ranks), negate them."
         )
-    # From here: as_map, Calibrator._fit, fit_fold, fit_summary, fit, and then the caller.
+    # From here: as_curve, Calibrator._fit, fit_fold, fit_summary, fit, and then the caller.
     message = f"the fitted {name} map hardly rises. {remedy}"
     warnings.warn(message, FlatMapWarning, stacklevel=7)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrank._internal.logit import expit, logit
+from calibrank._internal.logit import expit, logit, softplus
 from calibrank._internal.validation import Floats, Indices, Mask, add_up
 from calibrank.errors import FitError
 
@@ -78,8 +78,7 @@ class MonotoneProblem:
     def mean_loss(self, unknowns: Floats) -> float:
         """The mean log loss, without the penalty."""
         z = self.at_points(unknowns)
-        softplus = np.maximum(z, 0) + np.log1p(np.exp(-np.abs(z)))
-        return float((self.total @ softplus - self.positive @ z) / self.total.sum())
+        return float((self.total @ softplus(z) - self.positive @ z) / self.total.sum())
 
     def loss(self, unknowns: Floats) -> float:
         """The penalized sum that is minimized."""

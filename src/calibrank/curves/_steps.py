@@ -1,4 +1,4 @@
-"""Helpers that turn bins of a summary into a step map."""
+"""Helpers that turn bins of a summary into a step curve."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrank._internal.validation import Floats, add_up
-from calibrank.curves.calibrator import record_of
-from calibrank.maps import StepMap
+from calibrank.maps import StepCurve
 from calibrank.summary import Summary
 
 STEP_MARGIN = 3.0
@@ -54,18 +53,6 @@ def effective_rows(summary: Summary, bins: Bins, values: Floats) -> Floats:
     return np.minimum(rows, kish)
 
 
-def step_map(
-    name: str,
-    summary: Summary,
-    edges: Floats,
-    values: Floats,
-    effective: Floats,
-) -> StepMap:
-    """A map with one step per value; there is one edge less than values."""
-    return StepMap(
-        name,
-        tuple(edges.tolist()),
-        tuple(values.tolist()),
-        tuple(effective.tolist()),
-        record_of(summary),
-    )
+def step_curve(edges: Floats, values: Floats, effective: Floats) -> StepCurve:
+    """A curve with one step per value; there is one edge less than values."""
+    return StepCurve(tuple(edges.tolist()), tuple(values.tolist()), tuple(effective.tolist()))

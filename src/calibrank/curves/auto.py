@@ -6,19 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
+from typing import Any
 
 import numpy as np
 
 from calibrank._internal.arguments import instance, shown, whole
-from calibrank._internal.validation import IdsLike, Numbers, ids, score_column
-from calibrank.curves.calibrator import Calibrator, Desiderata, require_both_classes
+from calibrank._internal.validation import Floats, IdsLike, Numbers, ids, score_column
+from calibrank.curves.calibrator import Calibrator, Desiderata
 from calibrank.curves.cross_validation import HeldOutLosses, held_out_losses
 from calibrank.curves.isotonic import Isotonic
 from calibrank.curves.parametric import Beta, Gamma, Gaussian, Platt
 from calibrank.curves.spline import Spline
 from calibrank.errors import DataError, FitError
-from calibrank.evidence import Labels, as_evidence
-from calibrank.maps import CalibrationMap, CandidateLoss, Selection
+from calibrank.evidence import Evidence, Labels, as_evidence
+from calibrank.maps import CalibrationMap, CandidateLoss, Curve, Selection
+from calibrank.maps.training import require_both_classes
 from calibrank.summary import Summary
 from calibrank.summary.grid import CAPACITY
 from calibrank.tables import hash_partitions, row_partitions
@@ -61,16 +63,14 @@ class Auto(Calibrator):
         object.__setattr__(self, "folds", whole("folds", self.folds, 2, _MOST_FOLDS))
 
     def fit(
-        self,
-        scores: Numbers,
-        labels: Labels,
-        users: IdsLike | None = None,
+        self, scores: Numbers, labels: Labels, columns: Any = None, *, users: IdsLike | None = None
     ) -> CalibrationMap:
         """Choose a method and fit it on all rows.
 
         Rows of one user are alike, so with `users` all of them are in the same fold. Folds are
         hash partitions of users or of row numbers: the same rows give the same choice.
         """
+        self.require_no_columns(columns)
         array = score_column(scores)[0]
         evidence = as_evidence(labels, len(array))
         if users is None:
@@ -89,6 +89,10 @@ class Auto(Calibrator):
         if not summary.exact and calibrator.distinct_scores > CAPACITY:
             summary = Summary.of(array, evidence, distinct=calibrator.distinct_scores)
         return with_selection(calibrator.fit_summary(summary), selection)
+
+    def fit_rows(self, scores: Floats, evidence: Evidence) -> tuple[CalibrationMap, Summary]:
+        """Choose a method and fit it on checked rows, and return their summary too."""
+        return self.fit(scores, evidence), Summary.of(scores, evidence)
 
     def fit_folds(self, folds: Sequence[Summary]) -> CalibrationMap:
         """Choose a method by one summary per fold, and fit it on their sum."""
@@ -119,8 +123,12 @@ class Auto(Calibrator):
             "Use fit_folds with one summary per fold, or a fixed method such as Gaussian()."
         )
 
-    def _fit(self, summary: Summary) -> CalibrationMap:
-        return self.fit_summary(summary)
+    def _fit(self, summary: Summary) -> tuple[Curve, dict[str, Any]]:
+        raise NotImplementedError  # `fit_summary` refuses
+
+    @property
+    def candidates_by_group(self) -> tuple[Calibrator, ...]:
+        return (Platt(), Gaussian(), Spline())
 
 
 def _checked_candidates(candidates: object) -> tuple[Calibrator, ...]:
@@ -132,20 +140,12 @@ def _checked_candidates(candidates: object) -> tuple[Calibrator, ...]:
     return tuple([instance("candidates", each, Calibrator) for each in candidates])
 
 
-def with_selection(
-    fitted: CalibrationMap,
-    selection: Selection,
-) -> CalibrationMap:
+def with_selection(fitted: CalibrationMap, selection: Selection) -> CalibrationMap:
     """The map with the selection in its record."""
-    record = replace(fitted.record, selection=selection)
-    return replace(fitted, record=record)  # type: ignore[type-var]  # all maps are dataclasses
+    return replace(fitted, record=replace(fitted.record, selection=selection))
 
 
-def _compared(
-    name: str,
-    losses: HeldOutLosses | None,
-    best: HeldOutLosses,
-) -> CandidateLoss:
+def _compared(name: str, losses: HeldOutLosses | None, best: HeldOutLosses) -> CandidateLoss:
     if losses is None:
         return CandidateLoss(name, None, None)
     return CandidateLoss(name, losses.mean, losses.standard_error_of_difference(best))
@@ -183,10 +183,7 @@ def _require_folds(folds: Sequence[Summary]) -> None:
             ) from None
 
 
-def _require_losses(
-    losses: dict[str, HeldOutLosses],
-    candidates: tuple[Calibrator, ...],
-) -> None:
+def _require_losses(losses: dict[str, HeldOutLosses], candidates: tuple[Calibrator, ...]) -> None:
     if not losses:
         names = ", ".join(candidate.name for candidate in candidates)
         raise FitError(

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from calibrank.curves.calibrator import (
-    Calibrator,
-    Desiderata,
-    record_of,
-    require_spread,
-)
-from calibrank.maps import LogisticMap, RescaleMap
+from calibrank.composition import refusal
+from calibrank.curves.calibrator import Calibrator, Desiderata
+from calibrank.maps import LogisticCurve, RescaleCurve
 from calibrank.maps.basis import Linear
+from calibrank.maps.training import require_spread
+from calibrank.model import Model
 from calibrank.summary import Summary
+from calibrank.terms import TermSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,12 @@ class MinMax(Calibrator):
     meets = Desiderata(any_score=True, increasing=True, expressive=False)
     learns = False
 
-    def _fit(self, summary: Summary) -> RescaleMap:
+    def __add__(self, term: TermSpec) -> Model:
+        raise refusal("MinMax", "terms, another base rate")
+
+    def _fit(self, summary: Summary) -> tuple[RescaleCurve, dict[str, Any]]:
         require_spread(summary)
-        return RescaleMap(self.name, summary.low, summary.high, record_of(summary))
+        return RescaleCurve(summary.low, summary.high), {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +49,10 @@ class Sigmoid(Calibrator):
     meets = Desiderata(any_score=True, increasing=True, expressive=False)
     learns = False
 
-    def _fit(self, summary: Summary) -> LogisticMap:
+    def _fit(self, summary: Summary) -> tuple[LogisticCurve, dict[str, Any]]:
         # On the range from 0 to 1 the linear basis is the score itself.
         low, high = 0.0, 1.0
         intercept, slope = 0.0, 1.0
         # Nothing is estimated, so there is no sampling error.
         covariance = ((0.0, 0.0), (0.0, 0.0))
-        return LogisticMap(
-            self.name,
-            Linear(),
-            low,
-            high,
-            intercept,
-            (slope,),
-            covariance,
-            record_of(summary),
-        )
+        return LogisticCurve(Linear(), low, high, intercept, (slope,), covariance), {}

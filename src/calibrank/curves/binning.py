@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,11 +17,11 @@ from calibrank.curves._steps import (
     bin_means,
     effective_rows,
     midpoint_edges,
-    step_map,
+    step_curve,
 )
 from calibrank.curves.calibrator import Calibrator, Desiderata
 from calibrank.errors import DataError
-from calibrank.maps import StepMap
+from calibrank.maps import StepCurve
 from calibrank.summary import Summary
 from calibrank.summary.grid import MOST_DISTINCT
 
@@ -49,7 +50,7 @@ class Histogram(Calibrator):
     def __post_init__(self) -> None:
         object.__setattr__(self, "bins", whole("bins", self.bins, 1, MOST_BINS))
 
-    def _fit(self, summary: Summary) -> StepMap:
+    def _fit(self, summary: Summary) -> tuple[StepCurve, dict[str, Any]]:
         # A range of only a few floats has fewer distinct edges than asked for.
         ends = np.linspace(summary.low, summary.high, self.bins + 1)
         edges = np.unique(ends[1:-1])
@@ -59,7 +60,7 @@ class Histogram(Calibrator):
         values = np.interp(np.arange(len(edges) + 1), filled, means)
         effective = np.zeros(len(edges) + 1)
         effective[filled] = effective_rows(summary, bins, means)
-        return step_map(self.name, summary, edges, values, effective)
+        return step_curve(edges, values, effective), {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class BBQ(Calibrator):
         counts = tuple([whole("bins", count, 1, MOST_BINS) for count in self.bins])
         object.__setattr__(self, "bins", counts)
 
-    def _fit(self, summary: Summary) -> StepMap:
+    def _fit(self, summary: Summary) -> tuple[StepCurve, dict[str, Any]]:
         from scipy.special import softmax  # noqa: PLC0415  (slow to load)
 
         models = [_QuantileModel.of(summary, count) for count in self.bins]
@@ -108,7 +109,7 @@ class BBQ(Calibrator):
             rows = np.maximum(model.effective[steps], _LEAST_EFFECTIVE_ROWS)
             inverse_rows += weight / rows
         values = np.clip(values, 0, 1)
-        return step_map(self.name, summary, edges, values, 1 / inverse_rows)
+        return step_curve(edges, values, 1 / inverse_rows), {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,25 +5,21 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from calibrank._internal.arguments import instance
 from calibrank._internal.validation import Floats, Numbers
 from calibrank.errors import DataError, FitError, PooledScoresWarning
-from calibrank.evidence import Labels
-from calibrank.maps import CalibrationMap, FitRecord
+from calibrank.evidence import Evidence, Labels
+from calibrank.maps import CalibrationMap, Curve
+from calibrank.maps.training import record_of, require_both_classes, require_spread
+from calibrank.model import Model
 from calibrank.summary import Summary
 from calibrank.summary.grid import CAPACITY
 from calibrank.summary.resolution import coarser, pooling_error
-
-SMALLEST_RANGE = 1e-100
-"""Scores whose range is below this count as constant: their squared differences would underflow."""
-
-# Quantiles of the scores that a map keeps: every 5%.
-_QUANTILES = 21
-
+from calibrank.terms import TermSpec
 
 POOLING_TOLERANCE = 1e-4
 """Mean error of probabilities through pooling from which a fit warns."""
@@ -54,9 +50,35 @@ class Calibrator(ABC):
     None for curves that depend on the scores inside a bin only through the slope of the curve.
     """
 
-    def fit(self, scores: Numbers, labels: Labels) -> CalibrationMap:
-        """Fit on scores and 0/1 labels, or evidence such as `ips(labels, propensity)`."""
+    def fit(self, scores: Numbers, labels: Labels, columns: Any = None) -> CalibrationMap:
+        """Fit on scores and 0/1 labels, or evidence such as `ips(labels, propensity)`.
+
+        `columns` is for models with terms, such as `Gaussian() + Level("country")`.
+        """
+        self.require_no_columns(columns)
         return self.fit_summary(Summary.of(scores, labels, distinct=self.distinct_scores))
+
+    def fit_rows(self, scores: Floats, evidence: Evidence) -> tuple[CalibrationMap, Summary]:
+        """Fit on checked rows, and return their summary too."""
+        summary = Summary.of(scores, evidence, distinct=self.distinct_scores)
+        return self.fit_summary(summary), summary
+
+    def require_no_columns(self, columns: Any) -> None:
+        """Raise a `DataError` if columns are given, which only terms use."""
+        if columns is not None:
+            raise DataError(
+                f"columns must go with terms, got {self.name} without any. "
+                f'Add some, e.g. {self.name}() + Level("country").'
+            )
+
+    def __add__(self, term: TermSpec) -> Model:
+        """A model of this curve and a term."""
+        return Model(self, ()) + term
+
+    @property
+    def candidates_by_group(self) -> tuple[Calibrator, ...]:
+        """The curves that are averaged where the level differs by group."""
+        return (self,)
 
     def fit_summary(self, summary: Summary) -> CalibrationMap:
         """Fit on pooled evidence; the result equals a fit on the rows that were pooled."""
@@ -69,7 +91,9 @@ class Calibrator(ABC):
         if self.learns:
             require_both_classes(summary)
             require_spread(summary)
-        return self._fit(summary)
+        curve, solved = self._fit(summary)
+        record = replace(record_of(summary), method=self.name, recipe=repr(self), **solved)
+        return CalibrationMap(curve, record)
 
     @property
     def name(self) -> str:
@@ -77,8 +101,11 @@ class Calibrator(ABC):
         return type(self).__name__
 
     @abstractmethod
-    def _fit(self, summary: Summary) -> CalibrationMap:
-        """Fit on a summary that has passed the checks of `fit_summary`."""
+    def _fit(self, summary: Summary) -> tuple[Curve, dict[str, Any]]:
+        """Fit on a summary that has passed the checks of `fit_summary`.
+
+        Returns the curve, and fields of the record that say how well it was solved.
+        """
 
     def _with_pooling_error(self, fitted: CalibrationMap, summary: Summary) -> CalibrationMap:
         """Record how far pooling may have moved the probabilities; warn above the tolerance."""
@@ -90,8 +117,7 @@ class Calibrator(ABC):
         if error > POOLING_TOLERANCE:
             message = _too_coarse(self.name, error, self.distinct_scores)
             warnings.warn(message, PooledScoresWarning, stacklevel=4)
-        record = replace(fitted.record, pooling_error=error)
-        return replace(fitted, record=record)  # type: ignore[type-var]  # all maps are dataclasses
+        return replace(fitted, record=replace(fitted.record, pooling_error=error))
 
     def _refit_change(self, probabilities: Floats, summary: Summary) -> float:
         """How far bins two and four times as wide move the probabilities, on average.
@@ -129,49 +155,3 @@ def _too_coarse(method: str, error: float, distinct: int) -> str:
         f"scores are pooled so coarsely that probabilities of {method} may be off by up to "
         f"{error:.1g} on average: {reason}. {remedy}."
     )
-
-
-def record_of(summary: Summary) -> FitRecord:
-    """The part of a map's record that describes its training data."""
-    positive = float(summary.positive.sum())
-    total = float(summary.total.sum())
-    return FitRecord(
-        evidence=summary.kind,
-        rows=summary.rows,
-        positive=positive,
-        total=total,
-        exact=summary.exact,
-        score_quantiles=_score_quantiles(summary),
-    )
-
-
-def _score_quantiles(summary: Summary) -> tuple[float, ...]:
-    cumulative = np.cumsum(summary.total)
-    # A little below each level, so that rounding does not decide on which side of it a bin ends.
-    levels = np.linspace(0, 1, _QUANTILES)[1:-1] - 1e-9
-    inner = summary.scores[np.searchsorted(cumulative, levels * cumulative[-1])]
-    return summary.low, *inner.tolist(), summary.high
-
-
-def require_both_classes(summary: Summary) -> None:
-    """Raise a `FitError` unless the evidence holds positive and negative mass."""
-    if summary.positive.sum() == 0:
-        raise FitError(
-            f"labels must hold both classes, got no positive in {summary.rows:,} rows. "
-            "Calibrate on a sample that holds interactions too."
-        )
-    # At probability 1 a row has no residual exactly when its positive mass is its total mass.
-    if not summary.squared_residuals(np.ones(len(summary))).any():
-        raise FitError(
-            f"labels must hold both classes, got only positives in {summary.rows:,} rows. "
-            "Add pairs without an interaction (negatives)."
-        )
-
-
-def require_spread(summary: Summary) -> None:
-    """Raise a `DataError` if all scores are equal."""
-    if summary.high - summary.low < SMALLEST_RANGE:
-        raise DataError(
-            f"scores must differ from row to row, got only {summary.low:.6g}. "
-            "A constant score carries no information: check the model or the column."
-        )

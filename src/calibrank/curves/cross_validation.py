@@ -20,10 +20,7 @@ from calibrank.summary import Summary
 _MOST_LOG_ODDS = -float(logit(1e-12))
 
 
-def fit_without_each(
-    calibrator: Calibrator,
-    folds: list[Summary],
-) -> list[CalibrationMap]:
+def fit_without_each(calibrator: Calibrator, folds: list[Summary]) -> list[CalibrationMap]:
     """Fit one map per fold on the evidence of all other folds.
 
     >>> from calibrank import Platt
@@ -72,10 +69,7 @@ class HeldOutLosses:
         return float(np.sqrt(variance) / self.totals.sum())
 
 
-def held_out_losses(
-    calibrator: Calibrator,
-    folds: list[Summary],
-) -> HeldOutLosses:
+def held_out_losses(calibrator: Calibrator, folds: list[Summary]) -> HeldOutLosses:
     """Cross-validate a calibrator by log loss.
 
     >>> from calibrank import Platt

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from calibrank._internal.isotonic import pool_adjacent_violators
 from calibrank._internal.logit import logit
 from calibrank._internal.validation import Floats, add_up, starts_of
-from calibrank.curves._steps import (
-    STEP_MARGIN,
-    Bins,
-    effective_rows,
-    midpoint_edges,
-    step_map,
-)
-from calibrank.curves.calibrator import Calibrator, Desiderata, record_of
-from calibrank.curves.solver import SMALLEST_RISE
-from calibrank.maps import PiecewiseMap, StepMap
+from calibrank.curves._steps import STEP_MARGIN, Bins, effective_rows, midpoint_edges, step_curve
+from calibrank.curves.calibrator import Calibrator, Desiderata
+from calibrank.maps import PiecewiseCurve, StepCurve
 from calibrank.maps.piecewise import MOST_KNOTS
+from calibrank.maps.training import SMALLEST_RISE
 from calibrank.summary import Summary
 from calibrank.summary.grid import MOST_DISTINCT
 
@@ -39,11 +34,11 @@ class Isotonic(Calibrator):
     distinct_scores = MOST_DISTINCT
     refit_margin = STEP_MARGIN
 
-    def _fit(self, summary: Summary) -> StepMap:
+    def _fit(self, summary: Summary) -> tuple[StepCurve, dict[str, Any]]:
         bins, values = _blocks(summary)
         edges = midpoint_edges(summary.scores, bins)
         effective = effective_rows(summary, bins, values)
-        return step_map(self.name, summary, edges, values, effective)
+        return step_curve(edges, values, effective), {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +58,7 @@ class CenteredIsotonic(Calibrator):
     distinct_scores = MOST_DISTINCT
     refit_margin = STEP_MARGIN
 
-    def _fit(self, summary: Summary) -> PiecewiseMap:
+    def _fit(self, summary: Summary) -> tuple[PiecewiseCurve, dict[str, Any]]:
         bins, values = _blocks(summary)
         # Inverse-propensity rates above 1 are clipped, which leaves equal neighbours: one block.
         starts = starts_of(values)
@@ -77,15 +72,14 @@ class CenteredIsotonic(Calibrator):
         chosen = _evenly(len(centres), MOST_KNOTS)
         # Beyond the outermost steps nothing is known: a slope that only keeps scores distinct.
         slope = SMALLEST_RISE / (summary.high - summary.low)
-        return PiecewiseMap(
-            method=self.name,
+        curve = PiecewiseCurve(
             knots=tuple(centres[chosen].tolist()),
             values=tuple(logit(shrunk[chosen]).tolist()),
             end_slopes=(slope, slope),
             value_errors=tuple(errors[chosen].tolist()),
             slope_errors=(0.0, 0.0),
-            record=record_of(summary),
         )
+        return curve, {}
 
 
 def _blocks(summary: Summary) -> tuple[Bins, Floats]:

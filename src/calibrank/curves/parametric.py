@@ -4,40 +4,30 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from calibrank._internal.arguments import real
 from calibrank._internal.logit import logit
-from calibrank.curves._logistic_fit import (
-    ROUNDING,
-    StandardizedDesign,
-    as_map,
-    no_optimum,
-)
+from calibrank.curves._logistic_fit import ROUNDING, StandardizedDesign, as_curve, no_optimum
 from calibrank.curves.calibrator import Calibrator, Desiderata
-from calibrank.curves.solver import SMALLEST_RISE, Problem, solve
-from calibrank.maps import LogisticMap
-from calibrank.maps.basis import (
-    Basis,
-    Linear,
-    Log,
-    LogQuadratic,
-    Quadratic,
-    Softplus,
-)
+from calibrank.curves.solver import Problem, solve
+from calibrank.maps import LogisticCurve
+from calibrank.maps.basis import Basis, Linear, Log, LogQuadratic, Quadratic, Softplus
+from calibrank.maps.training import SMALLEST_RISE
 from calibrank.summary import Summary
 
 
 class Parametric(Calibrator):
-    """A calibrator that fits a logistic map by exact minimization of the log loss."""
+    """A calibrator that fits a logistic curve by exact minimization of the log loss."""
 
     @property
     @abstractmethod
     def basis(self) -> Basis:
         """The functions of the score that the log odds are a sum of."""
 
-    def _fit(self, summary: Summary) -> LogisticMap:
+    def _fit(self, summary: Summary) -> tuple[LogisticCurve, dict[str, Any]]:
         design = StandardizedDesign.of(self.basis, summary)
         rate = float(summary.positive.sum() / summary.total.sum())
         # The intercept is unbounded; each generator gains at least SMALLEST_RISE over the range.
@@ -45,7 +35,7 @@ class Parametric(Calibrator):
         problem = Problem(design.columns, summary.total, design.positive_sums, bounds, rate)
         start = np.concatenate([[logit(rate)], bounds[1:]])
         solution = solve(problem, start)
-        return as_map(self.name, self.basis, summary, problem, solution, design.to_raw)
+        return as_curve(self.name, self.basis, summary, problem, solution, design.to_raw)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +163,7 @@ class Temperature(Parametric):
     def basis(self) -> Basis:
         return Linear()
 
-    def _fit(self, summary: Summary) -> LogisticMap:
+    def _fit(self, summary: Summary) -> tuple[LogisticCurve, dict[str, Any]]:
         scores = summary.scores
         # As T goes to 0 the loss grows by `growth` / T: without growth it has no minimum.
         growth = summary.total @ np.maximum(scores, 0) - summary.positive @ scores
@@ -192,7 +182,7 @@ class Temperature(Parametric):
         solution = solve(problem, bounds)
         # s / T as intercept and slope of the linear basis (s - low) / width.
         to_raw = np.array([[summary.low], [width]]) / size
-        return as_map(self.name, self.basis, summary, problem, solution, to_raw)
+        return as_curve(self.name, self.basis, summary, problem, solution, to_raw)
 
 
 def _checked_margin(margin: float) -> float:

@@ -18,12 +18,6 @@ import numpy.typing as npt
 from calibrank._internal.validation import Floats
 from calibrank.errors import FitError
 
-SMALLEST_RISE = 1e-6
-"""Log odds that each generator of a map gains over the fitted range, at least.
-
-A lower bound above 0 keeps maps strictly increasing; this one is too small to be visible.
-"""
-
 # About what float64 can reach.
 _TARGET_RESIDUAL = 1e-14
 # Below this, a residual that stops falling is rounding error.
@@ -160,11 +154,7 @@ def _residual(gradient: Floats, slack: Floats) -> float:
     return float(np.abs(upward + downward).max())
 
 
-def _newton_step(
-    problem: Problem,
-    point: Point,
-    gradient: Floats,
-) -> Point | None:
+def _newton_step(problem: Problem, point: Point, gradient: Floats) -> Point | None:
     """The next point, or None if no step reduces the loss."""
     bounds = problem.lower_bounds - point.solution
     step = _bounded_step(gradient, problem.hessian(point), bounds)
@@ -190,10 +180,7 @@ def _bounded_step(gradient: Floats, hessian: Floats, bounds: Floats) -> Floats:
 
 
 def _step_with_active(
-    active: tuple[int, ...],
-    gradient: Floats,
-    hessian: Floats,
-    bounds: Floats,
+    active: tuple[int, ...], gradient: Floats, hessian: Floats, bounds: Floats
 ) -> Floats:
     """The minimizer with the coefficients in `active` held at their bounds."""
     step = np.zeros(len(gradient))
@@ -216,12 +203,7 @@ def _subsets(indices: npt.NDArray[np.intp]) -> Iterator[tuple[int, ...]]:
     return chain.from_iterable(combinations(members, size) for size in sizes)
 
 
-def _line_search(
-    problem: Problem,
-    point: Point,
-    step: Floats,
-    slope: float,
-) -> Point | None:
+def _line_search(problem: Problem, point: Point, step: Floats, slope: float) -> Point | None:
     """Halve the step until it meets Armijo's condition; None if it never does."""
     fraction = 1.0
     while fraction > 1e-18:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -20,8 +20,8 @@ from calibrank._internal.blas import one_blas_thread
 from calibrank._internal.validation import Floats, add_up, starts_of
 from calibrank.curves._logistic_fit import require_optimum
 from calibrank.curves._monotone import MonotoneProblem, Optimum, minimize
-from calibrank.curves.calibrator import Calibrator, Desiderata, record_of
-from calibrank.maps import FitRecord, PiecewiseMap
+from calibrank.curves.calibrator import Calibrator, Desiderata
+from calibrank.maps import PiecewiseCurve
 from calibrank.summary import Summary
 
 # Weights of the penalty that are tried, from nearly a line to hardly smoothed.
@@ -63,7 +63,7 @@ class Spline(Calibrator):
     def __post_init__(self) -> None:
         object.__setattr__(self, "knots", whole("knots", self.knots, 3, 500))
 
-    def _fit(self, summary: Summary) -> PiecewiseMap:
+    def _fit(self, summary: Summary) -> tuple[PiecewiseCurve, dict[str, Any]]:
         frame = _Frame.of(summary, self.knots)
         require_optimum(summary, frame.normal_scores(summary.scores)[None])
         problem = frame.problem(summary.scores, summary.positive, summary.total)
@@ -71,13 +71,12 @@ class Spline(Calibrator):
         penalized = frame.penalized(problem, penalty * dispersion)
         optimum = minimize(penalized)
         covariance = dispersion * penalized.covariance(optimum)
-        record = replace(
-            record_of(summary),
-            loss=problem.mean_loss(optimum.unknowns),
-            residual=optimum.residual,
-            iterations=optimum.iterations,
-        )
-        return _as_map(self.name, frame.knots, optimum.log_odds, covariance, record)
+        solved = {
+            "loss": problem.mean_loss(optimum.unknowns),
+            "residual": optimum.residual,
+            "iterations": optimum.iterations,
+        }
+        return _as_curve(frame.knots, optimum.log_odds, covariance), solved
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,12 +110,7 @@ class _Frame:
         interpolated: Floats = np.interp(scores, self.knots, self.normal)
         return interpolated
 
-    def problem(
-        self,
-        scores: Floats,
-        positive: Floats,
-        total: Floats,
-    ) -> MonotoneProblem:
+    def problem(self, scores: Floats, positive: Floats, total: Floats) -> MonotoneProblem:
         """The unpenalized problem on these points."""
         last = len(self.knots) - 2
         segment = np.searchsorted(self.knots, scores, side="right") - 1
@@ -126,11 +120,7 @@ class _Frame:
         no_penalty = np.zeros_like(self.roughness)
         return MonotoneProblem(segment, position, positive, total, no_penalty)
 
-    def penalized(
-        self,
-        problem: MonotoneProblem,
-        penalty: float,
-    ) -> MonotoneProblem:
+    def penalized(self, problem: MonotoneProblem, penalty: float) -> MonotoneProblem:
         """The problem with a roughness penalty of this weight."""
         return replace(problem, penalty_root=np.sqrt(penalty) * self.roughness)
 
@@ -246,22 +236,18 @@ def _log_marginal_likelihood(
     return -problem.loss(optimum.unknowns) / dispersion + log_prior - log_posterior
 
 
-def _as_map(
-    name: str, knots: Floats, log_odds: Floats, covariance: Floats, record: FitRecord
-) -> PiecewiseMap:
+def _as_curve(knots: Floats, log_odds: Floats, covariance: Floats) -> PiecewiseCurve:
     errors = np.sqrt(np.maximum(np.diag(covariance), 0))
     reach = max(1, round(_END_FRACTION * (len(knots) - 1)))
     last = len(knots) - 1
     low_slope, low_error = _end_slope(knots, log_odds, covariance, 0, 1, reach)
     high_slope, high_error = _end_slope(knots, log_odds, covariance, last, last - 1, last - reach)
-    return PiecewiseMap(
-        method=name,
+    return PiecewiseCurve(
         knots=tuple(knots.tolist()),
         values=tuple(log_odds.tolist()),
         end_slopes=(low_slope, high_slope),
         value_errors=tuple(errors.tolist()),
         slope_errors=(low_error, high_error),
-        record=record,
     )
 
 

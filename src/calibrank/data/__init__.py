@@ -9,12 +9,7 @@ from calibrank.data.coat import load_coat
 from calibrank.data.dataset import Dataset
 from calibrank.data.download import fetch
 from calibrank.data.kuai import load_kuairand, load_kuairec
-from calibrank.data.negatives import (
-    Positives,
-    draw_negatives,
-    population_negatives,
-    with_negatives,
-)
+from calibrank.data.negatives import Positives, draw_negatives, population_negatives, with_negatives
 from calibrank.data.score_world import (
     GammaScores,
     GaussianScores,

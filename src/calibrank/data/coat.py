@@ -64,11 +64,7 @@ def _read_ratings(path: Path) -> Floats:
     return ratings
 
 
-def _interactions(
-    ratings: Floats,
-    liked_above: float,
-    n_users: int,
-) -> Interactions:
+def _interactions(ratings: Floats, liked_above: float, n_users: int) -> Interactions:
     users, items = np.nonzero(ratings)
     given = ratings[users, items]
     labels = (given > liked_above).astype(np.float64)

@@ -44,11 +44,7 @@ SOURCES = {
 }
 
 
-def fetch(
-    name: str,
-    folder: str | Path | None = None,
-    source: Source | None = None,
-) -> Path:
+def fetch(name: str, folder: str | Path | None = None, source: Source | None = None) -> Path:
     """Download and unpack a dataset, unless it is cached; returns the folder for its loader.
 
     Without `folder`, files go to pooch's cache for calibrank. A file with another hash is an error.

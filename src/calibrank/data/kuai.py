@@ -27,10 +27,7 @@ _GET_KUAIREC = "Get KuaiRec with `calibrank.data.fetch('kuairec')` or from https
 _GET_KUAIRAND = (
     "Get KuaiRand-Pure with `calibrank.data.fetch('kuairand')` or from https://kuairand.com."
 )
-_STANDARD_LOGS = (
-    "log_standard_4_08_to_4_21_pure.csv",
-    "log_standard_4_22_to_5_08_pure.csv",
-)
+_STANDARD_LOGS = ("log_standard_4_08_to_4_21_pure.csv", "log_standard_4_22_to_5_08_pure.csv")
 _RANDOM_LOG = "log_random_4_22_to_5_08_pure.csv"
 
 
@@ -42,12 +39,7 @@ def load_kuairec(folder: str | Path, liked_above: float = 2) -> Dataset:
     """
     root = path_of("folder", folder)
     liked_above = real("liked_above", liked_above)
-    columns = ColumnNames(
-        user="user_id",
-        item="video_id",
-        label="watch_ratio",
-        time="timestamp",
-    )
+    columns = ColumnNames(user="user_id", item="video_id", label="watch_ratio", time="timestamp")
 
     def is_positive(ratio: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         return ratio > liked_above
@@ -69,10 +61,7 @@ def load_kuairand(folder: str | Path, label: str = "is_click") -> Dataset:
     """
     root = path_of("folder", folder)
     columns = ColumnNames(
-        user="user_id",
-        item="video_id",
-        label=text("label", label),
-        time="time_ms",
+        user="user_id", item="video_id", label=text("label", label), time="time_ms"
     )
 
     def read(name: str) -> RawLog:

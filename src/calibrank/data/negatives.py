@@ -64,11 +64,7 @@ class Positives:
         return self.cells[start:end] - first
 
 
-def draw_negatives(
-    positives: Positives,
-    users: Rows,
-    seed: int | np.random.Generator = 0,
-) -> Rows:
+def draw_negatives(positives: Positives, users: Rows, seed: int | np.random.Generator = 0) -> Rows:
     """For each of `users`, an item drawn uniformly from those with which it has no positive."""
     instance("positives", positives, Positives, "Make them with Positives.of(interactions).")
     rng = seeded(seed)
@@ -87,10 +83,7 @@ def draw_negatives(
     return items
 
 
-def population_negatives(
-    positives: Positives,
-    most: int = 100,
-) -> tuple[int, float | None]:
+def population_negatives(positives: Positives, most: int = 100) -> tuple[int, float | None]:
     """How many negatives to draw per positive, and the weight of each (None for weight 1).
 
     With these, held-out positives and their negatives are the same fraction of all positives and
@@ -106,10 +99,7 @@ def population_negatives(
 
 
 def with_negatives(
-    held_out: Interactions,
-    positives: Positives,
-    each: int,
-    seed: int | np.random.Generator = 0,
+    held_out: Interactions, positives: Positives, each: int, seed: int | np.random.Generator = 0
 ) -> Interactions:
     """Held-out positives followed by `each` negatives per positive, drawn for the same users.
 

@@ -38,10 +38,7 @@ class Split(ABC):
         remedy = "With less, a user may have no training row left."
         object.__setattr__(self, "at_least", whole("at_least", self.at_least, 2, remedy=remedy))
 
-    def divide(
-        self,
-        interactions: Interactions,
-    ) -> tuple[Interactions, Interactions]:
+    def divide(self, interactions: Interactions) -> tuple[Interactions, Interactions]:
         """The rows to train on and the held-out rows, whatever their labels."""
         instance("interactions", interactions, Interactions)
         _, users = np.unique(interactions.users, return_inverse=True)

@@ -24,10 +24,7 @@ _DIMENSIONS = 4
 
 
 def simulate(
-    n_users: int = 300,
-    n_items: int = 200,
-    shown: int = 20,
-    seed: int | np.random.Generator = 0,
+    n_users: int = 300, n_items: int = 200, shown: int = 20, seed: int | np.random.Generator = 0
 ) -> Dataset:
     """Simulate a recommender's log: popular items are shown more often, positives are logged.
 

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from calibrank.anchoring import ExpectedError, plan_labels, with_sensitivity
 from calibrank.curves import Calibrator, Gaussian
@@ -16,12 +16,7 @@ from calibrank.diagnosis.fit_checks import (
     check_weights,
     propensity_biases,
 )
-from calibrank.diagnosis.table_checks import (
-    check_lists,
-    check_rows,
-    check_scores,
-    check_skipped,
-)
+from calibrank.diagnosis.table_checks import check_lists, check_rows, check_scores, check_skipped
 from calibrank.errors import CalibrankError, FlatMapWarning
 from calibrank.maps import CalibrationMap, Sensitivity
 from calibrank.metrics.misfit import misfit
@@ -54,12 +49,14 @@ def diagnose(
     skipped: Mapping[str, int],
     *,
     has_users: bool,
+    calibrator: Calibrator | None = None,
 ) -> Diagnosis:
     """Check a table that was profiled and aggregated.
 
-    `skipped` counts rows with an invalid value, by the role of its column.
+    `skipped` counts rows with an invalid value, by the role of its column. `calibrator` is the
+    method of the fit whose sensitivity is reported, by default Gaussian.
     """
-    fitted, fit_finding = _fit(aggregated, columns)
+    fitted, fit_finding = _fit(aggregated, columns, calibrator or Gaussian())
     sensitivity = None if fitted is None else fitted.record.sensitivity
     findings = [
         *check_rows(found),
@@ -84,11 +81,9 @@ def diagnose(
 
 
 def _fit(
-    aggregated: Aggregate,
-    columns: Columns,
+    aggregated: Aggregate, columns: Columns, calibrator: Calibrator
 ) -> tuple[CalibrationMap | None, Finding]:
-    """A Gaussian fit with its sensitivity band, and whether it exists."""
-    calibrator = Gaussian()
+    """A fit with its sensitivity band, and whether it exists."""
     try:
         with warnings.catch_warnings():
             # The checks of the scores report this.
@@ -96,25 +91,23 @@ def _fit(
             fitted = calibrator.fit_summary(aggregated.summary)
     except CalibrankError as error:
         return None, warning("fit", str(error))
-    finding = ok("fit", "A Gaussian map can be fitted: the loss has a finite minimum.")
+    finding = ok("fit", f"A {calibrator.name} map can be fitted.")
     shape = misfit(fitted.predict(aggregated.summary.scores), aggregated.summary)
     if shape.matters:
-        finding = warning("fit", f"A Gaussian map can be fitted, but {shape.message}")
+        finding = warning("fit", f"A {calibrator.name} map can be fitted, but {shape.message}")
     return attach_sensitivity(fitted, calibrator, aggregated, columns), finding
 
 
 def attach_sensitivity(
-    fitted: CalibrationMap,
-    calibrator: Calibrator,
-    aggregated: Aggregate,
-    columns: Columns,
+    fitted: CalibrationMap, calibrator: Calibrator, aggregated: Aggregate, columns: Columns
 ) -> CalibrationMap:
     """The map with its sensitivity band, if its positives were weighted by propensities."""
     if aggregated.positives is None:
         return fitted
     model, assumption = propensity_model_for(columns)
-    return with_sensitivity(
-        fitted,
+    # The band is that of the curve: terms move it as they move the probability.
+    average = with_sensitivity(
+        fitted.without_terms(),
         calibrator,
         aggregated.summary,
         aggregated.positives,
@@ -122,11 +115,11 @@ def attach_sensitivity(
         columns.evidence,
         assumption=assumption,
     )
+    return replace(fitted, record=average.record)
 
 
 def _plan(
-    fitted: CalibrationMap,
-    aggregated: Aggregate,
+    fitted: CalibrationMap, aggregated: Aggregate
 ) -> tuple[tuple[ExpectedError, ...], Finding]:
     population = score_quantiles(aggregated.summary, _POPULATION)
     try:

@@ -56,9 +56,7 @@ def check_weights(aggregated: Aggregate, columns: Columns) -> Iterator[Finding]:
 
 
 def propensity_biases(
-    fitted: CalibrationMap,
-    aggregated: Aggregate,
-    columns: Columns,
+    fitted: CalibrationMap, aggregated: Aggregate, columns: Columns
 ) -> dict[float, float]:
     """The bias of the map's risk (Proposition 2) by ratio of true to given propensities.
 
@@ -75,9 +73,7 @@ def propensity_biases(
 
 
 def check_propensities(
-    fitted: CalibrationMap,
-    aggregated: Aggregate,
-    biases: dict[float, float],
+    fitted: CalibrationMap, aggregated: Aggregate, biases: dict[float, float]
 ) -> Iterator[Finding]:
     """How far wrong propensities would move the risk."""
     if not biases:
@@ -87,15 +83,12 @@ def check_propensities(
     cases = [f"by {bias:+.3f} if they were {factor:g} times" for factor, bias in biases.items()]
     yield note(
         "propensities",
-        f"The inverse-propensity log loss of a Gaussian map is {risk:.3f}. It is unbiased if the "
-        f"propensities are right, and off {' and '.join(cases)} the given ones.",
+        f"The inverse-propensity log loss of a {fitted.method} map is {risk:.3f}. It is unbiased "
+        f"if the propensities are right, and off {' and '.join(cases)} the given ones.",
     )
 
 
-def check_base_rate(
-    columns: Columns,
-    sensitivity: Sensitivity | None,
-) -> Finding:
+def check_base_rate(columns: Columns, sensitivity: Sensitivity | None) -> Finding:
     """Whether the table identifies the base rate."""
     if columns.evidence is naive:
         return note(
@@ -111,8 +104,8 @@ def check_base_rate(
     return warning(
         "base rate",
         f"Base-rate source: assumed. {unidentified} "
-        "Use labels of a few hundred randomly shown pairs (fit --anchor; source: random labels) "
-        "or a known rate (fit --base-rate; source: known rate).",
+        "Use labels of a few hundred randomly shown pairs or a known rate: "
+        "calibrank anchor MAP RANDOM_PAIRS, or calibrank anchor MAP --base-rate RATE.",
     )
 
 
@@ -144,14 +137,13 @@ def check_log(found: Profile, columns: Columns) -> Finding:
         return note(
             "log",
             "Declared as impressions: label 0 means shown and not liked. If label 0 means only "
-            f"that the pair is not in the log, use --log positives: the {likes:,.0f} positives are "
-            "then weighted, and the base rate is not identified.",
+            f"that the pair is not in the log, use --log interactions: the {likes:,.0f} positives "
+            "are then weighted, and the base rate is not identified.",
         )
     if columns.evidence is naive:
         return note("log", f"Read as it is: label 0 means not liked. {shown}")
     return note(
-        "log",
-        f"Read as a log of positives: label 0 means unobserved, and may be liked. {shown}",
+        "log", f"Read as a log of interactions: label 0 means unobserved, and may be liked. {shown}"
     )
 
 
@@ -169,13 +161,11 @@ def _check_impressions(columns: Columns) -> Finding:
         "Read as impressions: every row was shown, and label 0 means not liked. The base rate is "
         f"identified if, given {counted}, whether a pair was shown does not depend on whether it "
         "is liked. Where users choose what they see, it comes out too high: about 100 labels of "
-        "randomly shown pairs would test it (fit --anchor).",
+        "randomly shown pairs would test it (calibrank anchor).",
     )
 
 
-def check_label_plan(
-    plan: tuple[ExpectedError, ...],
-) -> tuple[tuple[ExpectedError, ...], Finding]:
+def check_label_plan(plan: tuple[ExpectedError, ...]) -> tuple[tuple[ExpectedError, ...], Finding]:
     """The plan if it shows that labels help, and how much a few hundred of them would.
 
     The plan draws true curves from the sensitivity band. A narrow band makes labels look useless,

@@ -7,7 +7,7 @@ of ours; it is beaten if our mean is better.
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,22 +106,17 @@ def agreement_line(comparisons: Sequence[Comparison]) -> str:
 
 def agreement_table(comparisons: Sequence[Comparison]) -> str:
     """Numbers met, of all, by table, dataset and loss."""
-    columns = list(_LOSS_COLUMNS.values())
-    lines = [header(["table", "dataset", *columns, "all"])]
     tables = sorted({each.published.table for each in comparisons})
     datasets = list(dict.fromkeys(each.published.dataset for each in comparisons))
-    for table in tables:
-        for dataset in datasets:
-            of_table = _where(comparisons, table=table, dataset=dataset)
-            cells = [_count(_where(of_table, loss=loss)) for loss in _LOSS_COLUMNS]
-            title = f"{table}: {_metrics(of_table)}"
-            lines.append(line([title, _title(dataset), *cells, _count(of_table)]))
-    for dataset in datasets:
-        of_dataset = _where(comparisons, dataset=dataset)
-        cells = [_count(_where(of_dataset, loss=loss)) for loss in _LOSS_COLUMNS]
-        lines.append(line(["all", _title(dataset), *cells, _count(of_dataset)]))
-    cells = [_count(_where(comparisons, loss=loss)) for loss in _LOSS_COLUMNS]
-    lines.append(line(["all", "all", *cells, _count(comparisons)]))
+    wanted = [{"table": table, "dataset": dataset} for table in tables for dataset in datasets]
+    wanted += [{"dataset": dataset} for dataset in datasets]
+    lines = [header(["table", "dataset", *_LOSS_COLUMNS.values(), "all"])]
+    for columns in [*wanted, {}]:
+        found = _where(comparisons, columns)
+        cells = [_count(_where(found, {"loss": loss})) for loss in _LOSS_COLUMNS]
+        table = f"{columns['table']}: {_metrics(found)}" if "table" in columns else "all"
+        dataset = _title(columns.get("dataset", "all"))
+        lines.append(line([table, dataset, *cells, _count(found)]))
     return "\n".join(lines) + "\n"
 
 
@@ -149,20 +144,14 @@ def _numbers(each: Comparison) -> str:
     return f"{each.published.model} {each.published.value:.4f} → {ours}"
 
 
-def _where(
-    comparisons: Sequence[Comparison],
-    *,
-    table: str | None = None,
-    dataset: str | None = None,
-    loss: str | None = None,
-) -> list[Comparison]:
-    wanted = {"table": table, "dataset": dataset, "loss": loss}
-    columns = {name: value for name, value in wanted.items() if value is not None}
-
-    def matches(each: Comparison) -> bool:
-        return all(getattr(each.published, name) == value for name, value in columns.items())
-
-    return [each for each in comparisons if matches(each)]
+def _where(comparisons: Sequence[Comparison], columns: Mapping[str, str]) -> list[Comparison]:
+    """Those whose published number has these values."""
+    wanted = columns.items()
+    return [
+        each
+        for each in comparisons
+        if all(getattr(each.published, name) == value for name, value in wanted)
+    ]
 
 
 def _count(comparisons: Sequence[Comparison]) -> str:

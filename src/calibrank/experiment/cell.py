@@ -29,7 +29,6 @@ from calibrank.metrics import (
     Recall,
     ReleasedECE,
     ReleasedMCE,
-    TopN,
 )
 from calibrank.models import Model, Training, train
 from calibrank.propensity import (
@@ -55,16 +54,9 @@ CALIBRATION_METRICS: tuple[Metric, ...] = (
     LogLoss(),
     Brier(),
     CalibrationInTheLarge(),
-    TopN(ECE(), 5),
+    ECE() @ 5,
 )
-RANKING_METRICS: tuple[Metric, ...] = (
-    NDCG(1),
-    NDCG(3),
-    NDCG(5),
-    Recall(1),
-    Recall(3),
-    Recall(5),
-)
+RANKING_METRICS: tuple[Metric, ...] = (NDCG(1), NDCG(3), NDCG(5), Recall(1), Recall(3), Recall(5))
 SWEPT_METHODS = ("Platt", "Gaussian", "Gamma")
 """The methods for which other numbers of negatives and other propensities are tried."""
 SCORED_LOSSES = ("naive", "ips")
@@ -342,11 +334,7 @@ def _propensity(fitted: FittedPropensity, pairs: CalibrationPairs) -> Floats:
     return fitted.predict(pairs.pairs.users, pairs.pairs.items)
 
 
-def _evidence(
-    loss: str,
-    pairs: CalibrationPairs,
-    propensity: Floats,
-) -> Evidence:
+def _evidence(loss: str, pairs: CalibrationPairs, propensity: Floats) -> Evidence:
     labels = pairs.pairs.labels
     if loss in ("naive", "none"):
         return naive(labels, weights=pairs.weights)

@@ -84,14 +84,7 @@ class Figures:
     def _dataset(self) -> str:
         return self.protocol.dataset
 
-    def _reliability(
-        self,
-        model: str,
-        scored: Scored,
-        fits: Fits,
-        *,
-        paper: bool,
-    ) -> Figure:
+    def _reliability(self, model: str, scored: Scored, fits: Fits, *, paper: bool) -> Figure:
         panels = {}
         for (method, loss), fitted in fits.items():
             probabilities = fitted.predict(scored.test_scores)

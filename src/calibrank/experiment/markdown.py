@@ -18,12 +18,7 @@ def line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def result_cell(
-    spread: Spread | None,
-    published: float | None,
-    *,
-    bold: bool = False,
-) -> str:
+def result_cell(spread: Spread | None, published: float | None, *, bold: bool = False) -> str:
     """The mean, half its interval, and in brackets the published number and the difference."""
     if spread is None:
         return ""

@@ -37,11 +37,7 @@ class Outputs:
 
 
 def write_outputs(
-    folder: Path,
-    specs: Sequence[Spec],
-    results: Results,
-    out: Path,
-    scored: ScoredBySpec,
+    folder: Path, specs: Sequence[Spec], results: Results, out: Path, scored: ScoredBySpec
 ) -> Outputs:
     """Write tables and figures for each dataset of the results, and one summary of them all.
 

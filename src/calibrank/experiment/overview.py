@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from calibrank.errors import DataError
-from calibrank.experiment.row_files import read_row_file
+from calibrank.experiment.row_files import read_row_files
 from calibrank.experiment.statistics import Spread
 
 Find = Callable[[str, str, str, str, str], float | None]
@@ -22,7 +22,7 @@ METRICS = {
     "LogLoss": "NLL",
     "Brier": "",
     "CalibrationInTheLarge": "",
-    "ECE of top 5": "",
+    "ECE@5": "",
     "NDCG@5": "NDCG@5",
     "Recall@5": "Recall@5",
 }
@@ -37,7 +37,7 @@ def read_rows(folder: Path) -> pa.Table:
         raise DataError(
             f"{folder} must hold rows.parquet, got no such file. Write it with calibrank reproduce."
         )
-    return pa.concat_tables([read_row_file(file) for file in files])
+    return read_row_files(files)
 
 
 def overview(rows: pa.Table, find: Find) -> dict[str, Any]:

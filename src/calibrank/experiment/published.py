@@ -95,14 +95,7 @@ class Published:
         file = folder / "published.csv"
         return cls.load(file if file.is_file() else folder.parent / "published.csv")
 
-    def find(
-        self,
-        metric: str,
-        method: str,
-        loss: str,
-        dataset: str,
-        model: str,
-    ) -> float | None:
+    def find(self, metric: str, method: str, loss: str, dataset: str, model: str) -> float | None:
         """A published number, or None if the paper does not report it."""
         number = self.values.get((metric, method, loss, dataset, model))
         return None if number is None else number.value

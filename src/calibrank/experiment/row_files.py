@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from calibrank._internal.arguments import regular_file
 from calibrank.errors import DataError
 
 SCHEMA = pa.schema(
@@ -28,8 +30,13 @@ SCHEMA = pa.schema(
 )
 
 
-def read_row_file(file: Path) -> pa.Table:
-    """The rows of a file that `calibrank reproduce` wrote; any other file is an error."""
+def read_row_files(files: Sequence[Path]) -> pa.Table:
+    """The rows of files that `calibrank reproduce` wrote; any other file is an error."""
+    return pa.concat_tables([_read(file) for file in files])
+
+
+def _read(file: Path) -> pa.Table:
+    regular_file(file, "a file of result rows", "Name the rows.parquet of a run.")
     try:
         table = pq.read_table(file)
     except (pa.ArrowException, OSError) as error:

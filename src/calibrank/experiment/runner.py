@@ -7,13 +7,7 @@ import os
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    BrokenExecutor,
-    Future,
-    ProcessPoolExecutor,
-    wait,
-)
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from multiprocessing import get_context
@@ -176,11 +170,7 @@ def _is_intact(file: Path) -> bool:
         return False
 
 
-def _training_of(
-    spec: Spec,
-    dataset: str,
-    model: str,
-) -> tuple[int, tuple[tuple[str, float], ...]]:
+def _training_of(spec: Spec, dataset: str, model: str) -> tuple[int, tuple[tuple[str, float], ...]]:
     return spec.epochs_for(dataset, model), spec.settings_for(dataset, model)
 
 

@@ -97,11 +97,7 @@ class Spec:
         """Epochs to train for; 0 where validation decides."""
         return self.epochs.get(dataset, {}).get(model, 0)
 
-    def settings_for(
-        self,
-        dataset: str,
-        model: str,
-    ) -> tuple[tuple[str, float], ...]:
+    def settings_for(self, dataset: str, model: str) -> tuple[tuple[str, float], ...]:
         """The model's settings that differ from its defaults."""
         return tuple(sorted(self.settings.get(dataset, {}).get(model, {}).items()))
 
@@ -256,12 +252,7 @@ _TYPES: dict[str, tuple[Check, str]] = {
 """What the value of each key must be, and the words for it."""
 
 
-def _require_names(
-    path: Path,
-    key: str,
-    names: Collection[str],
-    known: Collection[str],
-) -> None:
+def _require_names(path: Path, key: str, names: Collection[str], known: Collection[str]) -> None:
     for name in names:
         if name not in known:
             raise DataError(f"{path}, {key} must be among {', '.join(known)}, got {name!r}.")

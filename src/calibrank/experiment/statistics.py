@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from scipy import stats
 
 from calibrank._internal.validation import Floats
+from calibrank.experiment.row_files import read_row_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,11 @@ class Results:
 
     table: pa.Table
 
+    @classmethod
+    def read(cls, files: Sequence[Path]) -> Results:
+        """The rows of files that `calibrank reproduce` wrote."""
+        return cls(read_row_files(files))
+
     def where(self, **equal: object) -> Results:
         """The rows whose columns have these values."""
         mask: object = None
@@ -56,17 +63,6 @@ class Results:
             matches = pc.equal(self.table[name], value)
             mask = matches if mask is None else pc.and_(mask, matches)
         return Results(self.table.filter(mask))
-
-    def values(self, **equal: object) -> Floats:
-        """The values of the selected rows, ordered by seed."""
-        chosen = self.where(**equal).table
-        order = np.argsort(_numpy(chosen["seed"]), kind="stable")
-        return _numpy(chosen["value"]).astype(np.float64)[order]
-
-    def spread(self, **equal: object) -> Spread | None:
-        """The spread of the selected values over seeds; None if there are none."""
-        values = self.values(**equal)
-        return Spread.of(values) if len(values) else None
 
     def distinct(self, name: str) -> list[str]:
         """The distinct values of a column, in order of appearance."""
@@ -79,7 +75,3 @@ def paired_p(ours: Floats, theirs: Floats) -> float:
     if len(differences) < 2 or np.allclose(differences, differences[0]):
         return float("nan")
     return float(stats.ttest_rel(ours, theirs).pvalue)
-
-
-def _numpy(column: pa.ChunkedArray) -> npt.NDArray[np.generic]:
-    return np.array(column.to_pylist())

@@ -152,10 +152,7 @@ class TableWriter:
 
 
 def write_tables(
-    dataset: str,
-    specs: Sequence[Spec],
-    results: Results,
-    published: Published,
+    dataset: str, specs: Sequence[Spec], results: Results, published: Published
 ) -> str:
     """Every table of a dataset, spec by spec."""
     protocols = [Protocol.of(results, spec, dataset, spec.splits[0]) for spec in specs]
@@ -238,7 +235,7 @@ def split_and_loss_table(results: Results, spec: Spec, dataset: str) -> str:
 def _three_metrics(protocol: Protocol, fit: Fit, model: str) -> str:
     ece = protocol.spread("ECE", fit, model)
     in_the_large = protocol.spread("CalibrationInTheLarge", fit, model)
-    top = protocol.spread("ECE of top 5", fit, model)
+    top = protocol.spread("ECE@5", fit, model)
     if ece is None or in_the_large is None or top is None:
         return ""
     return f"{ece.mean:.4f}; {in_the_large.mean:.2f}; {top.mean:.4f}"
@@ -265,12 +262,7 @@ def _change_cell(
     return f"{text} ({1 - unbiased / naive:+.1%})"
 
 
-def _lowest(
-    protocol: Protocol,
-    metric: str,
-    fits: Sequence[Fit],
-    model: str,
-) -> Fit | None:
+def _lowest(protocol: Protocol, metric: str, fits: Sequence[Fit], model: str) -> Fit | None:
     """The fit with the lowest mean."""
     means: dict[Fit, float] = {}
     for fit in fits:

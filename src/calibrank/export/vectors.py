@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from calibrank._internal.json import digest_of
+from calibrank._internal.rules import COLUMN_RULES
 from calibrank._internal.validation import LARGEST_SCORE, Floats
-from calibrank.maps import AdditiveMap, CalibrationMap, CategoryTerm, GroupedMap, Term, TopMap
-from calibrank.maps.calibration_map import require_map
+from calibrank.maps import CalibrationMap
+from calibrank.maps.calibration_map import VERSION, require_map
 
 # Breakpoints that are tested at most: a step map can have thousands.
 _MOST_BREAKPOINTS = 50
@@ -19,58 +19,52 @@ _MOST_BREAKPOINTS = 50
 def to_json(fitted: CalibrationMap) -> str:
     """The saved map with test vectors: scores, difficult ones included, and their probabilities.
 
+    Rows under `invalid` have none: an implementation returns null, or raises an error.
     `docs/json-format.md` describes every field, in enough detail to implement the map in another
     language.
 
     >>> from calibrank import MinMax
     >>> document = json.loads(to_json(MinMax().fit([1.0, 2.0, 5.0], [0, 0, 1])))
-    >>> document["map"]["kind"], document["vectors"][0]
+    >>> document["map"]["curve"]["kind"], document["vectors"][0]
     ('rescale', {'score': -1e+30, 'probability': 0.0})
     """
     require_map(fitted)
-    content = fitted.to_dict()
-    scores = hard_scores(fitted)
+    scores = hard_scores(fitted).tolist()
     vectors = []
-    for place, score in enumerate(scores.tolist()):
-        vectors.append({"score": score, **_at(fitted, score, place)})
+    for place, score in enumerate(scores):
+        row = _row(fitted, score, place)
+        vectors.append({**row, "probability": fitted.predict(score, row.get("columns"))})
     document = {
         "format": "calibrank-vectors",
-        "version": 1,
-        "map": {**content, "digest": digest_of(content)},
+        "version": VERSION,
+        "map": json.loads(fitted.to_json()),
         "vectors": vectors,
+        "invalid": _invalid_rows(fitted, scores[len(scores) // 2]),
     }
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
 
-def _at(fitted: CalibrationMap, score: float, place: int) -> dict[str, Any]:
-    """The probability at a score, in each of the segments in turn where there are any."""
-    if isinstance(fitted, AdditiveMap):
-        features = {term.column: _value_of(term, place) for term in fitted.terms}
-        return {"features": features, "probability": fitted.predict(score, features)}
-    if isinstance(fitted, TopMap):
-        rank = (1, fitted.n, fitted.n + 1, 1000)[place % 4]
-        probability = fitted.predict(score, rank)
-        return {"features": {fitted.column: rank}, "probability": probability}
-    if not isinstance(fitted, GroupedMap):
-        return {"probability": fitted.predict(score)}
-    key = ((), *fitted.keys)[place % (len(fitted.segments) + 1)]
-    values = [*key, *[None] * (len(fitted.columns) - len(key))]
-    segments = dict(zip(fitted.columns, values, strict=True))
-    return {"segments": segments, "probability": fitted.predict(score, segments)}
+def _row(fitted: CalibrationMap, score: float | None, place: int) -> dict[str, Any]:
+    """A score, with other values of the columns each time."""
+    columns: dict[str, str | float] = {}
+    for term in fitted.terms:
+        columns |= term.example(place)
+    return {"score": score, "columns": columns} if columns else {"score": score}
 
 
-def _value_of(term: Term | CategoryTerm, place: int) -> str | float | None:
-    """In turn each category, one that is not known and none; or each knot, and numbers around."""
-    if isinstance(term, CategoryTerm):
-        values = [*term.categories, "\N{SNOWMAN} (unknown)", None]
-        return values[place % len(values)]
-    knots = np.array(term.knots)
-    middles = (knots[1:] + knots[:-1]) / 2
-    width = knots[-1] - knots[0]
-    beyond = [knots[0] - width, knots[-1] + width]
-    numbers = np.concatenate([knots, middles, np.nextafter(knots, -np.inf), beyond])
-    # Another step than that of categories, so that they do not always come together.
-    return float(numbers[7 * place % len(numbers)])
+def _invalid_rows(fitted: CalibrationMap, score: float) -> list[dict[str, Any]]:
+    """Rows without a probability: in turn each input is missing, and each number out of range."""
+    rows = [_row(fitted, invalid, 1) for invalid in (None, 1.1 * LARGEST_SCORE)]
+    for name in fitted.columns:
+        invalid: list[float | None] = [None]
+        if name in fitted.number_columns:
+            rule = COLUMN_RULES[fitted.number_columns[name]]
+            invalid += [rule.low - abs(rule.low), rule.high * 1.1]
+        for value in invalid:
+            row = _row(fitted, score, 1)
+            row["columns"][name] = value
+            rows.append(row)
+    return rows
 
 
 def hard_scores(fitted: CalibrationMap) -> Floats:

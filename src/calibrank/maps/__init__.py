@@ -1,8 +1,8 @@
 """Calibration maps: the immutable results that calibrators return and targets run."""
 
 from calibrank.maps._blocks import Interval
-from calibrank.maps.additive import AdditiveMap
 from calibrank.maps.calibration_map import CalibrationMap
+from calibrank.maps.curve import Curve
 from calibrank.maps.describe import (
     describe_base_rate,
     describe_population,
@@ -11,9 +11,10 @@ from calibrank.maps.describe import (
     is_base_rate_known,
 )
 from calibrank.maps.format import load
-from calibrank.maps.grouped import GroupedMap, Segment
-from calibrank.maps.logistic import LogisticMap
-from calibrank.maps.piecewise import PiecewiseMap
+from calibrank.maps.level import LevelTerm
+from calibrank.maps.logistic import LogisticCurve
+from calibrank.maps.piecewise import PiecewiseCurve
+from calibrank.maps.position import PositionTerm
 from calibrank.maps.record import (
     Alternative,
     Anchoring,
@@ -23,31 +24,30 @@ from calibrank.maps.record import (
     Selection,
     Sensitivity,
 )
-from calibrank.maps.rescale import RescaleMap
-from calibrank.maps.step import StepMap
-from calibrank.maps.terms import CategoryTerm, Term
-from calibrank.maps.top import TopMap
+from calibrank.maps.rescale import RescaleCurve
+from calibrank.maps.smooth import SmoothTerm
+from calibrank.maps.step import StepCurve
+from calibrank.maps.term import Term
 
 __all__ = [
-    "AdditiveMap",
     "Alternative",
     "Anchoring",
     "CalibrationMap",
     "CandidateLoss",
-    "CategoryTerm",
+    "Curve",
     "FitRecord",
-    "GroupedMap",
     "Interval",
-    "LogisticMap",
-    "PiecewiseMap",
+    "LevelTerm",
+    "LogisticCurve",
+    "PiecewiseCurve",
     "Population",
-    "RescaleMap",
-    "Segment",
+    "PositionTerm",
+    "RescaleCurve",
     "Selection",
     "Sensitivity",
-    "StepMap",
+    "SmoothTerm",
+    "StepCurve",
     "Term",
-    "TopMap",
     "describe_base_rate",
     "describe_population",
     "describe_range",

@@ -22,7 +22,9 @@ def card(fitted: CalibrationMap, scores: Floats) -> str:
 
     >>> from dataclasses import replace
     >>> from calibrank import MinMax
-    >>> "&lt;b&gt;" in card(replace(MinMax().fit([0.0, 1.0], [0, 1]), method="<b>"), [0.0, 1.0])
+    >>> fitted = MinMax().fit([0.0, 1.0], [0, 1])
+    >>> named = replace(fitted, record=replace(fitted.record, method="<b>"))
+    >>> "&lt;b&gt;" in card(named, [0.0, 1.0])
     True
     """
     record = fitted.record
@@ -35,7 +37,7 @@ def card(fitted: CalibrationMap, scores: Floats) -> str:
     return (
         '<div style="display:flex;gap:1.5em;align-items:flex-start"><div style="max-width:32em">'
         f"<b>{html.escape(fitted.method)}</b>{lines}{_parameter_table(fitted)}</div>"
-        f"{curve(scores, fitted.predict(scores))}</div>"
+        f"{curve(scores, fitted.without_terms().predict(scores))}</div>"
     )
 
 

@@ -46,13 +46,7 @@ class Basis(ABC):
     """Whether the generators depend on the position of the score in the range alone."""
 
     @abstractmethod
-    def generators(
-        self,
-        score: Any,
-        low: float,
-        high: float,
-        target: Target,
-    ) -> Terms:
+    def generators(self, score: Any, low: float, high: float, target: Target) -> Terms:
         """The value of each generator; `score` lies within [low, high]."""
 
     @abstractmethod
@@ -85,13 +79,7 @@ class Linear(Basis):
     name: ClassVar[str] = "linear"
     parameters: ClassVar[tuple[str, ...]] = ("b", "c")
 
-    def generators(
-        self,
-        score: Any,
-        low: float,
-        high: float,
-        target: Target,
-    ) -> Terms:
+    def generators(self, score: Any, low: float, high: float, target: Target) -> Terms:
         return ((score - low) / (high - low),)
 
     def end_slopes(self, low: float, high: float) -> tuple[Slopes, Slopes]:
@@ -112,13 +100,7 @@ class Quadratic(Basis):
     name: ClassVar[str] = "quadratic"
     parameters: ClassVar[tuple[str, ...]] = ("a", "b", "c")
 
-    def generators(
-        self,
-        score: Any,
-        low: float,
-        high: float,
-        target: Target,
-    ) -> Terms:
+    def generators(self, score: Any, low: float, high: float, target: Target) -> Terms:
         # The slope of an increasing parabola is a straight line that is not negative on the range:
         # a weighted sum of 1 - u and u, where u = (s - low) / (high - low). These are the integrals
         # of 1 - u and of u, up to the width of the range.
@@ -176,13 +158,7 @@ class Log(_Shifted):
     name: ClassVar[str] = "log"
     parameters: ClassVar[tuple[str, ...]] = ("a", "b", "c")
 
-    def generators(
-        self,
-        score: Any,
-        low: float,
-        high: float,
-        target: Target,
-    ) -> Terms:
+    def generators(self, score: Any, low: float, high: float, target: Target) -> Terms:
         # With x = u + margin, the slope a / x + b is not negative on [start, end] if it is not
         # negative at both ends: each generator has a slope of 0 at one end and 1 at the other.
         position = (score - low) / (high - low)
@@ -214,13 +190,7 @@ class LogQuadratic(_Shifted):
     name: ClassVar[str] = "log-quadratic"
     parameters: ClassVar[tuple[str, ...]] = ("a", "b", "b'", "c")
 
-    def generators(
-        self,
-        score: Any,
-        low: float,
-        high: float,
-        target: Target,
-    ) -> Terms:
+    def generators(self, score: Any, low: float, high: float, target: Target) -> Terms:
         # The slope times x is a concave quadratic, so it is not negative on the range if it is not
         # negative at both ends. The third generator has a slope of 0 at both ends.
         position = (score - low) / (high - low)
@@ -268,13 +238,7 @@ class Softplus(Basis):
     parameters: ClassVar[tuple[str, ...]] = ("a", "b", "c")
     scale_free: ClassVar[bool] = False
 
-    def generators(
-        self,
-        score: Any,
-        low: float,
-        high: float,
-        target: Target,
-    ) -> Terms:
+    def generators(self, score: Any, low: float, high: float, target: Target) -> Terms:
         # log p = -softplus(-s) and -log(1 - p) = softplus(s). Not every target has a unary minus.
         return target.softplus(score * -1.0) * -1.0, target.softplus(score)
 

@@ -1,40 +1,38 @@
-"""The interface of every fitted map: predictions, intervals, saving, and a formula for targets."""
+"""The fitted map: a curve of the score plus terms of other columns, in log odds."""
 
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from os import PathLike
-from typing import Any, ClassVar, Self, overload
+from typing import Any, overload
 
 import numpy as np
 
 from calibrank._internal import native
 from calibrank._internal.arguments import instance, path_of, real
 from calibrank._internal.atomic import write_atomic
-from calibrank._internal.json import Fields, digest_of
-from calibrank._internal.logit import logit
-from calibrank._internal.validation import (
-    LARGEST_SCORE,
-    Floats,
-    Numbers,
-    floats,
-    is_tensor,
-)
+from calibrank._internal.json import digest_of
+from calibrank._internal.logit import expit, logit
+from calibrank._internal.rules import COLUMN_RULES
+from calibrank._internal.segment_keys import names_of
+from calibrank._internal.validation import Floats, Numbers, floats, is_tensor, require_scores
+from calibrank.composition import refusal
 from calibrank.errors import DataError
 from calibrank.maps._blocks import Ends, Interval, in_blocks, interval_in_blocks, unwrapped
 from calibrank.maps._card import card
-from calibrank.maps._program import of_log_odds
+from calibrank.maps.curve import Curve
 from calibrank.maps.describe import summarize_base_rate
+from calibrank.maps.position import bounded
 from calibrank.maps.record import FitRecord
 from calibrank.maps.targets.numpy import NumpyTarget
-from calibrank.maps.targets.target import Target
+from calibrank.maps.targets.target import Target, large_term_problem
+from calibrank.maps.term import Term, Values
 
 FORMAT = "calibrank-map"
-VERSION = 1
+VERSION = 2
 
 # Points of the curve that a notebook shows.
 _CARD_POINTS = 61
@@ -42,27 +40,77 @@ _CARD_POINTS = 61
 _MOST_INDENTED = 2**20
 
 
-class CalibrationMap(ABC):
-    """A fitted, immutable function from scores to probabilities.
+@dataclass(frozen=True, repr=False)
+class CalibrationMap:
+    """A fitted, immutable function from scores, and columns if it has terms, to probabilities.
 
-    A kind of map states its formula once, in `on`; every engine computes it from there.
+    Its log odds are `curve(score) + term(row) + ...`. `columns`, wherever a method takes them, is a
+    mapping or a dataframe with the columns of the terms, by name, one value per score. A column
+    that a term needs and that is not there is an error; `without_terms` is the map without them.
     """
 
-    kind: ClassVar[str]
-    number_role: ClassVar[str] = "feature"  # whose rule the columns of numbers keep
-    method: str
+    curve: Curve
     record: FitRecord
+    terms: tuple[Term, ...] = ()
+
+    def __post_init__(self) -> None:
+        inputs = [(term.role, term.columns) for term in self.terms]
+        if len(set(inputs)) < len(inputs):
+            raise DataError(f"terms must be of different columns, got {inputs}.")
+        if self.terms:
+            # It raises an error if the curve has no log odds.
+            self.curve.log_odds_on(NumpyTarget(), np.zeros(1))
+
+    @property
+    def method(self) -> str:
+        """The name of the method that the map was fitted by."""
+        return self.record.method
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the terms need, each once."""
+        return tuple(dict.fromkeys(name for term in self.terms for name in term.columns))
+
+    @property
+    def level_columns(self) -> tuple[str, ...]:
+        """Those of the columns that are read as text: their values are levels."""
+        names = [name for term in self.terms if term.role == "level" for name in term.columns]
+        return tuple(dict.fromkeys(names))
+
+    @property
+    def number_columns(self) -> dict[str, str]:
+        """Those of the columns that are numbers, with their role ("feature" or "rank")."""
+        return {term.columns[0]: term.role for term in self.terms if term.role != "level"}
+
+    def without_terms(self) -> CalibrationMap:
+        """The map of the score alone: of an average row, where there are terms.
+
+        >>> from calibrank import Level, Platt
+        >>> rows = {"country": ["NL", "DE"] * 4}
+        >>> model = Platt() + Level("country")
+        >>> fitted = model.fit([0.0, 1.0, 2.0, 3.0] * 2, [0, 1, 0, 1] * 2, rows)
+        >>> fitted.without_terms().columns
+        ()
+        """
+        return CalibrationMap(self.curve, self.record)
+
+    def moved(self, shift: float, slope: float = 1.0) -> CalibrationMap:
+        """The map whose log odds are `shift + slope * log odds`, at every row."""
+        # Engines write numbers as text: those of NumPy have another one.
+        shift, slope = float(shift), float(slope)
+        terms = tuple(term.moved(shift, slope) for term in self.terms)
+        return replace(self, curve=self.curve.moved(shift, slope), terms=terms)
 
     @overload
-    def predict(self, scores: float) -> float: ...
+    def predict(self, scores: float, columns: Any = None) -> float: ...
 
     @overload
-    def predict(self, scores: Numbers) -> Floats: ...
+    def predict(self, scores: Numbers, columns: Any = None) -> Floats: ...
 
-    def predict(self, scores: Numbers) -> Floats | float:
+    def predict(self, scores: Numbers, columns: Any = None) -> Floats | float:
         """Probabilities of preference, in the shape and float type of the scores.
 
-        A single score gives a float.
+        A single score gives a float. `columns` has the columns of the terms, by name.
 
         A torch tensor gives a tensor on its device, and nothing waits for the result: invalid
         scores (NaN, or beyond 1e30) give NaN there, where arrays raise an error. Float32 tensors on
@@ -70,23 +118,29 @@ class CalibrationMap(ABC):
         reach hundreds); everything else is computed in float64.
         """
         # The most frequent case first: a thousand scores take less time than other checks.
-        if type(scores) is np.ndarray and scores.ndim:
-            compiled = native.probabilities(scores, self._program)
+        if type(scores) is np.ndarray and scores.ndim and not self.terms:
+            compiled = native.probabilities(scores, self.curve.program)
             if compiled is not None:
                 return compiled
         if is_tensor(scores):
             return self._predict_tensor(scores)
-        return unwrapped(self._predict_array(floats("scores", scores)))
+        array = floats("scores", scores)
+        if self.terms:
+            log_odds = self._log_odds_with(array, self.inputs(columns, array.size))
+            return unwrapped(expit(log_odds).astype(array.dtype, copy=False))
+        compiled = native.probabilities(array, self.curve.program)
+        if compiled is None:
+            # It finds out which score is invalid.
+            compiled = in_blocks(self.curve.probabilities, array, array.dtype)
+        return unwrapped(compiled)
 
-    def predict_rows(self, scores: Numbers, column: Callable[[str], Any]) -> Floats:
-        """Probabilities of the rows of a table; `column` returns a column by its name."""
-        return self.predict(scores)
-
-    def scalar(self) -> Callable[[float], float]:
-        """A function of one float that returns the digits of `predict`, in a few microseconds.
+    def scalar(self) -> Callable[..., float]:
+        """A function of one score that returns the digits of `predict`, in a few microseconds.
 
         For services that score one pair per request. Build it once, after loading the map: it is
-        compiled here, and cannot be pickled. An invalid score raises the error of `predict`.
+        compiled here, and cannot be pickled. An invalid score raises the error of `predict`. Where
+        the map has terms, its second argument is a mapping of their columns to single values, and
+        the last digit may differ.
 
         >>> from calibrank import Sigmoid
         >>> fitted = Sigmoid().fit([0.0, 1.0], [0, 1])
@@ -96,74 +150,61 @@ class CalibrationMap(ABC):
         """
         from calibrank.maps.targets import python  # noqa: PLC0415  (only services need it)
 
-        checked = python.to_function(self)
-        program = self._program
-        is_native = native.READY and native.MAPS_READY and bool(program)
-        compiled = native.scalar_probability() if is_native else None
-
-        def probability(score: float) -> float:
-            try:
-                # NumPy would convert the bounds to the type of its small floats: 1e30 overflows.
-                if not isinstance(score, float) and isinstance(score, np.floating):
-                    score = float(score)
-                if compiled is not None and -LARGEST_SCORE <= score <= LARGEST_SCORE:
-                    return compiled(score, program)
-                return checked(score)
-            except (TypeError, ValueError, ArithmeticError):
-                python.check_score(score)
-                raise
-
-        return probability
+        return python.to_function(self)
 
     @overload
-    def log_odds(self, scores: float) -> float: ...
+    def log_odds(self, scores: float, columns: Any = None) -> float: ...
 
     @overload
-    def log_odds(self, scores: Numbers) -> Floats: ...
+    def log_odds(self, scores: Numbers, columns: Any = None) -> Floats: ...
 
-    def log_odds(self, scores: Numbers) -> Floats | float:
+    def log_odds(self, scores: Numbers, columns: Any = None) -> Floats | float:
         """Log odds in float64, which stay distinct where probabilities round to 0 or 1."""
         array = floats("scores", scores)
-        return unwrapped(in_blocks(self._log_odds, array, np.dtype(np.float64)))
+        if self.terms:
+            return unwrapped(self._log_odds_with(array, self.inputs(columns, array.size)))
+        return unwrapped(in_blocks(self.curve.log_odds, array, np.dtype(np.float64)))
 
     @overload
     def interval(
-        self,
-        scores: float,
-        level: float = 0.95,
+        self, scores: float, columns: Any = None, level: float = 0.95
     ) -> Interval[float]: ...
 
     @overload
     def interval(
-        self,
-        scores: Numbers,
-        level: float = 0.95,
+        self, scores: Numbers, columns: Any = None, level: float = 0.95
     ) -> Interval[Floats]: ...
 
     def interval(
-        self,
-        scores: Numbers,
-        level: float = 0.95,
+        self, scores: Numbers, columns: Any = None, level: float = 0.95
     ) -> Interval[Floats] | Interval[float]:
-        """Confidence interval of the probability, for the sampling error of the fit alone."""
+        """Confidence interval of the probability, for the sampling error of the fit alone.
+
+        It includes the errors of the terms. An unknown level may differ from a typical one as much
+        as known ones do, and its interval says so.
+        """
         level = real("level", level, "(0, 1)", "Use e.g. 0.95.")
-
-        def ends(block: Floats) -> Ends:
-            return self._interval_ends(block, level)
-
-        return interval_in_blocks(ends, floats("scores", scores))
+        array = floats("scores", scores)
+        if not self.terms:
+            # What is no mapping may be a level in the wrong place.
+            self.inputs(columns)
+            return interval_in_blocks(lambda block: self.curve.interval_ends(block, level), array)
+        low, high = self._ends_with(array, self.inputs(columns, array.size), level)
+        if array.ndim == 0:
+            return Interval(float(low), float(high))
+        return Interval(low.astype(array.dtype), high.astype(array.dtype))
 
     @overload
-    def band(self, scores: float) -> Interval[float]: ...
+    def band(self, scores: float, columns: Any = None) -> Interval[float]: ...
 
     @overload
-    def band(self, scores: Numbers) -> Interval[Floats]: ...
+    def band(self, scores: Numbers, columns: Any = None) -> Interval[Floats]: ...
 
-    def band(self, scores: Numbers) -> Interval[Floats] | Interval[float]:
+    def band(self, scores: Numbers, columns: Any = None) -> Interval[Floats] | Interval[float]:
         """Sensitivity band: the probability under the alternative propensity models of the fit.
 
         Unlike `interval`, this is not sampling error: more rows of the same log would not make it
-        narrower.
+        narrower. Terms move the band as they move the probability.
         """
         sensitivity = self.record.sensitivity
         if sensitivity is None:
@@ -172,34 +213,63 @@ class CalibrationMap(ABC):
                 f"got a {self.method} map that was fitted with one. "
                 "Fit with fit_with_sensitivity, or with calibrank fit."
             )
+        array = floats("scores", scores)
+        change: Floats | float = 0.0
+        if self.terms:
+            # Finite also where a step is at 0 or 1.
+            flat = self._curve_log_odds(array.reshape(-1).astype(np.float64))
+            change = np.reshape(self.log_odds(array, columns), -1) - flat
 
         def ends(block: Floats) -> Ends:
             # The band is known at a few scores only: elsewhere it contains at least the map itself.
-            probabilities = self._probabilities(block)
+            probabilities = self.curve.probabilities(block)
             low, high = sensitivity.ends(block)
             return np.minimum(low, probabilities), np.maximum(high, probabilities)
 
-        return interval_in_blocks(ends, floats("scores", scores))
+        found = interval_in_blocks(ends, array.reshape(-1).astype(np.float64))
+        sides = [np.asarray(end) for end in found]
+        if self.terms:
+            sides = [expit(bounded(logit(end)) + change) for end in sides]
+        low, high = [end.reshape(array.shape).astype(array.dtype) for end in sides]
+        return Interval(float(low), float(high)) if array.ndim == 0 else Interval(low, high)
 
-    def transform(
-        self,
-        frame: Any,
-        *,
-        score: str = "score",
-        to: str = "probability",
-    ) -> Any:
+    def transform(self, frame: Any, *, score: str = "score", to: str = "probability") -> Any:
         """Add a column of probabilities to a dataframe of any kind; a lazy one stays lazy.
 
         A lazy frame (polars' LazyFrame, duckdb) gets an expression: nothing is computed here, and a
-        score that `predict` refuses (null, NaN, or beyond 1e30) gives null. Eager frames (pandas,
-        polars, pyarrow) are checked as by `predict`, and a `ScoreShiftWarning` says if the scores
-        do not look like those of the fit. A column that exists already is not overwritten: that is
-        an error.
+        row that `predict` refuses (a null, NaN, or a number beyond 1e30) gives null. Eager frames
+        (pandas, polars, pyarrow) are checked as by `predict`, and a `ScoreShiftWarning` says if the
+        scores do not look like those of the fit. A column that exists already is not overwritten:
+        that is an error.
         """
         # Only dataframes need narwhals.
         from calibrank.maps.targets.narwhals import transform  # noqa: PLC0415  (see above)
 
         return transform(self, frame, score, to)
+
+    def level_index(self, columns: Any) -> dict[str, Any]:
+        """The numbers of levels, by the name of the input of a graph (`to_onnx`, `to_torch`).
+
+        They count the keys of a term from 1 on; 0 is a level that is not known.
+
+        >>> from calibrank import Level, Platt
+        >>> rows = {"country": ["NL", "DE"] * 4}
+        >>> fitted = (Platt() + Level("country")).fit([0.0, 1.0, 2.0, 3.0] * 2, [0, 1] * 4, rows)
+        >>> fitted.level_index({"country": ["NL", "DE", "BE"]})
+        {'country': array([2, 1, 0])}
+        """
+        named = zip(self.input_names(), self.terms, strict=True)
+        return {name: term.read(columns) for name, term in named if term.role == "level"}
+
+    def input_names(self, taken: Sequence[str] = ("score", "probability")) -> list[str]:
+        """The name of each term's input in graphs: its column, or its columns joined by "_"."""
+        names: list[str] = []
+        for term in self.terms:
+            name = "_".join(term.columns)
+            while name in (*taken, *names):
+                name += "_"
+            names.append(name)
+        return names
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the map as JSON, atomically: an interrupted write changes no existing file."""
@@ -215,26 +285,20 @@ class CalibrationMap(ABC):
         return text + "\n"
 
     @classmethod
-    def load(cls, path: str | PathLike[str]) -> Self:
-        """Read a map that `save` wrote; called on one kind of map, it must be of that kind."""
-        # Knows the kinds of maps, which build on this class.
+    def load(cls, path: str | PathLike[str]) -> CalibrationMap:
+        """Read a map that `save` wrote; the same as `calibrank.load`."""
+        # Knows the kinds of curves and terms, which build on this module's.
         from calibrank.maps.format import load  # noqa: PLC0415  (see above)
 
-        fitted = load(path)
-        if not isinstance(fitted, cls):
-            raise DataError(
-                f"{path} must be a {cls.kind} map, got {fitted.kind}. Use CalibrationMap.load."
-            )
-        return fitted
+        return load(path)
 
     def to_dict(self) -> dict[str, Any]:
         """The map as plain data, as `save` writes it."""
         return {
             "format": FORMAT,
             "version": VERSION,
-            "kind": self.kind,
-            "method": self.method,
-            "map": self._content(),
+            "curve": {"kind": self.curve.kind, **self.curve.content()},
+            "terms": [term.content() for term in self.terms],
             "record": _with_lists(asdict(self.record)),
         }
 
@@ -252,136 +316,139 @@ class CalibrationMap(ABC):
 
     @property
     def parameters(self) -> dict[str, float]:
-        """The parameters of the map by name; empty for kinds that have none with a name."""
-        return {}
+        """The parameters of the curve by name; empty for kinds that have none with a name."""
+        return self.curve.parameters
 
     @property
     def standard_errors(self) -> dict[str, float]:
         """Standard errors of `parameters`."""
-        return {}
+        return self.curve.standard_errors
 
     @property
-    @abstractmethod
     def description(self) -> str:
-        """The form of the map in one sentence."""
+        """The form of the map in a sentence per part."""
+        parts = [self.curve.description]
+        parts += [f"Changed {term.description}." for term in self.terms]
+        return " ".join(parts)
 
     @property
-    @abstractmethod
     def breakpoints(self) -> tuple[float, ...]:
-        """Scores at which the formula changes its form, in increasing order; there may be none."""
+        """Scores at which the curve changes its form, in increasing order; there may be none."""
+        return self.curve.breakpoints
 
     @property
     def span(self) -> tuple[float, float]:
-        """The range of scores over which a plot shows the map."""
-        return self.breakpoints[0], self.breakpoints[-1]
+        """The range of scores over which a plot shows the curve."""
+        return self.curve.span
 
     @property
     def largest_term(self) -> float:
         """The largest magnitude among the terms of the formula, to which rounding is relative."""
-        return 1.0
+        return max(self.curve.largest_term, *[term.largest_term for term in self.terms], 0.0)
 
     def float32_problem(self) -> str | None:
         """Why the formula would be inaccurate in float32, as a sentence; None if it would not."""
-        return None
+        problems = [self.curve.float32_problem()]
+        problems += [term.float32_problem() for term in self.terms]
+        for problem in problems:
+            if problem is not None:
+                return problem
+        return large_term_problem(self.largest_term) if self.terms else None
 
-    @abstractmethod
-    def on(self, target: Target, score: Any) -> Any:
-        """The probability as an expression of the target; `score` is one as well."""
+    def on(self, target: Target, score: Any, inputs: Sequence[Any] = ()) -> Any:
+        """The probability as an expression of the target; `inputs` has one value per term."""
+        if not self.terms:
+            return self.curve.on(target, score)
+        return target.sigmoid(self.log_odds_on(target, score, inputs))
 
-    @property
-    def segment_columns(self) -> tuple[str, ...]:
-        """Columns whose values change the map; none, except for a `GroupedMap`."""
-        return ()
+    def log_odds_on(self, target: Target, score: Any, inputs: Sequence[Any] = ()) -> Any:
+        """The log odds as an expression of the target."""
+        return self._with_terms(target, score, self.curve.log_odds_on(target, score), inputs)
 
-    @property
-    def feature_columns(self) -> tuple[str, ...]:
-        """Columns of features that change the map; none, except for an `AdditiveMap`."""
-        return ()
+    def _with_terms(self, target: Target, score: Any, curve: Any, inputs: Sequence[Any]) -> Any:
+        """Log odds of the curve, or of what replaces it, with the other terms added."""
+        pairs = list(zip(self.terms, inputs, strict=True))
+        for term, x in pairs:
+            if term.replaces_curve:
+                curve = term.on(target, score, curve, x)
+        result = curve
+        for term, x in pairs:
+            if not term.replaces_curve:
+                result = result + term.on(target, score, curve, x)
+        return result
 
-    @property
-    def categories(self) -> dict[str, tuple[str, ...]]:
-        """The known categories of each feature that is a category, as text."""
-        return {}
+    def where_valid(self, target: Target, score: Any, inputs: Sequence[Any] = ()) -> Any:
+        """As `on`; null or NaN (which of the two depends on the target) where an input is invalid.
 
-    @property
-    def category_columns(self) -> tuple[str, ...]:
-        """Those of the features that are categories, as text."""
-        return tuple(self.categories)
-
-    @property
-    def text_columns(self) -> tuple[str, ...]:
-        """Columns that are read as text: segments and categories."""
-        return (*self.segment_columns, *self.category_columns)
-
-    @property
-    def number_columns(self) -> tuple[str, ...]:
-        """Features that are numbers."""
-        texts = self.category_columns
-        return tuple(name for name in self.feature_columns if name not in texts)
-
-    def log_odds_on(self, target: Target, score: Any) -> Any:
-        """The log odds as an expression of the target; not every kind of map has them."""
-        raise DataError(
-            f"the base of a map by segment must have log odds, got a {self.kind} map. "
-            "Use another method, such as Gaussian()."
-        )
-
-    def where_valid(self, target: Target, score: Any, segment: Any = None) -> Any:
-        """As `on`; null or NaN (which of the two depends on the target) for invalid scores.
-
-        `segment` is what the target's `by_segment` takes where there are segment columns, and one
-        expression per column where there are feature columns.
+        An input of a level is invalid where it is missing; a number where `predict` refuses it.
         """
-        return target.where_valid(score, lambda valid: self.on(target, valid))
+        conditions = []
+        for term, x in zip(self.terms, inputs, strict=True):
+            if term.role == "level":
+                conditions.append(target.is_level(x, len(term)))  # type: ignore[arg-type]
+            else:
+                conditions.append(target.is_valid(x, COLUMN_RULES[term.role]))
+        return target.where_valid(score, lambda valid: self.on(target, valid, inputs), conditions)
 
-    @abstractmethod
-    def _interval_ends(self, scores: Floats, level: float) -> Ends:
-        """Ends of the confidence interval at each score."""
+    def inputs(self, columns: Any, rows: int | None = None) -> list[Values]:
+        """The input of each term, read from a mapping or a dataframe and checked."""
+        if columns is None and self.terms:
+            raise DataError(
+                f"columns must have {', '.join(self.columns)}, which this map needs, got none. "
+                "Pass columns=..., a mapping or dataframe, or use map.without_terms()."
+            )
+        if columns is not None:
+            names_of("columns", columns)
+        inputs = []
+        # No comprehension: a warning of `read` counts frames to the caller's line.
+        for term in self.terms:
+            inputs.append(term.read(columns, rows))  # noqa: PERF401  (see above)
+        return inputs
 
-    @abstractmethod
-    def _content(self) -> dict[str, Any]:
-        """The numbers of the formula, as JSON."""
+    def _log_odds_with(self, scores: Floats, inputs: Sequence[Values]) -> Floats:
+        """Log odds with the terms, in the shape of the scores."""
+        exact: Floats = scores.reshape(-1).astype(np.float64)
+        curve = self._curve_log_odds(exact)
+        log_odds: Floats = self._with_terms(NumpyTarget(), exact, curve, inputs)
+        return log_odds.reshape(scores.shape)
 
-    @classmethod
-    @abstractmethod
-    def read(cls, method: str, fields: Fields, record: FitRecord) -> Self:
-        """Rebuild a saved map from what `_content` gave."""
-
-    def _probabilities(self, scores: Floats) -> Floats:
-        probabilities: Floats = self.on(NumpyTarget(), scores)
-        return probabilities
-
-    def _log_odds(self, scores: Floats) -> Floats:
-        log_odds: Floats = logit(self._probabilities(scores))
-        return log_odds
-
-    def _predict_array(self, scores: Floats) -> Floats:
-        compiled = native.probabilities(scores, self._program)
+    def _curve_log_odds(self, scores: Floats) -> Floats:
+        """Finite log odds of the curve, of valid scores."""
+        compiled = native.probabilities(scores, self.curve.log_odds_program)
         if compiled is not None:
             return compiled
-        # It finds out which score is invalid.
-        return in_blocks(self._probabilities, scores, scores.dtype)
+        require_scores(scores)
+        log_odds: Floats = self.curve.log_odds_on(NumpyTarget(), scores)
+        return log_odds
 
-    @cached_property
-    def _program(self) -> bytes:
-        """The map as the C loops read it, packed once."""
-        # A subclass of a kind of map may have another formula.
-        return self._compile() if "_compile" in vars(type(self)) else b""
-
-    @cached_property
-    def _log_odds_program(self) -> bytes:
-        """As `_program`, for the log odds."""
-        return of_log_odds(self._program)
-
-    def _compile(self) -> bytes:
-        """The map as `_program.py` packs it; empty if there is no loop for it."""
-        return b""
+    def _ends_with(self, scores: Floats, inputs: Sequence[Values], level: float) -> Ends:
+        """Ends of the interval: the errors of the curve and of the terms are independent."""
+        exact: Floats = scores.reshape(-1).astype(np.float64)
+        middle = self._log_odds_with(exact, inputs)
+        below, above = self.curve.margins(exact, level)
+        pairs = list(zip(self.terms, inputs, strict=True))
+        # As in the formula: what replaces the curve is multiplied by slopes as well.
+        for replaces in (True, False):
+            for term, x in pairs:
+                if term.replaces_curve == replaces:
+                    factor = 1 + term.curve_change(x)
+                    down, up = term.margins(exact, x, level)
+                    below, above = np.hypot(factor * below, down), np.hypot(factor * above, up)
+        shape = scores.shape
+        return expit(middle - below).reshape(shape), expit(middle + above).reshape(shape)
 
     def _predict_tensor(self, scores: Any) -> Any:
+        if self.terms:
+            raise refusal("terms", "a tensor of scores")
         # Only tensors need torch.
         from calibrank.maps.targets.tensors import predict  # noqa: PLC0415  (see above)
 
         return predict(self, scores)
+
+    @cached_property
+    def digest(self) -> str:
+        """The digest that the saved map has."""
+        return digest_of(self.to_dict())
 
 
 def require_map(fitted: object) -> None:

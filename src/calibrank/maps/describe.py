@@ -177,13 +177,20 @@ def _describe_random_labels(record: FitRecord) -> str:
     anchoring = record.anchoring
     if anchoring is None:
         return "The base rate comes from labels of randomly shown pairs."
-    return (
+    labels = (
         f"Anchored on {anchoring.labels:,} randomly shown pairs "
-        f"(effective number {anchoring.effective_labels:,.0f}): "
-        "the base rate comes from these random labels. "
-        f"They determined {anchoring.intercept:.0%} of the intercept, "
-        f"{anchoring.slope:.0%} of the slope and {anchoring.curvature:.0%} of the curvature."
+        f"(effective number {anchoring.effective_labels:,.0f})"
     )
+    if anchoring.rate is None:
+        return f"{labels}: the base rate comes from these random labels."
+    interval = ""
+    if anchoring.rate_range is not None:
+        low, high = anchoring.rate_range
+        interval = f" (95% interval {100 * low:.3g} to {_percent(high)})"
+    before = ""
+    if anchoring.start_rate is not None:
+        before = f"; the log said {_percent(anchoring.start_rate)}"
+    return f"{_percent(anchoring.rate)} of all pairs are liked{interval}{before}. {labels}."
 
 
 def _describe_assumed_rate(rate: float, band: tuple[float, float] | None) -> str:
@@ -192,7 +199,7 @@ def _describe_assumed_rate(rate: float, band: tuple[float, float] | None) -> str
         f"Moved to a base rate of {rate:.2%}{between}, assumed from how the share of likes falls "
         "with users' activity. It is right if a user's activity says little about what the user "
         "likes; a log can fit this and still have another rate. About 100 labels of randomly shown "
-        "pairs (--anchor) would test it."
+        "pairs (calibrank anchor) would test it."
     )
 
 
@@ -202,7 +209,8 @@ def _describe_assumption(evidence: str) -> str:
             "The base rate comes from impressions and the policy that chose them: "
             "it is right if every pair could be shown, if users looked at all that they were shown "
             "(of ranked lists, declare --position), and if they did not choose what they saw by "
-            "what they like. Labels of about 100 randomly shown pairs (--anchor) would test it."
+            "what they like. Labels of about 100 randomly shown pairs would test it "
+            "(calibrank anchor)."
         )
     if evidence == "naive":
         return (
@@ -211,8 +219,8 @@ def _describe_assumption(evidence: str) -> str:
     return (
         "The log does not identify the base rate: propensities give the relative exposure of "
         "items, and the number of negatives sets the base rate. "
-        "Labels of a few hundred randomly shown pairs (--anchor) or a known rate (--base-rate) "
-        "would determine it."
+        "Labels of a few hundred randomly shown pairs, or a known rate, would determine it "
+        "(calibrank anchor)."
     )
 
 

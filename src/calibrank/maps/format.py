@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from os import PathLike
+from typing import TypeVar
 
 import numpy as np
 
@@ -10,26 +12,29 @@ from calibrank._internal.arguments import path_of, regular_file
 from calibrank._internal.json import Fields, digest_of, read_document
 from calibrank._internal.validation import LARGEST_SCORE
 from calibrank.errors import DataError
-from calibrank.maps.additive import AdditiveMap
 from calibrank.maps.calibration_map import FORMAT, VERSION, CalibrationMap
-from calibrank.maps.grouped import GroupedMap
-from calibrank.maps.logistic import LogisticMap
-from calibrank.maps.piecewise import PiecewiseMap
-from calibrank.maps.record import FitRecord
-from calibrank.maps.rescale import RescaleMap
-from calibrank.maps.step import StepMap
-from calibrank.maps.top import TopMap
+from calibrank.maps.curve import Curve
+from calibrank.maps.level import LevelTerm
+from calibrank.maps.logistic import LogisticCurve
+from calibrank.maps.piecewise import PiecewiseCurve
+from calibrank.maps.position import PositionTerm
+from calibrank.maps.record import read_record
+from calibrank.maps.rescale import RescaleCurve
+from calibrank.maps.smooth import SmoothTerm
+from calibrank.maps.step import StepCurve
+from calibrank.maps.targets.numpy import NumpyTarget
+from calibrank.maps.term import Term
+from calibrank.maps.version_1 import upgraded
 
-KINDS: dict[str, type[CalibrationMap]] = {
-    LogisticMap.kind: LogisticMap,
-    StepMap.kind: StepMap,
-    RescaleMap.kind: RescaleMap,
-    PiecewiseMap.kind: PiecewiseMap,
-    GroupedMap.kind: GroupedMap,
-    AdditiveMap.kind: AdditiveMap,
-    TopMap.kind: TopMap,
+CURVES: dict[str, type[Curve]] = {
+    kind.kind: kind for kind in (LogisticCurve, StepCurve, RescaleCurve, PiecewiseCurve)
 }
-"""Every kind of map, by its name in JSON."""
+"""Every kind of curve, by its name in JSON."""
+
+TERMS: dict[str, type[Term]] = {kind.kind: kind for kind in (LevelTerm, SmoothTerm, PositionTerm)}
+"""Every kind of term, by its name in JSON."""
+
+Part = TypeVar("Part")
 
 _NOT_A_MAP = "If it is a table, give a saved map in its place; if it is a map, save it again."
 
@@ -55,7 +60,7 @@ def parse(where: str, text: str) -> CalibrationMap:
     fields = Fields(where, Fields.parse(where, text, _NOT_A_MAP).values)
     _check_document(fields)
     try:
-        fitted = read_map(fields, FitRecord.read(fields.child("record")))
+        fitted = _read_map(Fields(where, upgraded(fields)))
         _check_probabilities(fitted)
     except DataError as error:
         if str(error).startswith(where):
@@ -72,21 +77,32 @@ def _check_probabilities(fitted: CalibrationMap) -> None:
         raise DataError("the map's scores must lie within +-1e30. Save the map again.")
     points = np.unique(points)
     points = np.unique(np.concatenate([points, (points[1:] + points[:-1]) / 2]))
+    alone = fitted.without_terms()
     with np.errstate(all="ignore"):
-        values = np.concatenate([fitted.predict(points), *fitted.interval(points)])
-    if not ((values >= 0) & (values <= 1)).all():
+        values = np.concatenate([alone.predict(points), *alone.interval(points)])
+        # The numbers of terms are bounded, so that sums are finite if the curve's log odds are.
+        log_odds = fitted.curve.log_odds_on(NumpyTarget(), points) if fitted.terms else np.zeros(1)
+    if not ((values >= 0) & (values <= 1)).all() or not np.isfinite(log_odds).all():
         raise DataError("the map's probabilities must lie in [0, 1], got NaN. Save the map again.")
 
 
-def read_map(fields: Fields, record: FitRecord) -> CalibrationMap:
-    """Rebuild a map of any kind from its kind, method and numbers."""
+def _read_map(fields: Fields) -> CalibrationMap:
+    """Rebuild a map from its curve, its terms and its record."""
+    curve = fields.child("curve")
+    kind = _kind_of(curve, CURVES)
+    terms = [_kind_of(child, TERMS).from_fields(child) for child in fields.children("terms")]
+    record = read_record(fields.child("record"))
+    return CalibrationMap(kind.read(curve.without("kind")), record, tuple(terms))
+
+
+def _kind_of(fields: Fields, kinds: Mapping[str, Part]) -> Part:
     name = fields.text("kind")
-    if name not in KINDS:
+    if name not in kinds:
         raise DataError(
-            f"{fields.where}, kind must be one of {', '.join(KINDS)}, got {name!r}. "
+            f"{fields.where}, kind must be one of {', '.join(kinds)}, got {name!r}. "
             "If a newer calibrank wrote it, upgrade calibrank."
         )
-    return KINDS[name].read(fields.text("method"), fields.child("map"), record)
+    return kinds[name]
 
 
 def _check_document(fields: Fields) -> None:
@@ -108,4 +124,5 @@ def _check_document(fields: Fields) -> None:
         raise DataError(
             f"{where} must match its digest: it was changed after it was saved. Save the map again."
         )
-    fields.only("format", "version", "kind", "method", "map", "record", "digest")
+    parts = ("kind", "method", "map") if version == 1 else ("curve", "terms")
+    fields.only("format", "version", *parts, "record", "digest")

@@ -1,8 +1,8 @@
-"""Logistic maps: Platt, Temperature, Beta, Gaussian, Gamma and GammaGaussian once fitted."""
+"""Logistic curves: Platt, Temperature, Beta, Gaussian, Gamma and GammaGaussian once fitted."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any, ClassVar, Self
 
@@ -15,8 +15,7 @@ from calibrank.errors import DataError
 from calibrank.maps._blocks import Ends
 from calibrank.maps._program import pack
 from calibrank.maps.basis import Basis, read_basis
-from calibrank.maps.calibration_map import CalibrationMap
-from calibrank.maps.record import FitRecord
+from calibrank.maps.curve import Curve
 from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.maps.targets.target import Target, large_term_problem, narrow_range_problem
 
@@ -25,23 +24,21 @@ _LARGEST_SCALE = 1e250
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class LogisticMap(CalibrationMap):
+class LogisticCurve(Curve):
     """Log odds `intercept + sum of coefficient * generator` on [low, high], straight lines beyond.
 
-    No coefficient is negative and the slopes at both ends are positive, so the map is strictly
+    No coefficient is negative and the slopes at both ends are positive, so the curve is strictly
     increasing everywhere. `covariance` is that of (intercept, *coefficients).
     """
 
     kind: ClassVar[str] = "logistic"
 
-    method: str
     basis: Basis
     low: float
     high: float
     intercept: float
     coefficients: tuple[float, ...]
     covariance: tuple[tuple[float, ...], ...]
-    record: FitRecord
 
     def __post_init__(self) -> None:
         size = len(self.basis.parameters)
@@ -52,7 +49,7 @@ class LogisticMap(CalibrationMap):
                 f"coefficients must be {size - 1} numbers, none negative, got {self.coefficients}."
             )
         if min(self.end_slopes) <= 0:
-            raise DataError(f"the map must rise at both ends, got slopes {self.end_slopes}.")
+            raise DataError(f"the curve must rise at both ends, got slopes {self.end_slopes}.")
         if len(self.covariance) != size or any(len(row) != size for row in self.covariance):
             raise DataError(f"covariance must be {size} x {size}, got {self.covariance}.")
 
@@ -119,13 +116,7 @@ class LogisticMap(CalibrationMap):
         scale_free = self.basis.scale_free
         return target.over_range(score, self.low, self.high, formula, scale_free=scale_free)
 
-    def _inside(
-        self,
-        target: Target,
-        score: Any,
-        low: float,
-        high: float,
-    ) -> Any:
+    def _inside(self, target: Target, score: Any, low: float, high: float) -> Any:
         """The log odds of a score within [low, high]."""
         generators = self.basis.generators(score, low, high, target)
         result: Any = self.intercept
@@ -142,11 +133,11 @@ class LogisticMap(CalibrationMap):
             coefficient * term for coefficient, term in zip(self.coefficients, terms, strict=True)
         )
 
-    def _probabilities(self, scores: Floats) -> Floats:
-        probabilities: Floats = expit(self._log_odds(scores))
+    def probabilities(self, scores: Floats) -> Floats:
+        probabilities: Floats = expit(self.log_odds(scores))
         return probabilities
 
-    def _log_odds(self, scores: Floats) -> Floats:
+    def log_odds(self, scores: Floats) -> Floats:
         result: Floats
         if scores.size and self.low <= scores.min() and scores.max() <= self.high:
             # The straight lines add exactly 0 here: leaving them out saves time.
@@ -167,14 +158,28 @@ class LogisticMap(CalibrationMap):
         place = (self.low, 1 / width, 0.0, 1.0)
         return pack(curve.kind, *place, below * width, above * width, *curve.terms)
 
-    def _interval_ends(self, scores: Floats, level: float) -> Ends:
+    def interval_ends(self, scores: Floats, level: float) -> Ends:
+        margin, _ = self.margins(scores, level)
+        log_odds = self.log_odds(scores)
+        return expit(log_odds - margin), expit(log_odds + margin)
+
+    def margins(self, scores: Floats, level: float) -> Ends:
         """Wald intervals of the log odds, by the delta method."""
         columns = self.gradient(scores)
         variance = np.einsum("in,ij,jn->n", columns, np.array(self.covariance), columns)
         quantile = -NormalDist().inv_cdf((1 - level) / 2)
         margin = quantile * np.sqrt(np.maximum(variance, 0))
-        log_odds = self._log_odds(scores)
-        return expit(log_odds - margin), expit(log_odds + margin)
+        return margin, margin
+
+    def moved(self, shift: float, slope: float = 1.0) -> Self:
+        """The curve with its coefficients and their covariance multiplied by the slope."""
+        covariance = (slope**2 * np.array(self.covariance)).tolist()
+        return replace(
+            self,
+            intercept=slope * self.intercept + shift,
+            coefficients=tuple(slope * each for each in self.coefficients),
+            covariance=tuple(tuple(row) for row in covariance),
+        )
 
     def gradient(self, scores: Floats) -> Floats:
         """Derivatives of the log odds by (intercept, *coefficients), one column per score."""
@@ -188,7 +193,7 @@ class LogisticMap(CalibrationMap):
             rows.append(generator + at_low * below + at_high * above)
         return np.array(rows)
 
-    def _content(self) -> dict[str, Any]:
+    def content(self) -> dict[str, Any]:
         return {
             "basis": self.basis.settings(),
             "low": self.low,
@@ -199,19 +204,17 @@ class LogisticMap(CalibrationMap):
         }
 
     @classmethod
-    def read(cls, method: str, fields: Fields, record: FitRecord) -> Self:
+    def read(cls, fields: Fields) -> Self:
         fields.only("basis", "low", "high", "intercept", "coefficients", "covariance")
         basis = read_basis(fields.child("basis"))
         size = len(basis.parameters)
         flat = fields.numbers("covariance")
         rows = [tuple(flat[start : start + size]) for start in range(0, len(flat), size)]
         return cls(
-            method=method,
             basis=basis,
             low=fields.number("low"),
             high=fields.number("high"),
             intercept=fields.number("intercept"),
             coefficients=tuple(fields.numbers("coefficients")),
             covariance=tuple(rows),
-            record=record,
         )

@@ -1,8 +1,8 @@
-"""Piecewise maps: log odds linear between knots (Spline, CenteredIsotonic, anchored curves)."""
+"""Piecewise curves: log odds linear between knots (Spline, CenteredIsotonic, anchored curves)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import NormalDist
 from typing import Any, ClassVar, Self
@@ -15,33 +15,30 @@ from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
 from calibrank.maps._blocks import Ends
 from calibrank.maps._program import pack_lines
-from calibrank.maps.calibration_map import CalibrationMap
-from calibrank.maps.record import FitRecord
+from calibrank.maps.curve import Curve
 from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.maps.targets.target import Target, large_term_problem, narrow_range_problem
 
 MOST_KNOTS = 1000
-"""Knots a map may have: enough for any smooth curve, and SQL engines still parse the expression."""
+"""Knots that a curve may have: enough for any smooth one, and SQL engines still parse it."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class PiecewiseMap(CalibrationMap):
+class PiecewiseCurve(Curve):
     """Log odds `values[k]` at `knots[k]`, linear between knots and straight beyond the outer ones.
 
     `end_slopes` are the slopes below the first and above the last knot. Neither the values nor the
-    slopes may decrease, so the map never reverses an order. `value_errors` are the standard errors
-    of `values`, `slope_errors` those of `end_slopes`.
+    slopes may decrease, so the curve never reverses an order. `value_errors` are the standard
+    errors of `values`, `slope_errors` those of `end_slopes`.
     """
 
     kind: ClassVar[str] = "piecewise"
 
-    method: str
     knots: tuple[float, ...]
     values: tuple[float, ...]
     end_slopes: tuple[float, float]
     value_errors: tuple[float, ...]
     slope_errors: tuple[float, float]
-    record: FitRecord
 
     def __post_init__(self) -> None:
         count = len(self.knots)
@@ -118,25 +115,59 @@ class PiecewiseMap(CalibrationMap):
         ]
         return (self.end_slopes[0], *inner, self.end_slopes[1])
 
-    def _log_odds(self, scores: Floats) -> Floats:
+    def probabilities(self, scores: Floats) -> Floats:
+        probabilities: Floats = expit(self.log_odds(scores))
+        return probabilities
+
+    def log_odds(self, scores: Floats) -> Floats:
         log_odds: Floats = self.log_odds_on(NumpyTarget(), scores)
         return log_odds
 
-    def _interval_ends(self, scores: Floats, level: float) -> Ends:
-        """Normal intervals of the log odds.
+    def interval_ends(self, scores: Floats, level: float) -> Ends:
+        below, above = self.margins(scores, level)
+        middle = self.log_odds(scores)
+        return expit(middle - below), expit(middle + above)
+
+    def margins(self, scores: Floats, level: float) -> Ends:
+        """Normal intervals of the log odds, as far as an increasing curve can be.
+
+        The upper end at a higher score bounds the curve here too, and so does a lower end below.
+        """
+        quantile = -NormalDist().inv_cdf((1 - level) / 2)
+        middle = self.log_odds(scores)
+        margin = quantile * self.errors_at(scores)
+        values, reach = np.array(self.values), quantile * np.array(self.value_errors)
+        lowest = np.minimum.accumulate((values + reach)[::-1])[::-1]
+        highest = np.maximum.accumulate(values - reach)
+        after = np.searchsorted(self.knots, scores, side="left")
+        before = np.searchsorted(self.knots, scores, side="right")
+        high = np.minimum(middle + margin, np.append(lowest, np.inf)[after])
+        low = np.maximum(middle - margin, np.insert(highest, 0, -np.inf)[before])
+        return middle - low, high - middle
+
+    def errors_at(self, scores: Floats) -> Floats:
+        """Standard errors of the log odds.
 
         The standard error of a weighted mean of two values is at most the weighted mean of their
         standard errors, so interpolating standard errors never makes an interval too narrow.
         """
         outside_low = np.maximum(self.knots[0] - scores, 0)
         outside_high = np.maximum(scores - self.knots[-1], 0)
-        error = np.interp(scores, self.knots, self.value_errors)
+        error: Floats = np.interp(scores, self.knots, self.value_errors)
         error += self.slope_errors[0] * outside_low + self.slope_errors[1] * outside_high
-        reach = -NormalDist().inv_cdf((1 - level) / 2) * error
-        middle = self._log_odds(scores)
-        return expit(middle - reach), expit(middle + reach)
+        return error
 
-    def _content(self) -> dict[str, Any]:
+    def moved(self, shift: float, slope: float = 1.0) -> Self:
+        """The curve with its values, slopes and standard errors changed."""
+        return replace(
+            self,
+            values=tuple(slope * value + shift for value in self.values),
+            end_slopes=(slope * self.end_slopes[0], slope * self.end_slopes[1]),
+            value_errors=tuple(slope * error for error in self.value_errors),
+            slope_errors=(slope * self.slope_errors[0], slope * self.slope_errors[1]),
+        )
+
+    def content(self) -> dict[str, Any]:
         return {
             "knots": list(self.knots),
             "values": list(self.values),
@@ -146,16 +177,14 @@ class PiecewiseMap(CalibrationMap):
         }
 
     @classmethod
-    def read(cls, method: str, fields: Fields, record: FitRecord) -> Self:
+    def read(cls, fields: Fields) -> Self:
         fields.only("knots", "values", "end_slopes", "value_errors", "slope_errors")
         return cls(
-            method=method,
             knots=tuple(fields.numbers("knots")),
             values=tuple(fields.numbers("values")),
             end_slopes=_pair(fields, "end_slopes"),
             value_errors=tuple(fields.numbers("value_errors")),
             slope_errors=_pair(fields, "slope_errors"),
-            record=record,
         )
 
 

@@ -44,18 +44,16 @@ class Anchoring:
     """Fraction of the prior variance of the intercept that the labels removed; so below."""
     slope: float
     curvature: float
-
-    @classmethod
-    def read(cls, fields: Fields) -> Anchoring:
-        """Rebuild from a saved map."""
-        fields.only(*cls.__slots__)
-        return cls(
-            labels=fields.count("labels"),
-            effective_labels=fields.number("effective_labels"),
-            intercept=fields.number("intercept"),
-            slope=fields.number("slope"),
-            curvature=fields.number("curvature"),
-        )
+    rate: float | None = None
+    """Mean probability over the population; None for maps that older versions saved."""
+    rate_range: tuple[float, float] | None = None
+    """Its 95% interval."""
+    start_rate: float | None = None
+    """Mean probability over the population before anchoring."""
+    term_factor: float | None = None
+    """How much of the terms of the start was kept; None if it had none."""
+    digest: str | None = None
+    """Of the labels, to know them again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +65,6 @@ class Alternative:
     """Mean preference over all rows."""
     top_rate: float | None
     """Mean preference over the tenth with the highest scores; None without a finite fit."""
-
-    @classmethod
-    def read(cls, fields: Fields) -> Alternative:
-        """Rebuild from a saved map."""
-        fields.only(*cls.__slots__)
-        return cls(fields.text("name"), fields.number("rate"), fields.optional("top_rate"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,27 +116,6 @@ class Sensitivity:
         high = np.interp(scores, self.scores, self.high)
         return expit(low), expit(high)
 
-    @classmethod
-    def read(cls, fields: Fields) -> Sensitivity:
-        """Rebuild from a saved map."""
-        fields.only(*cls.__slots__)
-        alternatives = [Alternative.read(child) for child in fields.children("alternatives")]
-        return cls(
-            low_rate=fields.number("low_rate"),
-            high_rate=fields.number("high_rate"),
-            alternatives=tuple(alternatives),
-            scores=tuple(fields.numbers("scores")),
-            low=tuple(fields.numbers("low")),
-            high=tuple(fields.numbers("high")),
-            # Files of older versions do not say.
-            assumption=fields.text("assumption")
-            if fields.holds("assumption")
-            else "relative propensities",
-            exposure_factor=fields.number("exposure_factor")
-            if fields.holds("exposure_factor")
-            else 1.0,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class CandidateLoss:
@@ -155,12 +126,6 @@ class CandidateLoss:
     """Mean log loss of the held-out folds; None if the method could not be fitted."""
     standard_error: float | None
     """Of the difference from the lowest loss, paired by fold; None as above."""
-
-    @classmethod
-    def read(cls, fields: Fields) -> CandidateLoss:
-        """Rebuild from a saved map."""
-        fields.only(*cls.__slots__)
-        return cls(fields.text("name"), fields.optional("loss"), fields.optional("standard_error"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,15 +154,6 @@ class Selection:
         chosen = losses.pop(self.chosen)
         return {name: loss - chosen for name, loss in losses.items()}
 
-    @classmethod
-    def read(cls, fields: Fields) -> Selection:
-        """Rebuild from a saved map."""
-        fields.only(*cls.__slots__)
-        candidates = [CandidateLoss.read(child) for child in fields.children("candidates")]
-        # Files of older versions do not say.
-        averaged = fields.flag("averaged") if fields.holds("averaged") else False
-        return cls(fields.text("chosen"), fields.count("folds"), tuple(candidates), averaged)
-
 
 @dataclass(frozen=True, slots=True)
 class Population:
@@ -210,17 +166,6 @@ class Population:
     queries: int
     top_k: int | None = None
     """How many documents of each query it is for, the first ones; None for any number."""
-
-    @classmethod
-    def read(cls, fields: Fields) -> Population:
-        """Rebuild from a saved map."""
-        fields.only(*cls.__slots__)
-        return cls(
-            documents=fields.text("documents"),
-            relevant=fields.text("relevant") if fields.holds("relevant") else None,
-            queries=fields.count("queries"),
-            top_k=fields.count("top_k") if fields.holds("top_k") else None,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +202,7 @@ class FitRecord:
     """The model that gave the scores, and a date, if they were given."""
     date: str | None = None
     selection: Selection | None = None
-    """How `Auto` chose the method or `RandomIntercept` weighted its candidates."""
+    """How `Auto` chose the method or `Group` weighted its candidates."""
     negatives_kept: float | None = None
     """The fraction of negatives in the table, where `undo_undersampling` has corrected for it."""
     pooling_error: float | None = None
@@ -266,68 +211,40 @@ class FitRecord:
     """The digest of the map that this one replaced, where it is a refit."""
     population: Population | None = None
     """Which documents the map is for, where it was fitted on a judged run."""
-
-    @classmethod
-    def read(cls, fields: Fields) -> FitRecord:
-        """Rebuild a record from a saved map."""
-        fields.only(*cls.__slots__)
-        anchoring = None
-        if fields.holds("anchoring"):
-            anchoring = Anchoring.read(fields.child("anchoring"))
-        sensitivity = None
-        if fields.holds("sensitivity"):
-            sensitivity = Sensitivity.read(fields.child("sensitivity"))
-        selection = None
-        if fields.holds("selection"):
-            selection = Selection.read(fields.child("selection"))
-        population = None
-        if fields.holds("population"):
-            population = Population.read(fields.child("population"))
-        return cls(
-            evidence=fields.text("evidence"),
-            rows=fields.count("rows"),
-            positive=fields.number("positive"),
-            total=_total(fields),
-            exact=fields.flag("exact"),
-            loss=fields.optional("loss"),
-            residual=fields.optional("residual"),
-            iterations=fields.count("iterations"),
-            at_bound=tuple(fields.texts("at_bound")),
-            base_rate_source=_base_rate_source(fields),
-            anchoring=anchoring,
-            base_rate=fields.number("base_rate") if fields.holds("base_rate") else None,
-            base_rate_range=_base_rate_range(fields),
-            sensitivity=sensitivity,
-            score_quantiles=_score_quantiles(fields),
-            previous_map=fields.text("previous_map") if fields.holds("previous_map") else None,
-            model_name=fields.text("model_name") if fields.holds("model_name") else None,
-            date=fields.text("date") if fields.holds("date") else None,
-            selection=selection,
-            negatives_kept=_negatives_kept(fields),
-            pooling_error=_pooling_error(fields),
-            population=population,
-        )
+    method: str = ""
+    """The name of the method, for people."""
+    recipe: str | None = None
+    """The model as text that parses back, e.g. "Gaussian() + Level('country')"."""
+    top_rate: float | None = None
+    """The rate among the tenth with the highest scores, where that is known too."""
 
 
-def _score_quantiles(fields: Fields) -> tuple[float, ...] | None:
-    if not fields.holds("score_quantiles"):
-        return None
-    quantiles = fields.numbers("score_quantiles")
-    if len(quantiles) < 2 or sorted(quantiles) != quantiles:
-        raise DataError(
-            f"{fields.where}, score_quantiles must be two or more numbers in increasing order, "
-            f"got {quantiles}."
-        )
-    return tuple(quantiles)
+def read_record(fields: Fields) -> FitRecord:
+    """Rebuild a record from a saved map, and check what no type says."""
+    record = fields.build(FitRecord)
+    rules = {
+        "total must be above 0": record.total > 0,
+        f"base_rate_source must be one of {', '.join(BASE_RATE_SOURCES)}": (
+            record.base_rate_source in BASE_RATE_SOURCES
+        ),
+        "score_quantiles must be two or more numbers in increasing order": (
+            _are_quantiles(record.score_quantiles)
+        ),
+        "negatives_kept must lie in (0, 1]": 0 < (record.negatives_kept or 1) <= 1,
+        "pooling_error must lie in [0, 1]": 0 <= (record.pooling_error or 0) <= 1,
+    }
+    for rule, holds in rules.items():
+        if not holds:
+            value = fields.values.get(rule.split()[0])
+            raise DataError(f"{fields.where}, {rule}, got {shown(value)}.")
+    for ends in (record.base_rate_range, record.anchoring and record.anchoring.rate_range):
+        if ends is not None:
+            require_rate_range(ends)
+    return record
 
 
-def _negatives_kept(fields: Fields) -> float | None:
-    if not fields.holds("negatives_kept"):
-        return None
-    kept = fields.number("negatives_kept")
-    if not 0 < kept <= 1:
-        raise DataError(f"{fields.where}, negatives_kept must lie in (0, 1], got {kept}.")
-    return kept
+def _are_quantiles(values: tuple[float, ...] | None) -> bool:
+    return values is None or (len(values) >= 2 and sorted(values) == list(values))
 
 
 def require_rate_range(ends: Any) -> tuple[float, float]:
@@ -343,37 +260,3 @@ def require_rate_range(ends: Any) -> tuple[float, float]:
             f"a range of base rates must be increasing between 0 and 1, got {low} to {high}."
         )
     return numbers[0], numbers[1]
-
-
-def _total(fields: Fields) -> float:
-    """The total mass of a fit, which rates are divided by."""
-    total = fields.number("total")
-    if total <= 0:
-        raise DataError(f"{fields.where}, total must be above 0, got {total:g}.")
-    return total
-
-
-def _base_rate_range(fields: Fields) -> tuple[float, float] | None:
-    if not fields.holds("base_rate_range"):
-        return None
-    ends = fields.numbers("base_rate_range")
-    if len(ends) != 2:
-        raise DataError(f"{fields.where}, base_rate_range must be two numbers, got {ends}.")
-    return require_rate_range(ends)
-
-
-def _base_rate_source(fields: Fields) -> str:
-    source = fields.text("base_rate_source")
-    if source not in BASE_RATE_SOURCES:
-        known = ", ".join(BASE_RATE_SOURCES)
-        raise DataError(f"{fields.where}, base_rate_source must be one of {known}, got {source!r}.")
-    return source
-
-
-def _pooling_error(fields: Fields) -> float | None:
-    if not fields.holds("pooling_error"):
-        return None
-    error = fields.number("pooling_error")
-    if not 0 <= error <= 1:
-        raise DataError(f"{fields.where}, pooling_error must lie in [0, 1], got {error}.")
-    return error

@@ -1,4 +1,4 @@
-"""The map that only rescales scores: MinMax once fitted."""
+"""The curve that only rescales scores: MinMax once fitted."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
 from calibrank.maps._blocks import Ends
 from calibrank.maps._program import Kind, pack
-from calibrank.maps.calibration_map import CalibrationMap
-from calibrank.maps.record import FitRecord
+from calibrank.maps.curve import Curve
 from calibrank.maps.targets.target import Target, narrow_range_problem
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class RescaleMap(CalibrationMap):
+class RescaleCurve(Curve):
     """0 at low, 1 at high, a straight line between.
 
     It estimates nothing, so its intervals have no width.
@@ -24,10 +23,8 @@ class RescaleMap(CalibrationMap):
 
     kind: ClassVar[str] = "rescale"
 
-    method: str
     low: float
     high: float
-    record: FitRecord
 
     def __post_init__(self) -> None:
         if not self.low < self.high:
@@ -51,14 +48,14 @@ class RescaleMap(CalibrationMap):
     def _compile(self) -> bytes:
         return pack(Kind.RESCALE, self.low, self.high - self.low)
 
-    def _interval_ends(self, scores: Floats, level: float) -> Ends:
-        probabilities = self._probabilities(scores)
+    def interval_ends(self, scores: Floats, level: float) -> Ends:
+        probabilities = self.probabilities(scores)
         return probabilities, probabilities
 
-    def _content(self) -> dict[str, Any]:
+    def content(self) -> dict[str, Any]:
         return {"low": self.low, "high": self.high}
 
     @classmethod
-    def read(cls, method: str, fields: Fields, record: FitRecord) -> Self:
+    def read(cls, fields: Fields) -> Self:
         fields.only("low", "high")
-        return cls(method, fields.number("low"), fields.number("high"), record)
+        return cls(fields.number("low"), fields.number("high"))

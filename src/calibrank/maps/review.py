@@ -102,7 +102,7 @@ class Card:
 def make_card(fitted: CalibrationMap, evaluation: Mapping[str, Any] | None = None) -> Card:
     """A card of a map for its reviewers.
 
-    `evaluation` is what `calibrank evaluate --json` or `rerank --json` prints: its metrics with
+    `evaluation` is what `calibrank evaluate --json` or `search fit --json` prints: its metrics with
     their intervals. One of another map is refused.
 
     >>> from calibrank import Platt
@@ -124,7 +124,7 @@ def make_card(fitted: CalibrationMap, evaluation: Mapping[str, Any] | None = Non
         _digests(fitted),
     )
     title = f"{fitted.method} calibration map"
-    return Card(title, sections, curve(scores, fitted.predict(scores)))
+    return Card(title, sections, curve(scores, fitted.without_terms().predict(scores)))
 
 
 def _data(fitted: CalibrationMap) -> Section:
@@ -184,14 +184,15 @@ def _method(fitted: CalibrationMap) -> Section:
 
 def _probabilities(fitted: CalibrationMap) -> Section:
     scores = np.linspace(*fitted.span, _TABLE_ROWS)
-    interval = fitted.interval(scores)
+    alone = fitted.without_terms()
+    interval = alone.interval(scores)
     rows = []
-    for score, value, low, high in zip(scores, fitted.predict(scores), *interval, strict=True):
+    for score, value, low, high in zip(scores, alone.predict(scores), *interval, strict=True):
         rows.append((f"{score:.4g}", f"{value:.2%}", f"{low:.2%} to {high:.2%}"))
     sentence = "The intervals are for the sampling error of the fit alone."
-    columns = (*fitted.segment_columns, *fitted.feature_columns)
-    if columns:
-        sentence += f" These are probabilities of the base map, which {', '.join(columns)} changes."
+    if fitted.terms:
+        columns = ", ".join(fitted.columns)
+        sentence += f" These are probabilities of an average row, which {columns} changes."
     headings = ("score", "probability", "95% interval")
     return Section("Probabilities", (sentence,), (headings, *rows))
 
@@ -205,7 +206,7 @@ _HELD_OUT = (
 
 def _metrics(fitted: CalibrationMap, evaluation: Mapping[str, Any] | None) -> Section:
     if evaluation is None:
-        return Section("Metrics", ("None were given: calibrank card --metrics evaluation.json.",))
+        return Section("Metrics", ("None were given: evaluate the map, and add its JSON.",))
     if not isinstance(evaluation, Mapping):
         raise DataError(
             f"evaluation must be a JSON object, got {type(evaluation).__name__}. {_EVALUATE}"
@@ -231,7 +232,7 @@ def _metrics(fitted: CalibrationMap, evaluation: Mapping[str, Any] | None) -> Se
 
 def _require_same_map(fitted: CalibrationMap, evaluated: object) -> None:
     """Refuse metrics of another map; an evaluation of a column of probabilities names none."""
-    digest = digest_of(fitted.to_dict())
+    digest = fitted.digest
     if evaluated is not None and evaluated != digest:
         raise DataError(
             f"evaluation must be of this map ({digest[:15]}...), got one of "
@@ -252,7 +253,7 @@ def _limits(fitted: CalibrationMap, *, has_metrics: bool) -> tuple[str, ...]:
             "The base rate is an assumption: all probabilities may be too high or too low by a "
             "common factor. Do not promise rates by them."
         )
-    if fitted.kind == "rescale":
+    if fitted.curve.kind == "rescale":
         found.append("Scores are only rescaled. These are not probabilities.")
     if not has_metrics:
         found.append("This card has no evaluation on other data than those of the fit.")

@@ -122,11 +122,7 @@ class ScoreComparison:
         )
 
 
-def warn_if_shifted(
-    record: FitRecord,
-    scores: Floats,
-    stacklevel: int = 2,
-) -> None:
+def warn_if_shifted(record: FitRecord, scores: Floats, stacklevel: int = 2) -> None:
     """Warn if the scores of one table do not look like those that a map was fitted on."""
     comparison = ScoreComparison(record)
     comparison.add(scores)

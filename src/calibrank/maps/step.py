@@ -1,21 +1,20 @@
-"""Step maps: Histogram, Isotonic and BBQ once fitted."""
+"""Step curves: Histogram, Isotonic and BBQ once fitted."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from calibrank._internal.json import Fields
-from calibrank._internal.logit import logit
+from calibrank._internal.logit import expit, logit
 from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
 from calibrank.maps._blocks import Ends
 from calibrank.maps._program import pack_steps
-from calibrank.maps.calibration_map import CalibrationMap
-from calibrank.maps.record import FitRecord
+from calibrank.maps.curve import Curve
 from calibrank.maps.targets.target import Target
 
 # A step at 0 or 1 has infinite log odds, which no segment could change.
@@ -23,7 +22,7 @@ _SMALLEST_PROBABILITY = 1e-12
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class StepMap(CalibrationMap):
+class StepCurve(Curve):
     """Probability `values[k]` from `edges[k - 1]` up to `edges[k]`.
 
     `effective_rows[k]` is the effective sample size of step k.
@@ -34,11 +33,9 @@ class StepMap(CalibrationMap):
 
     kind: ClassVar[str] = "step"
 
-    method: str
     edges: tuple[float, ...]
     values: tuple[float, ...]
     effective_rows: tuple[float, ...]
-    record: FitRecord
 
     def __post_init__(self) -> None:
         steps = len(self.edges) + 1
@@ -79,10 +76,19 @@ class StepMap(CalibrationMap):
 
     def log_odds_on(self, target: Target, score: Any) -> Any:
         """The log odds as an expression of the target; they stay finite for steps at 0 and 1."""
-        values = np.clip(self.values, _SMALLEST_PROBABILITY, 1 - _SMALLEST_PROBABILITY)
-        return target.steps(score, self.edges, logit(values).tolist())
+        return target.steps(score, self.edges, self._finite_log_odds.tolist())
 
-    def _interval_ends(self, scores: Floats, level: float) -> Ends:
+    @property
+    def _finite_log_odds(self) -> Floats:
+        values = np.clip(self.values, _SMALLEST_PROBABILITY, 1 - _SMALLEST_PROBABILITY)
+        log_odds: Floats = logit(values)
+        return log_odds
+
+    def moved(self, shift: float, slope: float = 1.0) -> Self:
+        """The curve with its steps changed; those at 0 and 1 are so within 1e-12."""
+        return replace(self, values=tuple(expit(slope * self._finite_log_odds + shift).tolist()))
+
+    def interval_ends(self, scores: Floats, level: float) -> Ends:
         """Jeffreys intervals: quantiles of the posterior under a Beta(1/2, 1/2) prior."""
         # Slow to load, and only intervals need it.
         from scipy.special import betaincinv  # noqa: PLC0415  (slow to load)
@@ -97,7 +103,7 @@ class StepMap(CalibrationMap):
         step = np.searchsorted(np.array(self.edges), scores, side="right")
         return low[step], high[step]
 
-    def _content(self) -> dict[str, Any]:
+    def content(self) -> dict[str, Any]:
         return {
             "edges": list(self.edges),
             "values": list(self.values),
@@ -105,12 +111,10 @@ class StepMap(CalibrationMap):
         }
 
     @classmethod
-    def read(cls, method: str, fields: Fields, record: FitRecord) -> Self:
+    def read(cls, fields: Fields) -> Self:
         fields.only("edges", "values", "effective_rows")
         return cls(
-            method=method,
             edges=tuple(fields.numbers("edges")),
             values=tuple(fields.numbers("values")),
             effective_rows=tuple(fields.numbers("effective_rows")),
-            record=record,
         )

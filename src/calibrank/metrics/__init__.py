@@ -1,5 +1,6 @@
 """Metrics of probabilities against labels or evidence, and bootstrap intervals for them."""
 
+from calibrank.metrics.auc import AUC, GAUC
 from calibrank.metrics.binned import (
     ECE,
     MCE,
@@ -22,22 +23,18 @@ from calibrank.metrics.clustered_bootstrap import (
     cluster_sums,
 )
 from calibrank.metrics.constant import ConstantLogLoss, LogLossGain
-from calibrank.metrics.corp import (
-    Decomposition,
-    Discrimination,
-    LogOddsBinned,
-    Miscalibration,
-    corp,
-)
+from calibrank.metrics.corp import Decomposition, Discrimination, Miscalibration, corp
 from calibrank.metrics.debiased import DebiasedECE
+from calibrank.metrics.field import FieldECE, FieldRCE
 from calibrank.metrics.metric import Additive, Better, Metric
 from calibrank.metrics.multicalibration import (
     MulticalibrationTest,
     SegmentGap,
     multicalibration_test,
 )
+from calibrank.metrics.pooled import LogOddsBinned
 from calibrank.metrics.proper import Brier, CalibrationInTheLarge, LogLoss
-from calibrank.metrics.ranking import NDCG, Recall, TopN
+from calibrank.metrics.ranking import NDCG, Recall
 from calibrank.metrics.recalibration import (
     CalibrationIntercept,
     CalibrationSlope,
@@ -47,7 +44,9 @@ from calibrank.metrics.recalibration import (
 from calibrank.metrics.smooth import SmoothECE
 
 __all__ = [
+    "AUC",
     "ECE",
+    "GAUC",
     "MCE",
     "NDCG",
     "RESAMPLES",
@@ -68,6 +67,8 @@ __all__ = [
     "EqualMassECE",
     "EqualWidth",
     "Estimate",
+    "FieldECE",
+    "FieldRCE",
     "LogLoss",
     "LogLossGain",
     "LogOddsBinned",
@@ -82,7 +83,6 @@ __all__ = [
     "ReliabilityCurve",
     "SegmentGap",
     "SmoothECE",
-    "TopN",
     "bootstrap",
     "bootstrap_sums",
     "calibration_test",

@@ -13,9 +13,16 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from calibrank._internal.arguments import MOST_BINS, instance, whole
-from calibrank._internal.validation import Floats, Numbers, add_up, probability_column
+from calibrank._internal.validation import (
+    Floats,
+    Indices,
+    Mask,
+    Numbers,
+    add_up,
+    probability_column,
+)
 from calibrank.evidence import Evidence, Labels, nonzero_evidence
-from calibrank.metrics.metric import Additive, Better, BinIndices
+from calibrank.metrics.metric import Additive, Better
 
 RELEASED_MINIMUM_FRACTION = 1e-4
 """The paper's released code ignores bins with fewer than 0.01% of the rows in its MCE."""
@@ -31,11 +38,7 @@ class Binning(ABC):
         object.__setattr__(self, "bins", whole("bins", self.bins, 1, MOST_BINS))
 
     @abstractmethod
-    def bin_indices(
-        self,
-        probabilities: Floats,
-        evidence: Evidence,
-    ) -> BinIndices:
+    def bin_indices(self, probabilities: Floats, evidence: Evidence) -> Indices:
         """Assign each row to a bin, counted from 0."""
 
 
@@ -43,11 +46,7 @@ class Binning(ABC):
 class EqualWidth(Binning):
     """Bins of equal width: `[k / bins, (k + 1) / bins)`, the last one including 1."""
 
-    def bin_indices(
-        self,
-        probabilities: Floats,
-        evidence: Evidence,
-    ) -> BinIndices:
+    def bin_indices(self, probabilities: Floats, evidence: Evidence) -> Indices:
         # In float64, so that float32 probabilities do not round up into the next bin.
         position = probabilities.astype(np.float64) * self.bins
         indices = position.astype(np.intp)
@@ -59,11 +58,7 @@ class EqualWidth(Binning):
 class EqualMass(Binning):
     """Bins of about equal total mass; rows with equal probabilities share a bin."""
 
-    def bin_indices(
-        self,
-        probabilities: Floats,
-        evidence: Evidence,
-    ) -> BinIndices:
+    def bin_indices(self, probabilities: Floats, evidence: Evidence) -> Indices:
         _, groups = np.unique(probabilities, return_inverse=True)
         mass = add_up(groups, evidence.total)
         # The middle of a group's mass decides its bin, so a large group is placed fairly.
@@ -115,6 +110,7 @@ class ECE(Additive):
         "rate over bins of equal width. A constant prediction at the base rate has 0, so read it "
         "beside a proper score."
     )
+    noise_adds: ClassVar[bool] = True
     bins: int = 15
     binning: Binning = field(init=False, repr=False, compare=False)
 
@@ -127,11 +123,7 @@ class ECE(Additive):
     def n_bins(self) -> int:
         return self.bins
 
-    def bin_indices(
-        self,
-        probabilities: Floats,
-        evidence: Evidence,
-    ) -> BinIndices:
+    def bin_indices(self, probabilities: Floats, evidence: Evidence) -> Indices:
         return self.binning.bin_indices(probabilities, evidence)
 
     def terms(self, probabilities: Floats, evidence: Evidence) -> Floats:
@@ -141,6 +133,9 @@ class ECE(Additive):
         positive, total, predicted = sums
         gaps = np.abs(positive - predicted)
         return float(gaps.sum() / total.sum())
+
+    def errors(self, residuals: Floats, probabilities: Floats, weights: Floats) -> Floats:
+        return np.asarray(np.abs(residuals).sum(axis=1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +151,7 @@ class EqualMassECE(ECE):
         "predicted probability and observed rate. It varies less than ECE when most "
         "probabilities are small."
     )
+    has_fixed_bins: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "binning", EqualMass(self.bins))
@@ -182,6 +178,9 @@ class MCE(ECE):
         positive, total, predicted = sums[:, sums[1] > 0]
         gaps = np.abs(positive - predicted) / total
         return float(gaps.max())
+
+    def errors(self, residuals: Floats, probabilities: Floats, weights: Floats) -> Floats:
+        return _largest(residuals, weights, weights[0] > 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +227,14 @@ class ReleasedMCE(ReleasedECE):
         correct, total, confidence = sums[:, sums[1] >= minimum]
         gaps = np.abs(correct - confidence) / total
         return float(gaps.max())
+
+    def errors(self, residuals: Floats, probabilities: Floats, weights: Floats) -> Floats:
+        return _largest(residuals, weights, weights[0] >= RELEASED_MINIMUM_FRACTION)
+
+
+def _largest(residuals: Floats, weights: Floats, kept: Mask) -> Floats:
+    """The largest gap of each resample among the bins that are kept."""
+    return np.asarray((np.abs(residuals[:, kept]) / weights[:, kept]).max(axis=1))
 
 
 def calibration_masses(probabilities: Floats, evidence: Evidence) -> Floats:

@@ -12,7 +12,16 @@ from typing import NamedTuple
 import numpy as np
 
 from calibrank._internal.logit import logit
-from calibrank._internal.validation import Floats, IdsLike, Numbers, add_up, ids, probability_column
+from calibrank._internal.validation import (
+    Floats,
+    IdsLike,
+    Indices,
+    Numbers,
+    add_up,
+    ids,
+    probability_column,
+    starts_of,
+)
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels, naive, nonzero_evidence
 
@@ -27,11 +36,20 @@ _RANK_TOLERANCE = 1e-8
 # independent rows would have.
 _LEAST_SHARE = 0.5
 
-_MODEL_KINDS = ("naive", "impressions")
+MODEL_KINDS = ("naive", "impressions")
+"""Kinds of evidence whose labels can be drawn from the probabilities."""
+
+# With fewer expected positives, or negatives, the statistic is not chi-squared: with 5 the test
+# rejects 2.5% to 3.5% at the 1% level. Labels are then drawn from the probabilities this often.
+_FEW = 20
+_DRAWS = 999
 
 
 class CalibrationTest(NamedTuple):
-    """The statistic is chi-squared with as many degrees of freedom if there is no contradiction."""
+    """The statistic is chi-squared with as many degrees of freedom if there is no contradiction.
+
+    With few expected positives (or negatives), the p-value is a share of simulated tables.
+    """
 
     statistic: float
     degrees_of_freedom: int
@@ -58,14 +76,16 @@ def calibration_test(
     """
     p = probability_column(probabilities).astype(np.float64)
     evidence = nonzero_evidence(_weighted(labels, weights), len(p))
-    residuals = evidence.positive - evidence.total * p
-    basis = score_functions(p, evidence.total)
-    scores = basis * residuals[:, None]
+    codes = np.arange(len(p))
     if users is not None:
         codes = np.unique(ids("users", users, len(p)), return_inverse=True)[1]
-        scores = np.column_stack([add_up(codes, column) for column in scores.T])
-    variance = row_variances(p, evidence)
-    return score_test(scores, basis, variance, residuals**2)
+    cells = Cells(np.arange(len(p)), codes, np.ones(len(p)))
+    basis = score_functions(p, evidence.total)
+    residuals = evidence.positive - evidence.total * p
+    scores = cells.scores(basis, residuals)
+    functions = Functions(basis, row_variances(p, evidence), residuals**2)
+    can_draw = evidence.kind in MODEL_KINDS
+    return score_test(scores, functions, Null(p, evidence.total, cells) if can_draw else None)
 
 
 def _weighted(labels: Labels, weights: Numbers | None) -> Labels:
@@ -86,13 +106,13 @@ def row_variances(probabilities: Floats, evidence: Evidence) -> Floats:
     inverse-propensity evidence it depends on propensities that are not kept, and the squared
     residual stands for it.
     """
-    if evidence.kind in _MODEL_KINDS:
+    if evidence.kind in MODEL_KINDS:
         return evidence.total**2 * probabilities * (1 - probabilities)
     return (evidence.positive - evidence.total * probabilities) ** 2
 
 
 def score_functions(probabilities: Floats, total: Floats) -> Floats:
-    """The functions whose correlation with the residuals is tested, rows x functions."""
+    """The functions whose correlation with the residuals is functions, rows x functions."""
     information = total * probabilities * (1 - probabilities)
     if not information.any():
         return np.ones((len(probabilities), 1))
@@ -114,29 +134,132 @@ def score_functions(probabilities: Floats, total: Floats) -> Floats:
     )
 
 
-def score_test(
-    scores: Floats, basis: Floats, variances: Floats, squares: Floats
-) -> CalibrationTest:
-    """Test sums of residuals times functions: `scores` is an array of clusters x functions.
+class Cells(NamedTuple):
+    """The rows by probability and cluster: a cell is one row, or all rows of a bin and a user."""
 
-    `variances` and `squares` are sums of `row_variances` and of squared residuals, one per row of
-    the basis. The products of different rows of a cluster are added to the variance of
-    independent rows.
-    """
-    independent = (basis.T * variances) @ basis
-    products = scores.T @ scores - (basis.T * squares) @ basis
+    bin: Indices
+    """The row of the basis that belongs to the cell."""
+    cluster: Indices
+    rows: Floats
+    """How many rows the cell has."""
+
+    def scores(self, basis: Floats, residuals: Floats) -> Floats:
+        """Sums of residuals times functions, clusters x functions."""
+        columns = (basis[self.bin] * residuals[:, None]).T
+        return np.column_stack([add_up(self.cluster, column) for column in columns])
+
+
+class Null(NamedTuple):
+    """What is needed to draw labels from the probabilities."""
+
+    probabilities: Floats
+    weights: Floats
+    """The probability and the weight of a row of each bin."""
+    cells: Cells
+
+
+class Functions(NamedTuple):
+    """The functions that are functions, bins x functions, and sums of each bin."""
+
+    basis: Floats
+    variances: Floats
+    """Sums of `row_variances`."""
+    squares: Floats
+    """Sums of squared residuals."""
+
+
+def score_test(scores: Floats, functions: Functions, null: Null | None = None) -> CalibrationTest:
+    """Test sums of residuals times functions: `scores` is an array of clusters x functions."""
+    whitening = _whitening(functions)
+    degrees = whitening.shape[1]
     total = scores.sum(axis=0)
-    sizes, axes = np.linalg.eigh(independent)
-    kept = sizes > _RANK_TOLERANCE * max(sizes.max(), 0.0)
-    if not kept.any():
+    if degrees == 0:
         # Probabilities of 0 and 1 alone leave nothing to chance.
         return CalibrationTest(0.0, 0, 0.0 if np.any(total != 0) else 1.0)
-    whitening = axes[:, kept] / np.sqrt(sizes[kept])
-    shares, rotation = np.linalg.eigh(np.eye(kept.sum()) + whitening.T @ products @ whitening)
-    standardized = rotation.T @ whitening.T @ total
-    statistic = float(np.sum(standardized**2 / np.maximum(shares, _LEAST_SHARE)))
-    degrees = int(kept.sum())
+    products = scores.T @ scores - (functions.basis.T * functions.squares) @ functions.basis
+    statistic = float(_statistics(total[None], products[None], whitening)[0])
+    if null is not None and _is_rare(null):
+        return CalibrationTest(
+            statistic, degrees, _simulated_tail(statistic, whitening, functions, null)
+        )
     return CalibrationTest(statistic, degrees, _chi_squared_tail(statistic, degrees))
+
+
+def _whitening(functions: Functions) -> Floats:
+    """Turn the functions into uncorrelated ones of variance 1, for independent rows."""
+    sizes, axes = np.linalg.eigh((functions.basis.T * functions.variances) @ functions.basis)
+    kept = sizes > _RANK_TOLERANCE * max(sizes.max(), 0.0)
+    return np.asarray(axes[:, kept] / np.sqrt(sizes[kept]))
+
+
+def _statistics(totals: Floats, products: Floats, whitening: Floats) -> Floats:
+    """The squared length of sums, in units of their standard deviations, table by table.
+
+    The products of different rows of a cluster are added to the variance of independent rows.
+    """
+    dependent = np.eye(whitening.shape[1]) + whitening.T @ products @ whitening
+    shares, rotations = np.linalg.eigh(dependent)
+    standardized = np.einsum("tij,ti->tj", rotations, totals @ whitening)
+    return np.asarray(np.sum(standardized**2 / np.maximum(shares, _LEAST_SHARE), axis=1))
+
+
+def _is_rare(null: Null) -> bool:
+    rows = null.cells.rows
+    positives = float(rows @ null.probabilities[null.cells.bin])
+    return min(positives, rows.sum() - positives) < _FEW
+
+
+def _simulated_tail(statistic: float, whitening: Floats, functions: Functions, null: Null) -> float:
+    """The share of tables with labels drawn from the probabilities that deviate as much."""
+    p = null.probabilities
+    cells = null.cells
+    # The rarer class is drawn, by its few members.
+    is_positive = cells.rows @ p[cells.bin] <= cells.rows.sum() / 2
+    rate = p if is_positive else 1 - p
+    sign = 1.0 if is_positive else -1.0
+    without = cells.scores(functions.basis, -sign * (null.weights * rate)[cells.bin] * cells.rows)
+    step = sign * null.weights[:, None] * functions.basis
+    squares = null.weights**2 * rate**2
+    rows = add_up(cells.bin, cells.rows, len(p))
+    base_squares = (functions.basis.T * (squares * rows)) @ functions.basis
+    base_products = without.T @ without - base_squares
+    table, hits = _draw(cells.rows, np.minimum(rate, 1 - _CLIP)[cells.bin])
+    added = step[cells.bin[hits]]
+    totals = without.sum(axis=0) + _sum_by(table, added)
+    pairs, places = np.unique(table * len(without) + cells.cluster[hits], return_inverse=True)
+    changes = _sum_by(places, added, len(pairs))
+    mixed = without[pairs % len(without), :, None] * changes[:, None]
+    squared = changes[:, :, None] * changes[:, None]
+    products = _sum_by(pairs // len(without), mixed + mixed.transpose(0, 2, 1) + squared)
+    # A drawn label moves a squared residual from w^2 p^2 to w^2 (1 - p)^2.
+    basis = functions.basis[cells.bin[hits]]
+    moved = (null.weights**2 * (1 - 2 * rate))[cells.bin[hits]]
+    products -= _sum_by(table, basis[:, :, None] * (basis * moved[:, None])[:, None])
+    drawn = _statistics(totals, base_products + products, whitening)
+    exceeding = int(np.count_nonzero(drawn >= statistic * (1 - _RANK_TOLERANCE)))
+    return (1 + exceeding) / (1 + _DRAWS)
+
+
+def _draw(rows: Floats, rate: Floats) -> tuple[Indices, Indices]:
+    """Draw the members of a rare class: the table and the cell of each."""
+    rng = np.random.default_rng(0)
+    # Poisson points of this intensity hit a row at least once with the chance of its label.
+    ends = np.cumsum(rows * -np.log1p(-rate))
+    points = rng.poisson(_DRAWS * ends[-1])
+    table = rng.integers(_DRAWS, size=points)
+    cell = np.searchsorted(ends, rng.random(points) * ends[-1])
+    row = np.floor(rng.random(points) * rows[cell])
+    order = np.lexsort((row, cell, table))
+    table, cell, row = table[order], cell[order], row[order]
+    is_first = starts_of(table) | starts_of(cell) | starts_of(row)
+    return table[is_first], cell[is_first]
+
+
+def _sum_by(places: Indices, values: Floats, size: int = _DRAWS) -> Floats:
+    """Sum values, of any shape per row, over the rows of each place."""
+    columns = values.reshape(len(values), -1).T
+    sums = np.column_stack([add_up(places, column, size) for column in columns])
+    return sums.reshape(size, *values.shape[1:])
 
 
 def _chi_squared_tail(statistic: float, degrees: int) -> float:

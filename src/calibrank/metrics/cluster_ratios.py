@@ -46,24 +46,14 @@ class Clusters:
         size = int(codes.max()) + 1
         return cls(codes, size, draw_matrix(size, seed=seed))
 
-    def sums(
-        self,
-        bins: Codes,
-        mass: Floats,
-        n_bins: int,
-        rows: Codes | None = None,
-    ) -> Floats:
+    def sums(self, bins: Codes, mass: Floats, n_bins: int, rows: Codes | None = None) -> Floats:
         """Sum the mass of all rows, or of some, per cluster and bin: clusters x bins."""
         codes = self.codes if rows is None else self.codes[rows]
         flat = add_up(codes * n_bins + bins, mass, self.size * n_bins)
         return flat.reshape(self.size, n_bins)
 
     def ratios(
-        self,
-        numerator: Floats,
-        denominator: Floats,
-        rows: Floats,
-        offset: Floats | None = None,
+        self, numerator: Floats, denominator: Floats, rows: Floats, offset: Floats | None = None
     ) -> Ratios:
         """Compute the ratio of two sums per bin, both given as clusters x bins.
 
@@ -84,12 +74,7 @@ class Clusters:
         high = np.maximum(high, wilson[1])
         return Ratios(value, np.minimum(low, value), np.maximum(high, value))
 
-    def _quantiles(
-        self,
-        numerator: Floats,
-        denominator: Floats,
-        value: Floats,
-    ) -> Floats:
+    def _quantiles(self, numerator: Floats, denominator: Floats, value: Floats) -> Floats:
         """Return the 2.5% and 97.5% quantiles of the resampled ratios, one line each."""
         below = self.draws @ denominator
         # A resample that misses every cluster of a bin has no ratio: it gets the value itself.

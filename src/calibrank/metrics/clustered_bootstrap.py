@@ -6,20 +6,21 @@ a resample, and recomputes the metric from sums weighted by these counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from calibrank._internal.arguments import instance, real, require_seed, seeded, whole
-from calibrank._internal.validation import Floats, Ids, IdsLike, Numbers, floats, ids, require
+from calibrank._internal.validation import Floats, IdsLike, Numbers, floats, ids, require
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels, nonzero_evidence
-from calibrank.metrics.metric import Additive, Metric
-from calibrank.metrics.ranking import TopN, UserMean
+from calibrank.metrics.metric import Additive, Metric, Top
+from calibrank.metrics.pooled import LogOddsBinned, Pooled, mean_probabilities
+from calibrank.metrics.ranking import UserMean
 
 Counts = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.intp]
@@ -41,6 +42,14 @@ Sums are kept per cluster, so memory does not grow with the number of users, and
 # Resamples multiplied at once: a block of counts stays in cache, and one product of matrices is
 # much faster than 64 products with a vector.
 _BLOCK = 64
+
+# Numbers that the sums of a block of resamples may have: 128 MB.
+_MOST_SUMS = 2**24
+
+# To which part the ends of an inverted interval are found, far below what resampling resolves.
+_SHARE_TOLERANCE = 1e-3
+_LARGEST_SHARE = 2.0**40
+_MARGIN = 0.1
 
 # Far beyond what the ends of an interval can resolve.
 _MOST_RESAMPLES = 10**6
@@ -70,6 +79,7 @@ def bootstrap(
     probabilities: Numbers,
     labels: Labels,
     users: IdsLike,
+    columns: Any = None,
     *,
     resamples: int = RESAMPLES,
     level: float = 0.95,
@@ -77,9 +87,9 @@ def bootstrap(
 ) -> Estimate:
     """Compute a metric and its confidence interval by resampling users.
 
-    The interval is the basic (reflected) one. Binned errors are biased upwards, resampling adds
-    the same bias again, and reflection at the value removes it. The interval is widened where it
-    would not contain the value, and its ends are NaN where some resample's metric is infinite.
+    The interval is the basic (reflected) one; that of a calibration error, to which noise adds,
+    is a test of each true error, inverted. Both are widened for few users and where they would
+    not contain the value. The ends are NaN where some resample's metric is infinite.
 
     >>> from calibrank.metrics import LogLoss
     >>> bootstrap(LogLoss(), [0.5, 0.5, 0.5], [0, 1, 0], users=[1, 2, 3], resamples=20).low > 0.6
@@ -90,22 +100,42 @@ def bootstrap(
     probabilities = metric.check(probabilities)
     evidence = nonzero_evidence(labels, len(probabilities))
     user_ids = ids("users", users, len(probabilities))
+    metric = metric.bind(columns, len(probabilities))
     _require_settings(resamples, level)
     weighted = evidence.total > 0
     if not weighted.all():
         probabilities = probabilities[weighted]
         user_ids = user_ids[weighted]
         evidence = evidence.rows(weighted)
-    value = metric.evaluate(probabilities, evidence, user_ids)
-    n_users = len(np.unique(user_ids))
-    if n_users < 2:
+        metric = metric.take(weighted)
+    codes = np.unique(user_ids, return_inverse=True)[1]
+    if not codes.any():
         raise DataError(
             "users must hold at least 2 distinct ids for an interval, got 1. "
             "Add rows of other users, or leave users out."
         )
+    n_users = int(codes.max()) + 1
+    if isinstance(metric, Top):
+        # A user's list is the same in every resample, so the top n is selected once.
+        rows, evidence = metric.select(probabilities, evidence, codes)
+        probabilities = probabilities[rows]
+        codes = codes[rows]
+        metric = metric.metric.take(rows)
+    if isinstance(metric, UserMean):
+        # A resample only changes the users' weights, so each list is ranked once.
+        mean = metric.per_user(probabilities, evidence, codes).mean
+        value = metric.require_defined(mean())
+        replicates: Iterable[float] = map(mean, _draws(n_users, resamples, seeded(seed)))
+        return basic_interval(metric, value, replicates, level, n_users)
+    value = metric.defined_value(probabilities, evidence, codes)
+    if isinstance(metric, Pooled):
+        metric = LogOddsBinned(metric)
     draws = _draws(n_users, resamples, seeded(seed))
-    replicates = _replicates(metric, probabilities, evidence, user_ids, draws)
-    return basic_interval(metric, value, replicates, level)
+    if not isinstance(metric, Additive):
+        replicates = _reweighted(metric, probabilities, evidence, codes, draws)
+        return basic_interval(metric, value, replicates, level, n_users)
+    table = _Table.of_rows(metric, probabilities, evidence, codes, n_users)
+    return _interval(metric, table, _blocks(draws, table.rows_at_once), level).with_value(value)
 
 
 def bootstrap_sums(
@@ -129,8 +159,11 @@ def bootstrap_sums(
     _require_settings(resamples, level)
     sums = nonempty(_checked_sums(sums))
     value = metric.compute_clusters(sums)
-    replicates = map(metric.compute, resampled_sums(sums, resamples, seed))
-    return basic_interval(metric, value, replicates, level)
+    if len(sums) < 2:
+        return Estimate(value, float("nan"), float("nan"))
+    table = _Table(sums.reshape(len(sums), -1), sums.shape[1])
+    draws = _drawn_blocks(len(sums), resamples, seed)
+    return _interval(metric, table, draws, level).with_value(value)
 
 
 def _checked_sums(sums: Floats) -> Floats:
@@ -144,22 +177,10 @@ def _checked_sums(sums: Floats) -> Floats:
     return array
 
 
-def resampled_sums(
-    sums: Floats, resamples: int = RESAMPLES, seed: int | np.random.Generator = 0
-) -> Iterator[Floats]:
-    """Yield the summed terms of each resample, terms x bins; nothing for fewer than two clusters.
-
-    >>> [one.tolist() for one in resampled_sums(np.ones((3, 1, 1)), resamples=2)]
-    [[[3.0]], [[3.0]]]
-    """
-    for block in resampled_blocks(sums, resamples, seed):
-        yield from block
-
-
 def resampled_blocks(
     sums: Floats, resamples: int = RESAMPLES, seed: int | np.random.Generator = 0
 ) -> Iterator[Floats]:
-    """Yield the same sums in blocks, resamples x terms x bins.
+    """Yield summed terms, resamples x terms x bins; nothing for fewer than two clusters.
 
     >>> [block.shape for block in resampled_blocks(np.ones((3, 2, 5)), resamples=70)]
     [(64, 2, 5), (6, 2, 5)]
@@ -167,9 +188,9 @@ def resampled_blocks(
     sums = nonempty(sums)
     if len(sums) < 2:
         return
-    flat = sums.reshape(len(sums), -1)
+    table = _Table(sums.reshape(len(sums), -1), sums.shape[1])
     for counts in _drawn_blocks(len(sums), resamples, seed):
-        yield (counts @ flat).reshape(len(counts), *sums.shape[1:])
+        yield table.resampled(counts)
 
 
 def nonempty(sums: Floats) -> Floats:
@@ -178,8 +199,54 @@ def nonempty(sums: Floats) -> Floats:
     return sums[:, :, sums.any(axis=(0, 1))]
 
 
+class _Table(NamedTuple):
+    """A metric's sums per cluster, clusters x (terms * bins): a dense or a sparse matrix."""
+
+    sums: Any
+    n_terms: int
+
+    @classmethod
+    def of_rows(
+        cls, metric: Additive, probabilities: Floats, evidence: Evidence, codes: Codes, size: int
+    ) -> _Table:
+        """Sum the terms per user and bin; there may be millions of both."""
+        from scipy import sparse  # noqa: PLC0415  (slow to load)
+
+        terms = metric.terms(probabilities, evidence)
+        bins = metric.bin_indices(probabilities, evidence)
+        n_bins = int(bins.max()) + 1
+        places = np.concatenate([bins + number * n_bins for number in range(len(terms))])
+        rows = np.tile(codes, len(terms))
+        shape = (size, len(terms) * n_bins)
+        return cls(sparse.csr_array((terms.ravel(), (rows, places)), shape=shape), len(terms))
+
+    @property
+    def rows_at_once(self) -> int:
+        """How many resamples to multiply at once, so that their sums fit in memory."""
+        return int(np.clip(_MOST_SUMS // self.sums.shape[1], 1, _BLOCK))
+
+    def resampled(self, counts: Floats) -> Floats:
+        """The summed terms of resamples, resamples x terms x bins."""
+        return np.asarray(counts @ self.sums).reshape(len(counts), self.n_terms, -1)
+
+
+def _interval(metric: Additive, table: _Table, draws: Iterable[Floats], level: float) -> Estimate:
+    """The interval of a metric of sums, around the value of all sums."""
+    clusters = table.sums.shape[0]
+    totals = table.resampled(np.ones((1, clusters)))
+    blocks = map(table.resampled, draws)
+    if metric.noise_adds:
+        return inverted_interval(metric, totals[0], blocks, level, clusters)
+    replicates = np.concatenate([metric.resampled(block) for block in blocks])
+    return basic_interval(metric, float(metric.resampled(totals)[0]), replicates, level, clusters)
+
+
 def basic_interval(
-    metric: Metric, value: float, replicates: Iterable[float], level: float = 0.95
+    metric: Metric,
+    value: float,
+    replicates: Iterable[float],
+    level: float = 0.95,
+    clusters: float = np.inf,
 ) -> Estimate:
     """Return a value with its basic bootstrap interval: quantiles of the replicates, reflected."""
     # A replicate is NaN where the metric is undefined, e.g. a resample without positives.
@@ -187,32 +254,109 @@ def basic_interval(
     if len(drawn) == 0 or np.isinf(drawn).any():
         # No interval is better than one that leaves the infinite replicates out.
         return Estimate(value, float("nan"), float("nan"))
-    if metric.is_debiased:
-        # Resampling adds noise that the value is free of.
-        drawn = drawn - drawn.mean() + value
-    quantiles = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
-    low = 2 * value - quantiles[1]
-    high = min(2 * value - quantiles[0], metric.maximum)
+    distances = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2]) - value
+    distances = distances * few_clusters_factor(clusters, level)
+    high = min(value - distances[0], metric.maximum)
+    low = value - distances[1]
     # Reflection can leave the range of the metric; only weighted losses are ever negative.
     if value >= metric.minimum:
         low = max(low, metric.minimum)
     return Estimate(value, float(min(low, value)), float(max(high, value)))
 
 
+def inverted_interval(
+    metric: Metric,
+    totals: Floats,
+    blocks: Iterable[Floats],
+    level: float = 0.95,
+    clusters: float = np.inf,
+) -> Estimate:
+    """Return the interval of a calibration error, to which noise adds: a test, inverted.
+
+    The true gaps are taken to be the observed ones times a share. For each share the bootstrap
+    knows what would be observed; the interval holds the errors of all shares for which the
+    observed error is neither too high nor too low (Carpenter, 1999). Reflection removes the bias
+    of resampled data, which is smaller than that of the data where gaps are mostly noise.
+    """
+    gaps = totals[0] - totals[2]
+    mass = totals[1].sum()
+    probabilities = mean_probabilities(totals[1], totals[2])[None]
+    weights = totals[1:2] / mass
+    deviations, masses = [], []
+    for block in blocks:
+        masses.append(block[:, 1].sum(axis=1))
+        deviations.append(block[:, 0] - block[:, 2] - gaps)
+    noise = np.concatenate(deviations) * few_clusters_factor(clusters, level)
+    drawn = np.concatenate(masses)[:, None]
+    value = float(metric.errors((gaps / mass)[None], probabilities, weights)[0])
+
+    def excess(share: float, quantile: float) -> float:
+        errors = metric.errors((noise + share * gaps) / drawn, probabilities, weights)
+        return float(np.quantile(errors, quantile)) - value
+
+    def end(quantile: float) -> float:
+        share = _root(lambda share: excess(share, quantile), _SHARE_TOLERANCE)
+        return float(metric.errors((share * gaps / mass)[None], probabilities, weights)[0])
+
+    low = end((1 + level) / 2)
+    high = end((1 - level) / 2)
+    return Estimate(value, min(low, value), max(high, value))
+
+
+def _root(function: Callable[[float], float], tolerance: float) -> float:
+    """The root of an increasing function, or 0 if it is positive there, by false position."""
+    low, above = 0.0, function(0.0)
+    if above >= 0:
+        return 0.0
+    high = 1.0
+    below = function(high)
+    while below < 0 and high < _LARGEST_SHARE:
+        low, above, high = high, below, 2 * high
+        below = function(high)
+    while high - low > tolerance * high:
+        # A step of the secant that is kept away from both ends, so that both move.
+        middle = (low * below - high * above) / (below - above)
+        margin = _MARGIN * (high - low)
+        middle = min(max(middle, low + margin), high - margin)
+        value = function(middle)
+        if value < 0:
+            low, above = middle, value
+        else:
+            high, below = middle, value
+    return (low * below - high * above) / (below - above)
+
+
+def few_clusters_factor(clusters: float, level: float = 0.95) -> float:
+    """How much wider an interval over few clusters must be than the bootstrap says.
+
+    Resampling n clusters understates the variance by (n - 1) / n, and the quantiles are Student's.
+
+    >>> round(few_clusters_factor(30), 3)
+    1.061
+    """
+    if not np.isfinite(clusters):
+        return 1.0
+    from scipy.special import ndtri, stdtrit  # noqa: PLC0415  (slow to load)
+
+    upper = (1 + level) / 2
+    ratio = stdtrit(clusters - 1, upper) / ndtri(upper)
+    return float(ratio * np.sqrt(clusters / (clusters - 1)))
+
+
 class ClusterSums:
     """A metric's sums per cluster of users, accumulated batch by batch in fixed memory."""
 
     def __init__(self, metric: Additive, n_clusters: int) -> None:
+        if not metric.has_fixed_bins:
+            raise DataError(
+                f"metric must have fixed bins to be summed in batches, got {metric.name}. "
+                "Use bootstrap, which needs all rows at once."
+            )
         self.metric = metric
         self.n_clusters = n_clusters
         self._sums: Floats = np.zeros((0, n_clusters * metric.n_bins))
 
-    def add(
-        self,
-        probabilities: Floats,
-        evidence: Evidence,
-        clusters: Codes,
-    ) -> None:
+    def add(self, probabilities: Floats, evidence: Evidence, clusters: Codes) -> None:
         """Add a batch of rows, each with the number of its cluster."""
         bins = self.metric.bin_indices(probabilities, evidence)
         places = clusters * self.metric.n_bins + bins
@@ -257,11 +401,7 @@ def _require_settings(resamples: int, level: float) -> None:
     whole("resamples", resamples, 1, _MOST_RESAMPLES)
 
 
-def _draws(
-    size: int,
-    resamples: int,
-    rng: np.random.Generator,
-) -> Iterator[Counts]:
+def _draws(size: int, resamples: int, rng: np.random.Generator) -> Iterator[Counts]:
     """Yield how often each of `size` users or clusters occurs, resample by resample."""
     for _ in range(resamples):
         yield np.bincount(rng.integers(size, size=size), minlength=size)
@@ -281,70 +421,14 @@ def _kept_blocks(size: int, resamples: int, seed: int) -> tuple[Floats, ...]:
     return tuple(_blocks(_draws(size, resamples, seeded(seed))))
 
 
-def _blocks(draws: Iterator[Counts]) -> Iterator[Floats]:
-    """Stack draws into matrices of at most `_BLOCK` resamples."""
-    while block := list(islice(draws, _BLOCK)):
+def _blocks(draws: Iterator[Counts], size: int = _BLOCK) -> Iterator[Floats]:
+    """Stack draws into matrices of at most `size` resamples."""
+    while block := list(islice(draws, size)):
         yield np.array(block, dtype=np.float64)
 
 
-def _replicates(
-    metric: Metric, probabilities: Floats, evidence: Evidence, users: Ids, draws: Iterator[Counts]
-) -> Iterator[float]:
-    """Yield the metric of each resample by the fastest way that the metric allows."""
-    codes = np.unique(users, return_inverse=True)[1]
-    if isinstance(metric, TopN):
-        # A user's list is the same in every resample, so the top n is selected once.
-        rows, evidence = metric.select(probabilities, evidence, codes)
-        probabilities = probabilities[rows]
-        codes = codes[rows]
-        metric = metric.metric
-    if isinstance(metric, Additive):
-        return _additive(metric, probabilities, evidence, codes, draws)
-    if isinstance(metric, UserMean):
-        return _user_mean(metric, probabilities, evidence, codes, draws)
-    return _reweighted(metric, probabilities, evidence, codes, draws)
-
-
-def _additive(
-    metric: Additive,
-    probabilities: Floats,
-    evidence: Evidence,
-    codes: Codes,
-    draws: Iterator[Counts],
-) -> Iterator[float]:
-    """Sum the terms once per user and bin; each resample is then a sparse product."""
-    from scipy import sparse  # noqa: PLC0415  (slow to load)
-
-    bins = metric.bin_indices(probabilities, evidence)
-    shape = (int(codes.max()) + 1, int(bins.max()) + 1)
-    terms = metric.terms(probabilities, evidence)
-    tables = [sparse.csr_array((term, (codes, bins)), shape=shape) for term in terms]
-    for counts in draws:
-        sums = [counts @ table for table in tables]
-        yield metric.compute(np.array(sums))
-
-
-def _user_mean(
-    metric: UserMean,
-    probabilities: Floats,
-    evidence: Evidence,
-    codes: Codes,
-    draws: Iterator[Counts],
-) -> Iterator[float]:
-    """Compute each user's value once; a resample only changes the users' weights."""
-    each = metric.per_user(probabilities, evidence, codes)
-    for counts in draws:
-        weight = each.weight * counts[each.user]
-        total = weight.sum()
-        yield float(each.value @ weight / total) if total > 0 else float("nan")
-
-
 def _reweighted(
-    metric: Metric,
-    probabilities: Floats,
-    evidence: Evidence,
-    codes: Codes,
-    draws: Iterator[Counts],
+    metric: Metric, probabilities: Floats, evidence: Evidence, codes: Codes, draws: Iterator[Counts]
 ) -> Iterator[float]:
     """Recompute any metric with each row weighted by how often its user was drawn."""
     for counts in draws:

@@ -6,25 +6,28 @@ CORP: consistent, optimally binned, reproducible, by the pool-adjacent-violators
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from calibrank._internal.arguments import instance
 from calibrank._internal.isotonic import pool_adjacent_violators
-from calibrank._internal.logit import logit
-from calibrank._internal.validation import Floats, Ids, Numbers, add_up, probability_column
+from calibrank._internal.validation import (
+    Floats,
+    Ids,
+    Numbers,
+    add_up,
+    probability_column,
+    starts_of,
+)
+from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels, nonzero_evidence
-from calibrank.metrics.binned import calibration_masses
-from calibrank.metrics.metric import Additive, Better, BinIndices, Metric
+from calibrank.metrics.metric import Additive, Better
+from calibrank.metrics.pooled import Pooled, PooledBins
 from calibrank.metrics.proper import Brier
 
 _BRIER = Brier()
-
-# 1,024 bins between log odds of -12 and 12 (probabilities of 6e-6 and 1 - 6e-6): the odds within
-# a bin differ by 2.3%, far below what an interval can resolve, and 2,048 clusters fit in memory.
-_LOG_ODDS_BINS = 1024
-_LOG_ODDS_LIMIT = 12.0
 
 
 class Decomposition(NamedTuple):
@@ -36,11 +39,7 @@ class Decomposition(NamedTuple):
     uncertainty: float
 
 
-def corp(
-    probabilities: Numbers,
-    labels: Labels,
-    score: Additive = _BRIER,
-) -> Decomposition:
+def corp(probabilities: Numbers, labels: Labels, score: Additive = _BRIER) -> Decomposition:
     """Decompose a proper score by comparing it with that of the isotonic recalibration.
 
     Unlike a binned error it has no bins to choose.
@@ -55,11 +54,14 @@ def corp(
 
 
 def _require_score(score: object) -> None:
-    instance("score", score, Additive, "Use a proper score: Brier() or LogLoss().")
+    remedy = "Use a proper score: Brier() or LogLoss()."
+    found = instance("score", score, Additive, remedy)
+    if found.n_bins > 1 or not found.has_fixed_bins:
+        raise DataError(f"score must be a sum over rows, got {found.name}. {remedy}")
 
 
 @dataclass(frozen=True, slots=True)
-class Miscalibration(Metric):
+class Miscalibration(Pooled):
     """The part of a proper score that isotonic recalibration would remove (CORP).
 
     >>> Miscalibration()([0.0, 0.0, 1.0, 1.0], [0, 0, 1, 1])
@@ -71,22 +73,28 @@ class Miscalibration(Metric):
         "How much a proper score (the Brier score unless set) would fall after the best "
         "increasing recalibration: a calibration error without bins to choose."
     )
+    noise_adds: ClassVar[bool] = True
     score: Additive = _BRIER
 
     def __post_init__(self) -> None:
         _require_score(self.score)
 
-    def evaluate(
-        self,
-        probabilities: Floats,
-        evidence: Evidence,
-        users: Ids | None,
-    ) -> float:
+    def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
         return _decompose(probabilities, evidence, self.score).miscalibration
+
+    def evaluate_all(self, bins: PooledBins) -> Floats:
+        parts = _kept_parts(bins, self.score)
+        return parts[0] - parts[2]
+
+    def errors(self, residuals: Floats, probabilities: Floats, weights: Floats) -> Floats:
+        total = np.broadcast_to(weights, residuals.shape)
+        p = np.broadcast_to(probabilities, residuals.shape)
+        as_given, _, best = _parts(PooledBins(p, p * total + residuals, total), self.score)
+        return as_given - best
 
 
 @dataclass(frozen=True, slots=True)
-class Discrimination(Metric):
+class Discrimination(Pooled):
     """The part of a proper score that the order of the probabilities explains (CORP).
 
     Every strictly increasing map leaves it unchanged.
@@ -106,96 +114,48 @@ class Discrimination(Metric):
     def __post_init__(self) -> None:
         _require_score(self.score)
 
-    def evaluate(
-        self,
-        probabilities: Floats,
-        evidence: Evidence,
-        users: Ids | None,
-    ) -> float:
+    def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
         return _decompose(probabilities, evidence, self.score).discrimination
 
-
-@dataclass(frozen=True, slots=True)
-class LogOddsBinned(Additive):
-    """Miscalibration or discrimination over narrow bins of log odds, which makes it additive.
-
-    The exact metrics need every distinct probability; this one needs 1,024 sums, so that it can
-    be resampled.
-
-    >>> round(LogOddsBinned(Discrimination())([0.1, 0.2, 0.3, 0.4], [0, 0, 1, 1]), 12)
-    0.25
-    """
-
-    metric: Miscalibration | Discrimination
-
-    @property
-    def name(self) -> str:
-        return self.metric.name
-
-    @property
-    def better(self) -> Better:  # type: ignore[override]  # a property, to follow `metric`
-        return self.metric.better
-
-    @property
-    def explanation(self) -> str:  # type: ignore[override]  # a property, to follow `metric`
-        return self.metric.explanation
-
-    @property
-    def n_bins(self) -> int:
-        return _LOG_ODDS_BINS
-
-    def bin_indices(
-        self,
-        probabilities: Floats,
-        evidence: Evidence,
-    ) -> BinIndices:
-        limit = _LOG_ODDS_LIMIT
-        log_odds = np.clip(logit(probabilities), -limit, limit)
-        bins_per_unit = _LOG_ODDS_BINS / (2 * limit)
-        position = (log_odds + limit) * bins_per_unit
-        indices = position.astype(np.intp)
-        return np.minimum(indices, _LOG_ODDS_BINS - 1)
-
-    def terms(self, probabilities: Floats, evidence: Evidence) -> Floats:
-        return calibration_masses(probabilities, evidence)
-
-    def compute(self, sums: Floats) -> float:
-        return self.metric.evaluate(*pooled_bins(sums), users=None)
+    def evaluate_all(self, bins: PooledBins) -> Floats:
+        parts = _kept_parts(bins, self.score)
+        return parts[1] - parts[2]
 
 
-def decompose_sums(sums: Floats, score: Additive = _BRIER) -> Decomposition:
-    """Decompose a proper score from the sums of a `LogOddsBinned` metric, terms x bins."""
-    probabilities, evidence = pooled_bins(sums)
-    return _decompose(probabilities, evidence, score)
-
-
-def pooled_bins(sums: Floats) -> tuple[Floats, Evidence]:
-    """Return the mean probability and the evidence of each nonempty bin."""
-    positive, total, predicted = sums[:, sums[1] > 0]
-    # Rounding can move the mean of probabilities outside [0, 1].
-    probabilities = np.clip(predicted / total, 0, 1)
-    return probabilities, Evidence.trusted(positive, total, "naive")
-
-
-def _decompose(
-    probabilities: Floats,
-    evidence: Evidence,
-    score: Additive,
-) -> Decomposition:
-    weighted = evidence.total > 0
-    distinct, groups = np.unique(probabilities[weighted], return_inverse=True)
-    positive = add_up(groups, evidence.positive[weighted])
-    total = add_up(groups, evidence.total[weighted])
-    pooled = Evidence.trusted(positive, total, evidence.kind)
+def _parts(bins: PooledBins, score: Additive) -> tuple[Floats, Floats, Floats]:
+    """The score of each resample as given, at the base rate, and after isotonic regression."""
+    p, positive, total = bins.probabilities, bins.positive, bins.total
+    filled = total > 0
+    # The bins of all resamples in one array, which is fitted once: a call per resample takes
+    # longer than its sums.
+    resample = np.nonzero(filled)[0]
+    positive, total = positive[filled], total[filled]
     # Isotonic regression is the best increasing recalibration for every proper score.
-    blocks = pool_adjacent_violators(positive, total)
+    blocks = pool_adjacent_violators(positive, total, starts_of(resample))
     block_sizes = np.diff([*blocks.starts, len(total)])
     recalibrated = np.repeat(blocks.values, block_sizes)
     # Inverse-propensity weights can push the rate above 1, which no proper score accepts.
-    base_rate = np.clip(positive.sum() / total.sum(), 0, 1)
-    as_given = score.evaluate(distinct, pooled, None)
-    best = score.evaluate(recalibrated, pooled, None)
-    constant = score.evaluate(np.full(len(total), base_rate), pooled, None)
+    rates = add_up(resample, positive) / add_up(resample, total)
+    base_rate = np.clip(rates, 0, 1)[resample]
+    evidence = Evidence.trusted(positive, total, "naive")
+    found = []
+    for predicted in (p[filled], base_rate, recalibrated):
+        terms = score.terms(predicted, evidence)
+        sums = np.array([add_up(resample, term) for term in terms])
+        found.append(score.resampled(sums.T[:, :, None]))
+    return found[0], found[1], found[2]
+
+
+# Both parts are asked for one after the other, of the same bins.
+_kept_parts = lru_cache(maxsize=1)(_parts)
+
+
+def _decompose(probabilities: Floats, evidence: Evidence, score: Additive) -> Decomposition:
+    distinct, groups = np.unique(probabilities, return_inverse=True)
+    positive = add_up(groups, evidence.positive)
+    total = add_up(groups, evidence.total)
+    bins = PooledBins(distinct[None], positive[None], total[None])
+    as_given, constant, best = [float(part[0]) for part in _parts(bins, score)]
     return Decomposition(
         score=as_given,
         miscalibration=as_given - best,

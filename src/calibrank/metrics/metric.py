@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import Field, dataclass, fields, is_dataclass, replace
 from enum import Enum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from calibrank._internal.arguments import whole
 from calibrank._internal.validation import (
     Floats,
     Ids,
     IdsLike,
+    Indices,
+    Mask,
     Numbers,
     add_up,
     ids,
@@ -20,8 +23,7 @@ from calibrank._internal.validation import (
 )
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels, nonzero_evidence
-
-BinIndices = npt.NDArray[np.intp]
+from calibrank.metrics.lists import fraction_in_top, rank_by_user
 
 
 class Better(Enum):
@@ -61,14 +63,22 @@ def _has_abstract_methods(cls: type) -> bool:
 class Metric(ABC):
     """A metric with fixed settings, called with probabilities and with labels or evidence.
 
+    A metric is a value: `str(metric)` is its text on the command line and in JSON, and
+    `calibrank.registry.parse_metric` turns that text back into an equal metric. `metric @ n`
+    is the metric over each user's n most probable rows only (Sato, RecSys 2024).
+
     Every concrete subclass sets `better` and writes its own `explanation`; a class that lacks
     either raises a TypeError when it is defined.
 
-    >>> from calibrank.metrics import Brier
+    >>> from calibrank.metrics import ECE, Brier
     >>> Brier()([0.5, 0.5], [0, 1])
     0.25
     >>> Brier().better.value
     'lower is better'
+    >>> print(ECE(), ECE(bins=20) @ 5)
+    ECE ECE(bins=20)@5
+    >>> round((ECE() @ 1)([0.9, 0.1, 0.8, 0.2], [1, 1, 1, 0], users=[1, 1, 2, 2]), 4)
+    0.15
     """
 
     better: ClassVar[Better]
@@ -81,10 +91,12 @@ class Metric(ABC):
     """The lowest value of unweighted labels; intervals of values above it are cut there."""
     needs_users: ClassVar[bool] = False
     """Whether the metric looks at each user's list, so that `users` must be given."""
+    needs_labels: ClassVar[str] = "a positive"
+    """What the labels must hold where the metric is undefined, i.e. `evaluate` returns NaN."""
+    noise_adds: ClassVar[bool] = False
+    """Whether chance raises the value, as it does in a mean of absolute gaps: see `errors`."""
     weight_is_repetition: ClassVar[bool] = True
     """Whether a row of weight k counts as k rows; not where the number of rows matters."""
-    is_debiased: ClassVar[bool] = False
-    """Whether noise adds nothing to the value, so that replicates are centred on it."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -93,17 +105,32 @@ class Metric(ABC):
         if not hasattr(cls, "better"):
             raise TypeError(f"{cls.__name__} must set better, e.g. better = Better.LOWER.")
         # An inherited explanation would describe another metric, so each class has its own.
-        if "explanation" not in vars(cls):
+        if "explanation" not in vars(cls) and not isinstance(cls.explanation, property):
             raise TypeError(f"{cls.__name__} must set its own explanation: a sentence or two.")
 
     def __call__(
-        self, probabilities: Numbers, labels: Labels, users: IdsLike | None = None
+        self,
+        probabilities: Numbers,
+        labels: Labels,
+        users: IdsLike | None = None,
+        columns: Any = None,
     ) -> float:
-        """Compute the metric; `users` is needed only by metrics of each user's list."""
+        """Compute the metric.
+
+        `users` is needed only by metrics of each user's list, `columns` (a dict or a dataframe)
+        only by metrics of a field.
+        """
         probabilities = self.check(probabilities)
         evidence = nonzero_evidence(labels, len(probabilities))
         user_ids = None if users is None else ids("users", users, len(probabilities))
-        return self.evaluate(probabilities, evidence, user_ids)
+        bound = self.bind(columns, len(probabilities))
+        return bound.defined_value(probabilities, evidence, user_ids)
+
+    def __matmul__(self, n: int) -> Metric:
+        return Top(self, n)
+
+    def __str__(self) -> str:
+        return self.name
 
     def check(self, probabilities: Numbers) -> Floats:
         """Validate the predictions: probabilities, or any scores where only their order counts."""
@@ -111,17 +138,53 @@ class Metric(ABC):
 
     @property
     def name(self) -> str:
-        """The name in tables and JSON."""
-        return type(self).__name__
+        """The metric as text: its class and the settings that are not the default."""
+        settings: tuple[Field[Any], ...] = fields(self) if is_dataclass(self) else ()
+        given: list[str] = []
+        for setting in settings:
+            value = getattr(self, setting.name)
+            if setting.init and value != setting.default:
+                written = str(value) if isinstance(value, Metric) else repr(value)
+                given.append(f"{setting.name}={written}")
+        return type(self).__name__ + (f"({', '.join(given)})" if given else "")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns that must be given."""
+        return ()
+
+    def bind(self, columns: Any, rows: int) -> Metric:
+        """Return the metric with the columns that it needs, one value per row."""
+        return self
+
+    def take(self, rows: Indices | Mask) -> Metric:
+        """Return a bound metric for some of its rows."""
+        return self
+
+    def defined_value(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
+        """Compute the metric from validated columns, or raise an error where it is undefined."""
+        return self.require_defined(self.evaluate(probabilities, evidence, users))
+
+    def require_defined(self, value: float) -> float:
+        """Return the value, or raise an error where it is NaN."""
+        if np.isnan(value):
+            raise DataError(
+                f"labels must hold {self.needs_labels}, got none: {self.name} is undefined."
+            )
+        return value
+
+    def errors(self, residuals: Floats, probabilities: Floats, weights: Floats) -> Floats:
+        """Compute the value of each resample from its residuals, resamples x bins.
+
+        Residuals are observed minus predicted mass, divided by the mass of the resample; each bin
+        has a mean probability and a share of the mass, 1 x bins. Only metrics to which noise adds
+        have this.
+        """
+        raise NotImplementedError
 
     @abstractmethod
-    def evaluate(
-        self,
-        probabilities: Floats,
-        evidence: Evidence,
-        users: Ids | None,
-    ) -> float:
-        """Compute the metric from validated columns."""
+    def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
+        """Compute the metric from validated columns; NaN where it is undefined."""
 
 
 class Additive(Metric):
@@ -131,6 +194,9 @@ class Additive(Metric):
     works batch by batch, on a cluster, and in a bootstrap without looking at the rows again.
     """
 
+    has_fixed_bins: ClassVar[bool] = True
+    """Whether a row's bin depends on that row alone, so that sums of batches can be added."""
+
     @abstractmethod
     def terms(self, probabilities: Floats, evidence: Evidence) -> Floats:
         """Compute what each row adds, as an array of terms x rows."""
@@ -138,6 +204,10 @@ class Additive(Metric):
     @abstractmethod
     def compute(self, sums: Floats) -> float:
         """Compute the metric from the summed terms, an array of terms x bins."""
+
+    def resampled(self, sums: Floats) -> Floats:
+        """Compute the metric of each resample from its summed terms, resamples x terms x bins."""
+        return np.array([self.compute(one) for one in sums])
 
     def compute_clusters(self, sums: Floats) -> float:
         """Compute the metric from sums per cluster of users, clusters x terms x bins."""
@@ -148,23 +218,90 @@ class Additive(Metric):
         """The number of bins."""
         return 1
 
-    def bin_indices(
-        self,
-        probabilities: Floats,
-        evidence: Evidence,
-    ) -> BinIndices:
+    def bin_indices(self, probabilities: Floats, evidence: Evidence) -> Indices:
         """Assign each row to a bin; by default all rows share one."""
         return np.zeros(len(probabilities), dtype=np.intp)
 
-    def evaluate(
-        self,
-        probabilities: Floats,
-        evidence: Evidence,
-        users: Ids | None,
-    ) -> float:
+    def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
         bins = self.bin_indices(probabilities, evidence)
         terms = self.terms(probabilities, evidence)
         return self.compute(np.array([add_up(bins, term) for term in terms]))
+
+
+class Wrapper(Metric):
+    """A metric that is another metric on other rows or bins: it has that metric's direction."""
+
+    metric: Metric
+
+    @property
+    def name(self) -> str:
+        return self.metric.name
+
+    @property
+    def better(self) -> Better:  # type: ignore[override]  # a property, to follow `metric`
+        return self.metric.better
+
+    @property
+    def explanation(self) -> str:  # type: ignore[override]  # a property, to follow `metric`
+        return self.metric.explanation
+
+    @property
+    def noise_adds(self) -> bool:  # type: ignore[override]  # a property, to follow `metric`
+        return self.metric.noise_adds
+
+
+@dataclass(frozen=True, slots=True)
+class Top(Wrapper):
+    """What `metric @ n` is: the metric over each user's n most probable rows only."""
+
+    needs_users: ClassVar[bool] = True
+    metric: Metric
+    n: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n", whole("n", self.n, 1))
+
+    def __repr__(self) -> str:
+        return f"{self.metric!r} @ {self.n}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.metric.name}@{self.n}"
+
+    @property
+    def explanation(self) -> str:  # type: ignore[override]  # a property, to follow `metric`
+        limit = f"Only each user's {self.n} best items count: what is really shown."
+        return f"{self.metric.explanation} {limit}"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.metric.columns
+
+    def bind(self, columns: Any, rows: int) -> Metric:
+        return replace(self, metric=self.metric.bind(columns, rows))
+
+    def take(self, rows: Indices | Mask) -> Metric:
+        return replace(self, metric=self.metric.take(rows))
+
+    def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
+        users = require_users(self, users)
+        rows, shown = self.select(probabilities, evidence, users)
+        return self.metric.take(rows).evaluate(probabilities[rows], shown, users[rows])
+
+    def select(
+        self, probabilities: Floats, evidence: Evidence, users: Ids
+    ) -> tuple[Indices, Evidence]:
+        """Return the rows in the top n and their evidence; rows tied for the last rank share it."""
+        # A row with zero weight must not take a rank from a row that counts.
+        weighted = np.flatnonzero(evidence.total > 0)
+        ranking = rank_by_user(probabilities[weighted], users[weighted])
+        fraction = fraction_in_top(ranking, self.n)
+        inside = fraction > 0
+        rows = weighted[ranking.order[inside]]
+        fraction = fraction[inside]
+        positive = evidence.positive[rows] * fraction
+        total = evidence.total[rows] * fraction
+        return rows, Evidence.trusted(positive, total, evidence.kind)
 
 
 def require_users(metric: Metric, users: Ids | None) -> Ids:

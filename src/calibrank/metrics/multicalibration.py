@@ -61,11 +61,7 @@ class MulticalibrationTest(NamedTuple):
 
 
 def multicalibration_test(
-    probabilities: Numbers,
-    labels: Labels,
-    segments: Any,
-    *,
-    users: IdsLike | None = None,
+    probabilities: Numbers, labels: Labels, segments: Any, *, users: IdsLike | None = None
 ) -> MulticalibrationTest:
     """Test whether probabilities are calibrated in every segment; small p-values contradict it.
 
@@ -83,7 +79,7 @@ def multicalibration_test(
     p = probability_column(probabilities).astype(np.float64)
     evidence = nonzero_evidence(labels, len(p))
     names = _names_of(segments)
-    columns = dict(zip(names, encode_columns(names, segments, len(p)), strict=True))
+    columns = dict(zip(names, encode_columns(names, segments, len(p), "segments"), strict=True))
     clusters = np.arange(len(p)) % _CLUSTERS
     if users is not None:
         codes = np.unique(ids("users", users, len(p)), return_inverse=True)[1]

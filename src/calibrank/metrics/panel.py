@@ -8,19 +8,19 @@ user's list need all rows in memory.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from calibrank._internal.validation import Floats, Ids, add_up
 from calibrank.evidence import Evidence
-from calibrank.metrics._resampled import (
-    PooledBins,
-    decompose_brier,
-    fit_recalibrations,
-    smooth_eces,
-)
 from calibrank.metrics.binned import ECE, MCE
 from calibrank.metrics.calibration_test import (
+    MODEL_KINDS,
     CalibrationTest,
+    Cells,
+    Functions,
+    Null,
     row_variances,
     score_functions,
     score_test,
@@ -33,27 +33,18 @@ from calibrank.metrics.clustered_bootstrap import (
     basic_interval,
     bootstrap,
     bootstrap_sums,
+    inverted_interval,
     nonempty,
     resampled_blocks,
 )
 from calibrank.metrics.constant import ConstantLogLoss, LogLossGain
-from calibrank.metrics.corp import (
-    Discrimination,
-    LogOddsBinned,
-    Miscalibration,
-    decompose_sums,
-    pooled_bins,
-)
+from calibrank.metrics.corp import Discrimination, Miscalibration
 from calibrank.metrics.debiased import DebiasedECE
-from calibrank.metrics.metric import Additive, Metric
+from calibrank.metrics.metric import Additive, Metric, Top
+from calibrank.metrics.pooled import LogOddsBinned, Pooled, PooledBins, pooled_bins
 from calibrank.metrics.proper import Brier, CalibrationInTheLarge, LogLoss
-from calibrank.metrics.ranking import NDCG, Recall, TopN, UserMean
-from calibrank.metrics.recalibration import (
-    CalibrationIntercept,
-    CalibrationSlope,
-    Recalibration,
-    fit_recalibration,
-)
+from calibrank.metrics.ranking import NDCG, Recall, TopK
+from calibrank.metrics.recalibration import CalibrationIntercept, CalibrationSlope
 from calibrank.metrics.smooth import SmoothECE
 from calibrank.summary import Summary
 
@@ -77,15 +68,15 @@ SMOOTH_ECE = SmoothECE()
 
 LIST_LENGTH = 5
 TOP_ECE = ECE()
-TOP = TopN(TOP_ECE, LIST_LENGTH)
+TOP = Top(TOP_ECE, LIST_LENGTH)
 """Calibration of what is shown: the top of each user's list."""
 
-RANKING: tuple[UserMean, ...] = (NDCG(LIST_LENGTH), Recall(LIST_LENGTH))
+RANKING: tuple[TopK, ...] = (NDCG(LIST_LENGTH), Recall(LIST_LENGTH))
 """Metrics of the order alone, which no strictly increasing map changes."""
 
 PER_LIST: tuple[Metric, ...] = (TOP, *RANKING)
 
-BINNED: tuple[Metric, ...] = (SMOOTH_ECE, SLOPE, INTERCEPT, MISCALIBRATION, DISCRIMINATION)
+BINNED: tuple[Pooled, ...] = (SMOOTH_ECE, SLOPE, INTERCEPT, MISCALIBRATION, DISCRIMINATION)
 """Metrics whose intervals come from sums over bins of log odds."""
 
 PANEL: tuple[Metric, ...] = (*ADDITIVE, *BINNED, *PER_LIST)
@@ -122,17 +113,14 @@ class PanelSums:
         self._additive = {metric: ClusterSums(metric, n_clusters) for metric in ADDITIVE}
         self._log_odds = ClusterSums(_LOG_ODDS_SUMS, n_clusters)
         self._variances = np.zeros((2, _LOG_ODDS_SUMS.n_bins))
+        self._can_draw = True
 
-    def add(
-        self,
-        probabilities: Floats,
-        evidence: Evidence,
-        clusters: Codes,
-    ) -> None:
+    def add(self, probabilities: Floats, evidence: Evidence, clusters: Codes) -> None:
         """Add a batch of rows, each with the number of its cluster."""
         for sums in self._additive.values():
             sums.add(probabilities, evidence, clusters)
         self._log_odds.add(probabilities, evidence, clusters)
+        self._can_draw &= evidence.kind in MODEL_KINDS
         residuals = evidence.positive - evidence.total * probabilities
         bins = _LOG_ODDS_SUMS.bin_indices(probabilities, evidence)
         of_rows = (row_variances(probabilities, evidence), residuals**2)
@@ -142,10 +130,21 @@ class PanelSums:
         """Test calibration as `calibration_test` does, with probabilities pooled by log odds."""
         sums = self._log_odds.result()
         filled = sums[:, 1].any(axis=0)
-        residuals = (sums[:, 0] - sums[:, 2])[:, filled]
+        sums = sums[:, :, filled]
+        variances, squares = self._variances[:, filled]
         probabilities, evidence = pooled_bins(sums.sum(axis=0))
-        basis = score_functions(probabilities, evidence.total)
-        return score_test(residuals @ basis, basis, *self._variances[:, filled])
+        functions = Functions(score_functions(probabilities, evidence.total), variances, squares)
+        scores = (sums[:, 0] - sums[:, 2]) @ functions.basis
+        if not self._can_draw:
+            return score_test(scores, functions)
+        # A row's weight: rows of weight w have a variance of w^2 p (1 - p).
+        ones = evidence.total * probabilities * (1 - probabilities)
+        weights = np.divide(variances, ones, out=np.ones_like(ones), where=ones > 0)
+        cluster, place = np.nonzero(sums[:, 1])
+        rows = sums[cluster, 1, place] / weights[place]
+        return score_test(
+            scores, functions, Null(probabilities, weights, Cells(place, cluster, rows))
+        )
 
     def estimates(self, summary: Summary) -> dict[str, Estimate]:
         """Return each metric by name with its interval; `summary` pools the same probabilities."""
@@ -159,48 +158,31 @@ class PanelSums:
         # A bin's mean probability can leave [0, 1] by rounding.
         probabilities = np.clip(summary.scores, 0, 1)
         sums = nonempty(self._log_odds.result())
-        binned = _binned_values(sums.sum(axis=0))
-        replicates = _binned_replicates(sums, binned)
+        # All at once: several metrics are computed from the same fit of each resample.
+        resamples = np.concatenate([np.empty((0, *sums.shape[1:])), *resampled_blocks(sums)])
+        bins = PooledBins.of(resamples)
+        totals = sums.sum(axis=0)
         estimates = {}
         for metric in BINNED:
-            coarse = basic_interval(metric, binned[metric], replicates[metric])
             exact = metric(probabilities, summary.evidence)
+            if not len(resamples):
+                coarse = Estimate(exact, float("nan"), float("nan"))
+            elif metric.noise_adds:
+                coarse = inverted_interval(metric, totals, [resamples], clusters=len(sums))
+            else:
+                value = LogOddsBinned(metric).compute(totals)
+                replicates = metric.evaluate_all(bins)
+                coarse = basic_interval(metric, value, replicates, clusters=len(sums))
             estimates[metric.name] = coarse.with_value(exact)
         return estimates
 
 
-def _binned_values(sums: Floats) -> dict[Metric, float]:
-    """The metrics of `BINNED` for sums over bins of log odds."""
-    probabilities, evidence = pooled_bins(sums)
-    slope, intercept = fit_recalibration(probabilities, evidence)
-    decomposition = decompose_sums(sums)
-    return {
-        SMOOTH_ECE: SMOOTH_ECE.evaluate(probabilities, evidence, None),
-        SLOPE: slope,
-        INTERCEPT: intercept,
-        MISCALIBRATION: decomposition.miscalibration,
-        DISCRIMINATION: decomposition.discrimination,
-    }
-
-
-def _binned_replicates(sums: Floats, binned: dict[Metric, float]) -> dict[Metric, list[float]]:
-    """The metrics of `BINNED` for each resample; they are the slow part of the panel."""
-    replicates: dict[Metric, list[float]] = {metric: [] for metric in BINNED}
-    start = Recalibration(binned[SLOPE], binned[INTERCEPT])
-    for block in resampled_blocks(sums):
-        bins = PooledBins.of(block)
-        slopes, intercepts = fit_recalibrations(bins, start)
-        miscalibration, discrimination = decompose_brier(bins)
-        replicates[SMOOTH_ECE] += smooth_eces(bins, binned[SMOOTH_ECE]).tolist()
-        replicates[SLOPE] += slopes.tolist()
-        replicates[INTERCEPT] += intercepts.tolist()
-        replicates[MISCALIBRATION] += miscalibration.tolist()
-        replicates[DISCRIMINATION] += discrimination.tolist()
-    return replicates
-
-
 def list_estimates(
-    values: Floats, evidence: Evidence, users: Ids, metrics: tuple[Metric, ...] = PER_LIST
+    values: Floats,
+    evidence: Evidence,
+    users: Ids,
+    metrics: tuple[Metric, ...] = PER_LIST,
+    columns: Any = None,
 ) -> dict[str, Estimate]:
     """Return each per-list metric by name with its interval over users.
 
@@ -211,4 +193,4 @@ def list_estimates(
     >>> list_estimates(scores, naive([1, 0, 1, 0]), users, RANKING)["NDCG@5"].value > 0.8
     True
     """
-    return {metric.name: bootstrap(metric, values, evidence, users) for metric in metrics}
+    return {metric.name: bootstrap(metric, values, evidence, users, columns) for metric in metrics}

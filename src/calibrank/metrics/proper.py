@@ -78,7 +78,7 @@ class Brier(Additive):
 
 @dataclass(frozen=True, slots=True)
 class CalibrationInTheLarge(Additive):
-    """Mean predicted probability divided by the observed base rate.
+    """Mean predicted probability divided by the observed base rate: PCOC, predicted over observed.
 
     Above 1 the probabilities are too high on average. Only the base rate is tested: a constant
     prediction at the base rate scores 1.

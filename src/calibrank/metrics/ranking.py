@@ -6,53 +6,24 @@ Rows tied in the ranking share their ranks equally, so the order of the input ro
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from calibrank._internal.arguments import instance, whole
-from calibrank._internal.validation import Floats, Ids, Numbers, add_up, score_column
-from calibrank.errors import DataError
+from calibrank._internal.arguments import LARGEST_COUNT, whole
+from calibrank._internal.validation import (
+    Floats,
+    Ids,
+    Indices,
+    Integers,
+    Numbers,
+    add_up,
+    score_column,
+)
 from calibrank.evidence import Evidence
+from calibrank.metrics.lists import Ranking, fraction_in_top, rank_by_user
 from calibrank.metrics.metric import Better, Metric, require_users
-
-Indices = npt.NDArray[np.intp]
-
-
-class Ranking(NamedTuple):
-    """Rows sorted user by user, highest value first, with the ranks that each one's tie spans."""
-
-    order: Indices
-    """Row numbers in ranked order; the other columns are in this order."""
-    user: Indices
-    rank: Indices
-    """The first rank of the row's tie in the user's list, counted from 0."""
-    ties: Indices
-    """How many rows share the tie."""
-
-
-def rank_by_user(values: Floats, users: Ids) -> Ranking:
-    """Sort rows into one list per user, highest value first."""
-    codes = np.unique(users, return_inverse=True)[1]
-    # lexsort sorts by its last key first: by user, then by descending value.
-    order = np.lexsort((-values, codes))
-    user = codes[order]
-    ranked = values[order]
-    starts_user = _changes(user)
-    starts_tie = starts_user | _changes(ranked)
-    user_starts = np.flatnonzero(starts_user)
-    tie_starts = np.flatnonzero(starts_tie)
-    tie = np.cumsum(starts_tie) - 1
-    rank = tie_starts[tie] - user_starts[user]
-    tie_sizes = np.diff([*tie_starts, len(values)])
-    return Ranking(order, user, rank, tie_sizes[tie])
-
-
-def _changes(ordered: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Mark the first of each run of equal values."""
-    return np.concatenate([[True], ordered[1:] != ordered[:-1]])
 
 
 class PerUser(NamedTuple):
@@ -63,10 +34,15 @@ class PerUser(NamedTuple):
     value: Floats
     weight: Floats
 
+    def mean(self, counts: Floats | Integers | None = None) -> float:
+        """The weighted mean, with users counted as often as given; NaN without any."""
+        weight = self.weight if counts is None else self.weight * counts[self.user]
+        total = weight.sum()
+        return float(self.value @ weight / total) if total > 0 else float("nan")
 
-@dataclass(frozen=True, slots=True)
+
 class UserMean(Metric):
-    """A mean over users of one value per user's top k.
+    """A mean over users of one value per user's list.
 
     Only the order within a list counts, so raw scores do as well as probabilities.
     """
@@ -74,48 +50,47 @@ class UserMean(Metric):
     better: ClassVar[Better] = Better.HIGHER
     maximum: ClassVar[float] = 1.0
     needs_users: ClassVar[bool] = True
-    k: int
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "k", whole("k", self.k, 1))
+    needs_labels: ClassVar[str] = "a positive for some user"
 
     def check(self, probabilities: Numbers) -> Floats:
         return score_column(probabilities, "probabilities")[0]
 
-    @property
-    def name(self) -> str:
-        return f"{type(self).__name__}@{self.k}"
-
     @abstractmethod
-    def per_user(
-        self,
-        probabilities: Floats,
-        evidence: Evidence,
-        users: Ids,
-    ) -> PerUser:
+    def per_user(self, probabilities: Floats, evidence: Evidence, users: Ids) -> PerUser:
         """Compute the value of each user's list."""
 
-    def evaluate(
-        self,
-        probabilities: Floats,
-        evidence: Evidence,
-        users: Ids | None,
-    ) -> float:
-        users = require_users(self, users)
-        each = self.per_user(probabilities, evidence, users)
-        total = each.weight.sum()
-        if total == 0:
-            raise DataError(
-                f"labels must hold a positive for some user, got none: {self.name} is undefined."
-            )
-        return float(each.value @ each.weight / total)
+    def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
+        return self.per_user(probabilities, evidence, require_users(self, users)).mean()
 
 
 @dataclass(frozen=True, slots=True)
-class NDCG(UserMean):
+class TopK(UserMean):
+    """A mean over users of one value per user's top k, or per whole list without k."""
+
+    k: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.k is not None:
+            object.__setattr__(self, "k", whole("k", self.k, 1))
+
+    def __matmul__(self, n: int) -> Metric:
+        return Metric.__matmul__(self, n) if self.k else replace(self, k=n)
+
+    @property
+    def name(self) -> str:
+        return f"{type(self).__name__}@{self.k}" if self.k else type(self).__name__
+
+    @property
+    def length(self) -> int:
+        """How many rows of a list count."""
+        return self.k or LARGEST_COUNT
+
+
+@dataclass(frozen=True, slots=True)
+class NDCG(TopK):
     """Normalized discounted cumulative gain of each user's top k.
 
-    The mean is over users with at least one positive.
+    The mean is over users with at least one positive. `NDCG() @ k` is the same as `NDCG(k)`.
 
     >>> NDCG(1)([0.9, 0.1, 0.2, 0.8], [1, 0, 1, 0], users=[1, 1, 2, 2])
     0.5
@@ -126,21 +101,16 @@ class NDCG(UserMean):
         "the liked ones are. It is 1 when the liked items come first."
     )
 
-    def per_user(
-        self,
-        probabilities: Floats,
-        evidence: Evidence,
-        users: Ids,
-    ) -> PerUser:
+    def per_user(self, probabilities: Floats, evidence: Evidence, users: Ids) -> PerUser:
         probabilities, evidence, users = _drop_zero_weights(probabilities, evidence, users)
         gains = evidence.positive / evidence.total
-        gained = _discounted_gain(rank_by_user(probabilities, users), gains, self.k)
-        ideal = _discounted_gain(rank_by_user(gains, users), gains, self.k)
+        gained = _discounted_gain(rank_by_user(probabilities, users), gains, self.length)
+        ideal = _discounted_gain(rank_by_user(gains, users), gains, self.length)
         return _normalized(users, evidence, gained, ideal)
 
 
 @dataclass(frozen=True, slots=True)
-class Recall(UserMean):
+class Recall(TopK):
     """The fraction of each user's positives that are in the top k.
 
     The mean is over users with at least one positive.
@@ -153,80 +123,14 @@ class Recall(UserMean):
         "The fraction of each user's liked items that are among the k best."
     )
 
-    def per_user(
-        self,
-        probabilities: Floats,
-        evidence: Evidence,
-        users: Ids,
-    ) -> PerUser:
+    def per_user(self, probabilities: Floats, evidence: Evidence, users: Ids) -> PerUser:
         probabilities, evidence, users = _drop_zero_weights(probabilities, evidence, users)
         gains = evidence.positive / evidence.total
         ranking = rank_by_user(probabilities, users)
         ranked_gains = gains[ranking.order]
-        found = add_up(ranking.user, ranked_gains * _fraction_in_top(ranking, self.k))
+        found = add_up(ranking.user, ranked_gains * fraction_in_top(ranking, self.length))
         possible = add_up(ranking.user, ranked_gains)
         return _normalized(users, evidence, found, possible)
-
-
-@dataclass(frozen=True, slots=True)
-class TopN(Metric):
-    """Any metric over each user's n most probable rows only (Sato, RecSys 2024).
-
-    >>> from calibrank.metrics import ECE
-    >>> round(TopN(ECE(), 1)([0.9, 0.1, 0.8, 0.2], [1, 1, 1, 0], users=[1, 1, 2, 2]), 4)
-    0.15
-    """
-
-    needs_users: ClassVar[bool] = True
-    metric: Metric
-    n: int
-
-    def __post_init__(self) -> None:
-        instance("metric", self.metric, Metric, "Use e.g. TopN(ECE(), 5).")
-        object.__setattr__(self, "n", whole("n", self.n, 1))
-
-    @property
-    def name(self) -> str:
-        return f"{self.metric.name} of top {self.n}"
-
-    @property
-    def better(self) -> Better:  # type: ignore[override]  # a property, to follow `metric`
-        return self.metric.better
-
-    @property
-    def explanation(self) -> str:  # type: ignore[override]  # a property, to follow `metric`
-        limit = f"Only each user's {self.n} best items count: what is really shown."
-        return f"{self.metric.explanation} {limit}"
-
-    def evaluate(
-        self,
-        probabilities: Floats,
-        evidence: Evidence,
-        users: Ids | None,
-    ) -> float:
-        users = require_users(self, users)
-        rows, shown = self.select(probabilities, evidence, users)
-        return self.metric.evaluate(probabilities[rows], shown, users[rows])
-
-    def select(
-        self, probabilities: Floats, evidence: Evidence, users: Ids
-    ) -> tuple[Indices, Evidence]:
-        """Return the rows in the top n and their evidence; rows tied for the last rank share it."""
-        # A row with zero weight must not take a rank from a row that counts.
-        weighted = np.flatnonzero(evidence.total > 0)
-        ranking = rank_by_user(probabilities[weighted], users[weighted])
-        fraction = _fraction_in_top(ranking, self.n)
-        inside = fraction > 0
-        rows = weighted[ranking.order[inside]]
-        fraction = fraction[inside]
-        positive = evidence.positive[rows] * fraction
-        total = evidence.total[rows] * fraction
-        return rows, Evidence.trusted(positive, total, evidence.kind)
-
-
-def _fraction_in_top(ranking: Ranking, k: int) -> Floats:
-    """Return how much of each ranked row is in the top k: 1, 0, or its share of the last tie."""
-    return np.clip((k - ranking.rank) / ranking.ties, 0, 1)
 
 
 def _discounted_gain(ranking: Ranking, gains: Floats, k: int) -> Floats:
@@ -251,12 +155,7 @@ def _drop_zero_weights(
     return probabilities[weighted], evidence.rows(weighted), users[weighted]
 
 
-def _normalized(
-    users: Ids,
-    evidence: Evidence,
-    achieved: Floats,
-    possible: Floats,
-) -> PerUser:
+def _normalized(users: Ids, evidence: Evidence, achieved: Floats, possible: Floats) -> PerUser:
     """Divide what each user's list achieved by what is possible, where anything is."""
     codes = np.unique(users, return_inverse=True)[1]
     # A user counts by the mean weight of the rows, not by their number.

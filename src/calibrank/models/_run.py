@@ -67,11 +67,7 @@ class TrainingRun:
         self.history: list[list[float]] = [[] for _ in seeds]
         self.best: list[Arrays] = [{} for _ in seeds]
 
-    def finish(
-        self,
-        file: Path | None,
-        progress: Progress | None,
-    ) -> list[Trained]:
+    def finish(self, file: Path | None, progress: Progress | None) -> list[Trained]:
         """Train to the last epoch, or until no seed improves any more."""
         checkpoint = None if file is None else Checkpoint(file, self.fingerprint)
         if checkpoint is not None:
@@ -135,12 +131,7 @@ class TrainingRun:
             if _best_check(history) == len(history):
                 self.best[index] = self._parameters(index)
 
-    def _ndcg(
-        self,
-        validation: Validation,
-        vectors: Tensor,
-        index: int,
-    ) -> float:
+    def _ndcg(self, validation: Validation, vectors: Tensor, index: int) -> float:
         users = vectors[: self.n_users]
         items = vectors[self.n_users :]
         weights = {}
@@ -253,11 +244,7 @@ def torch_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def initial_parameters(
-    model: Model,
-    n_nodes: int,
-    seeds: tuple[int, ...],
-) -> Arrays:
+def initial_parameters(model: Model, n_nodes: int, seeds: tuple[int, ...]) -> Arrays:
     """The parameters before the first step; those of a seed do not depend on the other seeds."""
     table = np.empty((n_nodes, len(seeds), model.width), dtype=np.float32)
     weights: list[dict[str, Any]] = []

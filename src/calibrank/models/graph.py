@@ -30,12 +30,7 @@ class Graph:
     device: str
 
     @classmethod
-    def of(
-        cls,
-        positives: Interactions,
-        layers: int,
-        device: str = "cpu",
-    ) -> Graph:
+    def of(cls, positives: Interactions, layers: int, device: str = "cpu") -> Graph:
         """The graph with one edge per positive."""
         n_nodes = positives.n_users + positives.n_items
         users = positives.users

@@ -42,13 +42,7 @@ class Validation:
         ]
         return cls(tuple(blocks), len(users), k)
 
-    def ndcg(
-        self,
-        model: Model,
-        users: Tensor,
-        items: Tensor,
-        weights: dict[str, Tensor],
-    ) -> float:
+    def ndcg(self, model: Model, users: Tensor, items: Tensor, weights: dict[str, Tensor]) -> float:
         """NDCG@k of one seed's user and item vectors."""
         sums = []
         for block in self.blocks:

@@ -2,7 +2,7 @@
 
 from calibrank.monitor.check import Change, DayStatus, Status, check
 from calibrank.monitor.day import Day, digest_of_map
-from calibrank.monitor.refit import refit
+from calibrank.monitor.refit import refit, require_refittable
 from calibrank.monitor.score_drift import ScoreDrift, score_drift
 from calibrank.monitor.store import Store, window_of
 
@@ -16,6 +16,7 @@ __all__ = [
     "check",
     "digest_of_map",
     "refit",
+    "require_refittable",
     "score_drift",
     "window_of",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -13,11 +14,13 @@ from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
 from calibrank.maps.calibration_map import require_map
 from calibrank.metrics import Estimate
+from calibrank.monitor.changes import LOG_THRESHOLD, Found, find_changes, map_error
 from calibrank.monitor.day import Day, digest_of_map
 from calibrank.monitor.day_sums import DaySums, comparison_points
-from calibrank.monitor.e_process import LOG_THRESHOLD, LogEvidence, beginning_of, evidence_of
+from calibrank.monitor.e_process import Series, level_series, slope_series
 from calibrank.monitor.estimates import Corrections, corrections
 from calibrank.monitor.score_drift import ScoreDrift, drift_of
+from calibrank.monitor.segment_days import SegmentDays, segment_days
 from calibrank.monitor.store import Store, age_of, require_days, window_of
 
 WINDOW = 28
@@ -26,6 +29,29 @@ LONGEST_WINDOW = 100_000
 
 REFERENCE = 7
 """Days from the first one on whose scores later ones are compared with: one whole week."""
+
+KINDS = ("level", "slope")
+"""Of changes."""
+
+_HIGHEST = 0.2
+_MOST_DIGITS = 4
+
+# Of more segments, the headline only gives the number.
+_SEGMENTS_NAMED = 3
+
+
+class Rates(NamedTuple):
+    """A rate that was predicted, and the one that was observed."""
+
+    predicted: float
+    observed: float
+
+    def __str__(self) -> str:
+        digits = 2
+        while digits < _MOST_DIGITS and len({f"{rate:.{digits}g}" for rate in self}) == 1:
+            digits += 1
+        predicted, observed = [f"{float(f'{100 * rate:.{digits}g}'):g}%" for rate in self]
+        return f"{predicted} predicted, {observed} observed"
 
 
 class DayStatus(NamedTuple):
@@ -57,19 +83,50 @@ class DayStatus(NamedTuple):
 
 
 class Change(NamedTuple):
-    """When a change most likely began, and the level and the slope of the labels since then.
+    """A change of the map or of a segment, with the rates since then until the next change.
 
     The date is an estimate, and the intervals of level and slope do not allow for its error.
     """
 
     date: str
-    level: Estimate
-    slope: Estimate
+    """When it most likely began."""
+    alarm: str
+    """When there was enough evidence."""
+    until: str | None
+    """The last day with labels before the next change, if there is one."""
+    kind: str
+    """One of `KINDS`."""
+    from_start: bool
+    """Whether the map has been off since the first day: an error of the map, not a change."""
+    rates: Rates
+    highest: Rates | None = None
+    """Of the fifth with the highest probabilities. Segments have neither this nor estimates."""
+    level: Estimate | None = None
+    slope: Estimate | None = None
+    segment: tuple[str, ...] | None = None
+    """The values of the segment's columns; None for the whole map."""
 
     def to_dict(self) -> dict[str, Any]:
         """The change as plain data."""
-        nested = {"level": self.level._asdict(), "slope": self.slope._asdict()}
-        return {**self._asdict(), **nested}
+        result = self._asdict()
+        for name, value in result.items():
+            if isinstance(value, Rates | Estimate):
+                result[name] = value._asdict()
+        return result
+
+    @property
+    def sentence(self) -> str:
+        """The change in plain words."""
+        rates = str(self.rates)
+        if self.kind == "slope":
+            rates = f"of the fifth with the highest probabilities, {self.highest}"
+        where = "" if self.segment is None else f"In {', '.join(self.segment)}: "
+        until = "" if self.until is None else f" until {_written(self.until)}"
+        if self.from_start:
+            off = "was off from the start" if until else "has been off since the start"
+            return f"{where}The map {off}: {rates}{until}."
+        since = f"{'from' if until else 'since'} {_written(self.date)}{until}"
+        return f"{where}Calibration has changed: {rates} {since} (alarm on {_written(self.alarm)})."
 
 
 class Status(NamedTuple):
@@ -79,28 +136,25 @@ class Status(NamedTuple):
     days: tuple[DayStatus, ...]
     window: int
     threshold: float
-    level_alarm: str | None
-    """The first date on which the evidence for a changed level reached the threshold."""
-    slope_alarm: str | None
-    level_change: Change | None
-    """Since when the level has changed, and by how much; None without its alarm. So for slope."""
-    slope_change: Change | None
+    changes: tuple[Change, ...]
+    """All of the map by date, then those of segments."""
 
     @property
     def alarm(self) -> bool:
-        """Whether calibration has changed; false in 95% of years in which it has not."""
-        return self.level_alarm is not None or self.slope_alarm is not None
+        """Whether calibration is off; false in 95% of years in which nothing changed."""
+        return bool(self.changes)
 
     @property
     def change(self) -> Change | None:
-        """The change of the level, or else that of the slope."""
-        return self.level_change or self.slope_change
+        """The last change of the whole map."""
+        found = [change for change in self.changes if change.segment is None]
+        return found[-1] if found else None
 
     @property
     def headline(self) -> str:
-        """The result in a sentence."""
+        """The result in a few sentences."""
         if self.alarm:
-            return " ".join(_describe_alarm(self))
+            return " ".join(_describe(self.changes))
         labels = sum(day.labels for day in self.days)
         if not labels:
             return "No labels yet: only the scores can be compared."
@@ -110,20 +164,16 @@ class Status(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain data."""
         days = [day.to_dict() for day in self.days]
-        changes: dict[str, Any] = {}
-        if self.level_change is not None:
-            changes["level_change"] = self.level_change.to_dict()
-        if self.slope_change is not None:
-            changes["slope_change"] = self.slope_change.to_dict()
+        changes = [change.to_dict() for change in self.changes]
         about = {"alarm": self.alarm, "headline": self.headline}
-        return {**self._asdict(), "days": days, **changes, **about}
+        return {**self._asdict(), "days": days, "changes": changes, **about}
 
 
 def check(fitted: CalibrationMap, days: Store | Sequence[Day], *, window: int = WINDOW) -> Status:
     """Check a map on the days that it was deployed on; it may be run as often as you like.
 
-    Level and slope have an alarm each. In a year without change the probability of any alarm is
-    at most 5%, however often you look.
+    In a year without change the probability of any alarm is at most 5%, however often you look.
+    The error of the map itself, days that differ and weekdays are no change.
 
     >>> from calibrank import Platt
     >>> fitted = Platt().fit([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1])
@@ -139,22 +189,16 @@ def check(fitted: CalibrationMap, days: Store | Sequence[Day], *, window: int = 
             f"days must be of the map with digest {digest[:15]}..., got none. "
             "Add days with this map, or check the one that was deployed."
         )
-    evidence = evidence_of(found)
     reference = _reference(found)
     points = comparison_points(window_of(reference).scores)
     sums = [DaySums.of(fitted, day, points) for day in found]
-    alarms = [_first_alarm(logs) for logs in evidence]
-    dates = [None if alarm is None else found[alarm].date for alarm in alarms]
-    changes = [_change(found, sums, alarm, process) for process, alarm in enumerate(alarms)]
+    evidence, changes = _find(fitted, found, sums)
     return Status(
         map_digest=digest,
         days=tuple(_series(found, sums, len(reference), evidence, window)),
         window=window,
         threshold=LOG_THRESHOLD,
-        level_alarm=dates[0],
-        slope_alarm=dates[1],
-        level_change=changes[0],
-        slope_change=changes[1],
+        changes=tuple(changes),
     )
 
 
@@ -169,11 +213,7 @@ def _reference(days: Sequence[Day]) -> Sequence[Day]:
 
 
 def _series(
-    days: Sequence[Day],
-    sums: Sequence[DaySums],
-    n_reference: int,
-    evidence: LogEvidence,
-    window: int,
+    days: Sequence[Day], sums: Sequence[DaySums], n_reference: int, evidence: Floats, window: int
 ) -> Iterator[DayStatus]:
     ages = np.array([age_of(days[0].date, day.date) for day in days])
     reference = DaySums.total(sums[:n_reference])
@@ -192,7 +232,7 @@ def _status_of(
     day: Day,
     place: int,
     sums: DaySums,
-    evidence: LogEvidence,
+    evidence: Floats,
     estimates: Corrections | None,
     drift: ScoreDrift | None,
 ) -> DayStatus:
@@ -208,56 +248,106 @@ def _status_of(
         labels=day.labels,
         predicted=predicted,
         observed=observed,
-        level_evidence=float(evidence.level[place]),
-        slope_evidence=float(evidence.slope[place]),
+        level_evidence=float(evidence[place, 0]),
+        slope_evidence=float(evidence[place, 1]),
         level=None if estimates is None else estimates.level,
         slope=None if estimates is None else estimates.slope,
         drift=drift,
     )
 
 
-def _first_alarm(evidence: Floats) -> int | None:
-    above = np.flatnonzero(evidence >= LOG_THRESHOLD)
-    return int(above[0]) if len(above) else None
+def _find(
+    fitted: CalibrationMap, days: Sequence[Day], sums: Sequence[DaySums]
+) -> tuple[Floats, list[Change]]:
+    """The log of the evidence on each day for level and slope, and all changes."""
+    places = [place for place, day in enumerate(days) if day.variances[0] > 0]
+    evidence = np.zeros((len(days), 2))
+    if not places:
+        return evidence, []
+    labelled = [days[place] for place in places]
+    ages = np.array([age_of(days[0].date, day.date) for day in labelled])
+    processes = (level_series(labelled, ages), slope_series(labelled, ages))
+    labels = sum(day.labels for day in labelled)
+    errors = [map_error(fitted, series, labels) for series in processes]
+    search = find_changes(processes, errors)
+    for row, place in enumerate(places):
+        # Days without labels have the evidence of the day before.
+        evidence[place:] = search.evidence[row]
+    changes = []
+    for found, end in _with_ends(search.found, len(places)):
+        total = DaySums.total([sums[place] for place in places[found.begin : end]])
+        dates = _dates([day.date for day in labelled], found, end)
+        changes.append(_change(found, dates, total))
+    for segment in segment_days(fitted, labelled):
+        changes += _segment_changes(labelled, segment, processes[0], errors[0])
+    return evidence, changes
 
 
-def _change(
-    days: Sequence[Day], sums: Sequence[DaySums], alarm: int | None, process: int
-) -> Change | None:
-    if alarm is None:
-        return None
-    place = beginning_of(days, alarm, process)
-    since = corrections(DaySums.total(sums[place:]))
-    return None if since is None else Change(days[place].date, since.level, since.slope)
+def _with_ends(found: Sequence[Found], n_days: int) -> Iterator[tuple[Found, int]]:
+    """Each change with the place at which the next one begins."""
+    for place, each in enumerate(found, start=1):
+        yield each, found[place].begin if place < len(found) else n_days
 
 
-def _is_explained(status: Status) -> bool:
-    """Whether the alarm of the slope follows from a changed level.
-
-    A large change of level also changes the evidence for the slope, as it does not move all
-    probabilities equally far. The estimate of the slope allows for the level.
-    """
-    last = status.days[-1].slope
-    if status.level_alarm is None or last is None:
-        return False
-    return status.level_alarm <= (status.slope_alarm or "") and last.low <= 1 <= last.high
+class _Dates(NamedTuple):
+    date: str
+    alarm: str
+    until: str | None
 
 
-def _describe_alarm(status: Status) -> list[str]:
-    sentences = []
-    level = status.level_change
-    slope = status.slope_change
-    if level is not None:
-        direction = "low" if level.level.value > 0 else "high"
-        sentences.append(
-            f"The level has changed, probably around {level.date} (alarm on {status.level_alarm}): "
-            f"since then the probabilities are too {direction} by about "
-            f"{abs(level.level.value):.2f} of log odds."
+def _dates(dates: Sequence[str], found: Found, end: int) -> _Dates:
+    until = None if end == len(dates) else dates[end - 1]
+    return _Dates(dates[found.begin], dates[found.alarm], until)
+
+
+def _change(found: Found, dates: _Dates, total: DaySums) -> Change:
+    estimates = corrections(total)
+    positive, mass, predicted = total.masses.sum(axis=1).tolist()
+    return Change(
+        **dates._asdict(),
+        kind=KINDS[found.process],
+        from_start=found.from_start,
+        rates=Rates(predicted / mass, positive / mass),
+        highest=_highest(total.masses),
+        level=None if estimates is None else estimates.level,
+        slope=None if estimates is None else estimates.slope,
+    )
+
+
+def _highest(masses: Floats) -> Rates:
+    """The rates of bins of log odds from the highest on, until they hold a fifth of the mass."""
+    from_above = np.cumsum(masses[:, ::-1], axis=1)
+    enough = int(np.argmax(from_above[1] >= _HIGHEST * from_above[1, -1]))
+    positive, mass, predicted = from_above[:, enough].tolist()
+    return Rates(predicted / mass, positive / mass)
+
+
+def _segment_changes(
+    days: Sequence[Day], segment: SegmentDays, level: Series, error: float
+) -> Iterator[Change]:
+    dates = [days[place].date for place in segment.places]
+    for found, end in _with_ends(segment.find(level, error), len(dates)):
+        sums = segment.masses[:, found.begin : end].sum(axis=1)
+        positive, predicted, mass, _ = sums.tolist()
+        yield Change(
+            **_dates(dates, found, end)._asdict(),
+            kind=KINDS[found.process],
+            from_start=found.from_start,
+            rates=Rates(predicted / mass, positive / mass),
+            segment=segment.key,
         )
-    if slope is not None and not _is_explained(status):
-        error = "extreme" if slope.slope.value < 1 else "close to each other"
-        sentences.append(
-            f"The slope has changed, probably around {slope.date} (alarm on {status.slope_alarm}): "
-            f"since then it is about {slope.slope.value:.2f}, so the probabilities are too {error}."
-        )
-    return sentences or ["Calibration has changed."]
+
+
+def _describe(changes: Sequence[Change]) -> list[str]:
+    """Sentences about the whole map, or else about segments: these change with the map."""
+    whole = [change.sentence for change in changes if change.segment is None]
+    if whole:
+        return whole
+    named = [change.sentence for change in changes[:_SEGMENTS_NAMED]]
+    more = len(changes) - len(named)
+    return [*named, f"{more:,} more changes of segments."] if more else named
+
+
+def _written(date: str) -> str:
+    day = dt.date.fromisoformat(date)
+    return f"{day.day} {day:%B %Y}"

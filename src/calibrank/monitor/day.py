@@ -10,10 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrank._internal.arguments import date_of, instance, real
-from calibrank._internal.json import digest_of
 from calibrank._internal.logit import expit, logit
 from calibrank._internal.npz import Arrays, read_arrays, write_arrays
-from calibrank._internal.segment_keys import column_of
 from calibrank._internal.validation import (
     Floats,
     IdsLike,
@@ -30,7 +28,13 @@ from calibrank.maps.calibration_map import require_map
 from calibrank.metrics.calibration_test import row_variances
 from calibrank.monitor.segment_evidence import (
     BINS,
+    LevelRows,
     SegmentEvidence,
+    evidence_by_level,
+    evidence_from_arrays,
+    evidence_to_arrays,
+    level_alone,
+    merged,
     merged_evidence,
     with_prefix,
 )
@@ -66,7 +70,7 @@ Where positives are rare, half as many or twice as many are a change of the log 
 def digest_of_map(fitted: CalibrationMap) -> str:
     """The digest that `fitted.save` writes, by which days know the map that was deployed."""
     require_map(fitted)
-    return digest_of(fitted.to_dict())
+    return fitted.digest
 
 
 class PooledRows(NamedTuple):
@@ -78,38 +82,40 @@ class PooledRows(NamedTuple):
 
 
 def pool_rows(fitted: CalibrationMap, scores: Floats, columns: Any = None) -> PooledRows:
-    """Scores as they are, or the log odds of rows if the map uses other columns as well."""
+    """Scores as they are, or the log odds of rows if the map has terms."""
     require_map(fitted)
     require_role("score", "scores", scores)
-    if not uses_columns(fitted):
-        exact = scores.astype(np.float64)
-        log_odds = np.asarray(fitted.log_odds(exact))
-        probabilities = np.asarray(fitted.predict(exact))
-        return PooledRows(scores, probabilities, _bounded(log_odds))
-    if columns is None:
-        names = ", ".join([*fitted.segment_columns, *fitted.feature_columns])
-        raise DataError(
-            f"columns must hold those that the map uses ({names}), got none. "
-            "Pass a dict or a dataframe."
-        )
-
-    def column_named(name: str) -> Any:
-        return column_of("columns", name, columns)
-
-    probabilities = fitted.predict_rows(scores.astype(np.float64), column_named)
-    log_odds = _bounded(logit(probabilities))
-    return PooledRows(log_odds, probabilities, log_odds)
-
-
-def uses_columns(fitted: CalibrationMap) -> bool:
-    """Whether the scores of a day are the log odds of its rows, as other columns change them."""
-    return bool(fitted.segment_columns or fitted.feature_columns)
+    exact = scores.astype(np.float64)
+    sampled = _as_sampled(fitted)
+    probabilities = np.asarray(sampled.predict(exact, columns))
+    if fitted.terms:
+        log_odds = _bounded(logit(probabilities))
+        return PooledRows(log_odds, probabilities, log_odds)
+    return PooledRows(scores, probabilities, _bounded(np.asarray(sampled.log_odds(exact))))
 
 
 def probabilities_of(fitted: CalibrationMap, scores: Floats) -> Floats:
     """The probabilities of the scores of a day's summaries."""
-    probabilities: Floats = expit(scores) if uses_columns(fitted) else fitted.predict(scores)
+    probabilities: Floats = expit(scores) if fitted.terms else _as_sampled(fitted).predict(scores)
     return probabilities
+
+
+def probabilities_by_level(fitted: CalibrationMap, rows: LevelRows) -> Floats:
+    """The probabilities of a day's rows by level."""
+    if level_alone(fitted) is None:
+        return np.asarray(expit(rows.scores))
+    return np.asarray(_as_sampled(fitted).predict(rows.scores, rows.columns))
+
+
+def _as_sampled(fitted: CalibrationMap) -> CalibrationMap:
+    """The map of a table in which negatives are sampled as in the table of the fit.
+
+    Random labels, which an anchored map is compared with, are not sampled.
+    """
+    record = fitted.record
+    if record.negatives_kept is None or record.base_rate_source == "random labels":
+        return fitted
+    return fitted.moved(-float(np.log(record.negatives_kept)))
 
 
 def _bounded(log_odds: Floats) -> Floats:
@@ -133,7 +139,7 @@ class Day:
     date: str
     map_digest: str
     labelled: Summary | None
-    """Scores and labels of the rows that have a label; log odds if the map uses other columns."""
+    """Scores and labels of the rows that have a label; log odds if the map has terms."""
     unlabelled: Summary | None
     """Scores of the other rows."""
     sums: Floats
@@ -145,8 +151,8 @@ class Day:
     """Model variances of residuals times 1, log odds and squared log odds, summed over rows."""
     cumulants: Floats
     """For each of `SHIFTS`, the log of the expectation of exp(shift * residual), over rows."""
-    by_segment: SegmentEvidence | None = None
-    """Scores and labels by segment, if the map is by segment: what a refit needs."""
+    by_segment: tuple[SegmentEvidence, ...] = ()
+    """The labels by level, for each level of the map."""
 
     @classmethod
     def of(
@@ -162,28 +168,29 @@ class Day:
     ) -> Day:
         """Sum up rows of one day that have labels, or of one day that have none yet.
 
-        With `users`, labels of one user may depend on each other, also between days. `columns`
-        holds the segments or features of a map that uses any, by name (a dict or a dataframe); its
-        rows are then pooled by their log odds instead of their scores.
+        With `users`, labels of one user may depend on each other, also between days. `columns` has
+        the columns of the map's terms, by name (a mapping or a dataframe); rows are then pooled by
+        their log odds instead of their scores. Negatives are sampled as in the table of the fit,
+        if the map's record says that they were.
         """
         array = column("scores", scores)
-        pooled = pool_rows(fitted, array, columns)
         clusters = _clusters(users, len(array))
-        day = cls.of_clusters(fitted, pooled, labels, weights, clusters, date)
-        return day.with_segments(fitted, array, labels, weights, columns)
+        return cls.of_clusters(fitted, array, labels, weights, clusters, date, columns)
 
     @classmethod
     def of_clusters(
         cls,
         fitted: CalibrationMap,
-        pooled: PooledRows,
+        scores: Floats,
         labels: Numbers | None,
         weights: Numbers | None,
         clusters: npt.NDArray[np.intp],
         date: str,
+        columns: Any,
     ) -> Day:
         """As `of`, with the cluster of users of each row."""
         date_of("date", date)
+        pooled = pool_rows(fitted, scores, columns)
         probabilities = pooled.probabilities
         log_odds = pooled.log_odds
         rows = len(log_odds)
@@ -193,16 +200,15 @@ class Day:
         residuals = evidence.positive - evidence.total * probabilities
         variance = row_variances(probabilities, evidence)
         cumulants = _cumulants(probabilities, evidence.total)
-        if labels is None:
+        by_segment: tuple[SegmentEvidence, ...] = ()
+        if labels is not None:
+            exact = scores.astype(np.float64)
+            by_segment = evidence_by_level(fitted, exact, log_odds, evidence, columns)
+        else:
             residuals = np.zeros(rows)
             variance = np.zeros(rows)
             cumulants = np.zeros(len(SHIFTS))
-        terms = (
-            residuals,
-            residuals * log_odds,
-            evidence.total * probabilities,
-            evidence.total,
-        )
+        terms = (residuals, residuals * log_odds, evidence.total * probabilities, evidence.total)
         return cls(
             date=date,
             map_digest=digest_of_map(fitted),
@@ -211,22 +217,8 @@ class Day:
             sums=np.column_stack([add_up(clusters, term, CLUSTERS) for term in terms]),
             variances=np.array([variance @ log_odds**power for power in range(3)]),
             cumulants=cumulants,
+            by_segment=by_segment,
         )
-
-    def with_segments(
-        self,
-        fitted: CalibrationMap,
-        scores: Floats,
-        labels: Numbers | None,
-        weights: Numbers | None,
-        columns: Any,
-    ) -> Day:
-        """The day with its labels by segment, if it has any and the map is by segment."""
-        if labels is None:
-            return self
-        evidence = naive(labels, weights=weights)
-        by_segment = SegmentEvidence.of(fitted, scores.astype(np.float64), evidence, columns)
-        return replace(self, by_segment=by_segment)
 
     def __add__(self, other: Day) -> Day:
         instance("a day to add", other, Day, "Make one with Day.of(...).")
@@ -238,8 +230,8 @@ class Day:
         return replace(
             self,
             date=max(self.date, other.date),
-            labelled=_merged(self.labelled, other.labelled),
-            unlabelled=_merged(self.unlabelled, other.unlabelled),
+            labelled=merged(self.labelled, other.labelled),
+            unlabelled=merged(self.unlabelled, other.unlabelled),
             sums=self.sums + other.sums,
             variances=self.variances + other.variances,
             cumulants=self.cumulants + other.cumulants,
@@ -260,7 +252,7 @@ class Day:
             variances=factor**2 * self.variances,
             # To second order, as half the squared shift times a variance.
             cumulants=factor**2 * self.cumulants,
-            by_segment=None if self.by_segment is None else factor * self.by_segment,
+            by_segment=tuple([factor * each for each in self.by_segment]),
         )
 
     __rmul__ = __mul__
@@ -281,10 +273,10 @@ class Day:
     @property
     def scores(self) -> Summary:
         """The scores of all rows, labelled or not."""
-        merged = _merged(self.labelled, self.unlabelled)
-        if merged is None:
+        found = merged(self.labelled, self.unlabelled)
+        if found is None:
             raise DataError("a day must hold at least one row, got none.")
-        return merged
+        return found
 
     def save(self, path: Path) -> None:
         """Write the day to a file, atomically."""
@@ -301,9 +293,7 @@ class Day:
             if summary is not None:
                 packed = to_arrays(summary)
                 arrays |= {f"{part}_{name}": values for name, values in packed.items()}
-        if self.by_segment is not None:
-            arrays |= self.by_segment.to_arrays()
-        write_arrays(path, arrays)
+        write_arrays(path, arrays | evidence_to_arrays(self.by_segment))
 
     @classmethod
     def load(cls, path: Path) -> Day:
@@ -335,19 +325,13 @@ class Day:
             sums=arrays["sums"],
             variances=arrays["variances"],
             cumulants=arrays["cumulants"],
-            by_segment=SegmentEvidence.from_arrays(arrays),
+            by_segment=evidence_from_arrays(arrays),
         )
 
 
 def _part(arrays: Arrays, part: str) -> Summary | None:
     own = with_prefix(arrays, f"{part}_")
     return from_arrays(own) if own else None
-
-
-def _merged(first: Summary | None, second: Summary | None) -> Summary | None:
-    if first is None or second is None:
-        return first or second
-    return coarsened(first + second, BINS)
 
 
 def _cumulants(probabilities: Floats, weights: Floats) -> Floats:

@@ -9,7 +9,7 @@ import numpy as np
 
 from calibrank._internal.validation import Floats, add_up
 from calibrank.maps import CalibrationMap
-from calibrank.metrics.corp import LogOddsBinned, Miscalibration
+from calibrank.metrics import LogOddsBinned, Miscalibration
 from calibrank.monitor.day import TOTAL, Day, probabilities_of
 from calibrank.summary import Summary
 

@@ -1,224 +1,288 @@
-"""Evidence against a map that may be looked at every day: e-processes of level and slope.
+"""Evidence for a change that may be looked at every day.
 
-Let S be the sum of residuals (level), or of residuals times log odds with the level removed
-(slope), and V its variance, over the labels since a day. If nothing changed, each of these has an
-expectation of 1, whatever the day:
+Let S_t be the sum of residuals of day t (for the slope: of residuals times log odds, with the level
+removed) and V_t its variance under the map. Without a change
 
-- for changes of the log odds with a normal prior of variance t^2, the likelihood ratio
-  (1 + t^2 V)^(-1/2) exp(t^2 S^2 / (2 (1 + t^2 V))) (Robbins, 1970);
-- for a change of the level by d, exp(d S - K), where K is the sum over labels of
-  log(1 - p + p e^d) - d p. This is the likelihood ratio of the labels themselves, without the
-  normal approximation, which would need 100 labels more where positives are rare;
-- for a change of the slope by d, exp(d S - d^2 V / 2).
+    S_t = V_t (offset + effect_t) + noise_t,
 
-E is their average over the changes, and over the days on which a change may begin (a
-Shiryaev-Roberts statistic with weights that sum to 1): what came before a change does not dilute
-it. Like its parts it starts at 1, and the probability that it ever exceeds 1/a is at most a,
-whenever and however often it is looked at (Ville, 1939; for sums that are only approximately
-normal, Waudby-Smith et al., 2021).
+with an offset that is constant, because a map has an error, effects of days and of weekdays, and
+noise of variance V_t or more. The offset has a normal prior: as wide as the map's standard error,
+or wide, in case the map never was as good as that. Effects are normal with an unknown standard
+deviation, which is averaged over a few values. So the days themselves show how much they vary.
+
+A change on day k adds d to the offset from then on. Its likelihood ratio has an expectation of 1
+if nothing changed. E is the average over sizes d and over days k, with the weight 1/364 for each
+day: a Shiryaev-Roberts statistic. By Ville's inequality a mean of 1 over a year bounds the
+probability that E exceeds 1/a by about a; `python -m benchmarks.monitor_claims` measures it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg.lapack import dtrtri
 
-from calibrank._internal.validation import Floats, Indices
+from calibrank._internal.validation import Floats
 from calibrank.monitor.day import LEVEL, SHIFTS, SLOPE, Day
-from calibrank.monitor.store import age_of
-
-ALPHA = 0.05
-"""The probability of a false alarm in a year without change, at most."""
-
-LOG_THRESHOLD = float(np.log(2 / ALPHA))
-"""The log of E from which on it is an alarm; level and slope have half of `ALPHA` each."""
 
 YEAR = 364
-"""Days after which the processes start again, with a new probability of a false alarm."""
+"""Days over which the probability of a false alarm is stated, and the longest memory."""
 
-# Standard deviations of the changes of level and slope that are looked for: half and a quarter of
-# a log odd are changes worth a refit.
-_SCALES = (0.5, 0.25)
+WIDE = 1.0
+"""Standard deviation of an offset about which nothing is known."""
 
-# Changes of the slope with a weight of their own; those of the level are `SHIFTS`.
-_SLOPE_CHANGES = (-0.25, 0.25)
+# Standard deviations of the effects of days, in log odds, and their prior probabilities.
+_DAY_EFFECTS = ((0.0, 0.6), (0.07, 0.2), (0.15, 0.15), (0.4, 0.05))
+_WEEKDAY_EFFECTS = ((0.0, 0.7), (0.2, 0.3))
 
-# The weight of the normal prior; single changes share the rest.
+# Correlation of the effects of consecutive days: a week of new items is between 1 and 7 days.
+_PERSISTENCE = 0.8
+
+# The probability that a map is off by more than its standard error explains.
+_OFF_SHARE = 0.3
+
+# False alarms are shared out: a change of level may have more than what is looked for besides.
+_START_SHARE = 0.5
+
+# The weight of normally distributed changes; two single ones share the rest.
 _NORMAL_SHARE = 0.4
 
-# A map may be wrong from the start, which is more likely than on any other day.
-_FIRST_SHARE = 0.25
+# Lengths of the windows since a change. Long ones lie apart: neighbours have the same evidence.
+_DAILY = 8
+_LENGTHS = np.unique([*range(1, _DAILY), *np.geomspace(_DAILY, YEAR, 22).round().astype(int)])
+_LENGTH_WEIGHTS = np.diff(_LENGTHS, prepend=0) / YEAR
 
 # Beyond this every number means the same, and sums of its exponential are still finite.
 _LARGEST_LOG = 600.0
 
 
-class LogEvidence(NamedTuple):
-    """The log of E on each day."""
+class Sizes(NamedTuple):
+    """The sizes of changes that are looked for."""
 
-    level: Floats
-    slope: Floats
+    spread: float
+    """Standard deviation of normally distributed changes."""
+    single: float
+    """Size of the two single changes, up and down."""
+    effects: float
+    """Effects of days, as a multiple of those of the level."""
+    share: float
+    """A factor of the evidence: the share of the false alarms."""
 
 
-class YearSums(NamedTuple):
-    """The days of at most one year, as arrays."""
+# A change of the log odds by 0.75 halves or doubles a rare rate; 0.25 is a slope of 0.75 or 1.25.
+LEVEL_SIZES = Sizes(spread=0.5, single=SHIFTS[1], effects=1.0, share=1.0)
+SLOPE_SIZES = Sizes(spread=0.25, single=0.25, effects=0.25, share=0.5)
+
+
+class Series(NamedTuple):
+    """Sums over labels of each day that has any, for the level or for the slope."""
 
     sums: Floats
-    """Residuals, and these times log odds: days x clusters x 2."""
-    variances: Floats
-    """`Day.variances`: days x 3."""
-    cumulants: Floats
-    """`Day.cumulants`: days x 2."""
+    information: Floats
+    """Their variances if the map is right and labels are independent."""
+    noise: Floats
+    """Their variances as they are between clusters of users, at least these."""
     ages: Floats
-    """Days since the beginning of the year."""
+    """Days since the first one."""
+    skewness: Floats
+    """2 x days: by how much a single change down or up differs from one of normal sums."""
+    user_error: float
+    """Standard deviation of the offset that comes from users who return."""
+    sizes: Sizes
 
-    def rows(self, rows: Indices) -> YearSums:
-        """Some of the days."""
-        return YearSums(*[values[rows] for values in self])
-
-
-def evidence_of(days: Sequence[Day]) -> LogEvidence:
-    """Compute the log of both processes on each day, in order of their dates."""
-    ages = np.array([age_of(days[0].date, day.date) for day in days])
-    everything = _year_sums(days, ages)
-    logs = np.zeros((len(days), 2))
-    for year in np.unique(ages // YEAR):
-        rows = np.flatnonzero(ages // YEAR == year)
-        logs[rows] = log_evidence(everything.rows(rows))
-    return LogEvidence(*logs.T)
-
-
-def _year_sums(days: Sequence[Day], ages: Floats) -> YearSums:
-    return YearSums(
-        sums=np.array([day.sums[:, [LEVEL, SLOPE]] for day in days]),
-        variances=np.array([day.variances for day in days]),
-        cumulants=np.array([day.cumulants for day in days]),
-        ages=ages % YEAR,
-    )
-
-
-def beginning_of(days: Sequence[Day], alarm: int, process: int) -> int:
-    """The place of the day on which a change most likely began, an estimate.
-
-    `alarm` is the place of the day of the alarm, `process` 0 for the level and 1 for the slope. Of
-    the days up to the alarm it is the one from which on the labels of that year have the most
-    evidence.
-    """
-    ages = np.array([age_of(days[0].date, day.date) for day in days])
-    rows = np.flatnonzero(ages // YEAR == ages[alarm] // YEAR)
-    year = [days[row] for row in rows.tolist()]
-    logs = _logs_since(_year_sums(year, ages[rows]))[process]
-    since = logs[rows <= alarm, -1]
-    # Days without labels have the evidence of the next one: the last of equals has labels.
-    return int(rows[len(since) - 1 - np.argmax(since[::-1])])
-
-
-def log_evidence(year: YearSums) -> Floats:
-    """The log of both processes on each day of at most one year, days x 2."""
-    weights = _weights(year.ages)
-    # A change that begins after a day has no evidence on it yet: E is 1.
-    not_begun = 1 - np.cumsum(weights)
-    results = []
-    for logs in _logs_since(year):
-        ratios = np.triu(np.exp(np.minimum(logs, _LARGEST_LOG)))
-        results.append(np.log(weights @ ratios + not_begun))
-    return np.column_stack(results)
-
-
-def _weights(ages: Floats) -> Floats:
-    """The weight of a change on each day, or on one before it that is missing."""
-    later = (1 - _FIRST_SHARE) / (YEAR - 1)
-    weights = later * np.diff(ages, prepend=ages[0])
-    weights[0] = _FIRST_SHARE
-    return weights
-
-
-def _logs_since(year: YearSums) -> list[Floats]:
-    """For level and slope, the log of E for a change on each day (rows) by each day (columns)."""
-    sums = _Sums.of(year.sums)
-    v0, v1, v2 = [_since(values) for values in year.variances.T]
-    # What a change of level adds to the slope's sum is removed from it (an efficient score).
-    ratio = np.divide(v1, v0, out=np.zeros_like(v0), where=v0 > 0)
-    level = sums.level
-    slope = sums.slope - ratio * level
-    between = sums.level_between
-    slope_between = sums.slope_between - 2 * ratio * sums.both_between + ratio**2 * between
-    # Dependence within users shows in the variance between clusters. Chance may make it too small,
-    # so the variance of independent labels is the least.
-    level_variance = np.maximum(v0, between)
-    slope_variance = np.maximum(v2 - ratio * v1, slope_between)
-    # By the factor by which labels depend on each other, there are fewer of them.
-    dependence = np.divide(level_variance, v0, out=np.ones_like(v0), where=v0 > 0)
-    cumulants = [_since(values) for values in year.cumulants.T]
-    level_ratios = [
-        (shift * level - cumulant) / dependence
-        for shift, cumulant in zip(SHIFTS, cumulants, strict=True)
-    ]
-    slope_ratios = [change * slope - change**2 * slope_variance / 2 for change in _SLOPE_CHANGES]
-    return [
-        _average(_normal_prior(level, level_variance, _SCALES[0]), level_ratios),
-        _average(_normal_prior(slope, slope_variance, _SCALES[1]), slope_ratios),
-    ]
-
-
-class _Sums(NamedTuple):
-    """Sums from each day (rows) to each day (columns), and their variances between clusters."""
-
-    level: Floats
-    slope: Floats
-    level_between: Floats
-    both_between: Floats
-    slope_between: Floats
-
-    @classmethod
-    def of(cls, sums: Floats) -> _Sums:
-        level, slope = np.moveaxis(sums, 2, 0)
-        # Around the mean of the clusters, as a change of all of them is no noise.
-        level_rest = level - level.mean(axis=1, keepdims=True)
-        slope_rest = slope - slope.mean(axis=1, keepdims=True)
-        return cls(
-            _since(level.sum(axis=1)),
-            _since(slope.sum(axis=1)),
-            _products(level_rest, level_rest),
-            _products(level_rest, slope_rest),
-            _products(slope_rest, slope_rest),
+    def part(self, first: int, last: int) -> Series:
+        """The days from `first` to before `last`."""
+        days = slice(first, last)
+        return self._replace(
+            sums=self.sums[days],
+            information=self.information[days],
+            noise=self.noise[days],
+            ages=self.ages[days],
+            skewness=self.skewness[:, days],
         )
 
 
-def _since(values: Floats) -> Floats:
-    """Sums from each day (rows) to each day (columns)."""
-    cumulative = np.cumsum(values)
-    before = cumulative - values
-    differences: Floats = cumulative[None, :] - before[:, None]
-    return differences
+def level_series(days: Sequence[Day], ages: Floats) -> Series:
+    """The residuals of days that all have labels."""
+    weight = _mean_weight(days)
+    clusters = np.array([day.sums[:, LEVEL] for day in days]) / weight
+    information = np.array([day.variances[0] for day in days]) / weight**2
+    cumulants = np.array([day.cumulants for day in days]).T
+    expected = np.square(SHIFTS)[:, None] / 2 * np.cumsum(information) * weight**2
+    skewness = np.cumsum(cumulants, axis=1) / expected
+    return _series(clusters, information, ages, skewness, LEVEL_SIZES)
 
 
-def _products(first: Floats, second: Floats) -> Floats:
-    """Over clusters, the sum of the products of two sums, each from day to day.
-
-    With cumulative sums a and b, the sum of (a_t - a_s)(b_t - b_s) needs only products of matrices.
-    """
-    a = np.cumsum(first, axis=0)
-    b = np.cumsum(second, axis=0)
-    a_before = a - first
-    b_before = b - second
-    after = np.sum(a * b, axis=1)
-    before = np.sum(a_before * b_before, axis=1)
-    crossed = a_before @ b.T + b_before @ a.T
-    result: Floats = after[None, :] + before[:, None] - crossed
-    return result
+def slope_series(days: Sequence[Day], ages: Floats) -> Series:
+    """Residuals times log odds, less what a change of level adds to them (an efficient score)."""
+    weight = _mean_weight(days)
+    v0, v1, v2 = np.array([day.variances for day in days]).T / weight**2
+    centre = np.cumsum(v1) / np.cumsum(v0)
+    sums = np.array([day.sums for day in days]) / weight
+    clusters = sums[:, :, SLOPE] - centre[:, None] * sums[:, :, LEVEL]
+    information = v2 - 2 * centre * v1 + centre**2 * v0
+    # Days of a single probability say nothing about the slope.
+    information = np.maximum(information, 1e-9 * v0)
+    return _series(clusters, information, ages, np.ones((2, len(days))), SLOPE_SIZES)
 
 
-def _normal_prior(s: Floats, v: Floats, scale: float) -> Floats:
-    spread = 1 + scale**2 * np.maximum(v, 0)
-    result: Floats = scale**2 * s**2 / (2 * spread) - np.log(spread) / 2
-    return result
+def _mean_weight(days: Sequence[Day]) -> float:
+    """Offsets are those of log odds if weights are 1 on average."""
+    masses = [day.labelled.total.sum() for day in days if day.labelled is not None]
+    return float(sum(masses)) / sum(day.labels for day in days)
 
 
-def _average(normal: Floats, single: Sequence[Floats]) -> Floats:
-    share = (1 - _NORMAL_SHARE) / len(single)
-    logs = [np.log(_NORMAL_SHARE) + normal, *[np.log(share) + each for each in single]]
-    result: Floats = np.logaddexp.reduce(logs)
+def _series(
+    clusters: Floats, information: Floats, ages: Floats, skewness: Floats, sizes: Sizes
+) -> Series:
+    """Dependence within users shows in the variance between clusters, on a day and over days."""
+    between = clusters.shape[1] * np.var(clusters, axis=1)
+    noise = information * np.maximum(np.cumsum(between) / np.cumsum(information), 1)
+    over_days = clusters.shape[1] * np.var(clusters.sum(axis=0))
+    excess = max(float(over_days - noise.sum()), 0.0)
+    user_error = np.sqrt(excess) / float(information.sum())
+    return Series(
+        clusters.sum(axis=1), information, noise, ages, skewness, float(user_error), sizes
+    )
+
+
+class _Component(NamedTuple):
+    """One value of each standard deviation of the days without a change."""
+
+    whiten: Floats
+    """Turns sums into independent ones of variance 1: an inverse Cholesky factor."""
+    steps: Floats
+    """A change by 1 on each day (columns), whitened."""
+    information: Floats
+    """Of a change, by day (rows) and length of the window (columns)."""
+    log_scale: Floats
+    """Log of the density's scale, over the days up to each."""
+    log_weight: float = 0.0
+    is_wide: bool = True
+    """Whether nothing is known about the offset."""
+
+
+class Unchanged:
+    """The distribution of daily sums without a change, which any sums can be compared with."""
+
+    def __init__(self, series: Series, error: float | None, known: Sequence[int] = ()) -> None:
+        """Allow for an offset, and for any change on the `known` days.
+
+        `error` is the standard error of the map; None if nothing is known about the offset.
+        """
+        self._sizes = series.sizes
+        n_days = len(series.ages)
+        self._starts = np.arange(n_days)[:, None] - _LENGTHS + 1
+        offsets: tuple[tuple[float, float], ...] = ((WIDE, 1.0),)
+        if error is not None and error < WIDE:
+            offsets = ((error, 1 - _OFF_SHARE), (WIDE, _OFF_SHARE))
+        changes = _known_changes(series, known)
+        self._components = []
+        for effects in product(_DAY_EFFECTS, _WEEKDAY_EFFECTS, offsets):
+            spreads, weights = zip(*effects, strict=True)
+            covariance = _covariance(series, *spreads) + changes
+            component = self._component(series, covariance)
+            self._components.append(
+                component._replace(
+                    log_weight=float(np.log(weights).sum()), is_wide=spreads[2] == WIDE
+                )
+            )
+
+    def _component(self, series: Series, covariance: Floats) -> _Component:
+        root = np.linalg.cholesky(covariance)
+        whiten, _ = dtrtri(root, lower=1)
+        # A change on day k adds the information of all days from k on.
+        steps = np.cumsum((whiten * series.information)[:, ::-1], axis=1)[:, ::-1]
+        return _Component(
+            whiten=whiten,
+            steps=steps,
+            information=self._windows(np.cumsum(steps**2, axis=0)),
+            log_scale=np.cumsum(np.log(np.diag(root))),
+        )
+
+    def _windows(self, cumulative: Floats) -> Floats:
+        """Of days (rows) by days of a change (columns), those that windows begin on."""
+        return np.take_along_axis(cumulative, np.maximum(self._starts, 0), axis=1)
+
+    def log_evidence(self, sums: Floats, skewness: Floats, earliest: int = 1) -> Floats:
+        """The log of E on each day, for changes on day `earliest` or later."""
+        logs = []
+        for component in self._components:
+            whitened = component.whiten @ sums
+            score = self._windows(np.cumsum(component.steps * whitened[:, None], axis=0))
+            ratios = self._log_ratios(score, component.information, skewness[:, :, None])
+            logs.append(_log_likelihood(component, whitened)[:, None] + ratios)
+        unchanged = np.logaddexp.reduce(self._log_likelihoods(sums))
+        ratios = np.logaddexp.reduce(logs) - unchanged[:, None]
+        weights = np.where(self._starts >= earliest, _LENGTH_WEIGHTS, 0.0)
+        evidence = np.sum(weights * np.exp(np.minimum(ratios, _LARGEST_LOG)), axis=1)
+        # A change that has not begun has no evidence yet: 1.
+        result: Floats = np.log(self._sizes.share * (evidence + 1 - weights.sum(axis=1)))
+        return result
+
+    def log_start(self, sums: Floats) -> Floats:
+        """The log of the evidence that a map has been off since the first day."""
+        is_wide = np.array([each.is_wide for each in self._components])
+        if is_wide.all():
+            return np.zeros(len(sums))
+        logs = self._log_likelihoods(sums)
+        wide = np.logaddexp.reduce(logs[is_wide])
+        narrow = np.logaddexp.reduce(logs[~is_wide])
+        odds = _OFF_SHARE / (1 - _OFF_SHARE)
+        result: Floats = wide - narrow + np.log(_START_SHARE / odds)
+        return result
+
+    def log_since(self, sums: Floats, skewness: Floats) -> Floats:
+        """For a change on each day, the log of its evidence in all days since, and a constant."""
+        logs = []
+        for component in self._components:
+            whitened = component.whiten @ sums
+            score = component.steps.T @ whitened
+            information = np.sum(component.steps**2, axis=0)
+            ratios = self._log_ratios(score, information, skewness[:, -1:])
+            logs.append(_log_likelihood(component, whitened)[-1] + ratios)
+        result: Floats = np.logaddexp.reduce(logs)
+        return result
+
+    def _log_likelihoods(self, sums: Floats) -> Floats:
+        """Of the days up to each without a change: components x days."""
+        return np.array([_log_likelihood(each, each.whiten @ sums) for each in self._components])
+
+    def _log_ratios(self, score: Floats, information: Floats, skewness: Floats) -> Floats:
+        """Averaged over sizes: normal ones (Robbins, 1970), and the labels' exact ratio for two."""
+        spread = self._sizes.spread**2
+        width = 1 + spread * information
+        normal = spread * score**2 / (2 * width) - np.log(width) / 2
+        logs = [np.log(_NORMAL_SHARE) + normal]
+        for sign, factor in zip((-1, 1), skewness, strict=True):
+            change = sign * self._sizes.single
+            ratio = change * score - factor * change**2 * information / 2
+            logs.append(np.log((1 - _NORMAL_SHARE) / 2) + ratio)
+        result: Floats = np.logaddexp.reduce(logs)
+        return result
+
+
+def _covariance(series: Series, day: float, weekday: float, offset: float) -> Floats:
+    gaps = np.abs(series.ages[:, None] - series.ages)
+    effects = day**2 * _PERSISTENCE**gaps + weekday**2 * (gaps % 7 == 0)
+    spread = series.sizes.effects**2 * effects + offset**2
+    covariance: Floats = spread * np.outer(series.information, series.information)
+    return covariance + np.diag(series.noise)
+
+
+def _known_changes(series: Series, known: Sequence[int]) -> Floats:
+    """The covariance of sums that changes of unknown size on known days add."""
+    changed = np.zeros((len(known), len(series.ages)))
+    for row, day in enumerate(known):
+        changed[row, day:] = WIDE * series.information[day:]
+    covariance: Floats = changed.T @ changed
+    return covariance
+
+
+def _log_likelihood(component: _Component, whitened: Floats) -> Floats:
+    """Of the days up to each, with the component's weight and up to a constant."""
+    result: Floats = component.log_weight - np.cumsum(whitened**2) / 2 - component.log_scale
     return result

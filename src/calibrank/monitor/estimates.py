@@ -10,7 +10,7 @@ from calibrank._internal.logit import expit, logit
 from calibrank._internal.validation import Floats
 from calibrank.evidence import Evidence
 from calibrank.metrics import Estimate
-from calibrank.metrics.corp import pooled_bins
+from calibrank.metrics.pooled import pooled_bins
 from calibrank.metrics.recalibration import fit_recalibration
 from calibrank.monitor.day import LEVEL, SLOPE
 from calibrank.monitor.day_sums import DaySums

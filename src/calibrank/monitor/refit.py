@@ -1,25 +1,44 @@
-"""A new map from the labels of recent days, with the digest of the old one in its record."""
+"""A new map from the labels of recent days, made as the deployed one was."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from calibrank._internal.arguments import instance
-from calibrank.curves import Calibrator, Segments
+from calibrank._internal.validation import Floats
+from calibrank.anchoring import anchor, to_base_rate, undo_undersampling
+from calibrank.composition import refusal
+from calibrank.curves import Calibrator
 from calibrank.errors import DataError
-from calibrank.maps import CalibrationMap, GroupedMap
-from calibrank.monitor.day import Day, digest_of_map, uses_columns
-from calibrank.monitor.segment_evidence import MOST_SEGMENTS
-from calibrank.registry import CALIBRATORS
+from calibrank.maps import CalibrationMap, FitRecord, LevelTerm, PositionTerm, SmoothTerm
+from calibrank.maps.calibration_map import require_map
+from calibrank.model import Model
+from calibrank.monitor.day import Day, digest_of_map
+from calibrank.monitor.segment_evidence import (
+    MOST_SEGMENTS,
+    LevelRows,
+    SegmentEvidence,
+    level_alone,
+)
+from calibrank.registry import CALIBRATORS, parse_model
 from calibrank.summary import Summary
+from calibrank.terms import Group, Level
+
+# Rows that stand for a population with levels: a known rate is met to about 1e-5 of itself.
+_POPULATION = 200_000
 
 
 def refit(
     fitted: CalibrationMap, window: Day, calibrator: Calibrator | None = None
 ) -> CalibrationMap:
-    """Fit a new map to the labels of a window of days; by default by the old map's method.
+    """Make a new map from the labels of a window of days, as the deployed one was made.
 
-    The labels are used as they are: the new map describes the pairs that were shown.
+    Its curve and level are fitted to these labels, by the recipe in its record or with another
+    calibrator. Then, if the deployed map was moved to a known rate, so is the new one; if it was
+    corrected for sampled negatives, so is the new one. A map that was anchored is anchored again:
+    what is deployed is the start, and the labels of the days are those that it is anchored on.
 
     >>> from calibrank import Platt
     >>> fitted = Platt().fit([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1])
@@ -27,57 +46,159 @@ def refit(
     >>> refit(fitted, day).record.previous_map == digest_of_map(fitted)
     True
     """
-    instance("fitted", fitted, CalibrationMap, "Fit one, or read one with calibrank.load.")
+    require_refittable(fitted, calibrator)
     instance("window", window, Day, "Make one with window_of(days).")
-    if calibrator is not None:
-        instance("calibrator", calibrator, Calibrator, "E.g. Platt().")
     if window.labelled is None:
         raise DataError("a window to refit on must hold labels, got none. Add labelled days.")
-    refitted = _refitted(fitted, window, window.labelled, calibrator)
+    by_level = _by_level(fitted, window)
+    if _is_anchored(fitted.record):
+        refitted = _anchored_again(fitted, window, window.labelled, by_level)
+    else:
+        curve = calibrator or _model_of(fitted.record)[0]
+        refitted = _fitted_again(fitted, curve, window.labelled, by_level)
+        refitted = _with_base_rate(refitted, fitted.record, window, by_level)
     record = replace(
         refitted.record,
         previous_map=digest_of_map(fitted),
         model_name=fitted.record.model_name,
+        population=fitted.record.population,
         date=window.date,
     )
-    return replace(refitted, record=record)  # type: ignore[type-var]  # all maps are dataclasses
+    return replace(refitted, record=record)
 
 
-def _refitted(
-    fitted: CalibrationMap, window: Day, labelled: Summary, calibrator: Calibrator | None
-) -> CalibrationMap:
-    if isinstance(fitted, GroupedMap) and not fitted.base.feature_columns:
-        return _refitted_by_segment(fitted, window, calibrator)
-    if uses_columns(fitted):
-        names = ", ".join(fitted.feature_columns)
+def require_refittable(fitted: CalibrationMap, calibrator: Calibrator | None = None) -> None:
+    """Raise a `DataError` if days do not hold what a map was made from; it needs no days."""
+    require_map(fitted)
+    if calibrator is not None:
+        instance("calibrator", calibrator, Calibrator, "E.g. Platt().")
+    refused = _refused_part(fitted)
+    if refused is not None:
+        raise refusal(refused, "refit")
+    record = fitted.record
+    if not _is_anchored(record):
+        if calibrator is None:
+            _model_of(record)
+    elif calibrator is not None:
         raise DataError(
-            "a map to refit from days must depend on scores and segments alone, got one that uses "
-            f"{names}, which days do not hold. Fit again to the tables of these days."
+            "calibrator must be None for an anchored map, whose curve the labels change, got "
+            f"{calibrator}. Leave it out."
         )
-    return (calibrator or _method_of(fitted)).fit_summary(labelled)
 
 
-def _refitted_by_segment(
-    fitted: GroupedMap, window: Day, calibrator: Calibrator | None
-) -> GroupedMap:
-    """The same columns, and slopes if the old map has any; the base by its method or another."""
-    evidence = window.by_segment
-    held = 0 if evidence is None else evidence.summary.rows
-    if evidence is None or held < window.labels:
+def _refused_part(fitted: CalibrationMap) -> str | None:
+    """What days do not hold the data of, as in the table of refused combinations."""
+    record = fitted.record
+    for term in fitted.terms:
+        if isinstance(term, SmoothTerm | PositionTerm):
+            return "Smooth" if isinstance(term, SmoothTerm) else "Position"
+    if len(fitted.terms) > 1:
+        return "several levels"
+    if _is_anchored(record):
+        return None
+    if record.evidence != "naive":
+        return "weighted evidence"
+    if record.base_rate_source == "assumed" and record.base_rate is not None:
+        return "a rate assumed from activity"
+    return None
+
+
+def _is_anchored(record: FitRecord) -> bool:
+    return record.base_rate_source == "random labels"
+
+
+def _model_of(record: FitRecord) -> tuple[Calibrator, Level | None]:
+    """The calibrator of a map, and its level if it has one."""
+    # Maps of older versions have no recipe, and the name of a method without terms is one.
+    if record.recipe is None and record.method not in CALIBRATORS:
+        raise DataError(
+            f"the map to refit must say how it was fitted, got the method {record.method!r} of an "
+            "older version. Name a method."
+        )
+    model = parse_model(record.recipe or record.method)
+    if isinstance(model, Calibrator):
+        return model, None
+    if any(isinstance(term, Group) for term in model.terms):
+        raise refusal("Group", "refit")
+    return instance("the curve", model.curve, Calibrator), model.level_alone
+
+
+def _by_level(fitted: CalibrationMap, window: Day) -> SegmentEvidence | None:
+    """The labels by level, all of them, where the map has a level."""
+    if not fitted.terms:
+        return None
+    held = sum(part.rows for part in window.by_segment)
+    if held < window.labels:
         raise DataError(
             f"days must hold the segments of all labels, got those of {held:,} of "
             f"{window.labels:,} labels: a window keeps at most {MOST_SEGMENTS:,} segments. "
             "Fit again to the tables of these days."
         )
-    slopes = any(slope != 1 for slope in fitted.slopes)
-    method = Segments(fitted.columns, calibrator or _method_of(fitted.base), slopes=slopes)
-    return method.fit_sums(evidence.summary, evidence.sums)
+    return window.by_segment[0]
 
 
-def _method_of(fitted: CalibrationMap) -> Calibrator:
-    if fitted.method not in CALIBRATORS:
-        raise DataError(
-            f"the method of a refit must be one of {', '.join(CALIBRATORS)}, got that of the old "
-            f"map, {fitted.method!r}. Name a method."
-        )
-    return CALIBRATORS[fitted.method]
+def _anchored_again(
+    fitted: CalibrationMap, window: Day, labelled: Summary, by_level: SegmentEvidence | None
+) -> CalibrationMap:
+    rows = LevelRows(labelled.scores, labelled.evidence, {}, np.empty(0, dtype=np.intp))
+    if by_level is not None:
+        rows = by_level.to_rows()
+    anchored = anchor(fitted, rows.scores, rows.evidence, rows.columns)
+    anchoring = anchored.record.anchoring
+    if anchoring is None:
+        raise AssertionError("an anchored map knows its labels")
+    # Rows are pooled, so that there are fewer of them than labels.
+    anchoring = replace(anchoring, labels=window.labels)
+    return replace(anchored, record=replace(anchored.record, anchoring=anchoring))
+
+
+def _fitted_again(
+    fitted: CalibrationMap, curve: Calibrator, labelled: Summary, by_level: SegmentEvidence | None
+) -> CalibrationMap:
+    term = level_alone(fitted)
+    if term is None or by_level is None or by_level.summary is None:
+        return curve.fit_summary(labelled)
+    model = Model(curve, (_level_of(fitted.record, term),))
+    return model.fit_sums(curve.fit_summary(by_level.summary), by_level.sums)
+
+
+def _level_of(record: FitRecord, term: LevelTerm) -> Level:
+    """The level of the recipe; maps of older versions have none, but do have slopes or not."""
+    if record.recipe is not None:
+        level = _model_of(record)[1]
+        if level is not None:
+            return level
+    has_slopes = any(slope != 1 for slope in term.slopes)
+    return Level(*term.columns, slopes=None if has_slopes else False)
+
+
+def _with_base_rate(
+    refitted: CalibrationMap, record: FitRecord, window: Day, by_level: SegmentEvidence | None
+) -> CalibrationMap:
+    """The map corrected for sampled negatives, and moved to the known rate, as the old one was."""
+    if record.negatives_kept is not None:
+        refitted = undo_undersampling(refitted, record.negatives_kept)
+    if record.base_rate_source != "known rate" or record.base_rate is None:
+        return refitted
+    population: Summary | Floats = window.scores
+    columns = None
+    if by_level is not None:
+        rows = by_level.to_rows()
+        chosen = _proportional(rows.evidence.total)
+        population = rows.scores[chosen]
+        columns = {name: values[chosen] for name, values in rows.columns.items()}
+    return to_base_rate(
+        refitted,
+        record.base_rate,
+        population,
+        top_rate=record.top_rate,
+        rate_range=record.base_rate_range,
+        columns=columns,
+    )
+
+
+def _proportional(mass: Floats) -> Floats:
+    """Places of rows, each as often as its mass says (systematic sampling)."""
+    cumulative = np.cumsum(mass)
+    levels = (np.arange(_POPULATION) + 0.5) / _POPULATION * cumulative[-1]
+    return np.searchsorted(cumulative, levels).clip(max=len(mass) - 1)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,12 +12,12 @@ import numpy.typing as npt
 
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
-from calibrank.monitor.day import CLUSTERS, Day, pool_rows
+from calibrank.monitor.day import CLUSTERS, Day
 from calibrank.tabular.batch import Batch, to_arrow
 from calibrank.tabular.files import Progress
 from calibrank.tabular.read import Table
-from calibrank.tabular.rows import Rows, buckets_of, columns_by_name
-from calibrank.tabular.rules import Rules, require_features
+from calibrank.tabular.rows import Rows, buckets_of, columns_of
+from calibrank.tabular.rules import Rules
 
 
 class DayColumns(NamedTuple):
@@ -27,19 +28,13 @@ class DayColumns(NamedTuple):
     weight: str | None = None
     user: str | None = None
     segments: tuple[str, ...] = ()
-    """Columns of text that the map uses."""
-    features: tuple[str, ...] = ()
-    """Numeric columns that the map uses."""
-    feature_role: str = "feature"
-    """The role whose rule they keep."""
+    """Columns whose values are levels of the map."""
+    features: Mapping[str, str] = MappingProxyType({})
+    """Numeric columns that change the map, with the role whose rule they keep."""
 
     def used_by(self, fitted: CalibrationMap) -> DayColumns:
         """These columns and those that a map uses."""
-        return self._replace(
-            segments=fitted.text_columns,
-            features=fitted.number_columns,
-            feature_role=fitted.number_role,
-        )
+        return self._replace(segments=fitted.level_columns, features=fitted.number_columns)
 
     @property
     def checked(self) -> dict[str, str]:
@@ -88,10 +83,8 @@ def _part(
 ) -> Day:
     """Sum up rows that all have a label, or that all have none."""
     labels = None if np.isnan(rows.labels[0]) else rows.labels
-    used = columns_by_name(columns.segments, columns.features, rows)
-    pooled = pool_rows(fitted, rows.scores, used)
-    part = Day.of_clusters(fitted, pooled, labels, rows.weights, clusters, date)
-    return part.with_segments(fitted, rows.scores, labels, rows.weights, used)
+    used = columns_of(columns, rows)
+    return Day.of_clusters(fitted, rows.scores, labels, rows.weights, clusters, date, used)
 
 
 def _rows(
@@ -112,8 +105,9 @@ def _valid(batch: Batch, columns: DayColumns, rules: Rules) -> Rows:
     if columns.label is not None:
         labels = batch.numbers(columns.label)
         checked = _with_labels(batch, columns.label, labels)
-    valid = rules.valid_rows(checked, columns.checked, columns.ids)
-    require_features(batch, columns.features, columns.feature_role, valid)
+    valid = rules.valid_rows(
+        checked, columns.checked, columns.ids, columns.segments, columns.features
+    )
     rows = Rows(
         scores=scores,
         labels=labels,

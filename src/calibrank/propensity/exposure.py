@@ -42,9 +42,7 @@ class Exposure:
         require_probability("clip", self.clip)
 
     def fit(
-        self,
-        interactions: Interactions | Frame,
-        weights: Numbers | None = None,
+        self, interactions: Interactions | Frame, weights: Numbers | None = None
     ) -> FittedExposure:
         """Count the impressions of each item and user; `weights` holds one weight per row."""
         log = as_interactions(interactions)

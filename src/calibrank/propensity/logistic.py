@@ -9,14 +9,7 @@ import numpy as np
 
 from calibrank._internal.arguments import real
 from calibrank._internal.logit import expit, logit
-from calibrank._internal.validation import (
-    Floats,
-    Ids,
-    Numbers,
-    floats,
-    require,
-    row_numbers,
-)
+from calibrank._internal.validation import Floats, Ids, Numbers, floats, require, row_numbers
 from calibrank.errors import DataError
 from calibrank.propensity.propensity import FittedPropensity, require_probability
 from calibrank.tables import Frame, Interactions, as_interactions
@@ -104,12 +97,7 @@ def _features(side: str, values: Numbers) -> Floats:
     return array
 
 
-def _ridge_logit(
-    users: Floats,
-    items: Floats,
-    observed: Floats,
-    ridge: float,
-) -> Floats:
+def _ridge_logit(users: Floats, items: Floats, observed: Floats, ridge: float) -> Floats:
     """Newton's method over all pairs, a few users at a time; the intercept is not penalized."""
     size = 1 + users.shape[1] + items.shape[1]
     penalty = np.full(size, ridge)
@@ -134,11 +122,7 @@ def _ridge_logit(
     )
 
 
-def _chunks(
-    users: Floats,
-    items: Floats,
-    observed: Floats,
-) -> Iterator[tuple[Floats, Floats]]:
+def _chunks(users: Floats, items: Floats, observed: Floats) -> Iterator[tuple[Floats, Floats]]:
     """The design matrix and the target of all pairs, for a few users at a time."""
     chunk_users = max(1, _CHUNK_ROWS // len(items))
     for start in range(0, len(users), chunk_users):

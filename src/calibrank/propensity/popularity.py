@@ -15,13 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrank._internal.arguments import real
-from calibrank._internal.validation import (
-    Floats,
-    Numbers,
-    add_up,
-    column,
-    require_role,
-)
+from calibrank._internal.validation import Floats, Numbers, add_up, column, require_role
 from calibrank.errors import DataError
 from calibrank.propensity.propensity import ByItem, require_probability
 from calibrank.tables import Frame, Interactions, as_interactions
@@ -49,12 +43,7 @@ Maximum = Callable[[Any, float], Any]
 """The elementwise maximum of values and a number: numpy's, or that of another engine."""
 
 
-def power_law(
-    exposure: Any,
-    power: float,
-    clip: float,
-    maximum: Maximum = np.maximum,
-) -> Any:
+def power_law(exposure: Any, power: float, clip: float, maximum: Maximum = np.maximum) -> Any:
     """The propensity of a relative exposure in [0, 1]: exposure ** power, at least `clip`.
 
     `maximum` is the target's own for values other than numpy arrays, such as Spark columns.
@@ -82,11 +71,7 @@ class Popularity:
         require_probability("clip", self.clip)
         object.__setattr__(self, "power", real("power", self.power, "[0, inf)"))
 
-    def fit(
-        self,
-        interactions: Interactions | Frame,
-        weights: Numbers | None = None,
-    ) -> ByItem:
+    def fit(self, interactions: Interactions | Frame, weights: Numbers | None = None) -> ByItem:
         """Count the positives of each item; `weights` holds one weight per interaction.
 
         The log may be a dataframe with columns user, item and label; so for other estimators.

@@ -56,10 +56,7 @@ class Position:
     clip: float
 
     def __init__(
-        self,
-        examination: Numbers,
-        standard_errors: Numbers | None = None,
-        clip: float = 0.01,
+        self, examination: Numbers, standard_errors: Numbers | None = None, clip: float = 0.01
     ) -> None:
         table = column("examination", examination)
         require_role("propensity", "examination", table)

@@ -10,11 +10,7 @@ import numpy.typing as npt
 
 from calibrank._internal.arguments import require_seed, seeded
 from calibrank._internal.validation import Floats, Ids
-from calibrank.propensity.propensity import (
-    Constant,
-    FittedPropensity,
-    require_probability,
-)
+from calibrank.propensity.propensity import Constant, FittedPropensity, require_probability
 from calibrank.tables import Frame, Interactions, as_interactions, mix_bits
 
 

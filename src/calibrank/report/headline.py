@@ -50,11 +50,7 @@ def percent(probability: float) -> str:
     return f"{float(f'{hundred:.{places}f}'):g}%"
 
 
-def sentences(
-    rows: ReportRows,
-    probabilities: Floats,
-    clusters: Clusters,
-) -> list[dict[str, Any]]:
+def sentences(rows: ReportRows, probabilities: Floats, clusters: Clusters) -> list[dict[str, Any]]:
     """Return one sentence per probability that enough rows are near, the preferred one first."""
     log_odds = logit(probabilities)
     found = []
@@ -115,11 +111,7 @@ def describe_source(fitted: CalibrationMap) -> dict[str, Any]:
     base_rates = "" if sensitivity is None else describe_range(sensitivity)
     if base_rates:
         text += f" {base_rates}"
-    return {
-        "title": _source_title(record),
-        "text": text,
-        "identified": is_base_rate_known(record),
-    }
+    return {"title": _source_title(record), "text": text, "identified": is_base_rate_known(record)}
 
 
 def _source_title(record: FitRecord) -> str:
@@ -134,12 +126,7 @@ def _source_title(record: FitRecord) -> str:
     return "Assumed: the log does not identify it"
 
 
-def limitations(
-    rows: ReportRows,
-    fitted: CalibrationMap,
-    *,
-    given: bool,
-) -> list[str]:
+def limitations(rows: ReportRows, fitted: CalibrationMap, *, given: bool) -> list[str]:
     """List what this report cannot show, each in one to three sentences."""
     found = [_evidence_limitation(rows)]
     if given and _looks_fitted_here(fitted.record, rows):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -25,6 +25,9 @@ _EVIDENCE_DESCRIPTIONS = {
     "impressions": "impressions divided by the policy's propensities",
     "positive_ips": "positives reweighted by propensity",
 }
+
+_CELL_FIELDS = ("metric", "method", "evidence", "model", "mean", "half_width", "seeds", "published")
+"""What `calibrank.experiment.overview` returns of a cell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +57,19 @@ def report(
     fitted: CalibrationMap | None,
     scores: Numbers,
     labels: Numbers | Evidence,
+    columns: Any = None,
     *,
     users: IdsLike | None = None,
     items: IdsLike | None = None,
     propensity: Numbers | None = None,
-    segments: Mapping[str, IdsLike] | None = None,
     name: str = "arrays in memory",
 ) -> Report:
     """Evaluate a map on scores and labels and return the result as one page.
 
     Without a map, a Gaussian one is fitted and cross-validated. `labels` are 0 or 1, or evidence
-    such as `ips(labels, propensity)`. With `users`, intervals account for the dependence of a
-    user's rows, and the page shows lists.
+    such as `ips(labels, propensity)`. `columns` is a mapping or a dataframe with the columns of the
+    map's terms and any others to show calibration by. With `users`, intervals account for the
+    dependence of a user's rows, and the page shows lists.
 
     >>> import numpy as np
     >>> from calibrank import Platt
@@ -73,47 +77,40 @@ def report(
     >>> scores = rng.normal(size=3000)
     >>> labels = (rng.random(3000) < 1 / (1 + np.exp(-scores))).astype(int)
     >>> made = report(Platt().fit(scores, labels), scores, labels, users=np.arange(3000) % 300)
-    >>> made.headline.startswith("Of 100 items given 30%")
+    >>> made.headline.startswith("The probabilities are off by")
     True
     """
     rows = rows_from_arrays(
-        scores, labels, users=users, items=items, propensity=propensity, segments=segments
+        scores,
+        labels,
+        users=users,
+        items=items,
+        propensity=propensity,
+        columns=columns,
+        levels=() if fitted is None else fitted.level_columns,
     )
     command = "calibrank.report.report(...)"
     return report_on_rows(rows, fitted, name, fingerprint_rows(rows), command)
 
 
 def report_on_rows(
-    rows: ReportRows,
-    fitted: CalibrationMap | None,
-    source: str,
-    fingerprint: str,
-    command: str,
-    fit_options: Sequence[str] = (),
+    rows: ReportRows, fitted: CalibrationMap | None, source: str, fingerprint: str, command: str
 ) -> Report:
-    """Make the report of rows that are read already; the other arguments are its provenance.
-
-    `fit_options` are those of a `calibrank fit` on the same columns.
-    """
+    """Make the report of rows that are read already; the other arguments are its provenance."""
     evidence = _EVIDENCE_DESCRIPTIONS.get(rows.evidence.kind, rows.evidence.kind)
     if rows.estimated_propensity:
         evidence += ", propensities estimated from popularity"
     about = provenance(rows, source, fingerprint, command, evidence)
-    data = page_data(rows, fitted, about, fit_options)
+    data = page_data(rows, fitted, about)
     headline = data["headline"]
+    title = f"{headline['verdict']['error']} {headline['verdict']['title']}"
     sentence = headline["sentences"][0]["text"]
     base_rate = headline["base_rate_source"]["text"]
-    summary = f"{sentence}. {headline['verdict']['title']} {base_rate}"
-    page = render(f"Calibration report: {source}", summary, data)
-    return Report(sentence, page, plain(data))
+    page = render(f"Calibration report: {source}", f"{title} {sentence}. {base_rate}", data)
+    return Report(title, page, plain(data))
 
 
-def results_report(
-    overview: dict[str, Any],
-    source: str,
-    published: str,
-    command: str,
-) -> Report:
+def results_report(overview: dict[str, Any], source: str, published: str, command: str) -> Report:
     """Make the page of a reproduction's results, as `calibrank.experiment.overview` returns them.
 
     `published` names the file that the published numbers come from, or is empty.
@@ -152,29 +149,8 @@ def _with_losses(protocols: Mapping[str, Any]) -> dict[str, Any]:
     """Name the fields of each cell, and add the loss that the page sorts methods by."""
     described = {}
     for title, protocol in protocols.items():
-        cells = [_describe_cell(*cell) for cell in protocol["cells"]]
+        cells = [dict(zip(_CELL_FIELDS, cell, strict=True)) for cell in protocol["cells"]]
+        for cell in cells:
+            cell["loss"] = METRICS[cell["metric"]].better.loss(cell["mean"])
         described[title] = {**protocol, "cells": cells}
     return described
-
-
-def _describe_cell(
-    metric: str,
-    method: str,
-    loss: str,
-    model: str,
-    mean: float,
-    half_width: float,
-    seeds: int,
-    published: float | None,
-) -> dict[str, Any]:
-    return {
-        "metric": metric,
-        "method": method,
-        "evidence": loss,
-        "model": model,
-        "mean": mean,
-        "half_width": half_width,
-        "seeds": seeds,
-        "published": published,
-        "loss": METRICS[metric].better.loss(mean),
-    }

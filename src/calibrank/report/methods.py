@@ -15,7 +15,6 @@ from calibrank._internal.logit import logit
 from calibrank._internal.validation import Floats, add_up
 from calibrank.curves import Calibrator, Gaussian, fit_without_each
 from calibrank.errors import DataError, FitError, FlatMapWarning
-from calibrank.evidence import Evidence
 from calibrank.maps import CalibrationMap
 from calibrank.metrics import (
     CalibrationTest,
@@ -27,7 +26,6 @@ from calibrank.metrics import (
     cluster_sums,
 )
 from calibrank.metrics.binned import Binning, calibration_masses
-from calibrank.metrics.clustered_bootstrap import Codes
 from calibrank.metrics.panel import PANEL, RANKING, TOP, TOP_ECE, PanelSums, list_estimates
 from calibrank.registry import CALIBRATORS
 from calibrank.report.rows import ReportRows
@@ -50,10 +48,7 @@ class MethodResult(NamedTuple):
     error: str = ""
 
 
-def evaluate_methods(
-    rows: ReportRows,
-    given: CalibrationMap | None,
-) -> Iterator[MethodResult]:
+def evaluate_methods(rows: ReportRows, given: CalibrationMap | None) -> Iterator[MethodResult]:
     """Yield the given map, or else the Gaussian method, and then all other methods.
 
     A given map is evaluated as it is; methods are cross-validated by user.
@@ -67,11 +62,7 @@ def evaluate_methods(
         yield _cross_validate(rows, method, summaries)
 
 
-def _cross_validate(
-    rows: ReportRows,
-    method: Calibrator,
-    summaries: list[Summary],
-) -> MethodResult:
+def _cross_validate(rows: ReportRows, method: Calibrator, summaries: list[Summary]) -> MethodResult:
     try:
         with warnings.catch_warnings():
             # A flat map is visible in its curve, so it needs no warning.
@@ -89,23 +80,17 @@ class Evaluator:
 
     rows: ReportRows
     clusters: Clusters
-    top: tuple[Codes, Evidence] | None
-    """Each user's rows with the five highest scores; None without users."""
 
     @classmethod
     def of(cls, rows: ReportRows) -> Evaluator:
         """Prepare what the evaluation of all methods shares."""
-        # All maps are increasing, so the scores decide the top of a list for every method.
-        top = None
-        if rows.users is not None:
-            top = TOP.select(rows.scores, rows.evidence, rows.users.codes)
-        return cls(rows, Clusters.of(rows.clusters), top)
+        return cls(rows, Clusters.of(rows.clusters))
 
     def describe(self, result: MethodResult) -> dict[str, Any]:
         """Return what the page shows of one method."""
         if result.probabilities is None:
             return {"name": result.name, "error": result.error}
-        estimates, test = self.metrics(result.probabilities)
+        estimates, test = self.metrics(result.probabilities, self.order(result))
         curves = {
             name: self.curve(result.probabilities, binning) for name, binning in BINNINGS.items()
         }
@@ -118,14 +103,28 @@ class Evaluator:
             "histogram": histograms(result.probabilities),
         }
 
-    def metrics(self, probabilities: Floats) -> tuple[dict[str, Estimate], CalibrationTest]:
-        """Return each metric by name, with its interval where there is one, and the test."""
+    def order(self, result: MethodResult) -> Floats:
+        """What lists are ordered by: the scores, unless terms change the order.
+
+        All maps increase with the score, and a step function has ties.
+        """
+        has_terms = result.fitted is not None and result.fitted.terms
+        probabilities = result.probabilities
+        return probabilities if has_terms and probabilities is not None else self.rows.scores
+
+    def metrics(
+        self, probabilities: Floats, order: Floats
+    ) -> tuple[dict[str, Estimate], CalibrationTest]:
+        """Return each metric by name, with its interval where there is one, and the test.
+
+        `order` decides which rows are each user's first.
+        """
         rows = self.rows
         sums = PanelSums(self.clusters.size)
         sums.add(probabilities, rows.evidence, rows.clusters)
         estimates = sums.estimates(Summary.of(probabilities, rows.evidence))
-        if self.top is not None:
-            top_rows, evidence = self.top
+        if rows.users is not None:
+            top_rows, evidence = TOP.select(order, rows.evidence, rows.users.codes)
             top_sums = cluster_sums(
                 TOP_ECE,
                 probabilities[top_rows],
@@ -136,15 +135,15 @@ class Evaluator:
             estimates[TOP.name] = bootstrap_sums(TOP_ECE, top_sums)
         return estimates, sums.calibration_test()
 
-    def ranking(self) -> dict[str, Estimate]:
-        """Return the metrics of the order of the scores, which increasing maps do not change."""
+    def ranking(self, order: Floats) -> dict[str, Estimate]:
+        """Return the metrics of the order, which maps without terms do not change."""
         evidence = self.rows.evidence
         users = self.rows.users
         if users is None or not evidence.positive.any():
             return {}
         if len(np.unique(users.codes[evidence.total > 0])) < 2:
             return {}
-        return list_estimates(self.rows.scores, evidence, users.codes, RANKING)
+        return list_estimates(order, evidence, users.codes, RANKING)
 
     def curve(self, probabilities: Floats, binning: Binning) -> dict[str, Any]:
         """Return a reliability curve with its 95% interval, one point per nonempty bin."""
@@ -169,9 +168,7 @@ class Evaluator:
         }
 
 
-def describe_estimates(
-    estimates: dict[str, Estimate],
-) -> dict[str, dict[str, float]]:
+def describe_estimates(estimates: dict[str, Estimate]) -> dict[str, dict[str, float]]:
     """Return estimates as plain data, with the loss that the page sorts methods by.
 
     The direction of a metric stays in Python: on the page the lower loss is the better value.

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
+from calibrank._internal.validation import Floats
 from calibrank.errors import FitError
 from calibrank.maps import CalibrationMap
 from calibrank.metrics import Better, Metric
-from calibrank.metrics.misfit import misfit
+from calibrank.metrics.misfit import Misfit, misfit
 from calibrank.metrics.panel import PANEL
 from calibrank.report.headline import describe_source, limitations, sentences
 from calibrank.report.methods import (
@@ -19,12 +22,7 @@ from calibrank.report.methods import (
     evaluate_methods,
 )
 from calibrank.report.rows import ReportRows
-from calibrank.report.score_curves import (
-    map_curves,
-    parameters,
-    score_histograms,
-    sensitivity_band,
-)
+from calibrank.report.score_curves import map_curves, parameters, score_histograms, sensitivity_band
 from calibrank.report.segments import segment_tables, segment_test
 from calibrank.report.thresholds import guaranteed_precision, threshold_table
 from calibrank.report.user_sample import sample_users
@@ -36,10 +34,7 @@ BASELINE = "MinMax"
 
 
 def page_data(
-    rows: ReportRows,
-    given: CalibrationMap | None,
-    provenance: dict[str, Any],
-    fit_options: Sequence[str] = (),
+    rows: ReportRows, given: CalibrationMap | None, provenance: dict[str, Any]
 ) -> dict[str, Any]:
     """Compute everything that the page shows."""
     evaluator = Evaluator.of(rows)
@@ -49,7 +44,6 @@ def page_data(
     if main.probabilities is None or main.fitted is None:
         raise FitError(main.error)
     methods = [evaluator.describe(result) for result in results]
-    baseline = next(method for method in methods if method["name"] == BASELINE)
     # Lists and thresholds are about the map itself, so they use the fit on all rows.
     probabilities = rows.predict(main.fitted)
     thresholds = None
@@ -61,19 +55,16 @@ def page_data(
             thresholds["guaranteed"] = guaranteed_precision(
                 probabilities, rows.evidence, users, rows.clusters
             )
-    # What a map by segment or with features would predict without these columns.
-    global_probabilities = None
-    if main.fitted.segment_columns or main.fitted.feature_columns:
-        global_probabilities = main.fitted.predict(rows.scores)
+    average = main.fitted.without_terms()
+    global_probabilities = average.predict(rows.scores) if main.fitted.terms else None
     curves = map_curves(rows, results)
-    summary = Summary.of(rows.scores, rows.evidence)
     tables = segment_tables(rows, main.probabilities, evaluator.clusters, global_probabilities)
-    shape = misfit(main.fitted.predict(summary.scores), summary)
+    shape = _misfit(rows, main.fitted, probabilities)
     return {
         "provenance": provenance,
         "headline": {
             "sentences": sentences(rows, main.probabilities, evaluator.clusters),
-            "verdict": verdict(methods[0], baseline, shape, identified=rows.base_rate_identified),
+            "verdict": verdict(methods[0], shape, identified=rows.base_rate_identified),
             "base_rate_source": describe_source(main.fitted),
             "limitations": limitations(rows, main.fitted, given=given is not None),
             "procedure": _procedure(rows, given),
@@ -82,20 +73,28 @@ def page_data(
         "main_method": main.name,
         "baseline_method": BASELINE,
         "methods": methods,
-        "ranking": describe_estimates(evaluator.ranking()),
+        "ranking": describe_estimates(evaluator.ranking(evaluator.order(main))),
         "metrics": describe_metrics(PANEL),
         "histogram": {"bins": HISTOGRAM_BINS, "log_odds_limit": LOG_ODDS_LIMIT},
-        "scores": score_histograms(rows, main.fitted, evaluator.clusters),
+        "scores": score_histograms(rows, probabilities, evaluator.clusters),
         "map_curves": curves,
         "parameters": parameters(main.fitted),
-        "sensitivity": sensitivity_band(main.fitted, curves["scores"]),
+        "sensitivity": sensitivity_band(average, curves["scores"]),
         "thresholds": thresholds,
         "user_sample": sample_users(rows, probabilities),
         "segments": tables,
-        "segment_test": segment_test(
-            tables, rows, str(provenance.get("source", "TABLE")), fit_options
-        ),
+        "segment_test": segment_test(tables, rows, main.fitted),
     }
+
+
+def _misfit(rows: ReportRows, fitted: CalibrationMap, probabilities: Floats) -> Misfit:
+    """The distance from isotonic regression on the score, or on the probability with terms."""
+    if fitted.terms:
+        summary = Summary.of(probabilities, rows.evidence)
+        # The mean of a bin can leave [0, 1] by rounding.
+        return misfit(np.clip(summary.scores, 0, 1), summary)
+    summary = Summary.of(rows.scores, rows.evidence)
+    return misfit(fitted.predict(summary.scores), summary)
 
 
 def describe_metrics(metrics: Iterable[Metric]) -> dict[str, dict[str, Any]]:

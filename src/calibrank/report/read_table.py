@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from calibrank._internal.segment_keys import Encoded
 from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence
 from calibrank.maps import CalibrationMap
 from calibrank.metrics.clustered_bootstrap import Codes
-from calibrank.report.rows import (
-    MISSING,
-    MOST_CATEGORIES,
-    Categorical,
-    ReportRows,
-    segment_column,
-)
+from calibrank.report.rows import MISSING, MOST_CATEGORIES, Categorical, ReportRows, segment_column
 from calibrank.tabular.aggregate import (
     POPULARITY,
     Columns,
@@ -33,8 +28,8 @@ from calibrank.tabular.evaluate import MOST_ROWS_IN_MEMORY
 from calibrank.tabular.exposure import EXPOSURE
 from calibrank.tabular.ids import unify_ids
 from calibrank.tabular.read import Progress, Table, indices_of
-from calibrank.tabular.rows import predict_rows
 from calibrank.tabular.rules import Rules
+from calibrank.tabular.segment_codes import SegmentCodes
 
 # Users are sampled by hash bucket; halving the buckets 16 times leaves one in 65,536 users.
 _BUCKETS = 2**16
@@ -50,21 +45,16 @@ def read_report_rows(
 ) -> ReportRows:
     """Read what a report needs; beyond `most_rows`, all rows of a random sample of users.
 
-    With a map, the scores of the rows are its probabilities, by whatever columns it uses.
+    With a map, the columns of its terms are read too, and calibration is shown by them.
     """
     if fitted is not None:
         columns = columns.used_by(fitted)
     sample = _UserSample(most_rows)
     for rows in rows_of(table, columns, rules, progress):
-        sample.add(rows if fitted is None else _with_probabilities(rows, columns, fitted))
+        sample.add(rows)
     if not sample.batches:
         raise DataError(f"{table.name} must hold at least one valid row, got none. Check it.")
     return sample.report_rows(columns)
-
-
-def _with_probabilities(rows: Rows, columns: Columns, fitted: CalibrationMap) -> Rows:
-    exact = replace(rows, scores=rows.scores.astype(np.float64))
-    return replace(exact, scores=predict_rows(fitted, columns, exact))
 
 
 @dataclass(slots=True)
@@ -103,9 +93,12 @@ class _UserSample:
         labels = joined.labels.astype(np.float64)
         items = None if columns.item is None else _categorical([rows.items for rows in batches])
         users = None if columns.user is None else _categorical([rows.users for rows in batches])
-        segments = {}
+        segments: dict[str, Categorical | Floats] = {}
         for position, name in enumerate(columns.others):
             segments[name] = _segment(name, [rows.others[position] for rows in batches])
+        used = _columns(columns, batches)
+        for name, values in used.items():
+            segments[name] = segment_column(name, values, len(joined))
         return ReportRows(
             scores=joined.scores.astype(np.float64),
             labels=labels,
@@ -113,9 +106,22 @@ class _UserSample:
             users=users,
             items=items,
             segments=segments,
+            columns=used,
             rows_in_table=self.rows_seen,
             estimated_propensity=columns.needs_popularity or columns.needs_exposure,
         )
+
+
+def _columns(columns: Columns, batches: list[Rows]) -> dict[str, Encoded | Floats]:
+    """The columns of the map's terms over all batches."""
+    used: dict[str, Encoded | Floats] = {}
+    for place, name in enumerate(columns.segments):
+        codes = SegmentCodes()
+        encoded = [codes.encode(rows.segments[place]).codes for rows in batches]
+        used[name] = Encoded(np.concatenate(encoded), codes.values)
+    for place, name in enumerate(columns.features):
+        used[name] = np.concatenate([rows.features[place] for rows in batches])
+    return used
 
 
 def _evidence(
@@ -143,10 +149,7 @@ def _evidence(
 
 
 def _exposure(
-    columns: Columns,
-    items: Categorical | None,
-    users: Categorical | None,
-    weights: Floats | None,
+    columns: Columns, items: Categorical | None, users: Categorical | None, weights: Floats | None
 ) -> Floats | None:
     """P(shown) from the numbers of impressions of items and users."""
     result: Floats | None = None

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from calibrank._internal.arguments import shown
-from calibrank._internal.segment_keys import Encoded
+from calibrank._internal.segment_keys import Encoded, columns_by_name, encode
 from calibrank._internal.validation import (
     Floats,
     IdsLike,
     Numbers,
     column,
     ids,
+    is_missing,
     score_column,
     wrong_length,
 )
@@ -34,9 +33,6 @@ MOST_CATEGORIES = 12
 """A numeric segment column with more distinct values is binned; others are shown value by value."""
 
 MISSING = "(missing)"
-
-# Values of a segment column that stand for numbers without being written as such.
-_TRUTH = {"True": 1.0, "False": 0.0, None: float("nan")}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,6 +63,9 @@ class ReportRows:
     users: Categorical | None
     items: Categorical | None
     segments: Mapping[str, Categorical | Floats]
+    """Columns by which calibration is shown."""
+    columns: Mapping[str, Any]
+    """The columns of the map's terms, as `predict` takes them."""
     rows_in_table: int
     estimated_propensity: bool = False
     """Whether propensities were estimated from the popularity of items."""
@@ -98,26 +97,8 @@ class ReportRows:
         return self.evidence.kind in {"naive", "impressions"}
 
     def predict(self, fitted: CalibrationMap) -> Floats:
-        """Probabilities of all rows, with the segments or features that the map uses."""
-
-        def column(name: str) -> Any:
-            found = self._column(name)
-            is_number = name in fitted.number_columns and isinstance(found, Encoded)
-            return _numbers_of(name, found) if is_number else found
-
-        return fitted.predict_rows(self.scores, column)
-
-    def _column(self, name: str) -> Any:
-        if name not in self.segments:
-            raise DataError(
-                f"the report must have the column {name!r}, which the map uses, got none. "
-                f"Name it with --segment {name}."
-            )
-        column = self.segments[name]
-        if isinstance(column, Categorical):
-            values = [None if value == MISSING else value for value in column.names]
-            return Encoded(column.codes, values)
-        return column
+        """Probabilities of all rows, with the columns that the map needs."""
+        return fitted.predict(self.scores, self.columns)
 
     def fold_summaries(self) -> list[Summary]:
         """Summarize each fold."""
@@ -136,21 +117,6 @@ class ReportRows:
         return result
 
 
-def _numbers_of(name: str, column: Encoded) -> Floats:
-    """The numbers of a column that is shown as categories because it has few values."""
-    numbers = []
-    for value in column.values:
-        try:
-            numbers.append(_TRUTH[value] if value in _TRUTH else float(str(value)))
-        except ValueError:
-            raise DataError(
-                f"feature {name!r} must be real numbers, got text such as {shown(value)}. "
-                "Convert it to numbers first."
-            ) from None
-    by_row: Floats = np.array(numbers)[column.codes]
-    return by_row
-
-
 def rows_from_arrays(
     scores: Numbers,
     labels: Numbers | Evidence,
@@ -158,9 +124,12 @@ def rows_from_arrays(
     users: IdsLike | None = None,
     items: IdsLike | None = None,
     propensity: Numbers | None = None,
-    segments: Mapping[str, IdsLike] | None = None,
+    columns: Any = None,
+    levels: Collection[str] = (),
 ) -> ReportRows:
     """Validate arrays as rows of a report; labels may be evidence already.
+
+    Columns among `levels` are read as a map reads them, whatever their type.
 
     >>> len(rows_from_arrays([0.1, 0.9, 0.4], [0, 1, 0], users=["ann", "bob", "ann"]))
     3
@@ -168,17 +137,20 @@ def rows_from_arrays(
     scores = score_column(scores)[0].astype(np.float64)
     rows = len(scores)
     binary, evidence = _labels_and_evidence(labels, propensity, rows)
-    columns = {
-        name: segment_column(name, np.asarray(values), rows)
-        for name, values in (segments or {}).items()
-    }
+    given = {} if columns is None else columns_by_name("columns", columns)
+    segments = {}
+    for name, values in given.items():
+        if name in levels:
+            given[name] = encode(name, values)
+        segments[name] = segment_column(name, given[name], rows)
     return ReportRows(
         scores=scores,
         labels=binary,
         evidence=evidence,
         users=None if users is None else Categorical.of("users", users, rows),
         items=None if items is None else Categorical.of("items", items, rows),
-        segments=columns,
+        segments=segments,
+        columns=given,
         rows_in_table=rows,
     )
 
@@ -201,12 +173,11 @@ def _labels_and_evidence(
     return (labels.positive > 0).astype(np.float64), labels
 
 
-def segment_column(
-    name: str,
-    values: npt.NDArray[Any],
-    rows: int,
-) -> Categorical | Floats:
+def segment_column(name: str, values: Any, rows: int) -> Categorical | Floats:
     """Prepare a segment column: numbers if it has many numeric values, else categories."""
+    if isinstance(values, Encoded):
+        values = np.array(values.values, dtype=object)[values.codes]
+    values = np.asarray(values)
     if values.shape != (rows,):
         raise DataError(
             f"{name} must have one value per row, got shape {values.shape} for {rows} rows."
@@ -220,8 +191,12 @@ def segment_column(
 
 
 def _category_name(value: Any) -> str:
-    is_missing = value is None or (isinstance(value, float) and np.isnan(value))
-    return MISSING if is_missing else str(value)
+    """As levels are written: a boolean is true or false, and a whole number has no decimals."""
+    if is_missing(value):
+        return MISSING
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _partition(users: Categorical | None, rows: int, most: int) -> Codes:

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from calibrank._internal.logit import expit
 from calibrank._internal.validation import Floats, add_up
-from calibrank.maps import CalibrationMap, describe_range
+from calibrank.maps import CalibrationMap, FitRecord, LevelTerm, describe_range
+from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.metrics import Clusters
 from calibrank.report.methods import MethodResult
-from calibrank.report.rows import ReportRows
+from calibrank.report.rows import Categorical, ReportRows
+from calibrank.report.user_sample import shorten
 
 HISTOGRAM_BINS = 48
 CURVE_POINTS = 121
+
+LEVELS_SHOWN = 6
+"""Curves of single levels, the largest."""
 
 # The fraction of scores cut off at either end of the axis.
 _TAIL = 0.0005
 
 
-def score_histograms(
-    rows: ReportRows,
-    main: CalibrationMap,
-    clusters: Clusters,
-) -> dict[str, Any]:
+def score_histograms(rows: ReportRows, probabilities: Floats, clusters: Clusters) -> dict[str, Any]:
     """Return densities of the score for positives and negatives, and two fits of each.
 
-    One fit is what the map implies for all rows, the other a normal distribution per class.
+    One fit is what the probabilities of the map imply, the other a normal distribution per class.
     """
     evidence = rows.evidence
     low, high = _score_range(rows)
@@ -41,7 +44,7 @@ def score_histograms(
     positive = clusters.sums(bins, evidence.positive, HISTOGRAM_BINS)
     total = clusters.sums(bins, evidence.total, HISTOGRAM_BINS)
     rates = clusters.ratios(positive, total, row_counts)
-    by_map = add_up(bins, evidence.total * main.predict(rows.scores), HISTOGRAM_BINS)
+    by_map = add_up(bins, evidence.total * probabilities, HISTOGRAM_BINS)
     positive_mass = add_up(bins, evidence.positive, HISTOGRAM_BINS)
     total_mass = add_up(bins, evidence.total, HISTOGRAM_BINS)
     # Inverse-propensity weights can make the positive mass of a bin exceed its total mass.
@@ -62,15 +65,46 @@ def score_histograms(
 
 
 def map_curves(rows: ReportRows, results: list[MethodResult]) -> dict[str, Any]:
-    """Return each method's map, fitted on all rows, with its interval over the same scores."""
+    """Return each method's map, fitted on all rows, with its interval over the same scores.
+
+    Of a map with terms this is the average one, and its largest levels have a curve each.
+    """
     scores = np.linspace(*_score_range(rows), CURVE_POINTS)
     curves = {}
     for result in results:
         if result.fitted is not None:
-            low, high = result.fitted.interval(scores)
-            value = result.fitted.predict(scores)
+            average = result.fitted.without_terms()
+            low, high = average.interval(scores)
+            value = average.predict(scores)
             curves[result.name] = {"value": value, "low": low, "high": high}
-    return {"scores": scores, "curves": curves}
+    main = results[0].fitted
+    terms = () if main is None else main.terms
+    return {
+        "scores": scores,
+        "curves": curves,
+        "terms": [term.description for term in terms],
+        "levels": [] if main is None else _level_curves(rows, main, scores),
+    }
+
+
+def _level_curves(rows: ReportRows, fitted: CalibrationMap, scores: Floats) -> list[dict[str, Any]]:
+    """The curves of the levels with the most rows, of the first level of the map."""
+    term = next((term for term in fitted.terms if isinstance(term, LevelTerm)), None)
+    if term is None:
+        return []
+    shown = rows.segments[term.columns[0]]
+    # A column of many numbers is shown in groups, which are no levels.
+    if not isinstance(shown, Categorical):
+        return []
+    counts = shown.counts()
+    alone = replace(fitted, terms=(term,))
+    found = []
+    for code in np.argsort(-counts, kind="stable")[:LEVELS_SHOWN].tolist():
+        node = np.full(len(scores), term.node((shown.names[code],)))
+        value = expit(alone.log_odds_on(NumpyTarget(), scores, [node]))
+        name = f"{term.columns[0]} {shorten(shown.names[code])}"
+        found.append({"name": name, "rows": counts[code], "value": value})
+    return found
 
 
 def parameters(fitted: CalibrationMap) -> dict[str, Any]:
@@ -86,16 +120,20 @@ def parameters(fitted: CalibrationMap) -> dict[str, Any]:
         "method": fitted.method,
         "rows": record.rows,
         "evidence": record.evidence,
-        "rate": record.positive / record.total,
+        "rate": _rate(record),
         "description": description,
         "parameters": [[name, value, errors[name]] for name, value in fitted.parameters.items()],
     }
 
 
-def sensitivity_band(
-    fitted: CalibrationMap,
-    scores: Floats,
-) -> dict[str, Any] | None:
+def _rate(record: FitRecord) -> float:
+    """The base rate that the map has: not that of the log, where it was anchored or moved."""
+    if record.anchoring is not None and record.anchoring.rate is not None:
+        return record.anchoring.rate
+    return record.positive / record.total if record.base_rate is None else record.base_rate
+
+
+def sensitivity_band(fitted: CalibrationMap, scores: Floats) -> dict[str, Any] | None:
     """Return how far the map depends on the propensity model, where alternatives were fitted."""
     sensitivity = fitted.record.sensitivity
     if sensitivity is None:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from calibrank._internal.segment_keys import Encoded
 from calibrank._internal.validation import Floats, add_up
+from calibrank.maps import CalibrationMap
 from calibrank.metrics import Clusters
 from calibrank.metrics.binned import calibration_masses
 from calibrank.metrics.clustered_bootstrap import Codes
 from calibrank.metrics.multicalibration import SegmentSums, adjusted_p_values
 from calibrank.report.rows import MISSING, Categorical, ReportRows
 from calibrank.report.user_sample import shorten
+from calibrank.terms import Level, Smooth, TermSpec
 
 # Quintiles: enough to show a trend, few enough for narrow intervals.
 QUANTILE_GROUPS = 5
@@ -53,46 +54,33 @@ def segment_tables(
 
 
 def segment_test(
-    tables: list[dict[str, Any]], rows: ReportRows, source: str, options: Sequence[str] = ()
+    tables: list[dict[str, Any]], rows: ReportRows, fitted: CalibrationMap
 ) -> dict[str, Any] | None:
-    """Return how many segments deviate more than chance explains, and the command that fits them.
+    """Return how many segments deviate more than chance explains, and terms that would fit them.
 
-    The chance is that of any segment of any column deviating as much. `options` of `fit` say which
-    columns hold scores, labels and weights.
+    The chance is that of any segment of any column deviating as much.
     """
     p_values = [segment["p_value"] for table in tables for segment in table["segments"]]
     if not p_values:
         return None
-    named = []
+    terms = []
     for table in tables:
         deviates = any(segment["p_value"] < SIGNIFICANT for segment in table["segments"])
-        if deviates and table["title"] in rows.segments:
-            named.append(table["title"])
-    changes = _fitting_options(rows, named)
-    command = None
-    if changes:
-        command = shlex.join(["calibrank", "fit", source, *options, *changes, "-o", "map.json"])
+        if deviates and table["title"] in rows.segments and table["title"] not in fitted.columns:
+            terms += _term_for(table["title"], rows.segments[table["title"]])
     return {
         "tested": len(p_values),
         "deviating": sum(p_value < SIGNIFICANT for p_value in p_values),
         "p_value": min(p_values),
-        "command": command,
+        "terms": " + ".join(map(repr, terms)),
     }
 
 
-def _fitting_options(rows: ReportRows, named: list[str]) -> list[str]:
-    """Options of `fit` that change the map by these columns: segments, or features of numbers."""
-    texts = []
-    numbers = []
-    for name in named:
-        column = rows.segments[name]
-        if isinstance(column, Categorical):
-            texts.append(name)
-        elif np.isfinite(column).all():
-            # A missing number has no place on a smooth function.
-            numbers.append(name)
-    option = "--feature" if numbers else "--segment"
-    return [part for name in [*numbers, *texts] for part in (option, name)]
+def _term_for(name: str, column: Categorical | Floats) -> list[TermSpec]:
+    """A term of the column, if there is one: a missing value has no level and no number."""
+    if isinstance(column, Categorical):
+        return [] if MISSING in column.names else [Level(name)]
+    return [Smooth(name)] if np.isfinite(column).all() else []
 
 
 def _adjusted_p_values(

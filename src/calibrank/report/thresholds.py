@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calibrank._internal.validation import Floats, add_up
-from calibrank.decisions import UserSums, certify
+from calibrank.decisions.bounds import Ratios, accept_forward, log_capital
+from calibrank.decisions.cuts import mass_shown
 from calibrank.evidence import Evidence
 from calibrank.metrics.clustered_bootstrap import Codes
 
@@ -55,11 +56,7 @@ def sort_lists(values: Floats, users: Codes) -> ListOrder:
     return ListOrder(order, rank, starts)
 
 
-def threshold_table(
-    probabilities: Floats,
-    evidence: Evidence,
-    users: Codes,
-) -> dict[str, Any]:
+def threshold_table(probabilities: Floats, evidence: Evidence, users: Codes) -> dict[str, Any]:
     """Compute the sums of every threshold on the grid, exact for all rows.
 
     A row at rank m passes all thresholds up to its probability, and the number of rows at rank m
@@ -91,32 +88,44 @@ def threshold_table(
 
 
 def guaranteed_precision(
-    probabilities: Floats,
-    evidence: Evidence,
-    users: Codes,
-    clusters: Codes,
+    probabilities: Floats, evidence: Evidence, users: Codes, clusters: Codes
 ) -> dict[str, list[float | None]]:
     """The largest precision that is guaranteed at each threshold, by list length; None if none is.
 
     For each precision the guarantee holds at all thresholds at once (`calibrank.decisions`). The
-    map must not have been fitted to these rows, and the evidence must be unbiased.
+    map must not have been fitted to these rows, and the evidence must be unbiased. Without a limit
+    on lists or weights nothing is guaranteed: one rare user could decide the precision.
     """
-    order, rank, _ = sort_lists(probabilities, users)
+    order, rank, starts = sort_lists(probabilities, users)
     merged = np.unique(clusters % _CLUSTERS, return_inverse=True)[1]
-    # `certify` goes from high thresholds to low ones, and nobody is shown items at threshold 0.
+    # Random clusters of users stand for users: their mean mass has the same limit.
+    members = np.bincount(merged[order[starts]])[:, None]
+    # Guarantees go from high thresholds to low ones, and nobody is shown items at threshold 0.
     grid = GRID[:0:-1]
-    found: dict[str, list[float | None]] = {}
-    for length in (*LIST_LENGTHS, None):
-        rows = order if length is None else order[rank < length]
-        sums = UserSums.of(probabilities[rows], evidence.rows(rows), merged[rows], grid)
-        best = np.zeros(len(grid))
-        for precision in _GUARANTEED:
-            certified = certify(sums, 1 - float(precision), 1 - _CONFIDENCE)
-            best[certified] = precision
-        lowest_first: list[float | None] = [None]
-        lowest_first += [value or None for value in best[::-1].tolist()]
-        found["all" if length is None else str(length)] = lowest_first
+    nothing: list[float | None] = [None] * len(GRID)
+    found = {"all": nothing}
+    is_limited = evidence.total.min() == evidence.total.max()
+    for length in LIST_LENGTHS:
+        rows = order[rank < length]
+        first = np.searchsorted(-grid, -probabilities[rows], side="left")
+        unwanted = evidence.total[rows] - evidence.positive[rows]
+        largest = length * float(evidence.total.max()) * members
+        ratios = Ratios(
+            mass_shown(merged[rows], first, unwanted, len(grid)) / largest,
+            mass_shown(merged[rows], first, evidence.total[rows], len(grid)) / largest,
+        )
+        best = _largest_precision(ratios) if is_limited else np.zeros(len(grid))
+        found[str(length)] = [None, *(value or None for value in best[::-1].tolist())]
     return found
+
+
+def _largest_precision(ratios: Ratios) -> Floats:
+    error = 1 - _CONFIDENCE
+    best = np.zeros(ratios.loss.shape[1])
+    for precision in _GUARANTEED.tolist():
+        capital = log_capital(ratios.excess(1 - precision), 1 - precision, error)
+        best[accept_forward(capital, error)] = precision
+    return best
 
 
 def _sums_by_threshold(cells: Codes, mass: Floats | None) -> Floats:

@@ -1,4 +1,4 @@
-"""The verdict of a report: first whether a constant would do better, then shape, then base rate."""
+"""The verdict of a report: the average error, and whether it is one of shape or of base rate."""
 
 from __future__ import annotations
 
@@ -36,6 +36,8 @@ class Gap(NamedTuple):
     observed: float
     miss: float
     """The distance from the prediction to the interval of the observed rate."""
+    share: float
+    """The fraction of the rows that is in the bin."""
 
     @property
     def size(self) -> float:
@@ -46,14 +48,13 @@ class Gap(NamedTuple):
         """The gap in words, as the page writes percentages."""
         direction = "high" if self.predicted > self.observed else "low"
         return (
-            f"too {direction} by {100 * self.size:.2g} points: items given "
-            f"{percent(self.predicted)} are liked {percent(self.observed)} of the time"
+            f"In {percent(self.share)} of the rows they are too {direction} by "
+            f"{100 * self.size:.2g} points: items given {percent(self.predicted)} are liked "
+            f"{percent(self.observed)} of the time."
         )
 
 
-def verdict(
-    main: dict[str, Any], baseline: dict[str, Any] | None, shape: Misfit, *, identified: bool
-) -> dict[str, Any]:
+def verdict(main: dict[str, Any], shape: Misfit, *, identified: bool) -> dict[str, Any]:
     """Summarize how well calibrated the main method is, with the numbers that say so.
 
     Labels weighted by propensities do not identify the base rate (`identified` is False), so with
@@ -70,9 +71,24 @@ def verdict(
         or _base_rate_verdict(metrics["CalibrationInTheLarge"])
         or _calibrated_verdict(identified=identified)
     )
-    facts = _facts(metrics, coverage, gap, baseline)
-    facts += [_describe_test(main["calibration_test"]), _describe_shape(shape)]
-    return {"tone": tone, "title": title, "facts": facts}
+    facts = _facts(main, gap, shape)
+    return {"tone": tone, "error": _average_error(metrics), "title": title, "facts": facts}
+
+
+def _average_error(metrics: dict[str, Any]) -> str:
+    """The mean distance from the observed rates, and what it costs."""
+    # Unlike binned errors it is never smaller than that of the mean, and has no bins to choose.
+    error = metrics["SmoothECE"]
+    points = f"{100 * error['value']:.2g} points"
+    interval = ""
+    if not np.isnan(error["low"]):
+        low, high = 100 * max(error["low"], 0.0), 100 * error["high"]
+        interval = f" (95% interval {low:.2g} to {high:.2g})"
+    cost = metrics["Miscalibration"]["value"]
+    return (
+        f"The probabilities are off by {points} on average{interval}, which costs {cost:.4f} of a "
+        f"Brier score of {metrics['Brier']['value']:.4f}."
+    )
 
 
 def largest_gap(curves: dict[str, dict[str, Any]]) -> Gap | None:
@@ -82,8 +98,9 @@ def largest_gap(curves: dict[str, dict[str, Any]]) -> Gap | None:
         # In a small table no bin has enough rows: those with the most must do.
         enough = min(_MINIMUM_ROWS, float(curve["rows"].max()))
         miss = np.maximum(curve["low"] - curve["predicted"], curve["predicted"] - curve["high"])
+        share = curve["rows"] / curve["rows"].sum()
         for bin_ in np.flatnonzero((miss > 0) & (curve["rows"] >= enough)):
-            columns = (curve["predicted"], curve["observed"], miss)
+            columns = (curve["predicted"], curve["observed"], miss, share)
             found.append(Gap(*[float(column[bin_]) for column in columns]))
     return max(found, key=lambda gap: gap.size, default=None)
 
@@ -94,8 +111,8 @@ def _constant_verdict(metrics: dict[str, Any]) -> tuple[str, str] | None:
         return None
     average = _base_rate_verdict(metrics["CalibrationInTheLarge"])
     return "bad", (
-        "Worse than a constant: predicting the base rate for every row would have a log loss "
-        f"lower by {-gain:.4f}." + ("" if average is None else f" {average[1]}")
+        "They are worse than a constant: predicting the base rate for every row would have a log "
+        f"loss lower by {-gain:.4f}." + ("" if average is None else f" {average[1]}")
     )
 
 
@@ -105,15 +122,12 @@ def _shape_verdict(
     if gap is not None and (coverage < _MINIMUM_COVERAGE or gap.miss > _LARGE_MISS):
         ratio = metrics["CalibrationInTheLarge"]
         is_bad = gap.miss > _LARGE_MISS or _is_off(ratio, _LARGE_LOG_RATIO)
-        return "bad" if is_bad else "fair", f"The probabilities are {gap.text}."
+        return "bad" if is_bad else "fair", gap.text
     slope = metrics["CalibrationSlope"]
     if coverage < _MINIMUM_COVERAGE or _is_off(slope, _SMALL_LOG_RATIO):
         error = "too extreme" if slope["value"] < 1 else "too close to each other"
         tone = "bad" if _is_off(slope, 2 * _LARGE_LOG_RATIO) else "fair"
-        return (
-            tone,
-            f"The probabilities are {error}: the calibration slope is {slope['value']:.2f}.",
-        )
+        return tone, f"They are {error}: the calibration slope is {slope['value']:.2f}."
     return None
 
 
@@ -122,17 +136,14 @@ def _base_rate_verdict(ratio: dict[str, float]) -> tuple[str, str] | None:
         return None
     direction = "high" if ratio["value"] > 1 else "low"
     tone = "bad" if _is_off(ratio, _LARGE_LOG_RATIO) else "fair"
-    return tone, f"The probabilities are too {direction} on average."
+    return tone, f"They are too {direction} on average."
 
 
 def _calibrated_verdict(*, identified: bool) -> tuple[str, str]:
     if not identified:
-        return "fair", (
-            "The probabilities agree with the weighted log, which cannot confirm their base rate."
-        )
+        return "fair", ("They agree with the weighted log, which cannot confirm their base rate.")
     return "good", (
-        "The probabilities are well calibrated on this table, provided its pairs were shown at "
-        "random."
+        "They are well calibrated on this table, provided its pairs were shown at random."
     )
 
 
@@ -145,47 +156,31 @@ def _is_off(estimate: dict[str, float], log_ratio: float) -> bool:
     return not np.isnan(estimate["low"]) and abs(float(np.log(value))) > log_ratio
 
 
-def _facts(
-    metrics: dict[str, Any], coverage: float, gap: Gap | None, baseline: dict[str, Any] | None
-) -> list[str]:
+def _facts(main: dict[str, Any], gap: Gap | None, shape: Misfit) -> list[str]:
+    """At most four sentences; all metrics are in the table of methods."""
+    metrics = main["metrics"]
     log_loss = _with_interval(metrics["LogLoss"], 4)
     constant = metrics["ConstantLogLoss"]["value"]
     gain = metrics["LogLossGain"]["value"]
     side = "lower" if gain >= 0 else "higher"
     slope = _with_interval(metrics["CalibrationSlope"], 3)
-    intercept = _with_interval(metrics["CalibrationIntercept"], 3)
     ratio = _with_interval(metrics["CalibrationInTheLarge"], 3)
-    debiased = metrics["DebiasedECE"]["value"]
     compared = f"{abs(gain):.4f} {side} than that of the best constant, {constant:.4f}."
-    contained = (
-        f"{coverage:.0%} of the rows are in bins where the 95% interval of the observed rate "
-        "contains the mean prediction."
-    )
-    facts = [f"Log loss {log_loss}: {compared}", contained]
+    rates = f"Mean prediction divided by observed rate: {ratio}; calibration slope: {slope}."
+    facts = [f"Log loss {log_loss}: {compared}", f"{rates} 1 is ideal for both."]
     if gap is not None:
-        facts.append(f"Largest gap: {gap.text}.")
-    facts += [
-        f"Calibration slope {slope}, intercept {intercept}. 1 and 0 are ideal.",
-        f"Mean prediction divided by observed rate: {ratio}. 1 is ideal.",
-        f"ECE {_with_interval(metrics['ECE'], 4)}; {debiased:.4f} without what chance adds.",
-    ]
-    if baseline is not None and baseline.get("metrics"):
-        before = baseline["metrics"]["LogLoss"]["value"]
-        facts.append(f"Before calibration ({baseline['name']}), log loss was {before:.4f}.")
+        facts.append(f"The worst bin: {gap.text}")
+    facts.append(_describe_shape(shape, main["calibration_test"]["p_value"]))
     return facts
 
 
-def _describe_test(test: dict[str, float]) -> str:
-    p_value = test["p_value"]
-    verb = "contradict" if p_value < _SIGNIFICANT else "agree with"
-    return f"Test of calibration: p = {p_value:.2g}. The labels {verb} it at the 5% level."
-
-
-def _describe_shape(shape: Misfit) -> str:
+def _describe_shape(shape: Misfit, p_value: float) -> str:
     size = shape.size[0].upper() + shape.size[1:]
+    verb = "contradict" if p_value < _SIGNIFICANT else "agree with"
+    test = f"The labels {verb} calibration (test: p = {p_value:.2g})."
     if not shape.matters:
-        return f"{size}: no more than chance explains, or too little to matter."
-    return f"{size}: more than chance explains. Compare the methods below."
+        return f"{size}: no more than chance explains, or too little to matter. {test}"
+    return f"{size}: more than chance explains. {test}"
 
 
 def _with_interval(estimate: dict[str, float], digits: int) -> str:

@@ -106,11 +106,7 @@ class SavedModel:
         return arrays
 
 
-def write_arrays(
-    path: Path,
-    arrays: Arrays,
-    metadata: dict[str, str] | None = None,
-) -> None:
+def write_arrays(path: Path, arrays: Arrays, metadata: dict[str, str] | None = None) -> None:
     """Write arrays to one safetensors file, atomically."""
     save_file = _safetensors().save_file
     contiguous = {name: np.ascontiguousarray(values) for name, values in arrays.items()}

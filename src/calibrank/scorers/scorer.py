@@ -109,12 +109,7 @@ class Factors(ABC):
         starts = range(0, len(user_rows), step)
         return [user_rows[start : start + step] for start in starts]
 
-    def _best(
-        self,
-        user_rows: Rows,
-        k: int,
-        excluded: _Excluded,
-    ) -> tuple[Rows, Floats]:
+    def _best(self, user_rows: Rows, k: int, excluded: _Excluded) -> tuple[Rows, Floats]:
         scores = self.grid(self.users[user_rows], self.items, self.weights)
         scores[excluded.cells(user_rows)] = -np.inf
         best = np.argpartition(-scores, k - 1, axis=1)[:, :k]
@@ -137,12 +132,7 @@ class _Excluded:
     items: Rows
 
     @classmethod
-    def of(
-        cls,
-        pairs: tuple[IdsLike, IdsLike] | None,
-        n_users: int,
-        n_items: int,
-    ) -> _Excluded:
+    def of(cls, pairs: tuple[IdsLike, IdsLike] | None, n_users: int, n_items: int) -> _Excluded:
         if pairs is None:
             return cls(np.zeros(n_users + 1, dtype=np.intp), np.empty(0, dtype=np.intp))
         users = row_numbers("users", ids("users", pairs[0]), n_users)

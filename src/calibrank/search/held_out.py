@@ -22,20 +22,25 @@ from calibrank._internal.validation import (
     add_up,
     probability_column,
 )
-from calibrank.curves import RandomIntercept
-from calibrank.curves._mixed_model import fit_mixed_model, integrated
+from calibrank.curves import Auto
 from calibrank.errors import FitError, FlatMapWarning
-from calibrank.evidence import Evidence
+from calibrank.evidence import Evidence, Labels
+from calibrank.maps import CalibrationMap
 from calibrank.metrics import ECE, DebiasedECE, Estimate, LogLoss, bootstrap
 from calibrank.metrics.clustered_bootstrap import RESAMPLES, draw_matrix
 from calibrank.search.judged import Judged
 from calibrank.tables import hash_partitions
+from calibrank.terms import Group
+from calibrank.terms._mixed_model import fit_mixed_model, integrated
+from calibrank.terms.group import GroupFit
 
 LOSS, CONSTANT_LOSS, GAIN = "LogLoss", "ConstantLogLoss", "LogLossGain"
 """Names of the losses: of the map, of a constant, and how much lower the first is."""
 
 FOLDS = 5
 """Folds of queries, unless told otherwise."""
+FEWEST_QUERIES = GroupFit(()).fewest_groups
+"""Queries that a map needs."""
 # For losses, up to this many. Each fold takes a fit, whose time grows with the queries, so that the
 # product of the two is limited.
 _MOST_LOSS_FOLDS = 25
@@ -66,13 +71,18 @@ def held_out_probabilities(
         with warnings.catch_warnings():
             # A flat map of one fold is no news: the losses show it.
             warnings.simplefilter("ignore", FlatMapWarning)
-            fitted = RandomIntercept().fit(
+            fitted = fit_for_new_queries(
                 judged.scores[others], judged.evidence.rows(others), judged.queries[others]
             )
         probabilities[held_out] = fitted.predict(judged.scores[held_out])
         if progress is not None:
             progress(len(np.unique(judged.queries[held_out])))
     return probabilities
+
+
+def fit_for_new_queries(scores: Numbers, labels: Labels, queries: Ids) -> CalibrationMap:
+    """A map for queries never seen, whose levels differ."""
+    return (Auto() + Group("query")).fit(scores, labels, {"query": queries})
 
 
 def require_judged(judged: object) -> None:
@@ -120,8 +130,8 @@ def loss_folds(n_queries: int) -> int:
 
 def _fewest_queries(folds: int) -> int:
     """Queries of which enough remain for a map when the largest fold is held out."""
-    queries = RandomIntercept().fewest_groups + 1
-    while queries - -(-queries // folds) < RandomIntercept().fewest_groups:
+    queries = FEWEST_QUERIES + 1
+    while queries - -(-queries // folds) < FEWEST_QUERIES:
         queries += 1
     return queries
 

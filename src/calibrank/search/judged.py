@@ -169,7 +169,7 @@ def _require_probabilities(run: Run, rows: Indices, grades: Floats) -> None:
         row = rows[wrong[0]]
         query, document = str(run.queries[row]), str(run.documents[row])
         raise DataError(
-            f"a judge's probabilities (--soft) must lie in [0, 1], got {grades[wrong[0]]:g} for "
+            f"a judge's probabilities must lie in [0, 1], got {grades[wrong[0]]:g} for "
             f"query {shown(query)} and document {shown(document)}. Declare the lowest relevant "
             "grade instead (--relevant), or divide percentages by 100."
         )

@@ -11,18 +11,16 @@ import numpy as np
 from calibrank._internal.arguments import seeded, whole, whole_numbers
 from calibrank._internal.logit import expit
 from calibrank._internal.validation import Floats, Indices, Mask
-from calibrank.curves import Platt, RandomIntercept
-from calibrank.curves._mixed_model import MixedModel, fit_mixed_model, integrated
+from calibrank.curves import Platt
 from calibrank.errors import DataError, FitError, FlatMapWarning
-from calibrank.search.held_out import require_judged
+from calibrank.search.held_out import FEWEST_QUERIES, fit_for_new_queries, require_judged
 from calibrank.search.judged import Judged
+from calibrank.terms._mixed_model import MixedModel, fit_mixed_model, integrated
 
 SIZES = (20, 50, 100, 200, 500)
 # Each draw fits a map to each number of queries: about 5 seconds.
 _DRAWS = 8
 _MOST_DRAWS = 10_000
-# Fewer have no map.
-_FEWEST_QUERIES = 10
 _MOST_QUERIES = 10**6
 
 
@@ -61,7 +59,7 @@ def plan_queries(
     True
     """
     draws = whole("draws", draws, 1, _MOST_DRAWS)
-    sizes = whole_numbers("sizes", sizes, _FEWEST_QUERIES, _MOST_QUERIES, "E.g. (50, 200).")
+    sizes = whole_numbers("sizes", sizes, FEWEST_QUERIES, _MOST_QUERIES, "E.g. (50, 200).")
     require_judged(judged)
     rng = seeded(seed)
     query = np.unique(judged.queries, return_inverse=True)[1]
@@ -102,11 +100,7 @@ class _Drawn(NamedTuple):
 
 
 def _draw(
-    rows_of: list[Indices],
-    model: MixedModel,
-    size: int,
-    fixed: Floats,
-    rng: np.random.Generator,
+    rows_of: list[Indices], model: MixedModel, size: int, fixed: Floats, rng: np.random.Generator
 ) -> _Drawn:
     """Rows of `size` drawn queries, with labels; one that is drawn twice is two queries."""
     parts = [rows_of[index] for index in rng.integers(len(rows_of), size=size).tolist()]
@@ -121,7 +115,7 @@ def _error(scores: Floats, truth: Floats, drawn: _Drawn) -> float | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FlatMapWarning)
-            fitted = RandomIntercept().fit(scores[drawn.rows], drawn.labels, drawn.query)
+            fitted = fit_for_new_queries(scores[drawn.rows], drawn.labels, drawn.query)
     except (FitError, DataError):
         return None
     return float(np.abs(fitted.predict(scores) - truth).mean())

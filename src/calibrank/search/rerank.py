@@ -9,12 +9,11 @@ import numpy as np
 
 from calibrank._internal.arguments import real, seeded, shown
 from calibrank._internal.validation import Floats, Ids, Indices, add_up, probability_column
-from calibrank.curves import RandomIntercept
 from calibrank.errors import DataError, FitError
-from calibrank.maps import PiecewiseMap
+from calibrank.maps import CalibrationMap
 from calibrank.metrics import Estimate
 from calibrank.metrics.clustered_bootstrap import RESAMPLES, draw_matrix
-from calibrank.search.held_out import ratio, require_judged
+from calibrank.search.held_out import FEWEST_QUERIES, fit_for_new_queries, ratio, require_judged
 from calibrank.search.judged import Judged
 
 Aim: TypeAlias = Literal["precision", "recall"]
@@ -55,16 +54,15 @@ class _Sums(NamedTuple):
     answered: Floats
 
 
-def fit_judged(judged: Judged) -> PiecewiseMap:
+def fit_judged(judged: Judged) -> CalibrationMap:
     """Fit a map for new queries on judged documents; its record says which documents it is for."""
     require_judged(judged)
-    fewest = RandomIntercept().fewest_groups
-    if judged.n_queries < fewest:
+    if judged.n_queries < FEWEST_QUERIES:
         raise FitError(
-            f"the run must have {fewest} or more queries with judged documents, "
+            f"the run must have {FEWEST_QUERIES} or more queries with judged documents, "
             f"got {judged.n_queries}. Judge documents of more queries."
         )
-    fitted = RandomIntercept().fit(judged.scores, judged.evidence, judged.queries)
+    fitted = fit_for_new_queries(judged.scores, judged.evidence, judged.queries)
     record = replace(fitted.record, population=judged.recorded_population)
     return replace(fitted, record=record)
 

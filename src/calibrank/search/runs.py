@@ -18,14 +18,7 @@ import numpy as np
 
 from calibrank._internal.arguments import listed, shown, whole
 from calibrank._internal.json import parse_json
-from calibrank._internal.validation import (
-    LARGEST_SCORE,
-    Floats,
-    Ids,
-    column,
-    ids,
-    require_scores,
-)
+from calibrank._internal.validation import LARGEST_SCORE, Floats, Ids, column, ids, require_scores
 from calibrank.errors import DataError
 from calibrank.search._text_file import is_compressed, lines_of, text_of
 from calibrank.tabular.read import Table
@@ -50,10 +43,7 @@ MOST_DOCUMENTS = 10**9
 
 _RUN_FIELDS = 6
 _QRELS_FIELDS = 4
-_SHAPES = {
-    _RUN_FIELDS: "query Q0 document rank score tag",
-    _QRELS_FIELDS: "query 0 document grade",
-}
+_SHAPES = {_RUN_FIELDS: "query Q0 document rank score tag", _QRELS_FIELDS: "query 0 document grade"}
 TABLE_ENDINGS = (".parquet", ".pq", ".csv")
 
 # Marks a file of predictions that MTEB wrote.

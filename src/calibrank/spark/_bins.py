@@ -108,10 +108,7 @@ def _sums(rows: Rows, origin: float = 0.0) -> list[Column]:
     return [value.alias(name) for name, value in sums.items()]
 
 
-def _masses(
-    sums: dict[str, Floats],
-    is_positive: npt.NDArray[np.bool_],
-) -> Masses:
+def _masses(sums: dict[str, Floats], is_positive: npt.NDArray[np.bool_]) -> Masses:
     """Complete the sums; without weights, sums over totals are numbers of rows."""
     total = sums.get("total", sums["rows"])
     moment = sums["moment"]

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from calibrank.errors import DataError
 from calibrank.spark.collect import fetch_lists, grouping_settings
-from calibrank.spark.rows import Rows, changed_rows_error, segment_column
+from calibrank.spark.rows import Rows, changed_rows_error
 from calibrank.summary import Summary
 from calibrank.summary.by_segment import SegmentSums, bin_edges
 
-_SEGMENT = "_segment"
 
-
-def segment_columns(frame: DataFrame, names: Sequence[str]) -> list[Column]:
-    """Segment columns as text, under names that no role has."""
-    columns = []
-    for number, name in enumerate(names):
-        columns.append(segment_column(frame, name).alias(f"{_SEGMENT}{number}"))
-    return columns
-
-
-def sum_by_segment(rows: Rows, columns: int, summary: Summary) -> SegmentSums:
-    """Sum rows that have segment columns, in the bins of a summary of all of them."""
-    names = [f"{_SEGMENT}{number}" for number in range(columns)]
+def sum_by_segment(rows: Rows, summary: Summary) -> SegmentSums:
+    """Sum rows by the levels that they keep, in the bins of a summary of all of them."""
+    names = rows.kept
     edges = bin_edges(summary)
     binned = rows.frame.withColumn("bin", F.expr(_bin(edges.tolist(), 0)))
     cells = binned.groupBy(*names, "bin").agg(*_sums(rows))
@@ -43,9 +34,9 @@ def sum_by_segment(rows: Rows, columns: int, summary: Summary) -> SegmentSums:
     if "positive_squared" in sums:
         squares = (sums["positive_squared"], sums.get("total_squared", count), count)
     masses = (sums["positive"], sums.get("total", count), sums["moment"])
-    keys = [_key(row) for row in values]
+    _require_present(rows, values)
     places = np.repeat(np.arange(len(sizes)), sizes)
-    return SegmentSums.of_cells(edges, keys, places, sums["bin"], masses, squares)
+    return SegmentSums.of_cells(edges, values, places, sums["bin"], masses, squares)
 
 
 def _bin(edges: list[float], first: int) -> str:
@@ -79,11 +70,11 @@ def _require_same_rows(sums: Mapping[str, npt.NDArray[Any]], summary: Summary) -
         raise changed_rows_error()
 
 
-def _key(values: tuple[str | None, ...]) -> tuple[str, ...]:
-    """The values up to the first one that is missing."""
-    known = []
-    for value in values:
-        if value is None:
-            break
-        known.append(value)
-    return tuple(known)
+def _require_present(rows: Rows, values: list[tuple[Any, ...]]) -> None:
+    """Raise a `DataError` if a row has no level: which one it is is then not known."""
+    for place, name in enumerate(rows.names_kept):
+        if any(row[place] is None for row in values):
+            raise DataError(
+                f"column {name!r} must not be missing, got rows without a level. Drop such rows, "
+                'or fill them with a text, such as "missing".'
+            )

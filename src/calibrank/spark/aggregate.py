@@ -9,25 +9,38 @@ later scores far outside it), a first pass finds the range.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from calibrank.curves import Calibrator, Segments
+from calibrank._internal.arguments import instance, whole
+from calibrank.composition import refusal
+from calibrank.curves import Auto, Calibrator
 from calibrank.errors import DataError
-from calibrank.evidence import EvidenceFunction, evidence_function, impressions, ips, naive
+from calibrank.evidence import (
+    EvidenceFunction,
+    evidence_function,
+    impressions,
+    ips,
+    make_evidence,
+    naive,
+)
 from calibrank.maps import CalibrationMap
+from calibrank.model import Model
 from calibrank.spark._bins import INVALID, OUT_OF_RANGE, BinSums, row_class
-from calibrank.spark._by_segment import segment_columns, sum_by_segment
+from calibrank.spark._by_segment import sum_by_segment
 from calibrank.spark._range import FirstScores, ScoreRange
+from calibrank.spark.collect import fetch
 from calibrank.spark.keys import units_of, with_bins
-from calibrank.spark.rows import Rows, changed_rows_error
+from calibrank.spark.rows import Rows, changed_rows_error, column, level_column, require_map_column
 from calibrank.summary import Summary
 from calibrank.summary.bins import Masses, Table
 from calibrank.summary.grid import AROUND_ZERO, CAPACITY, Grid, Keys, Placement
+from calibrank.terms import Level
+from calibrank.terms.rows import MOST_ROWS
 
 # Scores may be up to 2**8 times larger than any score in the first rows.
 _HEADROOM_OCTAVES = 8
@@ -38,6 +51,9 @@ _MOST_BITS = 12
 
 # With more octaves the finest bins would be numbered beyond 63 bits.
 _MOST_OCTAVES = 39
+
+SAMPLE_ROWS = 1_000_000
+"""Rows that the driver receives for a joint fit of terms: about 100 MB with a few columns."""
 
 
 def summarize(
@@ -61,7 +77,10 @@ def summarize(
     >>> summarize(frame)
     Summary(4 rows in 3 bins over [0.1, 0.9], positive=2, total=4, kind='naive')
     """
-    rows = rows_with_evidence(frame, (), score, label, propensity, weight, evidence)
+    return _summarize(_rows(frame, score, label, propensity, weight, evidence))
+
+
+def _summarize(rows: Rows) -> Summary:
     first = FirstScores.of(rows)
     is_placed = first.continuous and first.placement(first.low, first.high) != AROUND_ZERO
     if first.continuous and not is_placed and first.grid.bits <= _MOST_BITS:
@@ -79,16 +98,16 @@ def summarize(
     return _pooled(rows, span, placement)
 
 
-def rows_with_evidence(
+def _rows(
     frame: DataFrame,
-    kept: Sequence[Column],
     score: str,
     label: str,
     propensity: str | None,
     weight: str | None,
     evidence: EvidenceFunction | None,
+    kept: Mapping[str, Column] | None = None,
 ) -> Rows:
-    """Select the columns that the evidence of rows is made of, and others to keep."""
+    """Select the columns that the evidence of rows is made of, and those of terms."""
     function = _supported(evidence, propensity)
     if function is naive:
         propensity = None
@@ -97,7 +116,7 @@ def rows_with_evidence(
 
 
 def fit(
-    calibrator: Calibrator | Segments,
+    model: Calibrator | Model,
     frame: DataFrame,
     *,
     score: str = "score",
@@ -105,10 +124,14 @@ def fit(
     propensity: str | None = None,
     weight: str | None = None,
     evidence: EvidenceFunction | None = None,
+    sample_rows: int = SAMPLE_ROWS,
+    seed: int = 0,
 ) -> CalibrationMap:
-    """Fit a calibrator on a frame: the same map as on its rows on one machine.
+    """Fit a calibrator, or a model with terms, on a frame: as on its rows on one machine.
 
-    `Segments` is fitted by segment, with one more pass that sums the rows of each segment.
+    A calibrator is fitted on a summary of all rows, and a `Level` that is the only term on sums by
+    level of all rows. Terms that are fitted jointly, and `Auto`, need rows: they are fitted on the
+    driver, on a random sample of about `sample_rows`. The map's `record.rows` says how many.
 
     >>> from calibrank import Platt
     >>> from pyspark.sql import SparkSession
@@ -117,14 +140,49 @@ def fit(
     >>> fit(Platt(), frame) == Platt().fit([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1])
     True
     """
-    summary = summarize(
-        frame, score=score, label=label, propensity=propensity, weight=weight, evidence=evidence
-    )
-    if not isinstance(calibrator, Segments):
-        return calibrator.fit_summary(summary)
-    kept = segment_columns(frame, calibrator.by)
-    rows = rows_with_evidence(frame, kept, score, label, propensity, weight, evidence)
-    return calibrator.fit_sums(summary, sum_by_segment(rows, len(kept), summary))
+    instance("model", model, (Calibrator, Model), 'E.g. Gaussian() + Level("country").')
+    sample_rows = whole("sample_rows", sample_rows, 1, MOST_ROWS)
+    kept = _columns_of(model, frame)
+    rows = _rows(frame, score, label, propensity, weight, evidence, kept)
+    curve = model.curve if isinstance(model, Model) else model
+    is_joint = isinstance(model, Model) and model.level_alone is None
+    if is_joint or isinstance(curve, Auto):
+        return _fit_sample(model, rows, _supported(evidence, propensity), sample_rows, seed)
+    summary = _summarize(rows)
+    fitted = curve.fit_summary(summary)
+    if not isinstance(model, Model):
+        return fitted
+    return model.fit_sums(fitted, sum_by_segment(rows, summary))
+
+
+def _columns_of(model: Calibrator | Model, frame: DataFrame) -> dict[str, Column]:
+    """The columns of a model's terms by name: levels as text, others as numbers."""
+    if not isinstance(model, Model):
+        return {}
+    if model.group is not None:
+        raise refusal("Group", "Spark")
+    columns = {}
+    for term in model.terms:
+        for name in term.columns:
+            require_map_column(frame, name)
+            is_level = isinstance(term, Level)
+            columns[name] = level_column(frame, name) if is_level else column(name)
+    return columns
+
+
+def _fit_sample(
+    model: Calibrator | Model, rows: Rows, function: EvidenceFunction, most: int, seed: int
+) -> CalibrationMap:
+    """Fit on a random sample of rows, on the driver, after all scores are checked."""
+    count = ScoreRange.of(rows).rows
+    frame = rows.frame
+    if count > most:
+        frame = frame.sample(fraction=most / count, seed=seed)
+    found = fetch(frame)
+    labels = found["label"].astype(np.float64)
+    made = make_evidence(function, labels, found.get("propensity"), found.get("weight"))
+    columns = dict(zip(rows.names_kept, [found[name] for name in rows.kept], strict=True))
+    return model.fit(found["score"].astype(np.float64), made, columns or None)
 
 
 def _supported(evidence: EvidenceFunction | None, propensity: str | None) -> EvidenceFunction:
@@ -163,12 +221,7 @@ def _in_one_pass(rows: Rows, grid: Grid) -> Summary | None:
     return Summary.of_table(table, low, high, sums.rows, rows.kind)
 
 
-def _outermost(
-    rows: Rows,
-    grid: Grid,
-    keys: Keys,
-    masses: Masses,
-) -> tuple[float, float]:
+def _outermost(rows: Rows, grid: Grid, keys: Keys, masses: Masses) -> tuple[float, float]:
     """Return the lowest and the highest score."""
     # The outermost scores are usually alone in their bins, and then equal the bins' sums.
     total = masses.total

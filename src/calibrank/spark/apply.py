@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import reduce
+from operator import and_
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from calibrank._internal.arguments import listed
-from calibrank._internal.segment_keys import Key
 from calibrank.errors import DataError
-from calibrank.maps import CalibrationMap, GroupedMap
+from calibrank.maps import CalibrationMap, LevelTerm
 from calibrank.maps.targets.spark import SparkTarget
-from calibrank.spark.rows import column, quoted, require_columns
+from calibrank.spark.rows import column, level_column, quoted, require_columns, require_map_column
 
 
 def transform(
@@ -21,9 +21,9 @@ def transform(
 ) -> DataFrame:
     """Add a column of probabilities: lazily, in whole-stage generated code, without Python workers.
 
-    Invalid scores (null, NaN, beyond +-1e30) get null, so that one bad row does not fail a job on a
-    cluster; `count_if(probability is null)` counts them. A map by segment is joined with the
-    frame's segment columns, by a broadcast of its segments; one with covariates reads its columns.
+    A row that `predict` refuses (a null, NaN, or a number beyond +-1e30) gets null, so that it does
+    not fail a job on a cluster; `count_if(probability is null)` counts them. The columns of a map's
+    terms are read by name; those of levels are joined with a broadcast of the map's levels.
 
     >>> from calibrank import Platt
     >>> from pyspark.sql import SparkSession
@@ -40,49 +40,32 @@ def transform(
         )
     target = SparkTarget(frame.columns)
     staged = frame
-    segment: Any = None
-    if isinstance(fitted, GroupedMap):
-        staged, segment = _with_number(frame, target, fitted.columns, fitted.keys)
-    elif fitted.feature_columns:
-        staged, segment = _with_features(fitted, frame, target)
-    probability = fitted.where_valid(target, column(score), segment)
+    inputs: list[Any] = []
+    for term in fitted.terms:
+        if isinstance(term, LevelTerm):
+            staged, number = _with_level(staged, frame, target, term)
+            inputs.append(number)
+        else:
+            (name,) = term.columns
+            require_map_column(frame, name)
+            require_columns(frame, {f"column {name!r}": name})
+            inputs.append(column(name))
+    probability = fitted.where_valid(target, column(score), inputs)
     for name, expression in target.staged:
         staged = staged.withColumn(name, expression)
     result = staged.withColumn(to, probability)
     return result.select(*[F.col(quoted(name)) for name in (*frame.columns, to)])
 
 
-def _with_features(
-    fitted: CalibrationMap, frame: DataFrame, target: SparkTarget
-) -> tuple[DataFrame, list[Column]]:
-    """The frame with the numbers of categories, and one expression per feature."""
-    require_columns(frame, {f"feature {name}": name for name in fitted.number_columns})
-    joined = frame
-    features = []
-    for name in fitted.feature_columns:
-        if name in fitted.categories:
-            keys = [(category,) for category in fitted.categories[name]]
-            joined, number = _with_number(joined, target, (name,), keys)
-            features.append(number)
-        else:
-            features.append(column(name))
-    return joined, features
-
-
-def _with_number(
-    frame: DataFrame, target: SparkTarget, columns: tuple[str, ...], keys: Sequence[Key]
+def _with_level(
+    joined: DataFrame, frame: DataFrame, target: SparkTarget, term: LevelTerm
 ) -> tuple[DataFrame, Column]:
-    """The frame with the number of each row's key: one broadcast join per column."""
-    for name in columns:
-        if name not in frame.columns:
-            raise DataError(
-                f"frame must have the column {name!r} of the map, got {listed(frame.columns)}."
-            )
-    joined = frame
+    """The frame with the number of each row's level: one broadcast join per depth of keys."""
+    texts = [level_column(frame, name) for name in term.columns]
     numbers = []
-    for depth in range(1, len(columns) + 1):
+    for depth in range(1, len(texts) + 1):
         rows = []
-        for number, key in enumerate(keys, start=1):
+        for number, key in enumerate(term.keys, start=1):
             if len(key) == depth:
                 rows.append((*key, number))
         if not rows:
@@ -90,10 +73,9 @@ def _with_number(
         names = [target.new_name() for _ in range(depth + 1)]
         schema = ", ".join([*[f"{name} string" for name in names[:-1]], f"{names[-1]} int"])
         table = frame.sparkSession.createDataFrame(rows, schema)
-        conditions = []
-        for name, value in zip(names[:-1], columns, strict=False):
-            conditions.append(column(value, "string") == F.col(name))
-        joined = joined.join(F.broadcast(table), conditions, "left")
+        is_same = [text == F.col(name) for text, name in zip(texts, names[:-1], strict=False)]
+        joined = joined.join(F.broadcast(table), is_same, "left")
         numbers.append(F.col(names[-1]))
     # The deepest level first; keys are unique, so that no row is repeated.
-    return joined, F.coalesce(*reversed(numbers), F.lit(0))
+    known = F.coalesce(*reversed(numbers), F.lit(0))
+    return joined, F.when(reduce(and_, [text.isNotNull() for text in texts]), known)

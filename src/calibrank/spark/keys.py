@@ -18,11 +18,7 @@ _LARGEST_EXPONENT = 1000
 
 
 def with_bins(
-    frame: DataFrame,
-    grid: Grid,
-    low: float,
-    high: float,
-    score: str = "coalesce(score, 0D)",
+    frame: DataFrame, grid: Grid, low: float, high: float, score: str = "coalesce(score, 0D)"
 ) -> DataFrame:
     """Add `bin`, the bin of a score counted from the bin of `low`, and `_units`, its magnitude.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, is_dataclass
 from typing import Any, Self
 
 from pyspark import keyword_only
@@ -13,54 +11,25 @@ from pyspark.ml.param.shared import HasLabelCol, HasOutputCol, HasWeightCol
 from pyspark.ml.util import DefaultParamsReadable, DefaultParamsWritable
 from pyspark.sql import DataFrame
 
-from calibrank._internal.json import Fields, digest_of
-from calibrank.curves import Calibrator, Gaussian, Segments
+from calibrank.curves import Calibrator
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
 from calibrank.maps.format import parse
-from calibrank.registry import CALIBRATORS, EVIDENCE, find
+from calibrank.model import Model as CalibrationFormula
+from calibrank.registry import EVIDENCE, find, parse_model
 from calibrank.spark.aggregate import fit
 from calibrank.spark.apply import transform
 
-_CALIBRATOR_TYPES: dict[str, type[Calibrator]] = {
-    name: type(member) for name, member in CALIBRATORS.items()
-}
 
-
-def _calibrator_to_json(value: Any) -> str:
-    """Return a calibrator as JSON, which the parameter holds and a saved pipeline stores."""
-    if isinstance(value, str):
-        _calibrator_from_json(value)  # only to check it
-        return value
-    is_known = type(value) in _CALIBRATOR_TYPES.values()
-    if not is_known or not is_dataclass(value) or isinstance(value, type):
-        names = ", ".join(_CALIBRATOR_TYPES)
-        raise DataError(f"calibrator must be one of {names}, got {value!r}.")
-    return json.dumps({"name": type(value).__name__, "settings": asdict(value)})
-
-
-def _calibrator_from_json(text: str) -> Calibrator:
-    fields = Fields.parse("calibrator", text)
-    fields.only("name", "settings")
-    name = fields.text("name")
-    if name not in _CALIBRATOR_TYPES:
-        names = ", ".join(_CALIBRATOR_TYPES)
-        raise DataError(f"calibrator must be one of {names}, got {name!r}.")
-    settings = dict(fields.child("settings").values)
-    for key, value in settings.items():
-        if isinstance(value, list):
-            settings[key] = tuple(value)  # JSON has no tuples
-    try:
-        return _CALIBRATOR_TYPES[name](**settings)
-    except TypeError as error:
-        raise DataError(f"calibrator, settings must be those of {name}: {error}.") from None
+def _model_to_text(value: Any) -> str:
+    """Return a model as its text, which the parameter holds and a saved pipeline stores."""
+    return repr(parse_model(value if isinstance(value, str) else repr(value)))
 
 
 def _map_to_json(value: Any) -> str:
     """Return a map as the JSON that `map.save` writes; given JSON is checked against its digest."""
     if isinstance(value, CalibrationMap):
-        content = value.to_dict()
-        return json.dumps({**content, "digest": digest_of(content)}, allow_nan=False)
+        return value.to_json()
     parse("map", str(value))
     return str(value)
 
@@ -99,11 +68,7 @@ class CalibrationModel(Model, _Columns, DefaultParamsReadable[Any], DefaultParam
 
     @keyword_only
     def __init__(
-        self,
-        *,
-        map: Any = None,
-        scoreCol: str = "score",
-        outputCol: str = "probability",
+        self, *, map: Any = None, scoreCol: str = "score", outputCol: str = "probability"
     ) -> None:
         super().__init__()
         self._setDefault(scoreCol="score", outputCol="probability")
@@ -130,25 +95,20 @@ class CalibrationEstimator(
     DefaultParamsReadable[Any],
     DefaultParamsWritable,
 ):
-    """Fits a calibrator, `Gaussian()` by default, on a score and a label column.
+    """Fits a calibrator or a model with terms, `Gaussian()` by default: `calibrank.spark.fit`.
 
     The evidence is `evidence`: the name of `naive`, `ips` or `impressions`. Without it, `ips` with
-    a propensity column and `naive` otherwise. With `segmentCols`, the map is by segment
-    (`calibrank.Segments`).
+    a propensity column and `naive` otherwise. Terms read the columns that they name.
 
-    >>> from calibrank import Platt
-    >>> CalibrationEstimator(calibrator=Platt(), scoreCol="x").getCalibrator()
-    Platt()
+    >>> from calibrank import Level, Platt
+    >>> stage = CalibrationEstimator(calibrator=Platt() + Level("country"), scoreCol="x")
+    >>> stage.getCalibrator()
+    Platt() + Level('country')
     """
 
-    calibrator = _param("calibrator", "the calibrator to fit, as JSON", _calibrator_to_json)
+    calibrator = _param("calibrator", "the calibrator or model to fit, as text", _model_to_text)
     propensityCol = _param("propensityCol", "column of P(observed), in (0, 1]")
     evidence = _param("evidence", "how labels become evidence: naive, ips or impressions")
-    segmentCols = _param(
-        "segmentCols",
-        "columns to fit by, each nested in the one before",
-        TypeConverters.toListString,
-    )
 
     @keyword_only
     def __init__(
@@ -160,24 +120,20 @@ class CalibrationEstimator(
         propensityCol: str | None = None,
         weightCol: str | None = None,
         evidence: str | None = None,
-        segmentCols: list[str] | None = None,
         outputCol: str = "probability",
     ) -> None:
         super().__init__()
         self._setDefault(
-            calibrator=_calibrator_to_json(Gaussian()),
-            scoreCol="score",
-            labelCol="label",
-            outputCol="probability",
+            calibrator="Gaussian()", scoreCol="score", labelCol="label", outputCol="probability"
         )
         given = {name: value for name, value in self._input_kwargs.items() if value is not None}
         self._set(**given)
 
-    def getCalibrator(self) -> Calibrator:
-        """Return the calibrator."""
-        return _calibrator_from_json(self.getOrDefault(self.calibrator))
+    def getCalibrator(self) -> Calibrator | CalibrationFormula:
+        """Return the calibrator or model."""
+        return parse_model(self.getOrDefault(self.calibrator))
 
-    def setCalibrator(self, value: Calibrator) -> Self:
+    def setCalibrator(self, value: Calibrator | CalibrationFormula | str) -> Self:
         return self._set(calibrator=value)
 
     def setLabelCol(self, value: str) -> Self:
@@ -192,15 +148,10 @@ class CalibrationEstimator(
     def setEvidence(self, value: str) -> Self:
         return self._set(evidence=value)
 
-    def setSegmentCols(self, value: list[str]) -> Self:
-        return self._set(segmentCols=value)
-
     def _fit(self, dataset: DataFrame) -> CalibrationModel:
         evidence = self._optional(self.evidence)
-        calibrator = self.getCalibrator()
-        by = self._optional(self.segmentCols)
         fitted = fit(
-            calibrator if by is None else Segments(tuple(by), calibrator),
+            self.getCalibrator(),
             dataset,
             score=self.getOrDefault(self.scoreCol),
             label=self.getLabelCol(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
@@ -14,8 +14,9 @@ from calibrank._internal.rules import COLUMN_RULES, remedy_for
 from calibrank.errors import DataError
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint", "boolean")
-_NUMBERS = (*_INTEGERS, "float", "double")
-_IDS = (*_INTEGERS, "string")
+_FRACTIONS = ("float", "double", "decimal")
+_TEXTS = ("string", "varchar", "char")
+_KEPT = "_kept_"
 
 
 def is_valid(role: str, values: Column) -> Column:
@@ -44,7 +45,7 @@ def require_columns(frame: DataFrame, names: Mapping[str, str]) -> None:
     types = dict(frame.dtypes)
     for role, name in names.items():
         require_column(frame, role, name)
-        if types[name] not in _NUMBERS and not types[name].startswith("decimal"):
+        if types[name] not in _INTEGERS and not types[name].startswith(_FRACTIONS):
             raise DataError(
                 f"{role} must be numbers, got column {name!r} of type {types[name]}. Cast it first."
             )
@@ -59,16 +60,29 @@ def require_column(frame: DataFrame, role: str, name: str) -> None:
         )
 
 
-def segment_column(frame: DataFrame, name: str) -> Column:
-    """Return a segment column as text, as a map by segment is joined with it."""
-    require_column(frame, "segment", name)
+def level_column(frame: DataFrame, name: str) -> Column:
+    """Return a column as the text of its levels: 1.0 is "1"; null where a number is not whole."""
+    require_map_column(frame, name)
     kind = dict(frame.dtypes)[name]
-    if kind not in _IDS and not kind.startswith(("varchar", "char")):
+    if kind in _INTEGERS or kind.startswith(_TEXTS):
+        return column(name, "string")
+    if not kind.startswith(_FRACTIONS):
         raise DataError(
-            f"segment column {name!r} must hold text or whole numbers, got type {kind}. "
-            "Cast it first, or put numbers into groups."
+            f"column {name!r} must hold text, whole numbers or booleans, got type {kind}. "
+            "Cast it to text first, as for the fit."
         )
-    return column(name, "string")
+    number = column(name)
+    # Larger ones stand for many whole numbers.
+    is_whole = (F.abs(number) < float(2**53)) & (number == F.floor(number))
+    return F.when(is_whole, number.cast("bigint").cast("string"))
+
+
+def require_map_column(frame: DataFrame, name: str) -> None:
+    """Raise a `DataError` unless the frame has a column that a term needs."""
+    if name not in frame.columns:
+        raise DataError(
+            f"frame must have the column {name!r} of the map, got {listed(frame.columns)}. Add it."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +95,14 @@ class Rows:
     """The original column names by role."""
     is_impressions: bool = False
     """Whether every row was shown, so that the propensity applies to both classes."""
+    names_kept: tuple[str, ...] = ()
+    """The original names of the columns of terms."""
 
     @classmethod
-    def of(cls, frame: DataFrame, kept: Sequence[Column] = (), **names: str | None) -> Rows:
-        """Select columns by role, and others to keep; a role without a column is left out."""
+    def of(
+        cls, frame: DataFrame, kept: Mapping[str, Column] | None = None, **names: str | None
+    ) -> Rows:
+        """Select columns by role, and those of terms; a role without a column is left out."""
         given = {role: name for role, name in names.items() if name is not None}
         require_columns(frame, given)
         types = dict(frame.dtypes)
@@ -94,7 +112,15 @@ class Rows:
             is_integer = role == "label" and types[name] in _INTEGERS
             kind = "bigint" if is_integer else "double"
             columns.append(column(name, kind).alias(role))
-        return cls(frame.select(*columns, *kept), tuple(given), given)
+        kept = kept or {}
+        for place, values in enumerate(kept.values()):
+            columns.append(values.alias(f"{_KEPT}{place}"))
+        return cls(frame.select(*columns), tuple(given), given, names_kept=tuple(kept))
+
+    @property
+    def kept(self) -> list[str]:
+        """The columns of terms in the frame, under names that no role has."""
+        return [f"{_KEPT}{place}" for place in range(len(self.names_kept))]
 
     @property
     def has_propensity(self) -> bool:

@@ -17,7 +17,6 @@ from calibrank.summary._segment_native import (
     add_cells,
     add_counts,
     count_segments,
-    merge_counts,
     no_counts,
     occupied_cells,
     pool_segments,
@@ -115,7 +114,7 @@ class Cells:
             squares[numbers] += other.by_segment
             self._squares = squares
         if other._counts is not None and not other._has_sums:
-            merge_counts(other._counts, numbers, self._counts_for(other._counted))
+            add_cells(other._counts, numbers, self._counts_for(other._counted))
         elif native.READY:
             add_cells(other.by_bin, numbers, self.by_bin)
         else:
@@ -177,7 +176,7 @@ class Cells:
             return mine
 
         for part in in_threads(count, slices)[1:]:
-            merge_counts(part, np.arange(self._used), counts)
+            add_cells(part, np.arange(self._used), counts)
 
     def _counts_for(self, rows: int) -> Floats:
         """Counts that have room for more rows."""

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+import json
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibrank._internal.npz import Arrays, read_arrays, write_arrays
+from calibrank._internal.npz import Arrays
 from calibrank._internal.rules import LARGEST_SCORE
 from calibrank._internal.segment_keys import Key
 from calibrank._internal.validation import Floats
 from calibrank.summary._segment_cells import BINS, Cells
 
-VERSION = 1
+VERSION = 2
 
-# A million segments, all of whose bins are occupied, and their names.
-_LARGEST_FILE = 2**31
+LARGEST_FILE = 2**31
+"""A million segments, all of whose bins are occupied, and their names."""
 
 _TYPES = {
     "version": "i8",
@@ -28,22 +27,28 @@ _TYPES = {
     "places": "i8",
     "by_bin": "f8",
     "by_segment": "f8",
+    "about": "u1",
 }
-"""Type of each array; `text` holds the values of all keys in UTF-8, one after the other."""
+"""Type of each array; `text` holds the values of all keys in UTF-8, one after the other.
+
+`about` is JSON: the columns, and the kind of evidence. Version 1 did not have it.
+"""
 
 
-def write(path: Path, edges: Floats, keys: Sequence[Key], cells: Cells) -> None:
-    """Write sums, atomically."""
-    write_arrays(path, pack(edges, keys, cells))
+class Content(NamedTuple):
+    """What a file holds."""
+
+    edges: Floats
+    keys: list[Key]
+    cells: Cells
+    names: tuple[str, ...] = ()
+    kind: str | None = None
 
 
-def read(path: Path) -> tuple[Floats, list[Key], Cells]:
-    """Read what `write` wrote; a `ValueError` says what is wrong with anything else."""
-    return unpack(read_arrays(path, _LARGEST_FILE))
-
-
-def pack(edges: Floats, keys: Sequence[Key], cells: Cells) -> Arrays:
+def pack(content: Content) -> Arrays:
     """Sums as arrays; only cells that have rows."""
+    edges, keys, cells, names, kind = content
+    about = json.dumps([names, kind]).encode()
     values = [value.encode() for key in keys for value in key]
     flat = cells.flat[: len(keys) * BINS]
     places = np.flatnonzero(flat[:, 1] > 0)
@@ -56,12 +61,16 @@ def pack(edges: Floats, keys: Sequence[Key], cells: Cells) -> Arrays:
         "places": places.astype(np.int64),
         "by_bin": flat[places],
         "by_segment": cells.by_segment[: len(keys)],
+        "about": np.frombuffer(about, dtype=np.uint8),
     }
 
 
-def unpack(given: Arrays) -> tuple[Floats, list[Key], Cells]:
+def unpack(given: Arrays) -> Content:
     """What `pack` packed; a `ValueError` says what is wrong with anything else."""
     arrays = dict(given)
+    if "about" not in arrays and arrays.get("version") == 1:
+        unknown_columns = np.frombuffer(b"[[], null]", dtype=np.uint8)
+        arrays |= {"about": unknown_columns, "version": np.array(VERSION, dtype=np.int64)}
     unknown = sorted(set(_TYPES).symmetric_difference(arrays))
     _require(not unknown, f"its arrays are wrong: {', '.join(unknown)} missing or unknown")
     for name, values in arrays.items():
@@ -76,7 +85,22 @@ def unpack(given: Arrays) -> tuple[Floats, list[Key], Cells]:
     _require((np.abs(edges) <= LARGEST_SCORE).all(), "edges are not scores")
     _require((np.diff(edges) > 0).all(), "edges are not in increasing order")
     keys = _keys(arrays)
-    return edges, keys, _cells(arrays, len(keys), len(edges) + 1)
+    names, kind = _about(arrays["about"])
+    deepest = max(map(len, keys), default=0)
+    _require(not names or deepest <= len(names), f"keys have more values than {names}")
+    return Content(edges, keys, _cells(arrays, len(keys), len(edges) + 1), names, kind)
+
+
+def _about(values: Any) -> tuple[tuple[str, ...], str | None]:
+    """The columns and the kind of evidence."""
+    _require(values.ndim == 1, f"about has {values.ndim} dimensions")
+    try:
+        names, kind = json.loads(values.tobytes())
+    except (TypeError, ValueError, RecursionError):
+        raise ValueError("about is not a list of columns and a kind of evidence") from None
+    is_valid = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    _require(is_valid and isinstance(kind, str | None), "about has other types than text")
+    return tuple(names), kind
 
 
 def _keys(arrays: Arrays) -> list[Key]:

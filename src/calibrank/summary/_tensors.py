@@ -29,14 +29,7 @@ _CHUNK = 2**26
 
 
 def pool(
-    grid: Grid,
-    first: int,
-    size: int,
-    scores: Any,
-    positive: Any,
-    total: Any,
-    *,
-    binary: bool,
+    grid: Grid, first: int, size: int, scores: Any, positive: Any, total: Any, *, binary: bool
 ) -> Sums:
     """Sum rows over `size` bins of a grid, from bin `first` on.
 
@@ -66,12 +59,7 @@ class _WeightedBins:
         # Rows: positive, its moment, its square, its product with total.
         self.positives = torch.zeros((4, size), dtype=torch.float64, device=device)
 
-    def add(
-        self,
-        scores: Tensor,
-        positive: Tensor,
-        total: Tensor | None,
-    ) -> None:
+    def add(self, scores: Tensor, positive: Tensor, total: Tensor | None) -> None:
         offsets = _offsets(self.grid, scores)
         keys = _keys(self.grid, self.first, offsets)
         if total is not None:
@@ -106,15 +94,7 @@ class _WeightedBins:
 class _CountedBins(_WeightedBins):
     """Counts of rows with unit weights in finer bins, also of positives if these are 0 or 1."""
 
-    def __init__(
-        self,
-        grid: Grid,
-        first: int,
-        size: int,
-        device: Any,
-        *,
-        binary: bool,
-    ) -> None:
+    def __init__(self, grid: Grid, first: int, size: int, device: Any, *, binary: bool) -> None:
         super().__init__(grid, first, size, device)
         self.binary = binary
         self.extra_bits = min(_EXTRA_BITS, DOUBLE.mantissa - grid.bits)
@@ -125,12 +105,7 @@ class _CountedBins(_WeightedBins):
         self.counts = torch.zeros((2, fine_size), dtype=torch.int32, device=device)
         self.one = torch.ones((), dtype=torch.int32, device=device)
 
-    def add(
-        self,
-        scores: Tensor,
-        positive: Tensor,
-        total: Tensor | None,
-    ) -> None:
+    def add(self, scores: Tensor, positive: Tensor, total: Tensor | None) -> None:
         offsets = _offsets(self.fine_grid, scores)
         keys = _keys(self.fine_grid, self.fine_first, offsets)
         self.counts[0].index_add_(0, keys, self.one.expand(len(keys)))
@@ -182,12 +157,7 @@ def _integer_type(layout: Layout) -> torch.dtype:
     return torch.int32 if layout is SINGLE else torch.int64
 
 
-def _keys_without_kernel(
-    grid: Grid,
-    layout: Layout,
-    first: int,
-    offsets: Tensor,
-) -> Tensor:
+def _keys_without_kernel(grid: Grid, layout: Layout, first: int, offsets: Tensor) -> Tensor:
     bits = offsets.view(_integer_type(layout))
     leading = (bits & layout.unsigned) >> (layout.mantissa - grid.bits)
     magnitudes = leading - grid.offset(layout)

@@ -175,12 +175,7 @@ class Table:
 
     def add(self, masses: Masses, bins: Integers | slice) -> None:
         """Add sums to distinct bins of the table."""
-        positives = [
-            masses.positive,
-            masses.positive_moment,
-            masses.positive_squared,
-            masses.cross,
-        ]
+        positives = [masses.positive, masses.positive_moment, masses.positive_squared, masses.cross]
         totals = [masses.total, masses.moment, masses.second_moment]
         self.sums.totals[bins] += np.array(totals).T
         self.sums.positives[bins] += np.array(positives).T
@@ -208,10 +203,7 @@ class Table:
         else:
             self.pool_with_numpy(scores, evidence)
 
-    def replace_evidence(
-        self,
-        batches: Iterable[tuple[Floats, Evidence, Evidence]],
-    ) -> None:
+    def replace_evidence(self, batches: Iterable[tuple[Floats, Evidence, Evidence]]) -> None:
         """Replace the evidence of rows, given as (scores, new evidence, evidence pooled before)."""
         new = self.empty_copy()
         old = self.empty_copy()
@@ -289,12 +281,7 @@ class Table:
             self.merge(sums)
 
 
-def pool_bins(
-    offsets: Floats,
-    evidence: Evidence,
-    bins: Integers,
-    size: int,
-) -> Masses:
+def pool_bins(offsets: Floats, evidence: Evidence, bins: Integers, size: int) -> Masses:
     """Sum rows over bins, given the bin of each row and the offset of its score."""
     # Most rows are negative, so the sums over positives cost little.
     if evidence.no_positives:

@@ -13,14 +13,7 @@ from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels
 from calibrank.summary._batch import Batch, has_few_distinct
 from calibrank.summary.bins import Table
-from calibrank.summary.grid import (
-    AROUND_ZERO,
-    CAPACITY,
-    DOUBLE,
-    MOST_DISTINCT,
-    Grid,
-    Placement,
-)
+from calibrank.summary.grid import AROUND_ZERO, CAPACITY, DOUBLE, MOST_DISTINCT, Grid, Placement
 from calibrank.summary.placement import RESOLVED, look, look_at_bins, place, shared_bins
 from calibrank.summary.summary import Summary
 
@@ -84,10 +77,7 @@ class SummaryBuilder:
         instance("other", other, Summary, "Make one with Summary.of(scores, labels).")
         self._merge(other)
 
-    def correct(
-        self,
-        batches: Iterable[tuple[Floats, Evidence, Evidence]],
-    ) -> None:
+    def correct(self, batches: Iterable[tuple[Floats, Evidence, Evidence]]) -> None:
         """Replace the evidence of rows that were added before.
 
         Each batch holds the scores, the new evidence, and the evidence they were added with.

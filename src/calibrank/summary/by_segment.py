@@ -12,7 +12,7 @@ import numpy as np
 
 from calibrank._internal.arguments import instance, path_of, regular_file
 from calibrank._internal.logit import logit
-from calibrank._internal.npz import Arrays
+from calibrank._internal.npz import Arrays, read_arrays, write_arrays
 from calibrank._internal.segment_keys import Encoded, Key, leaves_of
 from calibrank._internal.validation import Floats, Indices, add_up, starts_of
 from calibrank.errors import DataError
@@ -54,18 +54,25 @@ class SegmentSums:
 
     Bins lie at quantiles of the first batch; a later batch that crowds into a few of them moves
     the edges, and what a segment has in a bin then moves with its mean score. Given edges stay.
-    Memory is 1.5 KB per segment, whatever the number of rows.
+    Memory is 1.5 KB per segment, whatever the number of rows. Sums know their columns and the kind
+    of their evidence, and only like ones can be added.
 
     >>> from calibrank._internal.segment_keys import encode
-    >>> sums = SegmentSums(np.array([0.5]))
+    >>> sums = SegmentSums(np.array([0.5]), ["country"])
     >>> evidence = Evidence.trusted(np.array([1.0, 0.0]), np.ones(2), "naive")
     >>> sums.add(np.array([0.2, 0.7]), evidence, [encode("country", ["NL", "DE"])])
     >>> (sums + sums).keys, (sums + sums).totals.tolist()
     ([('NL',), ('DE',)], [[2.0, 0.0], [0.0, 2.0]])
     """
 
-    def __init__(self, edges: Floats | None = None) -> None:
+    def __init__(
+        self, edges: Floats | None = None, names: Sequence[str] = (), kind: str | None = None
+    ) -> None:
         self.edges: Floats = np.empty(0) if edges is None else edges
+        self.names = tuple(names)
+        """The columns; none if they are not known, as in files of older versions."""
+        self.kind = kind
+        """Of the evidence; by default that of the first rows."""
         self.keys: list[Key] = []
         self._edges_stay = edges is not None
         self._has_edges = edges is not None
@@ -86,6 +93,8 @@ class SegmentSums:
         bins: Indices,
         masses: Sequence[Floats],
         squares: Sequence[Floats] | None,
+        names: Sequence[str] = (),
+        kind: str | None = None,
     ) -> Self:
         """Sums that another engine made, one row per cell: `places` holds the number of its key.
 
@@ -93,7 +102,7 @@ class SegmentSums:
         rows have the weight 1 and labels of 0 and 1. Keys may repeat; cells without one are left
         out.
         """
-        sums = cls(edges)
+        sums = cls(edges, names, kind)
         segment = sums._number(keys)[places].astype(np.intp)
         known = np.flatnonzero(segment >= 0)
         segment = segment[known]
@@ -110,6 +119,7 @@ class SegmentSums:
         """Add rows; those without a value in the first segment column are left out."""
         if not len(scores):
             return
+        self.kind = self.kind or evidence.kind
         self.place_bins(scores, evidence)
         codes, numbers = self._numbered(columns)
         self._cells.pool(scores, evidence, codes, numbers, self.edges)
@@ -147,6 +157,9 @@ class SegmentSums:
         bin moves with its mean score to these edges, or both to new ones.
         """
         instance("other", other, SegmentSums)
+        self.require(other.names, other.kind)
+        self.names = self.names or other.names
+        self.kind = self.kind or other.kind
         if not other.keys:
             return
         numbers = self._number(other.keys)
@@ -158,6 +171,18 @@ class SegmentSums:
             cells = cells.with_edges(self.edges)
         self._cells.add(cells, numbers)
 
+    def require(self, names: Sequence[str], kind: str | None = None) -> None:
+        """Raise a `DataError` unless these are sums of the columns and of the kind of evidence."""
+        for what, own, given in (
+            ("columns", self.names, tuple(names)),
+            ("kind of evidence", self.kind, kind),
+        ):
+            if own and given and own != given:
+                raise DataError(
+                    f"sums by segment must be of the same {what}, got {own} and {given}. "
+                    "Make them again from the rows."
+                )
+
     def __add__(self, other: SegmentSums) -> SegmentSums:
         result = SegmentSums(self.edges)
         result._edges_stay = self._edges_stay
@@ -168,7 +193,7 @@ class SegmentSums:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the sums to a file, atomically, for `SegmentSums.load`."""
-        _segment_file.write(path_of("path", path), self.edges, self.keys, self._cells)
+        write_arrays(path_of("path", path), self.to_arrays())
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
@@ -176,25 +201,26 @@ class SegmentSums:
         rule = "sums by segment that were saved"
         file = regular_file(path_of("path", path), rule, "Write them with sums.save(path).")
         try:
-            edges, keys, cells = _segment_file.read(file)
+            return cls.of_arrays(read_arrays(file, _segment_file.LARGEST_FILE))
         except ValueError as error:
             raise DataError(
                 f"{path} must be {rule}, got another or a damaged file: {error}. Create it again."
             ) from None
-        return cls._of(edges, keys, cells)
 
     def to_arrays(self) -> Arrays:
         """The sums as arrays by name, for files that hold sums among other things."""
-        return _segment_file.pack(self.edges, self.keys, self._cells)
+        content = _segment_file.Content(self.edges, self.keys, self._cells, self.names, self.kind)
+        return _segment_file.pack(content)
 
     @classmethod
     def of_arrays(cls, arrays: Arrays) -> Self:
         """Rebuild sums; a `ValueError` says what is wrong with other arrays."""
-        return cls._of(*_segment_file.unpack(arrays))
+        return cls._of(_segment_file.unpack(arrays))
 
     @classmethod
-    def _of(cls, edges: Floats, keys: list[Key], cells: Cells) -> Self:
-        sums = cls(edges)
+    def _of(cls, content: _segment_file.Content) -> Self:
+        edges, keys, cells, names, kind = content
+        sums = cls(edges, names, kind)
         sums._edges_stay = False
         sums._number(keys)
         sums._cells = cells
@@ -204,7 +230,8 @@ class SegmentSums:
 
     def __rmul__(self, factor: float) -> Self:
         cells = self._cells.take(slice(0, len(self.keys))).scaled(factor)
-        return self._of(self.edges, self.keys, cells)
+        content = _segment_file.Content(self.edges, self.keys, cells, self.names, self.kind)
+        return self._of(content)
 
     def merged(self, rows: Indices, places: Indices) -> SegmentSums:
         """The sums of some segments, merged where they have the same place; without keys."""

@@ -76,11 +76,7 @@ class Grid:
 
     @classmethod
     def spanning(
-        cls,
-        low: float,
-        high: float,
-        capacity: int = CAPACITY,
-        placement: Placement = AROUND_ZERO,
+        cls, low: float, high: float, capacity: int = CAPACITY, placement: Placement = AROUND_ZERO
     ) -> Self:
         """The finest grid that covers [low, high] with at most `capacity` bins.
 

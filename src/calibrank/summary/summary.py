@@ -102,26 +102,13 @@ class Summary:
         return cls._of_distinct(distinct, masses, len(scores), evidence.kind)
 
     @classmethod
-    def _of_distinct(
-        cls,
-        scores: Floats,
-        masses: Masses,
-        rows: int,
-        kind: str,
-    ) -> Self:
+    def _of_distinct(cls, scores: Floats, masses: Masses, rows: int, kind: str) -> Self:
         low = float(scores[0]) if len(scores) else np.nan
         high = float(scores[-1]) if len(scores) else np.nan
         return cls(scores, masses, rows, low, high, kind, None, np.empty(0, dtype=np.int64))
 
     @classmethod
-    def of_table(
-        cls,
-        table: Table,
-        low: float,
-        high: float,
-        rows: int,
-        kind: str,
-    ) -> Self:
+    def of_table(cls, table: Table, low: float, high: float, rows: int, kind: str) -> Self:
         """Summarize the bins of a table that hold any mass."""
         occupied = np.flatnonzero(table.totals[:, 0] > 0)
         masses = table.masses().take(occupied)

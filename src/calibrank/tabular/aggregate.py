@@ -23,12 +23,7 @@ from calibrank.tabular.by_segment import SegmentWorkers
 from calibrank.tabular.columns import Columns
 from calibrank.tabular.exposure import TableExposure, count_exposure
 from calibrank.tabular.files import Progress, ReadTask
-from calibrank.tabular.popularity import (
-    POPULARITY,
-    encode_ids,
-    item_exposure,
-    propensity_model_for,
-)
+from calibrank.tabular.popularity import POPULARITY, encode_ids, item_exposure, propensity_model_for
 from calibrank.tabular.read import Table
 from calibrank.tabular.rows import Rows, buckets_of, folds_of, rows_of, valid_rows
 from calibrank.tabular.rules import Rules
@@ -63,11 +58,7 @@ class Aggregate:
 
 
 def summarize(
-    table: Table,
-    columns: Columns,
-    rules: Rules,
-    progress: Progress | None = None,
-    folds: int = 1,
+    table: Table, columns: Columns, rules: Rules, progress: Progress | None = None, folds: int = 1
 ) -> list[Summary]:
     """Summarize each fold of a table.
 
@@ -156,11 +147,7 @@ def _add_to_folds(builders: list[FoldBuilder], rows: Rows, first: int) -> None:
         builder.add(rows.take(fold_of_row == fold))
 
 
-def _require_rows(
-    builders: list[FoldBuilder],
-    table: Table,
-    columns: Columns,
-) -> None:
+def _require_rows(builders: list[FoldBuilder], table: Table, columns: Columns) -> None:
     rows = sum(builder.rows for builder in builders)
     if not rows:
         raise DataError(f"{table.name} must hold at least one valid row, got none. Check it.")

@@ -63,6 +63,15 @@ class Batch:
         """Return a column of ids: integers, or one with a dictionary; null is a missing value."""
         return self._once("segments", name, self._parse_segments)
 
+    def texts(self, name: str) -> npt.NDArray[Any]:
+        """Return a column of ids as Python texts; None is a missing value."""
+        column = self.segments(name)
+        if not pa.types.is_dictionary(column.type):
+            column = column.dictionary_encode()
+        names = [str(value) for value in column.dictionary.to_pylist()]
+        indices = column.indices.cast(pa.int32()).fill_null(len(names))
+        return np.array([*names, None], dtype=object)[numbers_of(indices)]
+
     def values(self, name: str) -> pa.Array:
         """Return a column that is neither ids nor checked numbers, with its own type."""
         column = self.rows.column(name)

@@ -100,7 +100,7 @@ class _Worker:
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
-        self.sums = SegmentSums()
+        self.sums = SegmentSums(names=columns.segments, kind=columns.evidence.__name__)
         self.positives: list[tuple[Rows, list[Encoded]]] = []
         self._codes = [SegmentCodes() for _ in columns.segments]
 

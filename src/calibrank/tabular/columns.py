@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from calibrank.errors import DataError
 from calibrank.evidence import EvidenceFunction, impressions, naive
@@ -38,11 +39,9 @@ class Columns:
     others: tuple[str, ...] = ()
     """Columns of any type that are read but not checked."""
     segments: tuple[str, ...] = ()
-    """Columns of ids whose values change the map; a missing value is valid."""
-    features: tuple[str, ...] = ()
-    """Numeric columns that change the map."""
-    feature_role: str = "feature"
-    """The role whose rule they keep."""
+    """Columns of text or ids whose values are levels of the map."""
+    features: Mapping[str, str] = field(default_factory=dict)
+    """Numeric columns that change the map, with the role whose rule they keep."""
 
     def __post_init__(self) -> None:
         taken: dict[str, str] = {}
@@ -59,9 +58,8 @@ class Columns:
 
     def _require_known_before_the_label(self) -> None:
         used = {self.score: "score", self.label: "label"}
-        used |= dict.fromkeys(
-            [] if self.label_rule is None else self.label_rule.columns.values(), "label"
-        )
+        if self.label_rule is not None:
+            used |= dict.fromkeys([*self.label_rule.columns.values(), *self.label_texts], "label")
         for name in (*self.segments, *self.features):
             if name in used:
                 raise DataError(
@@ -71,12 +69,7 @@ class Columns:
 
     def used_by(self, fitted: CalibrationMap) -> Columns:
         """These columns and those that a map uses."""
-        return replace(
-            self,
-            segments=fitted.text_columns,
-            features=fitted.number_columns,
-            feature_role=fitted.number_role,
-        )
+        return replace(self, segments=fitted.level_columns, features=fitted.number_columns)
 
     @property
     def checked(self) -> dict[str, str]:
@@ -91,6 +84,11 @@ class Columns:
         return columns
 
     @property
+    def label_texts(self) -> tuple[str, ...]:
+        """Columns of text that labels are made from."""
+        return () if self.label_rule is None else self.label_rule.texts
+
+    @property
     def ids(self) -> list[str]:
         """Columns of ids."""
         return [name for name in (self.item, self.user) if name is not None]
@@ -98,7 +96,8 @@ class Columns:
     @property
     def read(self) -> list[str]:
         """All columns to read, each once."""
-        names = [*self.checked.values(), *self.ids, *self.others, *self.segments, *self.features]
+        names = [*self.checked.values(), *self.label_texts, *self.ids, *self.others]
+        names += [*self.segments, *self.features]
         return list(dict.fromkeys(names))
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -13,15 +14,14 @@ from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, naive, soft_evidence
 from calibrank.maps import CalibrationMap
-from calibrank.maps.known_values import KnownValues
 from calibrank.maps.score_shift import ScoreComparison
-from calibrank.metrics import CalibrationTest, Estimate, ReliabilityCurve, reliability
+from calibrank.metrics import CalibrationTest, Estimate, Metric, ReliabilityCurve, reliability
 from calibrank.metrics.clustered_bootstrap import CLUSTERS
 from calibrank.metrics.panel import PANEL, PER_LIST, PanelSums, list_estimates
 from calibrank.summary import SummaryBuilder
 from calibrank.tabular.aggregate import Columns, Rows, buckets_of, rows_of
 from calibrank.tabular.read import Progress, Table, indices_of
-from calibrank.tabular.rows import predict_rows
+from calibrank.tabular.rows import columns_of
 from calibrank.tabular.rules import Rules
 
 MOST_ROWS_IN_MEMORY = 20_000_000
@@ -61,26 +61,30 @@ def evaluate(
     fitted: CalibrationMap | None,
     rules: Rules,
     progress: Progress | None = None,
+    metrics: Sequence[Metric] = (),
+    segment_columns: Sequence[str] | None = None,
 ) -> Evaluation:
     """Evaluate a map on a score column, or a probability column as it is.
 
     Without a map, `columns.score` names the column of probabilities. With one, a warning says if
-    the scores do not look like those of its fit. The columns in `columns.others` are evaluated
-    by value.
+    the scores do not look like those of its fit. The columns in `columns.others`, or only those
+    named, are evaluated by value. `metrics` are computed beside those of the panel; the columns
+    that they need are among the others.
     """
     if fitted is not None:
         columns = columns.used_by(fitted)
-    accumulator = _Accumulator()
-    segments: dict[str, dict[str, _Accumulator]] = {name: {} for name in columns.others}
+    accumulator = _Accumulator(metrics=metrics)
+    names = columns.others if segment_columns is None else segment_columns
+    segments: dict[str, dict[str, _Accumulator]] = {name: {} for name in names}
     comparison = None if fitted is None else ScoreComparison(fitted.record)
-    known = None if fitted is None else KnownValues(fitted)
     for rows in rows_of(table, columns, rules, progress):
-        probabilities = (
-            rows.scores if fitted is None else predict_rows(fitted, columns, rows, known)
-        )
-        accumulator.add(rows, probabilities)
-        for name, values in zip(columns.others, rows.others, strict=True):
-            _add_to_segments(segments[name], name, values, rows, probabilities)
+        probabilities = rows.scores
+        if fitted is not None:
+            probabilities = fitted.predict(rows.scores, columns_of(columns, rows))
+        others = dict(zip(columns.others, rows.others, strict=True))
+        accumulator.add(rows, probabilities, others)
+        for name, by_value in segments.items():
+            _add_to_segments(by_value, name, others[name], rows, probabilities)
         if comparison is not None:
             comparison.add(rows.scores)
     if not accumulator.rows:
@@ -88,9 +92,8 @@ def evaluate(
             f"{table.name} must hold at least one valid row of nonzero weight, got none. "
             "Name a table with rows."
         )
-    if comparison is not None and known is not None:
+    if comparison is not None:
         comparison.warn()
-        known.warn()
     evaluated = {}
     for name, by_value in segments.items():
         evaluated[name] = {value: by_value[value].result() for value in sorted(by_value)}
@@ -114,7 +117,7 @@ def _add_to_segments(
         chosen = np.flatnonzero(codes == code)
         if name not in segments:
             segments[name] = _Accumulator(_SEGMENT_CLUSTERS, keep_lists=False)
-        segments[name].add(rows.take(chosen), probabilities[chosen])
+        segments[name].add(rows.take(chosen), probabilities[chosen], {})
     if len(segments) > MOST_SEGMENTS:
         raise _too_many_segments(column)
 
@@ -141,16 +144,18 @@ class _Accumulator:
 
     clusters: int = CLUSTERS
     keep_lists: bool = True
+    metrics: Sequence[Metric] = ()
     rows: int = 0
     pooled: SummaryBuilder = field(default_factory=SummaryBuilder)
     sums: PanelSums = field(init=False)
     list_rows: list[_ListRows] = field(default_factory=list)
     user_codes: dict[str, int] = field(default_factory=dict)
+    fields: dict[str, list[pa.Array]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.sums = PanelSums(self.clusters)
 
-    def add(self, rows: Rows, probabilities: Floats) -> None:
+    def add(self, rows: Rows, probabilities: Floats, others: dict[str, pa.Array]) -> None:
         # Evaluation uses labels as they are: it tests calibration on the pairs of this table.
         evidence = soft_evidence(naive, rows.labels, None, rows.weights)
         # Rows of a user fall into one cluster in whichever batch they are; without users, single
@@ -159,10 +164,18 @@ class _Accumulator:
         self.sums.add(probabilities, evidence, clusters)
         self.pooled.update(probabilities, evidence)
         self.rows += len(probabilities)
-        if rows.users is None or not self.keep_lists or self.rows > MOST_ROWS_IN_MEMORY:
+        is_needed = self.keep_lists and (rows.users is not None or self.metrics)
+        if not is_needed or self.rows > MOST_ROWS_IN_MEMORY:
             self.list_rows.clear()
+            self.fields.clear()
             return
-        users = self._number_users(rows.users)
+        # Without users, single rows are resampled in clusters.
+        users = clusters if rows.users is None else self._number_users(rows.users)
+        for metric in self.metrics:
+            for name in metric.columns:
+                parts = self.fields.setdefault(name, [])
+                if len(parts) == len(self.list_rows):
+                    parts.append(others[name].cast(pa.string()))
         kept = _ListRows(probabilities, evidence.positive, evidence.total, users)
         self.list_rows.append(kept)
 
@@ -180,19 +193,25 @@ class _Accumulator:
     def result(self) -> Evaluation:
         summary = self.pooled.summary()
         estimates = self.sums.estimates(summary)
-        if self.list_rows and summary.positive.any():
-            estimates |= self._list_estimates()
+        if self.list_rows:
+            estimates |= self._list_estimates(has_positives=bool(summary.positive.any()))
+        asked = (*PER_LIST, *self.metrics)
         return Evaluation(
             rows=self.rows,
             estimates=estimates,
-            better={metric.name: metric.better.value for metric in PANEL},
+            better={metric.name: metric.better.value for metric in (*PANEL, *self.metrics)},
             calibration_test=self.sums.calibration_test(),
             curve=reliability(summary.scores, summary.evidence),
-            left_out=tuple(metric.name for metric in PER_LIST if metric.name not in estimates),
+            left_out=tuple(metric.name for metric in asked if metric.name not in estimates),
         )
 
-    def _list_estimates(self) -> dict[str, Estimate]:
+    def _list_estimates(self, *, has_positives: bool) -> dict[str, Estimate]:
         columns = [np.concatenate(column) for column in zip(*self.list_rows, strict=True)]
         probabilities, positive, total, users = columns
         evidence = Evidence.trusted(positive, total, "naive")
-        return list_estimates(probabilities, evidence, users)
+        # Only the panel's own metrics are left out where they are undefined; others say why.
+        metrics = (*PER_LIST, *self.metrics) if has_positives else tuple(self.metrics)
+        if not self.user_codes:
+            metrics = tuple(metric for metric in metrics if not metric.needs_users)
+        fields = {name: pa.chunked_array(parts).to_pylist() for name, parts in self.fields.items()}
+        return list_estimates(probabilities, evidence, users, metrics, fields)

@@ -1,4 +1,4 @@
-"""Read the rows of a table with features into memory, for a fit with covariates."""
+"""Read the rows of a table with the columns of terms into memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from calibrank._internal.segment_keys import Encoded
 from calibrank._internal.validation import Floats
-from calibrank.curves.covariates import MOST_ROWS
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, make_evidence
 from calibrank.tabular._fold import first_evidence
@@ -25,6 +24,7 @@ from calibrank.tabular.read import Table
 from calibrank.tabular.rows import Rows, rows_of
 from calibrank.tabular.rules import Rules
 from calibrank.tabular.segment_codes import as_segments
+from calibrank.terms.rows import MOST_ROWS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,14 +37,12 @@ class FeatureRows:
     users: npt.NDArray[np.intp] | None
 
 
-def is_text_column(table: Table, name: str) -> bool:
-    """Whether a column holds text by its type; of a CSV file, by that of a Parquet copy of it."""
+def is_level_column(table: Table, name: str) -> bool:
+    """Whether a column holds text or booleans by its type; of CSV, by that of a Parquet copy."""
     kind = schema_to_save(table.files[0]).field(name).type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
-    return not (
-        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-    )
+    return not (pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def read_features(
@@ -62,7 +60,7 @@ def read_features(
         if count > MOST_ROWS:
             raise DataError(
                 f"{table.name} must have at most {MOST_ROWS:,} rows for a fit with features, which "
-                "holds them in memory, got more. Use --segment, or a random sample of the rows."
+                "holds them in memory, got more. Use levels alone, or a random sample of the rows."
             )
         if exposure is not None:
             rows = replace(rows, propensity=exposure.propensity(rows))
@@ -114,8 +112,11 @@ def _joined(parts: Sequence[Encoded]) -> Encoded:
     numbers: dict[str | None, int] = {}
     codes = []
     for part in parts:
-        places = [numbers.setdefault(value, len(numbers)) for value in part.values]
-        codes.append(np.array(places, dtype=np.intp)[part.codes])
+        # Only values of rows: a missing one has a code whether it occurs or not.
+        used, inverse = np.unique(part.codes, return_inverse=True)
+        values = [part.values[code] for code in used.tolist()]
+        places = [numbers.setdefault(value, len(numbers)) for value in values]
+        codes.append(np.array(places, dtype=np.intp)[inverse])
     return Encoded(np.concatenate(codes), list(numbers))
 
 

@@ -140,9 +140,7 @@ def schema_to_save(file: Path) -> pa.Schema:
 
 
 def _chunks(
-    file: Path,
-    columns: Sequence[str] | None,
-    encoded: Sequence[str],
+    file: Path, columns: Sequence[str] | None, encoded: Sequence[str]
 ) -> tuple[int, Iterable[_Chunk]]:
     """Return a file's number of rows (0 if it is not known yet) and its chunks."""
     if format_of(file) == "csv":
@@ -173,11 +171,7 @@ def _parquet_chunks(
 
 
 def _read_row_group(
-    file: Path,
-    metadata: pq.FileMetaData,
-    columns: list[str] | None,
-    encoded: list[str],
-    group: int,
+    file: Path, metadata: pq.FileMetaData, columns: list[str] | None, encoded: list[str], group: int
 ) -> list[pa.RecordBatch]:
     # A ParquetFile must not be shared by threads, so every task opens its own.
     with pq.ParquetFile(file, metadata=metadata, read_dictionary=encoded) as reader:
@@ -252,8 +246,8 @@ def format_of(file: Path) -> str:
     remedy = ""
     if _is_trec_run(file):
         remedy = (
-            " Runs of search systems are calibrated by calibrank rerank --map, and fitted by "
-            "calibrank fit --qrels."
+            " Runs of search systems are fitted by calibrank search fit, and calibrated by "
+            "calibrank search apply."
         )
     elif ending in _COMPRESSED:
         remedy = " Unpack it first, or save it as Parquet, which is compressed itself."

@@ -1,7 +1,7 @@
 """Declared labels: the one place that turns graded labels, counts and probabilities into labels.
 
-What a column means is declared, never inferred: `parse_rule` reads `rating >= 4`, `Counts` takes
-clicks and impressions, `Soft` a probability. Each gives a label in [0, 1] and, for counts, the
+What a column means is declared, never inferred: `declare` reads `rating >= 4`, `answer == "yes"`,
+`clicks / impressions` and `probability(judge)`. Each gives a label in [0, 1] and, for counts, the
 number of rows that a row stands for.
 """
 
@@ -32,6 +32,11 @@ _OPERATORS: dict[str, Callable[[Values, float], Any]] = {
     "<": operator.lt,
 }
 _RULE = re.compile(r"^\s*(?P<column>.+?)\s*(?P<sign>>=|<=|==|!=|>|<)\s*(?P<value>\S+)\s*$")
+_TEXT_RULE = re.compile(
+    r"""^\s*(?P<column>.+?)\s*(?P<sign>==|!=)\s*(?P<quote>["'])(?P<value>.*)(?P=quote)\s*$"""
+)
+_COUNTS = re.compile(r"^\s*(?P<clicks>.+?)\s*/\s*(?P<impressions>.+?)\s*$")
+_SOFT = re.compile(r"^\s*probability\(\s*(?P<column>.+?)\s*\)\s*$")
 
 
 class LabelRule(ABC):
@@ -40,7 +45,12 @@ class LabelRule(ABC):
     @property
     @abstractmethod
     def columns(self) -> Mapping[str, str]:
-        """The columns to read, by the role whose rule they must obey."""
+        """The columns of numbers to read, by the role whose rule they must obey."""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The columns of text to read."""
+        return ()
 
     @property
     def is_binary(self) -> bool:
@@ -85,6 +95,39 @@ class Threshold(LabelRule):
 
 
 @dataclass(frozen=True, slots=True)
+class TextIs(LabelRule):
+    """A positive is a row whose text is, or is not, a given one.
+
+    >>> rule = declare('answer == "yes"')
+    >>> rule.labels({"answer": np.array(["yes", "no"])})[0]
+    array([1, 0], dtype=int8)
+    """
+
+    column: str
+    sign: str
+    value: str
+
+    def __str__(self) -> str:
+        return f'{self.column} {self.sign} "{self.value}"'
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        return {}
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    @property
+    def is_binary(self) -> bool:
+        return True
+
+    def labels(self, values: Mapping[str, Values]) -> tuple[Values, Floats | None]:
+        is_equal = np.asarray(values[self.column] == self.value)
+        return (is_equal if self.sign == "==" else ~is_equal).astype(np.int8), None
+
+
+@dataclass(frozen=True, slots=True)
 class Counts(LabelRule):
     """A row stands for several impressions, of which some were clicked.
 
@@ -94,6 +137,9 @@ class Counts(LabelRule):
 
     clicks: str
     impressions: str
+
+    def __str__(self) -> str:
+        return f"{self.clicks} / {self.impressions}"
 
     @property
     def columns(self) -> Mapping[str, str]:
@@ -107,7 +153,7 @@ class Counts(LabelRule):
             row = int(np.argmax(too_many))
             raise DataError(
                 f"{self.clicks} must be at most {self.impressions}, got {clicks[row]:g} clicks of "
-                f"{shown[row]:g} impressions. Exchange --clicks and --impressions, or fix the row."
+                f"{shown[row]:g} impressions. Exchange the two columns, or fix the row."
             )
         # A row without impressions has no weight, so its label does not matter.
         return clicks / np.where(shown > 0, shown, 1), shown
@@ -119,12 +165,42 @@ class Soft(LabelRule):
 
     column: str
 
+    def __str__(self) -> str:
+        return f"probability({self.column})"
+
     @property
     def columns(self) -> Mapping[str, str]:
         return {"soft label": self.column}
 
     def labels(self, values: Mapping[str, Values]) -> tuple[Values, Floats | None]:
         return values[self.column], None
+
+
+def declare(text: str) -> LabelRule:
+    """Read any declaration of labels that is not the name of a column of 0 and 1.
+
+    >>> print(declare("rating >= 4"), declare("probability(judge)"), sep=", ")
+    rating >= 4, probability(judge)
+    >>> declare("clicks / impressions")
+    Counts(clicks='clicks', impressions='impressions')
+    """
+    instance("a label", text, str)
+    soft = _SOFT.match(text)
+    if soft:
+        return Soft(soft["column"])
+    equality = _TEXT_RULE.match(text)
+    if equality:
+        return TextIs(equality["column"], equality["sign"], equality["value"])
+    counts = _COUNTS.match(text)
+    if counts and not _RULE.match(text):
+        return Counts(counts["clicks"], counts["impressions"])
+    found = _RULE.match(text)
+    if found and _number(found["value"]) is None and found["sign"] in ("==", "!="):
+        raise DataError(
+            f"a text in a label rule must stand in quotes, got {shown(text)}. "
+            f'Write {found["column"]} {found["sign"]} "{found["value"]}".'
+        )
+    return parse_rule(text)
 
 
 def parse_rule(text: str) -> Threshold:
@@ -160,20 +236,20 @@ def declaration_for(name: str, values: Values, value: float) -> str:
     largest = float(np.nanmax(values))
     if float(np.nanmin(values)) >= 0 and largest <= 1:
         return (
-            f'Or declare what is liked, for example --positive "{name} >= 0.5". '
-            "Or declare that it is a probability, such as a judge's, with --soft."
+            f"Or declare what is liked, for example --label '{name} >= 0.5'. "
+            f"Or declare a probability, such as a judge's: --label 'probability({name})'."
         )
     if value == -1 and largest <= 1:
-        return f'Declare what is liked: --positive "{name} > 0".'
+        return f"Declare what is liked: --label '{name} > 0'."
     if largest <= _LARGEST_RATING:
         middle = int(np.ceil(0.75 * largest))
-        return f'Declare what is liked, for example --positive "{name} >= {middle}".'
+        return f"Declare what is liked, for example --label '{name} >= {middle}'."
     if values.dtype.kind in "iu" or bool((values == np.floor(values)).all()):
         return (
-            f'Declare what is liked, for example --positive "{name} > 0". Numbers of clicks are '
-            f"--clicks {name} --impressions COLUMN."
+            f"Declare what is liked, for example --label '{name} > 0'. Numbers of clicks are "
+            f"--label '{name} / IMPRESSIONS', with the column of impressions."
         )
-    return f'Declare what is liked, for example --positive "{name} > 30".'
+    return f"Declare what is liked, for example --label '{name} > 30'."
 
 
 # The largest rating of common scales; larger labels are counts or durations.

@@ -97,11 +97,7 @@ class Profile:
     """Number of those whose score is not higher than the row before."""
 
 
-def profile(
-    table: Table,
-    columns: Columns,
-    progress: Progress | None = None,
-) -> Profile:
+def profile(table: Table, columns: Columns, progress: Progress | None = None) -> Profile:
     """Read a table once; invalid scores and labels are counted and do not raise an error."""
     found = Profile()
     builder = SummaryBuilder()
@@ -123,11 +119,7 @@ def profile(
     return found
 
 
-def _valid_pairs(
-    batch: Batch,
-    columns: Columns,
-    found: Profile,
-) -> tuple[Floats, Floats]:
+def _valid_pairs(batch: Batch, columns: Columns, found: Profile) -> tuple[Floats, Floats]:
     """Return the scores and labels of valid rows, and count the others."""
     scores = batch.numbers(columns.score)
     labels = labels_of(batch, columns)[0]

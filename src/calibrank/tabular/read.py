@@ -113,11 +113,7 @@ class Table:
             return recorded
         return next((name for name in ALIASES[role] if name in names), None)
 
-    def batches(
-        self,
-        columns: Sequence[str],
-        progress: Progress | None = None,
-    ) -> Iterator[Batch]:
+    def batches(self, columns: Sequence[str], progress: Progress | None = None) -> Iterator[Batch]:
         """Read the chosen columns batch by batch, in row order.
 
         Reading runs ahead in other threads. `progress` is called with the bytes read.
@@ -125,10 +121,7 @@ class Table:
         return prefetch(self._tasks(columns, progress))
 
     def read_tasks(
-        self,
-        columns: Sequence[str],
-        progress: Progress | None = None,
-        encoded: Sequence[str] = (),
+        self, columns: Sequence[str], progress: Progress | None = None, encoded: Sequence[str] = ()
     ) -> Iterator[ReadTask]:
         """As `batches`, but in tasks that read when called, so that workers share the reading.
 
@@ -137,10 +130,7 @@ class Table:
         return _errors_as_tasks(self._tasks(columns, progress, encoded))
 
     def _tasks(
-        self,
-        columns: Sequence[str],
-        progress: Progress | None,
-        encoded: Sequence[str] = (),
+        self, columns: Sequence[str], progress: Progress | None, encoded: Sequence[str] = ()
     ) -> Iterator[ReadTask]:
         before = 0
         for file in self.files:

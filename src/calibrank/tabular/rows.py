@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,14 +12,12 @@ import pyarrow as pa
 
 from calibrank._internal.validation import Floats
 from calibrank.evidence import undersampling_weights
-from calibrank.maps import CalibrationMap
-from calibrank.maps.known_values import KnownValues
 from calibrank.tables import hash_partitions, row_partitions
 from calibrank.tabular.batch import Batch, indices_of, take_ids
 from calibrank.tabular.columns import Columns
 from calibrank.tabular.files import Progress
 from calibrank.tabular.read import Table
-from calibrank.tabular.rules import Rules, require_features
+from calibrank.tabular.rules import Rules
 from calibrank.tabular.segment_codes import as_segments
 
 
@@ -81,8 +79,8 @@ def rows_of(
 
 def valid_rows(batch: Batch, columns: Columns, rules: Rules) -> Rows:
     """Return the valid rows of a batch."""
-    valid = rules.valid_rows(batch, columns.checked, columns.ids)
-    require_features(batch, columns.features, columns.feature_role, valid)
+    levels = (*columns.segments, *columns.label_texts)
+    valid = rules.valid_rows(batch, columns.checked, columns.ids, levels, columns.features)
     rows = _all_rows(batch, columns)
     if valid is not None:
         rows = rows.take(valid)
@@ -91,21 +89,22 @@ def valid_rows(batch: Batch, columns: Columns, rules: Rules) -> Rows:
     return rows
 
 
-def predict_rows(
-    fitted: CalibrationMap, columns: Columns, rows: Rows, known: KnownValues | None = None
-) -> Floats:
-    """Probabilities of rows, with the segments or the features that the map uses."""
-    used = columns_by_name(columns.segments, columns.features, rows)
-    if known is not None:
-        for name in columns.segments:
-            known.add(name, used[name])
-    return fitted.predict_rows(rows.scores, used.__getitem__)
+class TermColumns(Protocol):
+    """The names of the columns of terms, by role."""
+
+    @property
+    def segments(self) -> tuple[str, ...]:
+        """Columns whose values are levels."""
+
+    @property
+    def features(self) -> Mapping[str, str]:
+        """Columns of numbers, with their role."""
 
 
-def columns_by_name(segments: Sequence[str], features: Sequence[str], rows: Rows) -> dict[str, Any]:
-    """The columns of rows that a map uses beside the score."""
-    by_name: dict[str, Any] = dict(zip(features, rows.features, strict=True))
-    for name, values in zip(segments, rows.segments, strict=True):
+def columns_of(columns: TermColumns, rows: Rows) -> dict[str, Any]:
+    """The columns of terms, by name, as maps take them."""
+    by_name: dict[str, Any] = dict(zip(columns.features, rows.features, strict=True))
+    for name, values in zip(columns.segments, rows.segments, strict=True):
         by_name[name] = as_segments(values)
     return by_name
 
@@ -165,15 +164,28 @@ def labels_of(batch: Batch, columns: Columns) -> tuple[npt.NDArray[Any], Floats 
     if rule is None:
         return batch.numbers(columns.label), None
     values = {name: batch.numbers(name) for name in rule.columns.values()}
+    for name in rule.texts:
+        values[name] = batch.texts(name)
     return rule.labels(values)
 
 
 def _reweighted(rows: Rows, kept: float) -> Rows:
-    """Weight each negative by the number of negatives that it was sampled from."""
-    # The labels are not checked yet, and an invalid one is no positive.
-    factors = undersampling_weights(rows.labels == 1, kept)
+    """Weight negative mass by the number of negatives that it was sampled from."""
+    if not np.isin(rows.labels, (0, 1)).all():
+        return _with_more_negatives(rows, kept)
+    factors = undersampling_weights(rows.labels, kept)
     weights = factors if rows.weights is None else rows.weights * factors
     return replace(rows, weights=weights)
+
+
+def _with_more_negatives(rows: Rows, kept: float) -> Rows:
+    """Labels between 0 and 1: a row's negative mass is 1 - label, and grows by 1 / kept."""
+    # Labels that are not checked yet may be anything; such rows are left out.
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        total = rows.labels + (1 - rows.labels) / kept
+        labels = rows.labels / total
+        weights = total if rows.weights is None else rows.weights * total
+    return replace(rows, labels=labels, weights=weights)
 
 
 def _concatenate(arrays: Sequence[Floats | None]) -> Floats | None:

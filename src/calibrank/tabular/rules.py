@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from calibrank._internal.rules import COLUMN_RULES, ColumnRule, remedy_for
 from calibrank.errors import DataError
@@ -37,26 +39,31 @@ class Rules:
     _lock: Any = field(default_factory=Lock, repr=False, compare=False)
 
     def valid_rows(
-        self, batch: Batch, columns: dict[str, str], ids: Sequence[str] = ()
+        self,
+        batch: Batch,
+        columns: dict[str, str],
+        ids: Sequence[str] = (),
+        levels: Sequence[str] = (),
+        numbers: Mapping[str, str] = MappingProxyType({}),
     ) -> Mask | None:
         """Return which rows are valid (None: all of them).
 
         `columns` maps the role of each numeric column to its name; `ids` are columns of ids.
+        `levels` and `numbers` are the columns of terms, `numbers` with the role of each.
         """
         valid: Mask | None = None
         for role, name in columns.items():
             valid = _both(valid, self._check_numbers(batch, role, name))
         for name in ids:
-            valid = _both(valid, self._check_ids(batch, name))
+            valid = _both(valid, self._check_present(batch, name, batch.ids(name), "be an id"))
+        for name in levels:
+            present = self._check_present(batch, name, batch.segments(name), "not be missing")
+            valid = _both(valid, present)
+        for name, role in numbers.items():
+            valid = _both(valid, self._check_numbers(batch, role, name))
         return valid
 
-    def known_rows(
-        self,
-        batch: Batch,
-        name: str,
-        index: Index,
-        valid: Mask | None,
-    ) -> Mask | None:
+    def known_rows(self, batch: Batch, name: str, index: Index, valid: Mask | None) -> Mask | None:
         """Return which rows have an id that the index contains (None: all of them).
 
         Rows that are already invalid are not looked up, and count as known.
@@ -87,12 +94,7 @@ class Rules:
         return valid
 
     def _require_labels(
-        self,
-        batch: Batch,
-        role: str,
-        name: str,
-        values: npt.NDArray[Any],
-        valid: Mask,
+        self, batch: Batch, role: str, name: str, values: npt.NDArray[Any], valid: Mask
     ) -> None:
         """Only missing labels can be skipped: of ratings, those of 1 would stay as likes."""
         if role != "label" or not self.only_missing_labels:
@@ -106,13 +108,14 @@ class Rules:
                 f"skipped, got {values[row]}. {remedy}"
             )
 
-    def _check_ids(self, batch: Batch, name: str) -> Mask | None:
-        column = batch.ids(name)
+    def _check_present(
+        self, batch: Batch, name: str, column: pa.Array, statement: str
+    ) -> Mask | None:
         if not column.null_count:
             return None
         valid = np.array(column.is_valid().to_pylist())
         values = np.full(len(valid), "none")
-        self._reject(batch, name, name, "be an id", values, valid)
+        self._reject(batch, name, name, statement, values, valid)
         return valid
 
     def _reject(
@@ -135,27 +138,6 @@ class Rules:
             f"{batch.file}, row {batch.first + row}: {name} must {statement}, "
             f"got {values[row]}. {remedy}"
         )
-
-
-def require_features(batch: Batch, names: Sequence[str], role: str, valid: Mask | None) -> None:
-    """Raise an error about the first valid row with an invalid feature: none may be left out.
-
-    The map of scores counts rows before their features are read.
-    """
-    rule = COLUMN_RULES[role]
-    for name in names:
-        values = batch.numbers(name)
-        if _range_is_valid(rule, values):
-            continue
-        holds: Mask = rule.holds(values)
-        if valid is not None:
-            holds |= ~valid
-        if not holds.all():
-            row = int(np.argmin(holds))
-            raise DataError(
-                f"{batch.file}, row {batch.first + row}: {name} must {rule.statement}, "
-                f"got {values[row]}. {rule.remedy}"
-            )
 
 
 def _remedy(role: str, name: str, values: npt.NDArray[Any], value: float) -> str:

@@ -1,9 +1,8 @@
-"""Find texts among those of earlier batches, with the C loops of `_native_segments.h`."""
+"""Find texts among those of earlier batches, with the C loops of `native_segments.h`."""
 
 from __future__ import annotations
 
-import ctypes
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,9 +32,7 @@ class TextTable:
         if 2 * known.size > len(self._slots):
             self._slots = np.zeros(_SLOTS << known.size.bit_length(), dtype=np.uint64)
             first = 0
-        _library().insert_texts(
-            *known.addresses, first, known.size, self._slots.ctypes.data, len(self._slots)
-        )
+        native.loops.insert_texts(known.offsets, known.content, first, self._slots)
 
     def find(self, texts: pa.Array) -> Integers | None:
         """The number of each text, -1 if it is not known; None where there is no loop for them."""
@@ -43,21 +40,13 @@ class TextTable:
         if given is None or self._known is None:
             return None
         numbers = np.empty(given.size, dtype=np.int32)
-        _library().find_texts(
-            *given.addresses,
-            given.size,
-            *self._known.addresses,
-            self._slots.ctypes.data,
-            len(self._slots),
-            numbers.ctypes.data,
-        )
+        native.loops.find_texts(*given, *self._known, self._slots, numbers)
         return numbers
 
 
 class _Texts(NamedTuple):
     """The memory of texts, which lives as long as this does."""
 
-    size: int
     offsets: npt.NDArray[np.int64]
     content: npt.NDArray[np.uint8]
 
@@ -67,14 +56,14 @@ class _Texts(NamedTuple):
         if not native.READY or not is_text or not len(texts):
             return None
         _, offsets, content = texts.buffers()
-        places = np.frombuffer(offsets, dtype=np.int64)[texts.offset :]
+        places = np.frombuffer(offsets, dtype=np.int64)[texts.offset :][: len(texts) + 1]
         has_content = content is not None and content.size
         buffer: Any = content if has_content else b"\0"
-        return cls(len(texts), places, np.frombuffer(buffer, dtype=np.uint8))
+        return cls(places, np.frombuffer(buffer, dtype=np.uint8))
 
     @property
-    def addresses(self) -> tuple[int, int]:
-        return self.offsets.ctypes.data, self.content.ctypes.data
+    def size(self) -> int:
+        return len(self.offsets) - 1
 
 
 def take_texts(texts: pa.Array, chosen: Integers) -> pa.Array:
@@ -88,7 +77,3 @@ def take_texts(texts: pa.Array, chosen: Integers) -> pa.Array:
     found = np.frombuffer(content or b"", dtype=np.uint8)[places_of_bytes]
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(found)]
     return pa.Array.from_buffers(pa.large_string(), len(chosen), buffers)
-
-
-def _library() -> ctypes.CDLL:
-    return cast("ctypes.CDLL", native.library)

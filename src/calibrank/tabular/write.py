@@ -22,23 +22,16 @@ from calibrank._internal.json import digest_of
 from calibrank._internal.validation import Floats, Indices, floats
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
-from calibrank.maps.known_values import KnownValues
 from calibrank.maps.score_shift import ScoreComparison
 from calibrank.scorers import SavedModel
 from calibrank.tables import Index
 from calibrank.tabular.batch import Batch, names_of, to_arrow
 from calibrank.tabular.csv_files import cast_columns, lines_of
-from calibrank.tabular.files import (
-    Progress,
-    format_of,
-    read_tasks,
-    schema_to_save,
-    stored_schema,
-)
+from calibrank.tabular.files import Progress, format_of, read_tasks, schema_to_save, stored_schema
 from calibrank.tabular.ids import names_like
 from calibrank.tabular.read import Table, prefetch
 from calibrank.tabular.roles import Roles, roles_of
-from calibrank.tabular.rules import Mask, Rules, require_features
+from calibrank.tabular.rules import Mask, Rules
 from calibrank.tabular.segment_codes import as_segments
 
 _DIGEST_KEY = b"calibrank_digest"
@@ -77,45 +70,37 @@ class Probabilities:
     rules: Rules
     comparison: ScoreComparison | None = None
     """Collects the scores, to compare them with those of the fit."""
-    known: KnownValues | None = None
-    """Collects segments and categories, likewise."""
 
     def valid_rows(self, batch: Batch) -> Mask | None:
-        valid = self.rules.valid_rows(batch, {"score": self.score})
-        require_features(batch, self.fitted.number_columns, self.fitted.number_role, valid)
-        return valid
+        fitted = self.fitted
+        return self.rules.valid_rows(
+            batch, {"score": self.score}, (), fitted.level_columns, fitted.number_columns
+        )
 
     def values(self, batch: Batch) -> Floats:
         scores = floats("scores", batch.numbers(self.score))
         if self.comparison is not None:
             self.comparison.add(scores)
 
-        def column(name: str) -> Any:
-            if name not in self.fitted.text_columns:
-                return batch.numbers(name)
-            values = as_segments(batch.segments(name))
-            if self.known is not None:
-                self.known.add(name, values)
-            return values
-
-        return self.fitted.predict_rows(scores, column)
+        columns: dict[str, Any] = {}
+        for name in self.fitted.number_columns:
+            columns[name] = batch.numbers(name)
+        for name in self.fitted.level_columns:
+            columns[name] = as_segments(batch.segments(name))
+        return self.fitted.predict(scores, columns)
 
     def data_type(self, schema: pa.Schema) -> pa.DataType:
         is_single = schema.field(self.score).type == pa.float32()
         return pa.float32() if is_single else pa.float64()
 
     def inputs(self) -> tuple[str, ...]:
-        return (self.score, *self.fitted.segment_columns, *self.fitted.feature_columns)
+        return (self.score, *self.fitted.columns)
 
     def roles(self, recorded: Roles, to: str) -> Roles:
         return recorded.added("calibrank apply", score=self.score, probability=to)
 
     def digest(self) -> str:
-        content = {
-            "map": self.fitted.to_dict(),
-            "score": self.score,
-            "skip": self.rules.skip,
-        }
+        content = {"map": self.fitted.digest, "score": self.score, "skip": self.rules.skip}
         return digest_of(content)
 
 
@@ -171,8 +156,10 @@ def add_column(
     """
     rows = 0
     up_to_date = 0
+    # Once: a map of a million levels takes seconds to serialize.
+    computation = column.digest()
     for source, target in _targets(table, out):
-        digest = _digest(column, source, to)
+        digest = _digest(computation, source, to)
         if _is_up_to_date(target, digest):
             up_to_date += 1
             if progress is not None:
@@ -215,12 +202,7 @@ def _require_outside(table: Table, out: Path) -> None:
 
 
 def _write_file(
-    column: NewColumn,
-    source: Path,
-    batches: Iterator[Batch],
-    target: Path,
-    to: str,
-    digest: bytes,
+    column: NewColumn, source: Path, batches: Iterator[Batch], target: Path, to: str, digest: bytes
 ) -> int:
     is_csv = format_of(source) == "csv"
     # From CSV to CSV, every cell is copied as text.
@@ -244,12 +226,7 @@ def _write_file(
     return written
 
 
-def _require_columns(
-    column: NewColumn,
-    source: Path,
-    schema: pa.Schema,
-    to: str,
-) -> None:
+def _require_columns(column: NewColumn, source: Path, schema: pa.Schema, to: str) -> None:
     for name in column.inputs():
         if name not in schema.names:
             raise DataError(
@@ -284,15 +261,10 @@ def _write_lines(file: IO[bytes], columns: list[pa.Array]) -> None:
     file.write(memoryview(text)[:end])
 
 
-def _digest(column: NewColumn, source: Path, to: str) -> bytes:
+def _digest(computation: str, source: Path, to: str) -> bytes:
     """Return a digest of everything that an output file depends on."""
     status = source.stat()
-    content = {
-        "column": column.digest(),
-        "to": to,
-        "size": status.st_size,
-        "time": status.st_mtime_ns,
-    }
+    content = {"column": computation, "to": to, "size": status.st_size, "time": status.st_mtime_ns}
     return digest_of(content).encode()
 
 

@@ -12,19 +12,9 @@ The laws themselves are public, to be run on examples of your own: see `CALIBRAT
 """
 
 from calibrank.testing.calibrators import CALIBRATOR_LAWS, check_calibrator
-from calibrank.testing.examples import (
-    Example,
-    Log,
-    draw_example,
-    draw_log,
-)
-from calibrank.testing.maps import INCREASING_LAWS, MAP_LAWS, check_map
-from calibrank.testing.metrics import (
-    METRIC_LAWS,
-    ROW_METRIC_LAWS,
-    check_metric,
-    needs_users,
-)
+from calibrank.testing.examples import Example, Log, draw_example, draw_log
+from calibrank.testing.maps import INCREASING_LAWS, MAP_LAWS, Rows, check_map
+from calibrank.testing.metrics import METRIC_LAWS, ROW_METRIC_LAWS, check_metric, needs_users
 from calibrank.testing.propensities import PROPENSITY_LAWS, check_propensity
 
 __all__ = [
@@ -36,6 +26,7 @@ __all__ = [
     "ROW_METRIC_LAWS",
     "Example",
     "Log",
+    "Rows",
     "check_calibrator",
     "check_map",
     "check_metric",

@@ -25,11 +25,12 @@ def check_laws(
     laws: Mapping[str, Law[Subject, Drawn]],
     drawn: list[Drawn],
     seed: int | np.random.Generator,
+    skipped: type[Exception] = FitError,
 ) -> None:
     """Check every law on every example.
 
-    A fit may have no optimum on an example, which is then skipped; each law must be checked at
-    least once.
+    A fit may have no optimum on an example, and a metric no value (`skipped` is what it then
+    raises); each law must be checked at least once.
     """
     name = _shortened(repr(subject))
     for statement, law in laws.items():
@@ -38,7 +39,7 @@ def check_laws(
         for number, example in enumerate(drawn):
             try:
                 law(subject, example)
-            except FitError as error:
+            except skipped as error:
                 reason = str(error)
                 continue
             except AssertionError as error:
@@ -50,7 +51,7 @@ def check_laws(
         if not checked:
             raise AssertionError(
                 f"{name} must fit at least one of {len(drawn)} examples to check "
-                f"that {statement}, got a FitError on each: {reason}"
+                f"that {statement}, got a {skipped.__name__} on each: {reason}"
             )
 
 
@@ -64,12 +65,7 @@ def ensure(condition: object, detail: str) -> None:
         raise AssertionError(detail)
 
 
-def ensure_each(
-    holds: npt.NDArray[np.bool_],
-    scores: Floats,
-    values: Floats,
-    rule: str,
-) -> None:
+def ensure_each(holds: npt.NDArray[np.bool_], scores: Floats, values: Floats, rule: str) -> None:
     """Require a condition of every value; the detail names the first score that breaks it."""
     if holds.all():
         return
@@ -78,11 +74,7 @@ def ensure_each(
 
 
 def ensure_close(
-    actual: Floats,
-    expected: Floats,
-    scores: Floats,
-    what: str,
-    tolerance: float,
+    actual: Floats, expected: Floats, scores: Floats, what: str, tolerance: float
 ) -> None:
     """Require two arrays of probabilities to agree; the detail names the largest difference."""
     ensure(actual.shape == expected.shape, f"{what} must have one probability per score.")

@@ -8,35 +8,25 @@ from functools import partial
 
 import numpy as np
 
-from calibrank._internal.validation import Floats
 from calibrank.curves import Calibrator
 from calibrank.errors import FlatMapWarning
-from calibrank.evidence import (
-    Labels,
-    impressions,
-    ips,
-    naive,
-    positive_ips,
-)
+from calibrank.evidence import Labels, impressions, ips, naive, positive_ips
 from calibrank.maps import CalibrationMap
 from calibrank.summary import Summary
 from calibrank.testing._checks import check_laws, ensure, ensure_close
 from calibrank.testing.examples import Example, draw_example
-from calibrank.testing.maps import INCREASING_LAWS, MAP_LAWS
+from calibrank.testing.maps import INCREASING_LAWS, MAP_LAWS, Rows
 
 # Fits of equal data in another order differ by rounding, amplified by the solver.
 _FIT_TOLERANCE = 1e-7
 _SHARDS = 3
 
 Law = Callable[[Calibrator, Example], None]
-MapLaw = Callable[[CalibrationMap, Floats], None]
+MapLaw = Callable[[CalibrationMap, Rows], None]
 
 
 def check_calibrator(
-    calibrator: Calibrator,
-    *,
-    examples: int = 50,
-    seed: int | np.random.Generator = 0,
+    calibrator: Calibrator, *, examples: int = 50, seed: int | np.random.Generator = 0
 ) -> None:
     """Check a calibrator of your own, and the maps that it fits.
 
@@ -48,11 +38,7 @@ def check_calibrator(
     check_laws(calibrator, CALIBRATOR_LAWS, drawn, seed)
 
 
-def quiet_fit(
-    calibrator: Calibrator,
-    example: Example,
-    labels: Labels,
-) -> CalibrationMap:
+def quiet_fit(calibrator: Calibrator, example: Example, labels: Labels) -> CalibrationMap:
     """Fit without the warning that a map is flat: random examples may well call for one."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FlatMapWarning)
@@ -141,17 +127,13 @@ def _merging_is_exact(calibrator: Calibrator, example: Example) -> None:
 
 
 def _map_law(law: MapLaw, calibrator: Calibrator, example: Example) -> None:
-    law(_ips_fit(calibrator, example), example.probe())
+    law(_ips_fit(calibrator, example), Rows(example.probe()))
 
 
-def _increasing_law(
-    law: MapLaw,
-    calibrator: Calibrator,
-    example: Example,
-) -> None:
+def _increasing_law(law: MapLaw, calibrator: Calibrator, example: Example) -> None:
     fitted = _ips_fit(calibrator, example)
     if calibrator.meets.increasing:
-        law(fitted, example.probe())
+        law(fitted, Rows(example.probe()))
 
 
 CALIBRATOR_LAWS: dict[str, Law] = {

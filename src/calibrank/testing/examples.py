@@ -68,6 +68,8 @@ def draw_example(rng: np.random.Generator, *, log_scale: float = 2.0) -> Example
     scale = 10 ** rng.uniform(-log_scale, log_scale)
     propensity = rng.uniform(0.3, 1, rows)
     users = rng.integers(0, _USERS, rows)
+    # The first two rows differ in their label, so that some user has both classes.
+    users[1] = users[0]
     return Example((scores + offset) * scale, labels, propensity, users)
 
 

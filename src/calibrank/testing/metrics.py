@@ -22,14 +22,11 @@ Law = Callable[[Metric, Example], None]
 
 
 def check_metric(
-    metric: Metric,
-    *,
-    examples: int = 50,
-    seed: int | np.random.Generator = 0,
+    metric: Metric, *, examples: int = 50, seed: int | np.random.Generator = 0
 ) -> None:
     """Check a metric of your own.
 
-    >>> from calibrank import NDCG
+    >>> from calibrank.metrics import NDCG
     >>> check_metric(NDCG(3), examples=5)
     """
     rng = np.random.default_rng(seed)
@@ -39,13 +36,13 @@ def check_metric(
         laws = {name: law for name, law in laws.items() if law is not _user_weight_is_repetition}
     elif not needs_users(metric):
         laws = METRIC_LAWS | ROW_METRIC_LAWS
-    check_laws(metric, laws, drawn, seed)
+    check_laws(metric, laws, drawn, seed, DataError)
 
 
 def needs_users(metric: Metric) -> bool:
     """Whether the metric is computed over each user's list, and so asks for users.
 
-    >>> from calibrank import Brier, NDCG
+    >>> from calibrank.metrics import NDCG, Brier
     >>> needs_users(Brier()), needs_users(NDCG(3))
     (False, True)
     """

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from calibrank.maps import LogisticMap
+from calibrank.maps import CalibrationMap
 from tests import engines
 from tests.maps import samples
 
 
 @pytest.fixture(scope="package")
-def fitted() -> LogisticMap:
+def fitted() -> CalibrationMap:
     return samples.gaussian_map()
 
 

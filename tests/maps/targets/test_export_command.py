@@ -9,14 +9,14 @@ import pytest
 
 import calibrank as cr
 from calibrank.export import to_json, to_onnx, to_sql
-from calibrank.maps import LogisticMap
+from calibrank.maps import CalibrationMap
 from tests.cli.running import run_here
 
 pytest.importorskip("typer")
 
 
 @pytest.fixture
-def folder(fitted: LogisticMap, tmp_path: Path) -> Path:
+def folder(fitted: CalibrationMap, tmp_path: Path) -> Path:
     """A folder with a saved map."""
     fitted.save(tmp_path / "map.json")
     return tmp_path
@@ -28,19 +28,19 @@ def export(folder: Path, *arguments: str) -> tuple[int, str, str]:
         return run_here("export", "map.json", *arguments)
 
 
-def test_sql_and_json_are_printed(fitted: LogisticMap, folder: Path) -> None:
+def test_sql_and_json_are_printed(fitted: CalibrationMap, folder: Path) -> None:
     printed = export(folder, "--to", "sql", "--dialect", "spark", "--score", "s")
     assert printed == (0, to_sql(fitted, "spark", "s") + "\n", "")
     assert export(folder, "--to", "json")[1] == to_json(fitted)
 
 
-def test_sql_is_written_to_a_file(fitted: LogisticMap, folder: Path) -> None:
+def test_sql_is_written_to_a_file(fitted: CalibrationMap, folder: Path) -> None:
     assert export(folder, "--to", "sql", "--dialect", "duckdb", "-o", "map.sql")[0] == 0
     assert (folder / "map.sql").read_text() == to_sql(fitted, "duckdb") + "\n"
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_onnx_is_written_to_a_file(fitted: LogisticMap, folder: Path, dtype: str) -> None:
+def test_onnx_is_written_to_a_file(fitted: CalibrationMap, folder: Path, dtype: str) -> None:
     pytest.importorskip("onnx")
     code, _, errors = export(folder, "--to", "onnx", "--dtype", dtype, "-o", "map.onnx")
     assert code == 0, errors
@@ -48,7 +48,7 @@ def test_onnx_is_written_to_a_file(fitted: LogisticMap, folder: Path, dtype: str
     assert (folder / "map.onnx").read_bytes() == expected
 
 
-def test_torch_is_written_to_a_file(fitted: LogisticMap, folder: Path) -> None:
+def test_torch_is_written_to_a_file(fitted: CalibrationMap, folder: Path) -> None:
     torch = pytest.importorskip("torch")
     code, printed, errors = export(folder, "--to", "torch", "-o", "map.pt2")
     assert (code, printed) == (0, "Wrote map.pt2\n"), errors
@@ -73,21 +73,19 @@ def test_every_feature_is_an_input_of_its_own_in_torch(folder: Path) -> None:
     shift = 2 * columns["x"] - columns["y"] + (columns["country"] == "de")
     shift += 2 * (columns["device"] == "tv")
     labels = (rng.random(600) < 1 / (1 + np.exp(-scores - shift))).astype(float)
-    fitted = cr.Covariates(tuple(columns), cr.Platt(), knots=4).fit(scores, labels, columns)
+    model = cr.Platt() + cr.Smooth("x", knots=4) + cr.Smooth("y", knots=4)
+    model = model + cr.Level("country") + cr.Level("device")
+    fitted = model.fit(scores, labels, columns)
     fitted.save(folder / "map.json")
     code, _, errors = export(folder, "--to", "torch", "-o", "features.pt2", "--dtype", "float64")
     assert code == 0, errors
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.export.load(folder / "features.pt2").module()
-    inputs = [torch.tensor(scores)]
-    for name in fitted.feature_columns:
-        values = columns[name]
-        if name in fitted.categories:
-            # Numbers of categories count from 1.
-            places = [fitted.categories[name].index(value) + 1 for value in values.tolist()]
-            values = np.array(places)
-        inputs.append(torch.tensor(values))
+    inputs = [torch.tensor(values) for values in (scores, columns["x"], columns["y"])]
+    for name, keys in (("country", ["de", "fr"]), ("device", ["phone", "tv", "web"])):
+        # Numbers of levels count from 1.
+        inputs.append(torch.tensor([keys.index(value) + 1 for value in columns[name].tolist()]))
     found = program(*inputs).numpy()
     np.testing.assert_allclose(found, fitted.predict(scores, columns), atol=1e-12)
 

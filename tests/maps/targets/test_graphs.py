@@ -12,7 +12,7 @@ import torch
 
 import calibrank as cr
 from calibrank.export import to_onnx, to_torch
-from calibrank.maps import LogisticMap
+from calibrank.maps import CalibrationMap
 from tests import engines
 from tests.maps.samples import step_map
 
@@ -24,18 +24,11 @@ float32_engines = pytest.mark.parametrize(
     [engines.onnx("float32"), engines.torch("float32")],
     ids=lambda engine: engine.__name__,
 )
-METHODS = (
-    cr.Gaussian(),
-    cr.Gamma(),
-    cr.GammaGaussian(),
-    cr.Platt(),
-    cr.MinMax(),
-    cr.Isotonic(),
-)
+METHODS = (cr.Gaussian(), cr.Gamma(), cr.GammaGaussian(), cr.Platt(), cr.MinMax(), cr.Isotonic())
 
 
 @exporters
-def test_other_dtypes_are_errors(export: Any, fitted: LogisticMap) -> None:
+def test_other_dtypes_are_errors(export: Any, fitted: CalibrationMap) -> None:
     with pytest.raises(cr.DataError, match="dtype must be float32 or float64, got 'float16'"):
         export(fitted, "float16")
     with pytest.raises(cr.DataError, match=r"dtype must be float32 or float64, got float16\."):
@@ -44,7 +37,7 @@ def test_other_dtypes_are_errors(export: Any, fitted: LogisticMap) -> None:
 
 @exporters
 @pytest.mark.parametrize("dtype", [torch.float64, np.float64, np.dtype("float64")], ids=str)
-def test_a_dtype_stands_for_its_name(export: Any, fitted: LogisticMap, dtype: Any) -> None:
+def test_a_dtype_stands_for_its_name(export: Any, fitted: CalibrationMap, dtype: Any) -> None:
     export(fitted, dtype)
 
 
@@ -59,7 +52,7 @@ def test_a_range_too_narrow_for_float32_is_an_error(export: Any) -> None:
 
 @pytest.mark.parametrize(("package", "export"), [("onnx", to_onnx), ("torch", to_torch)])
 def test_a_missing_package_is_named_with_its_install_command(
-    package: str, export: Any, fitted: LogisticMap, monkeypatch: pytest.MonkeyPatch
+    package: str, export: Any, fitted: CalibrationMap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     message = rf"{package} is not installed. Run: pip install 'calibrank\[{package}\]'"
@@ -90,7 +83,7 @@ def onnx_session(model: Any) -> Any:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_an_onnx_model_accepts_any_number_of_rows(dtype: str, fitted: LogisticMap) -> None:
+def test_an_onnx_model_accepts_any_number_of_rows(dtype: str, fitted: CalibrationMap) -> None:
     tolerance = 1e-12 if dtype == "float64" else 1e-6
     for tested in (fitted, step_map(1), step_map(300)):
         flat = onnx_session(to_onnx(tested, dtype))
@@ -105,13 +98,13 @@ def test_an_onnx_model_accepts_any_number_of_rows(dtype: str, fitted: LogisticMa
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_an_onnx_model_returns_nan_for_nan(dtype: str, fitted: LogisticMap) -> None:
+def test_an_onnx_model_returns_nan_for_nan(dtype: str, fitted: CalibrationMap) -> None:
     for tested in (fitted, step_map(1), step_map(300)):
         session = onnx_session(to_onnx(tested, dtype))
         assert np.isnan(session.run(None, {"score": np.array([np.nan], dtype=dtype)})[0]).all()
 
 
-def test_a_torch_module_passes_gradients_to_the_layer_before_it(fitted: LogisticMap) -> None:
+def test_a_torch_module_passes_gradients_to_the_layer_before_it(fitted: CalibrationMap) -> None:
     torch = pytest.importorskip("torch")
     for tested in (fitted, step_map(50)):
         layer = torch.nn.Linear(3, 1)
@@ -125,7 +118,7 @@ def test_a_torch_module_passes_gradients_to_the_layer_before_it(fitted: Logistic
         assert not list(to_torch(tested).parameters())
 
 
-def test_a_torch_module_accepts_every_precision_and_keeps_nan(fitted: LogisticMap) -> None:
+def test_a_torch_module_accepts_every_precision_and_keeps_nan(fitted: CalibrationMap) -> None:
     torch = pytest.importorskip("torch")
     scores = torch.linspace(-3, 3, 25)
     for tested in (fitted, step_map(50)):
@@ -135,7 +128,7 @@ def test_a_torch_module_accepts_every_precision_and_keeps_nan(fitted: LogisticMa
         assert torch.isnan(module(torch.tensor([torch.nan]))).all()
 
 
-def test_a_step_map_in_half_precision_is_an_error(fitted: LogisticMap) -> None:
+def test_a_step_map_in_half_precision_is_an_error(fitted: CalibrationMap) -> None:
     torch = pytest.importorskip("torch")
     scores = torch.linspace(-3, 3, 25)
     assert torch.equal(to_torch(fitted).half()(scores), to_torch(fitted)(scores))
@@ -168,7 +161,7 @@ def test_a_torch_module_can_be_exported_scripted_traced_and_pickled(method: Any)
 
 
 def test_a_pickled_torch_module_does_not_need_calibrank(
-    fitted: LogisticMap, tmp_path: Path
+    fitted: CalibrationMap, tmp_path: Path
 ) -> None:
     pytest.importorskip("torch")
     (tmp_path / "module.pickle").write_bytes(pickle.dumps(to_torch(fitted)))

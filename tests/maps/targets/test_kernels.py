@@ -100,6 +100,6 @@ def test_a_kernel_is_used_where_it_is_fast_and_accurate(monkeypatch: pytest.Monk
     assert kernel(fitted, torch.float32, rows=2**20 - 1) is None
     assert kernel(fitted, torch.bfloat16) is None
     assert kernel(step_map(3), torch.float64) is None
-    steep = replace(fitted, coefficients=(300.0, 300.0))
+    steep = replace(fitted, curve=replace(fitted.curve, coefficients=(300.0, 300.0)))
     assert kernel(steep, torch.float32) is None
     assert kernel(steep, torch.float64) is not None

@@ -12,10 +12,10 @@ import pytest
 
 import calibrank as cr
 from calibrank.export import DIALECTS, to_sql
-from calibrank.maps import LogisticMap, RescaleMap
+from calibrank.maps import CalibrationMap, RescaleCurve
 from calibrank.maps.basis import Linear, Log, Quadratic, Softplus
 from tests import engines
-from tests.maps.samples import RECORD, logistic_map, min_max_map, step_map
+from tests.maps.samples import logistic_map, map_of, min_max_map, step_map
 
 Query = Callable[..., np.ndarray]
 COLUMN_TYPES = {
@@ -40,7 +40,7 @@ def engine(request: pytest.FixtureRequest) -> tuple[str, Query]:
     return request.param, getattr(engines, f"{request.param}_query")
 
 
-def test_invalid_scores_give_null(engine: tuple[str, Query], fitted: LogisticMap) -> None:
+def test_invalid_scores_give_null(engine: tuple[str, Query], fitted: CalibrationMap) -> None:
     dialect, query = engine
     scores = [None, math.inf, -math.inf, math.nan, 1.1e30, -1.1e30, 0.5]
     for tested in (fitted, step_map(5), min_max_map()):
@@ -51,7 +51,7 @@ def test_invalid_scores_give_null(engine: tuple[str, Query], fitted: LogisticMap
 
 @pytest.mark.parametrize("kind", ["single", "integer", "decimal"])
 def test_columns_of_every_numeric_type_are_accepted(
-    engine: tuple[str, Query], fitted: LogisticMap, kind: str
+    engine: tuple[str, Query], fitted: CalibrationMap, kind: str
 ) -> None:
     dialect, query = engine
     scores: list[Any] = [-3.5, -0.25, 0.125, 0.5, 1.75, 6.5]
@@ -60,7 +60,7 @@ def test_columns_of_every_numeric_type_are_accepted(
     column = scores
     if kind == "decimal" and dialect == "spark":
         column = [Decimal(str(score)) for score in scores]
-    on_unit_range = logistic_map(fitted.basis, 0.0, 1.0)
+    on_unit_range = logistic_map(fitted.curve.basis, 0.0, 1.0)
     for tested in (fitted, on_unit_range, step_map(5), min_max_map()):
         probabilities = query(to_sql(tested, dialect), column, COLUMN_TYPES[dialect][kind])
         expected = tested.predict(np.array(scores, dtype=float))
@@ -71,7 +71,7 @@ def test_columns_of_every_numeric_type_are_accepted(
     "column", ["a b", 'say "x"', "it`s", "x'; DROP TABLE t; --", "select", "Größe", "{}", "a\\b"]
 )
 def test_every_column_name_is_quoted(
-    engine: tuple[str, Query], fitted: LogisticMap, column: str
+    engine: tuple[str, Query], fitted: CalibrationMap, column: str
 ) -> None:
     dialect, query = engine
     expression = to_sql(fitted, dialect, score=column)
@@ -85,7 +85,7 @@ def test_maps_of_many_steps_are_exact(engine: tuple[str, Query], steps: int) -> 
     if dialect == "spark" and steps > 1_000:
         steps = 1_000  # Spark plans more steps slowly.
     tested = step_map(steps)
-    edges = np.array(tested.edges or (0.0,))[:: max(1, steps // 60)]
+    edges = np.array(tested.curve.edges or (0.0,))[:: max(1, steps // 60)]
     scores = np.concatenate([edges, np.nextafter(edges, -np.inf), [-9.0, 9.0]])
     probabilities = query(to_sql(tested, dialect), scores.tolist())
     np.testing.assert_array_equal(probabilities, tested.predict(scores))
@@ -99,23 +99,24 @@ def test_no_product_underflows_near_an_end_at_0(server: engines.Server, low: flo
         logistic = logistic_map(basis, low, low + 3.0)
         probabilities = server.query(to_sql(logistic, "postgresql"), scores.tolist())
         np.testing.assert_allclose(probabilities, logistic.predict(scores), rtol=1e-12)
-    rescale = RescaleMap("MinMax", low, low + 3.0, RECORD)
+    rescale = map_of(RescaleCurve(low, low + 3.0))
     probabilities = server.query(to_sql(rescale, "postgresql"), scores.tolist())
     np.testing.assert_allclose(probabilities, rescale.predict(scores), atol=1e-99)
 
 
 def test_sums_keep_the_order_in_which_they_are_written() -> None:
-    tested = replace(logistic_map(Linear(), 1e6, 1e6 + 1), intercept=0.1, coefficients=(1.0,))
+    curve = logistic_map(Linear(), 1e6, 1e6 + 1).curve
+    tested = map_of(replace(curve, intercept=0.1, coefficients=(1.0,)))
     scores = np.array([1e6 + 1.37, 1e6 - 0.37])
     np.testing.assert_allclose(engines.duckdb(tested, scores), tested.predict(scores), rtol=1e-14)
 
 
-def test_a_misspelled_column_is_an_error_in_sqlite(fitted: LogisticMap) -> None:
+def test_a_misspelled_column_is_an_error_in_sqlite(fitted: CalibrationMap) -> None:
     with pytest.raises(Exception, match="no such column"):
         engines.sqlite_query(to_sql(fitted, "sqlite", score="scor"), [0.5])
 
 
-def test_strings_give_null_in_sqlite(fitted: LogisticMap) -> None:
+def test_strings_give_null_in_sqlite(fitted: CalibrationMap) -> None:
     probabilities = engines.sqlite_query(to_sql(fitted, "sqlite"), ["0.5", "abc"], "TEXT")
     assert np.isnan(probabilities).all()
 
@@ -139,11 +140,11 @@ def test_bigquery_expressions_use_only_functions_of_bigquery() -> None:
         assert text.count("CASE") == text.count("END")
 
 
-def test_an_expression_has_fewer_than_700_characters(fitted: LogisticMap) -> None:
+def test_an_expression_has_fewer_than_700_characters(fitted: CalibrationMap) -> None:
     assert len(to_sql(fitted, "duckdb")) < 700
 
 
-def test_unknown_dialects_and_empty_names_are_errors(fitted: LogisticMap) -> None:
+def test_unknown_dialects_and_empty_names_are_errors(fitted: CalibrationMap) -> None:
     with pytest.raises(
         cr.DataError, match=r"dialect must be one of spark, duckdb, .*, got 'oracle'"
     ):

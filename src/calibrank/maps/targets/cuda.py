@@ -88,15 +88,12 @@ class CudaTarget(Target):
     def maximum(self, x: Code, bound: float) -> Code:
         return Code(f"fmax({x.code}, {_operand(bound)})")
 
-    def where_valid(self, score: Code, formula: Callable[[Code], Code]) -> Code:
+    def where_valid(
+        self, score: Code, formula: Callable[[Code], Code], conditions: Sequence[Code] = ()
+    ) -> Code:
         magnitude = f"({score.code} < 0 ? -{score.code} : {score.code})"
         is_valid = f"{magnitude} <= T({LARGEST_SCORE!r})"
         return Code(f"({is_valid} ? T({formula(score).code}) : T(NAN))")
 
-    def steps(
-        self,
-        score: Code,
-        edges: Sequence[float],
-        values: Sequence[float],
-    ) -> Code:
+    def steps(self, score: Code, edges: Sequence[float], values: Sequence[float]) -> Code:
         raise UnsupportedOperationError("a kernel has no table to search for steps")

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import narwhals as nw
 
 from calibrank._internal.arguments import listed, text
+from calibrank._internal.segment_keys import Key, number_nodes
 from calibrank._internal.validation import LARGEST_SCORE
 from calibrank.errors import DataError
+from calibrank.maps.level import LevelTerm
 from calibrank.maps.score_shift import warn_if_shifted
-from calibrank.maps.targets.target import Target, group_by_parent
+from calibrank.maps.targets.target import Target, free_names
 
 if TYPE_CHECKING:
     from calibrank.maps.calibration_map import CalibrationMap
+
+Schema: TypeAlias = Mapping[str, nw.dtypes.DType]
 
 # exp(700) is about 1e304, just within float64; beyond, the sigmoid is 0 or 1 to 300 digits.
 _LARGEST_EXPONENT = 700.0
@@ -45,12 +49,7 @@ class NarwhalsTarget(Target):
     def maximum(self, x: nw.Expr, bound: float) -> nw.Expr:
         return x.clip(lower_bound=bound)
 
-    def steps(
-        self,
-        score: nw.Expr,
-        edges: Sequence[float],
-        values: Sequence[float],
-    ) -> nw.Expr:
+    def steps(self, score: nw.Expr, edges: Sequence[float], values: Sequence[float]) -> nw.Expr:
         """A balanced tree of comparisons."""
         if not edges:
             return score * 0.0 + values[0]
@@ -59,57 +58,79 @@ class NarwhalsTarget(Target):
         above = self.steps(score, edges[middle + 1 :], values[middle + 1 :])
         return nw.when(score < edges[middle]).then(below).otherwise(above)
 
-    def by_segment(
-        self,
-        segment: Sequence[nw.Expr],
-        keys: Sequence[tuple[str, ...]],
-        values: Sequence[float],
+    def is_level(self, x: nw.Expr, count: int) -> nw.Expr:
+        return ~x.is_null()
+
+    def by_level(
+        self, x: nw.Expr, keys: Sequence[tuple[str, ...]], values: Sequence[float]
     ) -> nw.Expr:
-        children = group_by_parent(keys)
+        return _looked_up(x, range(1, len(keys) + 1), values[1:], values[0], nw.Float64)
 
-        def of_parent(parent: tuple[str, ...], fallback: float) -> nw.Expr:
-            column = segment[min(len(parent), len(segment) - 1)]
-            branches = []
-            for name, node in children.get(parent, []):
-                branches.append((name, of_parent((*parent, name), values[node])))
-            return _choose(column, branches, nw.lit(float(fallback)))
-
-        return of_parent((), values[0])
-
-    def where_valid(self, score: nw.Expr, formula: Callable[[nw.Expr], nw.Expr]) -> nw.Expr:
+    def where_valid(
+        self,
+        score: nw.Expr,
+        formula: Callable[[nw.Expr], nw.Expr],
+        conditions: Sequence[nw.Expr] = (),
+    ) -> nw.Expr:
         # Some engines order NaN above every number, in others no comparison with it holds: it is
         # invalid in both. A condition without an alternative is null.
         valid = (score >= -LARGEST_SCORE) & (score <= LARGEST_SCORE)
+        for condition in conditions:
+            valid = valid & condition
         return nw.when(valid).then(formula(score))
 
 
-def _choose(column: nw.Expr, branches: Sequence[tuple[str, nw.Expr]], fallback: nw.Expr) -> nw.Expr:
-    """A balanced tree: a chain of thousands of conditions would be as deep as it is long."""
-    if not branches:
-        return fallback
-    if len(branches) == 1:
-        name, value = branches[0]
-        return nw.when(column == name).then(value).otherwise(fallback)
-    middle = len(branches) // 2
-    first = _choose(column, branches[:middle], fallback)
-    second = _choose(column, branches[middle:], fallback)
-    names = [name for name, _ in branches[:middle]]
-    return nw.when(column.is_in(names)).then(first).otherwise(second)
+def _looked_up(
+    x: nw.Expr, old: Sequence[Any], new: Sequence[float], default: float, kind: Any
+) -> nw.Expr:
+    """The new value of each old one: a hash table, where a tree of conditions would be slow."""
+    if not old:
+        return nw.lit(default, kind)
+    return x.replace_strict(list(old), list(new), default=default, return_dtype=kind)
 
 
-def _feature(fitted: CalibrationMap, name: str) -> nw.Expr | list[nw.Expr]:
-    """A number, or a category as `by_segment` takes it."""
-    if name in fitted.category_columns:
-        return [nw.col(name).cast(nw.String)]
-    return nw.col(name).cast(nw.Float64)
+def _with_level(
+    frame: nw.LazyFrame[Any], term: LevelTerm, schema: Schema, names: Iterator[str]
+) -> tuple[nw.LazyFrame[Any], nw.Expr]:
+    """The frame with temporary columns, and the number of each row's level; null where missing."""
+    numbers: dict[Key, int] = {(): 0} | number_nodes(term.keys)
+    found = nw.lit(0)
+    levels = [_level(name, schema[name]) for name in term.columns]
+    for depth, level in enumerate(levels, start=1):
+        # The number of the parent and the text name a level.
+        of_depth = {key: number for key, number in numbers.items() if len(key) == depth}
+        old = [f"{numbers[key[:-1]]}:{key[-1]}" for key in of_depth]
+        named = nw.concat_str([found.cast(nw.String), level], separator=":")
+        deeper = _looked_up(named, old, list(of_depth.values()), 0, nw.Int64)
+        # A column of its own: an expression is computed, and its table sent, each time it is used.
+        name = next(names)
+        frame = frame.with_columns(deeper.alias(name))
+        found = nw.when(nw.col(name) > 0).then(nw.col(name)).otherwise(found)
+    present = nw.all_horizontal(*[~level.is_null() for level in levels], ignore_nulls=False)
+    name = next(names)
+    return frame.with_columns(nw.when(present).then(found).alias(name)), nw.col(name)
 
 
-def transform(
-    fitted: CalibrationMap,
-    frame: Any,
-    score: str,
-    to: str,
-) -> Any:
+def _level(name: str, kind: nw.dtypes.DType) -> nw.Expr:
+    """A column as the text of its levels: 1.0 is "1"; null where a number is not whole."""
+    column = nw.col(name)
+    if kind == nw.Boolean:
+        text = nw.when(column).then(nw.lit("true")).otherwise(nw.lit("false"))
+        return nw.when(~column.is_null()).then(text)
+    if kind.is_integer() or kind in (nw.String, nw.Categorical, nw.Enum):
+        return column.cast(nw.String)
+    if not kind.is_numeric():
+        raise DataError(
+            f"column {name!r} must hold text, whole numbers or booleans, got {kind}. "
+            "Cast it to text first, as for the fit."
+        )
+    number = column.cast(nw.Float64)
+    # Larger ones stand for many whole numbers.
+    is_whole = (number.abs() < float(2**53)) & (number == number.floor())
+    return nw.when(is_whole).then(number).cast(nw.Int64).cast(nw.String)
+
+
+def transform(fitted: CalibrationMap, frame: Any, score: str, to: str) -> Any:
     """The frame with a column of probabilities, which stays an expression if the frame is lazy."""
     try:
         wrapped = nw.from_native(frame)
@@ -120,12 +141,13 @@ def transform(
         ) from None
     text("score", score, "It names a column.")
     text("to", to, "It names a column.")
-    names = wrapped.collect_schema().names()
+    schema = wrapped.collect_schema()
+    names = schema.names()
     if score not in names:
         raise DataError(
             f"frame must have a column {score!r}, got {listed(names)}. Name it with score=..."
         )
-    for name in (*fitted.segment_columns, *fitted.feature_columns):
+    for name in fitted.columns:
         if name not in names:
             raise DataError(f"frame must have the column {name!r} of the map, got {listed(names)}.")
     if to in names:
@@ -134,14 +156,20 @@ def transform(
             "Name another with to=..., or drop it first."
         )
     if isinstance(wrapped, nw.LazyFrame):
-        texts = [nw.col(name).cast(nw.String) for name in fitted.segment_columns]
-        features = [_feature(fitted, name) for name in fitted.feature_columns]
-        segment = texts or features or None
+        inputs = []
+        temporary = free_names(names)
+        for term in fitted.terms:
+            if isinstance(term, LevelTerm):
+                wrapped, x = _with_level(wrapped, term, schema, temporary)
+            else:
+                x = nw.col(term.columns[0]).cast(nw.Float64)
+            inputs.append(x)
         scores = nw.col(score).cast(nw.Float64)
-        expression = fitted.where_valid(NarwhalsTarget(), scores, segment)
-        return wrapped.with_columns(expression.alias(to)).to_native()
+        expression = fitted.where_valid(NarwhalsTarget(), scores, inputs)
+        return wrapped.with_columns(expression.alias(to)).select(*names, to).to_native()
     scores = wrapped[score].to_numpy()
-    probabilities = fitted.predict_rows(scores, lambda name: wrapped[name].to_numpy())
+    columns = {name: wrapped[name].to_numpy() for name in fitted.columns}
+    probabilities = fitted.predict(scores, columns)
     # From here: this function, transform of the map, and then the caller.
     warn_if_shifted(fitted.record, scores, stacklevel=4)
     column = nw.new_series(to, probabilities, backend=wrapped.implementation)

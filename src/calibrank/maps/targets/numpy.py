@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from calibrank._internal.logit import expit
-from calibrank._internal.validation import LARGEST_SCORE, Floats, Indices
+from calibrank._internal.logit import expit, softplus
+from calibrank._internal.validation import LARGEST_SCORE, Floats, Indices, Mask
 from calibrank.maps.targets.target import Target
 
 
@@ -18,8 +18,7 @@ class NumpyTarget(Target):
         return np.log(x)
 
     def softplus(self, x: Floats) -> Floats:
-        # Equal to np.logaddexp(0, x), and faster.
-        return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+        return softplus(x)
 
     def sigmoid(self, x: Floats) -> Floats:
         probabilities: Floats = expit(x)
@@ -31,25 +30,22 @@ class NumpyTarget(Target):
     def maximum(self, x: Floats, bound: float) -> Floats:
         return np.maximum(x, bound)
 
-    def steps(
-        self,
-        score: Floats,
-        edges: Sequence[float],
-        values: Sequence[float],
-    ) -> Floats:
+    def steps(self, score: Floats, edges: Sequence[float], values: Sequence[float]) -> Floats:
         step = np.searchsorted(np.array(edges), score, side="right")
         return np.array(values)[step]
 
-    def by_segment(
-        self,
-        segment: Indices,
-        keys: Sequence[tuple[str, ...]],
-        values: Sequence[float],
+    def by_level(
+        self, x: Indices, keys: Sequence[tuple[str, ...]], values: Sequence[float]
     ) -> Floats:
-        return np.array(values)[segment]
+        return np.array(values)[x]
 
-    def where_valid(self, score: Floats, formula: Callable[[Floats], Floats]) -> Floats:
-        valid = np.abs(score) <= LARGEST_SCORE
+    def is_level(self, x: Indices, count: int) -> Mask:
+        return (x >= 0) & (x <= count)
+
+    def where_valid(
+        self, score: Floats, formula: Callable[[Floats], Floats], conditions: Sequence[Mask] = ()
+    ) -> Floats:
+        valid = np.logical_and.reduce([np.abs(score) <= LARGEST_SCORE, *conditions])
         return np.where(valid, formula(np.where(valid, score, 0.0)), np.nan)
 
     def lines(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from calibrank._internal.arguments import label, shown, whole
+from calibrank._internal.rules import ColumnRule
 from calibrank._internal.validation import LARGEST_SCORE
 from calibrank.errors import DataError, MissingExtraError
 from calibrank.maps.calibration_map import CalibrationMap, require_map
@@ -28,11 +29,9 @@ def to_onnx(
     """A model from `score` to `probability`, both of the given dtype and shape.
 
     Named dimensions are dynamic. A score that `predict` refuses (NaN, or beyond 1e30 as a padding
-    value is) gives NaN. After a layer that returns a column, use
-    shape=("rows", 1). The graph of a map by segment has a second input `segment`: the number of
-    each row's segment (`fitted.segment_index`), as int64. That of a map with covariates has one
-    more input per column, of its name; a category is its number (`fitted.category_index`), as
-    int64.
+    value is) gives NaN. After a layer that returns a column, use shape=("rows", 1). The graph of a
+    map with terms has one more input per term, of its column's name (`fitted.input_names()`): a
+    number, or the number of a level (`fitted.level_index`) as int64.
 
     >>> from calibrank import Platt
     >>> model = to_onnx(Platt().fit([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1]))
@@ -43,21 +42,18 @@ def to_onnx(
     dimensions = _checked_shape(shape)
     package = _load_onnx()
     checked = require_dtype(fitted, dtype)
-    target = OnnxTarget(package, checked)
-    segment: Any = Value("segment", target) if fitted.segment_columns else None
-    if fitted.feature_columns:
-        segment = [Value(name, target) for name in fitted.feature_columns]
-    probability = fitted.where_valid(target, Value("score", target), segment)
+    names = fitted.input_names()
+    target = OnnxTarget(package, checked, names)
+    given = [Value(name, target) for name in names]
+    probability = fitted.where_valid(target, Value("score", target), given)
     target.add("Identity", probability.name, output="probability")
     element_type = package.helper.np_dtype_to_tensor_dtype(np.dtype(checked))
     score_info = package.helper.make_tensor_value_info("score", element_type, dimensions)
     result_info = package.helper.make_tensor_value_info("probability", element_type, dimensions)
     inputs = [score_info]
-    others = fitted.feature_columns or (("segment",) if fitted.segment_columns else ())
-    for name in others:
-        # Segments and categories are numbers of rows of a table.
-        is_number = name in fitted.number_columns
-        kind = element_type if is_number else package.TensorProto.INT64
+    for name, term in zip(names, fitted.terms, strict=True):
+        # Levels are numbers of rows of a table.
+        kind = package.TensorProto.INT64 if term.role == "level" else element_type
         inputs.append(package.helper.make_tensor_value_info(name, kind, dimensions))
     graph = package.helper.make_graph(
         target.nodes, "calibrank", inputs, [result_info], target.constants
@@ -132,15 +128,19 @@ class OnnxTarget(Target):
 
     normalizes: ClassVar[bool] = True
 
-    def __init__(self, package: ModuleType, dtype: Dtype) -> None:
+    def __init__(self, package: ModuleType, dtype: Dtype, inputs: Sequence[str] = ()) -> None:
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
         self._onnx = package
-        self._dtype = dtype
+        self.dtype = dtype
+        # No input, which is named as a column, starts so.
+        self._prefix = "__"
+        while any(name.startswith(self._prefix) for name in inputs):
+            self._prefix += "_"
 
     def add(self, operator: str, *inputs: Any, output: str = "") -> Value:
         """Add a node; numbers among its inputs become constants."""
-        name = output or f"{operator.lower()}_{len(self.nodes)}"
+        name = output or f"{self._prefix}{operator.lower()}_{len(self.nodes)}"
         names = [self._input(value) for value in inputs]
         node = self._onnx.helper.make_node(operator, names, [name], name=f"node_{name}")
         self.nodes.append(node)
@@ -151,13 +151,13 @@ class OnnxTarget(Target):
             return value.name
         if isinstance(value, str):
             return value
-        name = f"constant_{len(self.constants)}"
-        array = value if isinstance(value, np.ndarray) else np.array(value, dtype=self._dtype)
+        name = f"{self._prefix}constant_{len(self.constants)}"
+        array = value if isinstance(value, np.ndarray) else np.array(value, dtype=self.dtype)
         self.constants.append(self._onnx.numpy_helper.from_array(array, name))
         return name
 
     def place(self, score: Value, low: float, width: float) -> Value:
-        placed: Value = place_in_dtype(score, low, width, self._dtype)
+        placed: Value = place_in_dtype(score, low, width, self.dtype)
         return placed
 
     def log(self, x: Value) -> Value:
@@ -183,32 +183,36 @@ class OnnxTarget(Target):
     def maximum(self, x: Value, bound: float) -> Value:
         return self.add("Max", x, bound)
 
-    def where_valid(self, score: Value, formula: Callable[[Value], Value]) -> Value:
+    def where_valid(
+        self, score: Value, formula: Callable[[Value], Value], conditions: Sequence[Value] = ()
+    ) -> Value:
         # No comparison with NaN holds.
         valid = self.add("LessOrEqual", self.add("Abs", score), LARGEST_SCORE)
+        for condition in conditions:
+            valid = self.add("And", valid, condition)
         return self.add("Where", valid, formula(score), np.nan)
 
-    def by_segment(
-        self,
-        segment: Value,
-        keys: Sequence[tuple[str, ...]],
-        values: Sequence[float],
-    ) -> Value:
-        return self.add("Gather", np.array(values, dtype=self._dtype), segment)
+    def is_valid(self, x: Value, rule: ColumnRule) -> Value:
+        above = self.add("GreaterOrEqual", x, rule.low)
+        return self.add("And", above, self.add("LessOrEqual", x, rule.high))
 
-    def steps(
-        self,
-        score: Value,
-        edges: Sequence[float],
-        values: Sequence[float],
-    ) -> Value:
+    def is_level(self, x: Value, count: int) -> Value:
+        above = self.add("GreaterOrEqual", x, _integer(0))
+        return self.add("And", above, self.add("LessOrEqual", x, _integer(count)))
+
+    def by_level(self, x: Value, keys: Sequence[tuple[str, ...]], values: Sequence[float]) -> Value:
+        # A number outside the table is made invalid by `is_level`; here it must not be an error.
+        inside = self.add("Max", self.add("Min", x, _integer(len(values) - 1)), _integer(0))
+        return self.add("Gather", np.array(values, dtype=self.dtype), inside)
+
+    def steps(self, score: Value, edges: Sequence[float], values: Sequence[float]) -> Value:
         """A binary search with one Gather per halving, which needs little memory per score."""
         halvings = len(edges).bit_length()
         # Both tables are padded to a full binary tree: with edges that no score reaches.
-        padded_edges = np.full(2**halvings - 1, np.inf, dtype=self._dtype)
-        padded_edges[: len(edges)] = ceilings(edges, self._dtype)
+        padded_edges = np.full(2**halvings - 1, np.inf, dtype=self.dtype)
+        padded_edges[: len(edges)] = ceilings(edges, self.dtype)
         padding = 2**halvings - len(values)
-        padded_values = np.pad(np.array(values, dtype=self._dtype), (0, padding), mode="edge")
+        padded_values = np.pad(np.array(values, dtype=self.dtype), (0, padding), mode="edge")
         found: Any = _integer(0)
         for halving in reversed(range(halvings)):
             candidate = self.add("Add", found, _integer(2**halving))

@@ -8,14 +8,16 @@ order are those of `NumpyTarget`, so the digits are the same.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from calibrank._internal import native
 from calibrank._internal.arguments import shown
+from calibrank._internal.rules import ColumnRule
 from calibrank._internal.validation import LARGEST_SCORE, require_scores
 from calibrank.errors import DataError
 from calibrank.maps.targets.target import Target
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 # The largest number whose exponential is finite.
 _LARGEST_POWER = 709.782712893384
 
-ScalarFunction = Callable[[float], float]
+ScalarFunction = Callable[..., float]
 
 
 class Variable:
@@ -92,12 +94,7 @@ class PythonTarget(Target):
     def maximum(self, x: Variable, bound: float) -> Variable:
         return Variable(self.code, f"{x.name} if {x.name} > {bound!r} else {bound!r}")
 
-    def steps(
-        self,
-        score: Variable,
-        edges: Sequence[float],
-        values: Sequence[float],
-    ) -> Variable:
+    def steps(self, score: Variable, edges: Sequence[float], values: Sequence[float]) -> Variable:
         expression = f"{self._table(values)}[{self._position(score, edges)}]"
         return Variable(self.code, expression)
 
@@ -115,7 +112,21 @@ class PythonTarget(Target):
         line = f"{offset} * {self._table(slopes)}[{segment}] + {self._table(values)}[{segment}]"
         return Variable(self.code, line)
 
-    def where_valid(self, score: Variable, formula: Callable[[Any], Any]) -> Any:
+    def by_level(
+        self, x: Variable, keys: Sequence[tuple[str, ...]], values: Sequence[float]
+    ) -> Variable:
+        return Variable(self.code, f"{self._table(values)}[{x.name}]")
+
+    # The inputs of terms are checked where they are read.
+    def is_valid(self, x: Variable, rule: ColumnRule) -> None:
+        return None
+
+    def is_level(self, x: Variable, count: int) -> None:
+        return None
+
+    def where_valid(
+        self, score: Variable, formula: Callable[[Any], Any], conditions: Sequence[None] = ()
+    ) -> Any:
         largest = repr(LARGEST_SCORE)
         self.code.append(f"if not -{largest} <= {score.name} <= {largest}: check({score.name})")
         return formula(score)
@@ -131,16 +142,55 @@ class PythonTarget(Target):
 
 
 def to_function(fitted: CalibrationMap) -> ScalarFunction:
-    """The map as a function of one float; see `CalibrationMap.scalar`."""
+    """The map as a function of one score; see `CalibrationMap.scalar`."""
+    checked = _compiled(fitted)
+    program = b"" if fitted.terms else fitted.curve.program
+    is_native = native.READY and bool(program)
+    compiled = native.scalar_probability() if is_native else None
+
+    def probability(score: float, columns: Mapping[str, Any] | None = None) -> float:
+        try:
+            # NumPy would convert the bounds to the type of its small floats: 1e30 overflows.
+            if not isinstance(score, float) and isinstance(score, np.floating):
+                score = float(score)
+            if compiled is not None and -LARGEST_SCORE <= score <= LARGEST_SCORE:
+                return compiled(score, program)
+            return checked(score, columns)
+        except (TypeError, ValueError, ArithmeticError) as error:
+            if not isinstance(error, DataError):
+                check_score(score)
+            raise
+
+    return probability
+
+
+def _compiled(fitted: CalibrationMap) -> Callable[[float, Any], float]:
+    """The formula as a Python function of a score and a mapping of columns."""
     target = PythonTarget()
     score = Variable(target.code, "score")
-    probability = fitted.where_valid(target, score)
+    inputs = []
+    if fitted.terms:
+        target.names["read"] = _reader(fitted)
+        values = Variable(target.code, "read(columns)")
+        inputs = [
+            Variable(target.code, f"{values.name}[{place}]") for place in range(len(fitted.terms))
+        ]
+    probability = fitted.where_valid(target, score, inputs)
     body = "".join(f"    {line}\n" for line in target.code)
-    source = f"def probability(score):\n{body}    return {probability.name}\n"
+    source = f"def probability(score, columns):\n{body}    return {probability.name}\n"
     # The text consists of our own operations and of numbers, never of names from a file.
     exec(compile(source, "<calibrank map>", "exec"), target.names)  # noqa: S102  (see above)
-    function: ScalarFunction = target.names["probability"]
+    function: Callable[[float, Any], float] = target.names["probability"]
     return function
+
+
+def _reader(fitted: CalibrationMap) -> Callable[[Any], list[Any]]:
+    """A function from a mapping of columns to the input of each term, as Python numbers."""
+
+    def read(columns: Any) -> list[Any]:
+        return [values.tolist()[0] for values in fitted.inputs(columns, 1)]
+
+    return read
 
 
 def _text(operand: Variable | float) -> str:

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from calibrank._internal.arguments import label
 from calibrank._internal.validation import LARGEST_SCORE
-from calibrank.errors import DataError
+from calibrank.composition import refusal
 from calibrank.maps.basis import Linear
 from calibrank.maps.calibration_map import CalibrationMap, require_map
-from calibrank.maps.logistic import LogisticMap
+from calibrank.maps.logistic import LogisticCurve
 from calibrank.maps.targets.target import Target
 
 
@@ -75,12 +75,12 @@ def to_lucene(fitted: CalibrationMap) -> SigmoidParameters:
     0.5
     """
     require_map(fitted)
-    if not isinstance(fitted, LogisticMap) or not isinstance(fitted.basis, Linear):
-        raise DataError(
-            f"a map for Lucene must be a sigmoid of the score, got {fitted.method}. "
-            "Fit Platt(), or use to_painless (--to painless), which takes every map of the score "
-            "alone."
-        )
+    curve = fitted.curve
+    is_sigmoid = isinstance(curve, LogisticCurve) and isinstance(curve.basis, Linear)
+    if fitted.terms:
+        raise refusal("terms", "a search engine")
+    if not is_sigmoid:
+        raise refusal("a curve that is no sigmoid", "Lucene")
     low, high = fitted.span
     below, above = fitted.log_odds([low, high]).tolist()
     alpha = (above - below) / (high - low)
@@ -89,11 +89,8 @@ def to_lucene(fitted: CalibrationMap) -> SigmoidParameters:
 
 def _expression(fitted: CalibrationMap, score: str, language: Language) -> str:
     require_map(fitted)
-    if fitted.segment_columns or fitted.feature_columns:
-        raise DataError(
-            f"a map for a search engine must depend on the score alone, got {fitted.method}. "
-            "Use to_sql (--to sql), or fit without segments and features."
-        )
+    if fitted.terms:
+        raise refusal("terms", "a search engine")
     target = ScriptTarget(language)
     given = Script(label("score", score, "It is an expression of the engine."))
     return str(fitted.where_valid(target, given))
@@ -159,7 +156,9 @@ class ScriptTarget(Target):
     def maximum(self, x: Script, bound: float) -> Script:
         return Script(f"{self.language.maximum}({x}, {_operand(bound)})")
 
-    def where_valid(self, score: Script, formula: Callable[[Script], Script]) -> Script:
+    def where_valid(
+        self, score: Script, formula: Callable[[Script], Script], conditions: Sequence[Script] = ()
+    ) -> Script:
         largest = repr(LARGEST_SCORE)
         is_valid = f"{score} >= -{largest} && {score} <= {largest}"
         return Script(self.language.choice.format(is_valid, formula(score), "0.0"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (its name throughout Spark's documentation)
 
 from calibrank._internal.validation import LARGEST_SCORE
-from calibrank.maps.targets.target import Target
+from calibrank.maps.targets.target import Target, free_names
 
 # Up to this many steps become nested conditions. About two hundred of them, beside the rest of a
 # plan, outgrow what the JVM compiles.
@@ -32,19 +32,20 @@ class SparkTarget(Target):
 
     def __init__(self, existing: Sequence[str]) -> None:
         self.staged: list[tuple[str, Column]] = []
-        self._names = _free_names(existing)
+        self._names = free_names(existing)
 
     def new_name(self) -> str:
         """A name for a temporary column, which no column has."""
         return next(self._names)
 
-    def by_segment(
-        self,
-        segment: Column,
-        keys: Sequence[tuple[str, ...]],
-        values: Sequence[float],
+    def is_level(self, x: Column, count: int) -> Column:
+        return x.isNotNull()
+
+    def by_level(
+        self, x: Column, keys: Sequence[tuple[str, ...]], values: Sequence[float]
     ) -> Column:
-        return self.stage(_constant_array(values, "double")[segment])
+        number = F.coalesce(x, F.lit(0))
+        return self.stage(_constant_array(values, "double")[number])
 
     def stage(self, expression: Column) -> Column:
         """A temporary column that holds this expression."""
@@ -52,9 +53,14 @@ class SparkTarget(Target):
         self.staged.append((name, expression))
         return F.col(name)
 
-    def where_valid(self, score: Column, formula: Callable[[Column], Column]) -> Column:
+    def where_valid(
+        self, score: Column, formula: Callable[[Column], Column], conditions: Sequence[Column] = ()
+    ) -> Column:
         # Spark orders NaN above every number, so NaN exceeds the upper bound.
-        valid = self.stage(F.when(score.between(-LARGEST_SCORE, LARGEST_SCORE), score))
+        is_valid = score.between(-LARGEST_SCORE, LARGEST_SCORE)
+        for condition in conditions:
+            is_valid = is_valid & condition
+        valid = self.stage(F.when(is_valid, score))
         # Adding 0 times the score makes the result null where the score is. A condition would keep
         # Spark from sharing expressions that are computed twice.
         return formula(valid) + valid * 0.0
@@ -74,12 +80,7 @@ class SparkTarget(Target):
     def maximum(self, x: Column, bound: float) -> Column:
         return F.greatest(x, F.lit(float(bound)))
 
-    def steps(
-        self,
-        score: Column,
-        edges: Sequence[float],
-        values: Sequence[float],
-    ) -> Column:
+    def steps(self, score: Column, edges: Sequence[float], values: Sequence[float]) -> Column:
         """Nested conditions for a few steps, which is faster, and an array search for many."""
         # Spark generates shorter code for a column that cannot be null.
         not_null = self.stage(F.coalesce(score, F.lit(0.0)))
@@ -87,12 +88,7 @@ class SparkTarget(Target):
             return _tree(not_null, edges, values)
         return self._search(not_null, edges, values)
 
-    def _search(
-        self,
-        score: Column,
-        edges: Sequence[float],
-        values: Sequence[float],
-    ) -> Column:
+    def _search(self, score: Column, edges: Sequence[float], values: Sequence[float]) -> Column:
         """A binary search among the edges that share the score's cell, of many equally wide cells.
 
         Computing a cell rounds, but it never changes the order of scores: all edges in lower cells
@@ -118,22 +114,7 @@ class SparkTarget(Target):
         return _constant_array(values, "double")[found]
 
 
-def _free_names(existing: Sequence[str]) -> Iterator[str]:
-    """Names for temporary columns, none of which exists."""
-    stem = "_calibrank"
-    while any(name.startswith(stem) for name in existing):
-        stem = "_" + stem
-    number = 0
-    while True:
-        yield f"{stem}_{number}"
-        number += 1
-
-
-def _tree(
-    score: Column,
-    edges: Sequence[float],
-    values: Sequence[float],
-) -> Column:
+def _tree(score: Column, edges: Sequence[float], values: Sequence[float]) -> Column:
     if not edges:
         return F.lit(float(values[0]))
     middle = len(edges) // 2

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from math import inf
-from typing import Any
 
 import numpy as np
 
 from calibrank._internal.arguments import label, shown, text
-from calibrank._internal.validation import LARGEST_SCORE
+from calibrank._internal.rules import COLUMN_RULES, ColumnRule
 from calibrank.errors import DataError
 from calibrank.maps.calibration_map import CalibrationMap, require_map
 from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.maps.targets.sql_dialects import DIALECTS, Dialect
 from calibrank.maps.targets.target import Formula, Target, group_by_parent
+from calibrank.maps.term import Term
 
 # exp(700) is about 1e304 and exp(-700) about 1e-304, both within float64.
 _LARGEST_EXPONENT = 700.0
+# Levels that one CASE compares a row with, one after the other.
+_MOST_BRANCHES = 256
 
 
 class Precedence(IntEnum):
@@ -35,17 +37,15 @@ _PRODUCT = Precedence.PRODUCT
 _ATOM = Precedence.ATOM
 
 
-def to_sql(
-    fitted: CalibrationMap,
-    dialect: str,
-    score: str = "score",
-) -> str:
+def to_sql(fitted: CalibrationMap, dialect: str, score: str = "score") -> str:
     """The probability as one SQL expression of a column.
 
     It is NULL where the score is NULL, NaN or beyond +-1e30. Dialects are spark, duckdb,
     postgresql, sqlite, bigquery, snowflake, clickhouse and trino. The name of the column is always
-    quoted. Maps by segment or with covariates also read these columns, under the names they had in
-    the fit.
+    quoted. Terms read their columns under the names they had in the fit, with the same rule: the
+    result is NULL where one of them is NULL or no valid number. A level is the text of its column,
+    as in the fit: 1.0 is 1, and a boolean true or false. Where an engine cannot tell (booleans in
+    SQLite; decimals in BigQuery, Snowflake and Trino), write the column as such text yourself.
 
     >>> from calibrank import MinMax
     >>> to_sql(MinMax().fit([1.0, 2.0, 5.0], [0, 0, 1]), "sqlite", score="s")
@@ -57,12 +57,8 @@ def to_sql(
     if "\0" in label("score", score, "It names a column."):
         raise DataError(f"score must be the name of a column, got {score!r}.")
     target = SqlTarget(DIALECTS[dialect])
-    segment: list[Any] | None = None
-    if fitted.segment_columns:
-        segment = [target.text_column(name) for name in fitted.segment_columns]
-    elif fitted.feature_columns:
-        segment = [target.feature(fitted, name) for name in fitted.feature_columns]
-    return target.text(fitted.where_valid(target, target.column(score), segment))
+    inputs = [target.input(term) for term in fitted.terms]
+    return target.text(fitted.where_valid(target, target.column(score), inputs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,37 +158,45 @@ class SqlTarget(Target):
         """A column of any type as text."""
         return self.dialect.as_text.replace("{}", self.dialect.name(name))
 
-    def feature(self, fitted: CalibrationMap, name: str) -> Sql | list[str]:
-        """A numeric column, or one of categories as `by_segment` takes it."""
-        is_text = name in fitted.category_columns
-        return [self.text_column(name)] if is_text else self.column(name)
+    def input(self, term: Term) -> Sql | list[str]:
+        """A numeric column, or the columns of a level as `by_level` takes them."""
+        if term.role == "level":
+            return [self.text_column(name) for name in term.columns]
+        return self.column(term.columns[0])
 
-    def by_segment(
-        self,
-        segment: Sequence[str],
-        keys: Sequence[tuple[str, ...]],
-        values: Sequence[float],
+    def is_valid(self, x: Sql, rule: ColumnRule) -> str:
+        return f"{x.text} BETWEEN {self.text(rule.low)} AND {self.text(rule.high)}"
+
+    def is_level(self, x: Sequence[str], count: int) -> str:
+        return " AND ".join([f"({column}) IS NOT NULL" for column in x])
+
+    def by_level(
+        self, x: Sequence[str], keys: Sequence[tuple[str, ...]], values: Sequence[float]
     ) -> Sql:
-        """One CASE per segment column, nested; NULL equals nothing, so it gets the fallback."""
+        """One CASE per column, nested; where it has many branches, by comparisons first."""
         children = group_by_parent(keys)
-        return self._atom(self._case(segment, children, (), values[0], values))
 
-    def _case(
-        self,
-        segment: Sequence[str],
-        children: Mapping[tuple[str, ...], Sequence[tuple[str, int]]],
-        parent: tuple[str, ...],
-        fallback: float,
-        values: Sequence[float],
-    ) -> str:
-        if parent not in children:
-            return self.dialect.number(float(fallback))
-        branches = []
-        for name, node in children[parent]:
-            inner = self._case(segment, children, (*parent, name), values[node], values)
-            branches.append(f"WHEN {self.dialect.string(name)} THEN {inner}")
-        column = segment[len(parent)]
-        return f"CASE {column} {' '.join(branches)} ELSE {self.dialect.number(float(fallback))} END"
+        def case(parent: tuple[str, ...], fallback: float) -> str:
+            if parent not in children:
+                return self.text(fallback)
+            branches = []
+            for name, node in children[parent]:
+                branches.append((name, case((*parent, name), values[node])))
+            return self._choice(x[len(parent)], sorted(branches), self.text(fallback))
+
+        return self._atom(case((), values[0]))
+
+    def _choice(self, column: str, branches: Sequence[tuple[str, str]], fallback: str) -> str:
+        """The text of the branch that a column names; branches are in the order of their names."""
+        if len(branches) <= _MOST_BRANCHES:
+            cases = [f"WHEN {self.dialect.string(name)} THEN {text}" for name, text in branches]
+            return f"CASE {column} {' '.join(cases)} ELSE {fallback} END"
+        middle = len(branches) // 2
+        below = self._choice(column, branches[:middle], fallback)
+        above = self._choice(column, branches[middle:], fallback)
+        name = self.dialect.string(branches[middle][0])
+        is_below = f"({column}){self.dialect.bytewise} < {name}"
+        return f"CASE WHEN {is_below} THEN {below} ELSE {above} END"
 
     def text(self, value: Sql | float) -> str:
         """The SQL of an expression or a number."""
@@ -257,17 +261,13 @@ class SqlTarget(Target):
             return x
         return bound if x.high <= bound else self._call(self.dialect.greatest, x, bound)
 
-    def where_valid(self, score: Sql, formula: Callable[[Sql], Sql | float]) -> Sql:
-        bounds = f"{self.text(-LARGEST_SCORE)} AND {self.text(LARGEST_SCORE)}"
-        probability = self.text(formula(score))
-        return self._atom(f"CASE WHEN {score.text} BETWEEN {bounds} THEN {probability} END")
-
-    def steps(
-        self,
-        score: Sql,
-        edges: Sequence[float],
-        values: Sequence[float],
+    def where_valid(
+        self, score: Sql, formula: Callable[[Sql], Sql | float], conditions: Sequence[str] = ()
     ) -> Sql:
+        valid = " AND ".join([self.is_valid(score, COLUMN_RULES["score"]), *conditions])
+        return self._atom(f"CASE WHEN {valid} THEN {self.text(formula(score))} END")
+
+    def steps(self, score: Sql, edges: Sequence[float], values: Sequence[float]) -> Sql:
         return self._tree(score, edges, [self.text(value) for value in values])
 
     def lines(
@@ -287,12 +287,7 @@ class SqlTarget(Target):
             leaves.append(self.text((near - start) * slope + value))
         return self._tree(score, edges, leaves)
 
-    def _tree(
-        self,
-        score: Sql,
-        edges: Sequence[float],
-        leaves: Sequence[str],
-    ) -> Sql:
+    def _tree(self, score: Sql, edges: Sequence[float], leaves: Sequence[str]) -> Sql:
         """A balanced tree of CASE: thousands of leaves are a dozen levels deep."""
         if not edges:
             return self._atom(leaves[0])
@@ -309,12 +304,7 @@ class SqlTarget(Target):
     def _atom(self, text: str) -> Sql:
         return Sql(text, _ATOM, self.dialect)
 
-    def _without_underflow(
-        self,
-        score: Sql,
-        low: float,
-        high: float,
-    ) -> tuple[Sql, float, float]:
+    def _without_underflow(self, score: Sql, low: float, high: float) -> tuple[Sql, float, float]:
         """A score and range whose differences are 0, or too large for products to underflow.
 
         Only near an end at 0 can a difference be too small. Adding and subtracting a unit of 1e-100

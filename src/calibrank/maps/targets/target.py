@@ -7,7 +7,8 @@ target implements these operations for one engine. Neither knows the members on 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -16,6 +17,7 @@ from calibrank._internal.arguments import shown
 from calibrank.errors import DataError
 
 if TYPE_CHECKING:
+    from calibrank._internal.rules import ColumnRule
     from calibrank.maps.calibration_map import CalibrationMap
 
 Dtype: TypeAlias = Literal["float32", "float64"]
@@ -43,6 +45,8 @@ class Target(Protocol):
 
     normalizes: ClassVar[bool] = False
     """Whether `over_range` maps the range to [0, 1] first, which keeps float32 accurate."""
+    dtype: Dtype = "float64"
+    """The float type that the engine computes in."""
 
     @abstractmethod
     def log(self, x: Any) -> Any:
@@ -65,33 +69,34 @@ class Target(Protocol):
         """The larger of an expression and a number."""
 
     @abstractmethod
-    def steps(
-        self,
-        score: Any,
-        edges: Sequence[float],
-        values: Sequence[float],
-    ) -> Any:
+    def steps(self, score: Any, edges: Sequence[float], values: Sequence[float]) -> Any:
         """`values[k]`, where k is the number of edges that are at most the score."""
 
     @abstractmethod
-    def where_valid(self, score: Any, formula: Callable[[Any], Any]) -> Any:
-        """`formula(score)`, and no probability where the score is not valid.
+    def where_valid(
+        self, score: Any, formula: Callable[[Any], Any], conditions: Sequence[Any] = ()
+    ) -> Any:
+        """`formula(score)`, and no probability where the score or a condition is not valid.
 
         A score is not valid if `predict` refuses it: null, NaN, infinite, or beyond 1e30, as a
-        padding value is. An engine with nulls returns null there, and NaN otherwise.
+        padding value is. An engine with nulls returns null there, and NaN otherwise. Conditions are
+        what `is_valid` and `is_level` return.
         """
 
-    def by_segment(
-        self,
-        segment: Any,
-        keys: Sequence[tuple[str, ...]],
-        values: Sequence[float],
-    ) -> Any:
+    def is_valid(self, x: Any, rule: ColumnRule) -> Any:
+        """Whether a number keeps a rule; null and NaN never do."""
+        return rule.holds(x)
+
+    def is_level(self, x: Any, count: int) -> Any:
+        """Whether `x` can be looked up by `by_level` among so many keys; null never can."""
+        raise UnsupportedOperationError("this engine has no levels")
+
+    def by_level(self, x: Any, keys: Sequence[tuple[str, ...]], values: Sequence[float]) -> Any:
         """`values[k]`, where `keys[k - 1]` is the longest key that matches the row, or k = 0.
 
-        What `segment` is depends on the engine: columns of text, or the number k itself.
+        What `x` is depends on the engine: columns of text, or the number k itself.
         """
-        raise UnsupportedOperationError("this engine has no segments")
+        raise UnsupportedOperationError("this engine has no levels")
 
     def lines(
         self,
@@ -106,9 +111,13 @@ class Target(Protocol):
         The difference to an origin nearby is small, so nothing cancels, unlike in a sum of hinge
         functions.
         """
-        origin = self.steps(score, edges, origins)
+        # The line through another origin, which the float type has: the difference is then exact.
+        exact = np.array(origins)
+        near = exact.astype(self.dtype).astype(np.float64)
+        shifted = np.array(values) + np.array(slopes) * (near - exact)
+        origin = self.steps(score, edges, near.tolist())
         slope = self.steps(score, edges, slopes)
-        return (score - origin) * slope + self.steps(score, edges, values)
+        return (score - origin) * slope + self.steps(score, edges, shifted.tolist())
 
     def place(self, score: Any, low: float, width: float) -> Any:
         """Position of a score in a range, (score - low) / width, with little rounding error."""
@@ -142,12 +151,16 @@ def group_by_parent(
     return children
 
 
-def place_in_dtype(
-    score: Any,
-    low: float,
-    width: float,
-    dtype: Dtype,
-) -> Any:
+def free_names(existing: Sequence[str]) -> Iterator[str]:
+    """Names for temporary columns, none of which exists."""
+    stem = "_calibrank"
+    while any(name.startswith(stem) for name in existing):
+        stem = "_" + stem
+    for number in count():
+        yield f"{stem}_{number}"
+
+
+def place_in_dtype(score: Any, low: float, width: float, dtype: Dtype) -> Any:
     """(score - low) / width in float32 or float64, without operations that change nothing.
 
     `low` is rarely a float32. Subtracting the nearest float32 is exact near `low` (Sterbenz), and
@@ -164,10 +177,7 @@ def place_in_dtype(
     return score if width == 1 else score / width
 
 
-def ceilings(
-    edges: Sequence[float],
-    dtype: Dtype,
-) -> np.ndarray[Any, np.dtype[np.floating[Any]]]:
+def ceilings(edges: Sequence[float], dtype: Dtype) -> np.ndarray[Any, np.dtype[np.floating[Any]]]:
     """Edges rounded up to a dtype: its numbers compare with them as with the exact edges."""
     exact = np.array(edges, dtype=np.float64)
     rounded = exact.astype(dtype)

@@ -92,15 +92,12 @@ class TensorTarget(Target):
     def maximum(self, x: Tensor, bound: float) -> Tensor:
         return x.clamp(min=bound)
 
-    def where_valid(self, score: Tensor, formula: Callable[[Tensor], Tensor]) -> Tensor:
+    def where_valid(
+        self, score: Tensor, formula: Callable[[Tensor], Tensor], conditions: Sequence[Tensor] = ()
+    ) -> Tensor:
         return torch.where(score.abs() <= LARGEST_SCORE, formula(score), torch.nan)
 
-    def steps(
-        self,
-        score: Tensor,
-        edges: Sequence[float],
-        values: Sequence[float],
-    ) -> Tensor:
+    def steps(self, score: Tensor, edges: Sequence[float], values: Sequence[float]) -> Tensor:
         edge_table = torch.from_numpy(ceilings(edges, "float64")).to(score.device)
         value_table = torch.tensor(values, dtype=torch.float64, device=score.device)
         return value_table[torch.bucketize(score, edge_table, right=True)]

@@ -24,9 +24,8 @@ def to_torch(fitted: CalibrationMap, dtype: str | torch.dtype = "float32") -> to
     `pickle` accept it. Gradients reach the scores and are finite at every finite score; those of a
     step map are 0. A score that `predict` refuses (NaN, or beyond 1e30 as a padding value is) gives
     NaN. Set a model's precision before appending the map: after `.half()` a step map raises an
-    error, because its edges were rounded. The module of a map by segment takes the number of each
-    row's segment (`fitted.segment_index`) as a second argument, and that of a map with covariates
-    takes one more tensor per column; a category is its number (`fitted.category_index`).
+    error, because its edges were rounded. The module of a map with terms takes one more tensor per
+    term, in their order: numbers, or the numbers of levels (`fitted.level_index`).
 
     >>> import torch
     >>> from calibrank import Sigmoid
@@ -41,17 +40,12 @@ def to_torch(fitted: CalibrationMap, dtype: str | torch.dtype = "float32") -> to
     graph = torch.fx.Graph()
     tracer = torch.fx.proxy.GraphAppendingTracer(graph)
     score = torch.fx.Proxy(graph.placeholder("score"), tracer).to(getattr(torch, checked))
-    segment: Any = None
-    if fitted.segment_columns:
-        segment = torch.fx.Proxy(graph.placeholder("segment"), tracer)
-    elif fitted.feature_columns:
-        segment = []
-        for number, name in enumerate(fitted.feature_columns):
-            proxy = torch.fx.Proxy(graph.placeholder(f"feature_{number}"), tracer)
-            is_number = name in fitted.number_columns
-            segment.append(proxy.to(getattr(torch, checked)) if is_number else proxy)
+    inputs = []
+    for number, term in enumerate(fitted.terms):
+        proxy = torch.fx.Proxy(graph.placeholder(f"{term.role}_{number}"), tracer)
+        inputs.append(proxy if term.role == "level" else proxy.to(getattr(torch, checked)))
     target = TorchGraphTarget(torch, root, tracer, checked)
-    probability = fitted.where_valid(target, score, segment)
+    probability = fitted.where_valid(target, score, inputs)
     graph.output(probability.node)
     return torch.fx.GraphModule(root, graph, "Calibration")
 
@@ -70,20 +64,14 @@ class TorchGraphTarget(Target):
 
     normalizes: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        package: ModuleType,
-        root: Any,
-        tracer: Any,
-        dtype: Dtype,
-    ) -> None:
+    def __init__(self, package: ModuleType, root: Any, tracer: Any, dtype: Dtype) -> None:
         self._torch = package
         self._root = root
         self._tracer = tracer
-        self._dtype = dtype
+        self.dtype = dtype
 
     def place(self, score: Any, low: float, width: float) -> Any:
-        return place_in_dtype(score, low, width, self._dtype)
+        return place_in_dtype(score, low, width, self.dtype)
 
     def log(self, x: Any) -> Any:
         return x.log()
@@ -103,32 +91,31 @@ class TorchGraphTarget(Target):
     def maximum(self, x: Any, bound: float) -> Any:
         return x.maximum(x.new_full((), bound))
 
-    def where_valid(self, score: Any, formula: Callable[[Any], Any]) -> Any:
+    def where_valid(
+        self, score: Any, formula: Callable[[Any], Any], conditions: Sequence[Any] = ()
+    ) -> Any:
         # No comparison with NaN holds.
         valid = score.abs() <= LARGEST_SCORE
+        for condition in conditions:
+            valid = valid & condition
         # TorchScript has no literal for NaN.
         zero = score.new_full((), 0.0)
         return self._torch.where(valid, formula(score), zero / zero)
 
-    def steps(
-        self,
-        score: Any,
-        edges: Sequence[float],
-        values: Sequence[float],
-    ) -> Any:
-        edge_table = self._table("edges", ceilings(edges, self._dtype))
-        value_table = self._table("values", np.array(values, dtype=self._dtype))
+    def steps(self, score: Any, edges: Sequence[float], values: Sequence[float]) -> Any:
+        edge_table = self._table("edges", ceilings(edges, self.dtype))
+        value_table = self._table("values", np.array(values, dtype=self.dtype))
         step = self._torch.bucketize(score, edge_table, right=True)
         # Adding 0 times the score keeps NaN, and gives a gradient of 0 instead of none.
         return value_table[step] + score * 0.0
 
-    def by_segment(
-        self,
-        segment: Any,
-        keys: Sequence[tuple[str, ...]],
-        values: Sequence[float],
-    ) -> Any:
-        return self._table("by_segment", np.array(values, dtype=self._dtype))[segment]
+    def is_level(self, x: Any, count: int) -> Any:
+        return (x >= 0) & (x <= count)
+
+    def by_level(self, x: Any, keys: Sequence[tuple[str, ...]], values: Sequence[float]) -> Any:
+        # A number outside the table is made invalid by `is_level`; here it must not be an error.
+        table = self._table("by_level", np.array(values, dtype=self.dtype))
+        return table[x.clamp(0, len(values) - 1)]
 
     def _table(self, name: str, numbers: np.ndarray[Any, Any]) -> Any:
         """Numbers as a buffer, which moves between devices with the module."""
@@ -138,8 +125,8 @@ class TorchGraphTarget(Target):
         self._root.register_buffer(free_name, self._torch.from_numpy(numbers))
         table = self._torch.fx.Proxy(self._tracer.graph.get_attr(free_name), self._tracer)
         message = (
-            f"the map's table must stay {self._dtype}. "
+            f"the map's table must stay {self.dtype}. "
             "Change the model's precision first, then append the map."
         )
-        self._torch._assert(table.dtype == getattr(self._torch, self._dtype), message)
+        self._torch._assert(table.dtype == getattr(self._torch, self.dtype), message)
         return table

@@ -94,12 +94,7 @@ class Engine(ABC):
         n_nodes = self.graph.matrix.shape[0]
         return self.graph.propagate(table.view(n_nodes, -1)).view(table.shape)
 
-    def _gradients(
-        self,
-        vectors: Tensor,
-        rows: Tensor,
-        importance: Tensor,
-    ) -> list[Tensor]:
+    def _gradients(self, vectors: Tensor, rows: Tensor, importance: Tensor) -> list[Tensor]:
         """Gradients of a batch's loss: for the vectors in `rows`, then for each weight."""
         batch = vectors.index_select(0, rows.reshape(-1)).view(*rows.shape, -1)
         return self.model.gradients(batch, importance, self.weights)
@@ -111,13 +106,7 @@ def make_adam(
     """Torch's fused Adam; on a GPU one that can be captured in a CUDA graph."""
     on_gpu = any(values.is_cuda for values in parameters)
     return torch.optim.Adam(
-        parameters,
-        learning_rate,
-        BETAS,
-        EPSILON,
-        weight_decay,
-        fused=True,
-        capturable=on_gpu,
+        parameters, learning_rate, BETAS, EPSILON, weight_decay, fused=True, capturable=on_gpu
     )
 
 
@@ -127,10 +116,7 @@ def set_gradients(weights: dict[str, Tensor], gradients: list[Tensor]) -> None:
         values.grad = gradient
 
 
-def adam_moments(
-    optimizer: torch.optim.Optimizer,
-    parameters: dict[str, Tensor],
-) -> Arrays:
+def adam_moments(optimizer: torch.optim.Optimizer, parameters: dict[str, Tensor]) -> Arrays:
     """Adam's moments of each parameter; zeros before the first step."""
     moments: Arrays = {}
     for name, values in parameters.items():

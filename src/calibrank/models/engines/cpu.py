@@ -126,12 +126,7 @@ class CpuGraphEngine(CpuEngine):
     """
 
     def __init__(
-        self,
-        model: Model,
-        start: Arrays,
-        graph: Graph,
-        learning_rate: float,
-        weight_decay: float,
+        self, model: Model, start: Arrays, graph: Graph, learning_rate: float, weight_decay: float
     ) -> None:
         super().__init__(model, start, learning_rate, weight_decay, graph)
         self.n_nodes = graph.matrix.shape[0]
@@ -159,11 +154,7 @@ class CpuGraphEngine(CpuEngine):
         self._step_all_rows(nodes, gradients.view(len(nodes), -1).numpy())
         return weight_gradients
 
-    def _step_all_rows(
-        self,
-        nodes: Rows,
-        gradients: npt.NDArray[np.float32],
-    ) -> None:
+    def _step_all_rows(self, nodes: Rows, gradients: npt.NDArray[np.float32]) -> None:
         """Propagate the gradients of some nodes back over the graph, and update every row.
 
         The last layer of the backward pass is applied by the kernel that updates the rows.
@@ -200,12 +191,7 @@ class CpuGraphEngine(CpuEngine):
         total = self._apply_layers(self.layers, by_node, by_node)
         return torch.from_numpy(total * self.layer_weight).view(table.shape)
 
-    def _apply_layers(
-        self,
-        layers: int,
-        base: Floats | None,
-        values: Floats,
-    ) -> Floats:
+    def _apply_layers(self, layers: int, base: Floats | None, values: Floats) -> Floats:
         """Replace `values` by `base` plus the adjacency matrix times `values`, `layers` times."""
         for _ in range(layers):
             result = self.buffers[values is self.buffers[0]]

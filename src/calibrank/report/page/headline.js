@@ -3,6 +3,7 @@ function drawHeadline() {
   section(
     "headline",
     "Summary",
+    el("p", { class: "lead", id: "average-error" }, verdict.error),
     sentenceSwitcher(sentences),
     el(
       "div",
@@ -15,9 +16,9 @@ function drawHeadline() {
   );
 }
 
-// The sentence in large type, with buttons for the other probabilities.
+// What a probability means in counts, with buttons for the other probabilities.
 function sentenceSwitcher(sentences) {
-  const lead = el("p", { class: "lead", id: "sentence", "aria-live": "polite" });
+  const lead = el("p", { class: "strong", id: "sentence", "aria-live": "polite" });
   const basis = el("p", { class: "small", id: "sentence-basis" });
   const bold = (text) => el("b", null, text);
   const show = (sentence) => {
@@ -49,7 +50,8 @@ function card(tone, title, ...children) {
 }
 
 function verdictCard({ tone, title, facts }) {
-  return card(tone, "Verdict", el("p", { class: "strong", id: "verdict" }, title), list(facts));
+  const strong = el("p", { class: "strong", id: "verdict" }, title);
+  return card(tone, "Verdict", strong, list(facts, { id: "facts" }));
 }
 
 function sourceCard({ identified, title, text }) {

@@ -18,10 +18,10 @@ function drawMonitor() {
   const tone = alarm ? "bad" : "good";
   const sentence = el("p", { class: "strong", id: "verdict" }, headline);
   const card = el("div", { class: `card tone-${tone}` }, el("h3", null, "Verdict"), sentence);
-  const change = data.level_change || data.slope_change;
+  const change = data.changes.filter(({ segment }) => segment === null).pop();
   if (change) {
     const since =
-      `Since ${change.date}, the estimated day of the change: level ${estimate(change.level)} ` +
+      `Since ${change.date}: level ${estimate(change.level)} ` +
       `(0 is ideal), slope ${estimate(change.slope)} (1 is ideal).`;
     card.append(el("p", { id: "change" }, since));
   }
@@ -40,7 +40,7 @@ function estimate({ value, low, high }) {
 
 function drawEvidence() {
   const limit = data.threshold / Math.LN10;
-  // After an alarm evidence grows without bound; far above the line it would hide the rest.
+  // One day of evidence can be far above the line, where it would hide the rest.
   const power = (evidence) => Math.min(evidence / Math.LN10, 4 * limit);
   const lines = [
     { kind: "primary", name: "level", value: (day) => power(day.level_evidence) },
@@ -48,8 +48,9 @@ function drawEvidence() {
   ];
   const caption =
     "Evidence that calibration has changed (e-processes, as powers of ten). At the dashed line " +
-    `it is an alarm; above ${digits(4 * limit, 1)} it is cut off. In a year without change ` +
-    "either line reaches it with a probability of at most 5%, however often you look.";
+    `it is an alarm, and the search for the next change begins; above ${digits(4 * limit, 1)} it ` +
+    "is cut off. In a year without change either line reaches it with a probability of at most " +
+    "5%, however often you look.";
   timeSection("evidence", "Has calibration changed?", lines, limit, decimal(1), caption);
 }
 

@@ -1,4 +1,4 @@
-// The page of `calibrank rerank`: what the threshold keeps, query by query.
+// The page of `calibrank search fit`: what the threshold keeps, query by query.
 const rounded = (value) => percent(Math.round(value * 100) / 100);
 const withInterval = ([value, low, high]) =>
   isMissing(value) ? ["none", ""] : [rounded(value), `${rounded(low)} to ${rounded(high)}`];
@@ -15,9 +15,9 @@ function headline({ aim, wanted, threshold, precision, recall }) {
     : [...from, bold(rounded(recall[0])), " of the relevant judged documents are kept."];
 }
 
-// The run was cut by the map of all queries, so its counts are not those of the held-out ones.
+// The run is cut by the map of all queries, so its counts are not those of the held-out ones.
 function writtenSentence({ documents, kept, queries, answered }) {
-  const run = `In the run that was written, ${count(kept)} of ${count(documents)} documents reach it`;
+  const run = `In the whole run, ${count(kept)} of ${count(documents)} documents reach it`;
   return `${run}, judged or not; ${count(answered)} of ${count(queries)} queries get an answer.`;
 }
 

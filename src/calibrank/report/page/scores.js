@@ -120,12 +120,21 @@ function densityTable() {
 // ----- the map from score to probability -----
 function mapLegend() {
   const entries = [["primary", "map, with 95% interval"], ["observed", "observed rate"]];
+  if (data.map_curves.levels.length) entries.push(["guide", "largest levels"]);
   if (data.sensitivity) entries.push(["sensitivity", "sensitivity band"]);
   return entries;
 }
 
 function mapCaption() {
+  const { terms, levels } = data.map_curves;
+  const average = terms.length
+    ? "This map has terms of other columns: the line is the average map, without them. "
+    : "";
+  const dashed = levels.length
+    ? `Dashed: the map in the largest levels, ${levels.map(({ name }) => name).join(", ")}. `
+    : "";
   const caption =
+    average + dashed +
     "The line turns a score into a probability; its band is the sampling error of the fit. " +
     "Points: the observed rate of pairs with about that score and its 95% interval, for bins " +
     `of at least ${MINIMUM_ROWS_SHOWN} rows. Dashed, when another method is selected: the map ` +
@@ -167,6 +176,13 @@ function mapChart(width, state) {
   }
   if (state.method !== data.main_method) {
     chart.append(line(along(curves[data.main_method].value), "guide"));
+  }
+  if (state.method === data.main_method) {
+    for (const { name, value } of data.map_curves.levels) {
+      const guide = line(along(value), "guide");
+      guide.append(svg("title", null, name));
+      chart.append(guide);
+    }
   }
   chart.append(line(along(curve.value), "primary"));
   chart.append(axisX(x, top + height, scoreText, "score"));

@@ -21,18 +21,19 @@ function drawSegments() {
 }
 
 // Of many segments the worst looks bad by chance: what is left when that is accounted for.
-function segmentTest({ tested, deviating, p_value, command }) {
+function segmentTest({ tested, deviating, p_value, terms }) {
   const chance = p_value < 0.001 ? "below 0.1%" : percent(p_value);
   const result =
     deviating > 0
       ? `${deviating} of ${tested} segments deviate more than the worst of ${tested} would by chance.`
       : `No segment deviates more than the worst of ${tested} would by chance (its chance is ${chance}).`;
   const fix = [
-    " This command fits a map that changes by these columns: ",
-    el("code", { id: "fit-command" }, command || ""),
-    ". The report of that map (--map map.json) shows each segment before and after.",
+    " A model with these terms can follow them: ",
+    el("code", { id: "terms" }, terms),
+    ". Fit it on the table that the map is fitted on, not on this one. The report of the new map " +
+      "shows each segment before and after.",
   ];
-  return el("p", { id: "segment-test" }, result, command ? fix : null);
+  return el("p", { id: "segment-test" }, result, terms ? fix : null);
 }
 
 function segmentTable({ title, note, segments }) {

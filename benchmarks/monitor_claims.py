@@ -1,0 +1,174 @@
+"""What the page about monitoring promises, by simulation: claim, measured, allowed.
+
+Labels have log odds with a standard deviation of 1.2. CUSUM knows the size of the change and that
+the map is exactly right. Its threshold is the one with an alarm in 5% of years, with or without
+effects of days.
+
+python -m benchmarks.monitor_claims [years per row]
+"""
+
+import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from tests.monitor.worlds import Years, halved, information_of, simulate
+
+from calibrank._internal.blas import one_blas_thread
+from calibrank.monitor.changes import LEAST_ERROR, LOG_THRESHOLD
+from calibrank.monitor.e_process import Unchanged
+
+RNG = np.random.default_rng(0)
+DAYS = 364
+MAPS = (300, 1_000, 3_000, 10_000)
+RARE = -3.6
+"""Mean of the log odds for a rate of 5%; -1 is one of 31%."""
+
+
+def day_effects(years: int) -> np.ndarray:
+    """Standard deviation 0.1, correlation 0.7 between days."""
+    effects = 0.1 * RNG.normal(size=(years, DAYS))
+    for day in range(1, DAYS):
+        effects[:, day] = 0.7 * effects[:, day - 1] + np.sqrt(1 - 0.7**2) * effects[:, day]
+    return effects
+
+
+def weekday_pattern(years: int) -> np.ndarray:
+    """Standard deviation 0.2 between weekdays."""
+    return 0.2 * RNG.normal(size=(years, 7))[:, np.arange(DAYS) % 7]
+
+
+def weekly_items(years: int) -> np.ndarray:
+    """Every week 50 new items with a standard deviation of 0.5: 0.07 between weeks."""
+    return 0.07 * RNG.normal(size=(years, DAYS // 7))[:, np.arange(DAYS) // 7]
+
+
+def errors_of(fitted_on: int, mean: float = -1.0) -> list[float]:
+    """Standard errors of level and slope of a map."""
+    return [float(1 / np.sqrt(fitted_on * each)) for each in information_of(mean)]
+
+
+@one_blas_thread()
+def alarms(years: Years, fitted_on: int, mean: float = -1.0) -> np.ndarray:
+    """Whether there is an alarm of level, slope, or either from the start: years x days x 4."""
+    found = []
+    for sums, series, error in zip(
+        (years.level, years.slope), years.series, errors_of(fitted_on, mean), strict=True
+    ):
+        model = Unchanged(series, max(error, LEAST_ERROR))
+        found.append([model.log_evidence(each, series.skewness) for each in sums])
+        found.append([model.log_start(each) for each in sums])
+    return np.moveaxis(found, 0, 2) >= LOG_THRESHOLD
+
+
+def false_alarms(years: int, labels: int, fitted_on: int, effects: np.ndarray | float) -> str:
+    """The share of years without a change that have an alarm, with its standard error."""
+    level_error, slope_error = errors_of(fitted_on)
+    simulated = simulate(
+        RNG, years, labels=labels, level_error=level_error, slope_error=slope_error, effects=effects
+    )
+    found = alarms(simulated, fitted_on).any(axis=1)
+    rate = found.any(axis=1).mean()
+    by_kind = ", ".join(f"{share:.1%}" for share in found.mean(axis=0))
+    return f"{rate:.1%} +- {np.sqrt(rate * (1 - rate) / years):.1%} ({by_kind})"
+
+
+class Late(NamedTuple):
+    """A change of the level, and how long the alarm before this one took."""
+
+    name: str
+    change: Callable[[np.ndarray], np.ndarray]
+    size: float
+    """That CUSUM looks for; 0 where it is not compared."""
+    labels: int
+    mean: float
+    begins: int
+    before: float
+    """Days of the alarm before this one, which took the map to be exact: the mean, of slopes the
+    median."""
+
+
+def steeper(slope: float) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda log_odds: slope * log_odds
+
+
+def lowered(size: float) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda log_odds: log_odds - size
+
+
+CHANGES = (
+    Late("halved rate of 31%", halved, 0.0, 50, -1.0, 30, 3.6),
+    Late("halved rate of 31%", halved, 0.75, 50, -1.0, 180, 3.6),
+    Late("halved rate of 5%", halved, 0.0, 50, RARE, 30, 22.8),
+    Late("halved rate of 5%", halved, 0.75, 50, RARE, 180, 22.2),
+    Late("halved rate of 5%", halved, 0.75, 400, RARE, 180, 3.6),
+    Late("level -0.5", lowered(0.5), 0.0, 50, -1.0, 30, 12.6),
+    Late("level -0.5", lowered(0.5), 0.5, 50, -1.0, 180, 11.1),
+    Late("level -0.5", lowered(0.5), 0.5, 400, -1.0, 180, 2.2),
+    Late("level -0.25", lowered(0.25), 0.25, 400, -1.0, 180, 6.7),
+    Late("slope 0.75", steeper(0.75), 0.0, 50, -1.0, 30, 28.0),
+    Late("slope 0.75", steeper(0.75), 0.0, 50, -1.0, 180, 28.0),
+    Late("slope 1.25", steeper(1.25), 0.0, 50, -1.0, 30, 41.0),
+    Late("slope 1.25", steeper(1.25), 0.0, 50, -1.0, 180, 42.0),
+)
+
+
+def cusum(years: Years, size: float) -> np.ndarray:
+    """The larger of two CUSUM statistics, for a change down and one up: years x days."""
+    information = years.series[0].information[0]
+    both = []
+    for change, skewness in zip((-size, size), years.series[0].skewness[:, 0], strict=True):
+        # The exact cumulant of 0.75, interpolated: its third power is what skewness adds.
+        factor = 1 + (skewness - 1) * size / 0.75
+        ratios = change * years.level - factor * change**2 * information / 2
+        total = np.zeros(len(ratios))
+        statistics = []
+        for ratio in ratios.T:
+            total = np.maximum(total, 0) + ratio
+            statistics.append(total)
+        both.append(np.array(statistics).T)
+    return np.maximum(*both)
+
+
+def delay(found: np.ndarray, begins: int) -> np.ndarray:
+    """Days until the first alarm since the change; the last day counts where there is none."""
+    found = found[:, begins:].copy()
+    found[:, -1] = True
+    return np.argmax(found, axis=1) + 1
+
+
+def main(years: int) -> None:
+    print("claim | measured | allowed")
+    for labels in (50, 400):
+        for fitted_on in MAPS:
+            measured = false_alarms(years, labels, fitted_on, 0.0)
+            print(f"no change, map of {fitted_on}, {labels} a day | {measured} | 5%", flush=True)
+    for labels in (50, 400):
+        for effects in (day_effects, weekday_pattern, weekly_items):
+            measured = false_alarms(years, labels, 3_000, effects(years))
+            print(f"{effects.__name__}, {labels} a day | {measured} | 5%", flush=True)
+    for each in CHANGES:
+        report_delay(each, years)
+
+
+def report_delay(late: Late, years: int) -> None:
+    """Print how soon a change is found, and how much later than by CUSUM."""
+    options = {"labels": late.labels, "mean": late.mean}
+    changed = {"change": late.change, "begins": late.begins, "days": late.begins + 120}
+    simulated = simulate(RNG, years, **options, **changed)
+    found = alarms(simulated, 10_000, late.mean).any(axis=2)
+    days = delay(found, late.begins).mean()
+    name = f"{late.name} on day {late.begins + 1}, {late.labels} a day: days"
+    print(f"{name} | {days:.1f} | {2 * late.before:.1f}", flush=True)
+    effects = {"exact": 0.0, "day effects": day_effects(1_000)} if late.size else {}
+    for what, effect in effects.items():
+        unchanged = simulate(RNG, 1_000, **options, effects=effect)
+        threshold = np.quantile(cusum(unchanged, late.size).max(axis=1), 0.95)
+        best = delay(cusum(simulated, late.size) >= threshold, late.begins).mean()
+        # Half of the gap before. With day effects, the alarm before was false in most years.
+        allowed = f"{(1 + late.before / best) / 2:.2f}" if what == "exact" else "-"
+        print(f"  against CUSUM, {what} | {days / best:.2f} | {allowed}", flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 60)

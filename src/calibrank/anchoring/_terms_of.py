@@ -1,0 +1,207 @@
+"""The terms of an anchored map: what is kept of the start's, and what the labels change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from calibrank._internal.arguments import instance, listed
+from calibrank._internal.segment_keys import encode_columns
+from calibrank._internal.validation import Floats
+from calibrank.anchoring.position import fit_position
+from calibrank.composition import refusal
+from calibrank.errors import DataError
+from calibrank.evidence import Evidence
+from calibrank.maps import (
+    CalibrationMap,
+    FitRecord,
+    LevelTerm,
+    PiecewiseCurve,
+    PositionTerm,
+    SmoothTerm,
+    Term,
+)
+from calibrank.maps.targets.numpy import NumpyTarget
+from calibrank.model import joint, named
+from calibrank.summary import Summary
+from calibrank.terms import Group, Level, Position, Smooth, TermSpec
+from calibrank.terms.level import Start, fit_levels, sums_by_level
+from calibrank.terms.rows import fit_rows
+
+
+class Anchored(NamedTuple):
+    """A map before it is anchored, its curve after, and how much of its terms is kept."""
+
+    start: CalibrationMap
+    piecewise: PiecewiseCurve
+    record: FitRecord
+    factor: float
+
+    @property
+    def curve(self) -> CalibrationMap:
+        """The anchored map of the score alone."""
+        return CalibrationMap(self.piecewise, self.record)
+
+    @property
+    def kept(self) -> tuple[Term, ...]:
+        """The levels and functions of the start, times the factor."""
+        kept = [term for term in self.start.terms if not isinstance(term, PositionTerm)]
+        return tuple(scaled(term, self.factor) for term in kept)
+
+
+def start_log_odds(fitted: CalibrationMap, scores: Floats, columns: Any) -> Floats | None:
+    """What the levels and functions of a map add to its log odds; None if it has none."""
+    inputs = fitted.inputs(columns, len(scores))
+    curve = fitted.curve.log_odds_on(NumpyTarget(), scores) if fitted.terms else scores
+    found: Floats | None = None
+    for term, x in zip(fitted.terms, inputs, strict=True):
+        if not isinstance(term, PositionTerm):
+            added = term.on(NumpyTarget(), scores, curve, x)
+            found = added if found is None else found + added
+    return found
+
+
+def anchored_terms(
+    anchored: Anchored,
+    terms: Sequence[TermSpec],
+    scores: Floats,
+    evidence: Evidence,
+    columns: Any,
+    population: Any,
+) -> CalibrationMap:
+    """The anchored curve with the terms of the start and further ones, as far as labels support."""
+    specs = _specs(anchored.start, terms)
+    if not specs:
+        return anchored.curve
+    changed = [spec for spec in specs if not isinstance(spec, Position)]
+    result = anchored.curve
+    if changed:
+        result = _fit(anchored, joint(changed), scores, evidence, columns)
+    for spec in specs:
+        if isinstance(spec, Position):
+            term = fit_position(
+                spec, anchored.start, anchored.piecewise, scores, evidence, columns, population
+            )
+            result = replace(result, terms=(*result.terms, term))
+    return _recorded(result, anchored.start, terms)
+
+
+def _recorded(
+    result: CalibrationMap, start: CalibrationMap, terms: Sequence[TermSpec]
+) -> CalibrationMap:
+    record = start.record
+    recipe = " + ".join([record.recipe or record.method, *map(repr, terms)])
+    name = named(record.method, terms)
+    return replace(result, record=replace(result.record, method=name, recipe=recipe))
+
+
+def _specs(start: CalibrationMap, terms: Sequence[TermSpec]) -> list[TermSpec]:
+    """The terms of the start and the further ones, which must be of other columns."""
+    specs = [_spec_of(term) for term in start.terms]
+    for spec in terms:
+        instance("a term", spec, TermSpec, 'E.g. Level("country").')
+        if isinstance(spec, Group):
+            raise refusal("Group", "anchor")
+        specs.append(spec)
+    names = [name for spec in specs for name in spec.columns]
+    if len(set(names)) < len(names):
+        raise DataError(f"terms must be of different columns, got {listed(names)}.")
+    return specs
+
+
+def _spec_of(term: Term) -> TermSpec:
+    if isinstance(term, LevelTerm):
+        return Level(*term.columns)
+    if isinstance(term, SmoothTerm):
+        return Smooth(term.column)
+    return Position(term.columns[0], term.n)  # type: ignore[attr-defined]  # the third kind
+
+
+def _fit(
+    anchored: Anchored,
+    specs: Sequence[Level | Smooth],
+    scores: Floats,
+    evidence: Evidence,
+    columns: Any,
+) -> CalibrationMap:
+    """Shrunk deviations from what is kept of the start: of one level from sums, else of rows."""
+    kept = anchored.kept
+    only = specs[0] if len(specs) == 1 else None
+    if isinstance(only, Level):
+        encoded = encode_columns(only.columns, columns, len(scores))
+        summary = Summary.of(scores, evidence)
+        sums = sums_by_level(only, scores, evidence, encoded, summary)
+        start = Start(anchored.start.terms[0], anchored.factor) if kept else None  # type: ignore[arg-type]
+        return fit_levels(anchored.curve, sums, only, start)
+    offset = np.zeros(len(scores))
+    curve = anchored.curve.curve.log_odds_on(NumpyTarget(), scores)
+    for term in kept:
+        offset += term.on(NumpyTarget(), scores, curve, term.read(columns, len(scores)))
+    fitted = fit_rows(anchored.curve, specs, scores, evidence, columns, offset=offset)
+    expected = {term.columns: term for term in kept}
+    terms = [_sum(expected.get(term.columns), term) for term in fitted.terms]
+    return replace(fitted, terms=tuple(terms))
+
+
+def scaled(term: Term, factor: float) -> Term:
+    """A level or a function times a factor."""
+    if isinstance(term, SmoothTerm):
+        values = tuple(factor * value for value in term.values)
+        return replace(term, values=values, errors=tuple(factor * each for each in term.errors))
+    if not isinstance(term, LevelTerm):
+        return term
+    return replace(
+        term,
+        intercepts=tuple(factor * each for each in term.intercepts),
+        slopes=tuple(max(1 + factor * (each - 1), 1e-3) for each in term.slopes),
+        errors=tuple(factor * each for each in term.errors),
+        spreads=tuple(factor * each for each in term.spreads),
+        typical=factor * term.typical,
+    )
+
+
+def _sum(first: Term | None, second: Term) -> Term:
+    """The sum of two terms of the same column."""
+    if isinstance(first, SmoothTerm) and isinstance(second, SmoothTerm):
+        knots = np.union1d(first.knots, second.knots)
+        values = np.zeros(len(knots))
+        squares = np.zeros(len(knots))
+        for term in (first, second):
+            values += np.interp(knots, term.knots, term.values)
+            if term.errors:
+                squares += np.interp(knots, term.knots, term.errors) ** 2
+        numbers = [tuple(each.tolist()) for each in (knots, values, np.sqrt(squares))]
+        return SmoothTerm(second.column, *numbers)
+    if isinstance(first, LevelTerm) and isinstance(second, LevelTerm):
+        return _sum_of_levels(first, second)
+    return second
+
+
+def _sum_of_levels(first: LevelTerm, second: LevelTerm) -> LevelTerm:
+    """The start's levels plus deviations: a level without a deviation has that of its parent."""
+    keys = list(dict.fromkeys([*second.keys, *first.keys]))
+    keys.sort(key=lambda key: (len(key), key))
+    intercepts, slopes, errors, rows = [], [], [], []
+    for key in keys:
+        one, two = first.node(key), second.node(key)
+        a = first.intercepts[one - 1] if one else first.typical
+        b = second.intercepts[two - 1] if two else second.typical
+        intercepts.append(a + b)
+        slopes.append(first.slopes[one - 1] if one else 1.0)
+        is_known = two and second.keys[two - 1] == key
+        error = first.errors[one - 1] if one else 0.0
+        errors.append(float(np.hypot(error, second.errors[two - 1] if two else 0.0)))
+        rows.append(second.rows[two - 1] if is_known else 0)
+    return LevelTerm(
+        second.columns,
+        tuple(keys),
+        tuple(intercepts),
+        tuple(slopes),
+        tuple(errors),
+        tuple(rows),
+        spreads=tuple(np.hypot(first.spreads, second.spreads).tolist()),
+        typical=first.typical + second.typical,
+    )

@@ -1,0 +1,316 @@
+"""`calibrank anchor`."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from calibrank._internal.validation import Floats
+from calibrank.anchoring import anchor as anchor_map
+from calibrank.anchoring import compare_with_constant, to_base_rate
+from calibrank.cli import console, options
+from calibrank.cli.declared import Label, choose_label, require_columns
+from calibrank.cli.failures import UsageError
+from calibrank.cli.judgements import Judgements, RelevantOption, read_judged
+from calibrank.cli.rendering import base_rate_lines, probability_table
+from calibrank.cli.terms import TermFeatureOption, TermSegmentOption, choose_terms, print_terms
+from calibrank.errors import DataError
+from calibrank.evidence import naive
+from calibrank.maps import CalibrationMap, load
+from calibrank.tabular.columns import Columns
+from calibrank.tabular.features import FeatureRows, read_features
+from calibrank.tabular.read import Table
+from calibrank.tabular.rules import Rules
+from calibrank.terms import Level, Position, Smooth, TermSpec
+
+PANEL = "Labels to trust"
+
+TableArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="[TABLE]", help=f"Labels of randomly shown pairs. {options.TABLE_HELP}"),
+]
+PropensityOption = Annotated[
+    str | None,
+    options.column_option(
+        "The exploration policy's probability of showing each pair, if they differ."
+    ),
+]
+GroupOption = Annotated[
+    str | None,
+    options.column_option("Users or queries: labels of one are alike, and count for less."),
+]
+RankOption = Annotated[
+    str | None,
+    options.option(
+        "Position of each pair in its user's list, from 1. The first five positions get a curve "
+        "of their own.",
+        panel=options.MODEL,
+        metavar="COLUMN",
+    ),
+]
+BaseRateOption = Annotated[
+    float | None,
+    options.option(
+        "The fraction of all pairs that are liked, if it is known from elsewhere.",
+        panel=PANEL,
+        metavar="RATE",
+    ),
+]
+BaseRateRangeOption = Annotated[
+    tuple[float, float] | None,
+    options.option(
+        "With --base-rate: the lowest and the highest plausible rate (a 95% interval). Labels of "
+        "TABLE are weighed against it.",
+        panel=PANEL,
+        metavar="LOW HIGH",
+    ),
+]
+RunOption = Annotated[
+    str | None,
+    options.option("Instead of TABLE: the run of a search system. With --qrels.", panel=PANEL),
+]
+QrelsOption = Annotated[
+    str | None,
+    options.option("Human judgements of the run: TREC qrels, .tsv, .json or a table.", panel=PANEL),
+]
+PopulationOption = Annotated[
+    str | None,
+    options.option(
+        "Table of the pairs that probabilities are wanted for, with scores and the map's columns. "
+        "Default: scores like those of the fit, of which the map has a sketch.",
+        panel=options.ROWS,
+    ),
+]
+
+
+def anchor(
+    context: typer.Context,
+    map_file: options.Map,
+    table: TableArgument = None,
+    score: options.Score = None,
+    label: options.Label = None,
+    propensity: PropensityOption = None,
+    group: GroupOption = None,
+    run: RunOption = None,
+    qrels: QrelsOption = None,
+    relevant: RelevantOption = None,
+    base_rate: BaseRateOption = None,
+    base_rate_range: BaseRateRangeOption = None,
+    population: PopulationOption = None,
+    segment: TermSegmentOption = None,
+    feature: TermFeatureOption = None,
+    rank: RankOption = None,
+    out: options.MapOut = Path("anchored.json"),
+    json: options.Json = False,
+) -> None:
+    """Move a map to labels that can be trusted more, or to a known base rate.
+
+    The labels are those of pairs shown at random (TABLE), or human judgements of a search run
+    (--run, --qrels). The map's log is not needed. The map may have terms, whose columns TABLE must
+    have, and may be anchored already; --segment, --feature and --rank add terms.
+
+    Example: calibrank anchor map.json random_pairs.parquet -o anchored.json
+    """
+    _require_one_source(context, table, run, qrels, base_rate, base_rate_range)
+    _require_valid_rate(base_rate, base_rate_range)
+    console.require_output(out, map_file, table, run, qrels, population)
+    fitted = load(map_file)
+    known = _moved(fitted, base_rate, base_rate_range, population, score)
+    anchored = known
+    if run is not None and qrels is not None:
+        judged = read_judged(run, Judgements(qrels, label, relevant)).judged
+        anchored = anchor_map(known, judged.scores, judged.evidence, groups=judged.queries)
+        of_judged = known.record.population or judged.recorded_population
+        record = replace(anchored.record, population=of_judged)
+        anchored = replace(anchored, record=record)
+    elif table is not None:
+        source = Table.find(table)
+        console.require_output(out, *source.files)
+        terms = choose_terms(source, segment, feature)
+        if rank is not None:
+            require_columns(source, [rank], "rank")
+            terms.append(Position(rank))
+        columns = _columns(source, fitted, score, choose_label(source, label), group, terms)
+        if propensity is not None:
+            columns = replace(columns, features={**columns.features, propensity: "propensity"})
+        rows = _read(source, columns, propensity)
+        pairs: Any = None if population is None else _population(population, score, known, rank)
+        anchored = anchor_map(
+            known,
+            rows.scores,
+            rows.evidence,
+            rows.features,
+            propensity=None if propensity is None else rows.features[propensity],  # type: ignore[arg-type]
+            groups=rows.users,
+            population=pairs,
+            terms=terms,
+        )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    anchored.save(out)
+    if json:
+        console.print_json({"out": str(out), **anchored.to_dict(), **_constant_check(anchored)})
+        return
+    console.state(base_rate_lines(anchored.record))
+    console.screen.print(probability_table(anchored), highlight=False)
+    print_terms(anchored)
+    console.state(f"[bold]Saved:[/] {console.shown(out)}")
+
+
+def _require_one_source(
+    context: typer.Context,
+    table: str | None,
+    run: str | None,
+    qrels: str | None,
+    base_rate: float | None,
+    rate_range: tuple[float, float] | None,
+) -> None:
+    if (run is None) != (qrels is None):
+        raise UsageError("--run must go with --qrels, the judgements of its documents.")
+    if table is not None and run is not None:
+        raise UsageError("labels must come from TABLE or from --run and --qrels, got both.")
+    if base_rate is not None and rate_range is None and (table or run):
+        raise UsageError(
+            "labels and --base-rate must not both be given without --base-rate-range: the labels "
+            "already determine the base rate. Give the range, and the labels are weighed against "
+            "it."
+        )
+    if table is None and run is None and base_rate is None:
+        raise UsageError(
+            "anchor must have labels to trust (TABLE, or --run and --qrels) or a known rate "
+            "(--base-rate), got none."
+        )
+    always = {"map_file", "out", "json", "base_rate", "base_rate_range"}
+    if run is not None:
+        console.require_only(context, "--run", {*always, "run", "qrels", "label", "relevant"})
+    elif table is None:
+        console.require_only(context, "--base-rate without TABLE", {*always, "population", "score"})
+    elif "relevant" in context.params and context.params["relevant"] is not None:
+        raise UsageError("--relevant must go with --qrels, whose grades it is about.")
+
+
+def _require_valid_rate(rate: float | None, rate_range: tuple[float, float] | None) -> None:
+    if rate is not None and not console.SMALLEST_FRACTION <= rate < 1:
+        raise UsageError(
+            f"--base-rate must lie between 0 and 1, got {rate}. It is the fraction of all pairs "
+            "that are liked."
+        )
+    if rate_range is None:
+        return
+    if rate is None:
+        raise UsageError("--base-rate-range must go with --base-rate, the most plausible rate.")
+    low, high = rate_range
+    if not 0 < low < rate < high < 1:
+        raise UsageError(
+            f"--base-rate-range must be two rates in (0, 1) with the base rate {rate} between "
+            f"them, got {low} and {high}."
+        )
+
+
+def _moved(
+    fitted: CalibrationMap,
+    rate: float | None,
+    rate_range: tuple[float, float] | None,
+    population: str | None,
+    score: str | None,
+) -> CalibrationMap:
+    """The map at the known rate, if there is one."""
+    if rate is None:
+        return fitted
+    if population is not None:
+        pairs = _population(population, score, fitted)
+        return to_base_rate(fitted, rate, pairs["score"], None, rate_range, pairs)
+    if fitted.terms:
+        raise UsageError(
+            "--base-rate must go with --population for a map with terms: the rate is a mean over "
+            f"pairs, and the map needs their {', '.join(fitted.columns)}. Name a table of pairs."
+        )
+    return to_base_rate(fitted, rate, _sketch(fitted), None, rate_range)
+
+
+def _sketch(fitted: CalibrationMap) -> Floats:
+    """Scores like those of the fit: the middles between neighbouring quantiles."""
+    quantiles = fitted.record.score_quantiles
+    if quantiles is None:
+        raise UsageError(
+            "--population must be given for a map without a sketch of its scores, such as one of "
+            "an older version. Name a table of pairs."
+        )
+    ends = np.array(quantiles)
+    middles: Floats = (ends[1:] + ends[:-1]) / 2
+    return middles
+
+
+def _constant_check(fitted: CalibrationMap) -> dict[str, Any]:
+    """For --json: a map moved to a known rate, compared with that rate for every pair."""
+    record = fitted.record
+    if record.base_rate_source != "known rate" or fitted.terms or record.score_quantiles is None:
+        return {}
+    check = compare_with_constant(fitted, _sketch(fitted))
+    warning = check.message if check.is_worse else None
+    return {"constant_check": {**check._asdict(), "warning": warning}}
+
+
+def _columns(
+    table: Table,
+    fitted: CalibrationMap,
+    score: str | None,
+    label: Label,
+    group: str | None,
+    terms: list[TermSpec],
+) -> Columns:
+    """The columns of labels: those of the map's terms, and of further ones."""
+    roles: dict[type[TermSpec], str] = {Smooth: "feature", Position: "rank"}
+    numbers = dict(fitted.number_columns)
+    levels = list(fitted.level_columns)
+    for term in terms:
+        if isinstance(term, Level):
+            levels += term.columns
+        else:
+            numbers[term.columns[0]] = roles[type(term)]
+    return Columns(
+        table.resolve("score", score),
+        label.column,
+        naive,
+        user=None if group is None else table.resolve("group", group),
+        label_rule=label.rule,
+        segments=tuple(dict.fromkeys(levels)),
+        features=numbers,
+    )
+
+
+def _read(table: Table, columns: Columns, propensity: str | None) -> FeatureRows:
+    """All rows of a table of labels."""
+    weighting = "every pair weighted equally"
+    if propensity is not None:
+        weighting = f"propensity {table.resolve('propensity', propensity)!r}"
+    label = str(columns.label_rule or columns.label)
+    text = f"Anchoring on score column {columns.score!r} and label {label!r} of {table.name}"
+    console.say(f"{text}, {weighting}")
+    rows = read_features(table, columns, Rules(skip=False))
+    if not rows.evidence.positive.any():
+        count = len(rows.scores)
+        console.say(f"{table.name}: all {count:,} labels are 0. Check that the label is right.")
+    return rows
+
+
+def _population(
+    name: str, score: str | None, fitted: CalibrationMap, rank: str | None = None
+) -> dict[str, Any]:
+    """Rows of the pairs that probabilities are wanted for, with the map's columns."""
+    table = Table.find(name)
+    named = {"score": table.resolve("score", score)}
+    numbers = fitted.number_columns | ({} if rank is None else {rank: "rank"})
+    levels = fitted.level_columns
+    parts: dict[str, list[Any]] = {each: [] for each in ("score", *numbers, *levels)}
+    for batch in table.batches([*named.values(), *numbers, *levels]):
+        Rules(skip=False).valid_rows(batch, named, (), levels, numbers)
+        parts["score"].append(batch.numbers(named["score"]).astype(np.float64))
+        for each in numbers:
+            parts[each].append(batch.numbers(each))
+        for each in levels:
+            parts[each].append(batch.texts(each))
+    if not parts["score"]:
+        raise DataError(f"{table.name} must hold at least one row, got none. Check it.")
+    return {each: np.concatenate(arrays) for each, arrays in parts.items()}

@@ -1,0 +1,128 @@
+"""What does not go together, and why: the one table of refused combinations.
+
+Everything else composes. `tests/laws/test_composition.py` walks all pairs, and the documentation
+prints this table.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from calibrank.errors import DataError
+
+
+class Refusal(NamedTuple):
+    """Two parts that are refused together: the reason, and what to do instead."""
+
+    first: str
+    second: str
+    reason: str
+    remedy: str
+
+
+REFUSED = (
+    Refusal(
+        "MinMax",
+        "terms, another base rate",
+        "rescaled scores are no probabilities: they have no log odds to add to",
+        "Use another method, such as Gaussian().",
+    ),
+    Refusal(
+        "Position",
+        "a fit",
+        "what is at the top of a biased log was looked at because it was there",
+        "Add it where labels are random: anchor(fitted, ..., terms=[Position()]).",
+    ),
+    Refusal(
+        "Group",
+        "other terms",
+        "levels of groups never seen again are integrated out, and other terms would hold within "
+        "a group only",
+        "Use Level for groups that come again.",
+    ),
+    Refusal(
+        "Group",
+        "anchor",
+        "labels of one group are alike, which is a matter of their weights and not of a term",
+        "Pass groups=... to anchor.",
+    ),
+    Refusal(
+        "Group",
+        "Spark",
+        "the levels of groups are integrated over all rows of each group at once",
+        "Collect the judged rows, and fit them in memory.",
+    ),
+    Refusal(
+        "Level with slopes",
+        "other terms",
+        "a slope per level and another term would explain the same rows",
+        "Leave slopes out.",
+    ),
+    Refusal(
+        "positive_ips",
+        "anchor, another base rate",
+        "a positive counts as more than one pair, so that scores are not those of the population",
+        "Fit with ips, impressions or naive evidence.",
+    ),
+    Refusal(
+        "terms",
+        "a tensor of scores",
+        "the columns of terms are not tensors",
+        "Use export.to_torch, or scores.numpy().",
+    ),
+    Refusal(
+        "terms",
+        "a search engine",
+        "where an engine keeps other columns than the score is not known",
+        "Use to_sql, or fitted.without_terms().",
+    ),
+    Refusal(
+        "a curve that is no sigmoid",
+        "Lucene",
+        "its sigmoid has two parameters",
+        "Fit Platt(), or use to_painless.",
+    ),
+    Refusal(
+        "Smooth",
+        "refit",
+        "the store of days keeps sums, and a function of a number needs rows",
+        "Fit again on the rows.",
+    ),
+    Refusal(
+        "Group",
+        "refit",
+        "the store of days keeps sums, and groups need rows",
+        "Fit again on the rows.",
+    ),
+    Refusal(
+        "Position",
+        "refit",
+        "the store of days has no lists, whose first positions have a curve of their own",
+        "Anchor again on the rows.",
+    ),
+    Refusal(
+        "several levels",
+        "refit",
+        "the store of days keeps sums by one level, and levels that cross need rows",
+        "Fit again on the rows.",
+    ),
+    Refusal(
+        "weighted evidence",
+        "refit",
+        "the store of days has labels and no propensities",
+        "Fit again on the log, or anchor the map on the labels of the days.",
+    ),
+    Refusal(
+        "a rate assumed from activity",
+        "refit",
+        "the store of days does not keep how active each user is",
+        "Fit again on the log.",
+    ),
+)
+"""All refused combinations."""
+
+
+def refusal(first: str, second: str) -> DataError:
+    """The error about two parts of the table."""
+    found = next(each for each in REFUSED if (each.first, each.second) == (first, second))
+    return DataError(f"{first} must not go with {second}: {found.reason}. {found.remedy}")

@@ -1,0 +1,172 @@
+"""The result of `control`: which cut keeps the promises, and what to expect of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from calibrank.decisions.cuts import Cut
+from calibrank.decisions.promises import Promise
+
+
+@dataclass(frozen=True, slots=True)
+class CutPoint:
+    """One cut, and what lists are like there in these labels."""
+
+    cut: Cut
+    answer_from: float
+    """Users whose best probability is lower get no answer, and are left out of the promises."""
+    value: float
+    length: float
+    """How many rows a user is shown on average."""
+    shown: float
+    """The share of users who are shown anything."""
+    expected: tuple[float | None, ...]
+    """The precision or recall in these labels, per promise; None where nothing is shown."""
+    kept: tuple[bool, ...]
+    """Which promises are guaranteed here."""
+    needed: float
+    """About how many users would guarantee them all; infinite if these labels break one."""
+
+    def __str__(self) -> str:
+        return self.cut.words(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantee:
+    """The cut that keeps all promises, or the reason why there is none.
+
+    With a promise of recall it is the one with the shortest lists, otherwise the longest.
+    """
+
+    promises: tuple[Promise, ...]
+    confidence: float | None
+    """None: the promise holds on average over samples of labelled users."""
+    users: int
+    units: str
+    """What the users are, e.g. "users" or "queries"."""
+    best: CutPoint | None
+    """None: no cut keeps the promises."""
+    curve: tuple[CutPoint, ...]
+    """All cuts that were tested: what one promise costs the other."""
+
+    @property
+    def needed(self) -> int | None:
+        """Without a cut: about how many users are needed; None if these labels break a promise."""
+        fewest = min(point.needed for point in self.curve)
+        if self.best or np.isinf(fewest):
+            return None
+        return max(int(np.ceil(fewest - 1e-9)), self.users + 1)
+
+    @property
+    def threshold(self) -> float | None:
+        """Show what has this probability or more; None if lists are not cut by probability."""
+        return self._value("threshold")
+
+    @property
+    def rank(self) -> int | None:
+        """Show this many; None if lists are not cut by rank."""
+        value = self._value("rank")
+        return None if value is None else int(value)
+
+    @property
+    def gap(self) -> float | None:
+        """Show what is at most this far below the best; None if lists are not cut by the gap."""
+        return self._value("gap")
+
+    def _value(self, name: str) -> float | None:
+        return self.best.value if self.best and self.best.cut.name == name else None
+
+    def content(self) -> dict[str, Any]:
+        """The result as JSON can hold it, without the curve."""
+        promised = []
+        for number, promise in enumerate(self.promises):
+            expected = self.best.expected[number] if self.best else None
+            kind = type(promise).__name__
+            promised.append({"kind": kind, "at_least": promise.at_least, "expected": expected})
+        return {
+            "threshold": self.threshold,
+            "rank": self.rank,
+            "gap": self.gap,
+            "answer_from": self.best.answer_from if self.best else None,
+            "promises": promised,
+            "confidence": self.confidence,
+            self.units: self.users,
+            "length": self.best.length if self.best else None,
+            "shown": self.best.shown if self.best else None,
+            "needed": self.needed,
+        }
+
+    def __str__(self) -> str:
+        return self._kept(self.best) if self.best else self._not_kept()
+
+    def _sure(self) -> str:
+        if self.confidence is None:
+            return f"on average over samples of {self.users:,} labelled {self.units}"
+        return f"with {self.confidence:.0%} confidence"
+
+    def _kept(self, best: CutPoint) -> str:
+        whom = f"new {self.units} like these {self.users:,}"
+        if best.answer_from:
+            whom += f" whose best probability is {best.answer_from:.3g} or more"
+        promised = []
+        for promise, expected in zip(self.promises, best.expected, strict=True):
+            promised.append(f"{promise} ({_percent(expected)} in these labels)")
+        return (
+            f"{best}. For {whom}, {self._sure()}: {', and '.join(promised)}. "
+            f"Lists have {best.length:.3g} rows on average; {_percent(best.shown)} of "
+            f"{self.units} are shown something."
+        )
+
+    def _not_kept(self) -> str:
+        promised = ", and that ".join(str(promise) for promise in self.promises)
+        start = f"No cut promises {self._sure()} that {promised}."
+        if self.needed is not None:
+            return (
+                f"{start} {self.users:,} {self.units} are too few: about {self.needed:,} or more "
+                "are needed."
+            )
+        return f"{start} In these labels, {'; '.join(self._best_of_each())}."
+
+    def _best_of_each(self) -> list[str]:
+        """What is lost of the other promises where one is kept in these labels."""
+        told = []
+        for number, promise in enumerate(self.promises):
+            values = [_number(point.expected[number]) for point in self.curve]
+            if max(values) < promise.at_least:
+                best = self.curve[int(np.argmax(values))]
+                told.append(f"{promise.name} is at most {_percent(max(values))} ({_short(best)})")
+                continue
+            told += self._cost_of(number)
+        return told
+
+    def _cost_of(self, number: int) -> list[str]:
+        promise = self.promises[number]
+        keeping = [
+            point for point in self.curve if _number(point.expected[number]) >= promise.at_least
+        ]
+        told = []
+        for other, second in enumerate(self.promises):
+            if other == number:
+                continue
+            values = [_number(point.expected[other]) for point in keeping]
+            best = keeping[int(np.argmax(values))]
+            told.append(
+                f"{promise.name} of {promise.at_least:.0%} leaves {second.name} of at most "
+                f"{_percent(max(values))} ({_short(best)})"
+            )
+        return told
+
+
+def _short(point: CutPoint) -> str:
+    return f"{point.cut.name} {point.value:.3g}"
+
+
+def _number(value: float | None) -> float:
+    return -1.0 if value is None else value
+
+
+def _percent(value: float | None) -> str:
+    return "none" if value is None else f"{value:.1%}"

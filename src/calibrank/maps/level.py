@@ -1,0 +1,213 @@
+"""Level terms: an intercept and a slope per level of one or more nested columns."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import NormalDist
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from calibrank._internal.arguments import listed
+from calibrank._internal.json import Fields
+from calibrank._internal.segment_keys import Encoded, Key, encode_columns, find_nodes, number_nodes
+from calibrank._internal.validation import Floats, Indices
+from calibrank.errors import DataError, ScoreShiftWarning
+from calibrank.maps.targets.target import Target
+from calibrank.maps.term import Margins, Term, require_finite, require_names
+
+LARGEST_UNKNOWN = 0.5
+"""A larger fraction of rows with levels that a map does not know is reported."""
+_FEWEST_ROWS = 30
+_MOST_EXAMPLES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class LevelTerm(Term):
+    """An intercept and a slope per level: its log odds are `intercept + slope * z`, z the curve's.
+
+    With several columns, such as country and city, a level is a country, or a city in a country. A
+    row belongs to the most specific level that is known: an unknown city counts as its country. A
+    row of an unknown country gets `typical`, the intercept of a level that was never seen.
+    """
+
+    kind: ClassVar[str] = "level"
+    role: ClassVar[str] = "level"
+
+    columns: tuple[str, ...]
+    keys: tuple[Key, ...]
+    intercepts: tuple[float, ...]
+    slopes: tuple[float, ...]
+    errors: tuple[float, ...]
+    """Standard errors of the log odds of each level, relative to the curve."""
+    rows: tuple[int, ...]
+    spreads: tuple[float, ...]
+    """Standard deviation of the log odds between the levels of each column, as estimated."""
+    typical: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_names(self.columns, "columns")
+        lengths = {len(self.keys), *map(len, (self.intercepts, self.slopes, self.errors))}
+        if len(lengths | {len(self.rows)}) > 1:
+            raise DataError("a level term must have one number of each kind per key.")
+        if not all(slope > 0 for slope in self.slopes):
+            raise DataError(f"the slope of a level must be positive, got {min(self.slopes)}.")
+        if not all(error >= 0 for error in self.errors):
+            raise DataError(f"the error of a level must not be negative, got {min(self.errors)}.")
+        if len(self.spreads) != len(self.columns) or not all(each >= 0 for each in self.spreads):
+            raise DataError(
+                f"spreads must be one number of 0 or more per column, got {self.spreads}."
+            )
+        require_finite("the numbers of a level", (self.typical, *self.intercepts, *self.slopes))
+        self._require_keys()
+
+    def _require_keys(self) -> None:
+        keys = set(self.keys)
+        if len(keys) < len(self.keys):
+            raise DataError("levels must have different keys.")
+        # There may be a million of one value each, which need no further look.
+        depths = set(map(len, keys))
+        if depths - set(range(1, len(self.columns) + 1)):
+            raise DataError(f"the key of a level must have 1 to {len(self.columns)} values.")
+        for key in [key for key in keys if len(key) > 1] if depths - {1} else ():
+            if key[:-1] not in keys:
+                raise DataError(f"level {key} must have its parent {key[:-1]} among the levels.")
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def on(self, target: Target, score: Any, curve: Any, x: Any) -> Any:
+        change = target.by_level(x, self.keys, (self.typical, *self.intercepts))
+        if all(slope == 1 for slope in self.slopes):
+            return change
+        slopes = [0.0, *[slope - 1 for slope in self.slopes]]
+        return curve * target.by_level(x, self.keys, slopes) + change
+
+    def read(self, columns: Any, rows: int | None = None) -> Indices:
+        """The number of each row's level, from 1 on; 0 is a level that is not known."""
+        encoded = encode_columns(self.columns, columns, rows)
+        require_present(self.columns, encoded)
+        nodes = find_nodes(self._numbers, encoded)
+        self._warn_if_unknown(nodes, encoded[0])
+        return nodes
+
+    def node(self, key: Key) -> int:
+        """The number of the longest known part of a key; 0 if none is known."""
+        while key and key not in self._numbers:
+            key = key[:-1]
+        return self._numbers.get(key, 0)
+
+    def curve_change(self, x: Indices) -> Floats | float:
+        changes: Floats = self._arrays[1][x] - 1
+        return changes
+
+    def margins(self, scores: Floats, x: Indices, level: float) -> Margins:
+        """Of the level, with the spread of the columns in which the row's level is not known."""
+        margin = -NormalDist().inv_cdf((1 - level) / 2) * self._arrays[2][x]
+        return margin, margin
+
+    def moved(self, shift: float, slope: float) -> Self:
+        intercepts = []
+        for intercept, own in zip(self.intercepts, self.slopes, strict=True):
+            # A slope of the level multiplies the shift of the curve too.
+            intercepts.append(slope * intercept - (own - 1) * shift)
+        return replace(
+            self,
+            intercepts=tuple(intercepts),
+            errors=tuple(slope * each for each in self.errors),
+            spreads=tuple(slope * each for each in self.spreads),
+            typical=slope * self.typical,
+        )
+
+    # There may be a million levels, and few rows: these are made once.
+    @cached_property
+    def _numbers(self) -> dict[Key, int]:
+        return number_nodes(self.keys)
+
+    @cached_property
+    def _arrays(self) -> tuple[Floats, Floats, Floats]:
+        """Intercepts, slopes and standard errors by number; the first is of unknown levels."""
+        squares = np.array(self.spreads) ** 2
+        unknown = np.append(squares[::-1].cumsum()[::-1], 0.0)
+        depths = np.array([len(key) for key in self.keys], dtype=np.intp)
+        errors = np.sqrt(np.array(self.errors) ** 2 + unknown[depths])
+        return (
+            np.array((self.typical, *self.intercepts)),
+            np.array((1.0, *self.slopes)),
+            np.insert(errors, 0, np.sqrt(unknown[0])),
+        )
+
+    def _warn_if_unknown(self, nodes: Indices, first: Encoded) -> None:
+        unknown = np.count_nonzero(nodes == 0)
+        if len(nodes) < _FEWEST_ROWS or unknown <= LARGEST_UNKNOWN * len(nodes):
+            return
+        known = {key[0] for key in self.keys}
+        unknown_values = [value for value in first.values if value and value not in known]
+        found = unknown_values[:_MOST_EXAMPLES]
+        message = (
+            f"{unknown:,} of {len(nodes):,} rows have a {self.columns[0]} that the map does not "
+            f"know, such as {listed(found)}: they get that of a typical one. Write the values as "
+            f"in the fit, such as {listed(sorted(known)[:1])}."
+        )
+        # From here: read, the map's method, and then the caller.
+        warnings.warn(message, ScoreShiftWarning, stacklevel=5)
+
+    @property
+    def description(self) -> str:
+        spreads = ", ".join(f"{spread:.2g}" for spread in self.spreads)
+        return (
+            f"in {len(self):,} levels of {' > '.join(self.columns)}, whose log odds differ by a "
+            f"standard deviation of {spreads}"
+        )
+
+    @property
+    def largest_term(self) -> float:
+        return max(map(abs, (self.typical, *self.intercepts)))
+
+    def example(self, place: int) -> dict[str, str | float]:
+        keys: Sequence[Key] = (("\N{SNOWMAN} (unknown)",), *self.keys)
+        key = keys[place % len(keys)]
+        missing = len(self.columns) - len(key)
+        return dict(zip(self.columns, (*key, *["(unknown)"] * missing), strict=True))
+
+    def content(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "columns": list(self.columns),
+            "keys": [list(key) for key in self.keys],
+            "intercepts": list(self.intercepts),
+            "slopes": list(self.slopes),
+            "errors": list(self.errors),
+            "rows": list(self.rows),
+            "spreads": list(self.spreads),
+            "typical": self.typical,
+        }
+
+    @classmethod
+    def from_fields(cls, fields: Fields) -> Self:
+        names = ("intercepts", "slopes", "errors", "spreads")
+        fields.only("kind", "columns", "keys", "rows", "typical", *names)
+        numbers = {name: tuple(fields.numbers(name)) for name in names}
+        return cls(
+            columns=tuple(fields.texts("columns")),
+            keys=tuple(fields.lists_of_texts("keys")),
+            rows=tuple(fields.counts("rows")),
+            typical=fields.number("typical"),
+            **numbers,
+        )
+
+
+def require_present(names: Sequence[str], columns: Sequence[Encoded]) -> None:
+    """Raise a `DataError` if a level is missing: which one it is is then not known."""
+    for name, column in zip(names, columns, strict=True):
+        if None not in column.values:
+            continue
+        missing = np.flatnonzero(column.codes == column.values.index(None))
+        if len(missing):
+            raise DataError(
+                f"column {name!r} must not be missing, got no value at row {missing[0]}. Drop "
+                'such rows, or fill them with a text, such as "missing".'
+            )

@@ -1,0 +1,124 @@
+"""Find all changes of a map's days: after an alarm, look for the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from calibrank._internal.blas import one_blas_thread
+from calibrank._internal.validation import Floats
+from calibrank.maps import CalibrationMap
+from calibrank.monitor.e_process import YEAR, Series, Unchanged
+
+ALPHA = 0.05
+"""The probability of a false alarm in a year without change, at most."""
+
+LOG_THRESHOLD = float(np.log(1 / ALPHA))
+"""The log of the evidence from which on it is an alarm."""
+
+# Days after an alarm whose labels still count for the date of its change.
+_DATING = 7
+
+# A smaller error of a map is not worth an alarm.
+LEAST_ERROR = 0.05
+
+
+class Found(NamedTuple):
+    """A change, by the places of days that have labels."""
+
+    begin: int
+    alarm: int
+    process: int
+    """0 is the level, 1 the slope."""
+    from_start: bool = False
+
+
+class Search(NamedTuple):
+    """What was found in some days, and the log of the evidence on each of them."""
+
+    found: list[Found]
+    evidence: Floats
+    """Days x processes."""
+
+
+@one_blas_thread()
+def find_changes(
+    processes: Sequence[Series], errors: Sequence[float], log_threshold: float = LOG_THRESHOLD
+) -> Search:
+    """Find the changes of level or slope, and whether either was off from the start.
+
+    A day is compared with at least half a year before it, or with all days since the first.
+    """
+    n_days = len(processes[0].ages)
+    evidence = np.zeros((n_days, len(processes)))
+    changes: list[Found] = []
+    starts: list[Found] = []
+    for first in range(0, max(n_days - YEAR // 2, 1), YEAR // 2):
+        last = min(first + YEAR, n_days)
+        parts = [series.part(first, last) for series in processes]
+        searched = 0 if first == 0 else first + YEAR // 2
+        alarm: int | None = searched
+        while alarm is not None:
+            known = [each.begin - first for each in changes if each.begin > first]
+            models = _models(parts, errors if first == 0 else None, known)
+            earliest = max(changes[-1].alarm + 1 - first, 1) if changes else 1
+            logs = [
+                model.log_evidence(part.sums, part.skewness, earliest)
+                for model, part in zip(models, parts, strict=True)
+            ]
+            evidence[searched:last] = np.array(logs).T[searched - first :]
+            alarm = _first_alarm(evidence, searched, last, log_threshold)
+            if alarm is not None:
+                process = int(np.argmax(evidence[alarm]))
+                begin = _beginning(processes[process], first, alarm, known, earliest)
+                changes.append(Found(begin, alarm, process))
+                searched = alarm + 1
+        if first == 0:
+            starts = _off_from_start(models, parts, log_threshold)
+    return Search(starts + changes, evidence)
+
+
+def _models(
+    parts: Sequence[Series], errors: Sequence[float] | None, known: Sequence[int]
+) -> list[Unchanged]:
+    if errors is None:
+        return [Unchanged(part, None, known) for part in parts]
+    return [Unchanged(part, error, known) for part, error in zip(parts, errors, strict=True)]
+
+
+def _first_alarm(evidence: Floats, first: int, last: int, log_threshold: float) -> int | None:
+    alarms = np.flatnonzero((evidence[first:last] >= log_threshold).any(axis=1))
+    return first + int(alarms[0]) if len(alarms) else None
+
+
+def _beginning(series: Series, first: int, alarm: int, known: Sequence[int], earliest: int) -> int:
+    """The day on which a change most likely began, by the labels until a week after the alarm."""
+    part = series.part(first, alarm + 1 + _DATING)
+    model = Unchanged(part, None, known)
+    days = model.log_since(part.sums, part.skewness)[: alarm + 1 - first]
+    return first + earliest + int(np.argmax(days[earliest:]))
+
+
+def _off_from_start(
+    models: Sequence[Unchanged], parts: Sequence[Series], log_threshold: float
+) -> list[Found]:
+    """Whether the offset is more than the error of the map, allowing for the changes found."""
+    for process, (model, part) in enumerate(zip(models, parts, strict=True)):
+        alarms = np.flatnonzero(model.log_start(part.sums) >= log_threshold)
+        if len(alarms):
+            return [Found(0, int(alarms[0]), process, from_start=True)]
+    return []
+
+
+def map_error(fitted: CalibrationMap, series: Series, labels: int) -> float:
+    """The standard error of a map's level or slope, from the number of labels of its fit.
+
+    These have about as much information each as those of the days.
+    """
+    anchoring = fitted.record.anchoring
+    fitted_on = fitted.record.rows if anchoring is None else anchoring.effective_labels
+    information = fitted_on * float(series.information.sum()) / labels
+    variance = 1 / information if information > 0 else np.inf
+    return float(np.sqrt(max(variance, LEAST_ERROR**2) + series.user_error**2))

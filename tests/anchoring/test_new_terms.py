@@ -1,0 +1,175 @@
+"""Terms that the labels of an anchor add: few labels change little, and many find the truth."""
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+import calibrank as cr
+
+BIASED = cr.Gaussian().fit(
+    np.linspace(-3, 3, 400), (np.random.default_rng(9).random(400) < 0.5).astype(float)
+)
+TERMS = [cr.Smooth("x"), cr.Level("country")]
+
+
+def world(rows: int, seed: int, effect: float) -> tuple[np.ndarray, np.ndarray, dict, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    scores, x = rng.normal(size=(2, rows))
+    country = rng.choice(["NL", "DE", "BE"], rows)
+    truth = expit(scores - 1 + effect * x + effect * (country == "NL"))
+    labels = (rng.random(rows) < truth).astype(float)
+    return scores, labels, {"x": x, "country": country}, truth
+
+
+def excess(truth: np.ndarray, p: np.ndarray) -> float:
+    """Expected log loss beyond that of the truth."""
+    cross = -(truth * np.log(p) + (1 - truth) * np.log1p(-p)).mean()
+    return float(cross + (truth * np.log(truth) + (1 - truth) * np.log1p(-truth)).mean())
+
+
+def test_many_labels_find_the_truth() -> None:
+    scores, labels, columns, _ = world(6_000, 0, 1.0)
+    fitted = cr.anchor(BIASED, scores, labels, columns, terms=TERMS)
+    assert fitted.columns == ("x", "country")
+    assert fitted.record.base_rate_source == "random labels"
+    assert fitted.record.recipe == "Gaussian() + Smooth('x') + Level('country')"
+    asked, _, other, truth = world(5_000, 1, 1.0)
+    assert excess(truth, fitted.predict(asked, other)) < 0.003
+    assert excess(truth, fitted.without_terms().predict(asked)) > 0.05
+
+
+def test_columns_without_an_effect_do_no_harm_with_few_labels() -> None:
+    differences = []
+    asked, _, other, truth = world(4_000, 99, 0.0)
+    for seed in range(8):
+        scores, labels, columns, _ = world(150, seed, 0.0)
+        one = cr.anchor(BIASED, scores, labels)
+        with_terms = cr.anchor(BIASED, scores, labels, columns, terms=TERMS)
+        p = with_terms.predict(asked, other)
+        differences.append(excess(truth, p) - excess(truth, one.predict(asked)))
+    assert np.mean(differences) < 0.004
+
+
+def test_propensities_of_exploration_weigh_the_labels() -> None:
+    """Where x matters, pairs were shown six times as often: weights undo it."""
+    rng = np.random.default_rng(3)
+    scores, x = rng.normal(size=(2, 12_000))
+    matters = rng.random(12_000) < 0.5
+    labels = (rng.random(12_000) < expit(scores - 1 + 1.5 * x * matters)).astype(float)
+    propensity = np.where(matters, 0.6, 0.1)
+    shown = rng.random(12_000) < propensity
+
+    def slope(rows: np.ndarray, **options: object) -> float:
+        columns = {"x": x[rows]}
+        terms = [cr.Smooth("x")]
+        fitted = cr.anchor(BIASED, scores[rows], labels[rows], columns, terms=terms, **options)
+        (term,) = fitted.terms
+        return float(np.subtract(*np.interp([1, -1], term.knots, term.values)))
+
+    weighted = slope(shown, propensity=propensity[shown])
+    everyone = slope(scores < np.inf)
+    assert weighted == pytest.approx(everyone, abs=0.25)
+    assert slope(shown) > everyone + 0.5
+
+
+@pytest.mark.parametrize("label", [0.0, 1.0])
+def test_labels_of_one_kind_are_fitted(label: float) -> None:
+    """30 labels of rare positives often hold none."""
+    scores, labels, columns, _ = world(30, 0, 1.0)
+    fitted = cr.anchor(BIASED, scores, np.full_like(labels, label), columns, terms=TERMS)
+    p = fitted.predict(scores, columns)
+    assert (np.abs(p - label) < 0.5).all()
+
+
+def levels(rows: int, spread: float, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Scores, true probabilities and levels, whose log odds differ by `spread`."""
+    rng = np.random.default_rng(seed)
+    level = rng.integers(0, 12, rows)
+    shifts = spread * np.random.default_rng(99).normal(size=12)
+    scores = rng.normal(size=rows)
+    return scores, expit(scores - 2 + shifts[level]), level
+
+
+@pytest.fixture(scope="module")
+def biased() -> cr.CalibrationMap:
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=4_000)
+    return cr.Gaussian().fit(scores, rng.random(4_000) < expit(1.5 * scores))
+
+
+def losses(biased: cr.CalibrationMap, labels: int, spread: float) -> np.ndarray:
+    """Excess log loss of the single anchored map and of the one by level, for several samples."""
+    test_scores, truth, test_level = levels(20_000, spread, 7)
+    found = []
+    for seed in range(3):
+        scores, chances, level = levels(labels, spread, 100 + seed)
+        drawn = np.random.default_rng(seed).random(labels) < chances
+        single = cr.anchor(biased, scores, drawn)
+        by_level = cr.anchor(biased, scores, drawn, {"s": level}, terms=[cr.Level("s")])
+        p = np.array(
+            [single.predict(test_scores), by_level.predict(test_scores, {"s": test_level})]
+        )
+        found.append(-(truth * np.log(p) + (1 - truth) * np.log1p(-p)).mean(axis=1))
+    return np.array(found)
+
+
+def test_with_levels_that_differ_it_is_better_the_more_labels_there_are(
+    biased: cr.CalibrationMap,
+) -> None:
+    few = losses(biased, 300, 1.0)
+    many = losses(biased, 3_000, 1.0)
+    assert (many[:, 1] < many[:, 0] - 0.02).all()
+    assert few[:, 1].mean() < few[:, 0].mean()
+
+
+def test_with_levels_that_do_not_differ_it_costs_next_to_nothing(biased: cr.CalibrationMap) -> None:
+    differences = np.diff(losses(biased, 300, 0.0)).ravel()
+    assert differences.mean() < 0.002
+
+
+def test_it_starts_from_the_anchored_map_and_keeps_its_record(biased: cr.CalibrationMap) -> None:
+    scores, chances, level = levels(500, 1.0, 3)
+    labels = np.random.default_rng(0).random(500) < chances
+    fitted = cr.anchor(biased, scores, labels, {"s": level}, terms=[cr.Level("s")])
+    assert fitted.record.base_rate_source == "random labels"
+    expected = cr.anchor(biased, scores, labels).predict(scores)
+    np.testing.assert_array_equal(fitted.without_terms().predict(scores), expected)
+    again = cr.anchor(fitted, scores, labels, {"s": level})
+    assert again.columns == ("s",)
+
+
+def test_labels_of_an_uneven_policy_are_weighted(biased: cr.CalibrationMap) -> None:
+    """Positives of level 0 were shown four times as often as its negatives."""
+    rng = np.random.default_rng(1)
+    scores = rng.normal(size=20_000)
+    level = rng.integers(0, 2, 20_000)
+    labels = rng.random(20_000) < expit(scores - 1)
+    propensity = np.where((level == 0) & ~labels, 0.25, 1.0)
+    shown = rng.random(20_000) < propensity
+    fitted = cr.anchor(
+        biased,
+        scores[shown],
+        labels[shown],
+        {"s": level[shown]},
+        propensity=propensity[shown],
+        terms=[cr.Level("s")],
+    )
+    probabilities = fitted.predict([0.0, 0.0], {"s": [0, 1]})
+    np.testing.assert_allclose(probabilities, expit(-1), atol=0.03)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"terms": [cr.Group("q")]}, "Group must not go with anchor"),
+        ({"terms": ["x"]}, "a term must be of type TermSpec"),
+        ({"terms": [cr.Level("s"), cr.Smooth("s")]}, "terms must be of different columns"),
+        ({"terms": [cr.Level("s")], "columns": None}, "column"),
+        ({"terms": [cr.Level("t")]}, "must have the column 't', got 's'"),
+    ],
+)
+def test_errors_say_what_must_be_true(
+    biased: cr.CalibrationMap, options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(cr.DataError, match=message):
+        cr.anchor(biased, [0.0, 1.0], [0, 1], **{"columns": {"s": ["a", "b"]}, **options})

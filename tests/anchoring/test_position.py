@@ -1,0 +1,249 @@
+"""The top of the list: a world in which selection makes the top overestimated."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from scipy.special import expit, logit
+
+import calibrank as cr
+from calibrank.anchoring import choose_top_pairs, list_ranks
+from calibrank.anchoring.position import _mean_curve
+from calibrank.maps import PositionTerm
+from tests.maps.samples import map_of
+
+
+class World(NamedTuple):
+    """Users by items: scores, ranks in the user's list, true probabilities, and a biased map."""
+
+    scores: np.ndarray
+    ranks: np.ndarray
+    truth: np.ndarray
+    labels: np.ndarray
+    biased: cr.CalibrationMap
+
+
+def selected_world(seed: int = 0, users: int = 1_200, items: int = 100) -> World:
+    """Scores understate how much users differ, so that being first in a list says something.
+
+    Of two pairs with one score, the one that is first in its list has a user who likes less.
+    """
+    rng = np.random.default_rng(seed)
+    user = rng.normal(size=(users, 1))
+    taste = rng.normal(size=(users, items))
+    scores = taste + 0.3 * user + 0.5 * rng.normal(size=(users, items))
+    truth = expit(taste + 1.5 * user - 2)
+    labels = rng.random((users, items)) < truth
+    shown = rng.permutation(users * items)[:6_000]
+    biased = cr.Gaussian().fit(scores.ravel()[shown], labels.ravel()[shown])
+    ranks = list_ranks(scores.ravel(), np.repeat(np.arange(users), items))
+    return World(scores.ravel(), ranks, truth.ravel(), labels.ravel().astype(float), biased)
+
+
+def anchor_top(
+    fitted: cr.CalibrationMap,
+    scores: np.ndarray,
+    labels: np.ndarray,
+    ranks: np.ndarray,
+    n: int = 5,
+    **options: object,
+) -> cr.CalibrationMap:
+    terms = [cr.Position("rank", n)]
+    return cr.anchor(fitted, scores, labels, {"rank": ranks}, terms=terms, **options)
+
+
+def top_of(fitted: cr.CalibrationMap) -> PositionTerm:
+    (term,) = fitted.terms
+    assert isinstance(term, PositionTerm)
+    return term
+
+
+def bias_at_top(world: World, p: np.ndarray) -> float:
+    at_top = world.ranks <= 5
+    return float((p - world.truth)[at_top].mean())
+
+
+def test_a_map_for_all_pairs_is_too_high_at_the_top_and_one_for_the_top_is_not() -> None:
+    world = selected_world()
+    one = world.biased.predict(world.scores)
+    assert abs((one - world.truth).mean()) < 0.015
+    assert bias_at_top(world, one) > 0.05
+    chosen = choose_top_pairs(world.biased, world.scores, world.ranks, 1_000)
+    fitted = anchor_top(
+        world.biased,
+        world.scores[chosen.rows],
+        world.labels[chosen.rows],
+        world.ranks[chosen.rows],
+        propensity=chosen.propensity,
+        population={"score": world.scores, "rank": world.ranks},
+    )
+    both = fitted.predict(world.scores, {"rank": world.ranks})
+    assert abs(bias_at_top(world, both)) < 0.04
+    at_top = world.ranks <= 5
+    ece = cr.ECE()
+    after = ece(both[at_top], world.labels[at_top])
+    assert after < ece(one[at_top], world.labels[at_top]) / 2
+    # Elsewhere it is the map that is anchored on all labels.
+    outside = fitted.without_terms().predict(world.scores[~at_top])
+    np.testing.assert_allclose(both[~at_top], outside, rtol=1e-12)
+    assert abs((both - world.truth).mean()) < 0.02
+
+
+def test_uniformly_random_labels_at_all_ranks_correct_the_top() -> None:
+    """50 of 1,000 labels are at the top; the level there follows from all of them."""
+    world = selected_world(1)
+    at_top = world.ranks <= 5
+    before = []
+    after = []
+    for seed in range(3):
+        rows = np.random.default_rng(seed).permutation(len(world.scores))[:1_000]
+        data = world.scores[rows], world.labels[rows]
+        one = cr.anchor(world.biased, *data, population=world.scores)
+        fitted = anchor_top(world.biased, *data, world.ranks[rows], population=world.scores)
+        before.append(bias_at_top(world, one.predict(world.scores)))
+        p = fitted.predict(world.scores, {"rank": world.ranks})
+        after.append(bias_at_top(world, p))
+        outside = fitted.without_terms().predict(world.scores[~at_top])
+        np.testing.assert_allclose(p[~at_top], outside, rtol=1e-12)
+    assert np.abs(after).mean() < np.abs(before).mean() / 2
+
+
+def power_law_world(exponent: float, seed: int = 0) -> World:
+    """Odds are a power of the rank, and scores have a level per user that says nothing."""
+    rng = np.random.default_rng(seed)
+    users, items = 400, 300
+    scores = (2 * rng.normal(size=(users, 1)) + rng.normal(size=(users, items))).ravel()
+    ranks = list_ranks(scores, np.repeat(np.arange(users), items))
+    truth = expit(-exponent * np.log(ranks - 0.5))
+    truth = truth if exponent else np.full(len(ranks), 0.06)
+    labels = (rng.random(len(truth)) < truth).astype(float)
+    shown = rng.permutation(len(scores))[:6_000]
+    biased = cr.Gaussian().fit(scores[shown], labels[shown])
+    return World(scores, ranks, truth, labels, biased)
+
+
+def test_the_top_without_any_label_there_continues_the_power_of_the_rank() -> None:
+    world = power_law_world(0.7)
+    at_top = world.ranks <= 5
+    rest = np.flatnonzero(~at_top)
+    rows = np.random.default_rng(1).permutation(rest)[:2_000]
+    data = world.scores[rows], world.labels[rows]
+    one = cr.anchor(world.biased, *data, population=world.scores)
+    fitted = anchor_top(world.biased, *data, world.ranks[rows], population=world.scores)
+    before = bias_at_top(world, one.predict(world.scores))
+    after = bias_at_top(world, fitted.predict(world.scores, {"rank": world.ranks}))
+    assert before < -0.25
+    assert abs(after) < -before / 2
+
+
+def test_a_ranker_that_says_nothing_is_hardly_changed_at_the_top() -> None:
+    world = power_law_world(0.0)
+    at_top = world.ranks <= 5
+    rates = []
+    for seed in range(4):
+        rows = np.random.default_rng(seed).permutation(len(world.scores))[:1_000]
+        data = world.scores[rows], world.labels[rows]
+        fitted = anchor_top(world.biased, *data, world.ranks[rows], population=world.scores)
+        rates.append(fitted.predict(world.scores[at_top], {"rank": world.ranks[at_top]}).mean())
+    # An exponent of 0.6 would give 0.35.
+    assert abs(np.mean(rates) - 0.06) < 0.04
+
+
+def test_the_order_of_the_first_positions_stays() -> None:
+    for world in (selected_world(6), power_law_world(0.7)):
+        rows = np.random.default_rng(0).permutation(len(world.scores))[:500]
+        fitted = anchor_top(world.biased, world.scores[rows], world.labels[rows], world.ranks[rows])
+        assert (np.diff(top_of(fitted).by_rank.values) <= 0).all()
+        items = int(world.ranks.max())
+        p = fitted.predict(world.scores, {"rank": world.ranks}).reshape(-1, items)
+        ranks = world.ranks.reshape(-1, items)
+        order = np.argsort(ranks, axis=1)[:, :5]
+        assert (np.diff(np.take_along_axis(p, order, axis=1), axis=1) <= 1e-12).all()
+
+
+def test_nine_labels_at_the_top_are_too_few_and_forty_are_weighed_by_held_out_ones() -> None:
+    world = selected_world(2)
+    at_top, rest = np.flatnonzero(world.ranks <= 5), np.flatnonzero(world.ranks > 5)
+    asked = np.linspace(-6, 6, 50)
+    slopes = {}
+    for count in (9, 40):
+        rows = np.concatenate([rest[:300], at_top[:count]])
+        data = world.scores[rows], world.labels[rows]
+        fitted = anchor_top(world.biased, *data, world.ranks[rows])
+        own = cr.anchor(world.biased, data[0][300:], data[1][300:]).log_odds(asked)
+        one = cr.anchor(world.biased, *data).log_odds(asked)
+        found = fitted.log_odds(asked, {"rank": np.ones(50)})
+        # The log odds are a constant, plus the curve of all pairs and that of the top with slopes.
+        design = np.column_stack([np.ones(50), one, own])
+        slopes[count] = np.linalg.lstsq(design, found, rcond=None)[0]
+        np.testing.assert_allclose(design @ slopes[count], found, atol=1e-6)
+    assert slopes[9][2] == pytest.approx(0, abs=1e-6)
+    assert 0 < slopes[40][2] < 40 / 45
+
+
+def test_the_mean_of_two_maps_is_that_of_their_log_odds_and_its_errors_are_no_smaller() -> None:
+    world = selected_world(3)
+    first = cr.anchor(world.biased, world.scores[:200], world.labels[:200])
+    second = cr.anchor(world.biased, world.scores[200:900], world.labels[200:900])
+    mean = _mean_curve(first.curve, second.curve, 0.25)
+    asked = np.linspace(-20, 20, 101)
+    expected = 0.25 * first.log_odds(asked) + 0.75 * second.log_odds(asked)
+    np.testing.assert_allclose(mean.log_odds(asked), expected, atol=1e-9)
+    assert mean.value_errors[0] > 0
+    assert min(mean.slope_errors) >= 0
+
+
+def test_intervals_follow_the_rank() -> None:
+    world = selected_world(4)
+    chosen = choose_top_pairs(world.biased, world.scores, world.ranks, 400)
+    rows = chosen.rows
+    fitted = anchor_top(
+        world.biased,
+        world.scores[rows],
+        world.labels[rows],
+        world.ranks[rows],
+        5,
+        propensity=chosen.propensity,
+    )
+    ends = fitted.interval([-1e6, 1e6], {"rank": [1, 1]})
+    assert 0 <= min(ends.low) <= max(ends.high) <= 1
+    low, high = fitted.interval([2.0, 2.0], {"rank": [1, 6]})
+    term = top_of(fitted)
+    inside = map_of(term.curve).interval(2.0)
+    shifted = expit(logit(np.array(inside)) + term.by_rank.values[0])
+    expected = tuple(shifted.tolist()), fitted.without_terms().interval(2.0)
+    assert (low[0], high[0]) == pytest.approx(tuple(expected[0]))
+    assert (low[1], high[1]) == pytest.approx(tuple(expected[1]))
+    assert fitted.interval(2.0, {"rank": 1}) == pytest.approx(expected[0])
+
+
+def test_chosen_pairs_have_their_probabilities() -> None:
+    """Horvitz-Thompson: inverse probabilities estimate the number of pairs, at the top as well."""
+    world = selected_world(5)
+    at_top = world.ranks <= 5
+    counts = []
+    for seed in range(8):
+        rows, propensity = choose_top_pairs(
+            world.biased, world.scores, world.ranks, 500, share=0.4, seed=seed
+        )
+        assert len(rows) == len(set(rows.tolist()))
+        assert (world.ranks[rows] <= 5).sum() == 200
+        counts.append((1 / propensity)[world.ranks[rows] <= 5].sum())
+    assert np.mean(counts) == pytest.approx(at_top.sum(), rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda w: anchor_top(w.biased, [1.0], [1.0], [0.0]), "column 'rank' must be a rank"),
+        (lambda w: anchor_top(w.biased, [1.0], [1.0], [1.0], n=0), "n must"),
+        (
+            lambda w: choose_top_pairs(w.biased, w.scores[:10], w.ranks[:10], 10, share=0.01),
+            "count must be at most the number of pairs at the top and elsewhere",
+        ),
+        (lambda w: choose_top_pairs(w.biased, w.scores, w.ranks, 10, share=1.0), "share must"),
+    ],
+)
+def test_errors_say_what_must_be_true(make: object, message: str) -> None:
+    with pytest.raises(cr.DataError, match=message):
+        make(selected_world(users=20))

@@ -1,0 +1,288 @@
+"""`calibrank search fit`, `apply` and `plan`."""
+
+import gzip
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import calibrank as cr
+from calibrank.search import held_out_probabilities, plan_queries
+from tests.cli.conftest import Call
+from tests.cli.running import one_line
+from tests.search_world import make_run, write_trec
+
+FIT = ("search", "fit")
+APPLY = ("search", "apply")
+RULE = ("--label", "grade >= 2")
+
+
+@pytest.fixture(autouse=True)
+def quick_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Maps of one method: these tests are about commands, which fit six maps each."""
+
+    def quick(scores: Any, evidence: Any, queries: Any) -> cr.CalibrationMap:
+        return (cr.Platt() + cr.Group("query")).fit(scores, evidence, {"query": queries})
+
+    for module in ("rerank", "held_out", "plan"):
+        monkeypatch.setattr(f"calibrank.search.{module}.fit_for_new_queries", quick)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return write_trec(tmp_path_factory.mktemp("search"), make_run(30, 12), judged=10)
+
+
+def test_fit_takes_a_run_with_judgements(
+    call: Call, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "map.json"
+    code, text, error = call(*FIT, *files, *RULE, "-o", out)
+    assert code == 0, error
+    assert text.startswith("Probabilities that a document is relevant.")
+    assert "fitted on 300 documents of 30 queries" in one_line(text)
+    assert "LogLossGain" in text
+    assert "The map is for judged documents of this run" in one_line(error)
+    assert "300 of 360 documents are judged" in one_line(error)
+    fitted = cr.load(out)
+    assert fitted.predict(2.0) > 0.6
+    assert fitted.predict(-2.0) < 0.3
+    assert fitted.record.population.relevant == "grade >= 2"
+
+
+def test_relevant_is_what_trec_eval_counts_unless_declared(
+    call: Call, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    records = []
+    for options in ((), ("--label", "grade >= 1"), ("--relevant", "2"), RULE):
+        out = tmp_path / "map.json"
+        code, _, error = call(*FIT, *files, "-o", out, *options)
+        assert code == 0, error
+        assert ("as in trec_eval" in error) == (not options)
+        records.append(cr.load(out).record)
+    assert records[0] == records[1]
+    assert records[2] == records[3] != records[0]
+    code, _, error = call(*FIT, *files, "--relevant", "2", *RULE)
+    assert code == 2
+    assert "--label and --relevant must not both be given" in error
+
+
+def test_fractions_are_no_grades_unless_they_are_declared(
+    call: Call, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    run, qrels = files
+    lines = [line.rsplit(" ", 1) for line in qrels.read_text().splitlines()]
+    judge = tmp_path / "judge.qrels"
+    judge.write_text("".join(f"{pair} {int(grade) / 4}\n" for pair, grade in lines))
+    out = tmp_path / "map.json"
+    code, _, error = call(*FIT, run, judge, "-o", out)
+    assert code == 3
+    assert f"{judge}: grades must be whole numbers where no rule is declared, got 0.5" in error
+    assert not out.exists()
+    for rule in ("probability(grade)", "grade > 0.25"):
+        code, _, error = call(*FIT, run, judge, "-o", out, "--label", rule)
+        assert code == 0, error
+
+
+@pytest.mark.parametrize("slope", [0.0, 3.0])
+def test_a_map_that_may_be_no_better_than_a_constant_is_warned_about(
+    call: Call, tmp_path: Path, slope: float
+) -> None:
+    run, qrels = write_trec(tmp_path, make_run(20, 8, slope=slope))
+    options = ("--relevant", "2", "-o", tmp_path / "out", "--json")
+    code, text, error = call(*FIT, run, qrels, *options)
+    assert code == 0, error
+    told = json.loads(text)
+    assert told["better_than_constant"] is (slope > 0)
+    assert (told["metrics"]["LogLossGain"]["low"] > 0) is (slope > 0)
+    assert ("the map may be no better than a constant" in one_line(error)) is (slope == 0)
+
+
+def test_a_threshold_of_a_precision_cuts_the_run(
+    call: Call, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """`search fit` chooses it and makes the page; `search apply` takes it, or chooses it too."""
+    run, qrels = files
+    saved, page, out = tmp_path / "map.json", tmp_path / "page.html", tmp_path / "out.trec"
+    options = (*RULE, "--precision", "0.7", "-o", saved, "--report", page, "--json")
+    code, text, error = call(*FIT, run, qrels, *options)
+    assert code == 0, error
+    cut = json.loads(text)["cut"]
+    assert cut["precision"]["value"] >= 0.7
+    assert cut["precision"]["low"] < cut["precision"]["value"] < cut["precision"]["high"]
+    content = page.read_text()
+    assert "What the threshold" in content
+    assert '"query":"q7"' in content
+    written = []
+    for given in (("--threshold", cut["threshold"]), ("--precision", "0.7", "--qrels", qrels)):
+        code, text, error = call(*APPLY, saved, run, *given, "-o", out, "--json")
+        assert code == 0, error
+        lines = [line.split() for line in out.read_text().splitlines()]
+        assert len(lines) == json.loads(text)["kept"] < 360
+        written.append(lines)
+    assert written[0] == written[1]
+    probabilities = np.array([float(line[4]) for line in written[0]])
+    assert probabilities.min() >= cut["threshold"] - 1e-6
+    rows = [line.split() for line in run.read_text().splitlines()]
+    scores = {(row[0], row[2]): float(row[4]) for row in rows}
+    expected = cr.load(saved).predict([scores[line[0], line[2]] for line in written[0]])
+    np.testing.assert_allclose(probabilities, expected, atol=1e-6)
+    assert written[0][0][3] == "1"
+
+
+def test_nothing_is_written_where_nothing_is_good_enough(
+    call: Call, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    run, qrels = files
+    saved, out = tmp_path / "map.json", tmp_path / "out.trec"
+    assert call(*FIT, run, qrels, *RULE, "-o", saved)[0] == 0
+    given = (saved, run, "--precision", "1.0", "--qrels", qrels, "-o", out)
+    code, text, error = call(*APPLY, *given)
+    assert code == 0, error
+    assert "No threshold reaches a precision of 100%: the answer is nothing." in text
+    assert out.read_text() == ""
+    code, _, error = call(*APPLY, *given, "--recall", "0.5")
+    assert code == 2
+    assert "must not both be given" in error
+
+
+def test_a_threshold_that_keeps_nothing_of_the_run_is_warned_about(
+    call: Call, files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, qrels = files
+    saved, out = tmp_path / "map.json", tmp_path / "out.tsv"
+    assert call(*FIT, run, qrels, *RULE, "-o", saved)[0] == 0
+
+    def too_high(*given: Any) -> np.ndarray:
+        return 1 - (1 - held_out_probabilities(*given)) / 100
+
+    monkeypatch.setattr("calibrank.cli.search.held_out_probabilities", too_high)
+    given = (saved, run, "--precision", "0.5", "--qrels", qrels, "-o", out)
+    code, text, error = call(*APPLY, *given)
+    assert code == 0, error
+    assert "no document reaches the threshold" in one_line(error)
+    assert "0 of 360 documents; 0 of 30 queries get an answer" in one_line(text)
+    assert out.read_text() == "query\tdocument\trank\tscore\n"
+
+
+def test_apply_says_which_documents_the_map_is_for(
+    call: Call, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    run, qrels = files
+    saved, out = tmp_path / "map.json", tmp_path / "out.trec"
+    code, _, error = call(*FIT, run, qrels, *RULE, "--top-k", "6", "-o", saved)
+    assert code == 0, error
+    assert "judged documents among the first 6 documents per query" in one_line(error)
+    code, text, error = call(*APPLY, saved, run, "-o", out, "--json")
+    assert code == 0, error
+    warning = json.loads(text)["warnings"][0]
+    assert "for the first 6 documents per query, and the run has up to 12" in warning
+    code, text, error = call(*APPLY, saved, run, "--top-k", "6", "-o", out)
+    assert code == 0, error
+    assert len(out.read_text().splitlines()) == 30 * 6
+    assert 'relevant is "grade >= 2"' in one_line(text)
+    plain = tmp_path / "plain.json"
+    rows = make_run(30, 12)
+    cr.Platt().fit([row[2] for row in rows], [int(row[3] > 1) for row in rows]).save(plain)
+    code, _, error = call(*APPLY, plain, run, "-o", out)
+    assert code == 0, error
+    assert "does not say which documents it is for" in one_line(error)
+
+
+def test_too_few_queries_to_hold_some_out_are_said(call: Call, tmp_path: Path) -> None:
+    run, qrels = write_trec(tmp_path, make_run(10, 8))
+    out = tmp_path / "map.json"
+    code, text, error = call(*FIT, run, qrels, *RULE, "-o", out)
+    assert code == 0, error
+    assert "on other queries is not known: the run must have" in one_line(error)
+    assert "LogLoss" not in text
+    code, _, error = call(*FIT, run, qrels, *RULE, "-o", out, "--recall", "0.5")
+    assert code == 4
+    assert "queries with judged documents to hold some out, got 10" in error
+
+
+def test_plan_says_how_many_queries_to_judge(
+    call: Call, files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick_plan = partial(plan_queries, sizes=(20, 50), draws=2)
+    monkeypatch.setattr("calibrank.cli.search.plan_queries", quick_plan)
+    code, text, error = call("search", "plan", *files, *RULE, "--json")
+    assert code == 0, error
+    assert [step["queries"] for step in json.loads(text)["plan"]] == [20, 50]
+    _, text, _ = call("search", "plan", *files, *RULE)
+    assert "With 50 judged queries, probabilities are off by" in text
+
+
+def test_the_card_of_a_map_shows_what_held_out_queries_say(
+    call: Call, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    saved, evaluation, card = (tmp_path / name for name in ("map.json", "e.json", "card.md"))
+    code, text, error = call(*FIT, *files, "--relevant", "2", "-o", saved, "--json")
+    assert code == 0, error
+    evaluation.write_text(text)
+    code, _, error = call("inspect", saved, "--metrics", evaluation, "--card", card)
+    assert code == 0, error
+    assert "judged documents of held-out queries, under maps of the other" in card.read_text()
+    assert "| LogLossGain |" in card.read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (("--relevant", "9"), 4, "got none of 12 relevant, with grades 0 to 3"),
+        (("--relevant", "0"), 4, "got all of 12 relevant, with grades 0 to 3"),
+        (("--label", "probability(grade)"), 3, "a judge's probabilities must lie in [0, 1], got"),
+    ],
+)
+def test_judgements_without_a_map_are_named(
+    call: Call, tmp_path: Path, options: tuple[str, ...], code: int, message: str
+) -> None:
+    run, qrels = write_trec(tmp_path, make_run(3, 4))
+    out = tmp_path / "out"
+    found, _, error = call(*FIT, run, qrels, *options, "-o", out)
+    assert found == code
+    assert f"{run} and {qrels}: " in error
+    assert message in error
+    assert not out.exists()
+
+
+def test_ids_that_differ_are_named_with_their_files(call: Call, tmp_path: Path) -> None:
+    run, qrels = write_trec(tmp_path, make_run(3, 4))
+    qrels.write_text(qrels.read_text().replace("q", "0"))
+    code, _, error = call(*FIT, run, qrels)
+    assert code == 3
+    assert f"{run} and {qrels}: the run and the judgements must share" in error
+    assert "e.g. query 'q0' in the run and '00' in the judgements" in error
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--relevant", "nan"), "--relevant must be a finite number, got nan"),
+        (("--label", "rel >= 2"), "have no named columns"),
+        (("--label", 'grade == "a"'), "--label must be a grade compared with a number"),
+        (("--precision", "2"), "--precision must lie in (0, 1]"),
+    ],
+)
+def test_wrong_declarations_are_refused(
+    call: Call, files: tuple[Path, Path], options: tuple[str, ...], message: str
+) -> None:
+    code, _, error = call(*FIT, *files, *options)
+    assert code == 2
+    assert message in one_line(error)
+
+
+@pytest.mark.parametrize("name", ["a.trec", "a.run", "a.txt", "a.trec.gz", "input.bm25"])
+def test_a_run_is_no_table(call: Call, tmp_path: Path, name: str) -> None:
+    saved, run, out = tmp_path / "map.json", tmp_path / name, tmp_path / "o.parquet"
+    cr.Platt().fit([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1]).save(saved)
+    line = b"q Q0 d 1 0.5 t\n"
+    run.write_bytes(gzip.compress(line) if name.endswith(".gz") else line)
+    for command in (["apply", saved, run, "-o", out], ["fit", run, "-o", out]):
+        code, _, error = call(*command)
+        assert code == 3
+        assert f"{run} must end in .parquet, .pq, .csv" in error
+        assert "Runs of search systems are fitted by calibrank search fit" in error

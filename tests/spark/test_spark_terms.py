@@ -1,0 +1,173 @@
+"""Models with terms in Spark: the map of one machine, from sums or from a sample of rows."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import calibrank as cr
+from tests.maps.samples import gaussian_map, level_term, map_of
+from tests.spark_session import session
+
+pytest.importorskip("pyspark")
+pa = pytest.importorskip("pyarrow")
+
+ROWS = 150_000
+COUNTRIES = np.array(["NL", "DE", 'it\'s "BE"', "${x}"], dtype=object)
+
+
+@pytest.fixture(scope="module")
+def columns() -> dict[str, Any]:
+    """Continuous scores; countries and cities that differ; a country that some rows lack."""
+    rng = np.random.default_rng(0)
+    country = rng.integers(0, 4, ROWS)
+    city = rng.integers(0, 5, ROWS)
+    price = rng.normal(size=ROWS)
+    scores = np.sinh(rng.normal(size=ROWS))
+    z = scores - 4 + 0.5 * country + rng.normal(0, 0.5, (4, 5))[country, city] + price
+    propensity = rng.uniform(0.2, 1, ROWS)
+    liked = rng.random(ROWS) < 1 / (1 + np.exp(-z))
+    return {
+        "score": scores,
+        "label": (liked & (rng.random(ROWS) < propensity)).astype(np.int64),
+        "w": propensity,
+        "v": rng.integers(0, 3, ROWS).astype(float),
+        "country": COUNTRIES[country],
+        "city": city.astype(float),  # as whole numbers with gaps are
+        "price": price,
+        "gaps": np.where(country == 3, None, COUNTRIES[country]),
+        "query": rng.integers(0, 100, ROWS),
+    }
+
+
+@pytest.fixture(scope="module")
+def frame(columns: dict[str, Any]) -> Any:
+    arrays = {name: pa.array(values) for name, values in columns.items()}
+    return session().createDataFrame(pa.table(arrays)).repartition(3).cache()
+
+
+CASES = {
+    "labels": ({}, lambda rows: rows["label"]),
+    "propensities": (
+        {"propensity": "w", "weight": "v"},
+        lambda rows: cr.ips(rows["label"], rows["w"], weights=rows["v"]),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_level_alone_is_fitted_on_all_rows(
+    columns: dict[str, Any], frame: Any, case: str
+) -> None:
+    from calibrank import spark
+
+    options, evidence = CASES[case]
+    by_city = cr.Platt() + cr.Level("country", "city")
+    (found,) = spark.fit(by_city, frame, **options).terms
+    (expected,) = by_city.fit(columns["score"], evidence(columns), columns).terms
+    assert found.keys == expected.keys
+    assert ("NL", "3") in found.keys
+    assert len(found.keys) == 4 + 4 * 5
+    assert found.rows == expected.rows
+    np.testing.assert_allclose(found.intercepts, expected.intercepts, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(found.slopes, expected.slopes, rtol=1e-6)
+    np.testing.assert_allclose(found.errors, expected.errors, rtol=1e-6)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_joint_terms_are_fitted_on_a_sample(columns: dict[str, Any], frame: Any, case: str) -> None:
+    from calibrank import spark
+
+    options, evidence = CASES[case]
+    model = cr.Platt() + cr.Level("country") + cr.Smooth("price")
+    fitted = spark.fit(model, frame, **options)
+    expected = model.fit(columns["score"], evidence(columns), columns)
+    rows = {name: values[:500] for name, values in columns.items()}
+    found = fitted.predict(rows["score"], rows)
+    np.testing.assert_allclose(found, expected.predict(rows["score"], rows), rtol=1e-6)
+    # Zero weights count as rows in neither.
+    assert fitted.record.rows == expected.record.rows
+    assert fitted.record.recipe == repr(model)
+    sampled = spark.fit(model, frame, **options, sample_rows=20_000, seed=3)
+    assert 0.9 < sampled.record.rows / (20_000 * expected.record.rows / ROWS) < 1.1
+    assert np.abs(sampled.predict(rows["score"], rows) - found).mean() < 0.05
+
+
+def test_auto_is_fitted_on_a_sample(columns: dict[str, Any], frame: Any) -> None:
+    from calibrank import spark
+
+    model = cr.Auto((cr.Platt(), cr.Gaussian()), folds=2)
+    fitted = spark.fit(model, frame, sample_rows=5_000)
+    assert fitted.record.selection is not None
+    assert 4_500 < fitted.record.rows < 5_500
+    assert fitted.predict(2.0) == pytest.approx(
+        model.fit(columns["score"], columns["label"]).predict(2.0), abs=0.1
+    )
+
+
+def test_spark_refuses_groups_before_it_reads_rows(frame: Any) -> None:
+    from calibrank import spark
+
+    # A division by 0 fails as soon as a row is read.
+    unreadable = frame.withColumn("score", frame["score"] / 0)
+    with pytest.raises(cr.DataError, match="Group must not go with Spark: the levels of groups"):
+        spark.fit(cr.Platt() + cr.Group("query"), unreadable)
+    with pytest.raises(cr.DataError, match="model must be"):
+        spark.fit("Platt()", frame)  # type: ignore[arg-type]  # what is tested
+
+
+def test_a_stage_of_a_pipeline_is_fitted_saved_and_applied(
+    columns: dict[str, Any], frame: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    from calibrank import spark
+
+    # Also where results are collected without Arrow.
+    def no_arrow(_: Any) -> None:
+        raise ImportError("pyarrow")
+
+    model = cr.Platt() + cr.Level("country")
+    stage = spark.CalibrationEstimator(calibrator=model)
+    stage.write().overwrite().save(str(tmp_path / "stage"))
+    loaded = spark.CalibrationEstimator.load(str(tmp_path / "stage"))
+    assert loaded.getCalibrator() == model
+    with monkeypatch.context() as patched:
+        patched.setattr(type(frame), "toArrow", no_arrow)
+        fitted = loaded.fit(frame)
+    fitted.write().overwrite().save(str(tmp_path / "model"))
+    again = spark.CalibrationModel.load(str(tmp_path / "model"))
+    expected = model.fit(columns["score"], columns["label"], columns)
+    rows = again.transform(frame.limit(50)).collect()
+    by = {"country": [row["country"] for row in rows]}
+    wanted = expected.predict([row["score"] for row in rows], by)
+    np.testing.assert_allclose([row["probability"] for row in rows], wanted, rtol=1e-6)
+
+
+def test_columns_of_terms_must_exist_and_have_the_right_type(frame: Any) -> None:
+    from calibrank import spark
+
+    with pytest.raises(cr.DataError, match="frame must have the column 'day' of the map"):
+        spark.fit(cr.Platt() + cr.Level("day"), frame)
+    dates = frame.withColumn("day", frame["city"].cast("int").cast("string").cast("date"))
+    for call in (
+        lambda: spark.fit(cr.Platt() + cr.Level("day"), dates),
+        lambda: spark.transform(map_of(gaussian_map().curve, level_term("day")), dates),
+    ):
+        with pytest.raises(cr.DataError, match="whole numbers or booleans, got type date"):
+            call()
+    with pytest.raises(cr.DataError, match="'gaps' must not be missing"):
+        spark.fit(cr.Platt() + cr.Level("gaps"), frame)
+    with pytest.raises(cr.DataError, match="'gaps' must not be missing"):
+        spark.fit(cr.Platt() + cr.Level("gaps") + cr.Smooth("price"), frame)
+    # A fraction is no level.
+    with pytest.raises(cr.DataError, match="'w' must not be missing"):
+        spark.fit(cr.Platt() + cr.Level("w"), frame)
+
+
+def test_rows_that_change_between_passes_raise(frame: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from calibrank import spark
+    from calibrank.spark import aggregate
+
+    summary = spark.summarize(frame.limit(100))
+    monkeypatch.setattr(aggregate, "_summarize", lambda *_, **__: summary)
+    with pytest.raises(cr.DataError, match="must hold the same rows each time"):
+        spark.fit(cr.Platt() + cr.Level("country"), frame)

@@ -1,0 +1,135 @@
+"""Steps of the fits of terms against results that were computed by hand."""
+
+import numpy as np
+import pytest
+
+import calibrank as cr
+from calibrank.maps import LevelTerm
+from calibrank.terms._averaged_curves import matching_level
+from calibrank.terms._blocks import NumberBlock, _hat_moments
+from calibrank.terms._design import Group
+from calibrank.terms._grouped_rows import GroupedRows
+from calibrank.terms._mixed_model import fit_mixed_model
+from calibrank.terms._segment_cells import SegmentCells
+from calibrank.terms.group import CONSTANT, GroupFit
+from calibrank.terms.level import Start, _Change, _Parents
+
+SCORES = np.linspace(-2, 2, 40)
+LABELS = (np.arange(40) * 7 % 40 < np.arange(40)).astype(float)
+
+
+def test_products_of_neighbouring_knots_lie_beside_the_diagonal() -> None:
+    # At 0.25 the first two knots weigh 3/4 and 1/4; at 2 the third weighs all; at 4 (beyond) too.
+    x, weights = np.array([0.25, 2.0, 4.0]), np.array([1.0, 2.0, 1.0])
+    means, products = _hat_moments(x, np.array([0.0, 1.0, 2.0]), weights)
+    assert means.tolist() == [0.75, 0.25, 3.0]
+    expected = [[0.5625, 0.1875, 0], [0.1875, 0.0625, 0], [0, 0, 3]]
+    assert products.tolist() == expected
+
+
+def test_columns_of_a_function_are_centred_and_of_unit_spread() -> None:
+    x, total = np.arange(9.0) ** 2, np.arange(1.0, 10.0)
+    line = NumberBlock.of(cr.Smooth("x", knots=2), {"x": x}, total)
+    assert line.groups(3) == [Group(slice(3, 4))]
+    curve = NumberBlock.of(cr.Smooth("x", knots=5), {"x": x}, total)
+    assert curve.knots.tolist() == [0, 4, 16, 36, 64]
+    rate = curve.groups(3)[1].rate
+    assert curve.groups(3) == [Group(slice(3, 4)), Group(slice(4, 7), rate)]
+    for block in (line, curve):
+        columns = block.columns(slice(0, 9))
+        np.testing.assert_allclose(total @ columns, 0, atol=1e-12)
+        spreads = np.sqrt(total @ columns**2 / total.sum())
+        assert spreads[0] == pytest.approx(1)
+        # The deviations share a scale.
+        assert len(spreads) == 1 or spreads[1:].mean() == pytest.approx(1)
+    # The first column is a line through the rows, the others have one second difference each.
+    share = total / 45
+    centred = x - share @ x
+    expected = centred / np.sqrt(share @ centred**2)
+    np.testing.assert_allclose(line.columns(slice(0, 9))[:, 0], expected)
+    seconds = np.diff(curve.to_values[:, 1:], n=2, axis=0)
+    np.testing.assert_allclose(seconds, seconds[0, 0] * np.eye(3), atol=1e-12)
+
+
+def test_the_level_reaches_rates_near_one() -> None:
+    # All but half a row are positive: the level must be such that the mean probability says so.
+    evidence = cr.Evidence(np.r_[np.ones(9), 0.5], np.ones(10), "given")
+    rows = GroupedRows(np.zeros(10), evidence, np.arange(10), tuple(range(10)))
+    level = matching_level(np.zeros(10), 1e-3, rows)
+    assert 1 / (1 + np.exp(-level)) == pytest.approx(0.95, abs=1e-6)
+
+
+@pytest.mark.parametrize(("far", "bound"), [(60, -50), (-200, 50)])
+def test_intercepts_of_the_random_intercept_model_are_bounded(far: float, bound: float) -> None:
+    # A curve this far from the labels needs a level that no probability needs.
+    model = fit_mixed_model(far + SCORES, LABELS, np.ones(40), np.arange(40) % 8)
+    assert model.intercept == bound
+
+
+def test_candidates_of_a_random_intercept_start_with_the_constant() -> None:
+    rows = GroupedRows.of(SCORES, LABELS, np.arange(40) % 10)
+    constant = GroupFit((cr.Platt(),))._curves(rows)[CONSTANT]
+    np.testing.assert_allclose(constant.probabilities(SCORES), LABELS.mean())
+
+
+def test_segments_start_from_their_parents() -> None:
+    top = _Parents.of({}, [("a",), ("b",)])
+    assert (top.intercepts.tolist(), top.slopes.tolist()) == ([0, 0], [1, 1])
+    keys = [("a",), ("a", "b")]
+    changes = [_Change(0.5, 2.0, 0.1, 7), _Change(0.25, 3.0, 0.1, 8)]
+    found = dict(zip(keys, changes, strict=True))
+    below = _Parents.of(found, [("a", "b", "c"), ("a", "b", "d")])
+    assert (below.intercepts.tolist(), below.slopes.tolist()) == ([0.25, 0.25], [3, 3])
+
+
+@pytest.mark.parametrize(
+    ("intercepts", "slopes", "expected"),
+    [
+        ([0.0, 0.0], [1.0, 1.0], [1, 2, 4]),
+        ([0.0, 0.0], [2.0, 3.0], [2, 4, 12]),
+        ([0.5, 0.0], [1.0, 1.0], [1.5, 2.5, 4]),
+        ([0.5, 1.0], [2.0, 1.0], [2.5, 4.5, 5]),
+    ],
+)
+def test_cells_have_the_log_odds_of_their_parent(
+    intercepts: list[float], slopes: list[float], expected: list[float]
+) -> None:
+    column, log_odds = np.ones(3), np.array([1.0, 2.0, 4.0])
+    cells = SegmentCells(column, column, log_odds, np.array([0, 2, 3]), np.ones((3, 2)))
+    parents = _Parents(np.array(intercepts), np.array(slopes))
+    assert parents.log_odds_of(cells).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        ([(0, 4), (1, 5), (2, 6), (3, 7)], (2, 5)),
+        ([(0, 2), (1, 3), (2, 4)], (0, 4)),
+        ([(0, 2), (1, 3), (1.5, 4)], (1.5, 2)),
+        ([(1, 1), (2, 2), (3, 3)], (1, 3)),
+    ],
+)
+def test_three_groups_reach_the_supported_scores(
+    ends: list[tuple[float, float]], expected: tuple[float, float]
+) -> None:
+    """Where no range is left between the third lowest and the third highest, it is the whole."""
+    scores = np.array(ends, dtype=float).ravel()
+    rows = GroupedRows.of(scores, np.arange(len(scores)) % 2, np.arange(len(scores)) // 2)
+    assert rows.supported_range() == expected
+
+
+def test_levels_start_from_what_is_expected_of_them() -> None:
+    """Half of a term's changes: of parents those found, of children the expected difference."""
+    keys = (("a",), ("a", "b"))
+    numbers = [(1.0, 3.0), (1.0, 2.0), (0.0, 0.0), (1, 1)]
+    term = LevelTerm(("x", "y"), keys, *numbers, spreads=(0, 0), typical=0.4)
+    start = Start(term, 0.5)
+    assert start.change(("a", "b")) == (1.5, 1.5)
+    assert start.change(("a", "?")) == (0.5, 1.0)
+    assert start.change(("?",)) == (0.2, 1.0)
+    top = _Parents.of({}, [("a",), ("?",)], start)
+    assert (top.intercepts.tolist(), top.slopes.tolist()) == ([0.5, 0.2], [1, 1])
+    found = {("a",): _Change(0.8, 1.25, 0.1, 7)}
+    below = _Parents.of(found, [("a", "b")], start)
+    # From a to b the term expects 1.5 - 0.5 more, and a slope of 0.5 more.
+    assert (below.intercepts.tolist(), below.slopes.tolist()) == ([1.8], [1.75])

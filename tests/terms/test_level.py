@@ -1,0 +1,233 @@
+"""Levels alone, from sums: truth by construction, shrinkage, and laws of sums by level."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+from scipy.special import expit
+
+import calibrank as cr
+from calibrank._internal import native
+from calibrank._internal.segment_keys import encode
+from calibrank.evidence import naive
+from calibrank.summary.by_segment import SegmentSums, bin_edges
+from calibrank.terms._shrinkage import SegmentProblem, posterior_mode, shrunk_changes
+
+BY_COUNTRY = cr.Gaussian() + cr.Level("country")
+
+
+def world(
+    rows: int, shifts: dict[str, float], seed: int = 0, slope: dict[str, float] | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Scores, labels, countries and true probabilities: log odds -1 + score, shifted by country."""
+    rng = np.random.default_rng(seed)
+    names = np.array(list(shifts))
+    country = names[rng.integers(0, len(names), rows)]
+    scores = rng.normal(size=rows)
+    shift = np.array([shifts[name] for name in country])
+    factor = np.array([(slope or {}).get(name, 1.0) for name in country])
+    truth = expit(shift + factor * (scores - 1))
+    return scores, (rng.random(rows) < truth).astype(float), country, truth
+
+
+@pytest.mark.parametrize("base", [cr.Platt(), cr.Spline(knots=10), cr.Isotonic()], ids=str)
+def test_it_recovers_the_truth_in_every_segment(base: cr.Calibrator) -> None:
+    scores, labels, country, truth = world(40_000, {"NL": 0.8, "DE": -0.8, "BE": 0.0})
+    fitted = (base + cr.Level("country")).fit(scores, labels, {"country": country})
+    error = np.abs(fitted.predict(scores, {"country": country}) - truth)
+    global_error = np.abs(fitted.without_terms().predict(scores) - truth)
+    assert error.mean() < 0.02
+    assert error.mean() < global_error.mean() / 5
+
+
+def test_slopes_of_segments_are_found_and_can_be_turned_off() -> None:
+    slopes = {"NL": 1.8, "DE": 0.6}
+    scores, labels, country, truth = world(40_000, {"NL": 0.0, "DE": 0.0}, slope=slopes)
+    segments = {"country": country}
+    fitted = BY_COUNTRY.fit(scores, labels, segments)
+    term = fitted.terms[0]
+    ratio = term.slopes[1] / term.slopes[0]
+    assert term.keys[1] == ("NL",)
+    assert ratio == pytest.approx(3.0, rel=0.1)
+    assert np.abs(fitted.predict(scores, segments) - truth).mean() < 0.015
+    without = cr.Gaussian() + cr.Level("country", slopes=False)
+    assert without.fit(scores, labels, segments).terms[0].slopes == (1.0, 1.0)
+
+
+def test_segments_that_do_not_differ_are_shrunk_to_the_global_map() -> None:
+    names = {f"s{number}": 0.0 for number in range(200)}
+    scores, labels, country, _ = world(6_000, names)
+    fitted = BY_COUNTRY.fit(scores, labels, {"country": country})
+    assert fitted.terms[0].spreads[0] < 0.15
+    change = fitted.predict(scores, {"country": country}) - fitted.without_terms().predict(scores)
+    assert np.abs(change).mean() < 0.01
+    # One of 200 may look like an outlier.
+    assert np.abs(change).max() < 0.15
+
+
+def test_a_small_segment_is_shrunk_more_than_a_large_one() -> None:
+    rng = np.random.default_rng(1)
+    shifts = {f"s{number}": float(shift) for number, shift in enumerate(rng.normal(0, 1, 30))}
+    scores, labels, country, _ = world(30_000, shifts)
+    only = np.flatnonzero(country == "s0")
+    # Ten positive rows of a new segment: its own rate would be 1.
+    few = rng.normal(size=10)
+    scores = np.concatenate([scores, few])
+    labels = np.concatenate([labels, np.ones(10)])
+    country = np.concatenate([country, np.full(10, "new")])
+    fitted = BY_COUNTRY.fit(scores, labels, {"country": country})
+    assert fitted.terms[0].spreads[0] == pytest.approx(1.0, rel=0.35)
+    errors = dict(zip(fitted.terms[0].keys, fitted.terms[0].errors, strict=True))
+    assert errors["new",] > 3 * errors["s0",]
+    assert len(only) > 500
+    high = fitted.predict(0.0, {"country": "new"})
+    assert fitted.without_terms().predict(0.0) + 0.1 < high < 0.95
+
+
+def test_cities_are_shrunk_towards_their_country() -> None:
+    rng = np.random.default_rng(2)
+    scores, labels, country, _ = world(20_000, {"NL": 1.0, "DE": -1.0})
+    city = np.array(
+        [
+            f"{name} {number}"
+            for name, number in zip(country, rng.integers(0, 50, 20_000), strict=True)
+        ]
+    )
+    segments = {"country": country, "city": city}
+    model = cr.Gaussian() + cr.Level("country", "city")
+    fitted = model.fit(scores, labels, segments)
+    assert fitted.terms[0].spreads[0] > 0.5
+    assert fitted.terms[0].spreads[1] < 0.2
+    unknown = fitted.predict([0.0, 0.0], {"country": ["NL", "DE"], "city": ["x", "y"]})
+    known = fitted.predict([0.0, 0.0], {"country": ["NL", "DE"], "city": ["NL 3", "DE 4"]})
+    np.testing.assert_allclose(known, unknown, atol=0.05)
+    assert unknown[0] - unknown[1] > 0.3
+
+
+def test_probabilities_increase_within_a_segment_even_if_the_labels_do_not() -> None:
+    slopes = {"NL": -1.0, "DE": 1.5, "BE": 1.5}
+    scores, labels, country, _ = world(9_000, {"NL": 0.0, "DE": 0.0, "BE": 0.0}, slope=slopes)
+    fitted = BY_COUNTRY.fit(scores, labels, {"country": country})
+    grid = np.linspace(-3, 3, 50)
+    for name in slopes:
+        assert (np.diff(fitted.predict(grid, {"country": [name] * 50})) > 0).all()
+
+
+def test_propensity_weighted_evidence_counts_for_less_than_as_many_labels() -> None:
+    scores, labels, country, _ = world(20_000, {"NL": 0.3, "DE": -0.3})
+    rng = np.random.default_rng(3)
+    propensity = np.where(rng.random(20_000) < 0.5, 0.05, 1.0)
+    observed = labels * (rng.random(20_000) < propensity)
+    weighted = BY_COUNTRY.fit(scores, cr.ips(observed, propensity), {"country": country})
+    plain = BY_COUNTRY.fit(scores, labels, {"country": country})
+    assert weighted.terms[0].errors[0] > 2 * plain.terms[0].errors[0]
+    truth = plain.predict(0.0, {"country": "NL"})
+    assert weighted.predict(0.0, {"country": "NL"}) == pytest.approx(truth, abs=0.1)
+
+
+@pytest.fixture(params=[True, False], ids=["C", "NumPy"])
+def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a test with the C loops and with those of NumPy."""
+    if request.param and not native.READY:
+        pytest.skip("calibrank was installed without a C compiler")  # .ci/run installs one
+    monkeypatch.setattr(native, "READY", request.param)
+
+
+@pytest.mark.usefixtures("loops")
+def test_the_mode_and_the_marginal_likelihood_agree_with_numerical_ones() -> None:
+    """One segment, intercept alone: the integral over the prior by quadrature."""
+    rng = np.random.default_rng(4)
+    offset = rng.normal(size=5)
+    total = rng.integers(5, 30, 5).astype(float)
+    positive = np.floor(total * rng.random(5))
+    problem = SegmentProblem(positive, total, offset, np.zeros(5), np.array([0, 5]), np.ones(1))
+    tau = 0.7
+    mode = posterior_mode(problem, tau, 0.0, marginal=True)
+
+    def negative_log_joint(a: float) -> float:
+        z = offset + a
+        return float((total * np.logaddexp(0, z) - positive * z).sum() + a**2 / (2 * tau**2))
+
+    found = minimize_scalar(
+        negative_log_joint, bounds=(-5, 5), method="bounded", options={"xatol": 1e-9}
+    )
+    assert mode.intercepts[0] == pytest.approx(found.x, abs=1e-5)
+    grid = np.linspace(-5, 5, 20_001)
+    joint = np.exp([negative_log_joint(0.0) - negative_log_joint(a) for a in grid])
+    integral = joint.sum() * (grid[1] - grid[0]) / (tau * np.sqrt(2 * np.pi))
+    assert mode.log_marginal[0] == pytest.approx(np.log(integral), abs=0.02)
+
+
+@pytest.mark.usefixtures("loops")
+def test_without_information_nothing_changes() -> None:
+    nothing = np.zeros(12)
+    starts = np.array([0, 4, 8, 12])
+    changes = shrunk_changes(
+        SegmentProblem(nothing, nothing, nothing, nothing, starts, np.ones(3)), with_slopes=True
+    )
+    np.testing.assert_allclose(changes.intercepts, 0, atol=1e-12)
+    np.testing.assert_allclose(changes.slopes, 0, atol=1e-12)
+
+
+def test_sums_lead_to_the_fit_on_rows() -> None:
+    scores, labels, country, _ = world(5_000, {"NL": 0.8, "DE": -0.8, "BE": 0.0})
+    summary = cr.Summary.of(scores, labels)
+    sums = SegmentSums(bin_edges(summary))
+    for rows in (slice(0, 7), slice(7, None)):
+        sums.add(scores[rows], naive(labels[rows]), [encode("country", country[rows])])
+    fitted = BY_COUNTRY.fit(scores, labels, {"country": country})
+    merged = BY_COUNTRY.fit_sums(cr.Gaussian().fit_summary(summary), sums)
+    np.testing.assert_allclose(merged.terms[0].slopes, fitted.terms[0].slopes, rtol=1e-9)
+    np.testing.assert_allclose(merged.terms[0].intercepts, fitted.terms[0].intercepts, rtol=1e-9)
+    assert merged.record == fitted.record
+
+
+@pytest.mark.skipif(not native.READY, reason="there was no C compiler")  # .ci/run installs one
+@pytest.mark.parametrize("slopes", [True, False])
+def test_nested_segments_are_fitted_alike_in_c_and_in_numpy(
+    slopes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(5)
+    rows = 20_000
+    city = rng.integers(0, 300, rows)
+    scores = rng.normal(size=rows)
+    truth = expit(1.2 * scores - 1 + rng.normal(0, 0.7, 300)[city])
+    evidence = naive(rng.random(rows) < truth, weights=rng.uniform(0.5, 2, rows))
+    segments = {"country": city % 7, "city": city}
+
+    def fit() -> cr.CalibrationMap:
+        model = cr.Platt() + cr.Level("country", "city", slopes=slopes)
+        return model.fit(scores, evidence, segments)
+
+    compiled = fit()
+    monkeypatch.setattr(native, "READY", False)
+    plain = fit()
+    first, second = compiled.terms[0], plain.terms[0]
+    assert first.keys == second.keys
+    np.testing.assert_allclose(first.spreads, second.spreads, rtol=1e-6)
+    np.testing.assert_allclose(first.intercepts, second.intercepts, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(first.slopes, second.slopes, rtol=1e-6)
+    assert compiled.record.loss == pytest.approx(plain.record.loss, rel=1e-9)
+
+
+def fit_four(columns: dict[str, list[str | None]]) -> cr.CalibrationMap:
+    return BY_COUNTRY.fit([0.0, 1, 2, 3], [0, 1, 0, 1], columns)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (cr.Level, "one or more different column names"),
+        (lambda: cr.Level("a", "a"), "one or more different column names"),
+        (lambda: cr.Level(("a", "b")), "must be column names"),
+        (lambda: cr.Level("a", slopes=1), "slopes must be"),
+        (lambda: cr.MinMax() + cr.Level("country"), "MinMax must not go with terms"),
+        (lambda: fit_four({"country": [None] * 4}), "must not be missing, .* at row 0"),
+        (lambda: fit_four({"country": ["x"] * 3}), r"per score \(4\), got 3"),
+        (lambda: BY_COUNTRY.fit([0.0, 1.0], [0, 1]), "columns must have 'country'.* got none"),
+        (lambda: fit_four({"city": ["x"] * 4}), "must have the column 'country', got 'city'"),
+        (lambda: BY_COUNTRY + cr.Smooth("country"), "terms must be of different columns"),
+    ],
+)
+def test_errors_say_what_must_be_true(make: object, message: str) -> None:
+    with pytest.raises(cr.DataError, match=message):
+        make()

@@ -1,0 +1,316 @@
+"""Logistic regression with priors: formulas, derivatives and integrals by other means."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from scipy.optimize import approx_fprime, minimize
+from scipy.special import expit
+
+import calibrank as cr
+from calibrank.terms import _design, _ridge
+from calibrank.terms._design import Arrow, Codes, Design, Group
+from calibrank.terms._ridge import fit_ridge
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(30, 2))
+MATRIX = np.column_stack([np.ones(30), X])
+TOTAL = RNG.uniform(0.5, 2, 30)
+POSITIVE = TOTAL * (RNG.random(30) < 0.4)
+AT = np.array([0.3, -0.7, 0.2])
+PRECISION = np.array([0.1, 2.0, 5.0])
+
+
+@dataclass(frozen=True)
+class Dense:
+    """Columns that are given."""
+
+    values: np.ndarray
+
+    @property
+    def width(self) -> int:
+        return self.values.shape[1]
+
+    def columns(self, rows: slice) -> np.ndarray:
+        return self.values[rows]
+
+
+def problem(offset: float = 0.0) -> _ridge._Problem:
+    design = Design(X[:, 0], [Dense(X[:, 1:])], [], [])
+    return _ridge._Problem(design, POSITIVE, TOTAL, offset * X[:, 0])
+
+
+def loss_of(z: np.ndarray) -> float:
+    losses = -POSITIVE * np.log(expit(z)) - (TOTAL - POSITIVE) * np.log(expit(-z))
+    return float(losses.sum())
+
+
+def value(at: np.ndarray, precision: np.ndarray) -> float:
+    penalty = (precision * at**2).sum() / 2
+    return float(loss_of(MATRIX @ at) / problem().dispersion + penalty)
+
+
+def test_the_loss_is_the_mean_log_loss_at_the_log_odds_and_the_offset() -> None:
+    z = MATRIX @ AT + 0.4 * X[:, 0]
+    np.testing.assert_allclose(problem(0.4).log_odds(AT), z)
+    assert problem(0.4).mean_loss(AT) == pytest.approx(loss_of(z) / TOTAL.sum())
+
+
+def test_the_loss_of_extreme_log_odds_is_finite() -> None:
+    assert np.isfinite(problem().mean_loss(np.array([1e5, 0.0, 0.0])))
+    assert np.isfinite(problem().mean_loss(np.array([-1e5, 0.0, 0.0])))
+
+
+def test_derivatives_are_those_of_the_value() -> None:
+    made = problem()
+    z = MATRIX @ AT
+    gradient = approx_fprime(AT, lambda at: value(at, np.zeros(3)), 1e-6)
+    np.testing.assert_allclose(made.gradient(z), gradient, atol=1e-4)
+    for place in range(3):
+        row = approx_fprime(AT, lambda at, n=place: made.gradient(MATRIX @ at)[n], 1e-7)
+        np.testing.assert_allclose(made.hessian(z).corner[place], row, atol=1e-4)
+
+
+def test_the_residual_is_relative_to_the_positive_mass_and_the_spread_of_a_column() -> None:
+    made = problem()
+    gradient = made.gradient(MATRIX @ AT) + PRECISION * AT
+    scale = np.sqrt((MATRIX**2).mean(axis=0)) * POSITIVE.sum() / made.dispersion
+    assert made.residual(AT, PRECISION) == pytest.approx(np.abs(gradient / scale).max())
+
+
+@pytest.mark.parametrize("start", [np.zeros(3), np.array([30.0, -30.0, 30.0])])
+def test_the_minimum_is_found_from_near_and_far(start: np.ndarray) -> None:
+    made = problem()
+    found, iterations = made.minimize(start, PRECISION)
+    reference = minimize(value, np.zeros(3), args=(PRECISION,), method="BFGS")
+    np.testing.assert_allclose(found, reference.x, atol=1e-5)
+    assert made.residual(found, PRECISION) < 1e-10
+    assert 3 <= iterations <= 30
+    assert made.minimize(found, PRECISION)[1] == 1
+
+
+def test_steps_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_ridge, "_MAX_STEPS", 2)
+    assert problem().minimize(np.zeros(3), PRECISION)[1] == 2
+
+
+@pytest.mark.parametrize(
+    ("positive", "total", "expected"),
+    [
+        ([1.0, 0.0, 1.0], [1.0, 1.0, 1.0], 1.0),
+        ([2.0, 0.0, 4.0], [1.0, 1.0, 2.0], 20 / 6),
+        ([1.0, 0.0, 0.0], [1.0, 1.0, 4.0], 18 / 6),
+        ([0.0, 0.0], [1.0, 3.0], 10 / 4),
+        ([1e-200, 0.0], [1.0, 3.0], 10 / 4),
+    ],
+)
+def test_dispersion_is_the_larger_mean_weight_by_mass(
+    positive: list[float], total: list[float], expected: float
+) -> None:
+    found = _ridge._dispersion(np.array(positive), np.array(total))
+    assert found == pytest.approx(expected)
+
+
+def test_the_marginal_likelihood_is_the_integral_over_the_prior() -> None:
+    hessian, linear, precision = 3.0, 0.8, 2.0
+    grid = np.linspace(-12, 12, 200_001)
+    prior = np.sqrt(precision / (2 * np.pi)) * np.exp(-precision * grid**2 / 2)
+    likelihood = np.exp(linear * grid - hessian * grid**2 / 2)
+    expected = np.log((prior * likelihood).sum() * (grid[1] - grid[0]))
+    arrow = Arrow(np.array([[hessian]]), np.zeros((1, 0)), np.zeros(0))
+    found = _ridge._log_marginal(arrow, np.array([linear]), np.array([precision]))
+    assert found == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_group_has_the_precision_of_its_prior_and_others_hardly_any() -> None:
+    design = Design(
+        np.arange(4.0), [Dense(np.ones((4, 3)))], [], [Group(slice(2, 3)), Group(slice(3, 5))]
+    )
+    expected = [1 / 900, 1 / 900, 1 / 0.04, 1 / 9, 1 / 9]
+    np.testing.assert_allclose(_ridge._precision(design, [0.2, 3.0]), expected)
+    with pytest.raises(ValueError, match="zip"):
+        _ridge._precision(design, [0.2])
+
+
+@pytest.mark.parametrize("small", [256, 1])
+@pytest.mark.parametrize(("chunk", "kept"), [(2**16, 2**18), (4, 8), (7, 0)])
+def test_a_design_in_chunks_is_its_matrix(
+    monkeypatch: pytest.MonkeyPatch, chunk: int, kept: int, small: int
+) -> None:
+    monkeypatch.setattr(_design, "_CHUNK_ROWS", chunk)
+    monkeypatch.setattr(_design, "_KEPT_ROWS", kept)
+    # From this many levels on, those of the widest column are eliminated.
+    monkeypatch.setattr(_design, "_SMALL", small)
+    # The last number of a column of categories stands for a missing one.
+    codes = [np.arange(30) % 4, np.arange(30) * 7 % 3]
+    design = Design(X[:, 0], [Dense(X[:, 1:])], [Codes(codes[0], 3), Codes(codes[1], 2)], [])
+    columns = [np.eye(4)[codes[0]][:, :3], np.eye(3)[codes[1]][:, :2]]
+    matrix = np.column_stack([MATRIX, *columns])
+    assert design.width == 8
+    for _ in range(2):
+        np.testing.assert_allclose(design.linear(np.arange(8.0)), matrix @ np.arange(8.0))
+        np.testing.assert_allclose(design.transposed(TOTAL), matrix.T @ TOTAL)
+        gram = dense(design.gram(TOTAL))
+        np.testing.assert_allclose(gram, matrix.T @ (matrix * TOTAL[:, None]))
+        np.testing.assert_allclose(design.mean_squares(), (matrix**2).mean(axis=0))
+
+
+def dense(arrow: Arrow) -> np.ndarray:
+    """All numbers of the matrix."""
+    top = np.hstack([arrow.corner, arrow.border])
+    return np.vstack([top, np.hstack([arrow.border.T, np.diag(arrow.diagonal)])])
+
+
+def arrow_of(corner: int, diagonal: int) -> Arrow:
+    """A random positive definite matrix of this form."""
+    rng = np.random.default_rng(corner + diagonal)
+    root = rng.normal(size=(corner, corner))
+    border = rng.normal(size=(corner, diagonal))
+    d = rng.uniform(1, 3, diagonal)
+    return Arrow(root @ root.T + np.eye(corner) + (border / d) @ border.T, border, d)
+
+
+@pytest.mark.parametrize(("corner", "diagonal"), [(3, 0), (2, 1), (4, 30)])
+def test_elimination_agrees_with_dense_matrices(corner: int, diagonal: int) -> None:
+    arrow = arrow_of(corner, diagonal)
+    size = corner + diagonal
+    rng = np.random.default_rng(1)
+    precision, vector = rng.uniform(0.1, 2, size), rng.normal(size=size)
+    matrix = dense(arrow) + np.diag(precision)
+    made = arrow + precision
+    np.testing.assert_allclose(dense(made), matrix)
+    np.testing.assert_allclose(dense(made / 3.0), matrix / 3)
+    np.testing.assert_allclose(made @ vector, matrix @ vector)
+    solution, log_determinant = made.solve(vector)
+    np.testing.assert_allclose(solution, np.linalg.solve(matrix, vector), rtol=1e-9)
+    assert log_determinant == pytest.approx(np.linalg.slogdet(matrix)[1])
+
+
+@pytest.mark.parametrize("place", [slice(0, 2), slice(1, 4), slice(4, 34)])
+def test_variances_of_contrasts_are_those_of_the_inverse(place: slice) -> None:
+    """Each coefficient minus the weighted mean of its block, by the inverse of all numbers."""
+    arrow = arrow_of(4, 30)
+    inverse = np.linalg.inv(dense(arrow))
+    np.testing.assert_allclose(arrow.inverse().corner, inverse[:4, :4], rtol=1e-9)
+    width = place.stop - place.start
+    weights = np.random.default_rng(2).uniform(size=width)
+    weights /= weights.sum()
+    block = inverse[place, place]
+    contrasts = np.eye(width) - weights
+    expected = ((contrasts @ block) * contrasts).sum(axis=1)
+    np.testing.assert_allclose(arrow.inverse().contrasts(place, weights), expected, rtol=1e-9)
+
+
+def world(effect: float) -> tuple[Design, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(1)
+    curve = rng.normal(size=800)
+    x = rng.normal(size=(800, 2))
+    labels = (rng.random(800) < expit(curve + effect * x[:, 0])).astype(float)
+    return (
+        Design(curve, [Dense(x)], [], [Group(slice(2, 3)), Group(slice(3, 4))]),
+        labels,
+        np.ones(800),
+    )
+
+
+def test_the_fit_is_the_mode_under_the_best_of_the_priors() -> None:
+    """Every pair of priors by hand: the chosen one has the highest marginal likelihood."""
+    design, positive, total = world(0.8)
+    solution = fit_ridge(design, positive, total)
+    made = _ridge._Problem(design, positive, total, 0.0)
+    z = made.log_odds(solution.coefficients)
+    hessian = made.hessian(z)
+    linear = hessian @ solution.coefficients - made.gradient(z)
+    best = max(
+        [[first, second] for first in _ridge.SDS for second in _ridge.SDS],
+        key=lambda sds: _ridge._log_marginal(hessian, linear, _ridge._precision(design, sds)),
+    )
+    assert best[0] == 1.0
+    precision = _ridge._precision(design, best)
+    assert made.residual(solution.coefficients, precision) < 1e-8
+    assert solution.residual == pytest.approx(made.residual(solution.coefficients, precision))
+    assert solution.loss == made.mean_loss(solution.coefficients)
+    assert 4 <= solution.iterations <= 40
+    # The effect that is not there is shrunk more than the one that is.
+    assert abs(solution.coefficients[3]) < 0.05
+    assert solution.coefficients[2] > 0.7
+
+
+@pytest.mark.parametrize("has_offset", [False, True])
+def test_a_score_without_use_keeps_the_smallest_slope_and_the_rest_is_fitted(
+    has_offset: bool,
+) -> None:
+    rng = np.random.default_rng(2)
+    curve = rng.normal(size=500)
+    x = rng.normal(size=500)
+    positive = (rng.random(500) < expit(x - curve)).astype(float)
+    design = Design(curve, [Dense(x[:, None])], [], [Group(slice(2, 3))])
+    solution = fit_ridge(design, positive, np.ones(500), curve if has_offset else 0.0)
+    # With an offset the slope is a change of that of the curve, which is 1.
+    assert solution.coefficients[1] == 0.01 - has_offset
+    assert solution.residual < 1e-6
+    assert solution.iterations > 1
+    z = solution.coefficients[0] + 0.01 * curve + solution.coefficients[2] * x
+    expected = (np.logaddexp(0, z) - positive * z).mean()
+    assert solution.loss == pytest.approx(expected, abs=1e-6)
+    free = np.column_stack([np.ones(500), x])
+    gradient = free.T @ (expit(z) - positive)
+    # The posterior mode under one of the priors.
+    assert gradient[0] == pytest.approx(-solution.coefficients[0] / 900, abs=1e-3)
+    sd = np.sqrt(-solution.coefficients[2] / gradient[1])
+    assert np.abs(sd / np.array(_ridge.SDS) - 1).min() < 1e-3
+
+
+def test_an_offset_keeps_the_curve_where_nothing_speaks_against_it() -> None:
+    design, positive, total = world(0.8)
+    plain = fit_ridge(design, positive, total)
+    changed = fit_ridge(design, positive, total, design.log_odds)
+    # Slopes have so wide a prior that its mean hardly matters.
+    assert changed.coefficients[1] + 1 == pytest.approx(plain.coefficients[1], abs=1e-4)
+    assert changed.loss == pytest.approx(plain.loss, abs=1e-6)
+
+
+def test_a_fit_that_does_not_converge_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_ridge, "_MAX_STEPS", 1)
+    monkeypatch.setattr(_ridge, "_ROUNDS", 1)
+    message = r"must reach an optimality residual of 1e-07, got .*\. Drop outlying features"
+    with pytest.raises(cr.FitError, match=message):
+        fit_ridge(*world(2.0))
+
+
+def test_the_rate_of_a_group_is_the_expected_precision_of_its_prior() -> None:
+    """Evidence for a large standard deviation must outweigh the rate times that."""
+    rng = np.random.default_rng(7)
+    curve, x = rng.normal(size=(2, 400))
+    labels = (rng.random(400) < expit(curve + 0.6 * x)).astype(float)
+    found = []
+    for rate in (0.0, 2.0, 300.0):
+        design = Design(curve, [Dense(x[:, None])], [], [Group(slice(2, 3), rate)])
+        found.append(float(fit_ridge(design, labels, np.ones(400)).coefficients[2]))
+    assert found[0] == pytest.approx(0.6, abs=0.2)
+    assert found[0] >= found[1] > found[2]
+    assert found[2] < 0.05
+
+
+@pytest.mark.parametrize(("distance", "iterations"), [(6e-7, 1), (7e-7, 2)])
+def test_steps_end_at_a_decrement_relative_to_the_number_of_rows(
+    distance: float, iterations: int
+) -> None:
+    """Even odds: at this distance the decrement is rows * distance^2 / 4, against 1e-13 * rows."""
+    design = Design(np.tile([-1.0, 1.0], 20), [], [], [])
+    made = _ridge._Problem(design, np.full(40, 0.5), np.ones(40), 0.0)
+    assert made.dispersion == 1
+    found, steps = made.minimize(np.array([distance, 0.0]), np.zeros(2))
+    assert steps == iterations
+    np.testing.assert_allclose(found, 0, atol=1e-15)
+
+
+@pytest.mark.parametrize(("has_offset", "steps"), [(False, 4), (True, 2)])
+def test_a_fit_starts_at_the_curve(has_offset: bool, steps: int) -> None:
+    """Labels that follow the curve exactly: it takes no step, or one for the wide prior."""
+    rng = np.random.default_rng(0)
+    curve, x = rng.normal(size=(2, 400))
+    design = Design(curve, [Dense(x[:, None])], [], [Group(slice(2, 3))])
+    solution = fit_ridge(design, expit(curve), np.ones(400), curve if has_offset else 0.0)
+    assert solution.iterations <= steps
+    np.testing.assert_allclose(solution.coefficients, [0, 1 - has_offset, 0], atol=1e-4)
