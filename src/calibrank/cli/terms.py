@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated
 
+import numpy as np
 from rich.table import Table as RichTable
 
 from calibrank._internal.logit import expit
@@ -19,6 +20,7 @@ from calibrank.terms import Level, Smooth, TermSpec
 
 # Values of a term that are printed; --json and the saved map have all.
 _MOST_PRINTED = 12
+_MOST_KNOTS = 8
 
 TermSegmentOption = Annotated[
     list[str] | None,
@@ -119,8 +121,10 @@ def _values(term: Term, middle: float) -> Iterator[tuple[str, float, str]]:
         for key, intercept, slope, rows in parts:
             yield " > ".join(key), intercept + slope * middle, f"{rows:,}"
     if isinstance(term, SmoothTerm):
-        for knot, value in zip(term.knots, term.values, strict=True):
-            yield f"{knot:.4g}", middle + value, ""
+        # An anchored function has the knots of the start and of the labels: a few are enough.
+        places = np.unique(np.linspace(0, len(term.knots) - 1, _MOST_KNOTS).round().astype(int))
+        for place in places.tolist():
+            yield f"{term.knots[place]:.4g}", middle + term.values[place], ""
 
 
 def _score_at(fitted: CalibrationMap, rate: float) -> float:
