@@ -104,10 +104,10 @@ def report_on_rows(
     data = page_data(rows, fitted, about)
     headline = data["headline"]
     title = f"{headline['verdict']['error']} {headline['verdict']['title']}"
-    sentence = headline["sentences"][0]["text"]
+    sentence = headline["sentences"][0]["text"].removesuffix(".")
     base_rate = headline["base_rate_source"]["text"]
     page = render(
-        f"Calibration report: {source}", f"{title} {sentence.removesuffix('.')}. {base_rate}", data
+        f"Calibration report: {source}", f"{title} {sentence}. {base_rate}", data
     )
     return Report(title, page, plain(data))
 
