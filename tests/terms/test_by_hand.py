@@ -32,7 +32,8 @@ def test_columns_of_a_function_are_centred_and_of_unit_spread() -> None:
     line = NumberBlock.of(cr.Smooth("x", knots=2), {"x": x}, total)
     assert line.groups(3) == [Group(slice(3, 4))]
     curve = NumberBlock.of(cr.Smooth("x", knots=5), {"x": x}, total)
-    assert curve.knots.tolist() == [0, 4, 16, 36, 64]
+    # At -1.28, -0.64, 0, 0.64 and 1.28 in the normal score: a tenth is beyond either end.
+    assert curve.knots.tolist() == [1, 4, 16, 36, 49]
     rate = curve.groups(3)[1].rate
     assert curve.groups(3) == [Group(slice(3, 4)), Group(slice(4, 7), rate)]
     for block in (line, curve):
@@ -42,9 +43,10 @@ def test_columns_of_a_function_are_centred_and_of_unit_spread() -> None:
         assert spreads[0] == pytest.approx(1)
         # The deviations share a scale.
         assert len(spreads) == 1 or spreads[1:].mean() == pytest.approx(1)
-    # The first column is a line through the rows, the others have one second difference each.
+    # The first column is a line between the ends, the others have one second difference each.
     share = total / 45
-    centred = x - share @ x
+    line_of_rows = np.clip(x, 1, 49)
+    centred = line_of_rows - share @ line_of_rows
     expected = centred / np.sqrt(share @ centred**2)
     np.testing.assert_allclose(line.columns(slice(0, 9))[:, 0], expected)
     seconds = np.diff(curve.to_values[:, 1:], n=2, axis=0)

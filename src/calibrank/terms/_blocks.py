@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,9 @@ from calibrank.terms.spec import Level, Smooth
 # the data. With thousands of labels it changes nothing; with 300, a function of the most likely
 # standard deviation alone is too often one of noise.
 _CURVATURE_RATE = 10.0
+# Beyond the outermost knots, in normal scores and rows, a function is constant.
+_REACH = 2.6
+_TAIL_ROWS = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,14 +70,15 @@ class NumberBlock:
     def of(cls, spec: Smooth, columns: Any, total: Floats) -> NumberBlock:
         """A function with knots at quantiles."""
         x = number_column(spec.column, columns, len(total), "feature")
-        levels = np.linspace(0, 1, spec.knots)
-        places = np.unique(np.quantile(x, levels, method="nearest"))
+        places = np.unique(np.quantile(x, _levels(spec.knots, len(x)), method="nearest"))
         if len(places) < 2:
             raise DataError(
                 f"column {spec.column!r} must differ from row to row, got only {x[0]:.6g}. "
                 "Leave it out."
             )
-        to_values = places[:, None]
+        # A line in the number of the knot, so in the normal score of the rank: one in the number
+        # itself would follow a long tail, in which there are few rows.
+        to_values = np.arange(float(len(places)))[:, None]
         if len(places) > 2:
             differences = np.diff(np.eye(len(places)), n=2, axis=0)
             to_values = np.hstack([to_values, np.linalg.pinv(differences)])
@@ -102,6 +107,16 @@ class NumberBlock:
         below = self.to_values[segment]
         columns: Floats = below + position[:, None] * (self.to_values[segment + 1] - below)
         return columns
+
+
+def _levels(knots: int, rows: int) -> Floats:
+    """Quantiles of the knots, at equal distances in the normal score of the rank.
+
+    The outermost ones leave a few rows beyond them, at least.
+    """
+    normal = NormalDist()
+    reach = min(_REACH, normal.inv_cdf(1 - min(_TAIL_ROWS / rows, 0.1)))
+    return np.array([normal.cdf(score) for score in np.linspace(-reach, reach, knots).tolist()])
 
 
 Block = NumberBlock | LevelBlock
