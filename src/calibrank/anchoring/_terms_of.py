@@ -134,7 +134,8 @@ def _fit(
         encoded = encode_columns(only.columns, columns, len(scores))
         summary = Summary.of(scores, evidence)
         sums = sums_by_level(only, scores, evidence, encoded, summary)
-        start = Start(anchored.start.terms[0], anchored.factor) if kept else None  # type: ignore[arg-type]
+        levels = [term for term in anchored.start.terms if isinstance(term, LevelTerm)]
+        start = Start(levels[0], anchored.factor) if levels else None
         return fit_levels(anchored.curve, sums, only, start)
     offset = np.zeros(len(scores))
     curve = anchored.curve.curve.log_odds_on(NumpyTarget(), scores)

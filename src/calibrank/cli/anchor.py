@@ -136,13 +136,14 @@ def anchor(
         if propensity is not None:
             columns = replace(columns, features={**columns.features, propensity: "propensity"})
         rows = _read(source, columns, propensity)
+        chances: Any = None if propensity is None else rows.features[propensity]
         pairs: Any = None if population is None else _population(population, score, known, rank)
         anchored = anchor_map(
             known,
             rows.scores,
             rows.evidence,
             rows.features,
-            propensity=None if propensity is None else rows.features[propensity],  # type: ignore[arg-type]
+            propensity=chances,
             groups=rows.users,
             population=pairs,
             terms=terms,

@@ -25,6 +25,7 @@ from calibrank.maps._blocks import Ends, Interval, in_blocks, interval_in_blocks
 from calibrank.maps._card import card
 from calibrank.maps.curve import Curve
 from calibrank.maps.describe import summarize_base_rate
+from calibrank.maps.level import LevelTerm
 from calibrank.maps.position import bounded
 from calibrank.maps.record import FitRecord
 from calibrank.maps.targets.numpy import NumpyTarget
@@ -384,8 +385,8 @@ class CalibrationMap:
         """
         conditions = []
         for term, x in zip(self.terms, inputs, strict=True):
-            if term.role == "level":
-                conditions.append(target.is_level(x, len(term)))  # type: ignore[arg-type]
+            if isinstance(term, LevelTerm):
+                conditions.append(target.is_level(x, len(term)))
             else:
                 conditions.append(target.is_valid(x, COLUMN_RULES[term.role]))
         return target.where_valid(score, lambda valid: self.on(target, valid, inputs), conditions)

@@ -106,9 +106,7 @@ def report_on_rows(
     title = f"{headline['verdict']['error']} {headline['verdict']['title']}"
     sentence = headline["sentences"][0]["text"].removesuffix(".")
     base_rate = headline["base_rate_source"]["text"]
-    page = render(
-        f"Calibration report: {source}", f"{title} {sentence}. {base_rate}", data
-    )
+    page = render(f"Calibration report: {source}", f"{title} {sentence}. {base_rate}", data)
     return Report(title, page, plain(data))
 
 
