@@ -143,7 +143,8 @@ def test_many_segments_are_weighted_by_some_of_them(monkeypatch: pytest.MonkeyPa
     made = once.take(np.repeat(np.arange(4), 3))
     changes = shrunk_changes(made, with_slopes=False)
     assert seen[0] == 4
-    assert seen[-1] == 12
+    # All of them have a mode; a few more calls are about possible outliers.
+    assert 12 in seen
     np.testing.assert_allclose(changes.intercepts[::3], changes.intercepts[2::3])
     monkeypatch.setattr(_shrinkage, "_MOST_SEGMENTS", 12)
     np.testing.assert_allclose(
@@ -151,7 +152,7 @@ def test_many_segments_are_weighted_by_some_of_them(monkeypatch: pytest.MonkeyPa
     )
     seen.clear()
     shrunk_changes(problem(12), with_slopes=False)
-    assert set(seen) == {12}
+    assert seen[0] == 12
 
 
 def test_a_step_that_overshoots_is_halved_for_its_segment_alone() -> None:

@@ -29,3 +29,13 @@ def test_the_end_of_a_skewed_column_is_not_extrapolated(kind: str) -> None:
     assert abs(np.mean(errors)) < 0.8
     largest = fitted.log_odds([0.0, 0.0], {"price": [fitted.terms[0].knots[-1], 1e9]})
     assert largest[0] == largest[1]
+
+
+def test_a_column_with_one_value_in_nearly_all_rows_has_a_term() -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=3_000)
+    flag = np.zeros(3_000)
+    flag[:9] = 1.0
+    labels = rng.random(3_000) < 1 / (1 + np.exp(-scores))
+    fitted = (cr.Platt() + cr.Smooth("flag")).fit(scores, labels, {"flag": flag})
+    assert fitted.terms[0].knots == (0.0, 1.0)

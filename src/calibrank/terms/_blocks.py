@@ -22,7 +22,7 @@ from calibrank.terms.spec import Level, Smooth
 # standard deviation alone is too often one of noise.
 _CURVATURE_RATE = 10.0
 # Beyond the outermost knots, in normal scores and rows, a function is constant.
-_REACH = 2.6
+_REACH = 2.3
 _TAIL_ROWS = 5
 
 
@@ -70,7 +70,12 @@ class NumberBlock:
     def of(cls, spec: Smooth, columns: Any, total: Floats) -> NumberBlock:
         """A function with knots at quantiles."""
         x = number_column(spec.column, columns, len(total), "feature")
-        places = np.unique(np.quantile(x, _levels(spec.knots, len(x)), method="nearest"))
+        # A row without weight is as good as absent.
+        used = x[total > 0]
+        places = np.unique(np.quantile(used, _levels(spec.knots, len(used)), method="nearest"))
+        if len(places) < 2:
+            # Nearly all rows have one value.
+            places = np.unique([used.min(), used.max()])
         if len(places) < 2:
             raise DataError(
                 f"column {spec.column!r} must differ from row to row, got only {x[0]:.6g}. "

@@ -34,7 +34,7 @@ OUTLIER_SD = 2.5
 OUTLIER_PROBABILITY = 0.003
 """How many there are before the labels."""
 # Segments that are less probable outliers than this count as none.
-_SMALLEST_SHARE = 1e-4
+_SMALLEST_SHARE = 0.01
 _LOG_OUTLIER = float(np.log(OUTLIER_PROBABILITY))
 _LOG_ALIKE = float(np.log1p(-OUTLIER_PROBABILITY))
 
@@ -190,6 +190,7 @@ def shrunk_changes(
     wide = {}
     for kappa in slope_sds:
         wide[kappa] = posterior_mode(sample, OUTLIER_SD, kappa, marginal=True).log_marginal
+    shifted = _Shifted(sample)
     grid: list[_Prior] = []
     means: dict[float, _Prior] = {0.0: _Prior(0.0, 0.0)}
     for prior in priors:
@@ -197,7 +198,7 @@ def shrunk_changes(
         steps = 0 if prior.tau in means or not with_mean else _MEAN_STEPS
         start = means.get(prior.tau, grid[-1] if grid and with_mean else _Prior(0.0, 0.0))
         prior = prior._replace(mean=start.mean, variance=start.variance)
-        grid.append(_with_mean(sample, prior, wide[prior.kappa], steps))
+        grid.append(_with_mean(shifted, prior, wide[prior.kappa], steps))
         means.setdefault(prior.tau, grid[-1])
     scores = [step * prior.log_marginal for prior in grid]
     weights = np.exp(np.array(scores) - max(scores))
@@ -206,7 +207,7 @@ def shrunk_changes(
     return _averaged(problem, grid, weights)
 
 
-def _with_mean(sample: SegmentProblem, prior: _Prior, outliers: Floats, steps: int) -> _Prior:
+def _with_mean(sample: _Shifted, prior: _Prior, outliers: Floats, steps: int) -> _Prior:
     """The prior with its most likely mean and the marginal likelihood of the segments.
 
     The derivative of a segment's log marginal likelihood by the mean is its deviation over tau^2,
@@ -214,29 +215,38 @@ def _with_mean(sample: SegmentProblem, prior: _Prior, outliers: Floats, steps: i
     """
     tau, kappa, mean, variance, _ = prior
     for _ in range(steps):
-        mode, log_marginal = _shifted_mode(sample, tau, kappa, mean)
+        mode, log_marginal = sample.mode(tau, kappa, mean)
         alike = 1 - _outlying(log_marginal, outliers)
         gradient = float(alike @ mode.intercepts) / tau**2 - mean / MEAN_SD**2
         curvature = float(alike @ (1 - mode.variances / tau**2)) / tau**2 + 1 / MEAN_SD**2
         variance = 1 / curvature
         mean += gradient / curvature
-    _, log_marginal = _shifted_mode(sample, tau, kappa, mean)
+    _, log_marginal = sample.mode(tau, kappa, mean)
     both = np.logaddexp(log_marginal + _LOG_ALIKE, outliers + _LOG_OUTLIER)
     penalty = mean**2 / (2 * MEAN_SD**2)
     return _Prior(tau, kappa, mean, variance, float(both.sum()) - penalty)
 
 
-def _shifted_mode(
-    problem: SegmentProblem, tau: float, kappa: float, mean: float
-) -> tuple[Mode, Floats]:
-    """The modes under a prior with a mean, and marginal likelihoods relative to no change."""
-    shifted = problem.shifted(mean)
-    mode = posterior_mode(shifted, tau, kappa, marginal=True)
-    if not mean:
-        return mode, mode.log_marginal
-    none = np.zeros(len(problem))
-    gain = problem.loss(none, none) - shifted.loss(none, none)
-    return mode, mode.log_marginal + gain
+class _Shifted:
+    """Modes under priors with a mean, and marginal likelihoods relative to no change."""
+
+    def __init__(self, problem: SegmentProblem) -> None:
+        self._problem = problem
+        self._losses: dict[float, Floats] = {}
+
+    def mode(self, tau: float, kappa: float, mean: float) -> tuple[Mode, Floats]:
+        """The mode of every segment, and its log marginal likelihood."""
+        mode = posterior_mode(self._problem.shifted(mean), tau, kappa, marginal=True)
+        if not mean:
+            return mode, mode.log_marginal
+        return mode, mode.log_marginal + self._loss(0.0) - self._loss(mean)
+
+    def _loss(self, mean: float) -> Floats:
+        # Many points of the grid share a mean.
+        if mean not in self._losses:
+            none = np.zeros(len(self._problem))
+            self._losses[mean] = self._problem.shifted(mean).loss(none, none)
+        return self._losses[mean]
 
 
 def _outlying(log_marginal: Floats, outliers: Floats) -> Floats:
@@ -249,6 +259,7 @@ def _averaged(problem: SegmentProblem, grid: list[_Prior], weights: Floats) -> C
     kept = [(prior, weight) for prior, weight in zip(grid, weights.tolist(), strict=True) if weight]
     unlike = _possible_outliers(problem, kept)
     few = problem.take(unlike)
+    unlikely = _Shifted(few)
     outliers = {}
     if len(unlike):
         for kappa in {prior.kappa for prior, _ in kept}:
@@ -261,7 +272,7 @@ def _averaged(problem: SegmentProblem, grid: list[_Prior], weights: Floats) -> C
         moments = _moments(mode, prior.mean)
         if len(unlike):
             other = outliers[prior.kappa]
-            _, log_marginal = _shifted_mode(few, prior.tau, prior.kappa, prior.mean)
+            _, log_marginal = unlikely.mode(prior.tau, prior.kappa, prior.mean)
             share = _outlying(log_marginal, other.log_marginal)
             moments[:, unlike] += share * (_moments(other, 0.0) - moments[:, unlike])
         found += weight * moments

@@ -64,7 +64,7 @@ class Smooth(TermSpec):
     """
 
     column: str
-    knots: int = 8
+    knots: int = 10
 
     def __post_init__(self) -> None:
         text("column", self.column, "It names a column.")
@@ -75,7 +75,7 @@ class Smooth(TermSpec):
         return (self.column,)
 
     def __repr__(self) -> str:
-        return f"Smooth({self.column!r}{'' if self.knots == 8 else f', knots={self.knots}'})"
+        return f"Smooth({self.column!r}{'' if self.knots == 10 else f', knots={self.knots}'})"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
