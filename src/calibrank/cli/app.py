@@ -15,8 +15,7 @@ from calibrank.cli.failures import CLOSED_PIPE, UsageError, print_line, report_f
 from calibrank.cli.memory import adapt_to_limit
 from calibrank.cli.parse import COMMANDS as COMMANDS  # noqa: PLC0414  (re-exported)
 from calibrank.cli.parse import find_command
-from calibrank.cli.remedies import possible_remedies
-from calibrank.errors import DataError, FitError, MissingExtraError
+from calibrank.errors import MissingExtraError
 
 _PACKAGES = ("rich", "pyarrow", "matplotlib")
 
@@ -61,31 +60,19 @@ def _require_values(arguments: list[str]) -> None:
     for argument in arguments:
         name, has_value, value = argument.partition("=")
         if "\0" in argument:
-            raise UsageError(f"an argument must not hold a NUL character, got {argument!r}.")
+            raise UsageError("an argument", "not hold a NUL character", got=f"{argument!r}")
         if argument == "" or (name.startswith("--") and has_value and not value):
             subject = name if name.startswith("--") else option
-            raise UsageError(f"{subject} must not be empty, got ''. Give a value, or leave it out.")
+            raise UsageError(
+                subject, "not be empty", got="''", remedy="Give a value, or leave it out."
+            )
         option = argument if argument.startswith("-") else "an argument"
 
 
-def _named_as_option(error: BaseException) -> BaseException:
-    """An error about a parameter of a function, as one about the option that sets it."""
-    subject, verb, rule = str(error).partition(" must ")
-    # Errors about a row are about a column of the table, whatever its name.
-    if not isinstance(error, DataError) or not verb or " at row " in rule:
-        return error
+def _options() -> dict[str, str]:
+    """The options of the command that runs, by the parameters that they set."""
     command, _ = find_command(sys.argv[1:])
-    flags = {option.name: option.names[0] for option in command.options}
-    return UsageError(f"{flags[subject]} must {rule}") if subject in flags else error
-
-
-def _with_possible_remedies(error: BaseException) -> BaseException:
-    """An error whose remedies name only options that the command has."""
-    if not isinstance(error, DataError | FitError):
-        return error
-    command, _ = find_command(sys.argv[1:])
-    options = {name for option in command.options for name in option.names}
-    return type(error)(possible_remedies(str(error), options))
+    return {option.name: option.names[0] for option in command.options}
 
 
 def _exit_code(error: BaseException) -> int:
@@ -94,7 +81,7 @@ def _exit_code(error: BaseException) -> int:
         sys.stdout = io.StringIO()
         return CLOSED_PIPE
     try:
-        return report_failure(_with_possible_remedies(_named_as_option(error)))
+        return report_failure(error, _options())
     finally:
         _drop_unwritable_output()
 

@@ -16,6 +16,7 @@ from textwrap import wrap
 from typing import Any, NamedTuple
 
 from calibrank.cli.failures import UsageError
+from calibrank.errors import Remedy
 
 REQUIRED: Any = object()
 """The default of what must be given."""
@@ -141,7 +142,13 @@ class Option:
     def convert(self, texts: Sequence[str]) -> Any:
         """The value of texts; raises ValueError with the rule that one of them breaks."""
         values = [self.kind(text) for text in texts]
-        return values if self.is_repeated else tuple(values) if self.n_values > 1 else values[-1]
+        return (
+            values
+            if self.is_repeated
+            else tuple(values[-self.n_values :])
+            if self.n_values > 1
+            else values[-1]
+        )
 
 
 _HELP = Option("--help", "Show this message and exit.", bool, default=False)
@@ -219,8 +226,8 @@ class Command(NamedTuple):
         by_flag = {name: option for option in (*self.options, _HELP) for name in option.names}
         if flag not in by_flag:
             close = ", ".join(get_close_matches(flag, by_flag))
-            more = f"Did you mean {close}? " if close else ""
-            raise self._wrong("options", "be those of the command", flag, more)
+            hint = f"Did you mean {close}?" if close else ""
+            raise self._wrong("options", "be those of the command", flag, hint)
         option = by_flag[flag]
         if option.kind is bool:
             if has_value:
@@ -239,8 +246,9 @@ class Command(NamedTuple):
             rule, got, *_ = (*error.args, repr(texts[-1]))
             raise self._wrong(option.names[0], rule, got) from None
 
-    def _wrong(self, subject: str, rule: str, got: str = "none", more: str = "") -> UsageError:
-        return UsageError(f"{subject} must {rule}, got {got}. {more}See {self.title} --help.")
+    def _wrong(self, subject: str, rule: str, got: object = "none", hint: str = "") -> UsageError:
+        remedies: list[Remedy] = [hint, f"See {self.title} --help."]
+        return UsageError(subject, rule, got, remedy=remedies)
 
     def help(self) -> str:
         """The text of `--help`, as wide as the terminal."""
