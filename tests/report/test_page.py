@@ -13,7 +13,7 @@ import pytest
 import calibrank as cr
 from calibrank.data.score_world import make_world
 from calibrank.report import report
-from calibrank.report.thresholds import GRID
+from calibrank.report.lists import GRID
 from tests.cli.running import run_here
 from tests.report.examples import HOSTILE, write_result_rows
 from tests.report.quick import with_few_methods

@@ -14,14 +14,25 @@ from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
 from calibrank.maps.calibration_map import require_map
 from calibrank.metrics import Estimate
-from calibrank.monitor.changes import LOG_THRESHOLD, Found, find_changes, map_error
+from calibrank.monitor.changes import (
+    LOG_THRESHOLD,
+    Found,
+    SegmentDays,
+    find_changes,
+    map_error,
+    segment_days,
+)
 from calibrank.monitor.day import Day, digest_of_map
-from calibrank.monitor.day_sums import DaySums, comparison_points
 from calibrank.monitor.e_process import Series, level_series, slope_series
-from calibrank.monitor.estimates import Corrections, corrections
-from calibrank.monitor.score_drift import ScoreDrift, drift_of
-from calibrank.monitor.segment_days import SegmentDays, segment_days
 from calibrank.monitor.store import Store, age_of, require_days, window_of
+from calibrank.monitor.windows import (
+    Corrections,
+    DaySums,
+    ScoreDrift,
+    comparison_points,
+    corrections,
+    drift_of,
+)
 
 WINDOW = 28
 """Days of the window that estimates and score drift are computed on: four whole weeks."""
