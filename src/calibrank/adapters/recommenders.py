@@ -144,8 +144,7 @@ class Implicit(_MatrixModel):
         for id_map, size in ((self.users, n_rows), (self.items, n_columns)):
             if len(id_map) != size:
                 raise DataError(
-                    f"{id_map.kind} must be the {size:,} ids of the matrix, "
-                    f"got {len(id_map):,} ids."
+                    id_map.kind, f"be the {size:,} ids of the matrix", got=f"{len(id_map):,} ids"
                 )
 
     def _score_rows(self, rows: Indices, columns: Indices) -> Floats:
@@ -156,8 +155,7 @@ class Implicit(_MatrixModel):
         if hasattr(self.model, "similarity"):
             return _neighbour_scores(self.user_items, self.model.similarity, rows, columns)
         raise DataError(
-            "model must have factors or similarities to score with, "
-            f"got {type(self.model).__name__}."
+            "model", "have factors or similarities to score with", got=type(self.model).__name__
         )
 
     def _lists(self, users: Ids, k: int) -> PaddedLists:
@@ -273,8 +271,9 @@ class RecBole(_MatrixModel):
         self.scores = floats("scores", to_numpy(scores)).copy()
         if self.scores.ndim != 2:
             raise DataError(
-                "scores must have one row per user and one column per item, "
-                f"got shape {self.scores.shape}."
+                "scores",
+                "have one row per user and one column per item",
+                got=f"shape {self.scores.shape}",
             )
         # The padding item never has a score, even if its column was not masked.
         self.scores[:, :1] = np.nan
@@ -283,8 +282,9 @@ class RecBole(_MatrixModel):
         self.items = IdMap.of("items", np.arange(n_columns) if items is None else items)
         if (len(self.users), len(self.items)) != self.scores.shape:
             raise DataError(
-                "scores must have one row per user and one column per item, got "
-                f"{self.scores.shape} for {len(self.users)} users and {len(self.items)} items."
+                "scores",
+                "have one row per user and one column per item",
+                got=f"{self.scores.shape} for {len(self.users)} users and {len(self.items)} items",
             )
 
     def _score_rows(self, rows: Indices, columns: Indices) -> Floats:

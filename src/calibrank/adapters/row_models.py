@@ -56,13 +56,20 @@ def prediction_function(model: Any) -> Callable[[Any], Any]:
     """The function from rows to scores: the model's `predict`, or the model itself."""
     if hasattr(model, "predict_proba"):
         raise DataError(
-            f"model must predict scores, got a classifier ({type(model).__name__}), whose "
-            "predictions are classes. Pass a function and declare its output: "
-            "lambda rows: model.predict_proba(rows)[:, 1], Probability()."
+            "model",
+            "predict scores",
+            got=f"a classifier ({type(model).__name__}), whose predictions are classes",
+            remedy=(
+                "Pass a function and declare its output: lambda rows: "
+                "model.predict_proba(rows)[:, 1], Probability()."
+            ),
         )
     if isinstance(model, type) or not (hasattr(model, "predict") or callable(model)):
         raise DataError(
-            f"model must have predict or be a function, got {shown(model)}. Pass a trained model."
+            "model",
+            "have predict or be a function",
+            got=shown(model),
+            remedy="Pass a trained model.",
         )
     return model.predict if hasattr(model, "predict") else model
 
@@ -74,8 +81,10 @@ def scores_of(outputs: Outputs, values: Any) -> Floats:
         array = array[:, 0]
     if array.ndim != 1:
         raise DataError(
-            f"scores must be one number per row, got shape {array.shape}. "
-            "Choose the column of the relevant class."
+            "scores",
+            "be one number per row",
+            got=f"shape {array.shape}",
+            remedy="Choose the column of the relevant class.",
         )
     return outputs.scores(array)
 
@@ -203,7 +212,8 @@ def _require_agreement(model: Any, outputs: Outputs) -> None:
     expected = _ACTIVATIONS.get(activation)
     if expected is not None and not isinstance(outputs, expected):
         raise DataError(
-            f"outputs must be {expected.__name__}() for a model whose activation_fn is "
-            f"{activation}, got {type(outputs).__name__}(). A map for the one is wrong for the "
-            "other: declare what predict returns."
+            "outputs",
+            f"be {expected.__name__}() for a model whose activation_fn is {activation}",
+            got=f"{type(outputs).__name__}()",
+            remedy="A map for the one is wrong for the other: declare what predict returns.",
         )
