@@ -41,8 +41,7 @@ class ScoredPairs:
         evidence = naive(labels, weights=self.weights)
         if loss not in ("naive", "none"):
             evidence = EVIDENCE[loss](labels, self.propensity, weights=self.weights)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FlatMapWarning)
+        with warnings.catch_warnings(action="ignore", category=FlatMapWarning):
             return calibrator.fit(self.scores, evidence)
 
 

@@ -109,16 +109,16 @@ _LEAST_SPREAD = 1e-9
 class Corrections(NamedTuple):
     """What would have to be done to the map's log odds, with 95% intervals clustered by user."""
 
-    level: Estimate
+    level: Estimate | None = None
     """To be added, with the slope left at 1: above 0 the probabilities are too low."""
-    slope: Estimate
+    slope: Estimate | None = None
     """Factor, with the level free: below 1 the probabilities are too extreme."""
 
 
-def corrections(sums: DaySums) -> Corrections | None:
-    """Estimate both from the labels of some days; None without labels."""
+def corrections(sums: DaySums) -> Corrections:
+    """Estimate both from the labels of some days; neither without labels."""
     if not sums.masses[1].any():
-        return None
+        return Corrections()
     probabilities, evidence = pooled_bins(sums.masses)
     log_odds = np.clip(logit(probabilities), -_LARGEST_LOG_ODDS, _LARGEST_LOG_ODDS)
     shift = _fit_level(log_odds, evidence)

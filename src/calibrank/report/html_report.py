@@ -174,31 +174,30 @@ def results_report(overview: dict[str, Any], source: str, published: str, comman
     data = {
         **overview,
         "protocols": _with_losses(overview["protocols"]),
-        "source": source,
         "published": published,
-        "versions": versions(),
-        "command": command,
         "metrics": describe_metrics(METRICS.values()),
     }
     headline = f"{overview['rows']:,} result rows under {len(overview['protocols'])} protocols"
-    page = render(f"Results: {source}", headline, data, RESULTS_SCRIPTS)
-    return Report(headline, page, plain(data))
+    return _page("Results", headline, data, source, command, RESULTS_SCRIPTS)
 
 
 def monitor_report(status: dict[str, Any], source: str, command: str) -> Report:
     """Make the page of a monitored map, from `calibrank.monitor.Status.to_dict`."""
     rows = sum(day["rows"] for day in status["days"])
-    data = {
-        **status,
-        "rows": rows,
-        "source": source,
-        "versions": versions(),
-        "command": command,
-        "metrics": {},
-    }
-    headline = status["headline"]
-    page = render(f"Monitor: {source}", headline, data, MONITOR_SCRIPTS)
-    return Report(headline, page, plain(data))
+    data = {**status, "rows": rows, "metrics": {}}
+    return _page("Monitor", status["headline"], data, source, command, MONITOR_SCRIPTS)
+
+
+def _page(
+    title: str,
+    headline: str,
+    data: dict[str, Any],
+    source: str,
+    command: str,
+    scripts: Sequence[str],
+) -> Report:
+    data |= {"source": source, "versions": versions(), "command": command}
+    return Report(headline, render(f"{title}: {source}", headline, data, scripts), plain(data))
 
 
 def _with_losses(protocols: Mapping[str, Any]) -> dict[str, Any]:

@@ -49,9 +49,8 @@ def check_map(
     rng = np.random.default_rng(seed)
     laws = MAP_LAWS | INCREASING_LAWS if increasing else MAP_LAWS
     drawn = [Rows(_draw_scores(fitted, rng), _draw_row(fitted, place)) for place in range(examples)]
-    with warnings.catch_warnings():
-        # Rows of unknown levels are drawn on purpose.
-        warnings.simplefilter("ignore", ScoreShiftWarning)
+    # Rows of unknown levels are drawn on purpose.
+    with warnings.catch_warnings(action="ignore", category=ScoreShiftWarning):
         check_laws(fitted, laws, drawn, seed)
 
 
@@ -212,8 +211,7 @@ def check_calibrator(
 
 def quiet_fit(calibrator: Calibrator, example: Example, labels: Labels) -> CalibrationMap:
     """Fit without the warning that a map is flat: random examples may well call for one."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FlatMapWarning)
+    with warnings.catch_warnings(action="ignore", category=FlatMapWarning):
         return calibrator.fit(example.scores, labels)
 
 
@@ -291,8 +289,7 @@ def _merging_is_exact(calibrator: Calibrator, example: Example) -> None:
         evidence = ips(shard.labels, shard.propensity)
         summaries.append(Summary.of(shard.scores, evidence))
     first, second, third = summaries
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FlatMapWarning)
+    with warnings.catch_warnings(action="ignore", category=FlatMapWarning):
         for merged in (first + second + third, third + (second + first)):
             fitted = calibrator.fit_summary(merged)
             _ensure_same(fitted, expected, example, "predictions of merged summaries")
