@@ -62,7 +62,7 @@ BaseRateRangeOption = Annotated[
     tuple[float, float] | None,
     options.option(
         "With --base-rate: the lowest and the highest plausible rate (a 95% interval). Labels of "
-        "TABLE are weighed against it.",
+        "TABLE are weighed against it; fewer than 300 do not overrule a wrong one.",
         panel=PANEL,
         metavar="LOW HIGH",
     ),

@@ -92,6 +92,13 @@ class Calibrator(ABC):
             require_both_classes(summary)
             require_spread(summary)
         curve, solved = self._fit(summary)
+        loss = solved.get("loss")
+        if loss is not None and loss < 0:
+            raise FitError(
+                f"the log loss must be 0 or more, got {loss:.4f}: positives weigh more than the "
+                "rows they are among, so rows and weights do not stand for all pairs. Add or "
+                "weight the negatives (--negatives-kept), or clip propensities higher."
+            )
         record = replace(record_of(summary), method=self.name, recipe=repr(self), **solved)
         return CalibrationMap(curve, record)
 

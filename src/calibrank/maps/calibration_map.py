@@ -182,7 +182,9 @@ class CalibrationMap:
         """Confidence interval of the probability, for the sampling error of the fit alone.
 
         It includes the errors of the terms. An unknown level may differ from a typical one as much
-        as known ones do, and its interval says so.
+        as known ones do, and its interval says so. That of a parametric curve allows for a truth of
+        another family. Propensities are treated as known: where they were estimated from the same
+        positives, intervals are far too narrow.
         """
         level = real("level", level, "(0, 1)", "Use e.g. 0.95.")
         array = floats("scores", scores)
