@@ -48,8 +48,8 @@ def plan_labels(
     True curves are drawn from the map's sensitivity band, so the map must have one
     (`fit_with_sensitivity`). They have the shape that the log says: where it is wrong, few labels
     leave more error than planned (0.07 to 0.09 after 30 labels where 0.05 to 0.06 was planned, on
-    rankers of randomly exposed datasets). `population` holds scores of the pairs that probabilities are wanted
-    for.
+    rankers of randomly exposed datasets). `population` holds scores of the pairs that probabilities
+    are wanted for.
 
     >>> from calibrank import Platt, fit_with_sensitivity
     >>> rng = np.random.default_rng(0)
@@ -64,8 +64,10 @@ def plan_labels(
     band = fitted.record.sensitivity
     if band is None:
         raise DataError(
-            f"the map to plan for must carry a sensitivity band, got a {fitted.method} without. "
-            "Use fit_with_sensitivity."
+            "the map to plan for",
+            "carry a sensitivity band",
+            got=f"a {fitted.method} without",
+            remedy="Use fit_with_sensitivity.",
         )
     draws = whole("draws", draws, 1, _MOST_DRAWS)
     sizes = whole_numbers("sizes", sizes, 0, _MOST_LABELS, "E.g. (0, 300).")

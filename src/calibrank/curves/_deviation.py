@@ -44,7 +44,9 @@ def deviation_of(summary: Summary, free: Floats, probabilities: Floats) -> Devia
     # Regressed on the free rows: at the optimum these have no residuals.
     share = cosines @ taken_up.T @ np.linalg.pinv((free * weights) @ free.T)
     columns = cosines - share @ taken_up / by_bin
-    dispersion = float(summary.squared_residuals(probabilities).sum() / weights.sum())
+    # Labels that are probabilities may leave no residuals at all.
+    squares = float(summary.squared_residuals(probabilities).sum())
+    dispersion = max(squares / max(float(weights.sum()), 1e-300), 1e-9)
     information = (columns * by_bin) @ columns.T / dispersion
     gradient = columns @ sums(summary.positive - total * probabilities) / dispersion
     mean, variance = _posterior(information, gradient, columns)

@@ -67,8 +67,10 @@ class Calibrator(ABC):
         """Raise a `DataError` if columns are given, which only terms use."""
         if columns is not None:
             raise DataError(
-                f"columns must go with terms, got {self.name} without any. "
-                f'Add some, e.g. {self.name}() + Level("country").'
+                "columns",
+                "go with terms",
+                got=f"{self.name} without any",
+                remedy=f'Add some, e.g. {self.name}() + Level("country").',
             )
 
     def __add__(self, term: TermSpec) -> Model:
@@ -92,13 +94,6 @@ class Calibrator(ABC):
             require_both_classes(summary)
             require_spread(summary)
         curve, solved = self._fit(summary)
-        loss = solved.get("loss")
-        if loss is not None and loss < 0:
-            raise FitError(
-                f"the log loss must be 0 or more, got {loss:.4f}: positives weigh more than the "
-                "rows they are among, so rows and weights do not stand for all pairs. Add or "
-                "weight the negatives (--negatives-kept), or clip propensities higher."
-            )
         record = replace(record_of(summary), method=self.name, recipe=repr(self), **solved)
         return CalibrationMap(curve, record)
 

@@ -24,8 +24,8 @@ from calibrank.tables import Frame, Interactions, as_interactions
 class Known(FittedPropensity):
     """A matrix of P(observed) with one row per user and one column per item.
 
-    Values below `clip` are raised to it, which lowers all probabilities: with true propensities down
-    to 0.005, a clip of 0.1 makes a base rate of 16% one of 2%.
+    Values below `clip` are raised to it, which lowers all probabilities: with true propensities
+    down to 0.005, a clip of 0.1 makes a base rate of 16% one of 2%.
 
     >>> Known([[0.5, 0.25]]).fit(Interactions([0], [0])).predict([0], [1])
     array([0.25])
@@ -38,8 +38,10 @@ class Known(FittedPropensity):
         array = floats("matrix", matrix)
         if array.ndim != 2:
             raise DataError(
-                "matrix must have one row per user and one column per item, "
-                f"got shape {array.shape}. Pass one list of propensities per user."
+                "matrix",
+                "have one row per user and one column per item",
+                got=f"shape {array.shape}",
+                remedy="Pass one list of propensities per user.",
             )
         remedy = "Divide counts by exposures first."
         require(is_probability, "matrix", "lie in [0, 1]", array, remedy)
