@@ -26,7 +26,7 @@ class DebiasedECE(ECE):
     average, and so below 0 in about half of all tables.
 
     Errors that are smaller than their noise look like it, so that their mean is too low: of an ECE
-    of 0.026 it is 0.011 at 300 rows, 0.016 at 1,000 and 0.026 at 10,000 (20 bins). It is right
+    of 0.026 it is 0.011 at 300 rows, 0.016 at 1,000 and 0.026 at 10,000 (15 bins). It is right
     within 0.01 for an ECE of 0.15 from 300 rows on. No estimate is right for both 0 and small
     errors; whether there is an error at all is what `calibration_test` is for. With `users`, the
     variance of a gap is that of sums per user. Its interval is that of `ECE`.
