@@ -10,6 +10,7 @@ import typer
 from calibrank._internal.validation import Floats
 from calibrank.anchoring import anchor as anchor_map
 from calibrank.anchoring import compare_with_constant, to_base_rate
+from calibrank.anchoring.count_columns import default_terms
 from calibrank.cli import console, options
 from calibrank.cli.declared import Label, choose_label, require_columns
 from calibrank.cli.failures import UsageError
@@ -109,7 +110,8 @@ def anchor(
 
     The labels are those of pairs shown at random (TABLE), or human judgements of a search run
     (--run, --qrels). The map's log is not needed. The map may have terms, whose columns TABLE must
-    have, and may be anchored already; --segment, --feature and --rank add terms.
+    have, and may be anchored already; --segment, --feature and --rank add terms. By default, terms
+    are smooth functions of the columns item_popularity and user_activity, if TABLE has them.
 
     Example: calibrank anchor map.json random_pairs.parquet -o anchored.json
     """
@@ -132,6 +134,7 @@ def anchor(
         if rank is not None:
             require_columns(source, [rank], "rank")
             terms.append(Position(rank))
+        terms = terms or list(default_terms(fitted, source.columns()))
         columns = _columns(source, fitted, score, choose_label(source, label), group, terms)
         if propensity is not None:
             columns = replace(columns, features={**columns.features, propensity: "propensity"})
