@@ -12,6 +12,7 @@ import calibrank as cr
 from calibrank.anchoring import with_sampling_range
 from calibrank.anchoring._laplace import LogisticPosteriors
 from calibrank.anchoring._population import Population
+from calibrank.anchoring._terms import _cosines
 from calibrank.anchoring.posterior import RandomLabels, posterior_curve
 from calibrank.data.score_world import GammaScores, World, make_world
 from calibrank.errors import FlatMapWarning
@@ -107,6 +108,42 @@ def test_posterior_modes_are_those_of_scipy(seed, rows, rate):
         p = 1 / (1 + np.exp(-mode @ design))
         expected = (design * total * p * (1 - p)) @ design.T * sd[:, None] * sd + np.eye(4)
         assert hessian == pytest.approx(expected, rel=1e-6, abs=1e-6)
+
+
+def test_held_out_scores_are_those_of_refits_without_each_label():
+    rng = np.random.default_rng(1)
+    design = np.array([np.ones(80), *rng.standard_normal((2, 80))])
+    labels = (rng.random(80) < 0.4).astype(float)
+    means, sds = rng.standard_normal((3, 3)), rng.uniform(0.3, 2, (3, 3))
+
+    def solved(rows):
+        problem = LogisticPosteriors(design[:, rows], np.ones(len(rows)), labels[rows], means, sds)
+        modes, hessians = problem.solve()
+        return problem, modes, np.linalg.inv(hessians)
+
+    problem, modes, covariances = solved(np.arange(80))
+    expected = np.zeros(3)
+    for row in range(80):
+        _, without, covariance = solved(np.delete(np.arange(80), row))
+        x = design[:, row] * sds
+        variances = np.einsum("pi,pij,pj->p", x, covariance, x)
+        z = (without @ design[:, row]) / np.sqrt(1 + np.pi / 8 * variances)
+        expected -= np.logaddexp(0, -z if labels[row] else z)
+    found = problem.held_out_scores(modes, covariances)
+    assert found == pytest.approx(expected, abs=0.15)
+    # The labels were seen by the fit, so its own log likelihood is higher.
+    own = -LogisticPosteriors(design, np.ones(80), labels, modes, sds).loss(modes)
+    assert (own > found + 0.5).all()
+
+
+def test_cosines_resolve_the_outer_percent():
+    """Between the 99th and the 99.9th percentile they change more than cosines of the rank do."""
+    found = _cosines(np.array([0.5, 0.99, 0.999]))
+    of_ranks = np.cos(np.pi * np.arange(1, 17)[:, None] * np.array([0.99, 0.999]))
+    assert np.abs(found[:, 2] - found[:, 1]).max() > 1
+    assert np.abs(of_ranks[:, 1] - of_ranks[:, 0]).max() < 0.2
+    # The middle of the population is the middle of the first wave.
+    assert found[0, 0] == pytest.approx(0, abs=1e-12)
 
 
 def test_a_curve_that_levels_off_is_followed():

@@ -5,6 +5,8 @@ import pytest
 from scipy.special import expit
 
 import calibrank as cr
+from calibrank.anchoring import count_columns
+from calibrank.tables import Interactions
 
 BIASED = cr.Gaussian().fit(
     np.linspace(-3, 3, 400), (np.random.default_rng(9).random(400) < 0.5).astype(float)
@@ -173,3 +175,41 @@ def test_errors_say_what_must_be_true(
 ) -> None:
     with pytest.raises(cr.DataError, match=message):
         cr.anchor(biased, [0.0, 1.0], [0, 1], **{"columns": {"s": ["a", "b"]}, **options})
+
+
+def counted(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray, dict, np.ndarray]:
+    """Pairs whose preference rises with the popularity of the item in a log."""
+    rng = np.random.default_rng(seed)
+    log = Interactions(
+        users=rng.integers(0, 30, 3_000), items=(300 * rng.random(3_000) ** 2).astype(int)
+    )
+    users, items = rng.integers(0, 30, rows), rng.integers(0, 300, rows)
+    columns = count_columns(log, users, items)
+    scores = rng.normal(size=rows)
+    truth = expit(scores - 3 + columns["item_popularity"])
+    return scores, (rng.random(rows) < truth).astype(float), columns, truth
+
+
+def test_popularity_and_activity_are_terms_by_default() -> None:
+    scores, labels, columns, _ = counted(300, 0)
+    fitted = cr.anchor(BIASED, scores, labels, columns)
+    assert fitted.columns == ("item_popularity", "user_activity")
+    named = cr.anchor(BIASED, scores, labels, columns, terms=list(map(cr.Smooth, columns)))
+    assert fitted == named
+    alone = cr.anchor(BIASED, scores, labels, columns, terms=())
+    assert alone.columns == ()
+    asked, _, other, truth = counted(5_000, 1)
+    assert excess(truth, fitted.predict(asked, other)) < excess(truth, alone.predict(asked)) - 0.01
+    # Users differ in nothing, so their activity hardly changes a probability.
+    assert np.abs(fitted.terms[1].values).max() < 0.2
+    again = cr.anchor(fitted, scores, labels, columns)
+    assert again.columns == fitted.columns
+
+
+def test_ids_that_are_not_in_the_log_have_no_positives() -> None:
+    log = Interactions(users=["a", "a", "b"], items=[1, 2, 2], labels=[1, 1, 0])
+    found = count_columns(log, users=["a", "b", "c"], items=[2, 3, 1])
+    assert np.expm1(found["item_popularity"]) == pytest.approx([1, 0, 1])
+    assert np.expm1(found["user_activity"]) == pytest.approx([2, 0, 0])
+    with pytest.raises(cr.CalibrankError, match="items must be ids as in the log"):
+        count_columns(log, users=["a"], items=["2"])

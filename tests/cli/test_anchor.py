@@ -266,3 +266,21 @@ def test_wrong_arguments_are_refused(
     assert code in (2, 3)
     assert message in one_line(error)
     assert not Path("anchored.json").exists()
+
+
+def test_popularity_and_activity_are_terms_if_the_table_has_them(
+    call: Call, tmp_path: Path, saved: Path, random: Path
+) -> None:
+    rows = arrays(random)
+    rng = np.random.default_rng(1)
+    counts = {name: np.log1p(rng.poisson(9, 400)) for name in ("user_activity", "item_popularity")}
+    table = tmp_path / "counted.parquet"
+    given = {"score": rows["score"], "label": rows["label"], "price": rows["price"], **counts}
+    pq.write_table(pa.table(given), table)
+    found, _, _ = anchored(call, tmp_path, saved, table)
+    expected = cr.anchor(cr.load(saved), rows["score"], rows["label"], counts)
+    assert found.columns == ("item_popularity", "user_activity")
+    asked = (rows["score"], counts)
+    assert found.predict(*asked) == pytest.approx(expected.predict(*asked), rel=1e-12)
+    named, _, _ = anchored(call, tmp_path, saved, table, "--feature", "price")
+    assert named.columns == ("price",)

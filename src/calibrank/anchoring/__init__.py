@@ -2,6 +2,7 @@
 
 from calibrank.anchoring.activity import AssumedRate, assume_rate_from_activity, to_assumed_rate
 from calibrank.anchoring.anchor import anchor
+from calibrank.anchoring.count_columns import count_columns
 from calibrank.anchoring.exploration import Exploration, choose_pairs
 from calibrank.anchoring.known_rate import compare_with_constant, to_base_rate, undo_undersampling
 from calibrank.anchoring.label_plan import ExpectedError, plan_labels
@@ -21,6 +22,7 @@ __all__ = [
     "choose_pairs",
     "choose_top_pairs",
     "compare_with_constant",
+    "count_columns",
     "fit_with_sensitivity",
     "list_ranks",
     "plan_labels",

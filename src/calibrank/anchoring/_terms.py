@@ -21,8 +21,11 @@ from calibrank.maps import CalibrationMap
 
 TAIL = 0.005
 """Fraction of the population at either end on which polynomials are constant."""
-COSINES = 10
-"""Number of cosines of the rank; the shortest wave covers a fifth of the population."""
+COSINES = 16
+"""Number of cosines of the normal score of the rank. Unlike cosines of the rank, they resolve the
+outer percents of the population, where scores may pile up and lists are cut."""
+OUTERMOST = 5e-4
+"""Fraction of the population at either end on which cosines are constant."""
 MAX_DEGREE = 4
 """The highest power among the polynomials of the score."""
 
@@ -32,6 +35,9 @@ _LARGEST_LOG_ODDS = 14.0
 _SMALLEST_SLOPE = 1e-6
 # A term of which less than this fraction is left after removing the others is redundant.
 _REDUNDANT = 1e-6
+
+BASE_CURVES = {"biased": 0.15, "line": 0.35, "normal": 0.1, "upper": 0.35, "lower": 0.05}
+"""Probabilities of the base curves before the labels (see `posterior`)."""
 
 Curve: TypeAlias = Callable[[Floats, Floats], Floats]
 """A function of scores and their ranks in the population."""
@@ -49,6 +55,8 @@ class Terms:
     """Log odds of the base curve over the population."""
     are_cosines: bool
     """Whether the deviations are cosines of the rank, or polynomials of the score."""
+    probability: float
+    """That of the base curve before the labels."""
 
 
 def candidate_terms(
@@ -61,16 +69,18 @@ def candidate_terms(
     cosines = (_cosines(population.ranks), _cosines(ranks))
     powers = (scale.powers(population.grid), scale.powers(scores))
     line = _fitted_to(scale.line, log_odds, population)
-    curves = [
-        lambda x, _: _bounded_log_odds(biased, scale, x),
-        line,
-        _fitted_to(_normal_quantile, log_odds, population),
-        _fitted_to(_upper_tail, log_odds, population),
-        _fitted_to(_lower_tail, log_odds, population),
-    ]
-    for curve in curves:
-        yield _terms(curve, cosines, population, scores, ranks, are_cosines=True)
-    yield _terms(line, powers, population, scores, ranks, are_cosines=False)
+    curves: dict[str, Curve] = {
+        "biased": lambda x, _: _bounded_log_odds(biased, scale, x),
+        "line": line,
+        "normal": _fitted_to(_normal_quantile, log_odds, population),
+        "upper": _fitted_to(_upper_tail, log_odds, population),
+        "lower": _fitted_to(_lower_tail, log_odds, population),
+    }
+    for name, curve in curves.items():
+        terms = _terms(curve, cosines, population, scores, ranks)
+        yield Terms(*terms, are_cosines=True, probability=BASE_CURVES[name])
+    terms = _terms(line, powers, population, scores, ranks)
+    yield Terms(*terms, are_cosines=False, probability=1.0)
 
 
 def _terms(
@@ -79,14 +89,12 @@ def _terms(
     population: Population,
     scores: Floats,
     ranks: Floats,
-    *,
-    are_cosines: bool,
-) -> Terms:
+) -> tuple[Floats, Floats, Floats]:
     base_curve = curve(population.grid, population.ranks)
     at_grid = np.vstack([np.ones_like(population.grid), base_curve, deviations[0]])
     at_labels = np.vstack([np.ones_like(scores), curve(scores, ranks), deviations[1]])
     transform = orthonormalize(at_grid, population.weights)
-    return Terms(transform @ at_grid, transform @ at_labels, base_curve, are_cosines)
+    return transform @ at_grid, transform @ at_labels, base_curve
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +152,9 @@ def _lower_tail(_: Floats, ranks: Floats) -> Floats:
 
 def _cosines(ranks: Floats) -> Floats:
     waves = np.arange(1, COSINES + 1)
-    return np.cos(np.pi * waves[:, None] * ranks)
+    end = NormalDist().inv_cdf(OUTERMOST)
+    places = (_normal_quantile(ranks, ranks).clip(end, -end) - end) / (-2 * end)
+    return np.cos(np.pi * waves[:, None] * places)
 
 
 def _fitted_to(curve: Curve, log_odds: Floats, population: Population) -> Curve:

@@ -17,11 +17,13 @@ import numpy as np
 
 from calibrank._internal.json import digest_of_rows
 from calibrank._internal.logit import expit, logit
+from calibrank._internal.segment_keys import names_of
 from calibrank._internal.validation import Floats, IdsLike, Numbers, column, require, score_column
 from calibrank.anchoring._anchored_curve import anchored_curve
 from calibrank.anchoring._groups import group_weights
 from calibrank.anchoring._population import Population, population_of
 from calibrank.anchoring._terms_of import Anchored, anchored_terms, start_log_odds
+from calibrank.anchoring.count_columns import default_terms
 from calibrank.anchoring.posterior import PosteriorCurve, RandomLabels
 from calibrank.composition import refusal
 from calibrank.evidence import Evidence, Labels, as_evidence, is_usable
@@ -40,7 +42,7 @@ def anchor(
     propensity: Numbers | None = None,
     groups: IdsLike | None = None,
     population: Numbers | None = None,
-    terms: Sequence[TermSpec] = (),
+    terms: Sequence[TermSpec] | None = None,
 ) -> CalibrationMap:
     """Combine a map with a few labels that can be trusted more than those of its fit.
 
@@ -52,6 +54,8 @@ def anchor(
     `columns` has the columns of the map's terms. How the map's levels and functions differ is as
     uncertain as its base rate: the labels decide how much of them is kept, and change them as far
     as they support it. `terms` adds further ones, such as `Level("country")` or `Position("rank")`.
+    By default they are smooth terms of item popularity and user activity, where `columns` has them
+    (`calibrank.anchoring.count_columns`); `terms=()` leaves them out.
 
     `propensity` is the exploration policy's probability of showing each pair, if it was not the
     same for all. `groups` are queries or users: labels of one group are alike, and count for less.
@@ -111,6 +115,8 @@ def anchor(
         at_bound=(),
     )
     evidence = Evidence.trusted(positive, total, "naive")
+    if terms is None:
+        terms = default_terms(fitted, [] if columns is None else names_of("columns", columns))
     start = Anchored(fitted, anchored, record, curve.term_factor)
     result = anchored_terms(start, terms, shown, evidence, columns, population)
     loss = LogLoss()(result.predict(shown, columns), evidence)

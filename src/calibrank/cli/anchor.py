@@ -9,6 +9,7 @@ import numpy as np
 from calibrank._internal.validation import Floats
 from calibrank.anchoring import anchor as anchor_map
 from calibrank.anchoring import compare_with_constant, to_base_rate
+from calibrank.anchoring.count_columns import default_terms
 from calibrank.cli import console
 from calibrank.cli.declared import Label, choose_label, require_columns
 from calibrank.cli.failures import UsageError
@@ -66,6 +67,7 @@ def anchor(
         if rank is not None:
             require_columns(source, [rank], "rank")
             terms.append(Position(rank))
+        terms = terms or list(default_terms(fitted, source.columns()))
         columns = _columns(source, fitted, score, choose_label(source, label), group, terms)
         if propensity is not None:
             columns = replace(columns, features={**columns.features, propensity: "propensity"})

@@ -153,7 +153,8 @@ def anchor() -> None:
 
     The labels are those of pairs shown at random (TABLE), or human judgements of a search run
     (--run, --qrels). The map's log is not needed. The map may have terms, whose columns TABLE must
-    have, and may be anchored already; --segment, --feature and --rank add terms.
+    have, and may be anchored already; --segment, --feature and --rank add terms. By default, terms
+    are smooth functions of the columns item_popularity and user_activity, if TABLE has them.
 
     Example: calibrank anchor map.json random_pairs.parquet -o anchored.json
     """
