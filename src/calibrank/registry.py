@@ -1,6 +1,6 @@
 """Every member of calibrank by name: the one place where a string becomes an object.
 
-A new calibrator, metric, propensity, split, dataset, exporter, model or command is one file plus
+A new calibrator, metric, propensity, split, dataset, exporter or model is one file plus
 one line here; `tests/test_registry.py` fails if a member is missing or escapes the laws.
 """
 
@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from calibrank import curves, export, metrics
-from calibrank._internal.commands import COMMANDS as COMMANDS  # noqa: PLC0414  (re-exported)
 from calibrank._internal.expressions import parse_value
 from calibrank.curves import Auto, Calibrator
 from calibrank.data.download import SOURCES, fetch
