@@ -269,18 +269,10 @@ class _Evaluation:
 
     def _row(self, **values: Any) -> Row:
         """A result row with these values; other columns are empty."""
-        row: Row = {
-            "dataset": self.cell.dataset,
-            "model": self.cell.model,
-            "split": self.cell.split,
-            "seed": self.cell.seed,
-            "spec": self.spec.name,
-            "method": "",
-            "loss": "",
-            "propensity": "",
-            "negatives": 0,
-            "note": "",
-        }
+        cell = self.cell
+        row: Row = dict.fromkeys(("method", "loss", "propensity", "note"), "")
+        row |= {"dataset": cell.dataset, "model": cell.model, "split": cell.split}
+        row |= {"seed": cell.seed, "spec": self.spec.name, "negatives": 0}
         return row | values
 
 

@@ -7,7 +7,7 @@ of ours; it is beaten if our mean is better.
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +35,7 @@ OUR_METRICS = {"ECE": "ECE", "MCE": "ReleasedMCE", "NLL": "LogLoss"}
 """Our metric for each of the paper's; ranking metrics have the same names."""
 DATASET_TITLES = {"yahoo_r3": "Yahoo!R3", "coat": "Coat"}
 UNKNOWN = "we do not know"
+_LOSS_COLUMNS = {"none": "uncalibrated", "naive": "naive", "ips": "UERM", "": "ranking"}
 
 # The paper's names where they differ from ours.
 _OUR_NAMES = {"Hist": "Histogram", "uerm": "ips"}
@@ -158,3 +159,61 @@ def agreement_line(comparisons: Sequence[Comparison]) -> str:
         f"**{met} of {count} published numbers ({met / count:.0%})** lie in the 95% range of one "
         f"run of ours ({agreeing}) or are beaten by our mean ({met - agreeing} more)."
     )
+
+
+def table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = ["| " + " | ".join(cells) + " |\n" for cells in (names, *rows)]
+    return "".join([lines[0], "|---" * len(names) + "|\n", *lines[1:]])
+
+
+def agreement_table(comparisons: Sequence[Comparison]) -> str:
+    """Numbers met, of all, by table, dataset and loss."""
+    tables = sorted({each.published.table for each in comparisons})
+    datasets = list(dict.fromkeys(each.published.dataset for each in comparisons))
+    wanted = [{"table": number, "dataset": dataset} for number in tables for dataset in datasets]
+    wanted += [{"dataset": dataset} for dataset in datasets]
+    rows = []
+    for columns in [*wanted, {}]:
+        found = _where(comparisons, **columns)
+        metrics = dict.fromkeys(each.published.metric.partition("@")[0] for each in found)
+        name = f"{columns['table']}: {', '.join(metrics)}" if "table" in columns else "all"
+        cells = [_count(_where(found, loss=loss)) for loss in _LOSS_COLUMNS]
+        rows.append([name, title_of(columns.get("dataset", "all")), *cells, _count(found)])
+    return table(["table", "dataset", *_LOSS_COLUMNS.values(), "all"], rows)
+
+
+def outside_table(comparisons: Sequence[Comparison], reasons: Reasons) -> str:
+    """The numbers that are not met, by row of the paper's tables, with the reason if known."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for each in comparisons:
+        if each.met:
+            continue
+        number = each.published
+        row = number.method + LOSS_SUFFIXES.get(number.loss, "")
+        key = (f"{number.table}: {number.metric}", title_of(number.dataset), row or "ranking")
+        ours = "no result"
+        if each.ours is not None:
+            ours = f"{each.ours.mean:.4f} ±{each.ours.prediction_half:.4f}"
+        text = f"{number.model} {number.value:.4f} → {ours}"
+        groups.setdefault((*key, reasons.find(number)), []).append(text)
+    rows = [(*key, "; ".join(numbers), reason) for (*key, reason), numbers in groups.items()]
+    return table(["table", "dataset", "row", "published → ours", "reason"], rows)
+
+
+def _where(comparisons: Sequence[Comparison], **columns: str) -> list[Comparison]:
+    """Those whose published number has these values."""
+    found = list(comparisons)
+    for name, value in columns.items():
+        found = [each for each in found if getattr(each.published, name) == value]
+    return found
+
+
+def _count(comparisons: Sequence[Comparison]) -> str:
+    met = sum(each.met for each in comparisons)
+    return f"{met} of {len(comparisons)}" if comparisons else ""
+
+
+def title_of(dataset: str) -> str:
+    """The paper's name of a dataset."""
+    return DATASET_TITLES.get(dataset, dataset)

@@ -18,6 +18,14 @@ from calibrank.registry import CALIBRATORS, EVIDENCE, MODELS, PROPENSITIES, SPLI
 # More negatives or epochs than this are a mistake, and would exhaust memory or patience.
 _LARGEST_COUNT = 1_000_000
 
+_KNOWN_NAMES: dict[str, Collection[str]] = {
+    "splits": SPLITS,
+    "models": MODELS,
+    "methods": CALIBRATORS,
+    "losses": EVIDENCE,
+    "estimators": PROPENSITIES,
+}
+
 Check: TypeAlias = Callable[[Any], bool]
 
 
@@ -58,18 +66,14 @@ class Spec:
     def load(cls, path: Path) -> Spec:
         """Read a spec; an unknown key, an unknown name or a missing key is an error."""
         spec = _parse(path)
-        _require_names(path, "splits", spec.splits, SPLITS)
-        _require_names(path, "models", spec.models, MODELS)
-        _require_names(path, "methods", spec.methods, CALIBRATORS)
-        _require_names(path, "losses", spec.losses, EVIDENCE)
-        _require_names(path, "estimators", spec.estimators, PROPENSITIES)
+        for key, known in _KNOWN_NAMES.items():
+            _require_names(f"{path}, {key}", getattr(spec, key), known)
         # Settings of a model that the spec does not train are a mistake.
-        for by_model in spec.epochs.values():
-            _require_names(path, "epochs", by_model, spec.models)
-        for settings_by_model in spec.settings.values():
-            _require_names(path, "settings", settings_by_model, spec.models)
+        for key in ("epochs", "settings"):
+            for by_model in getattr(spec, key).values():
+                _require_names(f"{path}, {key}", by_model, spec.models)
         for by_method in spec.method_settings.values():
-            _require_names(path, "method_settings", by_method, spec.methods)
+            _require_names(f"{path}, method_settings", by_method, spec.methods)
             for method, settings in by_method.items():
                 _require_settings(path, method, settings)
         for key in ("splits", "models", "methods", "losses"):
@@ -131,8 +135,8 @@ def choose(
     known_models: dict[str, None] = {}
     for spec in specs:
         known_models |= dict.fromkeys(spec.models)
-    _require_choice("spec", names, [spec.name for spec in specs])
-    _require_choice("model", models, list(known_models))
+    _require_names("spec", names or (), [spec.name for spec in specs])
+    _require_names("model", models or (), list(known_models))
     chosen = []
     for spec in specs:
         if names and spec.name not in names:
@@ -182,7 +186,7 @@ def _require_counts(path: Path, dataset: str, spec: Spec) -> None:
     """Numbers of negatives must be whole and not negative, one for every loss of the spec."""
     counts = spec.negatives[dataset]
     if isinstance(counts, Mapping):
-        _require_names(path, f"negatives of {dataset}", counts, spec.losses)
+        _require_names(f"{path}, negatives of {dataset}", counts, spec.losses)
         missing = [loss for loss in spec.losses if loss not in counts]
         if missing:
             raise DataError(
@@ -223,22 +227,12 @@ def _table_of(is_valid: Check) -> Check:
     return lambda value: isinstance(value, dict) and all(map(is_valid, value.values()))
 
 
-_TEXT = (_is_text, "text")
-_NAMES = (_list_of(_is_text), "a list of names")
-_NUMBER = (_is_number, "a number")
 _COUNT = "whole numbers from 0 to 1,000,000"
 
 _TYPES: dict[str, tuple[Check, str]] = {
-    "title": _TEXT,
-    "why": _TEXT,
-    "why_negatives": _TEXT,
-    "splits": _NAMES,
-    "models": _NAMES,
-    "methods": _NAMES,
-    "losses": _NAMES,
-    "estimators": _NAMES,
-    "power": _NUMBER,
-    "clip": _NUMBER,
+    **dict.fromkeys(("title", "why", "why_negatives"), (_is_text, "text")),
+    **dict.fromkeys(_KNOWN_NAMES, (_list_of(_is_text), "a list of names")),
+    **dict.fromkeys(("power", "clip"), (_is_number, "a number")),
     "sweep": (_list_of(_is_count), f"a list of {_COUNT}"),
     "negatives": (
         _table_of(lambda value: _is_count(value) or _table_of(_is_count)(value)),
@@ -257,15 +251,8 @@ _TYPES: dict[str, tuple[Check, str]] = {
 """What the value of each key must be, and the words for it."""
 
 
-def _require_names(path: Path, key: str, names: Collection[str], known: Collection[str]) -> None:
+def _require_names(where: str, names: Collection[str], known: Collection[str]) -> None:
     for name in names:
         if name not in known:
-            raise DataError(f"{path}, {key}", f"be among {', '.join(known)}", got=f"{name!r}")
-
-
-def _require_choice(what: str, names: Sequence[str] | None, known: Sequence[str]) -> None:
-    for name in names or ():
-        if name not in known:
-            raise DataError(
-                what, f"be among {', '.join(known)}", got=f"{name!r}", remedy="Name one of these."
-            )
+            rule = f"be among {', '.join(known)}"
+            raise DataError(where, rule, got=repr(name), remedy="Name one of these.")

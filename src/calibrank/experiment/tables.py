@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,6 @@ from calibrank.experiment.cell import SWEPT_METHODS
 from calibrank.experiment.protocol import RANKING, Fit, Protocol
 from calibrank.experiment.published import (
     COMPETITORS,
-    DATASET_TITLES,
     LOSS_SUFFIXES,
     OUR_METRICS,
     PARAMETRIC,
@@ -22,6 +21,10 @@ from calibrank.experiment.published import (
     Published,
     Reasons,
     agreement_line,
+    agreement_table,
+    outside_table,
+    table,
+    title_of,
 )
 from calibrank.experiment.spec import Spec
 from calibrank.experiment.statistics import Results, Spread
@@ -51,7 +54,6 @@ _LEGEND = (
     "Mean over seeds ± half its 95% interval (published number, difference); "
     "best of a column in bold.\n"
 )
-_LOSS_COLUMNS = {"none": "uncalibrated", "naive": "naive", "ips": "UERM", "": "ranking"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,7 @@ def summary_page(
         parts += ["## What is outside\n", outside_table(compared, reasons)]
     names = []
     for protocol in protocols:
-        names += [f"{_title(protocol.dataset)} {model}" for model in protocol.models]
+        names += [f"{title_of(protocol.dataset)} {model}" for model in protocol.models]
     rows: list[list[str]] = []
     for paper_metric, title in TABLE_TITLES.items():
         rows = []
@@ -133,15 +135,9 @@ def summary_page(
     rows = [[name, *_short_cells(protocols, published, name, RANKING)] for name in RANKING_NAMES]
     parts.append(f"## {RANKING_TITLE}: ours (published)\n\n" + table(["", *names], rows))
     for protocol in protocols:
-        title = _title(protocol.dataset)
+        title = title_of(protocol.dataset)
         parts += [f"## UERM and the naive loss, {title}\n", uerm_table(protocol, published)]
     return "\n".join(parts)
-
-
-def table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = ["| " + " | ".join(cells) + " |\n" for cells in (names, *rows)]
-    return "".join([lines[0], "|---" * len(names) + "|\n", *lines[1:]])
 
 
 def _protocol_tables(protocol: Protocol, published: Published) -> Iterator[str]:
@@ -312,57 +308,6 @@ def split_and_loss_table(results: Results, spec: Spec, dataset: str) -> str:
             if any(cells):
                 rows.append([split, loss, *cells])
     return title + table(["split", "loss", *spec.models], rows)
-
-
-def agreement_table(comparisons: Sequence[Comparison]) -> str:
-    """Numbers met, of all, by table, dataset and loss."""
-    tables = sorted({each.published.table for each in comparisons})
-    datasets = list(dict.fromkeys(each.published.dataset for each in comparisons))
-    wanted = [{"table": number, "dataset": dataset} for number in tables for dataset in datasets]
-    wanted += [{"dataset": dataset} for dataset in datasets]
-    rows = []
-    for columns in [*wanted, {}]:
-        found = _where(comparisons, **columns)
-        metrics = dict.fromkeys(each.published.metric.partition("@")[0] for each in found)
-        name = f"{columns['table']}: {', '.join(metrics)}" if "table" in columns else "all"
-        cells = [_count(_where(found, loss=loss)) for loss in _LOSS_COLUMNS]
-        rows.append([name, _title(columns.get("dataset", "all")), *cells, _count(found)])
-    return table(["table", "dataset", *_LOSS_COLUMNS.values(), "all"], rows)
-
-
-def outside_table(comparisons: Sequence[Comparison], reasons: Reasons) -> str:
-    """The numbers that are not met, by row of the paper's tables, with the reason if known."""
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for each in comparisons:
-        if each.met:
-            continue
-        number = each.published
-        row = number.method + LOSS_SUFFIXES.get(number.loss, "")
-        key = (f"{number.table}: {number.metric}", _title(number.dataset), row or "ranking")
-        ours = "no result"
-        if each.ours is not None:
-            ours = f"{each.ours.mean:.4f} ±{each.ours.prediction_half:.4f}"
-        text = f"{number.model} {number.value:.4f} → {ours}"
-        groups.setdefault((*key, reasons.find(number)), []).append(text)
-    rows = [(*key, "; ".join(numbers), reason) for (*key, reason), numbers in groups.items()]
-    return table(["table", "dataset", "row", "published → ours", "reason"], rows)
-
-
-def _where(comparisons: Sequence[Comparison], **columns: str) -> list[Comparison]:
-    """Those whose published number has these values."""
-    found = list(comparisons)
-    for name, value in columns.items():
-        found = [each for each in found if getattr(each.published, name) == value]
-    return found
-
-
-def _count(comparisons: Sequence[Comparison]) -> str:
-    met = sum(each.met for each in comparisons)
-    return f"{met} of {len(comparisons)}" if comparisons else ""
-
-
-def _title(dataset: str) -> str:
-    return DATASET_TITLES.get(dataset, dataset)
 
 
 def _negatives(protocol: Protocol) -> str:
