@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from itertools import chain
@@ -12,11 +12,20 @@ import numpy as np
 
 from calibrank._internal.arguments import label, shown, text
 from calibrank._internal.rules import COLUMN_RULES, ColumnRule
+from calibrank._internal.segment_keys import Key
 from calibrank.errors import DataError
 from calibrank.maps.calibration_map import CalibrationMap, require_map
 from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.maps.targets.sql_dialects import DIALECTS, Dialect
-from calibrank.maps.targets.target import Formula, Target, free_names, group_by_parent
+from calibrank.maps.targets.target import (
+    Formula,
+    Lines,
+    Target,
+    Unary,
+    free_names,
+    group_by_parent,
+    nested_choices,
+)
 from calibrank.maps.term import Term
 
 # exp(700) is about 1e304 and exp(-700) about 1e-304, both within float64.
@@ -177,9 +186,7 @@ class SqlTarget(Target):
     def is_level(self, x: Sequence[str], count: int) -> str:
         return " AND ".join([f"({column}) IS NOT NULL" for column in x])
 
-    def by_level(
-        self, x: Sequence[str], keys: Sequence[tuple[str, ...]], values: Sequence[float]
-    ) -> Sql:
+    def by_level(self, x: Sequence[str], keys: Sequence[Key], values: Sequence[float]) -> Sql:
         """One CASE per column, nested; where it has many branches, by comparisons first.
 
         Where an engine can look up a key in a table, many keys are one.
@@ -188,7 +195,7 @@ class SqlTarget(Target):
             return self._atom(self._looked_up(x, keys, values))
         children = group_by_parent(keys)
 
-        def case(parent: tuple[str, ...], fallback: float) -> str:
+        def case(parent: Key, fallback: float) -> str:
             if parent not in children:
                 return self.text(fallback)
             branches = []
@@ -198,9 +205,7 @@ class SqlTarget(Target):
 
         return self._atom(case((), values[0]))
 
-    def _looked_up(
-        self, x: Sequence[str], keys: Sequence[tuple[str, ...]], values: Sequence[float]
-    ) -> str:
+    def _looked_up(self, x: Sequence[str], keys: Sequence[Key], values: Sequence[float]) -> str:
         """One table per number of columns; what it does not have, the one of fewer columns may."""
         used = set(chain.from_iterable(chain.from_iterable(keys)))
         unused = [mark for mark in map(chr, (*_MARKS, *_MORE_MARKS)) if mark not in used]
@@ -296,41 +301,28 @@ class SqlTarget(Target):
             return x
         return bound if x.high <= bound else self._call(self.dialect.greatest, x, bound)
 
-    def where_valid(
-        self, score: Sql, formula: Callable[[Sql], Sql | float], conditions: Sequence[str] = ()
-    ) -> Sql:
+    def where_valid(self, score: Sql, formula: Unary, conditions: Sequence[str] = ()) -> Sql:
         valid = " AND ".join([self.is_valid(score, COLUMN_RULES["score"]), *conditions])
         return self._atom(f"CASE WHEN {valid} THEN {self.text(formula(score))} END")
 
     def steps(self, score: Sql, edges: Sequence[float], values: Sequence[float]) -> Sql:
         return self._tree(score, edges, [self.text(value) for value in values])
 
-    def lines(
-        self,
-        score: Sql,
-        edges: Sequence[float],
-        origins: Sequence[float],
-        values: Sequence[float],
-        slopes: Sequence[float],
-    ) -> Sql:
+    def lines(self, score: Sql, edges: Sequence[float], lines: Lines) -> Sql:
         """One tree whose leaves are straight lines, instead of one tree per number."""
         leaves = []
-        for origin, value, slope in zip(origins, values, slopes, strict=True):
+        for origin, value, slope in zip(*lines, strict=True):
             # Each origin may be the one near 0 from which a difference is too small.
-            high = max(origins[-1], origin + 1e-100)
+            high = max(lines[0][-1], origin + 1e-100)
             near, start, _ = self._without_underflow(score, origin, high)
             leaves.append(self.text((near - start) * slope + value))
         return self._tree(score, edges, leaves)
 
     def _tree(self, score: Sql, edges: Sequence[float], leaves: Sequence[str]) -> Sql:
-        """A balanced tree of CASE: thousands of leaves are a dozen levels deep."""
-        if not edges:
-            return self._atom(leaves[0])
-        middle = len(edges) // 2
-        below = self._tree(score, edges[:middle], leaves[: middle + 1])
-        above = self._tree(score, edges[middle + 1 :], leaves[middle + 1 :])
-        is_below = f"{score.text} < {self.text(edges[middle])}"
-        return self._atom(f"CASE WHEN {is_below} THEN {below.text} ELSE {above.text} END")
+        def case(edge: float, below: str, above: str) -> str:
+            return f"CASE WHEN {score.text} < {self.text(edge)} THEN {below} ELSE {above} END"
+
+        return self._atom(nested_choices(edges, leaves, case))
 
     def _call(self, function: str, *arguments: Sql | float) -> Sql:
         texts = [self.text(argument) for argument in arguments]
