@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -82,17 +83,24 @@ class TableExposure:
 
 def count_exposure(table: Table, columns: Columns, rules: Rules) -> TableExposure:
     """Count the impressions of a table in a pass of its own."""
-    found = TableExposure(
-        items=_IdCounts() if columns.item in columns.exposure else None,
-        users=_IdCounts() if columns.user in columns.exposure else None,
-    )
     # Skipped rows are counted by the pass that sums them.
-    for rows in rows_of(table, columns, Rules(skip=rules.skip), None):
-        found.add(rows)
-    counted = [ids.counts for ids in (found.items, found.users) if ids is not None]
-    if not all(any(counts.values()) for counts in counted):
+    counted = exposure_of(columns, rows_of(table, columns, Rules(skip=rules.skip), None))
+    if not all(
+        any(ids.counts.values()) for ids in (counted.items, counted.users) if ids is not None
+    ):
         raise DataError(
             f"{table.name} must hold an impression with nonzero weight to estimate exposure, "
             "got none."
         )
+    return counted
+
+
+def exposure_of(columns: Columns, batches: Iterable[Rows]) -> TableExposure:
+    """Count the impressions of some batches."""
+    found = TableExposure(
+        items=_IdCounts() if columns.item in columns.exposure else None,
+        users=_IdCounts() if columns.user in columns.exposure else None,
+    )
+    for rows in batches:
+        found.add(rows)
     return found

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from calibrank.propensity import Popularity
 from calibrank.tabular.batch import indices_of, names_of, to_arrow
 from calibrank.tabular.columns import Columns
 from calibrank.tabular.ids import unify_ids
+from calibrank.tabular.rows import Rows
 
 Codes: TypeAlias = npt.NDArray[np.integer[Any]]
 
@@ -27,13 +28,24 @@ POPULARITY = Popularity()
 _LARGEST_RANGE = 10_000_000
 
 
-def item_exposure(counts: npt.NDArray[Any]) -> Floats:
-    """Return the exposure of each item from the total weight of its positives."""
+def estimate_exposure(batches: Sequence[Rows]) -> Iterator[Floats]:
+    """The exposure of each row's item, from the total weight of its positives in all batches.
+
+    It is evaluated one batch at a time: all exposures would take as much memory as the scores.
+    """
+    codes = encode_ids([_widened(cast("pa.Array", rows.items)) for rows in batches])
+    largest = max((int(code.max()) for code in codes), default=-1)
+    counts = np.zeros(largest + 1)
+    for code, rows in zip(codes, batches, strict=True):
+        is_positive = np.flatnonzero(rows.labels)
+        masses = None if rows.weights is None else rows.weights[is_positive]
+        counts += np.bincount(code[is_positive], masses, len(counts))
     if not counts.any():
         raise DataError(
             "labels must hold a positive with nonzero weight to estimate popularity, got none."
         )
-    return POPULARITY.exposure(counts)
+    by_item = POPULARITY.exposure(counts)
+    return (by_item[code] for code in codes)
 
 
 def propensity_model_for(columns: Columns) -> tuple[PropensityModel, str]:
@@ -48,6 +60,8 @@ def propensity_model_for(columns: Columns) -> tuple[PropensityModel, str]:
 
 def encode_ids(columns: Sequence[pa.Array]) -> list[Codes]:
     """Replace ids by integers from 0, the same id by the same integer in all columns."""
+    if not columns:
+        return []
     if all(pa.types.is_integer(ids.type) for ids in columns):
         numbers = [names_of(ids) for ids in columns]
         low = min(int(ids.min()) for ids in numbers)
@@ -60,7 +74,7 @@ def encode_ids(columns: Sequence[pa.Array]) -> list[Codes]:
     return [indices_of(chunk) for chunk in encoded.chunks]
 
 
-def widen_ids(ids: pa.Array) -> pa.Array:
+def _widened(ids: pa.Array) -> pa.Array:
     """Convert ids to a type that all files of a table can share.
 
     Files may store the same ids as int32 and int64. A large string column has 64-bit offsets, so
