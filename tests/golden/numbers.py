@@ -22,7 +22,6 @@ from calibrank.metrics.misfit import misfit
 from calibrank.metrics.panel import PanelSums
 from calibrank.summary.placement import look, place
 from calibrank.summary.resolution import pooling_error, spreads
-from calibrank.summary.small import coarsened
 from calibrank.terms.group import GroupFit
 from tests.golden.rows import FOLDER, read_table
 
@@ -237,8 +236,8 @@ def _merged() -> Numbers:
         "with distinct scores": fingerprint(few + first),
         "difference": fingerprint(both - first),
         "scaled": fingerprint(0.3 * first),
-        "coarsened": fingerprint(coarsened(first, 1024)),
-        "distinct scores coarsened": fingerprint(coarsened(few, 1024)),
+        "coarsened": fingerprint(first.coarsened(1024)),
+        "distinct scores coarsened": fingerprint(few.coarsened(1024)),
     }
 
 
