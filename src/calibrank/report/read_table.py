@@ -52,7 +52,7 @@ def read_report_rows(
     for rows in rows_of(table, columns, rules, progress):
         sample.add(rows)
     if not sample.batches:
-        raise DataError(f"{table.name} must hold at least one valid row, got none. Check it.")
+        raise DataError(table.name, "hold at least one valid row", got="none", remedy="Check it.")
     return sample.report_rows(columns)
 
 
@@ -127,8 +127,10 @@ def _propensity(columns: Columns, batches: list[Rows], given: Floats | None) -> 
     if columns.needs_popularity:
         if columns.item is None:
             raise DataError(
-                "propensities must be given or estimated from items, got neither. "
-                "Name a propensity or an item column."
+                "propensities",
+                "be given or estimated from items",
+                got="neither",
+                remedy="Name a propensity or an item column.",
             )
         return POPULARITY.propensity(np.concatenate(list(estimate_exposure(batches))))
     if columns.needs_exposure:

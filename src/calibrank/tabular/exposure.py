@@ -89,8 +89,7 @@ def count_exposure(table: Table, columns: Columns, rules: Rules) -> TableExposur
         any(ids.counts.values()) for ids in (counted.items, counted.users) if ids is not None
     ):
         raise DataError(
-            f"{table.name} must hold an impression with nonzero weight to estimate exposure, "
-            "got none."
+            table.name, "hold an impression with nonzero weight to estimate exposure", got="none"
         )
     return counted
 

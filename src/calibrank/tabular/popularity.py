@@ -42,7 +42,7 @@ def estimate_exposure(batches: Sequence[Rows]) -> Iterator[Floats]:
         counts += np.bincount(code[is_positive], masses, len(counts))
     if not counts.any():
         raise DataError(
-            "labels must hold a positive with nonzero weight to estimate popularity, got none."
+            "labels", "hold a positive with nonzero weight to estimate popularity", got="none"
         )
     by_item = POPULARITY.exposure(counts)
     return (by_item[code] for code in codes)
