@@ -17,7 +17,7 @@ from calibrank.evidence import naive
 from calibrank.report.html_report import report_on_rows
 from calibrank.report.provenance import fingerprint_files
 from calibrank.report.read_table import read_report_rows
-from calibrank.tabular.aggregate import Columns
+from calibrank.tabular.columns import Columns
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
 

@@ -195,7 +195,7 @@ def _scores(rows: int, seed: int) -> tuple[np.ndarray, cr.Evidence]:
 def fingerprint(summary: cr.Summary) -> Numbers:
     """Every array of a summary as one number, in which each entry has another weight."""
     weights = 2 + np.cos(np.arange(len(summary)))
-    columns = [float(np.abs(column) @ weights) for column in summary.masses.columns]
+    columns = [float(np.abs(column) @ weights) for column in summary.masses]
     grid = summary.grid
     return {
         "bins": len(summary),

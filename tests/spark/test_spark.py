@@ -244,7 +244,8 @@ def test_popularity_equals_that_of_one_machine(engine: Any, power: float, clip: 
 
 def test_weighted_popularity_equals_that_of_fit_and_report(engine: Any, tmp_path: Path) -> None:
     from calibrank.report.read_table import read_report_rows
-    from calibrank.tabular.aggregate import Columns, aggregate
+    from calibrank.tabular.aggregate import aggregate
+    from calibrank.tabular.columns import Columns
     from calibrank.tabular.read import Table
     from calibrank.tabular.rules import Rules
     from tests.tabular.test_popularity import weighted_table

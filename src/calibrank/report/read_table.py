@@ -11,22 +11,16 @@ import pyarrow as pa
 from calibrank._internal.segment_keys import Encoded
 from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
+from calibrank.evidence import make_evidence
 from calibrank.maps import CalibrationMap
 from calibrank.metrics.clustered_bootstrap import Codes
 from calibrank.report.rows import MISSING, MOST_CATEGORIES, Categorical, ReportRows, segment_column
-from calibrank.tabular.aggregate import (
-    POPULARITY,
-    Columns,
-    Rows,
-    buckets_of,
-    make_evidence,
-    rows_of,
-)
 from calibrank.tabular.batch import IdNumbers
+from calibrank.tabular.columns import Columns
 from calibrank.tabular.evaluate import MOST_ROWS_IN_MEMORY
-from calibrank.tabular.exposure import exposure_of
-from calibrank.tabular.popularity import estimate_exposure
+from calibrank.tabular.propensity import POPULARITY, estimate_exposure, exposure_of
 from calibrank.tabular.read import Progress, Table, indices_of
+from calibrank.tabular.rows import Rows, buckets_of, rows_of
 from calibrank.tabular.rules import Rules
 from calibrank.tabular.segment_codes import join_segments
 

@@ -14,7 +14,7 @@ from calibrank.anchoring import Positives
 from calibrank.evidence import Evidence, impressions, make_evidence, naive, soft_evidence
 from calibrank.summary import Summary, SummaryBuilder
 from calibrank.tabular.columns import Columns
-from calibrank.tabular.popularity import POPULARITY
+from calibrank.tabular.propensity import POPULARITY
 from calibrank.tabular.rows import Rows
 
 # Positives kept for the sensitivity analysis. Its answers no longer change with more of them.

@@ -10,32 +10,18 @@ from itertools import islice
 from calibrank._internal.threads import in_workers, thread_count
 from calibrank.anchoring import Positives
 from calibrank.errors import DataError, FitError
-from calibrank.evidence import make_evidence, naive
+from calibrank.evidence import naive
 from calibrank.summary import Summary
 from calibrank.summary.by_segment import SegmentSums
 from calibrank.summary.grid import CAPACITY
 from calibrank.tabular._fold import FoldBuilder
 from calibrank.tabular.by_segment import SegmentWorkers
 from calibrank.tabular.columns import Columns
-from calibrank.tabular.exposure import TableExposure, count_exposure
 from calibrank.tabular.files import Progress, ReadTask
-from calibrank.tabular.popularity import POPULARITY, estimate_exposure, propensity_model_for
+from calibrank.tabular.propensity import TableExposure, count_exposure, estimate_exposure
 from calibrank.tabular.read import Table
-from calibrank.tabular.rows import Rows, buckets_of, folds_of, rows_of, valid_rows
+from calibrank.tabular.rows import Rows, folds_of, valid_rows
 from calibrank.tabular.rules import Rules
-
-__all__ = [
-    "POPULARITY",
-    "Aggregate",
-    "Columns",
-    "Rows",
-    "aggregate",
-    "buckets_of",
-    "make_evidence",
-    "propensity_model_for",
-    "rows_of",
-    "summarize",
-]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from calibrank.evidence import make_evidence, naive
 from calibrank.summary.by_segment import SegmentSums
 from calibrank.tabular._fold import first_evidence
 from calibrank.tabular.columns import Columns
-from calibrank.tabular.popularity import POPULARITY, estimate_exposure
+from calibrank.tabular.propensity import POPULARITY, estimate_exposure
 from calibrank.tabular.rows import Rows
 from calibrank.tabular.segment_codes import SegmentCodes
 

@@ -19,10 +19,10 @@ from calibrank.metrics import CalibrationTest, Estimate, Metric, ReliabilityCurv
 from calibrank.metrics.clustered_bootstrap import CLUSTERS
 from calibrank.metrics.panel import PANEL, PER_LIST, PanelSums, list_estimates
 from calibrank.summary import SummaryBuilder
-from calibrank.tabular.aggregate import Columns, Rows, buckets_of, rows_of
 from calibrank.tabular.batch import IdNumbers
+from calibrank.tabular.columns import Columns
 from calibrank.tabular.read import Progress, Table, indices_of
-from calibrank.tabular.rows import columns_of
+from calibrank.tabular.rows import Rows, buckets_of, columns_of, rows_of
 from calibrank.tabular.rules import Rules
 
 MOST_ROWS_IN_MEMORY = 20_000_000

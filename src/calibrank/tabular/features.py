@@ -16,9 +16,8 @@ from calibrank.evidence import Evidence, make_evidence
 from calibrank.tabular._fold import first_evidence
 from calibrank.tabular.batch import IdNumbers
 from calibrank.tabular.columns import Columns
-from calibrank.tabular.exposure import TableExposure
 from calibrank.tabular.files import Progress, schema_to_save
-from calibrank.tabular.popularity import POPULARITY, estimate_exposure
+from calibrank.tabular.propensity import POPULARITY, TableExposure, estimate_exposure
 from calibrank.tabular.read import Table
 from calibrank.tabular.rows import Rows, rows_of
 from calibrank.tabular.rules import Rules
