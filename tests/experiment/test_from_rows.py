@@ -9,18 +9,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from scipy import stats
-from typer.testing import CliRunner
 
-from calibrank.cli.app import make_app
 from calibrank.errors import DataError
-from calibrank.experiment.agreement import UNKNOWN, Comparison, Reasons, agreement_table, compare
-from calibrank.experiment.negatives import nearest_negatives
-from calibrank.experiment.protocol import Protocol
-from calibrank.experiment.published import OUR_METRICS, Fit, Published, PublishedNumber
+from calibrank.experiment.protocol import Fit, Protocol
+from calibrank.experiment.published import (
+    OUR_METRICS,
+    UNKNOWN,
+    Comparison,
+    Published,
+    PublishedNumber,
+    Reasons,
+)
 from calibrank.experiment.runner import SCHEMA
 from calibrank.experiment.spec import Spec, load_specs
 from calibrank.experiment.statistics import Results, Spread
-from calibrank.experiment.tables import uerm_table
+from calibrank.experiment.tables import agreement_table, nearest_negatives, uerm_table
+from tests.cli.running import run_here
 
 REPRODUCE = Path(__file__).parents[2] / "reproduce" / "aaai22"
 DATASETS = ("coat", "yahoo_r3")
@@ -71,9 +75,9 @@ def write_rows(path, rows):
 
 
 def reproduce(*arguments, code=0):
-    result = CliRunner().invoke(make_app(), ["reproduce", *map(str, arguments)])
-    assert result.exit_code == code, result.output
-    return result
+    found, output, errors = run_here("reproduce", *arguments)
+    assert found == code, errors
+    return output
 
 
 # ---- from rows alone ----
@@ -86,7 +90,7 @@ def test_rows_alone_give_tables_figures_and_a_summary(tmp_path, released):
         for name in DATASETS
     ]
     options = [option for file in files for option in ("--from-rows", file)]
-    printed = reproduce(*options, "--out", tmp_path / "out", "--json").stdout
+    printed = reproduce(*options, "--out", tmp_path / "out", "--json")
     assert json.loads(printed)["published_numbers_met"] == 450
     for dataset in DATASETS:
         tables = (tmp_path / "out" / dataset / "tables.md").read_text()
@@ -154,7 +158,7 @@ def test_agreement_is_counted_by_table_dataset_and_loss(released):
     published = Published.load(REPRODUCE / "published.csv")
     compared = []
     for dataset in DATASETS:
-        compared += compare(Protocol.of(results, released, dataset, "released"), published)
+        compared += published.compare(Protocol.of(results, released, dataset, "released"))
     table = agreement_table(compared)
     # Our errors are all larger, our ranking accuracy is all better.
     assert "| 1: ECE | Coat | 0 of 10 | 0 of 35 | 0 of 20 |  | 0 of 65 |" in table

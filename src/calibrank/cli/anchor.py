@@ -2,20 +2,19 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import typer
 
 from calibrank._internal.validation import Floats
 from calibrank.anchoring import anchor as anchor_map
 from calibrank.anchoring import compare_with_constant, to_base_rate
-from calibrank.cli import console, options
+from calibrank.cli import console
 from calibrank.cli.declared import Label, choose_label, require_columns
 from calibrank.cli.failures import UsageError
-from calibrank.cli.judgements import Judgements, RelevantOption, read_judged
+from calibrank.cli.judgements import Judgements, read_judged
 from calibrank.cli.rendering import base_rate_lines, probability_table
-from calibrank.cli.terms import TermFeatureOption, TermSegmentOption, choose_terms, print_terms
+from calibrank.cli.terms import choose_terms, print_terms
 from calibrank.errors import DataError
 from calibrank.evidence import naive
 from calibrank.maps import CalibrationMap, load
@@ -27,93 +26,28 @@ from calibrank.terms import Level, Position, Smooth, TermSpec
 
 PANEL = "Labels to trust"
 
-TableArgument = Annotated[
-    str | None,
-    typer.Argument(metavar="[TABLE]", help=f"Labels of randomly shown pairs. {options.TABLE_HELP}"),
-]
-PropensityOption = Annotated[
-    str | None,
-    options.column_option(
-        "The exploration policy's probability of showing each pair, if they differ."
-    ),
-]
-GroupOption = Annotated[
-    str | None,
-    options.column_option("Users or queries: labels of one are alike, and count for less."),
-]
-RankOption = Annotated[
-    str | None,
-    options.option(
-        "Position of each pair in its user's list, from 1. The first five positions get a curve "
-        "of their own.",
-        panel=options.MODEL,
-        metavar="COLUMN",
-    ),
-]
-BaseRateOption = Annotated[
-    float | None,
-    options.option(
-        "The fraction of all pairs that are liked, if it is known from elsewhere.",
-        panel=PANEL,
-        metavar="RATE",
-    ),
-]
-BaseRateRangeOption = Annotated[
-    tuple[float, float] | None,
-    options.option(
-        "With --base-rate: the lowest and the highest plausible rate (a 95% interval). Labels of "
-        "TABLE are weighed against it.",
-        panel=PANEL,
-        metavar="LOW HIGH",
-    ),
-]
-RunOption = Annotated[
-    str | None,
-    options.option("Instead of TABLE: the run of a search system. With --qrels.", panel=PANEL),
-]
-QrelsOption = Annotated[
-    str | None,
-    options.option("Human judgements of the run: TREC qrels, .tsv, .json or a table.", panel=PANEL),
-]
-PopulationOption = Annotated[
-    str | None,
-    options.option(
-        "Table of the pairs that probabilities are wanted for, with scores and the map's columns. "
-        "Default: scores like those of the fit, of which the map has a sketch.",
-        panel=options.ROWS,
-    ),
-]
-
 
 def anchor(
-    context: typer.Context,
-    map_file: options.Map,
-    table: TableArgument = None,
-    score: options.Score = None,
-    label: options.Label = None,
-    propensity: PropensityOption = None,
-    group: GroupOption = None,
-    run: RunOption = None,
-    qrels: QrelsOption = None,
-    relevant: RelevantOption = None,
-    base_rate: BaseRateOption = None,
-    base_rate_range: BaseRateRangeOption = None,
-    population: PopulationOption = None,
-    segment: TermSegmentOption = None,
-    feature: TermFeatureOption = None,
-    rank: RankOption = None,
-    out: options.MapOut = Path("anchored.json"),
-    json: options.Json = False,
+    map_file: Path,
+    table: str | None,
+    score: str | None,
+    label: str | None,
+    propensity: str | None,
+    group: str | None,
+    run: str | None,
+    qrels: str | None,
+    relevant: float | None,
+    base_rate: float | None,
+    base_rate_range: tuple[float, float] | None,
+    population: str | None,
+    segment: list[str] | None,
+    feature: list[str] | None,
+    rank: str | None,
+    out: Path,
+    json: bool,
 ) -> None:
-    """Move a map to labels that can be trusted more, or to a known base rate.
-
-    The labels are those of pairs shown at random (TABLE), or human judgements of a search run
-    (--run, --qrels). The map's log is not needed. The map may have terms, whose columns TABLE must
-    have, and may be anchored already; --segment, --feature and --rank add terms.
-
-    Example: calibrank anchor map.json random_pairs.parquet -o anchored.json
-    """
-    _require_one_source(context, table, run, qrels, base_rate, base_rate_range)
+    """Move a map to labels that can be trusted more, or to a known base rate."""
+    _require_one_source(table, run, qrels, relevant, base_rate, base_rate_range)
     _require_valid_rate(base_rate, base_rate_range)
     console.require_output(out, map_file, table, run, qrels, population)
     fitted = load(map_file)
@@ -160,10 +94,10 @@ def anchor(
 
 
 def _require_one_source(
-    context: typer.Context,
     table: str | None,
     run: str | None,
     qrels: str | None,
+    relevant: float | None,
     base_rate: float | None,
     rate_range: tuple[float, float] | None,
 ) -> None:
@@ -188,10 +122,10 @@ def _require_one_source(
         )
     always = {"map_file", "out", "json", "base_rate", "base_rate_range"}
     if run is not None:
-        console.require_only(context, "--run", {*always, "run", "qrels", "label", "relevant"})
+        console.require_only("--run", {*always, "run", "qrels", "label", "relevant"})
     elif table is None:
-        console.require_only(context, "--base-rate without TABLE", {*always, "population", "score"})
-    elif "relevant" in context.params and context.params["relevant"] is not None:
+        console.require_only("--base-rate without TABLE", {*always, "population", "score"})
+    elif relevant is not None:
         raise UsageError("--relevant", "go with --qrels, whose grades it is about")
 
 

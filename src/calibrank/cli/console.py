@@ -3,13 +3,13 @@
 import json
 import math
 import os
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
 from typing import Any, TypeAlias
 
-import typer
 from rich.console import Console
 from rich.errors import MarkupError
 from rich.markup import escape
@@ -18,6 +18,7 @@ from rich.text import Text
 from calibrank._internal.arguments import path_of
 from calibrank.cli import options
 from calibrank.cli.failures import UsageError, printable
+from calibrank.cli.parse import find_command
 from calibrank.errors import DataError
 from calibrank.tabular.read import Progress as OnProgress
 from calibrank.tabular.read import Table
@@ -82,15 +83,11 @@ def require_unused(reason: str, given: Mapping[str, object]) -> None:
             raise UsageError(option, f"not be given {reason}: it would have no effect")
 
 
-def require_only(context: typer.Context, option: str, used: Collection[str]) -> None:
+def require_only(option: str, used: Collection[str]) -> None:
     """Refuse all options on the command line that `option` leaves without effect."""
-    given = []
-    for parameter in context.command.params:
-        source = context.get_parameter_source(str(parameter.name))
-        # By name: some versions of typer have click's enumeration, others their own.
-        typed = source is not None and source.name == "COMMANDLINE"
-        if typed and parameter.name not in used:
-            given.append(max(parameter.opts, key=len))
+    command, arguments = find_command(sys.argv[1:])
+    typed = command.texts(arguments)
+    given = [each.names[0] for each in command.options if each.name in {*typed} - {*used}]
     if given:
         raise UsageError(option, f"not be given with {', '.join(given)}, which it ignores")
 

@@ -1,9 +1,6 @@
 """`calibrank control`."""
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from calibrank._internal.arguments import real
 from calibrank.cli import console, options
@@ -18,54 +15,23 @@ from calibrank.report.rows import ReportRows
 from calibrank.tabular.columns import Columns
 from calibrank.tabular.read import Table
 
-MapOption = Annotated[Path | None, typer.Option("--map", help=options.MAP_HELP)]
-ProbabilityOption = Annotated[
-    str | None, options.column_option("Without --map: the probabilities.", "probability")
-]
-UnwantedOption = Annotated[
-    float, typer.Option(help="The largest share of a list that is unwanted, on average, e.g. 0.2.")
-]
-ConfidenceOption = Annotated[float, typer.Option(help="Confidence of the promise.")]
-LongestOption = Annotated[
-    int | None,
-    typer.Option(
-        help="Length of the longest list: of each user's rows, which must be all candidates, only "
-        "the best are shown."
-    ),
-]
-ShownOption = Annotated[
-    str | None,
-    options.column_option(
-        "Logged probabilities with which pairs were shown, if they differ.", None, "--propensity"
-    ),
-]
-SmallestOption = Annotated[
-    float | None, typer.Option(help="With --propensity: the smallest that the log's design allows.")
-]
-
 
 def control(
-    table: options.Table,
-    map_file: MapOption = None,
-    probability: ProbabilityOption = None,
-    score: options.Score = None,
-    label: options.Label = None,
-    user: options.User = None,
-    propensity: ShownOption = None,
-    smallest_propensity: SmallestOption = None,
-    unwanted: UnwantedOption = 0.2,
-    confidence: ConfidenceOption = 0.95,
-    longest: LongestOption = None,
-    on_bad_rows: options.BadRows = options.OnBadRows.error,
-    json: options.Json = False,
+    table: str,
+    map_file: Path | None,
+    probability: str | None,
+    score: str | None,
+    label: str | None,
+    user: str | None,
+    propensity: str | None,
+    smallest_propensity: float | None,
+    unwanted: float,
+    confidence: float,
+    longest: int | None,
+    on_bad_rows: options.OnBadRows,
+    json: bool,
 ) -> None:
-    """Find the lowest threshold that keeps a promise about what is shown above it.
-
-    The rows must be pairs that were shown at random, or with logged probabilities, and not those
-    that the map was fitted on.
-
-    Example: calibrank control random.parquet --map map.json --unwanted 0.2 --longest 10
-    """
+    """Find the lowest threshold that keeps a promise about what is shown above it."""
     if map_file is None:
         console.require_unused("without --map", {"--score": score})
     else:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from calibrank._internal.aliases import ALIASES
 from calibrank._internal.arguments import listed
 from calibrank.cli import console, options
 from calibrank.cli.failures import UsageError
@@ -11,7 +12,7 @@ from calibrank.errors import DataError
 from calibrank.evidence import EvidenceFunction, impressions, ips, naive
 from calibrank.tabular.columns import Columns
 from calibrank.tabular.labels import Counts, LabelRule, declare
-from calibrank.tabular.read import ALIASES, Table
+from calibrank.tabular.read import Table
 from calibrank.tabular.roles import EXPOSURE, RELATIVE_PROPENSITY, Roles
 
 

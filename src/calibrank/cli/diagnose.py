@@ -34,21 +34,18 @@ _MARKS = {
 
 
 def diagnose(
-    table: options.Table,
-    score: options.Score = None,
-    label: options.Label = None,
-    user: options.User = None,
-    propensity: options.Propensity = None,
-    item: options.ItemForPopularity = None,
-    weight: options.Weight = None,
-    log_kind: options.Log = None,
-    negatives_kept: options.NegativesKept = 1.0,
-    json: options.Json = False,
+    table: str,
+    score: str | None,
+    label: str | None,
+    user: str | None,
+    propensity: str | None,
+    item: str | None,
+    weight: str | None,
+    log_kind: options.LogKind | None,
+    negatives_kept: float,
+    json: bool,
 ) -> None:
-    """Check a table before fitting: what it identifies, and which labels to collect.
-
-    Example: calibrank diagnose scores.parquet --item item_id
-    """
+    """Check a table before fitting: what it identifies, and which labels to collect."""
     log = Log(log_kind, propensity, item, user)
     source = Table.find(table)
     declared = choose_label(source, label)

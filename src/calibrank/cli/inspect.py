@@ -1,42 +1,23 @@
 """`calibrank inspect`."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from rich.table import Table as RichTable
 
 from calibrank._internal.arguments import regular_file
 from calibrank._internal.atomic import write_atomic
 from calibrank._internal.json import Fields, read_document
-from calibrank.cli import console, options
+from calibrank.cli import console
 from calibrank.cli.failures import UsageError
 from calibrank.cli.rendering import base_rate_lines, map_curve, sensitivity_lines
 from calibrank.cli.terms import print_terms
 from calibrank.maps import CalibrationMap, describe_population, describe_selection, load
 from calibrank.maps.review import make_card
 
-CardOption = Annotated[
-    Path | None,
-    options.option("Where to write a card for reviewers, .md or .html.", panel=options.OUTPUT),
-]
-MetricsOption = Annotated[
-    Path | None,
-    options.option(
-        "With --card: metrics to show, as `evaluate` or `search fit` print them with --json."
-    ),
-]
 
-
-def inspect(
-    map_file: options.Map,
-    card: CardOption = None,
-    metrics: MetricsOption = None,
-    json: options.Json = False,
-) -> None:
-    """Describe a saved map, plot it in the terminal, or write a card for reviewers.
-
-    Example: calibrank inspect map.json --card card.html
-    """
+def inspect(map_file: Path, card: Path | None, metrics: Path | None, json: bool) -> None:
+    """Describe a saved map, plot it in the terminal, or write a card for reviewers."""
     if card is None:
         console.require_unused("without --card", {"--metrics": metrics})
     elif card.suffix not in {".md", ".html"}:

@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
-from calibrank.cli import console, options
+from calibrank.cli import console
 from calibrank.cli.failures import UsageError
 from calibrank.errors import DataError, FitError
 from calibrank.search import Judged, Run, judged_rows, read_qrels, read_run
@@ -16,50 +16,6 @@ _GRADE = "grade"
 # What trec_eval counts as relevant unless told otherwise.
 _RELEVANT = "grade >= 1"
 _POOL_DEPTH = 100
-
-RelevantOption = Annotated[
-    float | None,
-    options.option(
-        "The lowest relevant grade of the judgements. Default: 1, as in trec_eval.",
-        panel=options.ROWS,
-        metavar="GRADE",
-    ),
-]
-GradeOption = Annotated[
-    str | None,
-    options.option(
-        "What is relevant, by a rule: 'grade >= 2', or 'probability(grade)' for a judge's "
-        "probabilities. Instead of --relevant.",
-        "--label",
-        panel=options.ROWS,
-        metavar="RULE",
-    ),
-]
-PoolOption = Annotated[
-    list[str] | None,
-    options.option(
-        "A run that the judged documents were pooled from. May be repeated.",
-        panel=options.ROWS,
-        metavar="RUN",
-    ),
-]
-PoolDepthOption = Annotated[
-    int | None,
-    options.option(
-        "How many documents of each --pool run were judged per query. Default: 100.",
-        panel=options.ROWS,
-        min=1,
-    ),
-]
-TopKOption = Annotated[
-    int | None,
-    options.option(
-        "Use only the first documents of each query: those that are shown.",
-        "--top-k",
-        panel=options.ROWS,
-        min=1,
-    ),
-]
 
 
 class Judgements(NamedTuple):

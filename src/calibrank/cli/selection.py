@@ -4,7 +4,8 @@ import warnings
 
 import numpy as np
 
-from calibrank.cli import console, options
+from calibrank.cli import console
+from calibrank.cli.parse import as_typed
 from calibrank.curves import Auto, Calibrator, Platt
 from calibrank.curves.auto import with_selection
 from calibrank.errors import FitError, FlatMapWarning
@@ -28,7 +29,7 @@ class Method:
     """A method by name: `auto` needs folds to choose by."""
 
     def __init__(self, name: str) -> None:
-        selects = name in map(options.as_typed, SELECTORS)
+        selects = name in map(as_typed, SELECTORS)
         self.selector: Auto | None = find("method", SELECTORS, name) if selects else None
         self._calibrator = None if selects else find("method", CALIBRATORS, name)
 

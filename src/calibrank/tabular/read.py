@@ -14,25 +14,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from calibrank._internal.aliases import ALIASES
 from calibrank._internal.arguments import listed, path_of
 from calibrank.errors import CalibrankWarning, DataError
 from calibrank.tabular.batch import Batch, indices_of, names_of
 from calibrank.tabular.files import FORMATS, UNREADABLE, Progress, ReadTask, read_tasks, schema
 from calibrank.tabular.roles import Roles, roles_of
 
-__all__ = ["ALIASES", "Batch", "Progress", "Table", "indices_of", "names_of", "prefetch"]
-
-ALIASES = {
-    "score": ("score", "scores", "prediction", "predictions", "rating"),
-    "label": ("label", "labels", "liked", "clicked", "click", "target"),
-    "user": ("user", "user_id", "userID", "userId", "uid"),
-    "item": ("item", "item_id", "itemID", "itemId", "iid"),
-    "probability": ("probability",),
-    "propensity": ("propensity",),
-    "weight": ("weight",),
-    "time": ("time", "timestamp", "time_ms"),
-}
-"""Common column names by role; unless a column is named, the first one present is used."""
+__all__ = ["Batch", "Progress", "Table", "indices_of", "names_of", "prefetch"]
 
 _ENDINGS = ", ".join(FORMATS)
 _RULE = "a table (Parquet or CSV file, folder or glob)"
