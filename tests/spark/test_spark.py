@@ -382,6 +382,9 @@ def test_impressions_are_weighted_as_on_one_machine(engine: Any) -> None:
     assert np.allclose(
         np.sort(found_propensity), np.sort(Exposure(by_user=False).fit(log).predict(users, items))
     )
+    invalid = from_arrays(user=users, item=items, v=np.full(rows, -1.0))
+    with pytest.raises(cr.DataError, match="must be finite and not negative"):
+        engine.exposure(invalid, weight="v")
     with pytest.raises(cr.DataError, match="evidence must be naive, ips or impressions"):
         engine.summarize(weighted, propensity="propensity", evidence=cr.positive_ips)
 
