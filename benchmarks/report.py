@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from calibrank.evidence import naive
 from calibrank.report.html_report import fingerprint_files, report_on_rows
 from calibrank.report.read_table import read_report_rows
-from calibrank.tabular.aggregate import Columns
+from calibrank.tabular.columns import Columns
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
 

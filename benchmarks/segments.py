@@ -22,7 +22,8 @@ import pyarrow.parquet as pq
 
 import calibrank as cr
 from calibrank.metrics import multicalibration_test
-from calibrank.tabular.aggregate import Columns, aggregate
+from calibrank.tabular.aggregate import aggregate
+from calibrank.tabular.columns import Columns
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
 

@@ -15,7 +15,8 @@ from calibrank.diagnosis.fit_checks import check_label_plan
 from calibrank.evidence import naive
 from calibrank.propensity import propensity_bias
 from calibrank.tables import row_partitions
-from calibrank.tabular.aggregate import Columns, summarize
+from calibrank.tabular.aggregate import summarize
+from calibrank.tabular.columns import Columns
 from calibrank.tabular.profile import Tally
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules

@@ -22,7 +22,6 @@ from calibrank.metrics.misfit import misfit
 from calibrank.metrics.panel import PanelSums
 from calibrank.summary.placement import look, place
 from calibrank.summary.resolution import pooling_error, spreads
-from calibrank.summary.small import coarsened
 from calibrank.terms.group import GroupFit
 from tests.golden.rows import FOLDER, read_table
 
@@ -196,7 +195,7 @@ def _scores(rows: int, seed: int) -> tuple[np.ndarray, cr.Evidence]:
 def fingerprint(summary: cr.Summary) -> Numbers:
     """Every array of a summary as one number, in which each entry has another weight."""
     weights = 2 + np.cos(np.arange(len(summary)))
-    columns = [float(np.abs(column) @ weights) for column in summary.masses.columns]
+    columns = [float(np.abs(column) @ weights) for column in summary.masses]
     grid = summary.grid
     return {
         "bins": len(summary),
@@ -237,8 +236,8 @@ def _merged() -> Numbers:
         "with distinct scores": fingerprint(few + first),
         "difference": fingerprint(both - first),
         "scaled": fingerprint(0.3 * first),
-        "coarsened": fingerprint(coarsened(first, 1024)),
-        "distinct scores coarsened": fingerprint(coarsened(few, 1024)),
+        "coarsened": fingerprint(first.coarsened(1024)),
+        "distinct scores coarsened": fingerprint(few.coarsened(1024)),
     }
 
 

@@ -53,7 +53,7 @@ def test_damaged_maps(calibrator: cr.Calibrator, tmp_path: Path) -> None:
 
 
 def _summary_content(summary: cr.Summary) -> str:
-    columns = [summary.scores, summary.keys, *summary.masses.columns]
+    columns = [summary.scores, summary.keys, *summary.masses]
     arrays = [values.tolist() for values in columns]
     return repr((arrays, summary.rows, summary.low, summary.high, summary.kind, summary.grid))
 

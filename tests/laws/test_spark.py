@@ -82,7 +82,7 @@ def assert_same_summary(found: cr.Summary, expected: cr.Summary) -> None:
     assert found.kind == expected.kind
     np.testing.assert_array_equal(found.keys, expected.keys)
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-10)
-    for mine, theirs in zip(found.masses.columns, expected.masses.columns, strict=True):
+    for mine, theirs in zip(found.masses, expected.masses, strict=True):
         tolerance = 1e-12 * np.abs(theirs).max()
         np.testing.assert_allclose(mine, theirs, rtol=1e-10, atol=tolerance)
 

@@ -19,7 +19,7 @@ def assert_same(actual: cr.Summary, expected: cr.Summary) -> None:
     assert (actual.low, actual.high) == (expected.low, expected.high)
     assert actual.grid == expected.grid
     np.testing.assert_allclose(actual.scores, expected.scores, rtol=1e-12, atol=1e-300)
-    for mine, theirs in zip(actual.masses.columns, expected.masses.columns, strict=True):
+    for mine, theirs in zip(actual.masses, expected.masses, strict=True):
         tolerance = 1e-14 * np.abs(theirs).max()  # moments of both signs may cancel
         np.testing.assert_allclose(mine, theirs, rtol=1e-12, atol=tolerance)
 
@@ -133,7 +133,7 @@ def test_subtracting_what_was_added_gives_the_summary_back(kind: str) -> None:
         table = Table.spanning(merged.low, merged.high, bits=merged.bits, placement=placement)
         kept.add_to(table)
         expected = table.masses().take(table.totals[:, 0] > 0)
-    for mine, theirs in zip(actual.masses.columns, expected.columns, strict=True):
+    for mine, theirs in zip(actual.masses, expected, strict=True):
         tolerance = 1e-9 * np.abs(theirs).max()
         np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=tolerance)
 

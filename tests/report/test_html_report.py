@@ -16,7 +16,7 @@ from calibrank.report.page_data import page_data
 from calibrank.report.read_table import read_report_rows
 from calibrank.report.render import embed, plain
 from calibrank.report.rows import rows_from_arrays
-from calibrank.tabular.aggregate import Columns
+from calibrank.tabular.columns import Columns
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
 from tests.cli.running import run_here

@@ -244,7 +244,8 @@ def test_popularity_equals_that_of_one_machine(engine: Any, power: float, clip: 
 
 def test_weighted_popularity_equals_that_of_fit_and_report(engine: Any, tmp_path: Path) -> None:
     from calibrank.report.read_table import read_report_rows
-    from calibrank.tabular.aggregate import Columns, aggregate
+    from calibrank.tabular.aggregate import aggregate
+    from calibrank.tabular.columns import Columns
     from calibrank.tabular.read import Table
     from calibrank.tabular.rules import Rules
     from tests.tabular.test_popularity import weighted_table
@@ -381,6 +382,9 @@ def test_impressions_are_weighted_as_on_one_machine(engine: Any) -> None:
     assert np.allclose(
         np.sort(found_propensity), np.sort(Exposure(by_user=False).fit(log).predict(users, items))
     )
+    invalid = from_arrays(user=users, item=items, v=np.full(rows, -1.0))
+    with pytest.raises(cr.DataError, match="must be finite and not negative"):
+        engine.exposure(invalid, weight="v")
     with pytest.raises(cr.DataError, match="evidence must be naive, ips or impressions"):
         engine.summarize(weighted, propensity="propensity", evidence=cr.positive_ips)
 

@@ -25,7 +25,7 @@ def table_of(scores: np.ndarray) -> Table:
 
 
 def assert_same_sums(actual: Table, expected: Table, atol: float = 1e-300) -> None:
-    pairs = zip(actual.masses().columns, expected.masses().columns, strict=True)
+    pairs = zip(actual.masses(), expected.masses(), strict=True)
     for mine, theirs in pairs:
         tolerance = max(atol * np.abs(theirs).max(), 1e-300)
         np.testing.assert_allclose(mine, theirs, rtol=1e-12, atol=tolerance)
@@ -194,5 +194,5 @@ def test_summaries_are_the_same_without_compiled_code(
     plain = cr.Summary.of(scores, evidence)
     assert not plain.exact
     np.testing.assert_array_equal(plain.keys, compiled.keys)
-    for mine, theirs in zip(plain.masses.columns, compiled.masses.columns, strict=True):
+    for mine, theirs in zip(plain.masses, compiled.masses, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-12)

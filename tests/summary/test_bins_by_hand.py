@@ -35,20 +35,20 @@ EXAMPLE = masses([1, 2], [3, 4], [5, 6], [7, 8], [9, 10], [11, 12], [13, 14], [1
 
 
 def test_a_factor_scales_sums_and_its_square_the_squares() -> None:
-    found = [column.tolist() for column in EXAMPLE.scaled(3.0).columns]
+    found = [column.tolist() for column in EXAMPLE.scaled(3.0)]
     assert found[:5] == [[3, 6], [9, 12], [15, 18], [21, 24], [27, 30]]
     assert found[5:] == [[99, 108], [117, 126], [135, 144]]
 
 
 def test_bins_are_taken_gathered_subtracted_and_joined() -> None:
-    assert [column.tolist() for column in EXAMPLE.take(np.array([1])).columns] == [
+    assert [column.tolist() for column in EXAMPLE.take(np.array([1]))] == [
         [number] for number in range(2, 17, 2)
     ]
     gathered = EXAMPLE.gather(np.array([2, 2]), 3)
-    assert [column.tolist() for column in gathered.columns] == [
+    assert [column.tolist() for column in gathered] == [
         [0, 0, number] for number in range(3, 32, 4)
     ]
-    for column in EXAMPLE.minus(EXAMPLE).columns:
+    for column in EXAMPLE.minus(EXAMPLE):
         np.testing.assert_array_equal(column, 0)
     joined = EXAMPLE.followed_by(EXAMPLE.take(np.array([0])))
     assert joined.total.tolist() == [3, 4, 3]

@@ -69,7 +69,7 @@ def test_correct_replaces_the_evidence_of_rows(kind: str) -> None:
     corrected = builder.summary()
     expected = cr.Summary.of(scores, cr.ips(labels, propensity))
     assert corrected.rows == expected.rows
-    for mine, theirs in zip(corrected.masses.columns, expected.masses.columns, strict=True):
+    for mine, theirs in zip(corrected.masses, expected.masses, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-9)
 
 

@@ -9,7 +9,6 @@ import calibrank as cr
 from calibrank._internal.npz import Arrays
 from calibrank.summary.bins import Table
 from calibrank.summary.grid import CAPACITY, MOST_DISTINCT, Grid, Placement
-from calibrank.summary.small import from_arrays, to_arrays
 
 # Rows of the array of masses.
 POSITIVE, TOTAL, POSITIVE_MOMENT, MOMENT, SECOND, POSITIVE_SQUARED, CROSS, TOTAL_SQUARED = range(8)
@@ -18,7 +17,7 @@ Edit = Callable[[Arrays], None]
 
 def exact() -> Arrays:
     """Three distinct scores of one row each."""
-    return to_arrays(cr.Summary.of([0.0, 1.0, 2.0], [0, 1, 1]))
+    return cr.Summary.of([0.0, 1.0, 2.0], [0, 1, 1]).to_arrays()
 
 
 def pooled(grid: Grid, scores: list[float]) -> Arrays:
@@ -27,7 +26,7 @@ def pooled(grid: Grid, scores: list[float]) -> Arrays:
     low, high = array.min(), array.max()
     table = Table.of_offsets(grid, low - grid.origin, high - grid.origin)
     table.pool(array, cr.naive(np.arange(len(array)) % 2))
-    return to_arrays(cr.Summary.of_table(table, low, high, len(array), "naive"))
+    return cr.Summary.of_table(table, low, high, len(array), "naive").to_arrays()
 
 
 GRID = Grid(3, 4)
@@ -62,7 +61,7 @@ def scale_scores(factor: float) -> Edit:
 
 def test_an_unchanged_summary_is_read_as_it_was() -> None:
     for arrays in (exact(), pooled(GRID, [-4.0, 0.1, 0.11, 5.0]), pooled(FAR, [99.0, 101.5])):
-        again = to_arrays(from_arrays(arrays))
+        again = cr.Summary.of_arrays(arrays).to_arrays()
         assert set(again) == set(arrays)
         for name, values in arrays.items():
             np.testing.assert_array_equal(again[name], values)
@@ -95,7 +94,7 @@ def test_an_unchanged_summary_is_read_as_it_was() -> None:
 def test_the_edge_of_a_rule_is_read(edit: Edit) -> None:
     arrays = exact()
     edit(arrays)
-    from_arrays(arrays)
+    cr.Summary.of_arrays(arrays)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +142,7 @@ def test_beyond_the_edge_is_refused(edit: Edit, message: str) -> None:
     arrays = exact()
     edit(arrays)
     with pytest.raises(ValueError, match=message):
-        from_arrays(arrays)
+        cr.Summary.of_arrays(arrays)
 
 
 # Scores 0, 1.5 and 3 of weight 3: 3e-9 for a mass, 9e-9 for a moment or a square of masses, and
@@ -164,25 +163,25 @@ def test_beyond_the_edge_is_refused(edit: Edit, message: str) -> None:
 def test_rounding_is_relative_to_masses_and_scores(row: int, read: float, refused: float) -> None:
     heavy = cr.Summary.of([0.0, 1.5, 3.0], cr.naive([0, 0, 1], weights=[3, 3, 3]))
     place = 1 if row in (MOMENT, SECOND) else 0
-    arrays = to_arrays(heavy)
+    arrays = heavy.to_arrays()
     arrays["masses"][row, place] += read
-    from_arrays(arrays)
-    arrays = to_arrays(heavy)
+    cr.Summary.of_arrays(arrays)
+    arrays = heavy.to_arrays()
     arrays["masses"][row, place] += refused
     with pytest.raises(ValueError, match=r"negative|match|too"):
-        from_arrays(arrays)
+        cr.Summary.of_arrays(arrays)
 
 
 @pytest.mark.parametrize("scores", [[99.0, 101.5], [90.0, 99.0], [101.0, 104.0]])
 def test_moments_are_of_offsets_from_the_origin(scores: list[float]) -> None:
     arrays = pooled(Grid(4, 4, Placement(100.0, 20)), [*scores, scores[1] - 1e-3])
-    from_arrays(arrays)
+    cr.Summary.of_arrays(arrays)
     # No moment is larger than a mass at the origin would be, for sums that were moved there.
     arrays["masses"][POSITIVE_MOMENT, -1] = 101.0 * arrays["masses"][POSITIVE, -1]
     with pytest.raises(ValueError, match="positive_moment is too large"):
-        from_arrays(arrays)
+        cr.Summary.of_arrays(arrays)
     arrays["masses"][POSITIVE_MOMENT, -1] = 99.0 * arrays["masses"][POSITIVE, -1]
-    from_arrays(arrays)
+    cr.Summary.of_arrays(arrays)
 
 
 def test_distinct_scores_are_in_order() -> None:
@@ -190,7 +189,7 @@ def test_distinct_scores_are_in_order() -> None:
     for name in ("scores", "masses"):
         arrays[name] = arrays[name][..., [0, 0, 2]]
     with pytest.raises(ValueError, match="scores are not in increasing order"):
-        from_arrays(arrays)
+        cr.Summary.of_arrays(arrays)
 
 
 @pytest.mark.parametrize("top", [-1075.0, 1024.0])
@@ -201,7 +200,7 @@ def test_grids_at_their_bounds_are_known(top: float, bits: float, octaves: float
     arrays = exact()
     arrays["grid"] = np.array([top, bits, 0.0, octaves])
     with pytest.raises(ValueError, match="there is not one key per bin"):
-        from_arrays(arrays)
+        cr.Summary.of_arrays(arrays)
 
 
 @pytest.mark.parametrize("origin", [-1e30, 1e30])
@@ -210,7 +209,7 @@ def test_origins_as_far_as_scores_are_known(origin: float) -> None:
     arrays = exact()
     arrays["grid"] = np.array([3.0, 4.0, origin, 31.0])
     with pytest.raises(ValueError, match="moment does not match the scores"):
-        from_arrays(arrays)
+        cr.Summary.of_arrays(arrays)
 
 
 @pytest.mark.parametrize(
@@ -234,16 +233,16 @@ def test_other_grids_are_refused(grid: list[float], message: str) -> None:
     arrays = exact()
     arrays["grid"] = np.array(grid)
     with pytest.raises(ValueError, match=message):
-        from_arrays(arrays)
+        cr.Summary.of_arrays(arrays)
 
 
 def test_the_second_moment_of_a_bin_may_be_that_of_different_scores() -> None:
     arrays = pooled(GRID, [1.0, 1.01, 1.02, -3.0])
     assert len(arrays["scores"]) == 2
-    from_arrays(arrays)
+    cr.Summary.of_arrays(arrays)
     arrays["masses"][SECOND, 1] -= 1e-3
     with pytest.raises(ValueError, match="second_moment is too small"):
-        from_arrays(arrays)
+        cr.Summary.of_arrays(arrays)
 
 
 @pytest.mark.parametrize(
@@ -267,7 +266,7 @@ def test_bins_are_those_of_their_scores(edit: Edit, message: str, origin: float)
     arrays = pooled(grid, [origin - 4.0, origin - 0.1, origin + 0.3, origin + 5.0])
     edit(arrays)
     with pytest.raises(ValueError, match=message):
-        from_arrays(arrays)
+        cr.Summary.of_arrays(arrays)
 
 
 def test_means_at_the_ends_of_bins_may_be_rounded() -> None:
@@ -277,24 +276,24 @@ def test_means_at_the_ends_of_bins_may_be_rounded() -> None:
             arrays = pooled(GRID, [score, 6.0, -6.0])
             place = int(np.flatnonzero(arrays["scores"] == score)[0])
             arrays["scores"][place] += error
-            from_arrays(arrays)
+            cr.Summary.of_arrays(arrays)
             arrays["scores"][place] = score - np.sign(score) * 1e-5
             with pytest.raises(ValueError, match="moment does not match"):
-                from_arrays(arrays)
+                cr.Summary.of_arrays(arrays)
             arrays["masses"][MOMENT, place] = arrays["scores"][place]
             arrays["masses"][SECOND, place] = arrays["scores"][place] ** 2
             with pytest.raises(ValueError, match="scores lie outside their bins"):
-                from_arrays(arrays)
+                cr.Summary.of_arrays(arrays)
 
 
 def test_no_more_bins_than_the_capacity() -> None:
     # 33 intervals of 2**11 bins on one side: one interval too many, even if few bins are used.
     grid = Grid(3, 11)
     arrays = pooled(grid, [1.0, 7.9])
-    from_arrays(arrays)
+    cr.Summary.of_arrays(arrays)
     arrays = pooled(grid, [-7.9, 7.9])
     with pytest.raises(ValueError, match=r"the grid has [0-9,]+ bins"):
-        from_arrays(arrays)
+        cr.Summary.of_arrays(arrays)
     assert CAPACITY == 2**16
 
 
@@ -304,7 +303,7 @@ def test_a_grid_of_as_many_bins_as_the_capacity_is_read(last: int, is_read: bool
     ends = grid.inner_edges(np.array([-(2**15), last]))
     arrays = pooled(grid, ends.tolist())
     if is_read:
-        assert from_arrays(arrays).rows == 2
+        assert cr.Summary.of_arrays(arrays).rows == 2
     else:
         with pytest.raises(ValueError, match="the grid has 65,537 bins"):
-            from_arrays(arrays)
+            cr.Summary.of_arrays(arrays)

@@ -46,7 +46,7 @@ def test_sums_move_to_another_origin() -> None:
     bins = rng.integers(0, 5, 1_000)
     moved = pool_bins(scores - 2.0, evidence, bins, 5).moved(2.0 - 7.0)
     expected = pool_bins(scores - 7.0, evidence, bins, 5)
-    for mine, theirs in zip(moved.columns, expected.columns, strict=True):
+    for mine, theirs in zip(moved, expected, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-12)
 
 

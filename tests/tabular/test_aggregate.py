@@ -12,7 +12,8 @@ import calibrank as cr
 from calibrank.evidence import make_evidence
 from calibrank.tables import row_partitions
 from calibrank.tabular import _fold
-from calibrank.tabular.aggregate import Columns, aggregate, summarize
+from calibrank.tabular.aggregate import aggregate, summarize
+from calibrank.tabular.columns import Columns
 from calibrank.tabular.read import Table
 from calibrank.tabular.rows import Rows, buckets_of, rows_of
 from calibrank.tabular.rules import Rules
@@ -62,7 +63,7 @@ def assert_same(found: cr.Summary, expected: cr.Summary) -> None:
     assert (found.rows, found.kind) == (expected.rows, expected.kind)
     assert (found.low, found.high) == (expected.low, expected.high)
     np.testing.assert_array_equal(found.scores, expected.scores)
-    for mine, theirs in zip(found.masses.columns, expected.masses.columns, strict=True):
+    for mine, theirs in zip(found.masses, expected.masses, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-12, atol=1e-12)
 
 

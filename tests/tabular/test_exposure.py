@@ -12,7 +12,8 @@ from calibrank import frames
 from calibrank.evidence import impressions
 from calibrank.propensity import Exposure
 from calibrank.tables import Interactions
-from calibrank.tabular.aggregate import Columns, aggregate
+from calibrank.tabular.aggregate import aggregate
+from calibrank.tabular.columns import Columns
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
 

@@ -10,7 +10,8 @@ import pytest
 import calibrank as cr
 from calibrank.errors import remedy_text
 from calibrank.evidence import impressions, naive, soft_evidence
-from calibrank.tabular.aggregate import Columns, aggregate
+from calibrank.tabular.aggregate import aggregate
+from calibrank.tabular.columns import Columns
 from calibrank.tabular.labels import Counts, Soft, Threshold, declaration_for, parse_rule
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules

@@ -9,7 +9,8 @@ import pytest
 
 import calibrank as cr
 from calibrank.report.read_table import read_report_rows
-from calibrank.tabular.aggregate import Columns, aggregate
+from calibrank.tabular.aggregate import aggregate
+from calibrank.tabular.columns import Columns
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
 

@@ -13,7 +13,7 @@ from calibrank.evidence import naive
 from calibrank.maps import load
 from calibrank.metrics import LogLossGain
 from calibrank.registry import parse_metric
-from calibrank.tabular.aggregate import Columns
+from calibrank.tabular.columns import Columns
 from calibrank.tabular.evaluate import MOST_ROWS_IN_MEMORY, Evaluation
 from calibrank.tabular.evaluate import evaluate as evaluate_table
 from calibrank.tabular.read import Table

@@ -11,7 +11,8 @@ from calibrank.cli import console
 from calibrank.cli.declared import require_columns
 from calibrank.maps import CalibrationMap, LevelTerm, PositionTerm, SmoothTerm, Term
 from calibrank.model import Model
-from calibrank.tabular.aggregate import Aggregate, Columns
+from calibrank.tabular.aggregate import Aggregate
+from calibrank.tabular.columns import Columns
 from calibrank.tabular.features import is_level_column, read_features
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules

@@ -108,8 +108,9 @@ def _load(
     if source in DATASETS:
         return load_dataset(source, data)
     positive = None
-    if label is not None and label not in Table.find(source).columns():
-        rule = choose_label(Table.find(source), label).rule
+    table = None if label is None else Table.find(source)
+    if table is not None and label not in table.columns():
+        rule = choose_label(table, label).rule
         if not isinstance(rule, Threshold):
             raise UsageError(
                 "--label",

@@ -20,8 +20,10 @@ from calibrank.diagnosis.table_checks import check_lists, check_rows, check_scor
 from calibrank.errors import CalibrankError, FlatMapWarning
 from calibrank.maps import CalibrationMap, Sensitivity
 from calibrank.metrics.misfit import misfit
-from calibrank.tabular.aggregate import Aggregate, Columns, propensity_model_for
+from calibrank.tabular.aggregate import Aggregate
+from calibrank.tabular.columns import Columns
 from calibrank.tabular.profile import Profile
+from calibrank.tabular.propensity import propensity_model_for
 
 # As many scores as `plan_labels` keeps of a population.
 _POPULATION = 2_000

@@ -10,8 +10,10 @@ from calibrank.evidence import Evidence, impressions, ips, naive
 from calibrank.maps import CalibrationMap, Sensitivity, describe_range
 from calibrank.metrics import LogLoss
 from calibrank.propensity import propensity_bias
-from calibrank.tabular.aggregate import Aggregate, Columns, propensity_model_for
+from calibrank.tabular.aggregate import Aggregate
+from calibrank.tabular.columns import Columns
 from calibrank.tabular.profile import Profile
+from calibrank.tabular.propensity import propensity_model_for
 
 # Below this effective number of positives, or this fraction of them, weights dominate the fit.
 _FEW_POSITIVES = 100

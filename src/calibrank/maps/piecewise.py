@@ -17,7 +17,7 @@ from calibrank.maps._blocks import Ends
 from calibrank.maps._program import pack_lines
 from calibrank.maps.curve import Curve
 from calibrank.maps.targets.numpy import NumpyTarget
-from calibrank.maps.targets.target import Target, large_term_problem, narrow_range_problem
+from calibrank.maps.targets.target import Lines, Target, large_term_problem, narrow_range_problem
 
 MOST_KNOTS = 1000
 """Knots that a curve may have: enough for any smooth one, and SQL engines still parse it."""
@@ -94,12 +94,12 @@ class PiecewiseCurve(Curve):
 
     def log_odds_on(self, target: Target, score: Any) -> Any:
         """The log odds as an expression of the target."""
-        return target.lines(score, self.knots, *self._lines())
+        return target.lines(score, self.knots, self._lines())
 
     def _compile(self) -> bytes:
         return pack_lines(self.knots, self.values, self._slopes())
 
-    def _lines(self) -> tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]:
+    def _lines(self) -> Lines:
         """Origin, value and slope of each segment."""
         # The segment below the first knot is measured from that knot, like the one above it.
         origins = (self.knots[0], *self.knots)

@@ -66,7 +66,7 @@ class SmoothTerm(Term):
         slopes.append(0.0)
         origins = (self.knots[0], *self.knots)
         values = (self.values[0], *self.values)
-        return target.lines(x, self.knots, origins, values, slopes)
+        return target.lines(x, self.knots, (origins, values, slopes))
 
     def read(self, columns: Any, rows: int | None = None) -> Floats:
         return number_column(self.column, columns, rows, self.role)

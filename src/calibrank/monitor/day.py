@@ -39,7 +39,6 @@ from calibrank.monitor.segment_evidence import (
     with_prefix,
 )
 from calibrank.summary import Summary
-from calibrank.summary.small import coarsened, from_arrays, to_arrays
 from calibrank.tables import hash_partitions, row_partitions
 
 CLUSTERS = 128
@@ -196,7 +195,7 @@ class Day:
         rows = len(log_odds)
         given = np.zeros(rows) if labels is None else labels
         evidence = naive(given, weights=weights)
-        summary = coarsened(Summary.of(pooled.scores, evidence), BINS)
+        summary = Summary.of(pooled.scores, evidence).coarsened(BINS)
         residuals = evidence.positive - evidence.total * probabilities
         variance = row_variances(probabilities, evidence)
         cumulants = _cumulants(probabilities, evidence.total)
@@ -293,7 +292,7 @@ class Day:
         for part in _PARTS:
             summary = getattr(self, part)
             if summary is not None:
-                packed = to_arrays(summary)
+                packed = summary.to_arrays()
                 arrays |= {f"{part}_{name}": values for name, values in packed.items()}
         write_arrays(path, arrays | evidence_to_arrays(self.by_segment))
 
@@ -335,7 +334,7 @@ class Day:
 
 def _part(arrays: Arrays, part: str) -> Summary | None:
     own = with_prefix(arrays, f"{part}_")
-    return from_arrays(own) if own else None
+    return Summary.of_arrays(own) if own else None
 
 
 def _cumulants(probabilities: Floats, weights: Floats) -> Floats:

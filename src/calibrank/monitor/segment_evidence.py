@@ -16,7 +16,6 @@ from calibrank.evidence import Evidence
 from calibrank.maps import CalibrationMap, LevelTerm
 from calibrank.summary import Summary
 from calibrank.summary.by_segment import SegmentSums
-from calibrank.summary.small import coarsened, from_arrays, to_arrays
 
 BINS = 4096
 """The most bins of a summary of a day: 4,096 bins of nine numbers are 300 kB."""
@@ -96,7 +95,7 @@ def evidence_by_level(
     alone = level_alone(fitted)
     if alone is not None:
         sums = _sums(alone.columns, scores, evidence, columns)
-        summary = coarsened(Summary.of(scores, evidence), BINS)
+        summary = Summary.of(scores, evidence).coarsened(BINS)
         return (SegmentEvidence(sums, summary).bounded(),)
     found = []
     for term in fitted.terms:
@@ -116,7 +115,7 @@ def merged(first: Summary | None, second: Summary | None) -> Summary | None:
     """The sum of two summaries, in as many bins as a day has at most."""
     if first is None or second is None:
         return first or second
-    return coarsened(first + second, BINS)
+    return (first + second).coarsened(BINS)
 
 
 def merged_evidence(
@@ -135,7 +134,7 @@ def evidence_to_arrays(parts: Sequence[SegmentEvidence]) -> Arrays:
         packed = part.sums.to_arrays()
         arrays |= {_prefix(place) + name: values for name, values in packed.items()}
         if part.summary is not None:
-            packed = to_arrays(part.summary)
+            packed = part.summary.to_arrays()
             arrays |= {_SUMMARY + name: values for name, values in packed.items()}
     return arrays
 
@@ -144,7 +143,7 @@ def evidence_from_arrays(arrays: Arrays) -> tuple[SegmentEvidence, ...]:
     """What `evidence_to_arrays` gave, if it is among the arrays of a file."""
     parts: list[SegmentEvidence] = []
     packed = with_prefix(arrays, _SUMMARY)
-    summary = from_arrays(packed) if packed else None
+    summary = Summary.of_arrays(packed) if packed else None
     while packed := with_prefix(arrays, _prefix(len(parts))):
         parts.append(SegmentEvidence(SegmentSums.of_arrays(packed), summary))
         summary = None

@@ -11,25 +11,18 @@ import pyarrow as pa
 from calibrank._internal.segment_keys import Encoded
 from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
-from calibrank.evidence import Evidence
+from calibrank.evidence import make_evidence
 from calibrank.maps import CalibrationMap
 from calibrank.metrics.clustered_bootstrap import Codes
 from calibrank.report.rows import MISSING, MOST_CATEGORIES, Categorical, ReportRows, segment_column
-from calibrank.tabular.aggregate import (
-    POPULARITY,
-    Columns,
-    Rows,
-    buckets_of,
-    item_exposure,
-    make_evidence,
-    rows_of,
-)
+from calibrank.tabular.batch import IdNumbers
+from calibrank.tabular.columns import Columns
 from calibrank.tabular.evaluate import MOST_ROWS_IN_MEMORY
-from calibrank.tabular.exposure import EXPOSURE
-from calibrank.tabular.ids import unify_ids
+from calibrank.tabular.propensity import POPULARITY, estimate_exposure, exposure_of
 from calibrank.tabular.read import Progress, Table, indices_of
+from calibrank.tabular.rows import Rows, buckets_of, rows_of
 from calibrank.tabular.rules import Rules
-from calibrank.tabular.segment_codes import SegmentCodes
+from calibrank.tabular.segment_codes import join_segments
 
 # Users are sampled by hash bucket; halving the buckets 16 times leaves one in 65,536 users.
 _BUCKETS = 2**16
@@ -97,12 +90,13 @@ class _UserSample:
         for position, name in enumerate(columns.others):
             segments[name] = _segment(name, [rows.others[position] for rows in batches])
         used = _columns(columns, batches)
+        propensity = _propensity(columns, batches, joined.propensity)
         for name, values in used.items():
             segments[name] = segment_column(name, values, len(joined))
         return ReportRows(
             scores=joined.scores.astype(np.float64),
             labels=labels,
-            evidence=_evidence(columns, labels, joined.propensity, items, users, joined.weights),
+            evidence=make_evidence(columns.evidence, labels, propensity, joined.weights),
             users=users,
             items=items,
             segments=segments,
@@ -116,61 +110,33 @@ def _columns(columns: Columns, batches: list[Rows]) -> dict[str, Encoded | Float
     """The columns of the map's terms over all batches."""
     used: dict[str, Encoded | Floats] = {}
     for place, name in enumerate(columns.segments):
-        codes = SegmentCodes()
-        encoded = [codes.encode(rows.segments[place]).codes for rows in batches]
-        used[name] = Encoded(np.concatenate(encoded), codes.values)
+        used[name] = join_segments([rows.segments[place] for rows in batches])
     for place, name in enumerate(columns.features):
         used[name] = np.concatenate([rows.features[place] for rows in batches])
     return used
 
 
-def _evidence(
-    columns: Columns,
-    labels: Floats,
-    propensity: Floats | None,
-    items: Categorical | None,
-    users: Categorical | None,
-    weights: Floats | None,
-) -> Evidence:
-    """Convert labels to evidence, estimating missing propensities from the items' popularity."""
+def _propensity(columns: Columns, batches: list[Rows], given: Floats | None) -> Floats | None:
+    """Propensities as given, or estimated from how often items were liked or pairs shown."""
     if columns.needs_popularity:
-        if items is None:
+        if columns.item is None:
             raise DataError(
                 "propensities",
                 "be given or estimated from items",
                 got="neither",
                 remedy="Name a propensity or an item column.",
             )
-        is_positive = labels == 1
-        mass = None if weights is None else weights[is_positive]
-        counts = np.bincount(items.codes[is_positive], mass, minlength=len(items.names))
-        propensity = POPULARITY.propensity(item_exposure(counts))[items.codes]
-    elif columns.needs_exposure:
-        propensity = _exposure(columns, items, users, weights)
-    return make_evidence(columns.evidence, labels, propensity, weights)
-
-
-def _exposure(
-    columns: Columns, items: Categorical | None, users: Categorical | None, weights: Floats | None
-) -> Floats | None:
-    """P(shown) from the numbers of impressions of items and users."""
-    result: Floats | None = None
-    for name, ids in ((columns.item, items), (columns.user, users)):
-        if ids is None or name not in columns.exposure:
-            continue
-        counts = np.bincount(ids.codes, weights, minlength=len(ids.names))
-        factor = EXPOSURE.factor(counts, counts.max())[ids.codes]
-        result = factor if result is None else result * factor
-    return result
+        return POPULARITY.propensity(np.concatenate(list(estimate_exposure(batches))))
+    if columns.needs_exposure:
+        exposure = exposure_of(columns, batches)
+        return np.concatenate([exposure.propensity(rows) for rows in batches])
+    return given
 
 
 def _categorical(chunks: list[Any]) -> Categorical:
-    encoded = pa.chunked_array(unify_ids(chunks)).combine_chunks().dictionary_encode()
-    # combine_chunks returns several chunks where the text of one would exceed 2 GB.
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.combine_chunks()
-    names = [str(name) for name in encoded.dictionary.to_pylist()]
-    return Categorical(indices_of(encoded).astype(np.intp), names)
+    numbers = IdNumbers()
+    codes = np.concatenate([numbers.of(ids) for ids in chunks])
+    return Categorical(codes, list(numbers))
 
 
 def _same_type(chunks: list[Any]) -> list[Any]:

@@ -14,9 +14,8 @@ except ImportError as error:
 from calibrank.spark.aggregate import fit, summarize
 from calibrank.spark.apply import transform
 from calibrank.spark.evaluate import evaluate
-from calibrank.spark.exposure import exposure
 from calibrank.spark.ml import CalibrationEstimator, CalibrationModel
-from calibrank.spark.popularity import popularity
+from calibrank.spark.propensity import exposure, popularity
 
 __all__ = [
     "CalibrationEstimator",

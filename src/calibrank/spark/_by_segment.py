@@ -11,6 +11,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from calibrank.errors import DataError
+from calibrank.maps.targets.target import nested_choices
 from calibrank.spark.collect import fetch_lists, grouping_settings
 from calibrank.spark.rows import Rows, changed_rows_error
 from calibrank.summary import Summary
@@ -21,7 +22,9 @@ def sum_by_segment(rows: Rows, summary: Summary) -> SegmentSums:
     """Sum rows by the levels that they keep, in the bins of a summary of all of them."""
     names = rows.kept
     edges = bin_edges(summary)
-    binned = rows.frame.withColumn("bin", F.expr(_bin(edges.tolist(), 0)))
+    numbers = [str(number) for number in range(len(edges) + 1)]
+    number = nested_choices(edges.tolist(), numbers, _choice)
+    binned = rows.frame.withColumn("bin", F.expr(number))
     cells = binned.groupBy(*names, "bin").agg(*_sums(rows))
     # The text of a segment is collected once, not once per bin.
     cell = F.struct(*[F.col(name) for name in cells.columns if name not in names])
@@ -39,14 +42,8 @@ def sum_by_segment(rows: Rows, summary: Summary) -> SegmentSums:
     return SegmentSums.of_cells(edges, values, places, sums["bin"], masses, squares)
 
 
-def _bin(edges: list[float], first: int) -> str:
-    """An SQL expression for the number of edges at or below the score, by bisection."""
-    if not edges:
-        return str(first)
-    middle = len(edges) // 2
-    below = _bin(edges[:middle], first)
-    above = _bin(edges[middle + 1 :], first + middle + 1)
-    return f"CASE WHEN score < {edges[middle]!r}D THEN {below} ELSE {above} END"
+def _choice(edge: float, below: str, above: str) -> str:
+    return f"CASE WHEN score < {edge!r}D THEN {below} ELSE {above} END"
 
 
 def _sums(rows: Rows) -> list[Column]:

@@ -23,10 +23,7 @@ def fetch(frame: DataFrame) -> dict[str, npt.NDArray[Any]]:
         table = frame.toArrow()
     except (AttributeError, ImportError):  # pyspark before 4, or no pyarrow
         rows = frame.collect()
-        columns = {}
-        for position, name in enumerate(frame.columns):
-            columns[name] = np.array([row[position] for row in rows])
-        return columns
+        return {name: np.array([row[name] for row in rows]) for name in frame.columns}
     return {name: table.column(name).to_numpy() for name in frame.columns}
 
 
@@ -53,11 +50,10 @@ def _lists_of_rows(
 ) -> tuple[list[tuple[Any, ...]], npt.NDArray[Any], dict[str, npt.NDArray[Any]]]:
     rows = frame.collect()
     of_lists: Any = frame.schema[lists].dataType  # an array of structs
-    names = of_lists.elementType.names
     structs = [struct for row in rows for struct in row[lists]]
-    columns = {}
-    for position, name in enumerate(names):
-        columns[name] = np.array([struct[position] for struct in structs])
+    columns = {
+        name: np.array([each[name] for each in structs]) for name in of_lists.elementType.names
+    }
     sizes = np.array([len(row[lists]) for row in rows])
     return [tuple(row[key] for key in keys) for row in rows], sizes, columns
 

@@ -43,6 +43,10 @@ class _Row(NamedTuple):
     positive: Column
     total: Column
 
+    @property
+    def masses(self) -> tuple[Column, ...]:
+        return self.positive, self.total, self.total * self.probability
+
 
 Terms = Callable[[Any, _Row], tuple[Column, ...]]
 
@@ -163,10 +167,6 @@ def _log_loss_terms(metric: LogLoss, row: _Row) -> tuple[Column, ...]:
     return positive_loss + negative_loss, row.total
 
 
-def _constant_terms(_: ConstantLogLoss, row: _Row) -> tuple[Column, ...]:
-    return row.positive, row.total
-
-
 def _gain_terms(_: LogLossGain, row: _Row) -> tuple[Column, ...]:
     loss, total = _log_loss_terms(LogLoss(), row)
     return loss, row.positive, total
@@ -178,18 +178,9 @@ def _brier_terms(_: Brier, row: _Row) -> tuple[Column, ...]:
     return squared_error, row.total
 
 
-def _ratio_terms(_: CalibrationInTheLarge, row: _Row) -> tuple[Column, ...]:
-    return row.total * row.probability, row.positive
-
-
-def _calibration_terms(_: ECE, row: _Row) -> tuple[Column, ...]:
-    return row.positive, row.total, row.total * row.probability
-
-
 def _debiased_terms(_: DebiasedECE, row: _Row) -> tuple[Column, ...]:
-    predicted = row.total * row.probability
-    residual = row.positive - predicted
-    return row.positive, row.total, predicted, residual * residual
+    residual = row.positive - row.total * row.probability
+    return *row.masses, residual * residual
 
 
 def _released_terms(_: ReleasedECE, row: _Row) -> tuple[Column, ...]:
@@ -201,13 +192,13 @@ def _released_terms(_: ReleasedECE, row: _Row) -> tuple[Column, ...]:
 
 _TERMS: dict[type, Terms] = {
     LogLoss: _log_loss_terms,
-    ConstantLogLoss: _constant_terms,
+    ConstantLogLoss: lambda _, row: (row.positive, row.total),
     LogLossGain: _gain_terms,
     Brier: _brier_terms,
-    CalibrationInTheLarge: _ratio_terms,
-    ECE: _calibration_terms,
+    CalibrationInTheLarge: lambda _, row: (row.total * row.probability, row.positive),
+    ECE: lambda _, row: row.masses,
     DebiasedECE: _debiased_terms,
-    MCE: _calibration_terms,
+    MCE: lambda _, row: row.masses,
     ReleasedECE: _released_terms,
     ReleasedMCE: _released_terms,
 }

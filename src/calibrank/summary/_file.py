@@ -5,13 +5,12 @@ Each rule is one that every summary made from rows obeys. Rules about sums allow
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._internal.npz import Arrays, read_arrays, write_arrays
+from calibrank._internal.npz import Arrays
 from calibrank._internal.rules import LARGEST_SCORE
 from calibrank._internal.validation import Floats
 from calibrank.summary.bins import Masses
@@ -29,7 +28,7 @@ VERSION = 2
 """2: the spread of scores in a bin, and the placement of the grid."""
 
 # A summary of 2**20 distinct scores takes 80 MB.
-_LARGEST_FILE = 2**27
+LARGEST_FILE = 2**27
 
 # Relative error of a sum over many rows; one row is far above it, even in the largest bins.
 _ROUNDING = 1e-9
@@ -51,12 +50,7 @@ class Content(NamedTuple):
     keys: Keys
 
 
-def write(path: Path, content: Content) -> None:
-    """Write the fields of a summary, atomically."""
-    write_arrays(path, pack(content))
-
-
-def pack(content: Content) -> Arrays:
+def pack(content: Any) -> Arrays:
     """The fields of a summary as arrays, by name."""
     grid: list[float] = []
     if content.grid is not None:
@@ -65,7 +59,7 @@ def pack(content: Content) -> Arrays:
         "version": np.int64(VERSION),
         "scores": content.scores,
         "keys": content.keys,
-        "masses": np.array(content.masses.columns),
+        "masses": np.array(content.masses),
         "rows": np.int64(content.rows),
         "low": np.float64(content.low),
         "high": np.float64(content.high),
@@ -75,13 +69,8 @@ def pack(content: Content) -> Arrays:
     return arrays
 
 
-def read(path: Path) -> Content:
-    """Read what `write` wrote; a `ValueError` says what is wrong with anything else."""
-    return unpack(read_arrays(path, _LARGEST_FILE))
-
-
 def unpack(arrays: Arrays) -> Content:
-    """The fields that `pack` packed, checked."""
+    """The fields that `pack` packed, checked; a `ValueError` says what is wrong with others."""
     version = int(_number(arrays, "version", np.int64))
     if version > VERSION:
         raise ValueError(f"its version is {version}, upgrade calibrank")
@@ -104,7 +93,7 @@ def _content(arrays: Arrays) -> Content:
     bins = len(scores)
     _require(0 < bins <= MOST_DISTINCT, f"it has {bins:,} bins, not 1 to {MOST_DISTINCT:,}")
     masses = _array(arrays, "masses", np.float64, 2)
-    fields = len(Masses.__dataclass_fields__)
+    fields = len(Masses._fields)
     _require(masses.shape == (fields, bins), f"masses have the shape {masses.shape}")
     return Content(
         scores=scores,
@@ -165,7 +154,7 @@ def _check_scores(content: Content) -> None:
 
 def _check_masses(content: Content) -> None:
     masses = content.masses
-    for name, sums in zip(Masses.__dataclass_fields__, masses.columns, strict=True):
+    for name, sums in zip(Masses._fields, masses, strict=True):
         _require(np.isfinite(sums).all(), f"{name} is not finite")
     _require((masses.total > 0).all(), "total is not above 0")
     slack = _ROUNDING * masses.total

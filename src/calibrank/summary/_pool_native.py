@@ -1,6 +1,6 @@
 """Pool rows into bins with the C loops of `native.c`."""
 
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -8,11 +8,30 @@ import numpy.typing as npt
 from calibrank._internal import native
 from calibrank._internal.validation import Floats
 from calibrank.evidence import Evidence
-from calibrank.summary._sums import Sums
 from calibrank.summary.grid import Grid
 
 # The column types that the loops read.
 _TYPES = (np.int8, np.bool_, np.float32, np.float64)
+
+
+class Sums(NamedTuple):
+    """Sums per bin, one array row per bin.
+
+    Every row of a table changes `totals`, only its positives change `positives`, and without
+    weights `squares` need no loop at all. Apart, the array that is used most stays in the cache.
+    """
+
+    totals: npt.NDArray[np.float64]
+    """Total, total * offset, total * offset^2, for the offset of the score from the origin."""
+    positives: npt.NDArray[np.float64]
+    """Positive, positive * offset, positive^2, positive * total."""
+    squares: npt.NDArray[np.float64]
+    """Total^2 (one dimension)."""
+
+    @classmethod
+    def zeros(cls, size: int) -> Self:
+        """Sums over no rows."""
+        return cls(np.zeros((size, 3)), np.zeros((size, 4)), np.zeros(size))
 
 
 def pool(grid: Grid, first: int, sums: Sums, scores: Floats, evidence: Evidence) -> None:

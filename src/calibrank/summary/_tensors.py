@@ -12,7 +12,7 @@ from typing import Any
 
 from calibrank._internal.cuda import compile_kernel
 from calibrank.errors import MissingExtraError
-from calibrank.summary._sums import Sums
+from calibrank.summary._pool_native import Sums
 from calibrank.summary.grid import DOUBLE, SINGLE, Grid, Layout
 
 try:

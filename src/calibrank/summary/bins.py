@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from calibrank._internal import native
 from calibrank._internal.threads import in_threads, row_slices
-from calibrank._internal.validation import Floats, Integers, Mask, add_up, on_gpu, starts_of
+from calibrank._internal.validation import (
+    Floats,
+    Indices,
+    Integers,
+    Mask,
+    add_up,
+    on_gpu,
+    starts_of,
+)
+from calibrank.errors import DataError
 from calibrank.evidence import Evidence
 from calibrank.summary import _pool_native
-from calibrank.summary._sums import Sums
+from calibrank.summary._pool_native import Sums
 from calibrank.summary.grid import (
     AROUND_ZERO,
     CAPACITY,
@@ -30,9 +38,12 @@ _BLOCK = 2**19
 # Each thread fills a table of its own; with fewer rows, merging these takes as long as pooling.
 _THREADS_FROM = 3_000_000
 
+# A difference this small, relative to the mass of its bin, is the rounding of sums: a bin of it
+# is empty. It is far below one row in the largest bins, and far above the error of their sums.
+_ROUNDING = 1e-9
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Masses:
+
+class Masses(NamedTuple):
     """Sums over the rows of each bin, one array entry per bin.
 
     The moments (mass times the offset of the score from an origin) keep the mean score of a bin
@@ -50,62 +61,45 @@ class Masses:
     cross: Floats
     total_squared: Floats
 
-    @property
-    def columns(self) -> tuple[Floats, ...]:
-        """The sums, in field order."""
-        return tuple(getattr(self, field.name) for field in fields(self))
-
     def take(self, selected: Integers | Mask) -> Masses:
         """Only the selected bins."""
-        return Masses(*[column[selected] for column in self.columns])
+        return Masses(*[column[selected] for column in self])
 
     def gather(self, bins: Integers, size: int) -> Masses:
         """Add up bins that fall into the same one of `size` new bins."""
-        return Masses(*[add_up(bins, column, size) for column in self.columns])
+        return Masses(*[add_up(bins, column, size) for column in self])
 
     def minus(self, other: Masses) -> Masses:
         """The difference of two sets of sums over the same bins."""
-        pairs = zip(self.columns, other.columns, strict=True)
+        pairs = zip(self, other, strict=True)
         return Masses(*[mine - theirs for mine, theirs in pairs])
 
     def scaled(self, factor: float) -> Masses:
         """The sums that rows of `factor` times the weight have: squares scale by its square."""
-        square = factor**2
-        return Masses(
-            positive=factor * self.positive,
-            total=factor * self.total,
-            positive_moment=factor * self.positive_moment,
-            moment=factor * self.moment,
-            second_moment=factor * self.second_moment,
-            positive_squared=square * self.positive_squared,
-            cross=square * self.cross,
-            total_squared=square * self.total_squared,
-        )
+        squares = [factor**2 * column for column in self[5:]]
+        return Masses(*[factor * column for column in self[:5]], *squares)
 
     def of_offsets(self, offsets: Floats) -> Masses:
         """The sums of bins that hold one offset each."""
         moment = self.total * offsets
-        return replace(
-            self,
-            positive_moment=self.positive * offsets,
-            moment=moment,
-            second_moment=moment * offsets,
-        )
+        positive_moment = self.positive * offsets
+        return self._moments(positive_moment, moment, moment * offsets)
 
     def moved(self, change: float) -> Masses:
         """The sums for an origin that is lower by `change`, so that all offsets are larger."""
         # total * (offset + change)^2, multiplied out
         second_moment = self.second_moment + change * (2 * self.moment + change * self.total)
-        return replace(
-            self,
-            positive_moment=self.positive_moment + change * self.positive,
-            moment=self.moment + change * self.total,
-            second_moment=second_moment,
+        positive_moment = self.positive_moment + change * self.positive
+        return self._moments(positive_moment, self.moment + change * self.total, second_moment)
+
+    def _moments(self, positive_moment: Floats, moment: Floats, second_moment: Floats) -> Masses:
+        return self._replace(
+            positive_moment=positive_moment, moment=moment, second_moment=second_moment
         )
 
     def followed_by(self, other: Masses) -> Masses:
         """These bins and then the other ones."""
-        pairs = zip(self.columns, other.columns, strict=True)
+        pairs = zip(self, other, strict=True)
         return Masses(*[np.concatenate(pair) for pair in pairs])
 
 
@@ -116,18 +110,7 @@ class Table:
         self.grid = grid
         self.first = first
         self.sums = Sums.zeros(size)
-
-    @property
-    def totals(self) -> Floats:
-        return self.sums.totals
-
-    @property
-    def positives(self) -> Floats:
-        return self.sums.positives
-
-    @property
-    def squares(self) -> Floats:
-        return self.sums.squares
+        self.totals, self.positives, self.squares = self.sums
 
     @classmethod
     def spanning(
@@ -139,8 +122,7 @@ class Table:
         placement: Placement = AROUND_ZERO,
     ) -> Table:
         """Empty bins for scores in [low, high], with at most `bits` bits of the mantissa."""
-        grid = Grid.spanning(low, high, capacity, placement)
-        grid = replace(grid, bits=min(grid.bits, bits))
+        grid = Grid.spanning(low, high, capacity, placement, bits)
         return cls.of_offsets(grid, low - grid.origin, high - grid.origin)
 
     @classmethod
@@ -161,25 +143,17 @@ class Table:
         """The sums so far."""
         # Transposed copies: the columns of a table are read one at a time from here on.
         total, moment, second_moment = self.totals.T.copy()
-        positive, positive_moment, positive_squared, cross = self.positives.T.copy()
-        return Masses(
-            positive=positive,
-            total=total,
-            positive_moment=positive_moment,
-            moment=moment,
-            second_moment=second_moment,
-            positive_squared=positive_squared,
-            cross=cross,
-            total_squared=self.squares.copy(),
-        )
+        positive, positive_moment, squares, cross = self.positives.T.copy()
+        moments = (positive_moment, moment, second_moment)
+        return Masses(positive, total, *moments, squares, cross, self.squares.copy())
 
     def add(self, masses: Masses, bins: Integers | slice) -> None:
         """Add sums to distinct bins of the table."""
         positives = [masses.positive, masses.positive_moment, masses.positive_squared, masses.cross]
         totals = [masses.total, masses.moment, masses.second_moment]
-        self.sums.totals[bins] += np.array(totals).T
-        self.sums.positives[bins] += np.array(positives).T
-        self.sums.squares[bins] += masses.total_squared
+        self.totals[bins] += np.array(totals).T
+        self.positives[bins] += np.array(positives).T
+        self.squares[bins] += masses.total_squared
 
     def add_in_order(self, masses: Masses, keys: Keys) -> None:
         """Add sums to the bins with the given keys, which must not decrease."""
@@ -242,16 +216,13 @@ class Table:
 
     def _add_to_all(self, masses: Masses) -> None:
         """Add sums to every bin, column by column: faster than `add`, which copies them first."""
-        totals, positives, squares = self.sums
-        totals[:, 0] += masses.total
-        totals[:, 1] += masses.moment
-        totals[:, 2] += masses.second_moment
-        squares += masses.total_squared
+        for place, sums in enumerate((masses.total, masses.moment, masses.second_moment)):
+            self.totals[:, place] += sums
+        self.squares += masses.total_squared
         if masses.positive.any():
-            positives[:, 0] += masses.positive
-            positives[:, 1] += masses.positive_moment
-            positives[:, 2] += masses.positive_squared
-            positives[:, 3] += masses.cross
+            positives = (masses.positive, masses.positive_moment, masses.positive_squared)
+            for place, sums in enumerate((*positives, masses.cross)):
+                self.positives[:, place] += sums
 
     def _pool_tensors(self, scores: Any, evidence: Evidence) -> None:
         from calibrank.summary import _tensors  # noqa: PLC0415  (needs torch)
@@ -284,9 +255,8 @@ class Table:
 def pool_bins(offsets: Floats, evidence: Evidence, bins: Integers, size: int) -> Masses:
     """Sum rows over bins, given the bin of each row and the offset of its score."""
     # Most rows are negative, so the sums over positives cost little.
-    if evidence.no_positives:
-        rows = np.empty(0, dtype=np.intp)
-    else:
+    rows = np.empty(0, dtype=np.intp)
+    if not evidence.no_positives:
         rows = np.flatnonzero(evidence.positive != 0)
     positive_bins = bins[rows]
     mass = evidence.positive[rows].astype(np.float64)
@@ -294,27 +264,46 @@ def pool_bins(offsets: Floats, evidence: Evidence, bins: Integers, size: int) ->
     positive_moment = add_up(positive_bins, mass * offsets[rows], size)
     positive_squared = add_up(positive_bins, np.square(mass), size)
     offsets = offsets.astype(np.float64, copy=False)  # float32 products would be rounded
-    if evidence.unit_weights:
-        count = add_up(bins, None, size)
-        return Masses(
-            positive=positive,
-            total=count,
-            positive_moment=positive_moment,
-            moment=add_up(bins, offsets, size),
-            second_moment=add_up(bins, np.square(offsets), size),
-            positive_squared=positive_squared,
-            cross=positive,
-            total_squared=count,
+    weights = None if evidence.unit_weights else evidence.total.astype(np.float64, copy=False)
+    total = add_up(bins, weights, size)
+    # With unit weights, a mass is its own square.
+    cross, total_squared = positive, total
+    moment = offsets
+    if weights is not None:
+        cross = add_up(positive_bins, mass * weights[rows], size)
+        total_squared = add_up(bins, np.square(weights), size)
+        moment = weights * offsets
+    moments = (positive_moment, add_up(bins, moment, size), add_up(bins, moment * offsets, size))
+    return Masses(positive, total, *moments, positive_squared, cross, total_squared)
+
+
+def difference(mine: Masses, theirs: Masses) -> tuple[Masses, Indices]:
+    """Subtract sums of the same bins; return those that keep mass, and their numbers."""
+    masses = mine.minus(theirs)
+    smallest = _ROUNDING * mine.total
+    lacking = np.flatnonzero((masses.total < -smallest) | (masses.positive < -smallest))
+    if len(lacking):
+        bins = "a bin" if len(lacking) == 1 else f"{len(lacking):,} bins"
+        raise not_contained(f"more mass than it in {bins}")
+    left = np.flatnonzero(masses.total > smallest)
+    if not len(left):
+        raise DataError(
+            "a difference of summaries",
+            "leave some mass",
+            got="none",
+            remedy="Add new rows before subtracting old ones.",
         )
-    total = evidence.total.astype(np.float64, copy=False)
-    moment = total * offsets
-    return Masses(
-        positive=positive,
-        total=add_up(bins, total, size),
-        positive_moment=positive_moment,
-        moment=add_up(bins, moment, size),
-        second_moment=add_up(bins, moment * offsets, size),
-        positive_squared=positive_squared,
-        cross=add_up(positive_bins, mass * total[rows], size),
-        total_squared=add_up(bins, np.square(total), size),
+    kept = masses.take(left)
+    # What remains of a sum of no positives or of equal squares may be a little below zero.
+    squares = [np.maximum(column, 0) for column in kept[5:]]
+    return Masses(np.maximum(kept.positive, 0), *kept[1:5], *squares), left
+
+
+def not_contained(got: str) -> DataError:
+    """The error for a summary that holds what the other does not."""
+    return DataError(
+        "a summary to subtract",
+        "be part of the other",
+        got=got,
+        remedy="Subtract only what was added before, with the same weights.",
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import numpy as np
 
@@ -127,8 +126,7 @@ class _GrowingTable:
         self.high = high
         self.rows = 0
         self.kind = kind
-        grid = Grid.spanning(low, high, placement=placement)
-        grid = replace(grid, bits=min(grid.bits, bits))
+        grid = Grid.spanning(low, high, CAPACITY, placement, bits)
         # Up to the ends of the octaves the grid stays the same: later batches mostly fit in.
         self.reach = grid.around(low - grid.origin, high - grid.origin)
         self.table = Table.of_offsets(grid, *self.reach)

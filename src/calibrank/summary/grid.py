@@ -76,9 +76,14 @@ class Grid:
 
     @classmethod
     def spanning(
-        cls, low: float, high: float, capacity: int = CAPACITY, placement: Placement = AROUND_ZERO
+        cls,
+        low: float,
+        high: float,
+        capacity: int = CAPACITY,
+        placement: Placement = AROUND_ZERO,
+        bits: int = DOUBLE.mantissa,
     ) -> Self:
-        """The finest grid that covers [low, high] with at most `capacity` bins.
+        """The finest grid that covers [low, high] with at most `capacity` bins, and `bits` bits.
 
         A wider range never gets a finer grid, so that merging never has to split a bin. To ensure
         it, the end of larger magnitude is moved to the end of its octave, and so is the other end
@@ -95,7 +100,7 @@ class Grid:
         dropped = max(excess, 0)
         while (last >> dropped) - (first >> dropped) >= capacity:
             dropped += 1
-        return cls(top, DOUBLE.mantissa - dropped, placement)
+        return cls(top, min(DOUBLE.mantissa - dropped, bits), placement)
 
     def around(self, low: float, high: float) -> tuple[float, float]:
         """The ends of the octaves around a range of offsets: up to them the grid stays the same."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from calibrank._internal.validation import Floats
-from calibrank.summary.bins import Table
 from calibrank.summary.grid import Grid
 from calibrank.summary.summary import Summary
 
@@ -42,11 +41,7 @@ def coarser(summary: Summary, bits: int) -> Summary:
     """The summary on a grid with so many bits fewer: each bit merges bins in pairs."""
     if summary.grid is None:
         return summary
-    fewer = max(summary.bits - bits, 0)
-    placement = summary.grid.placement
-    table = Table.spanning(summary.low, summary.high, bits=fewer, placement=placement)
-    summary.add_to(table)
-    return Summary.of_table(table, summary.low, summary.high, summary.rows, summary.kind)
+    return summary.rebinned(summary.grid.placement, max(summary.bits - bits, 0))
 
 
 def pooling_error(probabilities: Floats, summary: Summary) -> float:

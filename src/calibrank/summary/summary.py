@@ -13,13 +13,13 @@ from typing import ClassVar, Self
 import numpy as np
 
 from calibrank._internal.arguments import path_of, real, regular_file, whole
+from calibrank._internal.npz import Arrays, read_arrays, write_arrays
 from calibrank._internal.validation import Floats, Numbers, on_gpu
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels
 from calibrank.summary import _file
 from calibrank.summary._batch import Batch, has_few_distinct
-from calibrank.summary._difference import difference, not_contained
-from calibrank.summary.bins import Masses, Table, pool_bins
+from calibrank.summary.bins import Masses, Table, difference, not_contained, pool_bins
 from calibrank.summary.grid import (
     AROUND_ZERO,
     CAPACITY,
@@ -33,6 +33,9 @@ from calibrank.summary.placement import look, look_at_bins, place
 
 # Rows whose scores are sorted at a time: sorting a block and merging is faster than sorting all.
 _BLOCK = 2**20
+
+# A grid with bins on both sides of its origin has at least one per octave.
+_FEWEST_BINS = 512
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -227,6 +230,31 @@ class Summary:
         """
         return replace(self, masses=self.masses.minus(other.masses), rows=0)
 
+    def rebinned(self, placement: Placement, bits: int, capacity: int = CAPACITY) -> Self:
+        """The summary in the bins of a grid with at most so many bits of the mantissa."""
+        table = Table.spanning(self.low, self.high, capacity, bits, placement)
+        self.add_to(table)
+        return self.of_table(table, self.low, self.high, self.rows, self.kind)
+
+    def coarsened(self, capacity: int) -> Self:
+        """The summary pooled into at most `capacity` bins of a grid, if it has more.
+
+        >>> len(Summary.of(np.linspace(1, 2, 5000), np.zeros(5000)).coarsened(1024)) <= 1024
+        True
+        """
+        whole(
+            "capacity", capacity, _FEWEST_BINS, remedy="Fewer bins cannot span a range of scores."
+        )
+        if len(self) <= capacity:
+            return self
+        if self.grid is None:
+            sample = look_at_bins(self.scores, self.total)
+            placement = place(self.low, self.high, sample, capacity=capacity)
+        else:
+            # Bins of one placement can be merged exactly; others would have to be divided.
+            placement = self.grid.placement
+        return self.rebinned(placement, self.bits, capacity)
+
     def add_to(self, table: Table) -> None:
         """Add the bins to a table: to its bins that contain them or, failing that, their means."""
         masses = self.masses
@@ -248,17 +276,16 @@ class Summary:
 
         The file holds arrays and their digest, in NumPy's npz format.
         """
-        content = _file.Content(
-            scores=self.scores,
-            masses=self.masses,
-            rows=self.rows,
-            low=self.low,
-            high=self.high,
-            kind=self.kind,
-            grid=self.grid,
-            keys=self.keys,
-        )
-        _file.write(path_of("path", path), content)
+        write_arrays(path_of("path", path), self.to_arrays())
+
+    def to_arrays(self) -> Arrays:
+        """The arrays of the summary by name, for files that hold it among other things."""
+        return _file.pack(self)
+
+    @classmethod
+    def of_arrays(cls, arrays: Arrays) -> Self:
+        """Rebuild a summary; a `ValueError` says what is wrong with other arrays."""
+        return cls(**_file.unpack(arrays)._asdict())
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
@@ -273,7 +300,7 @@ class Summary:
         rule = "a summary that calibrank saved"
         file = regular_file(path_of("path", path), rule, "Write one with summary.save(path).")
         try:
-            return cls(**_file.read(file)._asdict())
+            return cls.of_arrays(read_arrays(file, _file.LARGEST_FILE))
         except ValueError as error:
             raise DataError(
                 path,

@@ -14,7 +14,7 @@ from calibrank.anchoring import Positives
 from calibrank.evidence import Evidence, impressions, make_evidence, naive, soft_evidence
 from calibrank.summary import Summary, SummaryBuilder
 from calibrank.tabular.columns import Columns
-from calibrank.tabular.popularity import POPULARITY, widen_ids
+from calibrank.tabular.propensity import POPULARITY
 from calibrank.tabular.rows import Rows
 
 # Positives kept for the sensitivity analysis. Its answers no longer change with more of them.
@@ -33,9 +33,8 @@ class FoldBuilder:
     that evidence by the final one.
     """
 
-    def __init__(self, columns: Columns, distinct: int, *, keep_positives: bool) -> None:
+    def __init__(self, columns: Columns, distinct: int) -> None:
         self.columns = columns
-        self.keep_positives = keep_positives
         self.builder = SummaryBuilder(distinct)
         self.kept: list[Rows] = []
         self.rows = 0
@@ -47,7 +46,8 @@ class FoldBuilder:
             return
         self.rows += len(rows)
         self.only_positives = self.only_positives and bool((rows.labels == 1).all())
-        if self._must_keep_positives():
+        # Impressions identify the base rate, so there is no sensitivity to analyse.
+        if self.columns.evidence not in (naive, impressions):
             self._keep(rows.take(np.flatnonzero(rows.labels != 0)))
         self.builder.update(rows.scores, first_evidence(self.columns, rows))
 
@@ -75,7 +75,7 @@ class FoldBuilder:
 
     def positives(self) -> Positives | None:
         """Return the kept positives, at most `_MOST_POSITIVES` of them, evenly chosen."""
-        if not self.keep_positives or not self.kept:
+        if not self.kept:
             return None
         count = sum(len(rows) for rows in self.kept)
         step = -(-count // _MOST_POSITIVES)  # rounded up
@@ -84,12 +84,6 @@ class FoldBuilder:
             return None
         return Positives(chosen.scores, chosen.propensity, step * _weights(chosen))
 
-    def _must_keep_positives(self) -> bool:
-        # Impressions identify the base rate, so there is no sensitivity to analyse.
-        if self.columns.evidence in (naive, impressions):
-            return False
-        return self.columns.propensity is None or self.keep_positives
-
     def _keep(self, positives: Rows) -> None:
         if not len(positives):
             return
@@ -97,13 +91,8 @@ class FoldBuilder:
         weights = np.ones(len(positives))
         if positives.weights is not None:
             weights = positives.weights.astype(np.float64)
-        items = None
-        if positives.propensity is None and positives.items is not None:
-            items = widen_ids(positives.items)
-        kept = replace(
-            positives, weights=weights, items=items, users=None, others=(), segments=(), features=()
-        )
-        self.kept.append(kept)
+        items = positives.items if positives.propensity is None else None
+        self.kept.append(replace(positives.without_columns(), weights=weights, items=items))
         if positives.propensity is not None:
             self._thin_out()
 

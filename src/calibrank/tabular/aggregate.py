@@ -6,41 +6,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import islice
-from typing import cast
-
-import numpy as np
 
 from calibrank._internal.threads import in_workers, thread_count
-from calibrank._internal.validation import Floats
 from calibrank.anchoring import Positives
 from calibrank.errors import DataError, FitError
-from calibrank.evidence import make_evidence, naive
+from calibrank.evidence import naive
 from calibrank.summary import Summary
 from calibrank.summary.by_segment import SegmentSums
 from calibrank.summary.grid import CAPACITY
 from calibrank.tabular._fold import FoldBuilder
 from calibrank.tabular.by_segment import SegmentWorkers
 from calibrank.tabular.columns import Columns
-from calibrank.tabular.exposure import TableExposure, count_exposure
 from calibrank.tabular.files import Progress, ReadTask
-from calibrank.tabular.popularity import POPULARITY, encode_ids, item_exposure, propensity_model_for
+from calibrank.tabular.propensity import TableExposure, count_exposure, estimate_exposure
 from calibrank.tabular.read import Table
-from calibrank.tabular.rows import Rows, buckets_of, folds_of, rows_of, valid_rows
+from calibrank.tabular.rows import Rows, folds_of, valid_rows
 from calibrank.tabular.rules import Rules
-
-__all__ = [
-    "POPULARITY",
-    "Aggregate",
-    "Columns",
-    "Rows",
-    "aggregate",
-    "buckets_of",
-    "item_exposure",
-    "make_evidence",
-    "propensity_model_for",
-    "rows_of",
-    "summarize",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +45,17 @@ def summarize(
 
     A user's rows are all in the same fold; without a user column, row numbers are hashed.
     """
-    exposure = count_exposure(table, columns, rules) if columns.needs_exposure else None
-
-    def new_builders() -> list[FoldBuilder]:
-        return [FoldBuilder(columns, CAPACITY, keep_positives=False) for _ in range(folds)]
-
-    builders, _ = _build(table, columns, rules, progress, exposure, new_builders)
-    if not all(builder.rows for builder in builders):
+    found = aggregate(table, columns, rules, progress, folds)
+    if folds == 1:
+        return [found.summary]
+    if len(found.folds) < folds:
         raise DataError(
             table.name,
             f"have enough users for {folds} folds",
             got="an empty fold",
             remedy="Use fewer folds.",
         )
-    return [builder.summary() for builder in builders]
+    return list(found.folds)
 
 
 def aggregate(
@@ -96,7 +74,7 @@ def aggregate(
     exposure = count_exposure(table, columns, rules) if columns.needs_exposure else None
 
     def new_builders() -> list[FoldBuilder]:
-        return [FoldBuilder(columns, distinct, keep_positives=True) for _ in range(folds)]
+        return [FoldBuilder(columns, distinct) for _ in range(folds)]
 
     builders, segments = _build(table, columns, rules, progress, exposure, new_builders)
     by_fold: tuple[Summary, ...] = ()
@@ -165,16 +143,7 @@ def _require_rows(builders: list[FoldBuilder], table: Table, columns: Columns) -
 
 def _set_exposure(builders: list[FoldBuilder]) -> None:
     """Estimate the exposure of every item from the whole table, and weight the positives by it."""
-    kept: list[Rows] = []
-    for builder in builders:
-        kept += builder.kept
-    codes = encode_ids([rows.items for rows in kept]) if kept else []
-    largest = max((int(code.max()) for code in codes), default=-1)
-    counts = np.zeros(largest + 1)
-    for code, rows in zip(codes, kept, strict=True):
-        np.add.at(counts, code, cast("Floats", rows.weights))
-    by_item = item_exposure(counts)
-    # Evaluated one batch at a time: all exposures at once would take as much memory as the scores.
-    exposures = (by_item[code] for code in codes)
+    kept = [rows for builder in builders for rows in builder.kept]
+    exposures = estimate_exposure(kept)
     for builder in builders:
         builder.set_exposure(islice(exposures, len(builder.kept)))

@@ -144,6 +144,18 @@ def names_of(column: pa.Array) -> Ids:
     return np.array(distinct, dtype=np.str_)[indices_of(encoded)]
 
 
+class IdNumbers(dict[str, int]):
+    """Numbers ids by their text: files may store the same ids as numbers and as text."""
+
+    def of(self, ids: pa.Array) -> npt.NDArray[np.intp]:
+        """The number of each id, the same in every batch."""
+        # Only the distinct ids of a batch pass through Python.
+        encoded = ids.dictionary_encode()
+        names = [str(name) for name in encoded.dictionary.to_pylist()]
+        numbers = [self.setdefault(name, len(self)) for name in names]
+        return np.array(numbers, dtype=np.intp)[indices_of(encoded)]
+
+
 def indices_of(encoded: pa.DictionaryArray) -> npt.NDArray[np.int32]:
     """Return the indices of a dictionary-encoded array."""
     indices = encoded.indices

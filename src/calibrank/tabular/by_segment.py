@@ -11,42 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrank._internal.segment_keys import Encoded
-from calibrank._internal.threads import in_workers, thread_count
 from calibrank._internal.validation import Floats
 from calibrank.evidence import make_evidence, naive
 from calibrank.summary.by_segment import SegmentSums
 from calibrank.tabular._fold import first_evidence
 from calibrank.tabular.columns import Columns
-from calibrank.tabular.exposure import TableExposure
-from calibrank.tabular.files import Progress, ReadTask
-from calibrank.tabular.popularity import POPULARITY, encode_ids, item_exposure, widen_ids
-from calibrank.tabular.read import Table
-from calibrank.tabular.rows import Rows, valid_rows
-from calibrank.tabular.rules import Rules
+from calibrank.tabular.propensity import POPULARITY, estimate_exposure
+from calibrank.tabular.rows import Rows
 from calibrank.tabular.segment_codes import SegmentCodes
-
-
-def sum_by_segment(
-    table: Table,
-    columns: Columns,
-    rules: Rules,
-    exposure: TableExposure | None = None,
-    progress: Progress | None = None,
-) -> SegmentSums:
-    """Sum the rows of a table by its segment columns and by bins of the score."""
-    workers = SegmentWorkers(columns, thread_count())
-
-    def add(worker: int, task: ReadTask) -> None:
-        with workers.task_of(worker):
-            for batch in task():
-                rows = valid_rows(batch, columns, rules)
-                if exposure is not None:
-                    rows = replace(rows, propensity=exposure.propensity(rows))
-                workers.add(worker, rows)
-
-    tasks = table.read_tasks(columns.read, progress, columns.segments)
-    in_workers(add, tasks, thread_count())
-    return workers.sums()
 
 
 class SegmentWorkers:
@@ -112,7 +84,7 @@ class _Worker:
         if not self.columns.needs_popularity:
             self.sums.add(rows.scores, evidence, encoded)
             return
-        rows = replace(rows, users=None, others=(), segments=(), features=())
+        rows = rows.without_columns()
         self.sums.place_bins(rows.scores, evidence)
         is_positive = rows.labels != 0
         self._keep(rows, encoded, np.flatnonzero(is_positive))
@@ -122,10 +94,8 @@ class _Worker:
         self.sums.add(rows.scores, evidence, _rows_of(encoded, others))
 
     def _keep(self, rows: Rows, encoded: list[Encoded], chosen: npt.NDArray[np.intp]) -> None:
-        if len(chosen) and rows.items is not None:
-            kept = rows.take(chosen)
-            kept = replace(kept, items=widen_ids(kept.items))
-            self.positives.append((kept, _rows_of(encoded, chosen)))
+        if len(chosen):
+            self.positives.append((rows.take(chosen), _rows_of(encoded, chosen)))
 
 
 def _rows_of(encoded: list[Encoded], chosen: npt.NDArray[np.intp]) -> list[Encoded]:
@@ -137,13 +107,8 @@ def _add_positives(workers: Sequence[_Worker]) -> None:
     kept = [(worker, *batch) for worker in workers for batch in worker.positives]
     if not kept:
         return
-    codes = encode_ids([rows.items for _, rows, _ in kept])
-    counts = np.zeros(max((int(code.max()) for code in codes), default=-1) + 1)
-    for code, (_, rows, _) in zip(codes, kept, strict=True):
-        weights = np.ones(len(rows)) if rows.weights is None else rows.weights
-        np.add.at(counts, code, weights)
-    by_item = item_exposure(counts)
-    for code, (worker, rows, segments) in zip(codes, kept, strict=True):
-        propensity = POPULARITY.propensity(by_item[code])
+    exposures = estimate_exposure([rows for _, rows, _ in kept])
+    for exposure, (worker, rows, segments) in zip(exposures, kept, strict=True):
+        propensity = POPULARITY.propensity(exposure)
         evidence = make_evidence(worker.columns.evidence, rows.labels, propensity, rows.weights)
         worker.sums.add(rows.scores, evidence, segments)

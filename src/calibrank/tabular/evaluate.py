@@ -19,9 +19,10 @@ from calibrank.metrics import CalibrationTest, Estimate, Metric, ReliabilityCurv
 from calibrank.metrics.clustered_bootstrap import CLUSTERS
 from calibrank.metrics.panel import PANEL, PER_LIST, PanelSums, list_estimates
 from calibrank.summary import SummaryBuilder
-from calibrank.tabular.aggregate import Columns, Rows, buckets_of, rows_of
+from calibrank.tabular.batch import IdNumbers
+from calibrank.tabular.columns import Columns
 from calibrank.tabular.read import Progress, Table, indices_of
-from calibrank.tabular.rows import columns_of
+from calibrank.tabular.rows import Rows, buckets_of, columns_of, rows_of
 from calibrank.tabular.rules import Rules
 
 MOST_ROWS_IN_MEMORY = 20_000_000
@@ -153,7 +154,7 @@ class _Accumulator:
     pooled: SummaryBuilder = field(default_factory=SummaryBuilder)
     sums: PanelSums = field(init=False)
     list_rows: list[_ListRows] = field(default_factory=list)
-    user_codes: dict[str, int] = field(default_factory=dict)
+    user_numbers: IdNumbers = field(default_factory=IdNumbers)
     fields: dict[str, list[pa.Array]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -174,7 +175,7 @@ class _Accumulator:
             self.fields.clear()
             return
         # Without users, single rows are resampled in clusters.
-        users = clusters if rows.users is None else self._number_users(rows.users)
+        users = clusters if rows.users is None else self.user_numbers.of(rows.users)
         for metric in self.metrics:
             for name in metric.columns:
                 parts = self.fields.setdefault(name, [])
@@ -182,17 +183,6 @@ class _Accumulator:
                     parts.append(others[name].cast(pa.string()))
         kept = _ListRows(probabilities, evidence.positive, evidence.total, users)
         self.list_rows.append(kept)
-
-    def _number_users(self, users: pa.Array) -> npt.NDArray[np.intp]:
-        """Number the users of a batch consistently with earlier batches."""
-        # Only the distinct users of the batch pass through Python.
-        encoded = users.dictionary_encode()
-        codes = [
-            # As text: files may store the same ids as numbers and as text.
-            self.user_codes.setdefault(str(user), len(self.user_codes))
-            for user in encoded.dictionary.to_pylist()
-        ]
-        return np.array(codes, dtype=np.intp)[indices_of(encoded)]
 
     def result(self) -> Evaluation:
         summary = self.pooled.summary()
@@ -215,7 +205,7 @@ class _Accumulator:
         evidence = Evidence.trusted(positive, total, "naive")
         # Only the panel's own metrics are left out where they are undefined; others say why.
         metrics = (*PER_LIST, *self.metrics) if has_positives else tuple(self.metrics)
-        if not self.user_codes:
+        if not self.user_numbers:
             metrics = tuple(metric for metric in metrics if not metric.needs_users)
         fields = {name: pa.chunked_array(parts).to_pylist() for name, parts in self.fields.items()}
         return list_estimates(probabilities, evidence, users, metrics, fields)

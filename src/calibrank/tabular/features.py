@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,15 +14,14 @@ from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, make_evidence
 from calibrank.tabular._fold import first_evidence
-from calibrank.tabular.batch import indices_of
+from calibrank.tabular.batch import IdNumbers
 from calibrank.tabular.columns import Columns
-from calibrank.tabular.exposure import TableExposure
 from calibrank.tabular.files import Progress, schema_to_save
-from calibrank.tabular.popularity import POPULARITY, encode_ids, item_exposure, widen_ids
+from calibrank.tabular.propensity import POPULARITY, TableExposure, estimate_exposure
 from calibrank.tabular.read import Table
 from calibrank.tabular.rows import Rows, rows_of
 from calibrank.tabular.rules import Rules
-from calibrank.tabular.segment_codes import as_segments
+from calibrank.tabular.segment_codes import join_segments
 from calibrank.terms.rows import MOST_ROWS
 
 
@@ -77,12 +75,16 @@ def read_features(
         parts = [rows.features[place] for rows in batches]
         features[name] = np.concatenate(parts).astype(np.float64)
     for place, name in enumerate(columns.segments):
-        features[name] = _joined([as_segments(rows.segments[place]) for rows in batches])
+        features[name] = join_segments([rows.segments[place] for rows in batches])
+    users = None
+    if columns.user is not None:
+        numbers = IdNumbers()
+        users = np.concatenate([numbers.of(rows.users) for rows in batches])
     return FeatureRows(
         np.concatenate([rows.scores for rows in batches]).astype(np.float64),
         _evidence(columns, batches),
         features,
-        _users(batches),
+        users,
     )
 
 
@@ -98,40 +100,8 @@ def _evidence(columns: Columns, batches: Sequence[Rows]) -> Evidence:
 
 def _weighted_by_popularity(columns: Columns, batches: Sequence[Rows]) -> list[Evidence]:
     """As `aggregate` weights positives: by the popularity of their items among positives."""
-    codes = encode_ids([widen_ids(cast("pa.Array", rows.items)) for rows in batches])
-    counts = np.zeros(max(int(code.max()) for code in codes) + 1)
-    for code, rows in zip(codes, batches, strict=True):
-        weights = rows.labels * (1.0 if rows.weights is None else rows.weights)
-        np.add.at(counts, code, weights)
-    by_item = item_exposure(counts)
     parts = []
-    for code, rows in zip(codes, batches, strict=True):
-        # Only the propensities of positives count; items without any have none.
-        exposure = np.where(rows.labels != 0, by_item[code], 1.0)
+    for exposure, rows in zip(estimate_exposure(batches), batches, strict=True):
         propensity = POPULARITY.propensity(exposure)
         parts.append(make_evidence(columns.evidence, rows.labels, propensity, rows.weights))
     return parts
-
-
-def _joined(parts: Sequence[Encoded]) -> Encoded:
-    numbers: dict[str | None, int] = {}
-    codes = []
-    for part in parts:
-        # Only values of rows: a missing one has a code whether it occurs or not.
-        used, inverse = np.unique(part.codes, return_inverse=True)
-        values = [part.values[code] for code in used.tolist()]
-        places = [numbers.setdefault(value, len(numbers)) for value in values]
-        codes.append(np.array(places, dtype=np.intp)[inverse])
-    return Encoded(np.concatenate(codes), list(numbers))
-
-
-def _users(batches: Sequence[Rows]) -> npt.NDArray[np.intp] | None:
-    if batches[0].users is None:
-        return None
-    parts = []
-    for rows in batches:
-        encoded = cast("pa.Array", rows.users).dictionary_encode()
-        # As text: files may store the same ids as numbers and as text.
-        names: list[str | None] = [str(name) for name in encoded.dictionary.to_pylist()]
-        parts.append(Encoded(indices_of(encoded).astype(np.intp), names))
-    return _joined(parts).codes.astype(np.intp)

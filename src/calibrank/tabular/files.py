@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -45,41 +44,8 @@ ReadTask: TypeAlias = Callable[[], list[Batch]]
 """Reads some rows of a file, in whichever thread calls it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Chunk:
-    """Rows of a file that are read together."""
-
-    rows: int
-    read: Callable[[], list[pa.RecordBatch]]
-
-
-@dataclass(frozen=True, slots=True)
-class _ReadChunk:
-    """A `ReadTask`: reads a chunk and adds the columns that the file's path names."""
-
-    file: Path
-    columns: Sequence[str] | None
-    first: int
-    before: int
-    chunk: _Chunk
-    size: int
-    progress: Progress | None
-
-    def __call__(self) -> list[Batch]:
-        with _readable(self.file):
-            batches = list(self._batches())
-        if self.progress is not None:
-            self.progress(self.size)
-        return batches
-
-    def _batches(self) -> Iterator[Batch]:
-        first = self.first
-        for rows in self.chunk.read():
-            if rows.num_rows:
-                selected = _select_columns(rows, self.file, self.columns)
-                before = self.before + first
-                yield Batch(self.file, first, selected, before, format_of(self.file) == "csv")
-                first += rows.num_rows
+_Chunk: TypeAlias = tuple[int, Callable[[], list[pa.RecordBatch]]]
+"""Rows of a file that are read together: their number, and a function that reads them."""
 
 
 def read_tasks(
@@ -100,15 +66,38 @@ def read_tasks(
     first = 0
     with _readable(file):
         total, chunks = _chunks(file, columns, encoded)
-        for chunk in chunks:
+        for rows, read in chunks:
             # A CSV file's number of rows is known only at its end; progress waits until then.
-            share = size * chunk.rows // total if total else 0
-            yield _ReadChunk(file, columns, first, before, chunk, share, progress)
-            first += chunk.rows
+            share = size * rows // total if total else 0
+            done = None if progress is None else partial(progress, share)
+            yield partial(_read_chunk, file, columns, first, before, read, done)
+            first += rows
             unreported -= share
     if progress is not None:
         progress(unreported)
     return first
+
+
+def _read_chunk(
+    file: Path,
+    columns: Sequence[str] | None,
+    first: int,
+    before: int,
+    read: Callable[[], list[pa.RecordBatch]],
+    done: Callable[[], None] | None,
+) -> list[Batch]:
+    """Read a chunk, and add the columns that the file's path names."""
+    batches = []
+    with _readable(file):
+        for rows in read():
+            if rows.num_rows:
+                selected = _select_columns(rows, file, columns)
+                is_csv = format_of(file) == "csv"
+                batches.append(Batch(file, first, selected, before + first, is_csv))
+                first += rows.num_rows
+    if done is not None:
+        done()
+    return batches
 
 
 def schema(file: Path) -> pa.Schema:
@@ -167,7 +156,7 @@ def _parquet_chunks(
             yield from _already_read(batches)
         return
     for group, size in zip(groups, sizes, strict=True):
-        yield _Chunk(size, partial(_read_row_group, file, metadata, columns, encoded, group))
+        yield size, partial(_read_row_group, file, metadata, columns, encoded, group)
 
 
 def _read_row_group(
@@ -181,7 +170,7 @@ def _read_row_group(
 
 def _already_read(batches: Iterable[pa.RecordBatch]) -> Iterator[_Chunk]:
     for batch in batches:
-        yield _Chunk(batch.num_rows, partial(list, [batch]))
+        yield batch.num_rows, partial(list, [batch])
 
 
 def _select_columns(

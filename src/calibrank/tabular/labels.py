@@ -12,7 +12,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -42,20 +42,18 @@ _SOFT = re.compile(r"^\s*probability\(\s*(?P<column>.+?)\s*\)\s*$")
 class LabelRule(ABC):
     """How labels are made from declared columns."""
 
+    is_binary: ClassVar[bool] = False
+    """Whether every label is 0 or 1, and stands for one row."""
+
     @property
-    @abstractmethod
     def columns(self) -> Mapping[str, str]:
         """The columns of numbers to read, by the role whose rule they must obey."""
+        return {}
 
     @property
     def texts(self) -> tuple[str, ...]:
         """The columns of text to read."""
         return ()
-
-    @property
-    def is_binary(self) -> bool:
-        """Whether every label is 0 or 1, and stands for one row."""
-        return False
 
     @abstractmethod
     def labels(self, values: Mapping[str, Values]) -> tuple[Values, Floats | None]:
@@ -71,6 +69,8 @@ class Threshold(LabelRule):
     array([0, 1, 1], dtype=int8)
     """
 
+    is_binary: ClassVar[bool] = True
+
     column: str
     sign: str
     value: float
@@ -81,10 +81,6 @@ class Threshold(LabelRule):
     @property
     def columns(self) -> Mapping[str, str]:
         return {"grade": self.column}
-
-    @property
-    def is_binary(self) -> bool:
-        return True
 
     def labels(self, values: Mapping[str, Values]) -> tuple[Values, Floats | None]:
         return self.is_liked(values[self.column]), None
@@ -103,6 +99,8 @@ class TextIs(LabelRule):
     array([1, 0], dtype=int8)
     """
 
+    is_binary: ClassVar[bool] = True
+
     column: str
     sign: str
     value: str
@@ -111,16 +109,8 @@ class TextIs(LabelRule):
         return f'{self.column} {self.sign} "{self.value}"'
 
     @property
-    def columns(self) -> Mapping[str, str]:
-        return {}
-
-    @property
     def texts(self) -> tuple[str, ...]:
         return (self.column,)
-
-    @property
-    def is_binary(self) -> bool:
-        return True
 
     def labels(self, values: Mapping[str, Values]) -> tuple[Values, Floats | None]:
         is_equal = np.asarray(values[self.column] == self.value)

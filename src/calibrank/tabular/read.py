@@ -7,10 +7,12 @@ import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from glob import glob, has_magic
 from pathlib import Path
+
+import pyarrow as pa
 
 from calibrank._internal.aliases import ALIASES
 from calibrank._internal.arguments import listed, path_of
@@ -37,6 +39,8 @@ class Table:
 
     name: str
     files: tuple[Path, ...]
+    # A command asks for columns and roles many times.
+    _schemas: dict[Path, pa.Schema] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def find(cls, name: str, rule: str = _RULE) -> Table:
@@ -74,13 +78,19 @@ class Table:
         path = Path(self.name)
         return path if path.is_dir() else _common_folder(self.files)
 
+    def schema(self, file: Path) -> pa.Schema:
+        """The columns of a file, which is opened once to see them."""
+        if file not in self._schemas:
+            self._schemas[file] = schema(file)
+        return self._schemas[file]
+
     def columns(self) -> list[str]:
         """Return the column names of the first file."""
-        return schema(self.files[0]).names
+        return self.schema(self.files[0]).names
 
     def roles(self) -> Roles:
         """Return the roles that calibrank recorded in the first file when it wrote it."""
-        return roles_of(schema(self.files[0]))
+        return roles_of(self.schema(self.files[0]))
 
     def resolve(self, role: str, given: str | None) -> str:
         """Return the column for a role: given, recorded, or the first known alias; else raise."""
@@ -130,8 +140,19 @@ class Table:
     ) -> Iterator[ReadTask]:
         before = 0
         for file in self.files:
-            _require_columns(file, columns)
+            self._require_columns(file, columns)
             before += yield from read_tasks(file, columns, progress, before, encoded)
+
+    def _require_columns(self, file: Path, columns: Sequence[str]) -> None:
+        names = self.schema(file).names
+        for name in columns:
+            if name not in names:
+                raise DataError(
+                    file,
+                    f"have the column {name!r}",
+                    got=listed(names),
+                    remedy="Name one of these; all files of a table must have it.",
+                )
 
 
 def prefetch(tasks: Iterator[ReadTask]) -> Iterator[Batch]:
@@ -159,18 +180,6 @@ def _errors_as_tasks(tasks: Iterator[ReadTask]) -> Iterator[ReadTask]:
 
 def _fail(error: Exception) -> list[Batch]:
     raise error
-
-
-def _require_columns(file: Path, columns: Sequence[str]) -> None:
-    names = schema(file).names
-    for name in columns:
-        if name not in names:
-            raise DataError(
-                file,
-                f"have the column {name!r}",
-                got=listed(names),
-                remedy="Name one of these; all files of a table must have it.",
-            )
 
 
 def _matches(name: str) -> Iterable[Path]:

@@ -54,6 +54,10 @@ class Rows:
             tuple(column[chosen] for column in self.features),
         )
 
+    def without_columns(self) -> Rows:
+        """The same rows, without users and the columns of terms."""
+        return replace(self, users=None, others=(), segments=(), features=())
+
     @classmethod
     def joined(cls, batches: Sequence[Rows]) -> Rows:
         """Concatenate the numeric columns of several batches; ids and other columns are dropped."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
@@ -139,6 +140,17 @@ class SegmentCodes:
 def as_segments(column: pa.Array) -> Encoded:
     """Number the values of a single segment column."""
     return SegmentCodes().encode(column)
+
+
+def join_segments(columns: Sequence[pa.Array]) -> Encoded:
+    """Number the values of a segment column that comes in parts; only those that rows have."""
+    codes = SegmentCodes()
+    joined = np.concatenate([codes.encode(column).codes for column in columns])
+    used, places = distinct_numbers(joined)
+    # A number and the same number as text have two codes.
+    numbers: dict[str | None, int] = {}
+    found = [numbers.setdefault(codes.values[code], len(numbers)) for code in used.tolist()]
+    return Encoded(np.array(found, dtype=np.intp)[places], list(numbers))
 
 
 def _texts_at(dictionary: pa.Array, places: Integers) -> list[str]:

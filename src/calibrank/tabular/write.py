@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Protocol, TypeAlias
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -37,28 +37,6 @@ from calibrank.tabular.segment_codes import as_segments
 _DIGEST_KEY = b"calibrank_digest"
 
 WriteColumns: TypeAlias = Callable[[list[pa.Array]], None]
-
-
-class NewColumn(Protocol):
-    """Computes a new column of a table."""
-
-    def valid_rows(self, batch: Batch) -> Mask | None:
-        """Return which rows of a batch are valid (None: all of them)."""
-
-    def values(self, batch: Batch) -> Floats:
-        """Return the new column of a batch of valid rows, as float32 or float64."""
-
-    def data_type(self, schema: pa.Schema) -> pa.DataType:
-        """Return the type of the new column in a table with this schema."""
-
-    def inputs(self) -> tuple[str, ...]:
-        """Return the columns that it is computed from."""
-
-    def roles(self, recorded: Roles, to: str) -> Roles:
-        """Return the roles of the written table, given those of the table that is read."""
-
-    def digest(self) -> str:
-        """Return a digest of everything that the values depend on, except the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +123,14 @@ class Scores:
             "skip": self.rules.skip,
         }
         return digest_of(content)
+
+
+NewColumn: TypeAlias = Probabilities | Scores
+"""A new column of a table.
+
+`values` are those of a batch without the rows that are not valid (`valid_rows`, None: all are), and
+`digest` changes with everything that they depend on, except the table.
+"""
 
 
 def add_column(

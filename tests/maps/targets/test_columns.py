@@ -214,6 +214,25 @@ def test_spark_and_every_engine_look_up_a_thousand_levels(engine: TableEngine) -
     np.testing.assert_allclose(engine(fitted, kinds, rows), expected, rtol=1e-9)
 
 
+def test_sql_of_many_levels_looks_them_up_in_a_table() -> None:
+    # The first characters that could divide a table, quotes, and what ends a string.
+    names = ["\x01", "\x02\x03", "it's", "", "\ue000", "${x}", *map(str, range(2_000))]
+    rng = np.random.default_rng(0)
+    size = len(names)
+    intercepts = tuple(rng.normal(size=size).tolist())
+    slopes = tuple(np.exp(rng.normal(0, 0.1, size)).tolist())
+    keys = tuple((name,) for name in names)
+    term = LevelTerm(("key",), keys, intercepts, slopes, (0.1,) * size, (1,) * size, (1.0,), 0.3)
+    fitted = map_of(CURVE, term)
+    rows: list[tuple[float | None, str | None]] = [(0.5, name) for name in [*names, "unknown"]]
+    kinds = {"score": "double", "key": "text"}
+    expected = fitted.predict([0.5] * len(rows), {"key": [row[1] for row in rows]})
+    found = table_engines.duckdb(fitted, kinds, [*rows, (0.5, None), (None, "7")])
+    np.testing.assert_allclose(found, [*expected, np.nan, np.nan], rtol=1e-9)
+    # One condition each for the row, the range of scores and the type of the column.
+    assert to_sql(fitted, "duckdb").count("WHEN") < 12
+
+
 def graph_inputs(
     fitted: cr.CalibrationMap, rows: list[tuple[Any, ...]], dtype: str
 ) -> dict[str, np.ndarray]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import narwhals as nw
@@ -13,7 +13,7 @@ from calibrank._internal.validation import LARGEST_SCORE
 from calibrank.errors import DataError
 from calibrank.maps.level import LevelTerm
 from calibrank.maps.score_shift import warn_if_shifted
-from calibrank.maps.targets.target import Target, free_names
+from calibrank.maps.targets.target import Target, Unary, free_names, nested_choices
 
 if TYPE_CHECKING:
     from calibrank.maps.calibration_map import CalibrationMap
@@ -50,27 +50,21 @@ class NarwhalsTarget(Target):
         return x.clip(lower_bound=bound)
 
     def steps(self, score: nw.Expr, edges: Sequence[float], values: Sequence[float]) -> nw.Expr:
-        """A balanced tree of comparisons."""
-        if not edges:
-            return score * 0.0 + values[0]
-        middle = len(edges) // 2
-        below = self.steps(score, edges[:middle], values[: middle + 1])
-        above = self.steps(score, edges[middle + 1 :], values[middle + 1 :])
-        return nw.when(score < edges[middle]).then(below).otherwise(above)
+        leaves = [score * 0.0 + value for value in values]
+        return nested_choices(
+            edges,
+            leaves,
+            lambda edge, below, above: nw.when(score < edge).then(below).otherwise(above),
+        )
 
     def is_level(self, x: nw.Expr, count: int) -> nw.Expr:
         return ~x.is_null()
 
-    def by_level(
-        self, x: nw.Expr, keys: Sequence[tuple[str, ...]], values: Sequence[float]
-    ) -> nw.Expr:
+    def by_level(self, x: nw.Expr, keys: Sequence[Key], values: Sequence[float]) -> nw.Expr:
         return _looked_up(x, range(1, len(keys) + 1), values[1:], values[0], nw.Float64)
 
     def where_valid(
-        self,
-        score: nw.Expr,
-        formula: Callable[[nw.Expr], nw.Expr],
-        conditions: Sequence[nw.Expr] = (),
+        self, score: nw.Expr, formula: Unary, conditions: Sequence[nw.Expr] = ()
     ) -> nw.Expr:
         # Some engines order NaN above every number, in others no comparison with it holds: it is
         # invalid in both. A condition without an alternative is null.

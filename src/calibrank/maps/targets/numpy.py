@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from calibrank._internal.logit import expit, softplus
+from calibrank._internal.segment_keys import Key
 from calibrank._internal.validation import LARGEST_SCORE, Floats, Indices, Mask
-from calibrank.maps.targets.target import Target
+from calibrank.maps.targets.target import Lines, Target, Unary
 
 
 class NumpyTarget(Target):
@@ -34,29 +35,18 @@ class NumpyTarget(Target):
         step = np.searchsorted(np.array(edges), score, side="right")
         return np.array(values)[step]
 
-    def by_level(
-        self, x: Indices, keys: Sequence[tuple[str, ...]], values: Sequence[float]
-    ) -> Floats:
+    def by_level(self, x: Indices, keys: Sequence[Key], values: Sequence[float]) -> Floats:
         return np.array(values)[x]
 
     def is_level(self, x: Indices, count: int) -> Mask:
         return (x >= 0) & (x <= count)
 
-    def where_valid(
-        self, score: Floats, formula: Callable[[Floats], Floats], conditions: Sequence[Mask] = ()
-    ) -> Floats:
+    def where_valid(self, score: Floats, formula: Unary, conditions: Sequence[Mask] = ()) -> Floats:
         valid = np.logical_and.reduce([np.abs(score) <= LARGEST_SCORE, *conditions])
         return np.where(valid, formula(np.where(valid, score, 0.0)), np.nan)
 
-    def lines(
-        self,
-        score: Floats,
-        edges: Sequence[float],
-        origins: Sequence[float],
-        values: Sequence[float],
-        slopes: Sequence[float],
-    ) -> Floats:
+    def lines(self, score: Floats, edges: Sequence[float], lines: Lines) -> Floats:
         # One search serves all three tables.
         segment = np.searchsorted(np.array(edges), score, side="right")
-        offset = score - np.array(origins)[segment]
-        return offset * np.array(slopes)[segment] + np.array(values)[segment]
+        origins, values, slopes = [np.array(part)[segment] for part in lines]
+        return (score - origins) * slopes + values

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,10 +10,19 @@ import numpy as np
 
 from calibrank._internal.arguments import label, shown, whole
 from calibrank._internal.rules import ColumnRule
+from calibrank._internal.segment_keys import Key
 from calibrank._internal.validation import LARGEST_SCORE
 from calibrank.errors import DataError, MissingExtraError
 from calibrank.maps.calibration_map import CalibrationMap, require_map
-from calibrank.maps.targets.target import Dtype, Target, ceilings, place_in_dtype, require_dtype
+from calibrank.maps.targets.target import (
+    Dtype,
+    Expression,
+    Target,
+    Unary,
+    ceilings,
+    place_in_dtype,
+    require_dtype,
+)
 
 if TYPE_CHECKING:
     import onnx
@@ -21,6 +30,8 @@ if TYPE_CHECKING:
 # Versions of 2022, which serving engines have supported for years.
 _OPSET = 17
 _IR_VERSION = 8
+
+_OPERATORS = {"+": "Add", "-": "Sub", "*": "Mul", "/": "Div"}
 
 
 def to_onnx(
@@ -93,36 +104,15 @@ def _load_onnx() -> ModuleType:
     return onnx
 
 
-class Value:
+class Value(Expression):
     """The name of a value in the graph, with arithmetic that adds nodes."""
 
     def __init__(self, name: str, graph: OnnxTarget) -> None:
         self.name = name
         self._graph = graph
 
-    def __add__(self, other: Any) -> Value:
-        return self._graph.add("Add", self, other)
-
-    def __radd__(self, other: Any) -> Value:
-        return self._graph.add("Add", other, self)
-
-    def __sub__(self, other: Any) -> Value:
-        return self._graph.add("Sub", self, other)
-
-    def __rsub__(self, other: Any) -> Value:
-        return self._graph.add("Sub", other, self)
-
-    def __mul__(self, other: Any) -> Value:
-        return self._graph.add("Mul", self, other)
-
-    def __rmul__(self, other: Any) -> Value:
-        return self._graph.add("Mul", other, self)
-
-    def __truediv__(self, other: Any) -> Value:
-        return self._graph.add("Div", self, other)
-
-    def __rtruediv__(self, other: Any) -> Value:
-        return self._graph.add("Div", other, self)
+    def binary(self, left: Any, operator: str, right: Any) -> Value:
+        return self._graph.add(_OPERATORS[operator], left, right)
 
 
 class OnnxTarget(Target):
@@ -177,7 +167,8 @@ class OnnxTarget(Target):
     def sigmoid(self, x: Value) -> Value:
         # Some engines approximate the operator Sigmoid and return nothing below 1e-8.
         # Exp may overflow to infinity here, which gives the right probability of 0.
-        return 1.0 / (self.add("Exp", self.add("Neg", x)) + 1.0)
+        probability: Value = 1.0 / (self.add("Exp", self.add("Neg", x)) + 1.0)
+        return probability
 
     def minimum(self, x: Value, bound: float) -> Value:
         return self.add("Min", x, bound)
@@ -185,9 +176,7 @@ class OnnxTarget(Target):
     def maximum(self, x: Value, bound: float) -> Value:
         return self.add("Max", x, bound)
 
-    def where_valid(
-        self, score: Value, formula: Callable[[Value], Value], conditions: Sequence[Value] = ()
-    ) -> Value:
+    def where_valid(self, score: Value, formula: Unary, conditions: Sequence[Value] = ()) -> Value:
         # No comparison with NaN holds.
         valid = self.add("LessOrEqual", self.add("Abs", score), LARGEST_SCORE)
         for condition in conditions:
@@ -202,7 +191,7 @@ class OnnxTarget(Target):
         above = self.add("GreaterOrEqual", x, _integer(0))
         return self.add("And", above, self.add("LessOrEqual", x, _integer(count)))
 
-    def by_level(self, x: Value, keys: Sequence[tuple[str, ...]], values: Sequence[float]) -> Value:
+    def by_level(self, x: Value, keys: Sequence[Key], values: Sequence[float]) -> Value:
         # A number outside the table is made invalid by `is_level`; here it must not be an error.
         inside = self.add("Max", self.add("Min", x, _integer(len(values) - 1)), _integer(0))
         return self.add("Gather", np.array(values, dtype=self.dtype), inside)

@@ -18,9 +18,10 @@ import numpy as np
 from calibrank._internal import native
 from calibrank._internal.arguments import shown
 from calibrank._internal.rules import ColumnRule
+from calibrank._internal.segment_keys import Key
 from calibrank._internal.validation import LARGEST_SCORE, require_scores
 from calibrank.errors import DataError
-from calibrank.maps.targets.target import Target
+from calibrank.maps.targets.target import Expression, Lines, Target, Unary
 
 if TYPE_CHECKING:
     from calibrank.maps.calibration_map import CalibrationMap
@@ -31,7 +32,7 @@ _LARGEST_POWER = 709.782712893384
 ScalarFunction = Callable[..., float]
 
 
-class Variable:
+class Variable(Expression):
     """A local variable of the function under construction; arithmetic adds a line to it."""
 
     def __init__(self, lines: list[str], expression: str) -> None:
@@ -39,29 +40,8 @@ class Variable:
         self.name = f"x{len(lines)}"
         lines.append(f"{self.name} = {expression}")
 
-    def __add__(self, other: Variable | float) -> Variable:
-        return self._with(f"{self.name} + {_text(other)}")
-
-    def __radd__(self, other: float) -> Variable:
-        return self._with(f"{_text(other)} + {self.name}")
-
-    def __sub__(self, other: Variable | float) -> Variable:
-        return self._with(f"{self.name} - {_text(other)}")
-
-    def __rsub__(self, other: float) -> Variable:
-        return self._with(f"{_text(other)} - {self.name}")
-
-    def __mul__(self, other: Variable | float) -> Variable:
-        return self._with(f"{self.name} * {_text(other)}")
-
-    def __rmul__(self, other: float) -> Variable:
-        return self._with(f"{_text(other)} * {self.name}")
-
-    def __truediv__(self, other: float) -> Variable:
-        return self._with(f"{self.name} / {_text(other)}")
-
-    def _with(self, expression: str) -> Variable:
-        return Variable(self.lines, expression)
+    def binary(self, left: Any, operator: str, right: Any) -> Variable:
+        return Variable(self.lines, f"{_text(left)} {operator} {_text(right)}")
 
 
 class PythonTarget(Target):
@@ -98,23 +78,15 @@ class PythonTarget(Target):
         expression = f"{self._table(values)}[{self._position(score, edges)}]"
         return Variable(self.code, expression)
 
-    def lines(
-        self,
-        score: Variable,
-        edges: Sequence[float],
-        origins: Sequence[float],
-        values: Sequence[float],
-        slopes: Sequence[float],
-    ) -> Variable:
+    def lines(self, score: Variable, edges: Sequence[float], lines: Lines) -> Variable:
+        origins, values, slopes = lines
         # One search serves all three tables.
         segment = Variable(self.code, self._position(score, edges)).name
         offset = Variable(self.code, f"{score.name} - {self._table(origins)}[{segment}]").name
         line = f"{offset} * {self._table(slopes)}[{segment}] + {self._table(values)}[{segment}]"
         return Variable(self.code, line)
 
-    def by_level(
-        self, x: Variable, keys: Sequence[tuple[str, ...]], values: Sequence[float]
-    ) -> Variable:
+    def by_level(self, x: Variable, keys: Sequence[Key], values: Sequence[float]) -> Variable:
         return Variable(self.code, f"{self._table(values)}[{x.name}]")
 
     # The inputs of terms are checked where they are read.
@@ -124,9 +96,7 @@ class PythonTarget(Target):
     def is_level(self, x: Variable, count: int) -> None:
         return None
 
-    def where_valid(
-        self, score: Variable, formula: Callable[[Any], Any], conditions: Sequence[None] = ()
-    ) -> Any:
+    def where_valid(self, score: Variable, formula: Unary, conditions: Sequence[None] = ()) -> Any:
         largest = repr(LARGEST_SCORE)
         self.code.append(f"if not -{largest} <= {score.name} <= {largest}: check({score.name})")
         return formula(score)

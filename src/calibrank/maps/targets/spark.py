@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (its name throughout Spark's documentation)
 
+from calibrank._internal.segment_keys import Key
 from calibrank._internal.validation import LARGEST_SCORE
-from calibrank.maps.targets.target import Target, free_names
+from calibrank.maps.targets.target import Target, Unary, free_names, nested_choices
 
 # Up to this many steps become nested conditions. About two hundred of them, beside the rest of a
 # plan, outgrow what the JVM compiles.
@@ -41,9 +42,7 @@ class SparkTarget(Target):
     def is_level(self, x: Column, count: int) -> Column:
         return x.isNotNull()
 
-    def by_level(
-        self, x: Column, keys: Sequence[tuple[str, ...]], values: Sequence[float]
-    ) -> Column:
+    def by_level(self, x: Column, keys: Sequence[Key], values: Sequence[float]) -> Column:
         number = F.coalesce(x, F.lit(0))
         return self.stage(_constant_array(values, "double")[number])
 
@@ -54,7 +53,7 @@ class SparkTarget(Target):
         return F.col(name)
 
     def where_valid(
-        self, score: Column, formula: Callable[[Column], Column], conditions: Sequence[Column] = ()
+        self, score: Column, formula: Unary, conditions: Sequence[Column] = ()
     ) -> Column:
         # Spark orders NaN above every number, so NaN exceeds the upper bound.
         is_valid = score.between(-LARGEST_SCORE, LARGEST_SCORE)
@@ -85,7 +84,12 @@ class SparkTarget(Target):
         # Spark generates shorter code for a column that cannot be null.
         not_null = self.stage(F.coalesce(score, F.lit(0.0)))
         if len(values) <= _LARGEST_TREE:
-            return _tree(not_null, edges, values)
+            leaves = [F.lit(float(value)) for value in values]
+            return nested_choices(
+                edges,
+                leaves,
+                lambda edge, below, above: F.when(not_null >= float(edge), above).otherwise(below),
+            )
         return self._search(not_null, edges, values)
 
     def _search(self, score: Column, edges: Sequence[float], values: Sequence[float]) -> Column:
@@ -112,15 +116,6 @@ class SparkTarget(Target):
             is_reached = score >= padded_edges[found + (stride - 1)]
             found = self.stage(found + F.when(is_reached, stride).otherwise(0))
         return _constant_array(values, "double")[found]
-
-
-def _tree(score: Column, edges: Sequence[float], values: Sequence[float]) -> Column:
-    if not edges:
-        return F.lit(float(values[0]))
-    middle = len(edges) // 2
-    below = _tree(score, edges[:middle], values[: middle + 1])
-    above = _tree(score, edges[middle + 1 :], values[middle + 1 :])
-    return F.when(score >= float(edges[middle]), above).otherwise(below)
 
 
 def _constant_array(values: Sequence[float], kind: str) -> Any:

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from itertools import chain
 from math import inf
 
 import numpy as np
 
 from calibrank._internal.arguments import label, shown, text
 from calibrank._internal.rules import COLUMN_RULES, ColumnRule
+from calibrank._internal.segment_keys import Key
 from calibrank.errors import DataError
 from calibrank.maps.calibration_map import CalibrationMap, require_map
 from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.maps.targets.sql_dialects import DIALECTS, Dialect
-from calibrank.maps.targets.target import Formula, Target, group_by_parent
+from calibrank.maps.targets.target import (
+    Formula,
+    Lines,
+    Target,
+    Unary,
+    free_names,
+    group_by_parent,
+    nested_choices,
+)
 from calibrank.maps.term import Term
 
 # exp(700) is about 1e304 and exp(-700) about 1e-304, both within float64.
 _LARGEST_EXPONENT = 700.0
 # Levels that one CASE compares a row with, one after the other.
 _MOST_BRANCHES = 256
+# Characters to divide texts by: control characters, and others that have no meaning either.
+_MARKS = range(1, 9)
+_MORE_MARKS = range(0xE000, 0xF900)
 
 
 class Precedence(IntEnum):
@@ -56,7 +69,8 @@ def to_sql(fitted: CalibrationMap, dialect: str, score: str = "score") -> str:
         raise DataError("dialect", f"be one of {', '.join(DIALECTS)}", got=shown(dialect))
     if "\0" in label("score", score, "It names a column."):
         raise DataError("score", "be the name of a column", got=f"{score!r}")
-    target = SqlTarget(DIALECTS[dialect])
+    names = free_names([score, *fitted.columns])
+    target = SqlTarget(DIALECTS[dialect], {"k": next(names), "v": next(names)})
     inputs = [target.input(term) for term in fitted.terms]
     return target.text(fitted.where_valid(target, target.column(score), inputs))
 
@@ -149,6 +163,8 @@ class SqlTarget(Target):
     """SQL text; an expression whose value is known is a number, and is computed as one."""
 
     dialect: Dialect
+    free: Mapping[str, str] = field(default_factory=dict)
+    """Names that no column has."""
 
     def column(self, name: str) -> Sql:
         """A column of any numeric type, as float64."""
@@ -170,13 +186,16 @@ class SqlTarget(Target):
     def is_level(self, x: Sequence[str], count: int) -> str:
         return " AND ".join([f"({column}) IS NOT NULL" for column in x])
 
-    def by_level(
-        self, x: Sequence[str], keys: Sequence[tuple[str, ...]], values: Sequence[float]
-    ) -> Sql:
-        """One CASE per column, nested; where it has many branches, by comparisons first."""
+    def by_level(self, x: Sequence[str], keys: Sequence[Key], values: Sequence[float]) -> Sql:
+        """One CASE per column, nested; where it has many branches, by comparisons first.
+
+        Where an engine can look up a key in a table, many keys are one.
+        """
+        if self.dialect.look_up and len(keys) > _MOST_BRANCHES:
+            return self._atom(self._looked_up(x, keys, values))
         children = group_by_parent(keys)
 
-        def case(parent: tuple[str, ...], fallback: float) -> str:
+        def case(parent: Key, fallback: float) -> str:
             if parent not in children:
                 return self.text(fallback)
             branches = []
@@ -185,6 +204,27 @@ class SqlTarget(Target):
             return self._choice(x[len(parent)], sorted(branches), self.text(fallback))
 
         return self._atom(case((), values[0]))
+
+    def _looked_up(self, x: Sequence[str], keys: Sequence[Key], values: Sequence[float]) -> str:
+        """One table per number of columns; what it does not have, the one of fewer columns may."""
+        used = set(chain.from_iterable(chain.from_iterable(keys)))
+        unused = [mark for mark in map(chr, (*_MARKS, *_MORE_MARKS)) if mark not in used]
+        mark, joint = unused[:2]
+        found = self.text(values[0])
+        for depth in range(1, len(x) + 1):
+            numbers = [number for number, key in enumerate(keys, start=1) if len(key) == depth]
+            if not numbers:
+                continue
+            columns = [f"({column})" for column in x[:depth]]
+            found = self.dialect.look_up.format(
+                key=f" || {self.dialect.string(joint)} || ".join(columns),
+                keys=self.dialect.string(mark.join([joint.join(keys[n - 1]) for n in numbers])),
+                mark=self.dialect.string(mark),
+                values=f"'{','.join([repr(float(values[n])) for n in numbers])}'",
+                default=found,
+                **self.free,
+            )
+        return found
 
     def _choice(self, column: str, branches: Sequence[tuple[str, str]], fallback: str) -> str:
         """The text of the branch that a column names; branches are in the order of their names."""
@@ -261,41 +301,28 @@ class SqlTarget(Target):
             return x
         return bound if x.high <= bound else self._call(self.dialect.greatest, x, bound)
 
-    def where_valid(
-        self, score: Sql, formula: Callable[[Sql], Sql | float], conditions: Sequence[str] = ()
-    ) -> Sql:
+    def where_valid(self, score: Sql, formula: Unary, conditions: Sequence[str] = ()) -> Sql:
         valid = " AND ".join([self.is_valid(score, COLUMN_RULES["score"]), *conditions])
         return self._atom(f"CASE WHEN {valid} THEN {self.text(formula(score))} END")
 
     def steps(self, score: Sql, edges: Sequence[float], values: Sequence[float]) -> Sql:
         return self._tree(score, edges, [self.text(value) for value in values])
 
-    def lines(
-        self,
-        score: Sql,
-        edges: Sequence[float],
-        origins: Sequence[float],
-        values: Sequence[float],
-        slopes: Sequence[float],
-    ) -> Sql:
+    def lines(self, score: Sql, edges: Sequence[float], lines: Lines) -> Sql:
         """One tree whose leaves are straight lines, instead of one tree per number."""
         leaves = []
-        for origin, value, slope in zip(origins, values, slopes, strict=True):
+        for origin, value, slope in zip(*lines, strict=True):
             # Each origin may be the one near 0 from which a difference is too small.
-            high = max(origins[-1], origin + 1e-100)
+            high = max(lines[0][-1], origin + 1e-100)
             near, start, _ = self._without_underflow(score, origin, high)
             leaves.append(self.text((near - start) * slope + value))
         return self._tree(score, edges, leaves)
 
     def _tree(self, score: Sql, edges: Sequence[float], leaves: Sequence[str]) -> Sql:
-        """A balanced tree of CASE: thousands of leaves are a dozen levels deep."""
-        if not edges:
-            return self._atom(leaves[0])
-        middle = len(edges) // 2
-        below = self._tree(score, edges[:middle], leaves[: middle + 1])
-        above = self._tree(score, edges[middle + 1 :], leaves[middle + 1 :])
-        is_below = f"{score.text} < {self.text(edges[middle])}"
-        return self._atom(f"CASE WHEN {is_below} THEN {below.text} ELSE {above.text} END")
+        def case(edge: float, below: str, above: str) -> str:
+            return f"CASE WHEN {score.text} < {self.text(edge)} THEN {below} ELSE {above} END"
+
+        return self._atom(nested_choices(edges, leaves, case))
 
     def _call(self, function: str, *arguments: Sql | float) -> Sql:
         texts = [self.text(argument) for argument in arguments]

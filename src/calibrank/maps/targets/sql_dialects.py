@@ -36,6 +36,12 @@ class Dialect:
     """The inverse hyperbolic tangent, where there is one."""
     bytewise: str = ""
     """What makes a comparison of texts one of their bytes, where it is none."""
+    look_up: str = ""
+    """The value of {key} in a long table, or {default}, where that is faster than CASE.
+
+    {keys} and {values} are texts that {mark} and a comma divide: literals would be planned one by
+    one. {k} and {v} are names that no column has.
+    """
 
     def name(self, column: str) -> str:
         """The quoted name of a column."""
@@ -100,6 +106,12 @@ DIALECTS: dict[str, Dialect] = {
             "ELSE STRING({}) END"
         ),
         has_escapes=True,
+        # A correlated subquery, which becomes a join; only an aggregate may be one.
+        look_up=(
+            "COALESCE((SELECT FIRST({v}.`1`) FROM (SELECT explode(arrays_zip(split({keys}, {mark}),"
+            " CAST(split({values}, ',') AS ARRAY<DOUBLE>))) AS {v}) WHERE {v}.`0` = {key}), "
+            "{default})"
+        ),
     ),
     "duckdb": Dialect(
         '"',
@@ -109,6 +121,11 @@ DIALECTS: dict[str, Dialect] = {
             "CASE WHEN regexp_matches(typeof({}), '^(FLOAT|DOUBLE|DECIMAL)') "
             f"THEN NULLIF(regexp_extract({{}}::VARCHAR, '{_WHOLE}', 1), '') "
             "ELSE {}::VARCHAR END"
+        ),
+        # A correlated subquery, which becomes a join.
+        look_up=(
+            "COALESCE((SELECT {v} FROM (SELECT unnest(string_split({keys}, {mark})) AS {k}, "
+            "unnest(string_split({values}, ',')::DOUBLE[]) AS {v}) WHERE {k} = {key}), {default})"
         ),
     ),
     "postgresql": Dialect(
@@ -122,6 +139,11 @@ DIALECTS: dict[str, Dialect] = {
             f"THEN substring({{}}::text::numeric::text FROM '{_WHOLE}') ELSE {{}}::text END"
         ),
         bytewise=' COLLATE "C"',
+        # A constant that is searched by bisection: a subquery would be run for every row.
+        look_up=(
+            "COALESCE((jsonb_object(string_to_array({keys}, {mark}), string_to_array({values}, "
+            "',')) ->> ({key}))::float8, {default})"
+        ),
     ),
     # SQLite reads a misspelled "name" as a string, but reports a misspelled `name` as an error.
     # A cast would turn any string into a number. A unary plus removes the column's type instead:

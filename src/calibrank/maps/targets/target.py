@@ -6,14 +6,15 @@ target implements these operations for one engine. Neither knows the members on 
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
 from calibrank._internal.arguments import shown
+from calibrank._internal.segment_keys import Key
 from calibrank.errors import DataError
 
 if TYPE_CHECKING:
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 Dtype: TypeAlias = Literal["float32", "float64"]
 Formula: TypeAlias = Callable[[Any, float, float], Any]
 """An expression of (score, low, high)."""
+Unary: TypeAlias = Callable[[Any], Any]
+"""An expression of a score."""
+Lines: TypeAlias = tuple[Sequence[float], Sequence[float], Sequence[float]]
+"""Origin, value and slope of each of several straight lines."""
+Choice = TypeVar("Choice")
 
 NARROWEST_FLOAT32_RANGE = 1e-30
 """The narrowest range in float32: a score of 1 is then placed at 1e30; float32 ends at 3e38."""
@@ -73,9 +79,7 @@ class Target(Protocol):
         """`values[k]`, where k is the number of edges that are at most the score."""
 
     @abstractmethod
-    def where_valid(
-        self, score: Any, formula: Callable[[Any], Any], conditions: Sequence[Any] = ()
-    ) -> Any:
+    def where_valid(self, score: Any, formula: Unary, conditions: Sequence[Any] = ()) -> Any:
         """`formula(score)`, and no probability where the score or a condition is not valid.
 
         A score is not valid if `predict` refuses it: null, NaN, infinite, or beyond 1e30, as a
@@ -91,26 +95,20 @@ class Target(Protocol):
         """Whether `x` can be looked up by `by_level` among so many keys; null never can."""
         raise UnsupportedOperationError("this engine has no levels")
 
-    def by_level(self, x: Any, keys: Sequence[tuple[str, ...]], values: Sequence[float]) -> Any:
+    def by_level(self, x: Any, keys: Sequence[Key], values: Sequence[float]) -> Any:
         """`values[k]`, where `keys[k - 1]` is the longest key that matches the row, or k = 0.
 
         What `x` is depends on the engine: columns of text, or the number k itself.
         """
         raise UnsupportedOperationError("this engine has no levels")
 
-    def lines(
-        self,
-        score: Any,
-        edges: Sequence[float],
-        origins: Sequence[float],
-        values: Sequence[float],
-        slopes: Sequence[float],
-    ) -> Any:
+    def lines(self, score: Any, edges: Sequence[float], lines: Lines) -> Any:
         """`values[k] + slopes[k] * (score - origins[k])`, with k as in `steps`.
 
         The difference to an origin nearby is small, so nothing cancels, unlike in a sum of hinge
         functions.
         """
+        origins, values, slopes = lines
         # The line through another origin, which the float type has: the difference is then exact.
         exact = np.array(origins)
         near = exact.astype(self.dtype).astype(np.float64)
@@ -137,15 +135,63 @@ class Target(Protocol):
         return formula(score, low, high)
 
 
-def group_by_parent(
-    keys: Sequence[tuple[str, ...]],
-) -> dict[tuple[str, ...], list[tuple[str, int]]]:
+class Expression(ABC):
+    """A piece of a formula, where the engine has no operators: `binary` writes an operation."""
+
+    @abstractmethod
+    def binary(self, left: Any, operator: str, right: Any) -> Any:
+        """The expression `left operator right`, one of which may be a number."""
+
+    def __add__(self, other: Any) -> Any:
+        return self.binary(self, "+", other)
+
+    def __radd__(self, other: float) -> Any:
+        return self.binary(other, "+", self)
+
+    def __sub__(self, other: Any) -> Any:
+        return self.binary(self, "-", other)
+
+    def __rsub__(self, other: float) -> Any:
+        return self.binary(other, "-", self)
+
+    def __mul__(self, other: Any) -> Any:
+        return self.binary(self, "*", other)
+
+    def __rmul__(self, other: float) -> Any:
+        return self.binary(other, "*", self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self.binary(self, "/", other)
+
+    def __rtruediv__(self, other: float) -> Any:
+        return self.binary(other, "/", self)
+
+
+def nested_choices(
+    edges: Sequence[float],
+    leaves: Sequence[Choice],
+    choice: Callable[[float, Choice, Choice], Choice],
+) -> Choice:
+    """The leaf whose number is that of the edges at or below the score, by bisection.
+
+    `choice(edge, below, above)` chooses by whether the score is below an edge. The tree is
+    balanced: thousands of leaves are a dozen levels deep.
+    """
+    if not edges:
+        return leaves[0]
+    middle = len(edges) // 2
+    below = nested_choices(edges[:middle], leaves[: middle + 1], choice)
+    above = nested_choices(edges[middle + 1 :], leaves[middle + 1 :], choice)
+    return choice(edges[middle], below, above)
+
+
+def group_by_parent(keys: Sequence[Key]) -> dict[Key, list[tuple[str, int]]]:
     """The last value and the number, from 1 on, of each key, by the values before it.
 
     >>> group_by_parent([("NL",), ("NL", "Delft")])
     {(): [('NL', 1)], ('NL',): [('Delft', 2)]}
     """
-    children: dict[tuple[str, ...], list[tuple[str, int]]] = {}
+    children: dict[Key, list[tuple[str, int]]] = {}
     for node, key in enumerate(keys, start=1):
         children.setdefault(key[:-1], []).append((key[-1], node))
     return children

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from calibrank._internal.validation import LARGEST_SCORE
 from calibrank.errors import DataError, MissingExtraError
 from calibrank.maps.targets.cuda import kernel_source
-from calibrank.maps.targets.target import Target, UnsupportedOperationError, ceilings
+from calibrank.maps.targets.target import Target, Unary, UnsupportedOperationError, ceilings
 
 try:
     import torch
@@ -92,9 +92,7 @@ class TensorTarget(Target):
     def maximum(self, x: Tensor, bound: float) -> Tensor:
         return x.clamp(min=bound)
 
-    def where_valid(
-        self, score: Tensor, formula: Callable[[Tensor], Tensor], conditions: Sequence[Tensor] = ()
-    ) -> Tensor:
+    def where_valid(self, score: Tensor, formula: Unary, conditions: Sequence[Any] = ()) -> Tensor:
         return torch.where(score.abs() <= LARGEST_SCORE, formula(score), torch.nan)
 
     def steps(self, score: Tensor, edges: Sequence[float], values: Sequence[float]) -> Tensor:

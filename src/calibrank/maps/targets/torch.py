@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from calibrank._internal.segment_keys import Key
 from calibrank._internal.validation import LARGEST_SCORE
 from calibrank.errors import MissingExtraError
 from calibrank.maps.calibration_map import CalibrationMap, require_map
-from calibrank.maps.targets.target import Dtype, Target, ceilings, place_in_dtype, require_dtype
+from calibrank.maps.targets.target import (
+    Dtype,
+    Target,
+    Unary,
+    ceilings,
+    place_in_dtype,
+    require_dtype,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -91,9 +99,7 @@ class TorchGraphTarget(Target):
     def maximum(self, x: Any, bound: float) -> Any:
         return x.maximum(x.new_full((), bound))
 
-    def where_valid(
-        self, score: Any, formula: Callable[[Any], Any], conditions: Sequence[Any] = ()
-    ) -> Any:
+    def where_valid(self, score: Any, formula: Unary, conditions: Sequence[Any] = ()) -> Any:
         # No comparison with NaN holds.
         valid = score.abs() <= LARGEST_SCORE
         for condition in conditions:
@@ -112,7 +118,7 @@ class TorchGraphTarget(Target):
     def is_level(self, x: Any, count: int) -> Any:
         return (x >= 0) & (x <= count)
 
-    def by_level(self, x: Any, keys: Sequence[tuple[str, ...]], values: Sequence[float]) -> Any:
+    def by_level(self, x: Any, keys: Sequence[Key], values: Sequence[float]) -> Any:
         # A number outside the table is made invalid by `is_level`; here it must not be an error.
         table = self._table("by_level", np.array(values, dtype=self.dtype))
         return table[x.clamp(0, len(values) - 1)]
