@@ -5,14 +5,14 @@ from typing import Annotated
 
 import typer
 
-from calibrank._internal.arguments import real
 from calibrank.cli import console, options
 from calibrank.cli.declared import choose_label
-from calibrank.decisions import Guarantee, PooledPrecision, Precision, Predicted, Promise
-from calibrank.decisions import control as find_threshold
+from calibrank.decisions import Guarantee, Predicted
+from calibrank.decisions import control as find_cut
 from calibrank.evidence import impressions, naive
 from calibrank.maps import load
 from calibrank.metrics.clustered_bootstrap import Codes
+from calibrank.registry import parse_cut, parse_promise
 from calibrank.report.read_table import read_report_rows
 from calibrank.report.rows import ReportRows
 from calibrank.tabular.columns import Columns
@@ -22,8 +22,31 @@ MapOption = Annotated[Path | None, typer.Option("--map", help=options.MAP_HELP)]
 ProbabilityOption = Annotated[
     str | None, options.column_option("Without --map: the probabilities.", "probability")
 ]
-UnwantedOption = Annotated[
-    float, typer.Option(help="The largest share of a list that is unwanted, on average, e.g. 0.2.")
+PromiseOption = Annotated[
+    list[str],
+    typer.Option(
+        "--promise",
+        metavar="PROMISE",
+        help="What lists must keep: 'Precision(0.8)', 'Recall(0.8)', or 'PooledPrecision(0.8)' "
+        "with --longest. May be repeated: all are kept together.",
+    ),
+]
+CutOption = Annotated[
+    list[str],
+    typer.Option(
+        "--cut",
+        metavar="CUT",
+        help="Where a list ends: Threshold (probability), Rank, or Gap (to its best row). May be "
+        "repeated: the best is chosen. Rank and Gap need all candidates as rows.",
+    ),
+]
+AbstainOption = Annotated[
+    bool,
+    typer.Option(
+        "--abstain",
+        help="Give no answer where the best probability is low, if the promises cannot be kept "
+        "for all.",
+    ),
 ]
 ConfidenceOption = Annotated[float, typer.Option(help="Confidence of the promise.")]
 LongestOption = Annotated[
@@ -39,9 +62,6 @@ ShownOption = Annotated[
         "Logged probabilities with which pairs were shown, if they differ.", None, "--propensity"
     ),
 ]
-SmallestOption = Annotated[
-    float | None, typer.Option(help="With --propensity: the smallest that the log's design allows.")
-]
 
 
 def control(
@@ -52,24 +72,27 @@ def control(
     label: options.Label = None,
     user: options.User = None,
     propensity: ShownOption = None,
-    smallest_propensity: SmallestOption = None,
-    unwanted: UnwantedOption = 0.2,
+    promise: PromiseOption = ["Precision(0.8)"],  # noqa: B006  (typer copies it)
+    cut: CutOption = ["Threshold"],  # noqa: B006  (as above)
+    abstain: AbstainOption = False,
     confidence: ConfidenceOption = 0.95,
     longest: LongestOption = None,
     on_bad_rows: options.BadRows = options.OnBadRows.error,
     json: options.Json = False,
 ) -> None:
-    """Find the lowest threshold that keeps a promise about what is shown above it.
+    """Find where lists must end to keep promises about new users, or queries (--user query_id).
 
     The rows must be pairs that were shown at random, or with logged probabilities, and not those
     that the map was fitted on.
 
-    Example: calibrank control random.parquet --map map.json --unwanted 0.2 --longest 10
+    Example: calibrank control random.parquet --map map.json --promise "Recall(0.8)" --cut Rank
     """
     if map_file is None:
         console.require_unused("without --map", {"--score": score})
     else:
         console.require_unused("with --map", {"--probability": probability})
+    promises = [parse_promise(text) for text in promise]
+    cuts = [parse_cut(text) for text in cut]
     source = Table.find(table)
     rules = console.rules_for(on_bad_rows)
     fitted = None if map_file is None else load(map_file)
@@ -88,27 +111,20 @@ def control(
         rows = read_report_rows(source, columns, rules, progress, fitted=fitted)
     console.report_skipped(rules)
     values = rows.scores if fitted is None else Predicted(fitted, rows.scores, rows.columns)
-    found = find_threshold(
+    found = find_cut(
         values,
         rows.evidence,
         _users(rows),
-        _promise(unwanted, propensity, smallest_propensity),
+        promises,
+        cut=cuts,
         confidence=confidence,
         longest=longest,
+        abstain=abstain,
     )
     if json:
         console.print_json(found.content())
         return
     _print(found, longest)
-
-
-def _promise(unwanted: float, propensity: str | None, smallest: float | None) -> Promise:
-    real("unwanted", unwanted, "(0, 1)", "Use e.g. 0.2.")
-    if smallest is None:
-        return Precision(1 - unwanted)
-    if propensity is None:
-        console.require_unused("without --propensity", {"--smallest-propensity": smallest})
-    return PooledPrecision(1 - unwanted, smallest_propensity=smallest)
 
 
 def _users(rows: ReportRows) -> Codes:
@@ -123,9 +139,9 @@ def _print(found: Guarantee, longest: int | None) -> None:
         "The promise is about new users like these, shown pairs by the same rule. A change of "
         "users, items or model breaks it, and so do labels that users chose to give."
     )
-    if longest is not None:
+    if longest is not None or (found.best and found.threshold is None):
         notes += (
-            f" The {longest} best are those of a user's rows in this table: if lists are made of "
-            "more candidates than are labelled here, leave --longest out."
+            " The best are those of a user's rows in this table: if lists are made of more "
+            "candidates than are labelled here, use --cut Threshold without --longest."
         )
     console.screen.print(notes, style="dim", highlight=False)
