@@ -80,7 +80,7 @@ def control(
     on_bad_rows: options.BadRows = options.OnBadRows.error,
     json: options.Json = False,
 ) -> None:
-    """Find where lists must end to keep promises about new users, or queries (--user query_id).
+    """Find where lists must end to keep promises about new users, or queries.
 
     The rows must be pairs that were shown at random, or with logged probabilities, and not those
     that the map was fitted on.

@@ -9,6 +9,7 @@ from calibrank._internal.arguments import regular_file
 from calibrank._internal.atomic import write_atomic
 from calibrank._internal.json import Fields, read_document
 from calibrank.cli import console, options
+from calibrank.cli.cutoffs import show_cutoffs
 from calibrank.cli.failures import UsageError
 from calibrank.cli.rendering import base_rate_lines, map_curve, sensitivity_lines
 from calibrank.cli.terms import print_terms
@@ -25,23 +26,47 @@ MetricsOption = Annotated[
         "With --card: metrics to show, as `evaluate` or `search fit` print them with --json."
     ),
 ]
+ScoreAtOption = Annotated[
+    float | None,
+    options.option(
+        "Print the raw score from which on the probability is at least this, e.g. 0.5: one per "
+        "level where the map has levels. With settings for search engines and SQL.",
+        metavar="PROBABILITY",
+    ),
+]
+WhereOption = Annotated[
+    list[str] | None,
+    options.option(
+        "With --score-at: the value of a column that the map needs, e.g. country=NL. May be "
+        "repeated.",
+        metavar="COLUMN=VALUE",
+    ),
+]
 
 
 def inspect(
     map_file: options.Map,
+    score_at: ScoreAtOption = None,
+    where: WhereOption = None,
     card: CardOption = None,
     metrics: MetricsOption = None,
     json: options.Json = False,
 ) -> None:
-    """Describe a saved map, plot it in the terminal, or write a card for reviewers.
+    """Describe a saved map, find the score of a probability, or write a card for reviewers.
 
-    Example: calibrank inspect map.json --card card.html
+    Example: calibrank inspect map.json --score-at 0.5
     """
     if card is None:
         console.require_unused("without --card", {"--metrics": metrics})
     elif card.suffix not in {".md", ".html"}:
         raise UsageError(f"--card must end in .md or .html, got {str(card)!r}.")
+    if score_at is None:
+        console.require_unused("without --score-at", {"--where": where})
     fitted = load(map_file)
+    if score_at is not None:
+        console.require_unused("with --score-at", {"--card": card})
+        show_cutoffs(fitted, score_at, where or [], as_json=json)
+        return
     if card is not None:
         console.require_output(card, map_file, metrics)
         made = make_card(fitted, None if metrics is None else _read(metrics))
