@@ -10,7 +10,7 @@ COMMANDS = {
     "evaluate": "Evaluate probabilities against labels: all metrics, with intervals over users.",
     "compare": "Compare all calibration methods by cross-validation over users.",
     "control": "Find where lists must end to keep promises about new users, or queries.",
-    "inspect": "Describe a saved map, find the score of a probability, or write a card for reviewers.",
+    "inspect": "Describe a saved map, find the score of a probability, or write a card.",
     "report": "Write an interactive HTML page on how well probabilities are calibrated.",
     "monitor": "Check whether a deployed map is still right, on a store of daily summaries.",
     "export": "Convert a map to SQL, ONNX, a torch program, a search engine's script or JSON.",

@@ -52,7 +52,7 @@ def inspect(
     metrics: MetricsOption = None,
     json: options.Json = False,
 ) -> None:
-    """Describe a saved map, find the score of a probability, or write a card for reviewers.
+    """Describe a saved map, find the score of a probability, or write a card.
 
     Example: calibrank inspect map.json --score-at 0.5
     """
