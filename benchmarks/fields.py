@@ -82,7 +82,7 @@ def both(train: Table, test: Table) -> np.ndarray:
     return fitted.predict(test.scores, rows[1])
 
 
-def raw(train: Table, test: Table) -> np.ndarray:
+def raw(_: Table, test: Table) -> np.ndarray:
     return test.probabilities
 
 
