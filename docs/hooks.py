@@ -1,27 +1,24 @@
 """MkDocs hooks: the reproduction, the command line reference, and a check for network use."""
 
-import inspect
 import posixpath
 import re
-from collections.abc import Callable, Iterator
-from enum import Enum
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.plugins import get_plugin_logger
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
-from typer import Typer
-from typer.models import ArgumentInfo, ParameterInfo
 
-from calibrank.cli.app import make_app
+from calibrank.cli.app import COMMANDS
+from calibrank.cli.parse import Option
 
 log = get_plugin_logger("hooks")
 ROOT = Path(__file__).parents[1]
 REPRODUCTION = ROOT / "reproduce" / "aaai22"
 SCHEMA = ROOT / "src" / "calibrank" / "maps" / "schema.json"
-COMMANDS = "<!-- commands -->"
+REFERENCE = "<!-- commands -->"
 # What of the reproduction's folder belongs on the site.
 _SHOWN = {".md", ".png", ".toml", ".csv"}
 # Tags that make a browser load something from another host.
@@ -48,7 +45,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     markdown = markdown.replace("](../src/calibrank/maps/schema.json", "](map-schema.json")
     if page.file.src_uri == "reproduction/README.md":
         return with_figures(markdown)
-    return markdown.replace(COMMANDS, "\n".join(reference()))
+    return markdown.replace(REFERENCE, "\n".join(reference()))
 
 
 def on_page_content(html: str, page: Page, files: Files, **_: Any) -> str:
@@ -88,55 +85,19 @@ def with_figures(markdown: str) -> str:
 
 
 def reference() -> Iterator[str]:
-    """The command line reference in Markdown, from the commands' docstrings and options."""
-    for name, callback in named_commands(make_app()):
-        yield from _command(name, callback)
+    """The command line reference in Markdown, from the commands' help and options."""
+    for command in COMMANDS.values():
+        if not command.members:
+            description, _, example = command.text.partition("\n\nExample: ")
+            yield from (f"## {command.title}", "", description, "", "```sh", example, "```", "")
+            yield from ("| option | default | description |", "|---|---|---|")
+            yield from map(_row, command.options)
+            yield ""
 
 
-def named_commands(app: Typer) -> Iterator[tuple[str, Callable[..., None]]]:
-    """All commands by name; those of a group, such as `search fit`, after its name."""
-    for command in app.registered_commands:
-        yield command.name or command.callback.__name__, command.callback
-    for group in app.registered_groups:
-        for name, callback in named_commands(group.typer_instance):
-            yield f"{group.name} {name}", callback
-
-
-def _command(name: str, callback: Callable[..., None]) -> Iterator[str]:
-    description, example = inspect.getdoc(callback).split("\n\nExample: ")
-    yield from (f"## calibrank {name}", "", description, "", "```sh", example.strip(), "```", "")
-    yield from ("| option | default | description |", "|---|---|---|")
-    for parameter in inspect.signature(callback, eval_str=True).parameters.values():
-        # typer's context is no option.
-        if get_args(parameter.annotation):
-            yield _row(parameter)
-    yield ""
-
-
-def _row(parameter: inspect.Parameter) -> str:
-    kind, info = get_args(parameter.annotation)
-    default = parameter.default
-    shown = "" if default is None or default is False else f"`{getattr(default, 'value', default)}`"
-    if default is inspect.Parameter.empty:
-        shown = "required"
-    text = f"{info.help or ''}{_choices(kind)}".replace("|", "\\|")
-    return f"| {_names(parameter.name, info)} | {shown} | {text} |"
-
-
-def _names(name: str, info: ParameterInfo) -> str:
-    if isinstance(info, ArgumentInfo):
-        names = [info.metavar or name.upper()]
-    else:
-        # typer stores the first of several names as the default.
-        given = (info.default, *(info.param_decls or ()))
-        names = [each for each in given if isinstance(each, str)] or [f"--{name.replace('_', '-')}"]
-    return ", ".join(f"`{each}`" for each in names)
-
-
-def _choices(kind: Any) -> str:
-    """The values that an option accepts, where they are the members of an Enum."""
-    names: list[str] = []
-    for each in (kind, *get_args(kind)):
-        if isinstance(each, type) and issubclass(each, Enum):
-            names = [choice.value for choice in each]
-    return f" One of {', '.join(f'`{name}`' for name in names)}." if names else ""
+def _row(option: Option) -> str:
+    names = ", ".join(f"`{name}`" for name in option.names)
+    default = option.shown_default
+    shown = default if default in ("", "required") else f"`{default}`"
+    text = option.description.replace("|", "\\|")
+    return f"| {names} | {shown} | {text} |"

@@ -21,7 +21,6 @@ OPTIONAL = (
     "numba",
     "polars",
     "pyarrow",
-    "typer",
     "rich",
     "onnxruntime",
 )
@@ -77,7 +76,7 @@ def test_calibrators_terms_and_evidence_are_exported_and_the_rest_is_in_its_pack
 
 
 def test_the_demo_runs_and_its_map_is_right(tmp_path: Path) -> None:
-    pytest.importorskip("typer")
+    pytest.importorskip("rich")
     pytest.importorskip("matplotlib")
     demo = ["-m", "calibrank", "demo", "--pairs", "20000", "--out", "demo"]
     result = run("-W", "error", *demo, cwd=tmp_path)
@@ -91,7 +90,7 @@ def test_the_demo_runs_and_its_map_is_right(tmp_path: Path) -> None:
 
 
 def test_an_expected_error_is_one_line_with_its_own_exit_code(tmp_path: Path) -> None:
-    pytest.importorskip("typer")
+    pytest.importorskip("rich")
     result = run("-m", "calibrank", "demo", "--pairs", "3", cwd=tmp_path)
     assert result.returncode == 2
     assert "--pairs must be in the range 1000<=x<=100000000, got 3." in result.stderr
@@ -102,13 +101,13 @@ def test_a_missing_extra_is_reported_by_its_install_command() -> None:
     code = """if True:
         import importlib.util
         find_spec = importlib.util.find_spec
-        importlib.util.find_spec = lambda name: None if name == "typer" else find_spec(name)
+        importlib.util.find_spec = lambda name: None if name == "rich" else find_spec(name)
         from calibrank.__main__ import main
         main()"""
-    result = run("-c", code, "fit")
+    result = run("-c", code, "fit", "t.csv")
     assert result.returncode == 5
     expected = (
-        "calibrank: typer is not installed. Run: pip install 'calibrank[cli]' "
+        "calibrank: rich is not installed. Run: pip install 'calibrank[cli]' "
         "(in a checkout: pip install '.[cli]')"
     )
     assert result.stderr.strip() == expected

@@ -169,7 +169,7 @@ def test_tables_are_written_over_older_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: list[str], kind: str
 ) -> None:
     pa = pytest.importorskip("pyarrow")
-    pytest.importorskip("typer")
+    pytest.importorskip("rich")
     from pyarrow import csv, parquet
 
     from calibrank.cli.app import main

@@ -290,15 +290,10 @@ def parquet(edits: list[Edit], which: int) -> None:
 @cache
 def options_of(name: str) -> list[str]:
     """The long options of a command, except those that name outputs."""
-    from typer.main import get_command
+    from calibrank.cli.app import COMMANDS
 
-    from calibrank.cli.app import make_app
-
-    group: Any = get_command(make_app([name]))
-    found = group.commands[name] if hasattr(group, "commands") else group
-    named = [each for each in found.params if each.param_type_name == "option"]
-    names = [option.opts[0] for option in named]
-    return [each for each in names if each not in {"--out", "--checkpoint", "--help"}]
+    names = [each.names[0] for each in COMMANDS[name].options if not each.is_argument]
+    return [each for each in names if each != "--out"]
 
 
 WORDS = (

@@ -1,6 +1,6 @@
 """Every member of calibrank by name: the one place where a string becomes an object.
 
-A new calibrator, metric, propensity, split, dataset, exporter, model or command is one file plus
+A new calibrator, metric, propensity, split, dataset, exporter or model is one file plus
 one line here; `tests/test_registry.py` fails if a member is missing or escapes the laws.
 """
 
@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from calibrank._internal.commands import COMMANDS as COMMANDS  # noqa: PLC0414  (re-exported)
 from calibrank._internal.expressions import parse_value
 from calibrank.curves import (
     BBQ,
@@ -207,7 +206,7 @@ def find(what: str, members: Mapping[str, Member], name: str) -> Member:
     for known, member in members.items():
         if _plain(known) == wanted:
             return member
-    raise DataError(f"the {what} must be one of {', '.join(members)}, got {name!r}.")
+    raise DataError(f"the {what}", f"be one of {', '.join(members)}", got=f"{name!r}")
 
 
 TERMS: dict[str, type[TermSpec]] = {
@@ -228,7 +227,7 @@ def parse_model(text: str) -> Calibrator | Model:
     calibrators = {name: type(member) for name, member in CALIBRATORS.items()}
     model = parse_value("a model", text, {**calibrators, **selectors, **TERMS})
     if not isinstance(model, Calibrator | Model):
-        raise DataError(f"a model must be a calibrator, or one plus terms, got {text!r}.")
+        raise DataError("a model", "be a calibrator, or one plus terms", got=f"{text!r}")
     return model
 
 
@@ -242,7 +241,9 @@ def parse_metric(text: str) -> Metric:
     """
     metric = parse_value("a metric", text, METRIC_KINDS)
     if not isinstance(metric, Metric):
-        raise DataError(f"a metric must be named, got {text!r}. Use e.g. LogLoss or ECE@5.")
+        raise DataError(
+            "a metric", "be named", got=f"{text!r}", remedy="Use e.g. LogLoss or ECE@5."
+        )
     return metric
 
 
@@ -254,7 +255,7 @@ def parse_promise(text: str) -> Promise:
     """
     promise = parse_value("a promise", text, PROMISES)
     if not isinstance(promise, Promise):
-        raise DataError(f"a promise must be named, got {text!r}. Use e.g. Recall(0.8).")
+        raise DataError("a promise", "be named", got=repr(text), remedy="Use e.g. Recall(0.8).")
     return promise
 
 
@@ -269,7 +270,7 @@ def parse_cut(text: str) -> Cut:
         return find("cut", kinds, text)()
     cut = parse_value("a cut", text, kinds)
     if not isinstance(cut, Cut):
-        raise DataError(f"a cut must be named, got {text!r}. Use e.g. Rank.")
+        raise DataError("a cut", "be named", got=repr(text), remedy="Use e.g. Rank.")
     return cut
 
 

@@ -80,5 +80,4 @@ def test_an_unreachable_probability_names_range_and_level(call: Call, tmp_path: 
     fitted.save(tmp_path / "map.json")
     code, _, error = call("inspect", tmp_path / "map.json", "--score-at", "0.0001")
     assert code == 3
-    assert "probability must be one that the map reaches, 0." in one_line(error)
-    assert "This is level BE." in one_line(error)
+    assert "level BE: probability must be one that the map reaches, 0." in one_line(error)

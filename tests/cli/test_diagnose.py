@@ -7,11 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 import calibrank as cr
 from calibrank.anchoring import ExpectedError
-from calibrank.cli.app import make_app
 from calibrank.data.score_world import make_world
 from calibrank.diagnosis.fit_checks import check_label_plan
 from calibrank.evidence import naive
@@ -21,8 +19,7 @@ from calibrank.tabular.aggregate import Columns, summarize
 from calibrank.tabular.profile import Tally
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
-
-_RUNNER = CliRunner()
+from tests.cli.running import run_here
 
 
 def _table(world, **changed):
@@ -39,11 +36,9 @@ def _table(world, **changed):
 def _diagnose(folder, columns, *options):
     path = folder / "table.parquet"
     pq.write_table(pa.table(columns), path)
-    result = _RUNNER.invoke(
-        make_app(), ["diagnose", str(path), "--json", *options], catch_exceptions=False
-    )
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
+    code, output, errors = run_here("diagnose", path, "--json", *options)
+    assert code == 0, errors
+    return json.loads(output)
 
 
 def _messages(diagnosis, severity="warning"):
@@ -152,16 +147,14 @@ def test_impressions_with_propensities_identify_the_base_rate(tmp_path, world):
 def test_a_table_without_a_valid_row_is_rejected(tmp_path, world):
     path = tmp_path / "bad.parquet"
     pq.write_table(pa.table(_table(world, score=np.full(len(world), np.nan))), path)
-    result = _RUNNER.invoke(make_app(), ["diagnose", str(path), "--item", "item"])
-    assert "must hold at least one valid row" in str(result.exception)
+    _, _, errors = run_here("diagnose", path, "--item", "item")
+    assert "must hold at least one valid row" in errors
 
 
 def test_the_text_output_has_bars_and_tables(tmp_path, world):
     path = tmp_path / "table.parquet"
     pq.write_table(pa.table(_table(world)), path)
-    shown = _RUNNER.invoke(
-        make_app(), ["diagnose", str(path), "--item", "item"], catch_exceptions=False
-    ).stdout
+    _, shown, _ = run_here("diagnose", path, "--item", "item")
     for words in ("Weighted mean label by tenths", "half the negatives", "expected ECE", "█"):
         assert words in shown
 

@@ -82,7 +82,7 @@ def test_wrong_usage_is_one_line_too(call: Call) -> None:
             "--window must be in the range 1<=x<=100000, got 0.",
         ),
         (["fit", "t.csv", "--method", "no"], "--method must be one of auto, "),
-        (["train", "t.csv", "--device", "tpu"], "--device must be one of 'cpu', 'cuda', got 'tpu'"),
+        (["train", "t.csv", "--device", "tpu"], "--device must be one of cpu, cuda, got 'tpu'"),
         (["anchor", "m", "--base-rate", "1e-320"], "--base-rate must lie between 0 and 1, got"),
         (["monitor", "d", "--map", "m", "-o", "d/x.html"], "outputs must lie outside the store"),
         (["fit", "t.csv", "--label", ""], "--label must not be empty, got ''. Give a"),

@@ -1,6 +1,7 @@
 """Options, help and exit codes of the whole command line."""
 
 import ast
+import inspect
 import re
 import subprocess
 import sys
@@ -10,10 +11,13 @@ from pathlib import Path
 import pytest
 
 import calibrank as cr
-from calibrank.cli.options import as_typed
+from calibrank.cli import options as declared
+from calibrank.cli.app import COMMANDS
+from calibrank.cli.parse import Whole, as_typed
+from calibrank.monitor.check import LONGEST_WINDOW, WINDOW
 from calibrank.registry import (
     CALIBRATORS,
-    COMMANDS,
+    DATASETS,
     DIALECT_NAMES,
     EXPORTERS,
     MODELS,
@@ -31,11 +35,12 @@ def test_version_prints_one_line() -> None:
 def test_without_arguments_help_lists_every_command() -> None:
     code, text, _ = run("--help")
     assert code == 0
-    for command in COMMANDS:
-        assert re.search(rf"│ {command} ", text)
+    for command in COMMANDS[""].members:
+        assert f"  {command.name} " in text
+        assert command.summary in one_line(text)
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "search fit", "search apply", "search plan"])
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name])
 def test_help_of_a_command_has_an_example_and_few_options(
     call: Call, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
@@ -44,12 +49,33 @@ def test_help_of_a_command_has_an_example_and_few_options(
     assert code == 0
     assert f"Usage: calibrank {command}" in text
     assert f"Example: calibrank {command}" in one_line(text)
-    options = set(re.findall(r"^│ \*? *(--[a-z-]+)", text, flags=re.MULTILINE)) - {"--help"}
+    options = set(re.findall(r"^ +(--[a-z-]+)", text, flags=re.MULTILINE)) - {"--help"}
     assert len(options) <= 15, sorted(options)
+    assert max(map(len, text.splitlines())) <= 80
     # Two screens of 50 lines.
     assert text.count("\n") <= 100
-    summary = COMMANDS.get(command)
-    assert summary is None or summary in one_line(text)
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if not COMMANDS[name].members])
+def test_a_command_is_run_by_the_function_of_its_name(command: str) -> None:
+    words = command.split()
+    function = getattr(import_module(f"calibrank.cli.{words[0]}"), words[-1])
+    parameters = inspect.signature(function).parameters.values()
+    assert {each.name for each in parameters} == {each.name for each in COMMANDS[command].options}
+    assert all(each.default is inspect.Parameter.empty for each in parameters)
+    assert inspect.getdoc(function) == COMMANDS[command].summary
+
+
+def test_what_help_says_about_members_is_what_the_registry_has() -> None:
+    assert [*declared.METHODS] == [*CALIBRATORS]
+    assert [*declared.MODELS] == [*MODELS]
+    assert [*declared.SPLITS] == [*SPLITS]
+    assert [*declared.DATASETS] == [*DATASETS]
+    assert [*declared.EXPORTERS] == [*EXPORTERS]
+    assert [*declared.DIALECTS] == [*DIALECT_NAMES]
+    (window,) = [each for each in COMMANDS["monitor"].options if each.name == "window"]
+    assert window.kind == Whole(1, LONGEST_WINDOW)
+    assert f"Default: {WINDOW}." in window.help
 
 
 def test_public_names_are_those_of_their_packages() -> None:
@@ -65,13 +91,14 @@ def test_public_names_are_those_of_their_packages() -> None:
     assert sorted(names) == sorted(cr.__all__)
 
 
-def test_help_and_version_load_neither_numpy_nor_pyarrow() -> None:
+@pytest.mark.parametrize("arguments", [["--help"], ["fit", "--help"], ["fit", "--nonsense"]])
+def test_help_and_wrong_usage_load_neither_numpy_nor_rich(arguments: list[str]) -> None:
     program = (
-        "import sys; sys.argv = ['calibrank', '--help']\n"
+        f"import sys; sys.argv = ['calibrank', *{arguments!r}]\n"
         "from calibrank.cli import app\n"
         "try: app.main()\n"
         "except SystemExit: pass\n"
-        "assert not {'numpy', 'pyarrow', 'torch'} & set(sys.modules)\n"
+        "assert not {'numpy', 'pyarrow', 'rich', 'torch'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
 
@@ -81,7 +108,8 @@ def test_help_and_version_load_neither_numpy_nor_pyarrow() -> None:
     [
         (["--version"], 0, f"calibrank {cr.__version__}"),
         (["--help"], 0, "anchor     Move a map to labels"),
-        ([], 0, "pip install 'calibrank[cli]'"),
+        (["fit", "--help"], 0, "Usage: calibrank fit"),
+        ([], 0, "Usage: calibrank"),
         (["fit", "t.parquet"], 5, ""),
     ],
 )
@@ -90,11 +118,11 @@ def test_the_core_alone_says_what_to_install(arguments: list[str], code: int, te
         "import sys\n"
         "class Absent:\n"
         "    def find_spec(name, *_):\n"
-        "        if name == 'typer': raise ModuleNotFoundError(name)\n"
+        "        if name == 'rich': raise ModuleNotFoundError(name)\n"
         "sys.meta_path.insert(0, Absent)\n"
         "import importlib.util as util\n"
         "known = util.find_spec\n"
-        "util.find_spec = lambda name, *_: None if name == 'typer' else known(name)\n"
+        "util.find_spec = lambda name, *_: None if name == 'rich' else known(name)\n"
         f"sys.argv = ['calibrank', *{arguments!r}]\n"
         "from calibrank.__main__ import main\n"
         "main()\n"

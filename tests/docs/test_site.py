@@ -60,16 +60,16 @@ def test_every_page_of_the_reference_has_a_stability_level() -> None:
 
 
 def test_every_command_and_option_is_in_the_reference(hooks: ModuleType) -> None:
-    from calibrank.cli.app import make_app
+    from calibrank.cli.app import COMMANDS
 
     text = "\n".join(hooks.reference())
-    names = [name for name, _ in hooks.named_commands(make_app())]
+    names = [name for name, each in COMMANDS.items() if not each.members]
     assert {"fit", "anchor", "search fit", "search apply"} <= set(names)
     assert re.findall(r"^## calibrank (.+)$", text, re.MULTILINE) == names
     assert "| `--out`, `-o` | `map.json` | Where to save the map (JSON). |" in text
     file = "A Parquet or CSV file, a folder of them, or a quoted glob."
     assert f"| `TABLE` | required | {file} |" in text
-    assert "One of `error`, `skip`. |" in text
+    assert "One of error, skip. |" in text
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)

@@ -9,9 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from scipy import stats
-from typer.testing import CliRunner
 
-from calibrank.cli.app import make_app
 from calibrank.errors import DataError
 from calibrank.experiment.agreement import UNKNOWN, Comparison, Reasons, agreement_table, compare
 from calibrank.experiment.negatives import nearest_negatives
@@ -21,6 +19,7 @@ from calibrank.experiment.runner import SCHEMA
 from calibrank.experiment.spec import Spec, load_specs
 from calibrank.experiment.statistics import Results, Spread
 from calibrank.experiment.tables import uerm_table
+from tests.cli.running import run_here
 
 REPRODUCE = Path(__file__).parents[2] / "reproduce" / "aaai22"
 DATASETS = ("coat", "yahoo_r3")
@@ -71,9 +70,9 @@ def write_rows(path, rows):
 
 
 def reproduce(*arguments, code=0):
-    result = CliRunner().invoke(make_app(), ["reproduce", *map(str, arguments)])
-    assert result.exit_code == code, result.output
-    return result
+    found, output, errors = run_here("reproduce", *arguments)
+    assert found == code, errors
+    return output
 
 
 # ---- from rows alone ----
@@ -86,7 +85,7 @@ def test_rows_alone_give_tables_figures_and_a_summary(tmp_path, released):
         for name in DATASETS
     ]
     options = [option for file in files for option in ("--from-rows", file)]
-    printed = reproduce(*options, "--out", tmp_path / "out", "--json").stdout
+    printed = reproduce(*options, "--out", tmp_path / "out", "--json")
     assert json.loads(printed)["published_numbers_met"] == 450
     for dataset in DATASETS:
         tables = (tmp_path / "out" / dataset / "tables.md").read_text()

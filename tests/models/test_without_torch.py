@@ -70,7 +70,7 @@ def test_the_registry_loads_neither_torch_nor_other_heavy_packages() -> None:
 
 
 def test_the_train_command_ends_in_one_line_and_exit_code_5(tmp_path: Path) -> None:
-    pytest.importorskip("typer")
+    pytest.importorskip("rich")
     log = pa.table({"user": [0] * 10, "item": list(range(10))})
     pq.write_table(log, tmp_path / "log.parquet")
     result = calibrank("train", tmp_path / "log.parquet", "-o", tmp_path / "model")
@@ -79,7 +79,7 @@ def test_the_train_command_ends_in_one_line_and_exit_code_5(tmp_path: Path) -> N
 
 
 def test_the_reproduce_command_ends_in_one_line_and_exit_code_5(tmp_path: Path) -> None:
-    pytest.importorskip("typer")
+    pytest.importorskip("rich")
     result = calibrank("reproduce", "aaai22", "--seeds", 1, "--out", tmp_path)
     assert result.returncode == 5
     assert result.stderr.splitlines() == [INSTALL]

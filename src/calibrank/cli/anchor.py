@@ -2,20 +2,19 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import typer
 
 from calibrank._internal.validation import Floats
 from calibrank.anchoring import anchor as anchor_map
 from calibrank.anchoring import compare_with_constant, to_base_rate
-from calibrank.cli import console, options
+from calibrank.cli import console
 from calibrank.cli.declared import Label, choose_label, require_columns
 from calibrank.cli.failures import UsageError
-from calibrank.cli.judgements import Judgements, RelevantOption, read_judged
+from calibrank.cli.judgements import Judgements, read_judged
 from calibrank.cli.rendering import base_rate_lines, probability_table
-from calibrank.cli.terms import TermFeatureOption, TermSegmentOption, choose_terms, print_terms
+from calibrank.cli.terms import choose_terms, print_terms
 from calibrank.errors import DataError
 from calibrank.evidence import naive
 from calibrank.maps import CalibrationMap, load
@@ -27,93 +26,28 @@ from calibrank.terms import Level, Position, Smooth, TermSpec
 
 PANEL = "Labels to trust"
 
-TableArgument = Annotated[
-    str | None,
-    typer.Argument(metavar="[TABLE]", help=f"Labels of randomly shown pairs. {options.TABLE_HELP}"),
-]
-PropensityOption = Annotated[
-    str | None,
-    options.column_option(
-        "The exploration policy's probability of showing each pair, if they differ."
-    ),
-]
-GroupOption = Annotated[
-    str | None,
-    options.column_option("Users or queries: labels of one are alike, and count for less."),
-]
-RankOption = Annotated[
-    str | None,
-    options.option(
-        "Position of each pair in its user's list, from 1. The first five positions get a curve "
-        "of their own.",
-        panel=options.MODEL,
-        metavar="COLUMN",
-    ),
-]
-BaseRateOption = Annotated[
-    float | None,
-    options.option(
-        "The fraction of all pairs that are liked, if it is known from elsewhere.",
-        panel=PANEL,
-        metavar="RATE",
-    ),
-]
-BaseRateRangeOption = Annotated[
-    tuple[float, float] | None,
-    options.option(
-        "With --base-rate: the lowest and the highest plausible rate (a 95% interval). Labels of "
-        "TABLE are weighed against it.",
-        panel=PANEL,
-        metavar="LOW HIGH",
-    ),
-]
-RunOption = Annotated[
-    str | None,
-    options.option("Instead of TABLE: the run of a search system. With --qrels.", panel=PANEL),
-]
-QrelsOption = Annotated[
-    str | None,
-    options.option("Human judgements of the run: TREC qrels, .tsv, .json or a table.", panel=PANEL),
-]
-PopulationOption = Annotated[
-    str | None,
-    options.option(
-        "Table of the pairs that probabilities are wanted for, with scores and the map's columns. "
-        "Default: scores like those of the fit, of which the map has a sketch.",
-        panel=options.ROWS,
-    ),
-]
-
 
 def anchor(
-    context: typer.Context,
-    map_file: options.Map,
-    table: TableArgument = None,
-    score: options.Score = None,
-    label: options.Label = None,
-    propensity: PropensityOption = None,
-    group: GroupOption = None,
-    run: RunOption = None,
-    qrels: QrelsOption = None,
-    relevant: RelevantOption = None,
-    base_rate: BaseRateOption = None,
-    base_rate_range: BaseRateRangeOption = None,
-    population: PopulationOption = None,
-    segment: TermSegmentOption = None,
-    feature: TermFeatureOption = None,
-    rank: RankOption = None,
-    out: options.MapOut = Path("anchored.json"),
-    json: options.Json = False,
+    map_file: Path,
+    table: str | None,
+    score: str | None,
+    label: str | None,
+    propensity: str | None,
+    group: str | None,
+    run: str | None,
+    qrels: str | None,
+    relevant: float | None,
+    base_rate: float | None,
+    base_rate_range: tuple[float, float] | None,
+    population: str | None,
+    segment: list[str] | None,
+    feature: list[str] | None,
+    rank: str | None,
+    out: Path,
+    json: bool,
 ) -> None:
-    """Move a map to labels that can be trusted more, or to a known base rate.
-
-    The labels are those of pairs shown at random (TABLE), or human judgements of a search run
-    (--run, --qrels). The map's log is not needed. The map may have terms, whose columns TABLE must
-    have, and may be anchored already; --segment, --feature and --rank add terms.
-
-    Example: calibrank anchor map.json random_pairs.parquet -o anchored.json
-    """
-    _require_one_source(context, table, run, qrels, base_rate, base_rate_range)
+    """Move a map to labels that can be trusted more, or to a known base rate."""
+    _require_one_source(table, run, qrels, relevant, base_rate, base_rate_range)
     _require_valid_rate(base_rate, base_rate_range)
     console.require_output(out, map_file, table, run, qrels, population)
     fitted = load(map_file)
@@ -160,52 +94,59 @@ def anchor(
 
 
 def _require_one_source(
-    context: typer.Context,
     table: str | None,
     run: str | None,
     qrels: str | None,
+    relevant: float | None,
     base_rate: float | None,
     rate_range: tuple[float, float] | None,
 ) -> None:
     if (run is None) != (qrels is None):
-        raise UsageError("--run must go with --qrels, the judgements of its documents.")
+        raise UsageError("--run", "go with --qrels, the judgements of its documents")
     if table is not None and run is not None:
-        raise UsageError("labels must come from TABLE or from --run and --qrels, got both.")
+        raise UsageError("labels", "come from TABLE or from --run and --qrels", got="both")
     if base_rate is not None and rate_range is None and (table or run):
         raise UsageError(
-            "labels and --base-rate must not both be given without --base-rate-range: the labels "
-            "already determine the base rate. Give the range, and the labels are weighed against "
-            "it."
+            "labels and --base-rate",
+            (
+                "not both be given without --base-rate-range: the labels already determine "
+                "the base rate"
+            ),
+            remedy="Give the range, and the labels are weighed against it.",
         )
     if table is None and run is None and base_rate is None:
         raise UsageError(
-            "anchor must have labels to trust (TABLE, or --run and --qrels) or a known rate "
-            "(--base-rate), got none."
+            "anchor",
+            ("have labels to trust (TABLE, or --run and --qrels) or a known rate (--base-rate)"),
+            got="none",
         )
     always = {"map_file", "out", "json", "base_rate", "base_rate_range"}
     if run is not None:
-        console.require_only(context, "--run", {*always, "run", "qrels", "label", "relevant"})
+        console.require_only("--run", {*always, "run", "qrels", "label", "relevant"})
     elif table is None:
-        console.require_only(context, "--base-rate without TABLE", {*always, "population", "score"})
-    elif "relevant" in context.params and context.params["relevant"] is not None:
-        raise UsageError("--relevant must go with --qrels, whose grades it is about.")
+        console.require_only("--base-rate without TABLE", {*always, "population", "score"})
+    elif relevant is not None:
+        raise UsageError("--relevant", "go with --qrels, whose grades it is about")
 
 
 def _require_valid_rate(rate: float | None, rate_range: tuple[float, float] | None) -> None:
     if rate is not None and not console.SMALLEST_FRACTION <= rate < 1:
         raise UsageError(
-            f"--base-rate must lie between 0 and 1, got {rate}. It is the fraction of all pairs "
-            "that are liked."
+            "--base-rate",
+            "lie between 0 and 1",
+            got=rate,
+            remedy="It is the fraction of all pairs that are liked.",
         )
     if rate_range is None:
         return
     if rate is None:
-        raise UsageError("--base-rate-range must go with --base-rate, the most plausible rate.")
+        raise UsageError("--base-rate-range", "go with --base-rate, the most plausible rate")
     low, high = rate_range
     if not 0 < low < rate < high < 1:
         raise UsageError(
-            f"--base-rate-range must be two rates in (0, 1) with the base rate {rate} between "
-            f"them, got {low} and {high}."
+            "--base-rate-range",
+            f"be two rates in (0, 1) with the base rate {rate} between them",
+            got=f"{low} and {high}",
         )
 
 
@@ -224,8 +165,12 @@ def _moved(
         return to_base_rate(fitted, rate, pairs["score"], None, rate_range, pairs)
     if fitted.terms:
         raise UsageError(
-            "--base-rate must go with --population for a map with terms: the rate is a mean over "
-            f"pairs, and the map needs their {', '.join(fitted.columns)}. Name a table of pairs."
+            "--base-rate",
+            (
+                "go with --population for a map with terms: the rate is a mean over pairs, "
+                f"and the map needs their {', '.join(fitted.columns)}"
+            ),
+            remedy="Name a table of pairs.",
         )
     return to_base_rate(fitted, rate, _sketch(fitted), None, rate_range)
 
@@ -235,8 +180,9 @@ def _sketch(fitted: CalibrationMap) -> Floats:
     quantiles = fitted.record.score_quantiles
     if quantiles is None:
         raise UsageError(
-            "--population must be given for a map without a sketch of its scores, such as one of "
-            "an older version. Name a table of pairs."
+            "--population",
+            ("be given for a map without a sketch of its scores, such as one of an older version"),
+            remedy="Name a table of pairs.",
         )
     ends = np.array(quantiles)
     middles: Floats = (ends[1:] + ends[:-1]) / 2
@@ -313,5 +259,5 @@ def _population(
         for each in levels:
             parts[each].append(batch.texts(each))
     if not parts["score"]:
-        raise DataError(f"{table.name} must hold at least one row, got none. Check it.")
+        raise DataError(table.name, "hold at least one row", got="none", remedy="Check it.")
     return {each: np.concatenate(arrays) for each, arrays in parts.items()}

@@ -1,81 +1,23 @@
-"""Assembles the commands, and turns every error into one line and an exit code."""
+"""Runs commands, and turns every error into one line and an exit code."""
 
-import inspect
 import io
 import sys
 import warnings
-from collections.abc import Callable, Iterable
 from importlib import import_module
-from typing import Annotated, Any
+from importlib.util import find_spec
+from typing import Any
 
-import typer
-from typer.main import get_command
-
+import calibrank.cli.commands
+import calibrank.cli.search_commands  # noqa: F401  (both declare commands)
 from calibrank import __version__
-from calibrank._internal.commands import COMMANDS
-from calibrank._internal.interrupt import INTERRUPTED, raise_on_interrupt
+from calibrank._internal.interrupt import raise_on_interrupt
 from calibrank.cli.failures import CLOSED_PIPE, UsageError, print_line, report_failure
 from calibrank.cli.memory import adapt_to_limit
-from calibrank.cli.remedies import possible_remedies
-from calibrank.errors import DataError, FitError
+from calibrank.cli.parse import COMMANDS as COMMANDS  # noqa: PLC0414  (re-exported)
+from calibrank.cli.parse import find_command
+from calibrank.errors import MissingExtraError
 
-
-def make_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
-    """The command line with the named commands; only their modules are imported."""
-    app = _empty_app()
-    for name in names:
-        module = import_module(f"calibrank.cli.{name}")
-        function = getattr(module, name)
-        parts = getattr(module, "COMMANDS", None)
-        if parts is None:
-            app.command()(function)
-        else:
-            group = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
-            group.callback()(function)
-            for part, command in parts.items():
-                group.command(part)(command)
-            app.add_typer(group, name=name)
-    return app
-
-
-def _overview() -> typer.Typer:
-    """The command line with first lines of help alone: importing all commands takes seconds."""
-    app = _empty_app()
-    for name, summary in COMMANDS.items():
-        app.command(name, help=summary)(_nothing)
-    return app
-
-
-def _nothing() -> None:
-    """Stands for a command that is only listed."""
-
-
-def _empty_app() -> typer.Typer:
-    app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="rich")
-    app.callback()(calibrank)
-    return app
-
-
-def _print_version(requested: bool) -> None:
-    if requested:
-        # This runs before the arguments are complete, so no command is needed.
-        print(f"calibrank {__version__}")  # noqa: T201  (plain text for scripts)
-        raise typer.Exit
-
-
-def calibrank(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
-        ),
-    ] = False,
-) -> None:
-    """Turn any ranking model's scores into preference probabilities you can trust.
-
-    Exit codes: 0 success, 1 a closed pipe, 2 wrong usage, 3 invalid data, 4 no fit exists,
-    5 a package is missing, 6 out of memory, 7 an alarm, if asked for, 70 a bug, 130 interrupted.
-    """
+_PACKAGES = ("rich", "pyarrow", "matplotlib")
 
 
 def main() -> None:
@@ -83,22 +25,33 @@ def main() -> None:
     adapt_to_limit()
     _degrade_output()
     warnings.showwarning = _print_warning
-    requested = [name for name in sys.argv[1:2] if name in COMMANDS]
     try:
         _require_values(sys.argv[1:])
-        app = make_app(requested) if requested else _overview()
-        raise_on_interrupt()  # from here on, files that are being written are removed
-        # Not standalone: typer would print errors in its own way, and others as tracebacks.
-        code = app(prog_name="calibrank", standalone_mode=False)
+        code = _run(sys.argv[1:])
         # A full disk or a closed pipe shows only now.
         sys.stdout.flush()
     except SystemExit:
-        raise
+        raise  # rich ends so if a pipe is closed
     except BaseException as error:  # noqa: BLE001  (no traceback reaches the user, ever)
         sys.exit(_exit_code(error))
-    if code == INTERRUPTED:  # typer returns it, and prints nothing
-        sys.exit(report_failure(KeyboardInterrupt()))
-    sys.exit(code if isinstance(code, int) else 0)
+    sys.exit(code)
+
+
+def _run(arguments: list[str]) -> int:
+    command, rest = find_command(arguments)
+    values = command.values(rest)
+    # Plain text: rich would wrap it, and takes longer to load than all of this.
+    if values is None or command.members:
+        is_version = values is not None and values.get("version", False)
+        print(f"calibrank {__version__}" if is_version else command.help())  # noqa: T201
+        return 0
+    for package in _PACKAGES:
+        if find_spec(package) is None:
+            raise MissingExtraError(package, "cli")
+    module = import_module(f"calibrank.cli.{command.name.split()[0]}")
+    function = getattr(module, command.name.split()[-1])
+    raise_on_interrupt()  # from here on, files that are being written are removed
+    return function(**values) or 0
 
 
 def _require_values(arguments: list[str]) -> None:
@@ -107,44 +60,19 @@ def _require_values(arguments: list[str]) -> None:
     for argument in arguments:
         name, has_value, value = argument.partition("=")
         if "\0" in argument:
-            raise UsageError(f"an argument must not hold a NUL character, got {argument!r}.")
+            raise UsageError("an argument", "not hold a NUL character", got=f"{argument!r}")
         if argument == "" or (name.startswith("--") and has_value and not value):
             subject = name if name.startswith("--") else option
-            raise UsageError(f"{subject} must not be empty, got ''. Give a value, or leave it out.")
+            raise UsageError(
+                subject, "not be empty", got="''", remedy="Give a value, or leave it out."
+            )
         option = argument if argument.startswith("-") else "an argument"
 
 
-def _requested() -> Callable[..., None] | None:
-    """The function of the command that runs, if it could be imported."""
-    name, part = [*sys.argv[1:3], "", ""][:2]
-    module = sys.modules.get(f"calibrank.cli.{name}")
-    if module is None or name not in COMMANDS:
-        return None
-    found: Callable[..., None] | None = getattr(module, name, None)
-    return getattr(module, "COMMANDS", {}).get(part, found)
-
-
-def _named_as_option(error: BaseException) -> BaseException:
-    """An error about a parameter of a function, as one about the option that sets it."""
-    subject, verb, rule = str(error).partition(" must ")
-    command = _requested()
-    # Errors about a row are about a column of the table, whatever its name.
-    if not isinstance(error, DataError) or not verb or " at row " in rule or command is None:
-        return error
-    if subject not in inspect.signature(command).parameters:
-        return error
-    return UsageError(f"--{subject.replace('_', '-')} must {rule}")
-
-
-def _with_possible_remedies(error: BaseException) -> BaseException:
-    """An error whose remedies name only options that the command has."""
-    command = _requested()
-    if not isinstance(error, DataError | FitError) or command is None:
-        return error
-    app = typer.Typer()
-    app.command()(command)
-    options = {option for each in get_command(app).params for option in each.opts}
-    return type(error)(possible_remedies(str(error), options))
+def _options() -> dict[str, str]:
+    """The options of the command that runs, by the parameters that they set."""
+    command, _ = find_command(sys.argv[1:])
+    return {option.name: option.names[0] for option in command.options}
 
 
 def _exit_code(error: BaseException) -> int:
@@ -153,7 +81,7 @@ def _exit_code(error: BaseException) -> int:
         sys.stdout = io.StringIO()
         return CLOSED_PIPE
     try:
-        return report_failure(_with_possible_remedies(_named_as_option(error)))
+        return report_failure(error, _options())
     finally:
         _drop_unwritable_output()
 

@@ -1,7 +1,6 @@
 """`calibrank apply`."""
 
 from pathlib import Path
-from typing import Annotated
 
 from calibrank.cli import console, options
 from calibrank.maps import load
@@ -11,24 +10,15 @@ from calibrank.tabular.write import Probabilities, add_column
 
 
 def apply(
-    map_file: options.Map,
-    table: options.Table,
-    out: Annotated[Path, options.option(options.OUTPUT_HELP, "--out", "-o", panel=options.OUTPUT)],
-    score: options.Score = None,
-    to: Annotated[
-        str, options.option("Name of the new column.", panel=options.OUTPUT)
-    ] = "probability",
-    on_bad_rows: options.BadRows = options.OnBadRows.error,
-    json: options.Json = False,
+    map_file: Path,
+    table: str,
+    out: Path,
+    score: str | None,
+    to: str,
+    on_bad_rows: options.OnBadRows,
+    json: bool,
 ) -> None:
-    """Add a column of probabilities to a table, file by file.
-
-    The columns of the map's terms are read by their names. Each file is written atomically, and a
-    rerun writes only the files that are missing or out of date. A warning says if the scores do
-    not look like those of the fit, or if most levels are unknown.
-
-    Example: calibrank apply map.json scores.parquet -o calibrated.parquet
-    """
+    """Add a column of probabilities to a table, file by file."""
     fitted = load(map_file)
     source = Table.find(table)
     console.require_other_file(out, map_file, *source.files)

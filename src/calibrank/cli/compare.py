@@ -1,14 +1,12 @@
 """`calibrank compare`."""
 
-from typing import Annotated
-
 import numpy as np
-import typer
 from rich import box
 from rich.table import Table as RichTable
 
 from calibrank.cli import console, options
 from calibrank.cli.declared import Log, choose_columns, choose_label, choose_weighting
+from calibrank.cli.parse import as_typed
 from calibrank.curves import Calibrator, fit_without_each
 from calibrank.errors import DataError, FitError
 from calibrank.evidence import Evidence
@@ -25,10 +23,6 @@ from calibrank.summary import Summary
 from calibrank.tabular.aggregate import summarize
 from calibrank.tabular.read import Table
 
-FoldsOption = Annotated[
-    int,
-    typer.Option(min=2, max=1000, help="Folds of users; each is evaluated by a fit on the others."),
-]
 CONSTANT = ConstantLogLoss().name
 GAIN = LogLossGain().name
 
@@ -45,25 +39,19 @@ Result = dict[str, float | str]
 
 
 def compare(
-    table: options.Table,
-    score: options.Score = None,
-    label: options.Label = None,
-    user: options.User = None,
-    propensity: options.Propensity = None,
-    item: options.ItemForPopularity = None,
-    weight: options.Weight = None,
-    log_kind: options.Log = None,
-    folds: FoldsOption = 5,
-    on_bad_rows: options.BadRows = options.OnBadRows.error,
-    json: options.Json = False,
+    table: str,
+    score: str | None,
+    label: str | None,
+    user: str | None,
+    propensity: str | None,
+    item: str | None,
+    weight: str | None,
+    log_kind: options.LogKind | None,
+    folds: int,
+    on_bad_rows: options.OnBadRows,
+    json: bool,
 ) -> None:
-    """Compare all calibration methods by cross-validation over users.
-
-    The method with the lowest log loss is marked. With --item, propensities are estimated from the
-    whole table, held-out users included.
-
-    Example: calibrank compare scores.parquet --user user_id --item item_id
-    """
+    """Compare all calibration methods by cross-validation over users."""
     log = Log(log_kind, propensity, item, user)
     source = Table.find(table)
     rules = console.rules_for(on_bad_rows)
@@ -78,7 +66,7 @@ def compare(
     console.report_skipped(rules)
     results = {}
     for name, calibrator in CALIBRATORS.items():
-        results[options.as_typed(name)] = _cross_validate(calibrator, summaries)
+        results[as_typed(name)] = _cross_validate(calibrator, summaries)
     if json:
         about = {"evidence": kind, "folds": folds, "user": user_column}
         console.print_json({**about, "methods": results, "skipped": rules.skipped})

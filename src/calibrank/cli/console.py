@@ -3,13 +3,13 @@
 import json
 import math
 import os
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
 from typing import Any, TypeAlias
 
-import typer
 from rich.console import Console
 from rich.errors import MarkupError
 from rich.markup import escape
@@ -18,6 +18,7 @@ from rich.text import Text
 from calibrank._internal.arguments import path_of
 from calibrank.cli import options
 from calibrank.cli.failures import UsageError, printable
+from calibrank.cli.parse import find_command
 from calibrank.errors import DataError
 from calibrank.tabular.read import Progress as OnProgress
 from calibrank.tabular.read import Table
@@ -79,26 +80,22 @@ def require_unused(reason: str, given: Mapping[str, object]) -> None:
     """Refuse options that have no effect here; `reason` completes "--x must not be given ..."."""
     for option, value in given.items():
         if value is not None:
-            raise UsageError(f"{option} must not be given {reason}: it would have no effect.")
+            raise UsageError(option, f"not be given {reason}: it would have no effect")
 
 
-def require_only(context: typer.Context, option: str, used: Collection[str]) -> None:
+def require_only(option: str, used: Collection[str]) -> None:
     """Refuse all options on the command line that `option` leaves without effect."""
-    given = []
-    for parameter in context.command.params:
-        source = context.get_parameter_source(str(parameter.name))
-        # By name: some versions of typer have click's enumeration, others their own.
-        typed = source is not None and source.name == "COMMANDLINE"
-        if typed and parameter.name not in used:
-            given.append(max(parameter.opts, key=len))
+    command, arguments = find_command(sys.argv[1:])
+    typed = command.texts(arguments)
+    given = [each.names[0] for each in command.options if each.name in {*typed} - {*used}]
     if given:
-        raise UsageError(f"{option} must not be given with {', '.join(given)}, which it ignores.")
+        raise UsageError(option, f"not be given with {', '.join(given)}, which it ignores")
 
 
 def require_fraction(option: str, value: float) -> None:
     """Check that an option is a fraction above 0; one of 1e-300 would only overflow later."""
     if not SMALLEST_FRACTION <= value <= 1:
-        raise UsageError(f"{option} must lie in (0, 1], got {value}. It is a fraction.")
+        raise UsageError(option, "lie in (0, 1]", got=value, remedy="It is a fraction.")
 
 
 def rules_for(on_bad_rows: options.OnBadRows) -> Rules:
@@ -111,12 +108,12 @@ def require_output(out: Path, *inputs: str | Path | None) -> None:
     """Check, before any work is done, that an output can be written and overwrites no input."""
     path_of("the output", out)
     if out.is_dir():
-        raise DataError(f"{out} must be a file to write, got a folder. Name a file in it.")
+        raise DataError(out, "be a file to write", got="a folder", remedy="Name a file in it.")
     existing = [parent for parent in out.parents if parent.exists()]
     if existing and not existing[0].is_dir():
-        raise DataError(f"{out} must be in a folder, got {existing[0]}, which is a file.")
+        raise DataError(out, "be in a folder", got=f"{existing[0]}, which is a file")
     if existing and not os.access(existing[0], os.W_OK):
-        raise DataError(f"{out} must be in a folder to write to, got one without permission.")
+        raise DataError(out, "be in a folder to write to", got="one without permission")
     require_other_file(out, *inputs)
 
 
@@ -129,7 +126,7 @@ def require_different_outputs(outputs: Mapping[str, Path | None]) -> None:
         place = out.resolve()
         if place in seen:
             raise UsageError(
-                f"{seen[place]} and {option} must be different files, got {str(out)!r} for both."
+                f"{seen[place]} and {option}", "be different files", got=f"{str(out)!r} for both"
             )
         seen[place] = option
 
@@ -138,7 +135,7 @@ def require_folder(out: Path) -> None:
     """Check, before any work is done, that an output can be a folder."""
     existing = [path for path in (out, *out.parents) if path.exists()]
     if existing and not existing[0].is_dir():
-        raise DataError(f"{out} must be a folder, got {existing[0]}, which is a file.")
+        raise DataError(out, "be a folder", got=f"{existing[0]}, which is a file")
 
 
 def require_other_file(out: Path, *inputs: str | Path | None) -> None:
@@ -148,8 +145,9 @@ def require_other_file(out: Path, *inputs: str | Path | None) -> None:
     for given in inputs:
         if given is not None and Path(given).exists() and out.samefile(given):
             raise DataError(
-                f"{out} must not be the input {given}: it would be overwritten. "
-                "Name another output."
+                out,
+                f"not be the input {given}: it would be overwritten",
+                remedy="Name another output.",
             )
 
 

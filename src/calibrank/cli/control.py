@@ -1,9 +1,6 @@
 """`calibrank control`."""
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from calibrank.cli import console, options
 from calibrank.cli.declared import choose_label
@@ -18,81 +15,30 @@ from calibrank.report.rows import ReportRows
 from calibrank.tabular.columns import Columns
 from calibrank.tabular.read import Table
 
-MapOption = Annotated[Path | None, typer.Option("--map", help=options.MAP_HELP)]
-ProbabilityOption = Annotated[
-    str | None, options.column_option("Without --map: the probabilities.", "probability")
-]
-PromiseOption = Annotated[
-    list[str],
-    typer.Option(
-        "--promise",
-        metavar="PROMISE",
-        help="What lists must keep: 'Precision(0.8)', 'Recall(0.8)', or 'PooledPrecision(0.8)' "
-        "with --longest. May be repeated: all are kept together.",
-    ),
-]
-CutOption = Annotated[
-    list[str],
-    typer.Option(
-        "--cut",
-        metavar="CUT",
-        help="Where a list ends: Threshold (probability), Rank, or Gap (to its best row). May be "
-        "repeated: the best is chosen. Rank and Gap need all candidates as rows.",
-    ),
-]
-AbstainOption = Annotated[
-    bool,
-    typer.Option(
-        "--abstain",
-        help="Give no answer where the best probability is low, if the promises cannot be kept "
-        "for all.",
-    ),
-]
-ConfidenceOption = Annotated[float, typer.Option(help="Confidence of the promise.")]
-LongestOption = Annotated[
-    int | None,
-    typer.Option(
-        help="Length of the longest list: of each user's rows, which must be all candidates, only "
-        "the best are shown."
-    ),
-]
-ShownOption = Annotated[
-    str | None,
-    options.column_option(
-        "Logged probabilities with which pairs were shown, if they differ.", None, "--propensity"
-    ),
-]
-
 
 def control(
-    table: options.Table,
-    map_file: MapOption = None,
-    probability: ProbabilityOption = None,
-    score: options.Score = None,
-    label: options.Label = None,
-    user: options.User = None,
-    propensity: ShownOption = None,
-    promise: PromiseOption = ["Precision(0.8)"],  # noqa: B006  (typer copies it)
-    cut: CutOption = ["Threshold"],  # noqa: B006  (as above)
-    abstain: AbstainOption = False,
-    confidence: ConfidenceOption = 0.95,
-    longest: LongestOption = None,
-    on_bad_rows: options.BadRows = options.OnBadRows.error,
-    json: options.Json = False,
+    table: str,
+    map_file: Path | None,
+    probability: str | None,
+    score: str | None,
+    label: str | None,
+    user: str | None,
+    propensity: str | None,
+    promise: list[str] | None,
+    cut: list[str] | None,
+    abstain: bool,
+    confidence: float,
+    longest: int | None,
+    on_bad_rows: options.OnBadRows,
+    json: bool,
 ) -> None:
-    """Find where lists must end to keep promises about new users, or queries.
-
-    The rows must be pairs that were shown at random, or with logged probabilities, and not those
-    that the map was fitted on.
-
-    Example: calibrank control random.parquet --map map.json --promise "Recall(0.8)" --cut Rank
-    """
+    """Find where lists must end to keep promises about new users, or queries."""
     if map_file is None:
         console.require_unused("without --map", {"--score": score})
     else:
         console.require_unused("with --map", {"--probability": probability})
-    promises = [parse_promise(text) for text in promise]
-    cuts = [parse_cut(text) for text in cut]
+    promises = [parse_promise(text) for text in promise or ["Precision(0.8)"]]
+    cuts = [parse_cut(text) for text in cut or ["Threshold"]]
     source = Table.find(table)
     rules = console.rules_for(on_bad_rows)
     fitted = None if map_file is None else load(map_file)

@@ -49,15 +49,14 @@ def _row(fitted: CalibrationMap, where: list[str]) -> dict[str, str | float]:
         name, sign, value = text.partition("=")
         if not sign or name not in fitted.columns:
             known = ", ".join(fitted.columns) or "none"
-            raise UsageError(
-                f"--where must be COLUMN=VALUE with a column of {known}, got {text!r}."
-            )
+            raise UsageError("--where", f"be COLUMN=VALUE with a column of {known}", got=repr(text))
         values[name] = float(value) if name in fitted.number_columns else value
     missing = [name for name in fitted.columns if name not in values]
     if missing:
         raise UsageError(
-            f"--where must name {', '.join(missing)}, which this map needs. Add "
-            f"--where {missing[0]}=VALUE."
+            "--where",
+            f"name {', '.join(missing)}, which this map needs",
+            remedy=f"Add --where {missing[0]}=VALUE.",
         )
     return values
 
@@ -75,7 +74,7 @@ def _by_level(fitted: CalibrationMap, term: LevelTerm, probability: float) -> Cu
         try:
             found[key] = _cutoff(fitted, probability, row)
         except DataError as error:
-            raise DataError(f"{error} This is level {' > '.join(key) or '(any)'}.") from None
+            raise error.within(f"level {' > '.join(key) or '(any)'}") from None
     return found
 
 

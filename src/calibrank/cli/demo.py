@@ -1,30 +1,18 @@
 """`calibrank demo`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
 from rich.table import Table as RichTable
 
-from calibrank.cli import console, options
+from calibrank.cli import console
 
 if TYPE_CHECKING:
     from calibrank.demo import Demo, Run
 
-PairsOption = Annotated[
-    int, typer.Option(min=1_000, max=100_000_000, help="Number of synthetic user-item pairs.")
-]
-SeedOption = Annotated[
-    int, typer.Option(min=0, max=options.LARGEST_SEED, help="Seed of the synthetic data.")
-]
-OutOption = Annotated[Path, typer.Option(help="Folder for the figures and the saved map.")]
 
-
-def demo(pairs: PairsOption = 200_000, seed: SeedOption = 0, out: OutOption = Path("demo")) -> None:
-    """Compare every calibration method on synthetic data with known preferences.
-
-    Example: calibrank demo --pairs 1000000 --out demo
-    """
+def demo(pairs: int, seed: int, out: Path) -> int:
+    """Compare every calibration method on synthetic data with known preferences."""
     console.require_folder(out)
     # matplotlib takes longer to load than most commands take to run.
     from calibrank import demo as demonstration  # noqa: PLC0415  (slow to load)
@@ -41,8 +29,7 @@ def demo(pairs: PairsOption = 200_000, seed: SeedOption = 0, out: OutOption = Pa
     console.screen.print("[bold]Figures:[/] " + ", ".join(console.shown(path) for path in paths))
     outcome = "the same probabilities" if unchanged else "DIFFERENT probabilities"
     console.screen.print(f"[bold]Map:[/] {console.shown(map_file)} (reloaded: {outcome})")
-    if not unchanged:
-        raise typer.Exit(1)
+    return int(not unchanged)
 
 
 def _introduction(result: "Demo") -> str:

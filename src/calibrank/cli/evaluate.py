@@ -2,9 +2,8 @@
 
 import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.table import Table as RichTable
 
 from calibrank.cli import console, options
@@ -25,35 +24,21 @@ _SIGNIFICANT = 0.05
 # Whether a segment is off, and in which way; --json has all metrics with their intervals.
 _SEGMENT_METRICS = ("LogLoss", "LogLossGain", "ECE", "CalibrationInTheLarge", "CalibrationSlope")
 
-MapOption = Annotated[
-    Path | None, typer.Option("--map", help="The map that turns scores into probabilities.")
-]
-ProbabilityOption = Annotated[
-    str | None,
-    options.column_option("Without --map: the probabilities to evaluate.", "probability"),
-]
-
 
 def evaluate(
-    table: options.Table,
-    map_file: MapOption = None,
-    probability: ProbabilityOption = None,
-    score: options.Score = None,
-    label: options.Label = None,
-    user: options.User = None,
-    weight: options.Weight = None,
-    segment: options.Segment = None,
-    metric: options.Metric = None,
-    on_bad_rows: options.BadRows = options.OnBadRows.error,
-    json: options.Json = False,
+    table: str,
+    map_file: Path | None,
+    probability: str | None,
+    score: str | None,
+    label: str | None,
+    user: str | None,
+    weight: str | None,
+    segment: list[str] | None,
+    metric: list[str] | None,
+    on_bad_rows: options.OnBadRows,
+    json: bool,
 ) -> None:
-    """Evaluate probabilities against labels: all metrics, with intervals over users.
-
-    Labels are treated as unbiased, so use randomly shown pairs if you have any. The columns of the
-    map's terms are read by their names.
-
-    Example: calibrank evaluate test.parquet --map map.json --user user_id
-    """
+    """Evaluate probabilities against labels: all metrics, with intervals over users."""
     if map_file is None:
         console.require_unused("without --map", {"--score": score})
     else:

@@ -2,62 +2,33 @@
 
 import io
 import json
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from calibrank._internal.atomic import write_atomic
-from calibrank.cli import console, options
+from calibrank.cli import console
 from calibrank.cli.failures import UsageError
 from calibrank.export import to_json, to_lucene, to_onnx, to_painless, to_sql, to_torch, to_vespa
 from calibrank.maps import CalibrationMap, load
-from calibrank.registry import DIALECT_NAMES, EXPORTERS
-
-
-class FloatType(StrEnum):
-    """The floating-point types that a graph may compute in."""
-
-    float32 = "float32"
-    float64 = "float64"
-
-
-DtypeOption = Annotated[
-    FloatType | None, typer.Option(help="What onnx and torch compute in. Default: float32.")
-]
-ScoreOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Name of the score column, for sql (default: score), or the expression of the score, "
-        "for vespa (default: firstPhase) and painless (default: _score)."
-    ),
-]
-OutOption = Annotated[
-    Path | None, typer.Option("--out", "-o", help="Output file; text is printed if it is omitted.")
-]
+from calibrank.registry import DIALECT_NAMES
 
 
 def export(
-    map_file: Annotated[Path, typer.Argument(metavar="MAP", help=options.MAP_HELP)],
-    to: Annotated[str, options.choice("What to convert the map to.", EXPORTERS)],
-    dialect: Annotated[str | None, options.choice("SQL dialect, for sql.", DIALECT_NAMES)] = None,
-    score: ScoreOption = None,
-    dtype: DtypeOption = None,
-    out: OutOption = None,
+    map_file: Path,
+    to: str,
+    dialect: str | None,
+    score: str | None,
+    dtype: str | None,
+    out: Path | None,
 ) -> None:
-    """Convert a map to SQL, ONNX, a torch program, a search engine's script or JSON.
-
-    The SQL is one expression without user-defined functions, and so are a Vespa ranking expression
-    and a Painless script for Elasticsearch and OpenSearch. Lucene gets alpha and beta of a sigmoid.
-
-    Example: calibrank export map.json --to sql --dialect duckdb --score prediction
-    """
+    """Convert a map to SQL, ONNX, a torch program, a search engine's script or JSON."""
     if to == "sql" and dialect is None:
         names = ", ".join(DIALECT_NAMES)
-        raise UsageError(f"--to sql must have a dialect, got none. Name one of: {names}")
+        raise UsageError("--to sql", "have a dialect", got="none", remedy=f"Name one of: {names}")
     if to in {"onnx", "torch"} and out is None:
-        raise UsageError(f"--to {to} must have a file to write, got none. Name one with -o.")
+        raise UsageError(
+            f"--to {to}", "have a file to write", got="none", remedy="Name one with -o."
+        )
     if to != "sql":
         console.require_unused(f"with --to {to}", {"--dialect": dialect})
     if to not in {"sql", "vespa", "painless"}:
@@ -65,7 +36,7 @@ def export(
     if to not in {"onnx", "torch"}:
         console.require_unused(f"with --to {to}", {"--dtype": dtype})
     fitted = load(map_file)
-    content = _content(fitted, to, str(dialect), score, dtype or FloatType.float32)
+    content = _content(fitted, to, str(dialect), score, dtype or "float32")
     if out is None:
         print(content, end="")  # noqa: T201  (rich would wrap long lines)
         return
@@ -74,9 +45,7 @@ def export(
     console.screen.print(f"[bold]Wrote[/] {console.shown(out)}", highlight=False)
 
 
-def _content(
-    fitted: CalibrationMap, to: str, dialect: str, score: str | None, dtype: FloatType
-) -> Any:
+def _content(fitted: CalibrationMap, to: str, dialect: str, score: str | None, dtype: str) -> Any:
     """Exporters take arguments of their own, so they are called one by one."""
     if to == "sql":
         return to_sql(fitted, dialect, score or "score") + "\n"

@@ -6,17 +6,19 @@ Nothing heavy is imported here, because it must work where memory, disk or a pac
 import errno
 import os
 import platform
-import re
+import shlex
 import sys
 import tempfile
 import traceback
 import unicodedata
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from calibrank._internal.interrupt import INTERRUPTED
-from calibrank.errors import CalibrankError, DataError, FitError, MissingExtraError
+from calibrank.errors import CalibrankError, DataError, FitError, MissingExtraError, Setting
 
 # Scripts depend on these numbers; docs/cli.md lists them.
-CLOSED_PIPE = 1  # the code that typer and rich exit with, too
+CLOSED_PIPE = 1  # the code that rich exits with, too
 WRONG_USAGE = 2
 INVALID_DATA = 3
 NO_FIT = 4
@@ -47,9 +49,13 @@ _EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
 )
 
 
-def report_failure(error: BaseException) -> int:
-    """Print an error as one line, and return the exit code of its kind."""
-    message, code = _describe(error)
+def report_failure(error: BaseException, options: Mapping[str, str] = MappingProxyType({})) -> int:
+    """Print an error as one line, and return the exit code of its kind.
+
+    `options` are those of the command by parameter: an error about one is about its option, and
+    remedies that name a parameter without an option are left out.
+    """
+    message, code = _describe(error, options)
     print_line("31", message)
     return code
 
@@ -87,19 +93,34 @@ def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
-def _describe(error: BaseException) -> tuple[str, int]:
-    for kind, code in _EXIT_CODES:
-        if isinstance(error, kind):
-            return str(error), code
-    if _is_interrupt(error):
+def _describe(error: BaseException, options: Mapping[str, str]) -> tuple[str, int]:
+    if isinstance(error, CalibrankError):
+        return _describe_own(error, options)
+    if isinstance(error, KeyboardInterrupt):
         return "interrupted.", INTERRUPTED
-    if hasattr(error, "format_message"):  # what typer found in the command line
-        return _describe_usage(error)
     if _is_out_of_memory(error):
         return _memory_message(error), OUT_OF_MEMORY
     if isinstance(error, OSError) or _is_about_a_name(error):
         return _input_message(error), INVALID_DATA
     return _bug_message(error), BUG
+
+
+def _describe_own(error: CalibrankError, options: Mapping[str, str]) -> tuple[str, int]:
+    def option(setting: Setting) -> str | None:
+        return as_option(setting) if setting.name in options else None
+
+    # Errors about a row are about a column of the table, whatever its name.
+    named = error.row is None and options.get(error.subject, "").startswith("-")
+    if named and isinstance(error, DataError):
+        return error.text(option, options[error.subject]), WRONG_USAGE
+    code = next(code for kind, code in _EXIT_CODES if isinstance(error, kind))
+    return error.text(option), code
+
+
+def as_option(setting: Setting) -> str:
+    """A parameter and its value as they are written on the command line."""
+    value = f" {shlex.quote(setting.value)}" if setting.value else ""
+    return f"--{setting.name.replace('_', '-')}{value}"
 
 
 def _is_about_a_name(error: BaseException) -> bool:
@@ -120,65 +141,6 @@ def _memory_message(error: BaseException) -> str:
         f"this command must have more memory, got: {error}. Raise the limit, set "
         "CALIBRANK_THREADS=1, or use a smaller table."
     )
-
-
-def _is_interrupt(error: BaseException) -> bool:
-    # typer turns an interrupt into an exception of its own.
-    return isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort"
-
-
-# The parser of the command line looks at files, too: this one is no matter of usage.
-_UNREADABLE = re.compile(r"(?:Path|File|Directory) '(.*)' is not readable")
-
-# What the parser of the command line says about values, in the words of all other messages.
-_PARSER_WORDS = (
-    (
-        re.compile(r"Invalid value for '([^']+)'[^:]*: (.*) is not a valid (int|integer)\b.*"),
-        r"\1 must be a whole number, got \2.",
-    ),
-    (
-        re.compile(r"Invalid value for '([^']+)'[^:]*: (.*) is not a valid float\b.*"),
-        r"\1 must be a number, got \2.",
-    ),
-    (
-        re.compile(r"Invalid value for '([^']+)'[^:]*: (.*) is not in the range (\S+?)\.?$"),
-        r"\1 must be in the range \3, got \2.",
-    ),
-    (
-        re.compile(r"Invalid value for '([^']+)'[^:]*: (.*) is not one of (.*?)\.?$"),
-        r"\1 must be one of \3, got \2.",
-    ),
-    (re.compile(r"Invalid value for '([^']+)'[^:]*: must (.*)"), r"\1 must \2"),
-    (
-        re.compile(r"Option '?([^' ]+)'? requires an argument\.?"),
-        r"\1 must have a value, got none.",
-    ),
-    (
-        re.compile(r"Missing (?:option|argument|parameter):? '([^']+)'.*"),
-        r"\1 must be given, got none.",
-    ),
-    (
-        re.compile(r"No such option:? '?(-[^' ]*?)'?\.?(?= |$)"),
-        r"options must be those of the command, got \1.",
-    ),
-)
-
-
-def _describe_usage(error: object) -> tuple[str, int]:
-    message = str(error.format_message())  # type: ignore[attr-defined]  # checked by the caller
-    unreadable = _UNREADABLE.search(message)
-    if unreadable is not None:
-        return _unusable(unreadable[1], "no permission to read it"), INVALID_DATA
-    return _usage_message(error, message), WRONG_USAGE
-
-
-def _usage_message(error: object, message: str) -> str:
-    for pattern, words in _PARSER_WORDS:
-        message = pattern.sub(words, message)
-    context = getattr(error, "ctx", None)
-    command = "calibrank" if context is None else context.command_path
-    end = "" if message.endswith((".", "?")) else "."
-    return f"{message}{end} See {command} --help."
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from calibrank.anchoring import with_sampling_range
 from calibrank.cli import console, options
@@ -17,14 +17,7 @@ from calibrank.cli.declared import (
 from calibrank.cli.position import with_examination
 from calibrank.cli.rendering import base_rate_lines, probability_table, sensitivity_lines
 from calibrank.cli.selection import Method
-from calibrank.cli.terms import (
-    TermFeatureOption,
-    TermSegmentOption,
-    choose_terms,
-    fit_terms,
-    print_terms,
-    with_term_columns,
-)
+from calibrank.cli.terms import choose_terms, fit_terms, print_terms, with_term_columns
 from calibrank.composition import refusal
 from calibrank.diagnosis import attach_sensitivity
 from calibrank.maps import CalibrationMap, describe_selection
@@ -37,42 +30,26 @@ from calibrank.tabular.aggregate import aggregate
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
 
-PositionOption = Annotated[
-    str | None,
-    options.option(
-        "Ranks at which rows were shown, from 1. A click needs the user to have looked at that "
-        "rank; how often is estimated from items (--item) at several ranks.",
-        panel=options.COLUMNS,
-        metavar="COLUMN",
-    ),
-]
-
 
 def fit(
-    table: options.Table,
-    score: options.Score = None,
-    label: options.Label = None,
-    item: options.ItemForPopularity = None,
-    user: options.UserForFolds = None,
-    propensity: options.Propensity = None,
-    weight: options.Weight = None,
-    position: PositionOption = None,
-    log_kind: options.Log = None,
-    negatives_kept: options.NegativesKept = 1.0,
-    on_bad_rows: options.BadRows = options.OnBadRows.error,
-    method: options.Method = "auto",
-    segment: TermSegmentOption = None,
-    feature: TermFeatureOption = None,
-    out: options.MapOut = Path("map.json"),
-    json: options.Json = False,
+    table: str,
+    score: str | None,
+    label: str | None,
+    item: str | None,
+    user: str | None,
+    propensity: str | None,
+    weight: str | None,
+    position: str | None,
+    log_kind: options.LogKind | None,
+    negatives_kept: float,
+    on_bad_rows: options.OnBadRows,
+    method: str,
+    segment: list[str] | None,
+    feature: list[str] | None,
+    out: Path,
+    json: bool,
 ) -> None:
-    """Fit a calibration map to a table of scores and labels of any size.
-
-    A map is a curve of the score (--method) plus terms of other columns (--segment, --feature). A
-    log of interactions does not say how many pairs are liked: follow with calibrank anchor.
-
-    Example: calibrank fit scores.parquet --item item_id --user user_id -o map.json
-    """
+    """Fit a calibration map to a table of scores and labels of any size."""
     # All options are checked before the table is read, which may take minutes.
     log = Log(log_kind, propensity, item, user, position)
     console.require_output(out, table)

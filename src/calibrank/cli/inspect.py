@@ -1,14 +1,14 @@
 """`calibrank inspect`."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from rich.table import Table as RichTable
 
 from calibrank._internal.arguments import regular_file
 from calibrank._internal.atomic import write_atomic
 from calibrank._internal.json import Fields, read_document
-from calibrank.cli import console, options
+from calibrank.cli import console
 from calibrank.cli.cutoffs import show_cutoffs
 from calibrank.cli.failures import UsageError
 from calibrank.cli.rendering import base_rate_lines, map_curve, sensitivity_lines
@@ -16,50 +16,20 @@ from calibrank.cli.terms import print_terms
 from calibrank.maps import CalibrationMap, describe_population, describe_selection, load
 from calibrank.maps.review import make_card
 
-CardOption = Annotated[
-    Path | None,
-    options.option("Where to write a card for reviewers, .md or .html.", panel=options.OUTPUT),
-]
-MetricsOption = Annotated[
-    Path | None,
-    options.option(
-        "With --card: metrics to show, as `evaluate` or `search fit` print them with --json."
-    ),
-]
-ScoreAtOption = Annotated[
-    float | None,
-    options.option(
-        "Print the raw score from which on the probability is at least this, e.g. 0.5: one per "
-        "level where the map has levels. With settings for search engines and SQL.",
-        metavar="PROBABILITY",
-    ),
-]
-WhereOption = Annotated[
-    list[str] | None,
-    options.option(
-        "With --score-at: the value of a column that the map needs, e.g. country=NL. May be "
-        "repeated.",
-        metavar="COLUMN=VALUE",
-    ),
-]
-
 
 def inspect(
-    map_file: options.Map,
-    score_at: ScoreAtOption = None,
-    where: WhereOption = None,
-    card: CardOption = None,
-    metrics: MetricsOption = None,
-    json: options.Json = False,
+    map_file: Path,
+    score_at: float | None,
+    where: list[str] | None,
+    card: Path | None,
+    metrics: Path | None,
+    json: bool,
 ) -> None:
-    """Describe a saved map, find the score of a probability, or write a card.
-
-    Example: calibrank inspect map.json --score-at 0.5
-    """
+    """Describe a saved map, find the score of a probability, or write a card."""
     if card is None:
         console.require_unused("without --card", {"--metrics": metrics})
     elif card.suffix not in {".md", ".html"}:
-        raise UsageError(f"--card must end in .md or .html, got {str(card)!r}.")
+        raise UsageError("--card", "end in .md or .html", got=f"{str(card)!r}")
     if score_at is None:
         console.require_unused("without --score-at", {"--where": where})
     fitted = load(map_file)

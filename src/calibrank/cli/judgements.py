@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
-from calibrank.cli import console, options
+from calibrank.cli import console
 from calibrank.cli.failures import UsageError
 from calibrank.errors import DataError, FitError
 from calibrank.search import Judged, Run, judged_rows, read_qrels, read_run
@@ -16,50 +16,6 @@ _GRADE = "grade"
 # What trec_eval counts as relevant unless told otherwise.
 _RELEVANT = "grade >= 1"
 _POOL_DEPTH = 100
-
-RelevantOption = Annotated[
-    float | None,
-    options.option(
-        "The lowest relevant grade of the judgements. Default: 1, as in trec_eval.",
-        panel=options.ROWS,
-        metavar="GRADE",
-    ),
-]
-GradeOption = Annotated[
-    str | None,
-    options.option(
-        "What is relevant, by a rule: 'grade >= 2', or 'probability(grade)' for a judge's "
-        "probabilities. Instead of --relevant.",
-        "--label",
-        panel=options.ROWS,
-        metavar="RULE",
-    ),
-]
-PoolOption = Annotated[
-    list[str] | None,
-    options.option(
-        "A run that the judged documents were pooled from. May be repeated.",
-        panel=options.ROWS,
-        metavar="RUN",
-    ),
-]
-PoolDepthOption = Annotated[
-    int | None,
-    options.option(
-        "How many documents of each --pool run were judged per query. Default: 100.",
-        panel=options.ROWS,
-        min=1,
-    ),
-]
-TopKOption = Annotated[
-    int | None,
-    options.option(
-        "Use only the first documents of each query: those that are shown.",
-        "--top-k",
-        panel=options.ROWS,
-        min=1,
-    ),
-]
 
 
 class Judgements(NamedTuple):
@@ -82,21 +38,24 @@ class Judgements(NamedTuple):
         """The rule of relevance; None where grades are a judge's probabilities."""
         if self.label is not None and self.relevant is not None:
             raise UsageError(
-                "--label and --relevant must not both be given: each says what is relevant. Leave "
-                "one out."
+                "--label and --relevant",
+                "not both be given: each says what is relevant",
+                remedy="Leave one out.",
             )
         if self.relevant is not None:
             if not math.isfinite(self.relevant):
                 raise UsageError(
-                    f"--relevant must be a finite number, got {self.relevant}. It is the lowest "
-                    "relevant grade."
+                    "--relevant",
+                    "be a finite number",
+                    got=self.relevant,
+                    remedy="It is the lowest relevant grade.",
                 )
             return parse_rule(f"{_GRADE} >= {self.relevant!r}")
         rule = declare(self.label or _RELEVANT)
         if isinstance(rule, Threshold | Soft):
             return rule if isinstance(rule, Threshold) else None
         raise UsageError(
-            f"--label must be a grade compared with a number, or probability(grade), got {rule}."
+            "--label", "be a grade compared with a number, or probability(grade)", got=rule
         )
 
     @property
@@ -145,10 +104,13 @@ def _require_whole(name: str, grades: Mapping[tuple[str, str], float]) -> None:
     for (query, document), grade in grades.items():
         if not grade.is_integer():
             raise DataError(
-                f"{name}: grades must be whole numbers where no rule is declared, got {grade:g} "
-                f"for query {query!r} and document {document!r}. Declare the probabilities of a "
-                "judge with --label 'probability(grade)', the lowest relevant grade with "
-                "--relevant."
+                f"{name}: grades",
+                "be whole numbers where no rule is declared",
+                got=f"{grade:g} for query {query!r} and document {document!r}",
+                remedy=(
+                    "Declare the probabilities of a judge with --label "
+                    "'probability(grade)', the lowest relevant grade with --relevant."
+                ),
             )
 
 
@@ -158,7 +120,8 @@ def _grade_column(qrels: str, rule: Threshold | None) -> str | None:
         return None
     if not has_named_columns(qrels):
         raise UsageError(
-            f"--label must be about the grade, as 'grade >= 2', got column {rule.column!r}: "
-            "these judgements have no named columns."
+            "--label",
+            "be about the grade, as 'grade >= 2'",
+            got=f"column {rule.column!r}: these judgements have no named columns",
         )
     return rule.column

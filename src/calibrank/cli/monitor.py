@@ -6,9 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from calibrank._internal.arguments import date_of
 from calibrank.cli import console, options
@@ -27,7 +25,7 @@ from calibrank.monitor import (
     require_refittable,
     window_of,
 )
-from calibrank.monitor.check import LONGEST_WINDOW, WINDOW
+from calibrank.monitor.check import WINDOW
 from calibrank.monitor.table_day import DayColumns, day_of_table
 from calibrank.registry import CALIBRATORS, find
 from calibrank.report.html_report import monitor_report
@@ -35,84 +33,26 @@ from calibrank.tabular.read import Table
 
 ALARM_EXIT_CODE = 7
 
-StoreArgument = Annotated[
-    str,
-    typer.Argument(metavar="STORE", help="Folder of days, or an address such as s3://bucket/days."),
-]
-MapOption = Annotated[
-    Path, typer.Option("--map", help=f"{options.MAP_HELP} The one that is deployed.")
-]
-AddOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Table of one day (Parquet or CSV) to add first. Rows without a label count for the "
-        "scores."
-    ),
-]
-DateOption = Annotated[
-    str | None, typer.Option(help="With --add: the date of all its rows, such as 2026-01-31.")
-]
-OutOption = Annotated[
-    Path | None,
-    typer.Option("--out", "-o", help="Where to write an HTML page with the time series."),
-]
-RefitOption = Annotated[
-    Path | None,
-    typer.Option("--refit", help="Where to save a new map, fitted to the labels of the window."),
-]
-RefitMethodOption = Annotated[
-    str | None,
-    options.choice("With --refit: the method. Default: that of the old map.", CALIBRATORS),
-]
-WindowOption = Annotated[
-    int | None,
-    typer.Option(
-        help=f"Days that estimates, score drift and the refit look back. Default: {WINDOW}.",
-        min=1,
-        max=LONGEST_WINDOW,
-    ),
-]
-HalfLifeOption = Annotated[
-    float | None,
-    typer.Option(
-        help="With --refit: days after which a label counts half. All days, unless --window is "
-        "given."
-    ),
-]
-FailOnAlarmOption = Annotated[
-    bool,
-    typer.Option(
-        "--fail-on-alarm", help=f"Exit with code {ALARM_EXIT_CODE} if calibration has changed."
-    ),
-]
-
 
 def monitor(
-    store: StoreArgument,
-    map_file: MapOption,
-    add: AddOption = None,
-    date: DateOption = None,
-    out: OutOption = None,
-    refit_to: RefitOption = None,
-    method: RefitMethodOption = None,
-    window: WindowOption = None,
-    half_life: HalfLifeOption = None,
-    score: options.Score = None,
-    label: options.Label = None,
-    user: options.User = None,
-    weight: options.Weight = None,
-    on_bad_rows: options.BadRows = options.OnBadRows.error,
-    fail_on_alarm: FailOnAlarmOption = False,
-    json: options.Json = False,
-) -> None:
-    """Check whether a deployed map is still right, on a store of daily summaries.
-
-    --add sums up one day's table into the store. The check may be run every day: in a year
-    without change the probability of an alarm is at most 5%. --refit fits a new map to recent
-    labels.
-
-    Example: calibrank monitor days --map map.json --add today.parquet --date 2026-01-31
-    """
+    store: str,
+    map_file: Path,
+    add: str | None,
+    date: str | None,
+    out: Path | None,
+    refit_to: Path | None,
+    method: str | None,
+    window: int | None,
+    half_life: float | None,
+    score: str | None,
+    label: str | None,
+    user: str | None,
+    weight: str | None,
+    on_bad_rows: options.OnBadRows,
+    fail_on_alarm: bool,
+    json: bool,
+) -> int:
+    """Check whether a deployed map is still right, on a store of daily summaries."""
     _require_pairs(add, date, refit_to, method, half_life)
     columns = {"--score": score, "--label": label, "--user": user, "--weight": weight}
     _require_table(add, columns, on_bad_rows)
@@ -151,8 +91,7 @@ def monitor(
         console.print_json(about)
     else:
         _print_status(status, about)
-    if fail_on_alarm and status.alarm:
-        raise typer.Exit(ALARM_EXIT_CODE)
+    return ALARM_EXIT_CODE if fail_on_alarm and status.alarm else 0
 
 
 def _deployed(
@@ -174,9 +113,9 @@ def _require_pairs(
 ) -> None:
     """Refuse options without the ones that they belong to."""
     if (add is None) != (date is None):
-        raise UsageError("--add must go with --date, the date of its rows.")
+        raise UsageError("--add", "go with --date, the date of its rows")
     if refit_to is None and (method is not None or half_life is not None):
-        raise UsageError("--method and --half-life must go with --refit.")
+        raise UsageError("--method and --half-life", "go with --refit")
 
 
 def _require_table(
@@ -198,7 +137,10 @@ def _require_past(date: str) -> None:
     tomorrow = dt.datetime.now(dt.UTC).date() + dt.timedelta(days=1)
     if date_of("date", date) > tomorrow.isoformat():
         raise UsageError(
-            f"--date must not be later than tomorrow (UTC), {tomorrow}, got {date}. Check the year."
+            "--date",
+            f"not be later than tomorrow (UTC), {tomorrow}",
+            got=date,
+            remedy="Check the year.",
         )
 
 
@@ -219,8 +161,10 @@ def _require_outside(output: Path, store: str, add: str | None, map_file: Path) 
     console.require_output(output, add, map_file, *Path(store).glob("*"))
     if output.resolve().is_relative_to(Path(store).resolve()):
         raise UsageError(
-            f"outputs must lie outside the store of days, got {str(output)!r}. "
-            "Name a file in another folder."
+            "outputs",
+            "lie outside the store of days",
+            got=f"{str(output)!r}",
+            remedy="Name a file in another folder.",
         )
 
 

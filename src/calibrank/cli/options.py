@@ -1,55 +1,17 @@
-"""Options that several commands share; lists of valid names come from the registry."""
+"""Options that several commands share."""
 
-from collections.abc import Iterable
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
 
-import typer
-
-from calibrank.registry import CALIBRATORS, SELECTORS
-from calibrank.tabular.read import ALIASES
+from calibrank._internal.aliases import ALIASES
+from calibrank.cli.parse import REQUIRED, OneOf, Option, Whole, as_typed, number, path
 
 # Panels of `--help`.
 COLUMNS = "Columns of the table"
 ROWS = "What the rows are"
 MODEL = "The map"
 OUTPUT = "Output"
-
-
-def as_typed(name: str) -> str:
-    """A member's name as it is typed on the command line.
-
-    >>> as_typed("GammaGaussian"), as_typed("leave_one_out")
-    ('gammagaussian', 'leave-one-out')
-    """
-    return name.lower().replace("_", "-")
-
-
-def choice(help: str, members: Iterable[str], panel: str | None = None) -> Any:
-    """An option that accepts one of the members' names, in upper or lower case."""
-    # An Enum would have to repeat the registry's names, and click's Choice is out of reach where
-    # typer bundles click; a parser works with every typer.
-    names = [as_typed(member) for member in members]
-
-    def parse(given: str) -> str:
-        if as_typed(given) not in names:
-            raise typer.BadParameter(f"must be one of {', '.join(names)}, got {given!r}.")
-        return as_typed(given)
-
-    text = f"{help} One of {', '.join(names)}."
-    return typer.Option(help=text, parser=parse, metavar="NAME", rich_help_panel=panel)
-
-
-def option(help: str, *names: str, panel: str | None = None, **settings: Any) -> Any:
-    """An option in a panel of the help."""
-    return typer.Option(*names, help=help, rich_help_panel=panel, **settings)
-
-
-def column_option(help: str, role: str | None = None, *names: str) -> Any:
-    """An option that names a column; one with a role is found by its usual names, too."""
-    usual = "" if role is None else f" Default: the first of {', '.join(ALIASES[role])}."
-    return option(f"{help}{usual}", *names, panel=COLUMNS, metavar="COLUMN")
 
 
 class Device(StrEnum):
@@ -76,96 +38,132 @@ class LogKind(StrEnum):
 
 LARGEST_SEED = 2**32 - 1
 
-# Texts that more than one option uses.
+# Names of the registry, which takes longer to load than help may take; a test compares them.
+METHODS = (
+    *("MinMax", "Sigmoid", "Histogram", "Isotonic", "CenteredIsotonic", "BBQ", "Spline"),
+    *("Temperature", "Platt", "Beta", "Gaussian", "Gamma", "GammaGaussian"),
+)
+MODELS = ("BPR", "NCF", "CML", "UBPR", "LightGCN")
+SPLITS = ("random", "released", "time", "leave_one_out")
+DATASETS = ("coat", "yahoo_r3", "kuairec", "kuairand")
+EXPORTERS = ("sql", "vespa", "painless", "lucene", "onnx", "torch", "json")
+DIALECTS = (
+    *("spark", "duckdb", "postgresql", "sqlite", "bigquery", "snowflake", "clickhouse", "trino"),
+)
+
+
+def one_of(*names: str) -> OneOf:
+    """One of the registry's members, as they are typed."""
+    return OneOf(tuple(as_typed(name) for name in names))
+
+
+def column(flag: str, help: str, role: str | None = None, panel: str = COLUMNS) -> Option:
+    """An option that names a column; one with a role is found by its usual names, too."""
+    usual = "" if role is None else f" Default: the first of {', '.join(ALIASES[role])}."
+    return Option(flag, f"{help}{usual}", panel=panel, metavar="COLUMN")
+
+
 MAP_HELP = "A map that `calibrank fit` or `calibrank anchor` saved (JSON)."
 TABLE_HELP = "A Parquet or CSV file, a folder of them, or a quoted glob."
-OUTPUT_HELP = "Where to write: a file for a file, a folder for a folder or a glob."
 
-Map = Annotated[Path, typer.Argument(metavar="MAP", help=MAP_HELP)]
-Table = Annotated[str, typer.Argument(metavar="TABLE", help=TABLE_HELP)]
-MapOut = Annotated[Path, option("Where to save the map (JSON).", "--out", "-o", panel=OUTPUT)]
-Score = Annotated[str | None, column_option("The model's scores.", "score")]
-Label = Annotated[
-    str | None,
-    option(
-        "What is liked: a column of 0 and 1, or a rule. Rules: 'rating >= 4', "
-        "'answer == \"yes\"', 'clicks / impressions' (counts), 'probability(judge)' (a judge's "
-        f"probabilities). Default: the first of {', '.join(ALIASES['label'])}.",
-        panel=COLUMNS,
-        metavar="RULE",
-    ),
-]
-User = Annotated[str | None, column_option("Users.", "user")]
+MAP = Option("MAP", MAP_HELP, path, REQUIRED, parameter="map_file")
+TABLE = Option("TABLE", TABLE_HELP, default=REQUIRED)
+MAP_OPTION = Option("--map", MAP_HELP, path, parameter="map_file")
+MAP_OUT = Option("--out -o", "Where to save the map (JSON).", path, Path("map.json"), OUTPUT)
+TABLE_OUT = Option(
+    "--out -o",
+    "Where to write: a file for a file, a folder for a folder or a glob.",
+    path,
+    REQUIRED,
+    OUTPUT,
+)
+NEW_COLUMN = Option("--to", "Name of the new column.", str, "probability", OUTPUT)
+SCORE = column("--score", "The model's scores.", "score")
+LABEL = Option(
+    "--label",
+    "What is liked: a column of 0 and 1, or a rule. Rules: 'rating >= 4', 'answer == \"yes\"', "
+    "'clicks / impressions' (counts), 'probability(judge)' (a judge's probabilities). Default: "
+    f"the first of {', '.join(ALIASES['label'])}.",
+    panel=COLUMNS,
+    metavar="RULE",
+)
+USER = column("--user", "Users.", "user")
 # Naming it changes the folds, and with them the result: it is never chosen by its usual name.
-UserForFolds = Annotated[
-    str | None,
-    column_option(
-        "Users. A user's rows stay together when the method is chosen. In a log of impressions, "
-        "users who were shown more count for less.",
-        None,
-        "--user",
-    ),
-]
-Item = Annotated[str | None, column_option("Items.", "item")]
+USER_FOR_FOLDS = column(
+    "--user",
+    "Users. A user's rows stay together when the method is chosen. In a log of impressions, users "
+    "who were shown more count for less.",
+)
+ITEM = column("--item", "Items.", "item")
 # Where naming the item column changes the result, it is never chosen by its usual name.
-ItemForPopularity = Annotated[
-    str | None,
-    column_option(
-        "Items. Estimates how likely a pair was seen from how often its item occurs.",
-        None,
-        "--item",
-    ),
-]
-Propensity = Annotated[
-    str | None,
-    column_option("How likely each pair was seen, in (0, 1], if you know it. Instead of --item."),
-]
-Weight = Annotated[str | None, column_option("How many rows each row stands for.")]
-Segment = Annotated[
-    list[str] | None,
-    column_option("Evaluate each value of this column by itself. May be repeated."),
-]
-Metric = Annotated[
-    list[str] | None,
-    option(
-        "Another metric, with its settings: 'ECE(bins=20)', GAUC, 'FieldECE(\"country\")', "
-        "NDCG@10. May be repeated.",
-        "--metric",
-        metavar="METRIC",
-    ),
-]
-Method = Annotated[
-    str,
-    choice(
-        "How the curve is fitted; auto chooses by cross-validation.",
-        [*SELECTORS, *CALIBRATORS],
-        MODEL,
-    ),
-]
-Log = Annotated[
-    LogKind | None,
-    option(
-        "What label 0 means. interactions: the pair is not in the log, and may be liked. "
-        "impressions: it was shown and not liked. policy: the same, and --propensity has the "
-        "logged probabilities of showing it. Default: what calibrank recorded in the table, "
-        "otherwise interactions.",
-        "--log",
-        panel=ROWS,
-        metavar="KIND",
-    ),
-]
-NegativesKept = Annotated[
-    float,
-    option(
-        "The fraction of all negatives that is in the table, if they were sampled.",
-        panel=ROWS,
-        metavar="FRACTION",
-    ),
-]
-BadRows = Annotated[
-    OnBadRows,
-    option("Stop at the first invalid row, or skip invalid rows and count them.", panel=ROWS),
-]
-Epochs = Annotated[int, option("The largest number of passes over the data.", min=1, max=1_000_000)]
-Seed = Annotated[int, option("Seed of everything random.", min=0, max=LARGEST_SEED)]
-Json = Annotated[bool, option("Print one JSON object instead of text.", "--json", panel=OUTPUT)]
+ITEM_FOR_POPULARITY = column(
+    "--item", "Items. Estimates how likely a pair was seen from how often its item occurs."
+)
+PROPENSITY = column(
+    "--propensity", "How likely each pair was seen, in (0, 1], if you know it. Instead of --item."
+)
+WEIGHT = column("--weight", "How many rows each row stands for.")
+SEGMENT = replace(
+    column("--segment", "Evaluate each value of this column by itself. May be repeated."),
+    is_repeated=True,
+)
+PROBABILITY = column("--probability", "Without --map: the probabilities.", "probability")
+METHOD = Option(
+    "--method",
+    "How the curve is fitted; auto chooses by cross-validation.",
+    one_of("Auto", *METHODS),
+    "auto",
+    MODEL,
+)
+TERM_SEGMENT = Option(
+    "--segment",
+    "A column of names, such as country: each value gets a level of its own, as far as its rows "
+    "support it. 'country > city' nests cities in countries. May be repeated.",
+    panel=MODEL,
+    metavar="COLUMN",
+    is_repeated=True,
+)
+TERM_FEATURE = Option(
+    "--feature",
+    "A column that changes probabilities: numbers by a smooth function, text by a level per "
+    "value. May be repeated.",
+    panel=MODEL,
+    metavar="COLUMN",
+    is_repeated=True,
+)
+LOG = Option(
+    "--log",
+    "What label 0 means. interactions: the pair is not in the log, and may be liked. impressions: "
+    "it was shown and not liked. policy: the same, and --propensity has the logged probabilities "
+    "of showing it. Default: what calibrank recorded in the table, otherwise interactions.",
+    OneOf(tuple(LogKind), LogKind),
+    panel=ROWS,
+    metavar="KIND",
+    parameter="log_kind",
+)
+NEGATIVES_KEPT = Option(
+    "--negatives-kept",
+    "The fraction of all negatives that is in the table, if they were sampled.",
+    number,
+    1.0,
+    ROWS,
+    "FRACTION",
+)
+BAD_ROWS = Option(
+    "--on-bad-rows",
+    "Stop at the first invalid row, or skip invalid rows and count them.",
+    OneOf(tuple(OnBadRows), OnBadRows),
+    OnBadRows.error,
+    ROWS,
+)
+EPOCHS = Option("--epochs", "The largest number of passes over the data.", Whole(1, 1_000_000), 200)
+DEVICE = Option("--device", "Where to train.", OneOf(tuple(Device), Device), Device.cpu)
+JSON = Option("--json", "Print one JSON object instead of text.", bool, default=False, panel=OUTPUT)
+
+RELEVANT = Option(
+    "--relevant",
+    "The lowest relevant grade of the judgements. Default: 1, as in trec_eval.",
+    number,
+    panel=ROWS,
+    metavar="GRADE",
+)

@@ -4,9 +4,6 @@ import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from calibrank.cli import console, options
 from calibrank.cli.declared import (
@@ -25,56 +22,32 @@ from calibrank.report.provenance import fingerprint_files
 from calibrank.report.read_table import read_report_rows
 from calibrank.tabular.read import Table
 
-OptionalTableArgument = Annotated[
-    str | None,
-    typer.Argument(metavar="[TABLE]", help="Parquet or CSV file, folder, or quoted glob."),
-]
-OutOption = Annotated[Path, typer.Option("--out", "-o", help="Where to write the HTML page.")]
-MapOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--map", help="Map to evaluate; without one, Gaussian is fitted and cross-validated."
-    ),
-]
-ResultsOption = Annotated[
-    Path | None,
-    typer.Option(help="Instead of a table: a folder of results of calibrank reproduce."),
-]
-
 
 def report(
-    context: typer.Context,
-    table: OptionalTableArgument = None,
-    out: OutOption = Path("report.html"),
-    map_file: MapOption = None,
-    score: options.Score = None,
-    label: options.Label = None,
-    user: options.User = None,
-    item: options.Item = None,
-    propensity: options.Propensity = None,
-    weight: options.Weight = None,
-    segment: options.Segment = None,
-    log_kind: options.Log = None,
-    on_bad_rows: options.BadRows = options.OnBadRows.error,
-    results: ResultsOption = None,
-    json: options.Json = False,
+    table: str | None,
+    out: Path,
+    map_file: Path | None,
+    score: str | None,
+    label: str | None,
+    user: str | None,
+    item: str | None,
+    propensity: str | None,
+    weight: str | None,
+    segment: list[str] | None,
+    log_kind: options.LogKind | None,
+    on_bad_rows: options.OnBadRows,
+    results: Path | None,
+    json: bool,
 ) -> None:
-    """Write an interactive HTML page on how well probabilities are calibrated.
-
-    The page is one file and needs no network. Without --log or --propensity, labels are used as
-    they are, and users and items only name groups on the page. With --json, all numbers of the
-    page are also printed.
-
-    Example: calibrank report test.parquet --map map.json --user user_id -o report.html
-    """
+    """Write an interactive HTML page on how well probabilities are calibrated."""
     if (table is None) == (results is None):
-        raise UsageError("a report must be about a TABLE or about --results, got both or neither.")
+        raise UsageError("a report", "be about a TABLE or about --results", got="both or neither")
     console.require_output(out, table, map_file)
     # Without --log, users and items only label the page.
     ids = (None, None) if log_kind is None else (item, user)
     declared_log = Log(log_kind, propensity, *ids)
     if table is None:
-        console.require_only(context, "--results", ("results", "out", "json"))
+        console.require_only("--results", ("results", "out", "json"))
         _save(_report_on_results(results or Path()), out, json=json)
         return
     source = Table.find(table)

@@ -2,9 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from calibrank.cli import console, options
 from calibrank.registry import DATASETS
@@ -22,49 +20,22 @@ _DATASETS_HELP = f"One of synthetic, {', '.join(DATASETS)}."
 # Each process holds a copy of the dataset and a model, so not one per core on large machines.
 _JOBS = min(os.cpu_count() or 1, 8)
 
-NameArgument = Annotated[
-    str, typer.Argument(metavar="[NAME]", help="A folder of specs, or its name under reproduce/.")
-]
-FromRowsOption = Annotated[
-    list[Path] | None,
-    typer.Option(
-        help="Make tables and figures from this rows.parquet, without running anything; "
-        "may be repeated."
-    ),
-]
-DataOption = Annotated[
-    Path | None,
-    typer.Option(help="Folder of the dataset's files; downloaded if its licence allows it."),
-]
-SeedsOption = Annotated[int, typer.Option(min=1, max=10_000, help="Number of repetitions.")]
-OutOption = Annotated[Path, typer.Option(help="Folder for result rows, tables and figures.")]
-JobsOption = Annotated[int, typer.Option(min=1, max=256, help="Number of parallel processes.")]
-SpecOption = Annotated[list[str] | None, typer.Option(help="Run only this spec; may be repeated.")]
-ModelOption = Annotated[
-    list[str] | None, typer.Option(help="Run only this model; may be repeated.")
-]
-
 
 def reproduce(
-    name: NameArgument = "aaai22",
-    dataset: Annotated[str, typer.Option(help=_DATASETS_HELP)] = "synthetic",
-    data: DataOption = None,
-    seeds: SeedsOption = 10,
-    out: OutOption = Path("results"),
-    jobs: JobsOption = _JOBS,
-    spec: SpecOption = None,
-    model: ModelOption = None,
-    epochs: options.Epochs = 200,
-    device: Annotated[options.Device, typer.Option(help="Where to train.")] = options.Device.cpu,
-    from_rows: FromRowsOption = None,
-    json: options.Json = False,
-) -> None:
-    """Run the experiments of a paper; finished cells are kept.
-
-    A rerun computes only the cells that are missing.
-
-    Example: calibrank reproduce aaai22 --dataset coat --data coat/ --seeds 10 --out results
-    """
+    name: str,
+    dataset: str,
+    data: Path | None,
+    seeds: int,
+    out: Path,
+    jobs: int,
+    spec: list[str] | None,
+    model: list[str] | None,
+    epochs: int,
+    device: options.Device,
+    from_rows: list[Path] | None,
+    json: bool,
+) -> int:
+    """Run the experiments of a paper; finished cells are kept."""
     console.require_folder(out)
     if dataset == "synthetic":
         console.require_unused("with --dataset synthetic", {"--data": data})
@@ -80,7 +51,7 @@ def reproduce(
     specs = choose(load_specs(folder), spec, model)
     if from_rows:
         _from_rows(from_rows, folder, specs, out, json=json)
-        return
+        return 0
     training = Training(epochs, device=device.value)
     data_folder = None if data is None else str(data)
     grid = Grid(dataset, data_folder, specs, seeds, training, out / dataset)
@@ -109,8 +80,7 @@ def reproduce(
         )
         _print_outputs(results, written)
     # Rows of the other cells are complete, but a script must notice that some are missing.
-    if failed:
-        raise typer.Exit(4)
+    return 4 if failed else 0
 
 
 def _from_rows(

@@ -1,9 +1,6 @@
 """`calibrank score`."""
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from calibrank.cli import console, options
 from calibrank.cli.declared import report_lost_roles
@@ -13,21 +10,16 @@ from calibrank.tabular.write import Scores, add_column
 
 
 def score(
-    model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="A folder that `calibrank train` wrote.")
-    ],
-    table: options.Table,
-    out: Annotated[Path, typer.Option("--out", "-o", help=options.OUTPUT_HELP)],
-    user: options.User = None,
-    item: options.Item = None,
-    to: Annotated[str, typer.Option(help="Name of the new column.")] = "score",
-    on_bad_rows: options.BadRows = options.OnBadRows.error,
-    json: options.Json = False,
+    model: Path,
+    table: str,
+    out: Path,
+    user: str | None,
+    item: str | None,
+    to: str,
+    on_bad_rows: options.OnBadRows,
+    json: bool,
 ) -> None:
-    """Add a column of a trained model's scores to a table of users and items.
-
-    Example: calibrank score model pairs.parquet -o scores.parquet
-    """
+    """Add a column of a trained model's scores to a table of users and items."""
     trained = SavedModel.load(model)
     source = Table.find(table)
     console.require_other_file(out, *source.files)

@@ -2,26 +2,17 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import typer
 from rich.table import Table as RichTable
 
 from calibrank._internal.arguments import listed
 from calibrank._internal.atomic import write_all_atomic, write_atomic
 from calibrank._internal.validation import Floats, Mask
-from calibrank.cli import console, options
+from calibrank.cli import console
 from calibrank.cli.failures import UsageError
-from calibrank.cli.judgements import (
-    GradeOption,
-    Judgements,
-    PoolDepthOption,
-    PoolOption,
-    RelevantOption,
-    TopKOption,
-    read_judged,
-)
+from calibrank.cli.judgements import Judgements, read_judged
 from calibrank.cli.rendering import base_rate_lines, probability_table
 from calibrank.cli.search_page import page_data
 from calibrank.errors import DataError, FitError
@@ -50,78 +41,22 @@ from calibrank.search.write import require_layout
 _ECE = ECE().name
 _PANEL = "Threshold"
 
-RunArgument = Annotated[
-    str, typer.Argument(metavar="RUN", help="Run of a search system: TREC, .json, .tsv or a table.")
-]
-QrelsArgument = Annotated[
-    str, typer.Argument(metavar="QRELS", help="Judgements: TREC qrels, .tsv, .json or a table.")
-]
-RunOutOption = Annotated[
-    Path,
-    options.option(
-        "Where to write the run with probabilities: a TREC file, or by its ending .json, .jsonl, "
-        ".tsv, .csv or .parquet.",
-        "--out",
-        "-o",
-        panel=options.OUTPUT,
-    ),
-]
-ReportOption = Annotated[
-    Path | None,
-    options.option(
-        "Where to write a page with what the threshold keeps per query.", panel=options.OUTPUT
-    ),
-]
-PrecisionOption = Annotated[
-    float | None,
-    options.option(
-        "Choose the threshold that has this precision on held-out queries.", panel=_PANEL
-    ),
-]
-RecallOption = Annotated[
-    float | None,
-    options.option("Choose the threshold that has this recall on held-out queries.", panel=_PANEL),
-]
-ThresholdOption = Annotated[
-    float | None,
-    options.option("Write only documents with at least this probability.", panel=_PANEL),
-]
-QrelsOption = Annotated[
-    str | None,
-    options.option(
-        "With --precision or --recall: judgements of RUN to choose the threshold by.", panel=_PANEL
-    ),
-]
-
-
-def search() -> None:
-    """Probabilities of relevance for search runs: fit, apply, plan.
-
-    Example: calibrank search fit run.trec qrels.txt --relevant 2 -o map.json
-    """
-
 
 def fit(
-    run: RunArgument,
-    qrels: QrelsArgument,
-    relevant: RelevantOption = None,
-    label: GradeOption = None,
-    pool: PoolOption = None,
-    pool_depth: PoolDepthOption = None,
-    top_k: TopKOption = None,
-    precision: PrecisionOption = None,
-    recall: RecallOption = None,
-    out: options.MapOut = Path("map.json"),
-    report: ReportOption = None,
-    json: options.Json = False,
+    run: str,
+    qrels: str,
+    relevant: float | None,
+    label: str | None,
+    pool: list[str] | None,
+    pool_depth: int | None,
+    top_k: int | None,
+    precision: float | None,
+    recall: float | None,
+    out: Path,
+    report: Path | None,
+    json: bool,
 ) -> None:
-    """Fit a map for new queries to the judged documents of a run.
-
-    The map is evaluated on held-out queries, with intervals by query. With --precision or --recall
-    a threshold is chosen on them, to be given to calibrank search apply.
-
-    Example: calibrank search fit run.trec qrels.txt --relevant 2 --precision 0.7 -o map.json
-    """
+    """Fit a map for new queries to the judged documents of a run."""
     aim = _aim(precision, recall)
     given = Judgements(qrels, label, relevant, pool, pool_depth, top_k)
     console.require_different_outputs({"--out": out, "--report": report})
@@ -185,31 +120,26 @@ def fit(
 
 
 def apply(
-    map_file: options.Map,
-    run: RunArgument,
-    out: RunOutOption,
-    threshold: ThresholdOption = None,
-    precision: PrecisionOption = None,
-    recall: RecallOption = None,
-    qrels: QrelsOption = None,
-    top_k: TopKOption = None,
-    json: options.Json = False,
+    map_file: Path,
+    run: str,
+    out: Path,
+    threshold: float | None,
+    precision: float | None,
+    recall: float | None,
+    qrels: str | None,
+    top_k: int | None,
+    json: bool,
 ) -> None:
-    """Write a run with probabilities of relevance for scores, and cut it by a threshold.
-
-    For a query without a document that reaches the threshold, the answer is nothing. The order of
-    documents does not change.
-
-    Example: calibrank search apply map.json run.trec --threshold 0.4 -o calibrated.trec
-    """
+    """Write a run with probabilities of relevance for scores, and cut it by a threshold."""
     aim = _require_threshold(threshold, _aim(precision, recall), qrels)
     console.require_output(out, run, map_file, qrels)
     fitted = load(map_file)
     if fitted.columns:
         raise DataError(
-            f"{map_file} must be a map of scores alone, got one that uses "
-            f"{listed(fitted.columns)}, which runs do not hold. Use calibrank apply on a table "
-            "with these columns."
+            map_file,
+            "be a map of scores alone",
+            got=f"one that uses {listed(fitted.columns)}, which runs do not hold",
+            remedy="Use calibrank apply on a table with these columns.",
         )
     source = read_run(run)
     require_layout(out, source)
@@ -244,19 +174,16 @@ def apply(
 
 
 def plan(
-    run: RunArgument,
-    qrels: QrelsArgument,
-    relevant: RelevantOption = None,
-    label: GradeOption = None,
-    pool: PoolOption = None,
-    pool_depth: PoolDepthOption = None,
-    top_k: TopKOption = None,
-    json: options.Json = False,
+    run: str,
+    qrels: str,
+    relevant: float | None,
+    label: str | None,
+    pool: list[str] | None,
+    pool_depth: int | None,
+    top_k: int | None,
+    json: bool,
 ) -> None:
-    """Estimate by simulation how many queries to judge.
-
-    Example: calibrank search plan run.trec qrels.txt --relevant 2
-    """
+    """Estimate by simulation how many queries to judge."""
     given = Judgements(qrels, label, relevant, pool, pool_depth, top_k)
     planned = plan_queries(read_judged(run, given).judged)
     if json:
@@ -268,10 +195,6 @@ def plan(
             f"average (standard error of the simulation {step.standard_error:.3f})."
         )
     console.state("For a single set of judgements, this may be off by a factor of two.")
-
-
-COMMANDS = {"fit": fit, "apply": apply, "plan": plan}
-"""The commands of the group."""
 
 
 class Counts(NamedTuple):
@@ -388,14 +311,17 @@ def _require_threshold(
     if threshold is not None:
         if not 0 <= threshold <= 1:
             raise UsageError(
-                f"--threshold must lie in [0, 1], got {threshold}. It is a probability."
+                "--threshold", "lie in [0, 1]", got=threshold, remedy="It is a probability."
             )
         if aim is not None:
-            raise UsageError("--threshold must not go with --precision or --recall. Leave one out.")
+            raise UsageError(
+                "--threshold", "not go with --precision or --recall", remedy="Leave one out."
+            )
     if aim is not None and qrels is None:
         raise UsageError(
-            f"--{aim[0]} must go with --qrels, judgements of RUN to choose the threshold by. "
-            "Or give a --threshold, which calibrank search fit chooses."
+            f"--{aim[0]}",
+            "go with --qrels, judgements of RUN to choose the threshold by",
+            remedy="Or give a --threshold, which calibrank search fit chooses.",
         )
     if aim is None:
         console.require_unused("without --precision or --recall", {"--qrels": qrels})
@@ -428,7 +354,7 @@ def _contradictions(record: FitRecord, run: Run, name: str, top_k: int | None) -
 
 def _aim(precision: float | None, recall: float | None) -> tuple[Aim, float] | None:
     if precision is not None and recall is not None:
-        raise UsageError("--precision and --recall must not both be given. Leave one out.")
+        raise UsageError("--precision and --recall", "not both be given", remedy="Leave one out.")
     if precision is not None:
         console.require_fraction("--precision", precision)
         return "precision", precision

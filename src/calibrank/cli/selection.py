@@ -4,7 +4,8 @@ import warnings
 
 import numpy as np
 
-from calibrank.cli import console, options
+from calibrank.cli import console
+from calibrank.cli.parse import as_typed
 from calibrank.curves import Auto, Calibrator, Platt
 from calibrank.curves.auto import with_selection
 from calibrank.errors import FitError, FlatMapWarning
@@ -28,7 +29,7 @@ class Method:
     """A method by name: `auto` needs folds to choose by."""
 
     def __init__(self, name: str) -> None:
-        selects = name in map(options.as_typed, SELECTORS)
+        selects = name in map(as_typed, SELECTORS)
         self.selector: Auto | None = find("method", SELECTORS, name) if selects else None
         self._calibrator = None if selects else find("method", CALIBRATORS, name)
 
@@ -71,8 +72,9 @@ def _require_enough(folds: tuple[Summary, ...]) -> None:
         fewest = min(positives, summary.rows - positives)
         if fewest < _FEWEST_PER_FOLD:
             raise FitError(
-                f"each of the {len(folds)} folds must have {_FEWEST_PER_FOLD} or more positives "
-                f"and negatives to compare methods on, got {fewest:.0f}."
+                f"each of the {len(folds)} folds",
+                (f"have {_FEWEST_PER_FOLD} or more positives and negatives to compare methods on"),
+                got=f"{fewest:.0f}",
             )
 
 

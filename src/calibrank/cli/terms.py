@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Annotated
 
 import numpy as np
 from rich.table import Table as RichTable
 
 from calibrank._internal.logit import expit, logit
-from calibrank.cli import console, options
+from calibrank.cli import console
 from calibrank.cli.declared import require_columns
 from calibrank.maps import CalibrationMap, LevelTerm, PositionTerm, SmoothTerm, Term
 from calibrank.model import Model
@@ -21,27 +20,6 @@ from calibrank.terms import Level, Smooth, TermSpec
 # Values of a term that are printed; --json and the saved map have all.
 _MOST_PRINTED = 12
 _MOST_KNOTS = 8
-
-TermSegmentOption = Annotated[
-    list[str] | None,
-    options.option(
-        "A column of names, such as country: each value gets a level of its own, as far as its "
-        "rows support it. 'country > city' nests cities in countries. May be repeated.",
-        "--segment",
-        panel=options.MODEL,
-        metavar="COLUMN",
-    ),
-]
-TermFeatureOption = Annotated[
-    list[str] | None,
-    options.option(
-        "A column that changes probabilities: numbers by a smooth function, text by a level per "
-        "value. May be repeated.",
-        "--feature",
-        panel=options.MODEL,
-        metavar="COLUMN",
-    ),
-]
 
 
 def choose_terms(

@@ -2,12 +2,11 @@
 
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import typer
 
 from calibrank._internal.atomic import atomic_path
 from calibrank.cli import console, options
@@ -29,55 +28,25 @@ if TYPE_CHECKING:
     from calibrank.models.training import TrainingStatus
 
 
-SourceArgument = Annotated[
-    str, typer.Argument(metavar="SOURCE", help=f"A table, or one of {', '.join(DATASETS)}.")
-]
-OutOption = Annotated[
-    Path, typer.Option("--out", "-o", help="Folder for the model and the pairs to calibrate on.")
-]
-DataOption = Annotated[
-    Path | None,
-    typer.Option(help="Folder of a named dataset's files; downloaded if its licence allows it."),
-]
-NegativesOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        max=10_000,
-        help="Negatives per held-out positive. Default: enough to represent all unobserved pairs.",
-    ),
-]
-DimOption = Annotated[
-    int | None,
-    typer.Option(min=1, max=4096, help="Length of the embedding vectors. Default: the paper's."),
-]
-
-
 def train(
-    source: SourceArgument,
-    out: OutOption,
-    model: Annotated[str, options.choice("Base model.", MODELS)] = "bpr",
-    data: DataOption = None,
-    split: Annotated[str, options.choice("How positives are held out.", SPLITS)] = "random",
-    negatives: NegativesOption = None,
-    user: options.User = None,
-    item: options.Item = None,
-    label: options.Label = None,
-    log_kind: options.Log = None,
-    time: Annotated[str | None, typer.Option(help="Time column.")] = None,
-    dim: DimOption = None,
-    epochs: options.Epochs = 200,
-    seed: options.Seed = 0,
-    device: Annotated[options.Device, typer.Option(help="Where to train.")] = options.Device.cpu,
-    json: options.Json = False,
+    source: str,
+    out: Path,
+    model: str,
+    data: Path | None,
+    split: str,
+    negatives: int | None,
+    user: str | None,
+    item: str | None,
+    label: str | None,
+    log_kind: options.LogKind | None,
+    time: str | None,
+    dim: int | None,
+    epochs: int,
+    seed: int,
+    device: options.Device,
+    json: bool,
 ) -> None:
-    """Train a base model and hold out pairs to calibrate it on.
-
-    An interrupted run resumes. Of a log of impressions, shown pairs that were not liked are held
-    out with the likes, in impressions.parquet.
-
-    Example: calibrank train log.parquet --model lightgcn -o model
-    """
+    """Train a base model and hold out pairs to calibrate it on."""
     # Options are checked before anything is loaded or trained.
     if source in DATASETS:
         given = {"--user": user, "--item": item, "--label": label}
@@ -143,8 +112,9 @@ def _load(
         rule = choose_label(Table.find(source), label).rule
         if not isinstance(rule, Threshold):
             raise UsageError(
-                f"--label must be a column of 0 and 1, or a comparison such as 'rating >= 4', "
-                f"got {label!r}: base models are trained on single likes."
+                "--label",
+                "be a column of 0 and 1, or a comparison such as 'rating >= 4'",
+                got=f"{label!r}: base models are trained on single likes",
             )
         label, positive = None, str(rule)
     kind = None
@@ -166,8 +136,10 @@ def _hold_out(
     kept, held_out = chosen.divide(rows)
     if not held_out.labels.any():
         raise DataError(
-            f"{source} must have users with 5 positives or more to hold some out, got none. "
-            "Add rows of active users, or check the user column."
+            source,
+            "have users with 5 positives or more to hold some out",
+            got="none",
+            remedy="Add rows of active users, or check the user column.",
         )
     return kept, held_out
 

@@ -25,11 +25,12 @@ def scores_at(
     lowest, highest = function(-ends), function(ends)
     outside = np.flatnonzero((probability < lowest) | (probability > highest))
     if len(outside):
-        row = outside[0]
-        where = f" at row {row}" if rows > 1 else ""
+        row = int(outside[0])
         raise DataError(
-            f"probability must be one that the map reaches, {lowest[row]:.6g} to "
-            f"{highest[row]:.6g}{where}, got {probability:.6g}."
+            "probability",
+            f"be one that the map reaches, {lowest[row]:.6g} to {highest[row]:.6g}",
+            got=f"{probability:.6g}",
+            row=row if rows > 1 else None,
         )
     low = np.where(
         lowest >= probability, -np.inf, _first(lambda s: function(s) >= probability, rows)

@@ -12,7 +12,7 @@ from calibrank.export import to_json, to_onnx, to_sql
 from calibrank.maps import CalibrationMap
 from tests.cli.running import run_here
 
-pytest.importorskip("typer")
+pytest.importorskip("rich")
 
 
 @pytest.fixture

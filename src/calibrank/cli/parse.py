@@ -1,0 +1,307 @@
+"""Commands as data: what their options are, how arguments are parsed, and the text of `--help`.
+
+Nothing heavy is imported here: help and wrong usage must not wait for what a command needs to run.
+"""
+
+import errno
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from inspect import cleandoc
+from itertools import islice
+from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import wrap
+from typing import Any, NamedTuple
+
+from calibrank.cli.failures import UsageError
+from calibrank.errors import Remedy
+
+REQUIRED: Any = object()
+"""The default of what must be given."""
+
+# Of help, and of the labels in it.
+_WIDEST = 100
+_WIDEST_LABEL = 24
+
+
+def path(text: str) -> Path:
+    """A path; an existing one must be readable."""
+    # A name that is too long does not exist; `Path.exists` would raise.
+    if os.path.exists(text) and not os.access(text, os.R_OK):  # noqa: PTH110
+        raise PermissionError(errno.EACCES, "no permission to read it", text)
+    return Path(text)
+
+
+def number(text: str) -> float:
+    """Any number."""
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError("be a number") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A whole number in a range."""
+
+    low: int | None = None
+    high: int | None = None
+
+    def __call__(self, text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise ValueError("be a whole number") from None
+        below = self.low is not None and value < self.low
+        if below or (self.high is not None and value > self.high):
+            low = "" if self.low is None else f"{self.low}<="
+            high = "" if self.high is None else f"<={self.high}"
+            raise ValueError(f"be in the range {low}x{high}", value)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """One of some names, in upper or lower case."""
+
+    names: tuple[str, ...]
+    make: Callable[[str], Any] = str
+
+    def __call__(self, text: str) -> Any:
+        if as_typed(text) not in self.names:
+            raise ValueError(f"be one of {', '.join(self.names)}")
+        return self.make(as_typed(text))
+
+
+def as_typed(name: str) -> str:
+    """A member's name as it is typed on the command line.
+
+    >>> as_typed("GammaGaussian"), as_typed("leave_one_out")
+    ('gammagaussian', 'leave-one-out')
+    """
+    return name.lower().replace("_", "-")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option such as `--out -o`, or an argument such as `TABLE`."""
+
+    flags: str
+    help: str
+    kind: Callable[[str], Any] = str
+    default: Any = None
+    panel: str = "Options"
+    metavar: str = ""
+    parameter: str = ""
+    is_repeated: bool = False
+    n_values: int = 1
+
+    @property
+    def names(self) -> list[str]:
+        return self.flags.split()
+
+    @property
+    def name(self) -> str:
+        """The parameter of the command's function."""
+        return self.parameter or self.names[0].strip("-[]").replace("-", "_").lower()
+
+    @property
+    def is_argument(self) -> bool:
+        return not self.flags.startswith("-")
+
+    @property
+    def label(self) -> str:
+        """How help shows it."""
+        if self.kind is bool or self.is_argument:
+            return self.flags
+        shown = {str: "TEXT", path: "PATH", number: "NUMBER"}.get(self.kind, "N")
+        shown = "NAME" if isinstance(self.kind, OneOf) else shown
+        return f"{', '.join(self.names)} {self.metavar or shown}"
+
+    @property
+    def description(self) -> str:
+        names = self.kind.names if isinstance(self.kind, OneOf) else ()
+        return f"{self.help} One of {', '.join(names)}." if names else self.help
+
+    @property
+    def shown_default(self) -> str:
+        if self.default is REQUIRED:
+            return "required"
+        return "" if self.default is None or self.default is False else str(self.default)
+
+    @property
+    def full_help(self) -> str:
+        default = self.shown_default
+        if not default:
+            return self.description
+        note = default if self.default is REQUIRED else f"default: {default}"
+        return f"{self.description} [{note}]"
+
+    def convert(self, texts: Sequence[str]) -> Any:
+        """The value of texts; raises ValueError with the rule that one of them breaks."""
+        values = [self.kind(text) for text in texts]
+        return (
+            values
+            if self.is_repeated
+            else tuple(values[-self.n_values :])
+            if self.n_values > 1
+            else values[-1]
+        )
+
+
+_HELP = Option("--help", "Show this message and exit.", bool, default=False)
+
+
+class Command(NamedTuple):
+    """A command: its name, its help, and its options in the order of help."""
+
+    name: str
+    text: str
+    options: tuple[Option, ...]
+
+    @property
+    def title(self) -> str:
+        return f"calibrank {self.name}".strip()
+
+    @property
+    def summary(self) -> str:
+        return self.text.partition("\n")[0]
+
+    @property
+    def members(self) -> list["Command"]:
+        """The commands of a group: of `calibrank`, or of `calibrank search`."""
+        depth = len(self.name.split())
+        found = []
+        for name, each in COMMANDS.items():
+            words = name.split()
+            if words[:depth] == self.name.split() and len(words) == depth + 1:
+                found.append(each)
+        return found
+
+    def values(self, arguments: Sequence[str]) -> dict[str, Any] | None:
+        """The values of all parameters, or None if help is asked for."""
+        texts = self.texts(arguments)
+        if _HELP.name in texts:
+            return None
+        values = {}
+        for option in sorted(self.options, key=lambda each: each.name not in texts):
+            if option.name in texts:
+                values[option.name] = self._convert(option, texts[option.name])
+            elif option.default is REQUIRED:
+                raise self._wrong(option.names[0], "be given")
+            else:
+                values[option.name] = option.default
+        return values
+
+    def texts(self, arguments: Sequence[str]) -> dict[str, list[str]]:
+        """What is given on the command line, by parameter."""
+        found: dict[str, list[str]] = {}
+        loose: list[str] = []
+        rest = iter(arguments)
+        for argument in rest:
+            if argument == "--":
+                loose += rest
+            elif argument.startswith("-") and argument != "-":
+                option, texts = self._option(argument, rest)
+                found[option.name] = found.get(option.name, []) + texts
+            else:
+                loose.append(argument)
+        if loose and self.members:
+            names = [each.name.split()[-1] for each in self.members]
+            raise self._wrong("the command", f"be one of {', '.join(names)}", repr(loose[0]))
+        positional = [option for option in self.options if option.is_argument]
+        if len(loose) > len(positional):
+            raise self._wrong("arguments", f"be at most {len(positional)}", repr(loose[-1]))
+        return found | {
+            option.name: [text] for option, text in zip(positional, loose, strict=False)
+        }
+
+    def _option(self, argument: str, rest: Iterator[str]) -> tuple[Option, list[str]]:
+        flag, has_value, value = argument.partition("=")
+        if not argument.startswith("--"):  # -o FILE and -oFILE
+            flag, value = argument[:2], argument[2:]
+            has_value = value
+        by_flag = {name: option for option in (*self.options, _HELP) for name in option.names}
+        if flag not in by_flag:
+            close = ", ".join(get_close_matches(flag, by_flag))
+            hint = f"Did you mean {close}?" if close else ""
+            raise self._wrong("options", "be those of the command", flag, hint)
+        option = by_flag[flag]
+        if option.kind is bool:
+            if has_value:
+                raise self._wrong(flag, "have no value", repr(value))
+            return option, [flag]
+        texts = [value] if has_value else list(islice(rest, option.n_values))
+        if len(texts) < option.n_values:
+            rule = "have a value" if option.n_values == 1 else f"have {option.n_values} values"
+            raise self._wrong(flag, rule, "one" if texts else "none")
+        return option, texts
+
+    def _convert(self, option: Option, texts: list[str]) -> Any:
+        try:
+            return option.convert(texts)
+        except ValueError as error:
+            rule, got, *_ = (*error.args, repr(texts[-1]))
+            raise self._wrong(option.names[0], rule, got) from None
+
+    def _wrong(self, subject: str, rule: str, got: object = "none", hint: str = "") -> UsageError:
+        remedies: list[Remedy] = [hint, f"See {self.title} --help."]
+        return UsageError(subject, rule, got, remedy=remedies)
+
+    def help(self) -> str:
+        """The text of `--help`, as wide as the terminal."""
+        shown = [option.flags for option in self.options if option.is_argument]
+        shown += ["COMMAND ..."] * bool(self.members)
+        lines = [" ".join(["Usage:", self.title, "[OPTIONS]", *shown]), ""]
+        for paragraph in self.text.split("\n\n"):
+            lines += [*_wrapped(paragraph), ""]
+        panels: dict[str, list[Option]] = {}
+        for option in (*self.options, _HELP):
+            panel = "Arguments" if option.is_argument else option.panel
+            panels.setdefault(panel, []).append(option)
+        for panel, options in panels.items():
+            lines += [f"{panel}:", *_rows({each.label: each.full_help for each in options}), ""]
+        if self.members:
+            lines += ["Commands:", *_rows({each.name: each.summary for each in self.members})]
+        return "\n".join(lines).rstrip()
+
+
+def _rows(texts: dict[str, str]) -> list[str]:
+    """Lines of help: labels, and texts beside them."""
+    indent = 4 + min(max(map(len, texts)), _WIDEST_LABEL)
+    lines = []
+    for label, text in texts.items():
+        start = f"  {label:{indent - 2}}"
+        if len(start) > indent:
+            lines.append(start)
+            start = " " * indent
+        lines += _wrapped(text, start, " " * indent)
+    return lines
+
+
+def _wrapped(text: str, first: str = "", others: str = "") -> list[str]:
+    width = min(get_terminal_size().columns, _WIDEST)
+    text = " ".join(text.split())
+    return wrap(text, width, initial_indent=first, subsequent_indent=others, break_on_hyphens=False)
+
+
+COMMANDS: dict[str, Command] = {}
+"""All commands by name, as `calibrank.cli.commands` declares them; "" is `calibrank` itself."""
+
+
+def find_command(arguments: list[str]) -> tuple[Command, list[str]]:
+    """The command that arguments name, and the rest of them."""
+    words = next(n for n in (2, 1, 0) if " ".join(arguments[:n]) in COMMANDS)
+    return COMMANDS[" ".join(arguments[:words])], arguments[words:]
+
+
+def command(*options: Option) -> Callable[[Callable[[], None]], None]:
+    """Declare a command: the function has its name and its help, and is not called."""
+
+    def declare(function: Callable[[], None]) -> None:
+        name = function.__name__.replace("_", " ").removeprefix("calibrank")
+        COMMANDS[name] = Command(name, cleandoc(function.__doc__ or ""), options)
+
+    return declare

@@ -1,0 +1,110 @@
+"""The commands of `calibrank search`."""
+
+from calibrank.cli import options
+from calibrank.cli.options import OUTPUT, ROWS
+from calibrank.cli.parse import REQUIRED, Option, Whole, command, number, path
+
+_THRESHOLD = "Threshold"
+_RUN = Option("RUN", "Run of a search system: TREC, .json, .tsv or a table.", default=REQUIRED)
+_QRELS = Option("QRELS", "Judgements: TREC qrels, .tsv, .json or a table.", default=REQUIRED)
+_GRADE = Option(
+    "--label",
+    "What is relevant, by a rule: 'grade >= 2', or 'probability(grade)' for a judge's "
+    "probabilities. Instead of --relevant.",
+    panel=ROWS,
+    metavar="RULE",
+)
+_POOL = Option(
+    "--pool",
+    "A run that the judged documents were pooled from. May be repeated.",
+    panel=ROWS,
+    metavar="RUN",
+    is_repeated=True,
+)
+_POOL_DEPTH = Option(
+    "--pool-depth",
+    "How many documents of each --pool run were judged per query. Default: 100.",
+    Whole(1),
+    panel=ROWS,
+)
+_TOP_K = Option(
+    "--top-k",
+    "Use only the first documents of each query: those that are shown.",
+    Whole(1),
+    panel=ROWS,
+)
+_PRECISION = Option(
+    "--precision",
+    "Choose the threshold that has this precision on held-out queries.",
+    number,
+    panel=_THRESHOLD,
+)
+_RECALL = Option(
+    "--recall",
+    "Choose the threshold that has this recall on held-out queries.",
+    number,
+    panel=_THRESHOLD,
+)
+_JUDGEMENTS = (_RUN, _QRELS, options.RELEVANT, _GRADE, _POOL, _POOL_DEPTH, _TOP_K)
+
+
+@command(
+    *(*_JUDGEMENTS, _PRECISION, _RECALL, options.MAP_OUT),
+    Option(
+        "--report",
+        "Where to write a page with what the threshold keeps per query.",
+        path,
+        panel=OUTPUT,
+    ),
+    options.JSON,
+)
+def search_fit() -> None:
+    """Fit a map for new queries to the judged documents of a run.
+
+    The map is evaluated on held-out queries, with intervals by query. With --precision or --recall
+    a threshold is chosen on them, to be given to calibrank search apply.
+
+    Example: calibrank search fit run.trec qrels.txt --relevant 2 --precision 0.7 -o map.json
+    """
+
+
+@command(
+    *(options.MAP, _RUN),
+    Option(
+        "--out -o",
+        "Where to write the run with probabilities: a TREC file, or by its ending .json, .jsonl, "
+        ".tsv, .csv or .parquet.",
+        path,
+        REQUIRED,
+        OUTPUT,
+    ),
+    Option(
+        "--threshold",
+        "Write only documents with at least this probability.",
+        number,
+        panel=_THRESHOLD,
+    ),
+    *(_PRECISION, _RECALL),
+    Option(
+        "--qrels",
+        "With --precision or --recall: judgements of RUN to choose the threshold by.",
+        panel=_THRESHOLD,
+    ),
+    *(_TOP_K, options.JSON),
+)
+def search_apply() -> None:
+    """Write a run with probabilities of relevance for scores, and cut it by a threshold.
+
+    For a query without a document that reaches the threshold, the answer is nothing. The order of
+    documents does not change.
+
+    Example: calibrank search apply map.json run.trec --threshold 0.4 -o calibrated.trec
+    """
+
+
+@command(*_JUDGEMENTS, options.JSON)
+def search_plan() -> None:
+    """Estimate by simulation how many queries to judge.
+
+    Example: calibrank search plan run.trec qrels.txt --relevant 2
+    """
