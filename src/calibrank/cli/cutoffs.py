@@ -44,13 +44,16 @@ def show_cutoffs(
 
 def _row(fitted: CalibrationMap, where: list[str]) -> dict[str, str | float]:
     """The values of --where, for all columns that the map needs."""
-    values = {}
+    values: dict[str, str | float] = {}
     for text in where:
         name, sign, value = text.partition("=")
         if not sign or name not in fitted.columns:
             known = ", ".join(fitted.columns) or "none"
             raise UsageError("--where", f"be COLUMN=VALUE with a column of {known}", got=repr(text))
-        values[name] = float(value) if name in fitted.number_columns else value
+        try:
+            values[name] = float(value) if name in fitted.number_columns else value
+        except ValueError:
+            raise UsageError("--where", f"be a number for {name}", got=repr(value)) from None
     missing = [name for name in fitted.columns if name not in values]
     if missing:
         raise UsageError(
