@@ -71,6 +71,18 @@ def score() -> None:
 @command(
     *(options.TABLE, options.SCORE, options.LABEL, options.USER, options.PROPENSITY),
     *(options.ITEM_FOR_POPULARITY, options.WEIGHT, options.LOG, options.NEGATIVES_KEPT),
+    Option(
+        "--balance",
+        "With --propensity: a column of numbers whose mean is compared with and without weights. "
+        "May be repeated.",
+        metavar="COLUMN",
+        is_repeated=True,
+    ),
+    column(
+        "--exposed",
+        "With --propensity: 1 where a pair was shown, 0 where not, empty where unknown. Checks "
+        "whether the propensities are calibrated.",
+    ),
     options.JSON,
 )
 def diagnose() -> None:
