@@ -36,6 +36,46 @@ def test_weights_multiply_both_masses(constructor: Any) -> None:
     assert weighted.kind == plain.kind == constructor.__name__
 
 
+def test_doubly_robust_evidence_is_unbiased_and_fits_everything() -> None:
+    """With a wrong outcome model and right propensities: the mean is that of all labels."""
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=60_000)
+    truth = 1 / (1 + np.exp(1 - scores))
+    liked = (rng.random(60_000) < truth).astype(float)
+    propensity = np.clip(1 / (1 + np.exp(-scores)), 0.1, 1)
+    shown = np.where(rng.random(60_000) < propensity, liked, np.nan)
+    outcome = np.full(60_000, 0.5)
+    evidence = cr.doubly_robust(shown, propensity, outcome)
+    assert evidence.positive.min() < 0
+    assert evidence.positive.mean() == pytest.approx(truth.mean(), abs=0.01)
+    for calibrator in (cr.Platt(), cr.Gaussian(), cr.Spline(), cr.Isotonic()):
+        fitted = calibrator.fit(scores, evidence)
+        assert np.abs(fitted.predict(scores) - truth).mean() < 0.03
+    summary = cr.Summary.of(scores, evidence)
+    platt = cr.Platt().fit_summary(summary)
+    np.testing.assert_allclose(
+        platt.predict(scores), cr.Platt().fit(scores, evidence).predict(scores)
+    )
+    anchored = cr.anchor(platt, scores[:3_000], liked[:3_000])
+    assert np.abs(anchored.predict(scores) - truth).mean() < 0.03
+    # With right outcomes, propensities may be wrong.
+    right = cr.doubly_robust(shown, np.full(60_000, 0.5), truth)
+    assert right.positive.mean() == pytest.approx(truth.mean(), abs=0.01)
+
+
+def test_doubly_robust_evidence_of_a_log_of_positives_is_ips() -> None:
+    """m + (Y - w m) / w = Y / w: an unseen pair has Y = 0 and was seen with probability w m."""
+    labels, w, m = np.array([1.0, 0, 0]), np.array([0.5, 0.5, 0.1]), np.array([0.4, 0.2, 0.3])
+    np.testing.assert_allclose(m + (labels - w * m) / w, cr.ips(labels, w).positive)
+
+
+def test_doubly_robust_evidence_is_refused_where_it_has_no_positive_mass() -> None:
+    with pytest.raises(cr.DataError, match=r"doubly robust evidence must have a positive mass"):
+        cr.doubly_robust([0, 0], [0.1, 0.1], [0.9, 0.9])
+    with pytest.raises(cr.DataError, match="outcome must"):
+        cr.doubly_robust([0, 1], [0.1, 0.1], [0.9, 1.9])
+
+
 def test_impressions_without_propensity_accept_weights() -> None:
     assert masses(cr.impressions(LABELS, weights=WEIGHTS)) == ([1, 0, 3, 0], WEIGHTS)
 

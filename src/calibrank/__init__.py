@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     )
     from calibrank.evidence import (
         Evidence,
+        doubly_robust,
         impressions,
         ips,
         naive,
@@ -105,6 +106,7 @@ __all__ = [
     "bootstrap",
     "calibration_test",
     "control",
+    "doubly_robust",
     "fit_with_sensitivity",
     "impressions",
     "ips",

@@ -53,12 +53,6 @@ REFUSED = (
         "Collect the judged rows, and fit them in memory.",
     ),
     Refusal(
-        "Level with slopes",
-        "other terms",
-        "a slope per level and another term would explain the same rows",
-        "Leave slopes out.",
-    ),
-    Refusal(
         "positive_ips",
         "anchor, another base rate",
         "a positive counts as more than one pair, so that scores are not those of the population",

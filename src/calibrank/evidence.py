@@ -166,6 +166,38 @@ def impressions(
     return _evidence(binary * inverse, inverse, weights, "impressions")
 
 
+def doubly_robust(
+    labels: Numbers, propensity: Numbers, outcome: Numbers, *, weights: Numbers | None = None
+) -> Evidence:
+    """All pairs, shown or not: an outcome model's probability, corrected where a pair was shown.
+
+    `labels` are 0 or 1, and NaN where a pair was not shown; `outcome` are the probabilities of a
+    model fitted on other rows. The positive mass is m + (Y - m) / w where shown and m elsewhere,
+    which is unbiased if the propensities or the outcome model are right. It is below 0 where a
+    shown pair is not liked: sums of many rows are not. In a log of positives the model cancels, and
+    it is `ips`.
+
+    >>> doubly_robust([1, 0, np.nan], [0.5, 0.5, 0.1], [0.4, 0.2, 0.3])
+    Evidence(3 rows, positive=1.7, total=3, kind='doubly_robust')
+    """
+    given = column("labels", labels)
+    is_shown = ~np.isnan(given)
+    binary = np.where(is_shown, given, 0.0)
+    require_role("label", "labels", binary)
+    w = _propensity(propensity, len(binary))
+    model = column("outcome", outcome, len(binary))
+    require_role("probability", "outcome", model)
+    positive = model + np.where(is_shown, (binary - model) / w, 0.0)
+    if positive.sum() <= 0:
+        raise DataError(
+            "doubly robust evidence",
+            "have a positive mass above 0",
+            got=f"{positive.sum():.6g}",
+            remedy="The outcome model is far too high for these propensities: use impressions.",
+        )
+    return _evidence(positive, None, weights, "doubly_robust")
+
+
 EvidenceFunction: TypeAlias = Callable[..., Evidence]
 """One of `naive`, `ips`, `positive_ips` and `impressions`; compare it with `is`."""
 

@@ -184,5 +184,3 @@ def require_composable(terms: Sequence[TermSpec]) -> None:
         raise refusal("Position", "a fit")
     if len(terms) > 1 and any(isinstance(term, Group) for term in terms):
         raise refusal("Group", "other terms")
-    if len(terms) > 1 and any(isinstance(term, Level) and term.slopes for term in terms):
-        raise refusal("Level with slopes", "other terms")

@@ -16,6 +16,8 @@ from calibrank.data.download import SOURCES, fetch
 from calibrank.data.official import load_coat, load_kuairand, load_kuairec, load_yahoo_r3
 from calibrank.data.splits import LeaveOneOut, RandomSplit, ReleasedSplit, Split, TimeSplit
 from calibrank.data.table import Dataset, load_table
+from calibrank.decisions import CUTS, Cut, PooledPrecision, Precision, Promise
+from calibrank.decisions import Recall as PromisedRecall
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, impressions, ips, naive, positive_ips
 from calibrank.metrics import FieldECE, FieldRCE, Metric
@@ -89,6 +91,11 @@ METRIC_KINDS: dict[str, type[Metric]] = {
 }
 """The names that `parse_metric` knows."""
 del METRIC_KINDS["Top"]  # written as "ECE@5"
+
+PROMISES: dict[str, type[Promise]] = {
+    kind.__name__: kind for kind in (Precision, PromisedRecall, PooledPrecision)
+}
+"""What `parse_promise` knows; its `Recall` is a promise, that of `METRICS` a metric."""
 
 EVIDENCE: dict[str, Callable[..., Evidence]] = {
     function.__name__: function for function in (naive, ips, positive_ips, impressions)
@@ -186,6 +193,33 @@ def parse_metric(text: str) -> Metric:
             "a metric", "be named", got=f"{text!r}", remedy="Use e.g. LogLoss or ECE@5."
         )
     return metric
+
+
+def parse_promise(text: str) -> Promise:
+    """The promise of a text, as `repr` writes it.
+
+    >>> parse_promise("Recall(0.8)")
+    Recall(at_least=0.8)
+    """
+    promise = parse_value("a promise", text, PROMISES)
+    if not isinstance(promise, Promise):
+        raise DataError("a promise", "be named", got=repr(text), remedy="Use e.g. Recall(0.8).")
+    return promise
+
+
+def parse_cut(text: str) -> Cut:
+    """The kind of cut of a text, with its values if they are not the usual ones.
+
+    >>> parse_cut("rank"), parse_cut("Rank((5, 10, 20))").values
+    (Rank(), (5.0, 10.0, 20.0))
+    """
+    kinds = {type(cut).__name__: type(cut) for cut in CUTS}
+    if "(" not in text:
+        return find("cut", kinds, text)()
+    cut = parse_value("a cut", text, kinds)
+    if not isinstance(cut, Cut):
+        raise DataError("a cut", "be named", got=repr(text), remedy="Use e.g. Rank.")
+    return cut
 
 
 def load_dataset(name: str, folder: str | Path | None = None) -> Dataset:

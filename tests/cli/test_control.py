@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import calibrank as cr
-from calibrank.decisions import Precision
+from calibrank.decisions import Gap, Precision, Rank, Recall, Threshold
 from tests.cli.conftest import Call
 from tests.cli.running import one_line
 from tests.test_decisions import draw
@@ -23,7 +23,7 @@ def test_the_command_finds_the_threshold_of_the_library(call: Call, tmp_path: Pa
     fitted.save(tmp_path / "map.json")
     command = ["control", tmp_path / "random.parquet", "--map", tmp_path / "map.json"]
     expected = cr.control(fitted.predict(scores), labels, codes, Precision(0.65), longest=5)
-    options = ["--unwanted", "0.35", "--longest", "5"]
+    options = ["--promise", "Precision(0.65)", "--longest", "5"]
     code, text, error = call(*command, *options, "--json")
     assert code == 0, error
     assert json.loads(text)["threshold"] == expected.threshold
@@ -36,9 +36,27 @@ def test_the_command_takes_probabilities(call: Call, tmp_path: Path) -> None:
     values, labels, codes = draw(400, np.random.default_rng(7))
     table = {"user_id": codes, "probability": values, "label": labels}
     pq.write_table(pa.table(table), tmp_path / "random.parquet")
-    result = call("control", tmp_path / "random.parquet", "--unwanted", "0.35", "--json")
+    table_path = tmp_path / "random.parquet"
+    result = call("control", table_path, "--promise", "Precision(0.65)", "--json")
     expected = cr.control(values, labels, codes, Precision(0.65))
     assert json.loads(result[1])["threshold"] == expected.threshold
+
+
+def test_the_command_takes_promises_and_cuts(call: Call, tmp_path: Path) -> None:
+    values, labels, codes = draw(400, np.random.default_rng(7))
+    path = tmp_path / "random.parquet"
+    pq.write_table(pa.table({"user_id": codes, "probability": values, "label": labels}), path)
+    promises = ["--promise", "Precision(0.55)", "--promise", "Recall(0.5)"]
+    cuts = ["--cut", "threshold", "--cut", "Rank", "--cut", "gap"]
+    found = json.loads(call("control", path, *promises, *cuts, "--abstain", "--json")[1])
+    kinds = [Threshold(), Rank(), Gap()]
+    both = [Precision(0.55), Recall(0.5)]
+    expected = cr.control(values, labels, codes, both, cut=kinds, abstain=True)
+    assert found == json.loads(json.dumps(expected.content()))
+    assert found["length"] == min(filter(None, found["length_by_cut"].values()))
+    code, _, error = call("control", path, "--cut", "best")
+    assert code == 3
+    assert "cut must be one of Threshold, Rank, Gap, got 'best'" in one_line(error)
 
 
 def maps_with_columns(
@@ -64,7 +82,7 @@ def test_the_command_reads_the_columns_of_the_map(call: Call, tmp_path: Path, ki
     table = {"user_id": codes, "score": scores, "label": labels, **columns}
     pq.write_table(pa.table(table), tmp_path / "random.parquet")
     command = ["control", tmp_path / "random.parquet", "--map", tmp_path / "map.json"]
-    code, text, error = call(*command, "--unwanted", "0.4", "--json")
+    code, text, error = call(*command, "--promise", "Precision(0.6)", "--json")
     assert code == 0, error
     probabilities = fitted.predict(scores, columns)
     expected = cr.control(probabilities, labels, codes, Precision(0.6))

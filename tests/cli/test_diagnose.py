@@ -256,3 +256,43 @@ def test_the_bias_of_wrong_propensities_is_shown(tmp_path, world):
     message = f"off by {biases[0.5]:+.3f} if they were 0.5 times and by {biases[2.0]:+.3f}"
     assert message in _messages(diagnosis, "note")
     assert _diagnose(tmp_path, _table(world, propensity=None))["propensity_bias"] == []
+
+
+def _findings(found, subject):
+    return [each for each in found["findings"] if each["subject"] == subject]
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.4])
+def test_known_exposure_tests_propensities_and_balance(tmp_path, factor):
+    """Right propensities pass; wrong ones are found, and leave a column unbalanced."""
+    rng = np.random.default_rng(0)
+    price = rng.normal(size=20_000)
+    truth = 1 / (1 + np.exp(2 - price))
+    exposed = np.where(rng.random(20_000) < 0.5, rng.random(20_000) < truth, np.nan)
+    columns = {
+        "user": np.arange(20_000) % 500,
+        "score": rng.normal(size=20_000),
+        "label": (rng.random(20_000) < 0.3).astype(np.int8),
+        "w": truth**factor,
+        "price": price,
+        "shown": exposed,
+    }
+    options = ["--log", "policy", "--propensity", "w", "--balance", "price", "--exposed", "shown"]
+    found = _diagnose(tmp_path, columns, *options)
+    expected = "ok" if factor == 1 else "warning"
+    (exposure,) = _findings(found, "exposure")
+    (balance,) = _findings(found, "balance")
+    assert (exposure["severity"], balance["severity"]) == (expected, expected)
+    assert "price has a mean of" in balance["message"]
+
+
+def test_without_known_exposure_both_means_are_reported(tmp_path):
+    rng = np.random.default_rng(0)
+    columns = _table(make_world(pairs=5_000), price=rng.normal(size=5_000))
+    found = _diagnose(tmp_path, columns, "--propensity", "propensity", "--balance", "price")
+    (balance,) = _findings(found, "balance")
+    positives = columns["label"] == 1
+    weights = 1 / columns["propensity"][positives]
+    mean = np.average(columns["price"][positives], weights=weights)
+    assert f"and {mean:.4g} with weights: compare" in balance["message"]
+    assert run_here("diagnose", tmp_path / "table.parquet", "--balance", "price")[0] == 2

@@ -38,6 +38,44 @@ def test_right_probabilities_are_seldom_refused_although_there_are_45_segments(r
     assert refused < 14
 
 
+def test_pairs_are_seldom_refused_where_columns_alone_explain_all() -> None:
+    """Both columns are wrong, each by itself: no combination is to blame."""
+    refused = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        one, two = rng.integers(0, 8, (2, 4_000))
+        z = rng.normal(size=4_000)
+        labels = rng.random(4_000) < expit(z + 0.6 * (one == 1) - 0.6 * (two == 2))
+        result = multicalibration_test(expit(z), labels, {"one": one, "two": two})
+        assert len(result.pairs) == 64
+        refused += result.pairs[0].p_value < 0.1
+    # 6 are expected; 14 or more have a chance of 0.2%.
+    assert refused < 14
+
+
+def test_a_wrong_pair_is_named_as_a_level() -> None:
+    rng = np.random.default_rng(4)
+    country, device, noise = rng.integers(0, 6, (3, 12_000))
+    z = rng.normal(size=12_000) - 1
+    truth = expit(z + 1.5 * ((country == 2) & (device == 3)))
+    segments = {"country": country, "device": device, "noise": noise}
+    result = multicalibration_test(expit(z), rng.random(12_000) < truth, segments)
+    first = result.pairs[0]
+    assert (first.column, first.value) == ("country x device", "2 x 3")
+    assert first.rows == ((country == 2) & (device == 3)).sum()
+    assert result.advice.startswith('Add Level("country", "device"): where it is 2 x 3, ')
+    right = multicalibration_test(expit(z), rng.random(12_000) < expit(z), segments)
+    assert right.advice == ""
+
+
+def test_few_combinations_are_looked_at_of_many() -> None:
+    rng = np.random.default_rng(5)
+    many = {name: rng.integers(0, 30, 60_000) for name in "abc"}
+    p = np.full(60_000, 0.3)
+    result = multicalibration_test(p, rng.random(60_000) < 0.3, many)
+    assert 900 <= len(result.pairs) <= 1_100
+
+
 def test_without_users_dependent_labels_are_refused_too_often() -> None:
     """Why users matter: the same worlds, with rows treated as independent."""
     refused = 0

@@ -111,7 +111,7 @@ def dense_design(
     specs: list[cr.Level | cr.Smooth], scores: np.ndarray, columns: dict[str, np.ndarray]
 ) -> tuple[np.ndarray, list[slice]]:
     """The matrix of a fit, and the places of the groups that share a prior."""
-    blocks = blocks_of(specs, columns, np.ones(len(scores)))
+    blocks = blocks_of(specs, columns, np.ones(len(scores)), scores - scores.mean())
     parts = [np.ones((len(scores), 1)), scores[:, None]]
     places = []
     start = 2
@@ -120,6 +120,8 @@ def dense_design(
             part = block.columns(slice(0, len(scores)))
         else:
             part = np.eye(block.width)[block.codes.codes]
+            if block.has_slopes:
+                part *= (scores - scores.mean())[:, None]
         places += [group.place for group in block.groups(start)]
         start += part.shape[1]
         parts.append(part)
@@ -131,7 +133,7 @@ def test_the_fit_is_the_optimum_of_the_penalized_likelihood(
     small: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SciPy's minimizer, on dense matrices, at the standard deviations that were chosen."""
-    monkeypatch.setattr("calibrank.terms._design._SMALL", small)
+    monkeypatch.setattr("calibrank.terms._design.SMALL", small)
     found = []
     fit_ridge = rows.fit_ridge
 
@@ -150,7 +152,9 @@ def test_the_fit_is_the_optimum_of_the_penalized_likelihood(
     matrix, places = dense_design(specs, start.log_odds(scores), columns)
     precision = np.full(matrix.shape[1], 1 / 900)
     for place, sd in zip(places, solution.sds, strict=True):
-        precision[place] = 1 / sd**2
+        precision[place] = sd**-2.0 if sd else np.inf
+    # What has a standard deviation of 0 is left out.
+    matrix, precision = matrix[:, np.isfinite(precision)], precision[np.isfinite(precision)]
 
     def value(at: np.ndarray) -> tuple[float, np.ndarray]:
         z = matrix @ at
@@ -165,15 +169,16 @@ def test_the_fit_is_the_optimum_of_the_penalized_likelihood(
 
 def test_errors_are_those_of_the_inverse_of_all_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     scores, labels, columns = correlated(1_500)
-    model = cr.Platt() + cr.Level("country") + cr.Smooth("price", knots=4)
+    level = cr.Level("country", slopes=False)
+    model = cr.Platt() + level + cr.Smooth("price", knots=4)
     dense = model.fit(scores, labels, columns)
-    monkeypatch.setattr("calibrank.terms._design._SMALL", 3)
+    monkeypatch.setattr("calibrank.terms._design.SMALL", 3)
     eliminated = model.fit(scores, labels, columns)
     for one, two in zip(dense.terms, eliminated.terms, strict=True):
         np.testing.assert_allclose(one.errors, two.errors, rtol=1e-7)
     log_odds = dense.predict(scores, columns)
     matrix, places = dense_design(
-        [cr.Level("country"), cr.Smooth("price", knots=4)],
+        [level, cr.Smooth("price", knots=4)],
         cr.Platt().fit(scores, labels).log_odds(scores),
         columns,
     )
@@ -184,7 +189,7 @@ def test_errors_are_those_of_the_inverse_of_all_numbers(monkeypatch: pytest.Monk
     for sds in np.stack(np.meshgrid(*[SDS] * len(places)), -1).reshape(-1, len(places)):
         precision = np.full(len(gram), 1 / 900)
         for place, sd in zip(places, sds, strict=True):
-            precision[place] = 1 / sd**2
+            precision[place] = 1 / max(sd, 1e-6) ** 2
         inverse = np.linalg.inv(gram + np.diag(precision))
         block = inverse[-4:, -4:]
         shares = np.array(dense.terms[0].rows) / 1_500
@@ -226,10 +231,43 @@ def test_levels_and_numbers_recover_the_truth() -> None:
     by_name = dict(zip(country.keys, country.intercepts, strict=True))
     assert by_name["NL",] - by_name["DE",] == pytest.approx(1.8, abs=0.15)
     assert np.ptp(device.intercepts) < 0.08
-    assert country.slopes == (1.0,) * 4
+    np.testing.assert_allclose(country.slopes, 1, atol=0.1)
     unknown = fitted.predict(0.4, {"country": "ZZ", "price": 0.0, "device": "?"})
     added = np.interp(0.0, price.knots, price.values)
     assert unknown == pytest.approx(expit(fitted.without_terms().log_odds(0.4) + added))
+
+
+def test_slopes_of_levels_are_found_beside_other_terms() -> None:
+    rng = np.random.default_rng(5)
+    country = rng.choice(["flat", "steep", "usual"], 30_000)
+    scores, price = rng.normal(size=(2, 30_000))
+    slope = np.select([country == "flat", country == "steep"], [0.4, 1.6], 1.0)
+    truth = expit(slope * scores - 1 + 0.5 * price + (country == "flat"))
+    columns = {"country": country, "price": price}
+    model = cr.Platt() + cr.Level("country") + cr.Smooth("price")
+    fitted = model.fit(scores, rng.random(30_000) < truth, columns)
+    assert np.abs(fitted.predict(scores, columns) - truth).mean() < 0.01
+    by_name = dict(zip(fitted.terms[0].keys, fitted.terms[0].slopes, strict=True))
+    assert by_name["flat",] / by_name["steep",] == pytest.approx(0.25, abs=0.04)
+    without = (cr.Platt() + cr.Level("country", slopes=False) + cr.Smooth("price")).fit(
+        scores, rng.random(30_000) < truth, columns
+    )
+    assert without.terms[0].slopes == (1.0, 1.0, 1.0)
+
+
+def test_probabilities_increase_in_every_combination_of_levels() -> None:
+    """In the truth they fall in one of four: slopes are drawn together until none falls."""
+    rng = np.random.default_rng(6)
+    a, b = rng.choice(["0", "1"], (2, 20_000))
+    scores = rng.normal(size=20_000)
+    slope = 1.2 - 0.9 * (a == "1") - 0.9 * (b == "1")
+    labels = rng.random(20_000) < expit(slope * scores - 0.5)
+    fitted = (cr.Platt() + cr.Level("a") + cr.Level("b")).fit(scores, labels, {"a": a, "b": b})
+    grid = np.linspace(-5, 5, 51)
+    for first in "01":
+        for second in "01":
+            rows = {"a": [first] * 51, "b": [second] * 51}
+            assert np.all(np.diff(fitted.predict(grid, rows)) > 0)
 
 
 def test_small_levels_shrink_more_than_large_ones() -> None:

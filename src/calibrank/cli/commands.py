@@ -71,6 +71,18 @@ def score() -> None:
 @command(
     *(options.TABLE, options.SCORE, options.LABEL, options.USER, options.PROPENSITY),
     *(options.ITEM_FOR_POPULARITY, options.WEIGHT, options.LOG, options.NEGATIVES_KEPT),
+    Option(
+        "--balance",
+        "With --propensity: a column of numbers whose mean is compared with and without weights. "
+        "May be repeated.",
+        metavar="COLUMN",
+        is_repeated=True,
+    ),
+    column(
+        "--exposed",
+        "With --propensity: 1 where a pair was shown, 0 where not, empty where unknown. Checks "
+        "whether the propensities are calibrated.",
+    ),
     options.JSON,
 )
 def diagnose() -> None:
@@ -220,15 +232,22 @@ def compare() -> None:
     options.USER,
     column("--propensity", "Logged probabilities with which pairs were shown, if they differ."),
     Option(
-        "--smallest-propensity",
-        "With --propensity: the smallest that the log's design allows.",
-        number,
+        "--promise",
+        "What lists must keep: 'Precision(0.8)' (the default), 'Recall(0.8)', or "
+        "'PooledPrecision(0.8)' with --longest. May be repeated: all are kept together.",
+        is_repeated=True,
     ),
     Option(
-        "--unwanted",
-        "The largest share of a list that is unwanted, on average, e.g. 0.2.",
-        number,
-        0.2,
+        "--cut",
+        "Where a list ends: Threshold (the default), Rank, or Gap (to its best row). May be "
+        "repeated: the best is chosen. Rank and Gap need all candidates as rows.",
+        is_repeated=True,
+    ),
+    Option(
+        "--abstain",
+        "Give no answer where the best probability is low, if the promises cannot be kept for all.",
+        bool,
+        default=False,
     ),
     Option("--confidence", "Confidence of the promise.", number, 0.95),
     Option(
@@ -240,17 +259,29 @@ def compare() -> None:
     *(options.BAD_ROWS, options.JSON),
 )
 def control() -> None:
-    """Find the lowest threshold that keeps a promise about what is shown above it.
+    """Find where lists must end to keep promises about new users, or queries.
 
     The rows must be pairs that were shown at random, or with logged probabilities, and not those
     that the map was fitted on.
 
-    Example: calibrank control random.parquet --map map.json --unwanted 0.2 --longest 10
+    Example: calibrank control random.parquet --map map.json --promise "Recall(0.8)" --cut Rank
     """
 
 
 @command(
     options.MAP,
+    Option(
+        "--score-at",
+        "Print the raw score from which on the probability is at least this, e.g. 0.5: one per "
+        "level where the map has levels. With settings for search engines and SQL.",
+        number,
+    ),
+    Option(
+        "--where",
+        "With --score-at: the value of a column that the map needs, e.g. country=NL. May be "
+        "repeated.",
+        is_repeated=True,
+    ),
     Option("--card", "Where to write a card for reviewers, .md or .html.", path, panel=OUTPUT),
     Option(
         "--metrics",
@@ -260,9 +291,9 @@ def control() -> None:
     options.JSON,
 )
 def inspect() -> None:
-    """Describe a saved map, plot it in the terminal, or write a card for reviewers.
+    """Describe a saved map, find the score of a probability, or write a card.
 
-    Example: calibrank inspect map.json --card card.html
+    Example: calibrank inspect map.json --score-at 0.5
     """
 
 

@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from calibrank._internal.arguments import real
 from calibrank.cli import console, options
 from calibrank.cli.declared import choose_label
-from calibrank.decisions import Guarantee, PooledPrecision, Precision, Predicted, Promise
-from calibrank.decisions import control as find_threshold
+from calibrank.decisions import Guarantee, Predicted
+from calibrank.decisions import control as find_cut
 from calibrank.evidence import impressions, naive
 from calibrank.maps import load
 from calibrank.metrics.clustered_bootstrap import Codes
+from calibrank.registry import parse_cut, parse_promise
 from calibrank.report.read_table import read_report_rows
 from calibrank.report.rows import ReportRows
 from calibrank.tabular.columns import Columns
@@ -24,18 +24,21 @@ def control(
     label: str | None,
     user: str | None,
     propensity: str | None,
-    smallest_propensity: float | None,
-    unwanted: float,
+    promise: list[str] | None,
+    cut: list[str] | None,
+    abstain: bool,
     confidence: float,
     longest: int | None,
     on_bad_rows: options.OnBadRows,
     json: bool,
 ) -> None:
-    """Find the lowest threshold that keeps a promise about what is shown above it."""
+    """Find where lists must end to keep promises about new users, or queries."""
     if map_file is None:
         console.require_unused("without --map", {"--score": score})
     else:
         console.require_unused("with --map", {"--probability": probability})
+    promises = [parse_promise(text) for text in promise or ["Precision(0.8)"]]
+    cuts = [parse_cut(text) for text in cut or ["Threshold"]]
     source = Table.find(table)
     rules = console.rules_for(on_bad_rows)
     fitted = None if map_file is None else load(map_file)
@@ -54,27 +57,20 @@ def control(
         rows = read_report_rows(source, columns, rules, progress, fitted=fitted)
     console.report_skipped(rules)
     values = rows.scores if fitted is None else Predicted(fitted, rows.scores, rows.columns)
-    found = find_threshold(
+    found = find_cut(
         values,
         rows.evidence,
         _users(rows),
-        _promise(unwanted, propensity, smallest_propensity),
+        promises,
+        cut=cuts,
         confidence=confidence,
         longest=longest,
+        abstain=abstain,
     )
     if json:
         console.print_json(found.content())
         return
     _print(found, longest)
-
-
-def _promise(unwanted: float, propensity: str | None, smallest: float | None) -> Promise:
-    real("unwanted", unwanted, "(0, 1)", "Use e.g. 0.2.")
-    if smallest is None:
-        return Precision(1 - unwanted)
-    if propensity is None:
-        console.require_unused("without --propensity", {"--smallest-propensity": smallest})
-    return PooledPrecision(1 - unwanted, smallest_propensity=smallest)
 
 
 def _users(rows: ReportRows) -> Codes:
@@ -89,9 +85,9 @@ def _print(found: Guarantee, longest: int | None) -> None:
         "The promise is about new users like these, shown pairs by the same rule. A change of "
         "users, items or model breaks it, and so do labels that users chose to give."
     )
-    if longest is not None:
+    if longest is not None or (found.best and found.threshold is None):
         notes += (
-            f" The {longest} best are those of a user's rows in this table: if lists are made of "
-            "more candidates than are labelled here, leave --longest out."
+            " The best are those of a user's rows in this table: if lists are made of more "
+            "candidates than are labelled here, use --cut Threshold without --longest."
         )
     console.screen.print(notes, style="dim", highlight=False)

@@ -4,6 +4,9 @@ import warnings
 from dataclasses import asdict, replace
 from typing import Any
 
+import numpy as np
+
+from calibrank._internal.validation import Floats
 from calibrank.cli import console, options
 from calibrank.cli.declared import (
     Log,
@@ -11,17 +14,20 @@ from calibrank.cli.declared import (
     choose_label,
     choose_weighting,
     find_user,
+    require_columns,
     without_users,
 )
 from calibrank.cli.failures import as_option
 from calibrank.cli.rendering import bar, sensitivity_lines
 from calibrank.cli.selection import FALLBACK, Method
 from calibrank.curves import Calibrator
-from calibrank.diagnosis import Diagnosis, Finding, Severity
+from calibrank.diagnosis import Diagnosis, Finding, Severity, check_balance
 from calibrank.diagnosis import diagnose as diagnose_table
 from calibrank.errors import CalibrankError, FlatMapWarning, remedy_text
+from calibrank.evidence import ips
 from calibrank.maps import Sensitivity
 from calibrank.tabular.aggregate import Aggregate, aggregate
+from calibrank.tabular.columns import Columns
 from calibrank.tabular.profile import profile
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
@@ -43,9 +49,14 @@ def diagnose(
     weight: str | None,
     log_kind: options.LogKind | None,
     negatives_kept: float,
+    balance: list[str] | None,
+    exposed: str | None,
     json: bool,
 ) -> None:
     """Check a table before fitting: what it identifies, and which labels to collect."""
+    if propensity is None:
+        unused = {"--balance": balance, "--exposed": exposed}
+        console.require_unused("without --propensity", unused)
     log = Log(log_kind, propensity, item, user)
     source = Table.find(table)
     declared = choose_label(source, label)
@@ -73,10 +84,36 @@ def diagnose(
         has_users=user_column is not None,
         calibrator=_chosen(method, aggregated),
     )
+    if propensity is not None and (balance or exposed):
+        checks = _check_balance(source, columns, propensity, balance or [], exposed)
+        diagnosis = replace(diagnosis, findings=(*diagnosis.findings, *checks))
     if json:
         console.print_json(_as_json(diagnosis))
         return
     _print_diagnosis(diagnosis)
+
+
+def _check_balance(
+    source: Table, columns: Columns, propensity: str, names: list[str], exposed: str | None
+) -> list[Finding]:
+    """Compare the columns of shown rows: in a log of interactions, those of positives."""
+    require_columns(source, names, "balance")
+    extra = require_columns(source, [] if exposed is None else [exposed], "exposed")
+    positives_only = columns.evidence is ips and exposed is None
+    read = [*dict.fromkeys([propensity, *names, *extra, columns.label])]
+    parts: dict[str, list[Floats]] = {name: [] for name in read}
+    for batch in source.batches(read):
+        numbers = {name: batch.numbers(name).astype(np.float64) for name in read}
+        used = np.isfinite(numbers[propensity]) & (numbers[propensity] > 0)
+        for name in names:
+            used &= np.isfinite(numbers[name])
+        if positives_only:
+            used &= numbers[columns.label] == 1
+        for name in read:
+            parts[name].append(numbers[name][used])
+    values = {name: np.concatenate(each) for name, each in parts.items()}
+    known = None if exposed is None else values[exposed]
+    return list(check_balance(values[propensity], {name: values[name] for name in names}, known))
 
 
 def _chosen(method: Method, aggregated: Aggregate) -> Calibrator:

@@ -9,6 +9,7 @@ from calibrank._internal.arguments import regular_file
 from calibrank._internal.atomic import write_atomic
 from calibrank._internal.json import Fields, read_document
 from calibrank.cli import console
+from calibrank.cli.cutoffs import show_cutoffs
 from calibrank.cli.failures import UsageError
 from calibrank.cli.rendering import base_rate_lines, map_curve, sensitivity_lines
 from calibrank.cli.terms import print_terms
@@ -16,13 +17,26 @@ from calibrank.maps import CalibrationMap, describe_population, describe_selecti
 from calibrank.maps.review import make_card
 
 
-def inspect(map_file: Path, card: Path | None, metrics: Path | None, json: bool) -> None:
-    """Describe a saved map, plot it in the terminal, or write a card for reviewers."""
+def inspect(
+    map_file: Path,
+    score_at: float | None,
+    where: list[str] | None,
+    card: Path | None,
+    metrics: Path | None,
+    json: bool,
+) -> None:
+    """Describe a saved map, find the score of a probability, or write a card."""
     if card is None:
         console.require_unused("without --card", {"--metrics": metrics})
     elif card.suffix not in {".md", ".html"}:
         raise UsageError("--card", "end in .md or .html", got=f"{str(card)!r}")
+    if score_at is None:
+        console.require_unused("without --score-at", {"--where": where})
     fitted = load(map_file)
+    if score_at is not None:
+        console.require_unused("with --score-at", {"--card": card})
+        show_cutoffs(fitted, score_at, where or [], as_json=json)
+        return
     if card is not None:
         console.require_output(card, map_file, metrics)
         made = make_card(fitted, None if metrics is None else _read(metrics))

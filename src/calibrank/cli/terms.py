@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from rich.table import Table as RichTable
 
-from calibrank._internal.logit import expit
+from calibrank._internal.logit import expit, logit
 from calibrank.cli import console
 from calibrank.cli.declared import require_columns
 from calibrank.maps import CalibrationMap, LevelTerm, PositionTerm, SmoothTerm, Term
@@ -70,7 +70,8 @@ def print_terms(fitted: CalibrationMap) -> None:
         rate = min(max(record.positive / record.total, 1e-6), 1 - 1e-6)
         if record.anchoring is not None and record.anchoring.rate is not None:
             rate = record.anchoring.rate
-        middle = float(fitted.without_terms().log_odds(_score_at(fitted, rate)))
+        lowest, highest = fitted.without_terms().log_odds(fitted.span)
+        middle = float(np.clip(logit(rate), lowest, highest))
         table = RichTable("column", "value", f"where others have {expit(middle):.1%}", "rows")
         for term in tables:
             _add_rows(table, term, middle)
@@ -104,16 +105,3 @@ def _values(term: Term, middle: float) -> Iterator[tuple[str, float, str]]:
         places = np.unique(np.linspace(0, len(term.knots) - 1, _MOST_KNOTS).round().astype(int))
         for place in places.tolist():
             yield f"{term.knots[place]:.4g}", middle + term.values[place], ""
-
-
-def _score_at(fitted: CalibrationMap, rate: float) -> float:
-    """A score at which the curve has about this probability, by bisection."""
-    low, high = fitted.span
-    curve = fitted.without_terms()
-    for _ in range(60):
-        middle = (low + high) / 2
-        if curve.predict(middle) < rate:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2

@@ -17,7 +17,7 @@ from calibrank._internal.arguments import instance, label, real, whole
 from calibrank._internal.validation import IdsLike, Integers, Numbers, ids, probability_column
 from calibrank.decisions.bounds import accept_on_average, log_capital, users_needed
 from calibrank.decisions.cuts import CUTS, Cut, Lists
-from calibrank.decisions.guarantee import CutPoint, Guarantee
+from calibrank.decisions.guarantee import CutPoint, Guarantee, best_of
 from calibrank.decisions.predicted import Predicted
 from calibrank.decisions.promises import PooledPrecision, Promise
 from calibrank.errors import DataError
@@ -89,7 +89,7 @@ def control(
     for answer_from in levels:
         for each in cuts:
             points += _test(lists, each, promised, answer_from, share)
-    best = _best(points, shortest=any(promise.grows for promise in promised))
+    best = best_of(points, shortest=any(promise.grows for promise in promised))
     users_given = len(lists.best)
     return Guarantee(promised, confidence, users_given, label("units", units), best, tuple(points))
 
@@ -125,19 +125,6 @@ def _test(
         strict=True,
     )
     return [CutPoint(cut, answer_from, *row) for row in rows]
-
-
-def _best(points: list[CutPoint], *, shortest: bool) -> CutPoint | None:
-    """The best cut that keeps all promises, of those that answer most users."""
-    kept = [point for point in points if all(point.kept)]
-    if not kept:
-        return None
-    fewest = min(point.answer_from for point in kept)
-    answering = [point for point in kept if point.answer_from == fewest]
-    if shortest:
-        return min(answering, key=lambda point: point.length)
-    # Of equal lists the last, which has the lowest threshold.
-    return max(reversed(answering), key=lambda point: point.length)
 
 
 def _several(

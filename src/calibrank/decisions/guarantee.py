@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +33,19 @@ class CutPoint:
 
     def __str__(self) -> str:
         return self.cut.words(self.value)
+
+
+def best_of(points: Sequence[CutPoint], *, shortest: bool) -> CutPoint | None:
+    """The best cut that keeps all promises, of those that answer most users."""
+    kept = [point for point in points if all(point.kept)]
+    if not kept:
+        return None
+    fewest = min(point.answer_from for point in kept)
+    answering = [point for point in kept if point.answer_from == fewest]
+    if shortest:
+        return min(answering, key=lambda point: point.length)
+    # Of equal lists the last, which has the lowest threshold.
+    return max(reversed(answering), key=lambda point: point.length)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +93,18 @@ class Guarantee:
     def _value(self, name: str) -> float | None:
         return self.best.value if self.best and self.best.cut.name == name else None
 
+    @property
+    def by_cut(self) -> dict[str, CutPoint | None]:
+        """The best of each kind of cut that was tried; None where none keeps the promises."""
+        shortest = any(promise.grows for promise in self.promises)
+        names = dict.fromkeys(point.cut.name for point in self.curve)
+        return {
+            name: best_of(
+                [point for point in self.curve if point.cut.name == name], shortest=shortest
+            )
+            for name in names
+        }
+
     def content(self) -> dict[str, Any]:
         """The result as JSON can hold it, without the curve."""
         promised = []
@@ -96,6 +122,9 @@ class Guarantee:
             self.units: self.users,
             "length": self.best.length if self.best else None,
             "shown": self.best.shown if self.best else None,
+            "length_by_cut": {
+                name: point.length if point else None for name, point in self.by_cut.items()
+            },
             "needed": self.needed,
         }
 
@@ -117,8 +146,17 @@ class Guarantee:
         return (
             f"{best}. For {whom}, {self._sure()}: {', and '.join(promised)}. "
             f"Lists have {best.length:.3g} rows on average; {_percent(best.shown)} of "
-            f"{self.units} are shown something."
+            f"{self.units} are shown something.{self._other_cuts(best)}"
         )
+
+    def _other_cuts(self, best: CutPoint) -> str:
+        told = []
+        for name, point in self.by_cut.items():
+            if point is None:
+                told.append(f"none by {name}")
+            elif name != best.cut.name:
+                told.append(f"{point.length:.3g} rows by {name}")
+        return f" Other cuts: {', '.join(told)}." if told else ""
 
     def _not_kept(self) -> str:
         promised = ", and that ".join(str(promise) for promise in self.promises)

@@ -24,6 +24,7 @@ from calibrank.composition import refusal
 from calibrank.errors import DataError
 from calibrank.maps._blocks import Ends, Interval, in_blocks, interval_in_blocks, unwrapped
 from calibrank.maps._card import card
+from calibrank.maps._inverse import scores_at
 from calibrank.maps.curve import Curve
 from calibrank.maps.describe import summarize_base_rate
 from calibrank.maps.level import LevelTerm
@@ -36,6 +37,8 @@ from calibrank.maps.term import Term, Values
 FORMAT = "calibrank-map"
 VERSION = 2
 
+# Falls of a probability that are due to rounding.
+_ROUNDING = 1e-12
 # Points of the curve that a notebook shows.
 _CARD_POINTS = 61
 # Characters of a saved map up to which it is indented: Python's encoder is then 30 times slower.
@@ -166,6 +169,50 @@ class CalibrationMap:
         if self.terms:
             return unwrapped(self._log_odds_with(array, self.inputs(columns, array.size)))
         return unwrapped(in_blocks(self.curve.log_odds, array, np.dtype(np.float64)))
+
+    @overload
+    def score_at(self, probability: float, columns: None = None) -> Interval[float]: ...
+
+    @overload
+    def score_at(self, probability: float, columns: Any) -> Interval[Floats]: ...
+
+    def score_at(
+        self, probability: float, columns: Any = None
+    ) -> Interval[float] | Interval[Floats]:
+        """The scores at which the map has this probability: the inverse of `predict`.
+
+        `low` is the raw cutoff: scores from there on have at least this probability. `high` is the
+        last score that does not exceed it, which is another one only where the map is flat. They
+        are infinite where the flat piece has no end. Where the map has terms, there is one cutoff
+        per row of `columns`.
+
+        >>> from calibrank import Isotonic, Platt
+        >>> round(Platt().fit([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1]).score_at(0.5).low, 6)
+        0.5
+        >>> Isotonic().fit([0.0, 1.0, 2.0, 3.0, 4.0], [0, 0, 1, 0, 1]).score_at(0.5)
+        Interval(low=1.5, high=3.4999999999999996)
+        """
+        probability = real("probability", probability, "[0, 1]", "Use e.g. 0.5.")
+        points = np.array(self.breakpoints)
+        places = np.sort(np.concatenate([points, np.nextafter(points, -np.inf)]))
+        if len(points) and np.diff(self.curve.probabilities(places)).min() < -_ROUNDING:
+            raise DataError(
+                "a map",
+                "increase with the score to have a score_at",
+                got=f"a {self.method} map that falls somewhere",
+                remedy="Fit Isotonic or Spline.",
+            )
+        if not self.terms:
+            self.inputs(columns)
+            low, high = scores_at(self.predict, probability, 1, np.ptp(self.span))
+            return Interval(float(low[0]), float(high[0]))
+        inputs = self.inputs(columns)
+
+        def probabilities(scores: Floats) -> Floats:
+            return expit(self._log_odds_with(scores, inputs))
+
+        rows = len(inputs[0])
+        return Interval(*scores_at(probabilities, probability, rows, np.ptp(self.span)))
 
     @overload
     def interval(

@@ -9,6 +9,7 @@ segment's adjusted p-value is the chance that any segment deviates as much (West
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from calibrank._internal.validation import (
     Floats,
     IdsLike,
     Indices,
+    Mask,
     Numbers,
     add_up,
     ids,
@@ -35,6 +37,12 @@ _CLUSTERS = 1024
 # Probabilities of 0 and 1 have infinite log odds.
 _CLIP = 1e-9
 _MISSING = "(missing)"
+_CROSS = " x "
+# Combinations of two columns that are looked at: those with the most rows, whatever the labels are.
+_COMBINATIONS = 1000
+_FEWEST_ROWS = 20
+_SWEEPS = 20
+_SIGNIFICANT = 0.05
 
 
 class SegmentGap(NamedTuple):
@@ -58,6 +66,21 @@ class MulticalibrationTest(NamedTuple):
     """The chance of a deviation as large in any segment if all probabilities are right."""
     segments: tuple[SegmentGap, ...]
     """The surest deviation first."""
+    pairs: tuple[SegmentGap, ...] = ()
+    """The same for pairs of columns: what their columns, each alone, leave unexplained."""
+
+    @property
+    def advice(self) -> str:
+        """Which pair of columns to add as a level; empty if chance explains all pairs."""
+        if not self.pairs or self.pairs[0].p_value >= _SIGNIFICANT:
+            return ""
+        first = self.pairs[0]
+        columns = ", ".join(f'"{name}"' for name in first.column.split(_CROSS))
+        return (
+            f"Add Level({columns}): where it is {first.value}, {first.observed:.1%} were observed "
+            f"and {first.predicted:.1%} predicted (p = {first.p_value:.3f}, adjusted for the "
+            f"{len(self.pairs):,} combinations that were looked at)."
+        )
 
 
 def multicalibration_test(
@@ -67,7 +90,8 @@ def multicalibration_test(
 
     `segments` is a mapping (or a dataframe) of columns with one value per row; each value of each
     column is a segment, in which level and slope are tested. With `users`, labels of one user may
-    depend on each other.
+    depend on each other. `pairs` has the combinations of two columns, at most 1,000, whose p-values
+    are adjusted among themselves; `advice` names the pair that a map should have a level of.
 
     >>> rng = np.random.default_rng(0)
     >>> country = rng.choice(["NL", "DE", "BE"], 3000)
@@ -91,7 +115,58 @@ def multicalibration_test(
         gaps += test.gaps(name, p_values)
     error = max(float(np.abs(test.residuals).max()) for test in tests) / evidence.total.sum()
     ordered = sorted(gaps, key=lambda gap: (gap.p_value, -abs(gap.observed - gap.predicted)))
-    return MulticalibrationTest(float(error), ordered[0].p_value, tuple(ordered))
+    pairs = _pair_gaps(p, evidence, columns, clusters)
+    return MulticalibrationTest(float(error), ordered[0].p_value, tuple(ordered), tuple(pairs))
+
+
+def _pair_gaps(
+    p: Floats, evidence: Evidence, columns: Mapping[str, Encoded], clusters: Indices
+) -> list[SegmentGap]:
+    """The gaps of combinations of two columns, with what either column alone explains removed."""
+    residuals = evidence.positive - evidence.total * p
+    information = evidence.total * p * (1 - p)
+    crossed = [_crossed(*pair) for pair in combinations(columns.items(), 2)]
+    sizes = np.sort(np.concatenate([[0.0], *[add_up(each.codes, None) for each, _ in crossed]]))
+    fewest = max(_FEWEST_ROWS, sizes[-_COMBINATIONS] if len(sizes) > _COMBINATIONS else 0)
+    tests = []
+    names = []
+    for (cells, name), (one, two) in zip(crossed, combinations(columns.values(), 2), strict=True):
+        kept = add_up(cells.codes, None, len(cells.values)) >= fewest
+        if not kept.any():
+            continue
+        explained = information * _additive(residuals, information, one, two)
+        test = SegmentSums.of(p, evidence, cells, clusters, explained)
+        tests.append(test.only(kept))
+        names.append(name)
+    if not tests:
+        return []
+    gaps: list[SegmentGap] = []
+    adjusted = adjusted_p_values([test.statistics for test in tests])
+    for name, test, p_values in zip(names, tests, adjusted, strict=True):
+        gaps += test.gaps(name, p_values)
+    return sorted(gaps, key=lambda gap: (gap.p_value, -abs(gap.observed - gap.predicted)))
+
+
+def _crossed(one: tuple[str, Encoded], two: tuple[str, Encoded]) -> tuple[Encoded, str]:
+    """The combinations of two columns that occur, as one column, and its name."""
+    (first, a), (second, b) = one, two
+    found, codes = np.unique(a.codes * len(b.values) + b.codes, return_inverse=True)
+    values = []
+    for number in found.tolist():
+        parts = a.values[number // len(b.values)], b.values[number % len(b.values)]
+        values.append(_CROSS.join(_MISSING if part is None else part for part in parts))
+    return Encoded(codes.ravel(), [*values]), f"{first}{_CROSS}{second}"
+
+
+def _additive(residuals: Floats, information: Floats, one: Encoded, two: Encoded) -> Floats:
+    """What a shift per value of each of two columns explains of residuals, by backfitting."""
+    shift: Floats = np.zeros(len(residuals))
+    for each in (one, two) * _SWEEPS:
+        size = len(each.values)
+        left = add_up(each.codes, residuals - information * shift, size)
+        mass = np.maximum(add_up(each.codes, information, size), 1e-300)
+        shift = shift + (left / mass)[each.codes]
+    return shift
 
 
 def _names_of(segments: Any) -> list[str]:
@@ -121,8 +196,14 @@ class SegmentSums(NamedTuple):
 
     @classmethod
     def of(
-        cls, probabilities: Floats, evidence: Evidence, column: Encoded, clusters: Indices
+        cls,
+        probabilities: Floats,
+        evidence: Evidence,
+        column: Encoded,
+        clusters: Indices,
+        explained: Floats | float = 0.0,
     ) -> SegmentSums:
+        """Sums of a column; `explained` is left out of what is tested."""
         size = len(column.values)
         residuals = evidence.positive - evidence.total * probabilities
         log_odds = logit(np.clip(probabilities, _CLIP, 1 - _CLIP))
@@ -135,7 +216,8 @@ class SegmentSums(NamedTuple):
         parts = []
         for function in (np.ones_like(slope), slope):
             places = clusters * size + column.codes
-            sums = add_up(places, residuals * function, (int(clusters.max()) + 1) * size)
+            unexplained = (residuals - explained) * function
+            sums = add_up(places, unexplained, (int(clusters.max()) + 1) * size)
             sums = sums.reshape(-1, size)
             # Without any positive, the squared residuals of rare positives are far too small.
             least = add_up(column.codes, variance * function**2, size)
@@ -148,6 +230,18 @@ class SegmentSums(NamedTuple):
             add_up(column.codes, evidence.total, size),
             add_up(column.codes, residuals, size),
             np.hstack(parts),
+        )
+
+    def only(self, kept: Mask) -> SegmentSums:
+        """Some of the segments."""
+        values = [value for value, keep in zip(self.values, kept.tolist(), strict=True) if keep]
+        return SegmentSums(
+            values,
+            self.rows[kept],
+            self.positive[kept],
+            self.total[kept],
+            self.residuals[kept],
+            self.statistics[:, np.tile(kept, 2)],
         )
 
     def gaps(self, column: str, p_values: Floats) -> list[SegmentGap]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any
 
@@ -14,7 +14,7 @@ from calibrank._internal.validation import Floats, Indices
 from calibrank.errors import DataError
 from calibrank.maps.level import require_present
 from calibrank.maps.term import number_column
-from calibrank.terms._design import Codes, Group
+from calibrank.terms._design import SMALL, Codes, Group
 from calibrank.terms.spec import Level, Smooth
 
 # Most functions are nearly straight: a deviation's standard deviation of 0.1 is expected before
@@ -33,6 +33,7 @@ class LevelBlock:
     spec: Level
     keys: tuple[Key, ...]
     codes: Codes
+    """With values, which are log odds, coefficients are slopes."""
 
     @classmethod
     def of(cls, spec: Level, columns: Any, rows: int) -> Iterator[LevelBlock]:
@@ -47,13 +48,21 @@ class LevelBlock:
             codes = Codes(numbers[places], len(keys))
             yield cls(spec, tuple(keys[place] for place in order), codes)
 
+    def slopes(self, log_odds: Floats) -> LevelBlock:
+        """The block of slopes of the same levels."""
+        return replace(self, codes=replace(self.codes, values=log_odds))
+
+    @property
+    def has_slopes(self) -> bool:
+        return self.codes.values is not None
+
     @property
     def width(self) -> int:
         return len(self.keys)
 
     def groups(self, start: int) -> list[Group]:
         """The groups of the coefficients, of which the first is at `start`."""
-        return [Group(slice(start, start + self.width))]
+        return [Group(slice(start, start + self.width), are_slopes=self.has_slopes)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,13 +138,24 @@ def _levels(knots: int, rows: int) -> Floats:
 Block = NumberBlock | LevelBlock
 
 
-def blocks_of(specs: Sequence[Level | Smooth], columns: Any, total: Floats) -> list[Block]:
-    """The blocks of a fit, in the order of the design: numbers first, then the fewest levels."""
+def blocks_of(
+    specs: Sequence[Level | Smooth], columns: Any, total: Floats, log_odds: Floats | None
+) -> list[Block]:
+    """The blocks of a fit, in the order of the design: numbers first, then the fewest levels.
+
+    With log odds, around which slopes turn, columns of few levels have slopes too.
+    """
     numbers = [NumberBlock.of(each, columns, total) for each in specs if isinstance(each, Smooth)]
     levels: list[LevelBlock] = []
     for spec in specs:
         if isinstance(spec, Level):
             levels += LevelBlock.of(spec, columns, len(total))
+    if log_odds is not None:
+        levels += [
+            block.slopes(log_odds)
+            for block in levels
+            if block.spec.slopes is not False and 1 < block.width <= SMALL
+        ]
     levels.sort(key=lambda block: block.width)
     return [*numbers, *levels]
 

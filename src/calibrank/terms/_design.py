@@ -14,7 +14,7 @@ from calibrank._internal.validation import Floats, Indices, add_up
 _KEPT_ROWS = 2**18
 _CHUNK_ROWS = 2**16
 # So many categories are as fast in a dense matrix.
-_SMALL = 256
+SMALL = 256
 
 
 class Block(Protocol):
@@ -30,13 +30,22 @@ class Block(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Codes:
-    """One column of 0 and 1 per category, as the number of each row's category.
+    """One column per category, which is 0 in rows of others, as the number of each row's category.
 
-    A row whose number is the width has none.
+    A row whose number is the width has none. In its category a row has its value, by default 1.
     """
 
     codes: Indices
     width: int
+    values: Floats | None = None
+
+    def times(self, numbers: Floats) -> Floats:
+        """Numbers, one per row, multiplied by the row's value."""
+        return numbers if self.values is None else numbers * self.values
+
+    def sums(self, numbers: Floats) -> Floats:
+        """Sums of numbers by category; rows of none are not."""
+        return add_up(self.codes, self.times(numbers), self.width)[: self.width]
 
 
 class Arrow(NamedTuple):
@@ -50,12 +59,6 @@ class Arrow(NamedTuple):
     border: Floats
     diagonal: Floats
 
-    def __add__(self, precision: Floats) -> Arrow:  # type: ignore[override]  # of a vector
-        """The matrix with numbers added to its diagonal."""
-        size = len(self.corner)
-        corner = self.corner + np.diag(precision[:size])
-        return Arrow(corner, self.border, self.diagonal + precision[size:])
-
     def __matmul__(self, vector: Floats) -> Floats:
         size = len(self.corner)
         first, rest = vector[:size], vector[size:]
@@ -63,29 +66,79 @@ class Arrow(NamedTuple):
         below = self.border.T @ first + self.diagonal * rest
         return np.concatenate([above, below])
 
-    def __truediv__(self, number: float) -> Arrow:
-        return Arrow(self.corner / number, self.border / number, self.diagonal / number)
+    def posterior(self, precision: Floats, earlier: Posterior | None = None) -> Posterior:
+        """With a precision added to the diagonal; an infinite one leaves its coefficient at 0.
 
-    def _reduced(self) -> Floats:
-        """The Schur complement of the diagonal."""
-        reduced: Floats = self.corner - (self.border / self.diagonal) @ self.border.T
-        return reduced
+        An earlier one of the whole corner spares the elimination, where that was the same.
+        """
+        size = len(self.corner)
+        corner = np.flatnonzero(np.isfinite(precision[:size]))
+        rest = np.isfinite(precision[size:])
+        places = np.append(corner, size + np.flatnonzero(rest))
+        if earlier is not None and np.array_equal(earlier.precision[size:], precision[size:]):
+            return earlier._replace(precision=precision, places=places, size=len(corner))
+        diagonal = self.diagonal[rest] + precision[size:][rest]
+        border = self.border if rest.all() else self.border[:, rest]
+        reduced = np.zeros((size, size))
+        used = np.ix_(corner, corner)
+        part = border[corner] / np.sqrt(diagonal)
+        reduced[used] = self.corner[used] - part @ part.T
+        return Posterior(precision, reduced, border, diagonal, places, len(corner))
+
+    def whole_corner(self, precision: Floats) -> Posterior:
+        """With the diagonal eliminated from all of the corner, whatever its precision."""
+        size = len(self.corner)
+        finite = np.concatenate([np.zeros(size), precision[size:]])
+        return self.posterior(finite)
+
+
+class Posterior(NamedTuple):
+    """An `Arrow` plus a precision, with its diagonal eliminated, on the places that are not 0."""
+
+    precision: Floats
+    reduced: Floats
+    """The Schur complement of the diagonal, without the precision; of the corner that is used."""
+    border: Floats
+    diagonal: Floats
+    places: Indices
+    size: int
+    """How many of the places are in the corner."""
+
+    def inner(self, corner: Indices) -> Floats:
+        """The Schur complement, of these places of the corner."""
+        matrix: Floats = self.reduced[np.ix_(corner, corner)] + np.diag(self.precision[corner])
+        return matrix
+
+    def eliminated(self, vector: Floats) -> Floats:
+        """The corner of a vector after the diagonal was eliminated."""
+        count = len(self.reduced)
+        rest = vector[self.places[self.size :]] / self.diagonal
+        result: Floats = vector[:count] - self.border @ rest
+        return result
 
     def solve(self, vector: Floats) -> tuple[Floats, float]:
         """The solution, and the log determinant of the matrix."""
-        size = len(self.corner)
-        reduced = self._reduced()
-        scaled = vector[size:] / self.diagonal
-        first = np.linalg.solve(reduced, vector[:size] - self.border @ scaled)
-        rest = scaled - (self.border.T @ first) / self.diagonal
-        log_determinant = float(np.linalg.slogdet(reduced)[1] + np.log(self.diagonal).sum())
-        return np.concatenate([first, rest]), log_determinant
+        corner = self.places[: self.size]
+        inner = self.inner(corner)
+        first = np.linalg.solve(inner, self.eliminated(vector)[corner])
+        result = np.zeros(len(vector))
+        result[corner] = first
+        rest = self.places[self.size :]
+        result[rest] = (vector[rest] - self.border[corner].T @ first) / self.diagonal
+        return result, float(np.linalg.slogdet(inner)[1] + np.log(self.diagonal).sum())
 
     def inverse(self) -> Inverse:
-        """The inverse, without computing all of it."""
-        return Inverse(
-            np.linalg.inv(self._reduced()), self.border / self.diagonal, 1 / self.diagonal
-        )
+        """The inverse, without computing all of it; 0 where coefficients are."""
+        count = len(self.reduced)
+        corner = self.places[: self.size]
+        inverse = np.zeros((count, count))
+        inverse[np.ix_(corner, corner)] = np.linalg.inv(self.inner(corner))
+        through = np.zeros((count, len(self.precision) - count))
+        diagonal = np.zeros(len(self.precision) - count)
+        rest = self.places[self.size :] - count
+        through[:, rest] = self.border / self.diagonal
+        diagonal[rest] = 1 / self.diagonal
+        return Inverse(inverse, through, diagonal)
 
 
 class Inverse(NamedTuple):
@@ -113,6 +166,8 @@ class Group(NamedTuple):
 
     place: slice
     rate: float = 0.0
+    are_slopes: bool = False
+    """Whether they are added to the slope of the curve, for some rows."""
 
 
 class Design:
@@ -136,7 +191,7 @@ class Design:
         self.width = self._dense_width + sum(codes.width for codes in categories)
         # The last block of categories is the widest: its products are a diagonal matrix.
         widest = categories[-1].width if categories else 0
-        self.corner = self.width - (widest if widest > _SMALL else 0)
+        self.corner = self.width - (widest if widest > SMALL else 0)
         self._kept: dict[int, Floats] = {}
 
     def linear(self, coefficients: Floats) -> Floats:
@@ -145,7 +200,7 @@ class Design:
         for rows, matrix in self._chunks():
             result[rows] = matrix @ coefficients[: self._dense_width]
         for codes, place in self._places():
-            result += np.append(coefficients[place], 0.0)[codes]
+            result += codes.times(np.append(coefficients[place], 0.0)[codes.codes])
         return result
 
     def transposed(self, values: Floats) -> Floats:
@@ -154,7 +209,7 @@ class Design:
         for rows, matrix in self._chunks():
             result[: self._dense_width] += matrix.T @ values[rows]
         for codes, place in self._places():
-            result[place] = _by_category(codes, place, values)
+            result[place] = codes.sums(values)
         return result
 
     def gram(self, weights: Floats) -> Arrow:
@@ -167,8 +222,9 @@ class Design:
             corner[:dense, :dense] += matrix.T @ weighted
             for codes, place in self._places():
                 into = border[:dense] if place.start >= self.corner else corner[:dense, place]
+                part = Codes(codes.codes[rows], codes.width, _part(codes.values, rows))
                 for column in range(dense):
-                    into[column] += _by_category(codes[rows], place, weighted[:, column])
+                    into[column] += part.sums(weighted[:, column])
         diagonal = self._add_categories(corner, border, weights)
         corner[dense:, :dense] = corner[:dense, dense:].T
         return Arrow(corner, border, diagonal)
@@ -180,7 +236,7 @@ class Design:
         for _, matrix in self._chunks():
             result[: self._dense_width] += (matrix**2).sum(axis=0) / rows
         for codes, place in self._places():
-            result[place] = _by_category(codes, place) / rows
+            result[place] = codes.sums(codes.times(np.ones(rows))) / rows
         return result
 
     def _add_categories(self, corner: Floats, border: Floats, weights: Floats) -> Floats:
@@ -188,7 +244,8 @@ class Design:
         diagonal: Floats = np.zeros(self.width - self.corner)
         places = list(self._places())
         for number, (codes, place) in enumerate(places):
-            sums = _by_category(codes, place, weights)
+            weighted = codes.times(weights)
+            sums = codes.sums(weighted)
             if place.start >= self.corner:
                 diagonal = sums
             else:
@@ -197,7 +254,8 @@ class Design:
             for others, other in places[:number]:
                 columns = other.stop - other.start
                 size = (width + 1) * (columns + 1)
-                sums = add_up(codes * (columns + 1) + others, weights, size)
+                pairs = codes.codes * (columns + 1) + others.codes
+                sums = add_up(pairs, others.times(weighted), size)
                 block = sums.reshape(width + 1, columns + 1)[:width, :columns]
                 if place.start >= self.corner:
                     border[other] = block.T
@@ -206,10 +264,10 @@ class Design:
                     corner[other, place] = block.T
         return diagonal
 
-    def _places(self) -> Iterator[tuple[Indices, slice]]:
+    def _places(self) -> Iterator[tuple[Codes, slice]]:
         start = self._dense_width
         for block in self._categories:
-            yield block.codes, slice(start, start + block.width)
+            yield block, slice(start, start + block.width)
             start += block.width
 
     def _chunks(self) -> Iterator[tuple[slice, Floats]]:
@@ -225,7 +283,5 @@ class Design:
             yield rows, matrix
 
 
-def _by_category(codes: Indices, place: slice, values: Floats | None = None) -> Floats:
-    """Sums of values, or the number of rows, for each category of a place; rows of none are not."""
-    width = place.stop - place.start
-    return add_up(codes, values, width)[:width]
+def _part(values: Floats | None, rows: slice) -> Floats | None:
+    return None if values is None else values[rows]

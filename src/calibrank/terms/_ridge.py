@@ -10,10 +10,10 @@ import numpy as np
 from calibrank._internal.logit import expit, softplus
 from calibrank._internal.validation import Floats
 from calibrank.errors import FitError
-from calibrank.terms._design import Arrow, Design, Inverse
+from calibrank.terms._design import Arrow, Design, Inverse, Posterior
 
-SDS = (0.003, 0.03, 0.1, 0.3, 1.0, 3.0)
-"""Prior standard deviations of a group that are tried; the first leaves it practically at 0."""
+SDS = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0)
+"""Prior standard deviations of a group that are tried; the first leaves it out."""
 
 # The intercept and the slope of the curve are known well enough not to need a prior; this one
 # keeps the solution finite.
@@ -50,7 +50,7 @@ def fit_ridge(
     in log odds, the coefficients of the curve are changes of it.
     """
     problem = _Problem(design, positive, total, offset)
-    sds = [0.3] * len(design.groups)
+    sds = [0.0] * len(design.groups)
     start = np.zeros(design.width)
     has_offset = isinstance(offset, np.ndarray)
     # The curve alone, as it was fitted.
@@ -61,6 +61,14 @@ def fit_ridge(
         if chosen == sds:
             break
         sds = chosen
+        coefficients, more = problem.minimize(coefficients, _precision(design, sds))
+        iterations += more
+    while _smallest_slope(design, coefficients) < _SMALLEST_SLOPE:
+        # In some combination of levels the order of scores would reverse: slopes must differ less.
+        closer = _with_closer_slopes(design, sds)
+        if closer == sds:
+            break
+        sds = closer
         coefficients, more = problem.minimize(coefficients, _precision(design, sds))
         iterations += more
     residual = problem.residual(coefficients, _precision(design, sds))
@@ -75,6 +83,24 @@ def fit_ridge(
             remedy="Drop outlying features.",
         )
     return problem.solution(coefficients, sds, residual, iterations)
+
+
+def _smallest_slope(design: Design, coefficients: Floats) -> float:
+    """The slope in the combination of levels in which it is smallest; unknown ones change none."""
+    slope = float(coefficients[1])
+    for group in design.groups:
+        if group.are_slopes:
+            slope += min(float(coefficients[group.place].min()), 0.0)
+    return slope
+
+
+def _with_closer_slopes(design: Design, sds: Sequence[float]) -> list[float]:
+    """Half the standard deviations of slopes; small ones leave them out."""
+    closer = []
+    for group, sd in zip(design.groups, sds, strict=True):
+        smaller = sd / 2 if sd > SDS[1] else 0.0
+        closer.append(smaller if group.are_slopes else sd)
+    return closer
 
 
 def _with_smallest_slope(
@@ -99,7 +125,7 @@ def _precision(design: Design, sds: Sequence[float]) -> Floats:
     """The prior precision of each coefficient."""
     precision: Floats = np.full(design.width, _WIDE_SD**-2.0)
     for group, sd in zip(design.groups, sds, strict=True):
-        precision[group.place] = sd**-2.0
+        precision[group.place] = sd**-2.0 if sd else np.inf
     return precision
 
 
@@ -131,16 +157,17 @@ class _Problem:
         self, coefficients: Floats, sds: Sequence[float], residual: float, iterations: int
     ) -> Solution:
         """The coefficients with their posterior covariance."""
-        hessian = self.hessian(self.log_odds(coefficients)) + _precision(self.design, sds)
+        hessian = self.hessian(self.log_odds(coefficients))
+        inverse = hessian.posterior(_precision(self.design, sds)).inverse()
         loss = self.mean_loss(coefficients)
-        return Solution(coefficients, loss, residual, iterations, tuple(sds), hessian.inverse())
+        return Solution(coefficients, loss, residual, iterations, tuple(sds), inverse)
 
     def _loss(self, z: Floats) -> float:
         return float((self.total @ softplus(z) - self.positive @ z) / self.total.sum())
 
     def _value(self, z: Floats, coefficients: Floats, precision: Floats) -> float:
         loss = self._loss(z) * float(self.total.sum()) / self.dispersion
-        return loss + float(precision @ coefficients**2) / 2
+        return loss + float(_prior_gradient(precision, coefficients) @ coefficients) / 2
 
     def gradient(self, z: Floats) -> Floats:
         residuals = self.total * expit(z) - self.positive
@@ -148,28 +175,31 @@ class _Problem:
 
     def hessian(self, z: Floats) -> Arrow:
         p = expit(z)
-        return self.design.gram(self.total * p * (1 - p)) / self.dispersion
+        return self.design.gram(self.total * p * (1 - p) / self.dispersion)
 
     def residual(self, coefficients: Floats, precision: Floats) -> float:
         """The largest derivative, relative to the positive mass and the spread of its column.
 
         Without any positive, it is relative to that of one label.
         """
-        gradient = self.gradient(self.log_odds(coefficients)) + precision * coefficients
+        gradient = self.gradient(self.log_odds(coefficients))
+        gradient += _prior_gradient(precision, coefficients)
+        # Nothing is asked of a coefficient that is left out.
+        gradient[np.isinf(precision)] = 0.0
         spreads = np.sqrt(self.design.mean_squares())
         scale = spreads * max(float(self.positive.sum()), self.dispersion) / self.dispersion
         return float(np.abs(gradient / np.maximum(scale, 1e-300)).max())
 
     def minimize(self, start: Floats, precision: Floats) -> tuple[Floats, int]:
         """Newton's method with step halving; the problem is strictly convex."""
-        coefficients = start
+        coefficients = np.where(np.isinf(precision), 0.0, start)
         z = self.log_odds(coefficients)
         value = self._value(z, coefficients, precision)
         iteration = 0
         while iteration < _MAX_STEPS:
             iteration += 1
-            gradient = self.gradient(z) + precision * coefficients
-            step, _ = (self.hessian(z) + precision).solve(gradient)
+            gradient = self.gradient(z) + _prior_gradient(precision, coefficients)
+            step, _ = self.hessian(z).posterior(precision).solve(gradient)
             fraction = 1.0
             while fraction > 1e-9:
                 following = coefficients - fraction * step
@@ -184,6 +214,12 @@ class _Problem:
         return coefficients, iteration
 
 
+def _prior_gradient(precision: Floats, coefficients: Floats) -> Floats:
+    """Precision times coefficients; those that are left out are 0."""
+    gradient: Floats = np.where(np.isinf(precision), 0.0, precision) * coefficients
+    return gradient
+
+
 def _choose_sds(
     problem: _Problem, design: Design, coefficients: Floats, sds: list[float]
 ) -> list[float]:
@@ -192,21 +228,56 @@ def _choose_sds(
     hessian = problem.hessian(z)
     linear = hessian @ coefficients - problem.gradient(z)
     chosen = list(sds)
-    for _ in range(_SWEEPS):
-        before = list(chosen)
-        for group in range(len(chosen)):
-            scores = []
-            for sd in SDS:
-                chosen[group] = sd
-                evidence = _log_marginal(hessian, linear, _precision(design, chosen))
-                scores.append(evidence - design.groups[group].rate * sd)
-            chosen[group] = SDS[int(np.argmax(scores))]
-        if chosen == before:
+    posterior = hessian.whole_corner(_precision(design, chosen))
+    # A group is looked at again as long as others have changed since.
+    count = len(design.groups)
+    unchanged = 0
+    for number in list(range(count)) * _SWEEPS:
+        if unchanged == count:
             break
+        group = design.groups[number]
+        before = chosen[number]
+        chosen[number] = 0.0
+        precision = _precision(design, chosen)
+        if group.place.start < len(hessian.corner):
+            posterior = hessian.posterior(precision, posterior)
+            scores = _log_marginals(posterior, linear, group.place)
+        else:
+            scores = _log_marginals_of_widest(hessian, precision, linear, group.place)
+        chosen[number] = SDS[int(np.argmax(scores - group.rate * np.array(SDS)))]
+        unchanged = unchanged + 1 if chosen[number] == before else 1
+        if chosen[number] != before and group.place.start >= len(hessian.corner):
+            posterior = hessian.whole_corner(_precision(design, chosen))
     return chosen
 
 
-def _log_marginal(hessian: Arrow, linear: Floats, precision: Floats) -> float:
-    """The log marginal likelihood of a quadratic log likelihood, without constants."""
-    mode, log_determinant = (hessian + precision).solve(linear)
-    return (float(linear @ mode) - log_determinant + float(np.log(precision).sum())) / 2
+def _log_marginals(without: Posterior, linear: Floats, place: slice) -> Floats:
+    """Log marginal likelihoods of a group's standard deviations, relative to leaving it out.
+
+    Given the others, the log likelihood of a group is quadratic, with the Schur complement of its
+    block. In the basis of its eigenvectors, coefficients are independent.
+    """
+    corner = without.places[: without.size]
+    across = without.reduced[place, corner]
+    eliminated = without.eliminated(linear)
+    right = np.column_stack([across.T, eliminated[corner]])
+    solved = across @ np.linalg.solve(without.inner(corner), right)
+    curvature, basis = np.linalg.eigh(without.reduced[place, place] - solved[:, :-1])
+    slopes = basis.T @ (eliminated[place] - solved[:, -1])
+    variances = np.array(SDS)[:, None] ** 2
+    ratios = 1 + np.maximum(curvature, 0) * variances
+    result: Floats = (slopes**2 * variances / ratios - np.log(ratios)).sum(axis=1) / 2
+    return result
+
+
+def _log_marginals_of_widest(
+    hessian: Arrow, precision: Floats, linear: Floats, place: slice
+) -> Floats:
+    """The same for the block that is eliminated: its Schur complement would be too large."""
+    result = []
+    for sd in SDS:
+        precision[place] = sd**-2.0 if sd else np.inf
+        mode, log_determinant = hessian.posterior(precision).solve(linear)
+        log_prior = -2 * np.log(sd) * (place.stop - place.start) if sd else 0.0
+        result.append((float(linear @ mode) - log_determinant + log_prior) / 2)
+    return np.array(result) - result[0]

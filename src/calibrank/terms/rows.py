@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -47,10 +47,11 @@ def fit_rows(
     log_odds = np.asarray(fitted.curve.log_odds_on(NumpyTarget(), scores), dtype=np.float64)
     positive = np.asarray(evidence.positive, dtype=np.float64)
     total = np.asarray(evidence.total, dtype=np.float64)
-    blocks = blocks_of(specs, columns, total)
     is_change = offset is not None
-    # Around the mean, a change of the slope leaves the level as it is.
-    center = float(total @ log_odds / total.sum()) if is_change else 0.0
+    # Around the mean, a change of a slope leaves the level as it is.
+    mean = float(total @ log_odds / total.sum())
+    center = mean if is_change else 0.0
+    blocks = blocks_of(specs, columns, total, None if is_change else log_odds - mean)
     numbers = [block for block in blocks if isinstance(block, NumberBlock)]
     codes = [block.codes for block in blocks if isinstance(block, LevelBlock)]
     places = _places(blocks)
@@ -82,8 +83,16 @@ def fit_rows(
         at_bound=(),
     )
     found = list(zip(blocks, places, starts, strict=True))
-    terms = [_term(spec, found, solution, total) for spec in specs]
+    turn = _Turn(float(solution.coefficients[0]) + slope * mean, slope)
+    terms = [_term(spec, found, solution, total, turn) for spec in specs]
     return CalibrationMap(curve, record, tuple(terms))
+
+
+class _Turn(NamedTuple):
+    """Where slopes of levels change nothing, and the slope that they change."""
+
+    middle: float
+    slope: float
 
 
 def _places(blocks: Sequence[Block]) -> list[slice]:
@@ -99,13 +108,14 @@ def _term(
     found: Sequence[tuple[Block, slice, int]],
     solution: Solution,
     total: Floats,
+    turn: _Turn,
 ) -> Term:
     own = [each for each in found if each[0].spec is spec]
     if isinstance(spec, Smooth):
         ((block, place, _),) = own
         return _smooth(block, place, solution)  # type: ignore[arg-type]  # of a smooth term
     own.sort(key=lambda each: len(each[0].keys[0]))  # type: ignore[union-attr]  # of levels
-    return _levels(spec, own, solution, total)
+    return _levels(spec, own, solution, total, turn)
 
 
 def _smooth(block: NumberBlock, place: slice, solution: Solution) -> SmoothTerm:
@@ -118,14 +128,25 @@ def _smooth(block: NumberBlock, place: slice, solution: Solution) -> SmoothTerm:
 
 
 def _levels(
-    spec: Level, own: Sequence[tuple[Any, slice, int]], solution: Solution, total: Floats
+    spec: Level,
+    own: Sequence[tuple[Any, slice, int]],
+    solution: Solution,
+    total: Floats,
+    turn: _Turn,
 ) -> LevelTerm:
     """The sum of the changes of each nested column, as one term."""
     intercepts: dict[Key, float] = {}
     squares: dict[Key, float] = {}
     rows: dict[Key, int] = {}
+    changes: dict[Key, float] = {}
     spreads = []
+    for block, place, _ in own:
+        if block.has_slopes:
+            slopes = (solution.coefficients[place] / turn.slope).tolist()
+            changes.update(zip(block.keys, slopes, strict=True))
     for block, place, group in own:
+        if block.has_slopes:
+            continue
         masses = add_up(block.codes.codes, total, block.width)
         # The intercept of the curve is that of the mean row: levels are known relative to it.
         variances = solution.covariance.contrasts(place, masses / masses.sum())
@@ -138,11 +159,18 @@ def _levels(
             squares[key] = variance + squares.get(key[:-1], 0.0)
             rows[key] = count
         spreads.append(solution.sds[group])
+    # A level has the changes of its parents as well.
+    total_changes = {
+        key: sum(changes.get(key[:depth], 0.0) for depth in range(1, len(key) + 1))
+        for key in intercepts
+    }
+    for key, change in total_changes.items():
+        intercepts[key] -= change * turn.middle
     return LevelTerm(
         columns=spec.columns,
         keys=tuple(intercepts),
         intercepts=tuple(intercepts.values()),
-        slopes=(1.0,) * len(intercepts),
+        slopes=tuple(1 + change for change in total_changes.values()),
         errors=tuple(np.sqrt(list(squares.values())).tolist()),
         rows=tuple(rows.values()),
         spreads=tuple(spreads),

@@ -30,7 +30,8 @@ class Level(TermSpec):
     estimated from the data (empirical Bayes), so small levels borrow from their parent, and a level
     that was never seen gets its parent's. Within a level, probabilities increase with the score.
 
-    By default levels have slopes where the level is the only term of a model, and none otherwise.
+    Slopes are shrunk in the same way. Beside other terms, a column of more than 256 levels has
+    intercepts alone.
 
     >>> Level("country", "city", slopes=False)
     Level('country', 'city', slopes=False)

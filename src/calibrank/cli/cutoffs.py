@@ -1,0 +1,116 @@
+"""Raw scores at which a map reaches a probability, as text for engines that filter by score."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from rich.table import Table as RichTable
+
+from calibrank._internal.segment_keys import Key
+from calibrank.cli import console
+from calibrank.cli.failures import UsageError
+from calibrank.errors import DataError
+from calibrank.maps import CalibrationMap, Interval, LevelTerm
+
+Cutoffs = Mapping[Key, Interval[float]]
+"""By level, the deepest first; the last is that of any other level, or of all rows."""
+
+
+def show_cutoffs(
+    fitted: CalibrationMap, probability: float, where: list[str], *, as_json: bool
+) -> None:
+    """Print the cutoff of a map, or of each of its levels, and settings of engines."""
+    only = fitted.terms[0] if len(fitted.terms) == 1 and not where else None
+    if isinstance(only, LevelTerm):
+        cutoffs = _by_level(fitted, only, probability)
+    else:
+        cutoffs = {(): _cutoff(fitted, probability, _row(fitted, where))}
+    settings = _settings(fitted, cutoffs)
+    if as_json:
+        rows = []
+        for level, found in cutoffs.items():
+            named = dict(zip(fitted.columns, level, strict=False))
+            low, high = [None if np.isinf(end) else end for end in found]
+            rows.append({"level": named, "score": low, "up_to": high})
+        console.print_json({"probability": probability, "cutoffs": rows, "settings": settings})
+        return
+    table = RichTable(" > ".join(fitted.columns) or "rows", f"score at {probability:g}")
+    for level, found in cutoffs.items():
+        table.add_row(console.shown(" > ".join(level) or "(any)"), _words(found))
+    console.screen.print(table)
+    for engine, text in settings.items():
+        console.state(f"[bold]{engine}:[/] {console.shown(text)}")
+
+
+def _row(fitted: CalibrationMap, where: list[str]) -> dict[str, str | float]:
+    """The values of --where, for all columns that the map needs."""
+    values: dict[str, str | float] = {}
+    for text in where:
+        name, sign, value = text.partition("=")
+        if not sign or name not in fitted.columns:
+            known = ", ".join(fitted.columns) or "none"
+            raise UsageError("--where", f"be COLUMN=VALUE with a column of {known}", got=repr(text))
+        try:
+            values[name] = float(value) if name in fitted.number_columns else value
+        except ValueError:
+            raise UsageError("--where", f"be a number for {name}", got=repr(value)) from None
+    missing = [name for name in fitted.columns if name not in values]
+    if missing:
+        raise UsageError(
+            "--where",
+            f"name {', '.join(missing)}, which this map needs",
+            remedy=f"Add --where {missing[0]}=VALUE.",
+        )
+    return values
+
+
+def _cutoff(fitted: CalibrationMap, probability: float, row: Mapping[str, Any]) -> Interval[float]:
+    found = fitted.score_at(probability, {name: [value] for name, value in row.items()} or None)
+    low, high = [float(np.ravel(end)[0]) for end in found]
+    return Interval(low, high)
+
+
+def _by_level(fitted: CalibrationMap, term: LevelTerm, probability: float) -> Cutoffs:
+    found = {}
+    for key in [*sorted(term.keys, key=lambda each: (-len(each), each)), ()]:
+        row = {**term.example(0), **dict(zip(term.columns, key, strict=False))}
+        try:
+            found[key] = _cutoff(fitted, probability, row)
+        except DataError as error:
+            raise error.within(f"level {' > '.join(key) or '(any)'}") from None
+    return found
+
+
+def _words(scores: Interval[float]) -> str:
+    low, high = scores
+    return f"{low!r}" if low == high else f"{low!r} to {high!r}, where the map is flat"
+
+
+def _settings(fitted: CalibrationMap, cutoffs: Cutoffs) -> dict[str, str]:
+    """What to write into each engine; filters start at the lower end."""
+    lows = {level: max(found.low, -1e30) for level, found in cutoffs.items()}
+    settings = {}
+    if len(lows) == 1:
+        # Vespa drops what is equal to the limit.
+        below = float(np.nextafter(lows[()], -np.inf))
+        settings["Elasticsearch"] = f'"min_score": {lows[()]!r}'
+        settings["Vespa"] = f"rank-score-drop-limit: {below!r}"
+    return {**settings, "SQL": f"score >= {_sql(fitted, lows)}"}
+
+
+def _sql(fitted: CalibrationMap, lows: Mapping[Key, float]) -> str:
+    """The cutoff in standard SQL; NULL, so that no row passes, where a level is missing."""
+    if len(lows) == 1:
+        return repr(lows[()])
+    names = [_quoted(name, '"') for name in fitted.columns]
+    cases = []
+    for level, low in lows.items():
+        parts = zip(names, level, strict=False)
+        conditions = [f"{name} = {_quoted(value, chr(39))}" for name, value in parts]
+        conditions += [f"{name} IS NOT NULL" for name in names[len(level) :]]
+        cases.append(f"WHEN {' AND '.join(conditions)} THEN {low!r}")
+    return f"CASE {' '.join(cases)} END"
+
+
+def _quoted(text: str, quote: str) -> str:
+    return quote + text.replace(quote, 2 * quote) + quote
