@@ -144,4 +144,5 @@ METHOD(pool, "fccDDDrzzzzz", a) {
 #include "native_maps.h"
 #include "native_segments.h"
 #include "native_shrinkage.h"
+#include "native_training.h"
 #include "native_module.h"

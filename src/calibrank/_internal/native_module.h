@@ -109,6 +109,13 @@ static PyMethodDef methods[] = {
     FAST(find_texts),
     FAST(segment_modes),
     FAST(changed_loss),
+    FAST(train_bpr),
+    FAST(catch_up_rows),
+    FAST(step_rows),
+    FAST(step_table),
+    FAST(graph_rows),
+    FAST(graph_scatter),
+    FAST(count_at_least),
     {"choose_processor", choose_processor_method, METH_O, NULL},
     {NULL, NULL, 0, NULL}};
 
