@@ -62,8 +62,10 @@ def plan_labels(
     band = fitted.record.sensitivity
     if band is None:
         raise DataError(
-            f"the map to plan for must carry a sensitivity band, got a {fitted.method} without. "
-            "Use fit_with_sensitivity."
+            "the map to plan for",
+            "carry a sensitivity band",
+            got=f"a {fitted.method} without",
+            remedy="Use fit_with_sensitivity.",
         )
     draws = whole("draws", draws, 1, _MOST_DRAWS)
     sizes = whole_numbers("sizes", sizes, 0, _MOST_LABELS, "E.g. (0, 300).")

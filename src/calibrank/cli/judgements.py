@@ -82,21 +82,24 @@ class Judgements(NamedTuple):
         """The rule of relevance; None where grades are a judge's probabilities."""
         if self.label is not None and self.relevant is not None:
             raise UsageError(
-                "--label and --relevant must not both be given: each says what is relevant. Leave "
-                "one out."
+                "--label and --relevant",
+                "not both be given: each says what is relevant",
+                remedy="Leave one out.",
             )
         if self.relevant is not None:
             if not math.isfinite(self.relevant):
                 raise UsageError(
-                    f"--relevant must be a finite number, got {self.relevant}. It is the lowest "
-                    "relevant grade."
+                    "--relevant",
+                    "be a finite number",
+                    got=self.relevant,
+                    remedy="It is the lowest relevant grade.",
                 )
             return parse_rule(f"{_GRADE} >= {self.relevant!r}")
         rule = declare(self.label or _RELEVANT)
         if isinstance(rule, Threshold | Soft):
             return rule if isinstance(rule, Threshold) else None
         raise UsageError(
-            f"--label must be a grade compared with a number, or probability(grade), got {rule}."
+            "--label", "be a grade compared with a number, or probability(grade)", got=rule
         )
 
     @property
@@ -145,10 +148,13 @@ def _require_whole(name: str, grades: Mapping[tuple[str, str], float]) -> None:
     for (query, document), grade in grades.items():
         if not grade.is_integer():
             raise DataError(
-                f"{name}: grades must be whole numbers where no rule is declared, got {grade:g} "
-                f"for query {query!r} and document {document!r}. Declare the probabilities of a "
-                "judge with --label 'probability(grade)', the lowest relevant grade with "
-                "--relevant."
+                f"{name}: grades",
+                "be whole numbers where no rule is declared",
+                got=f"{grade:g} for query {query!r} and document {document!r}",
+                remedy=(
+                    "Declare the probabilities of a judge with --label "
+                    "'probability(grade)', the lowest relevant grade with --relevant."
+                ),
             )
 
 
@@ -158,7 +164,8 @@ def _grade_column(qrels: str, rule: Threshold | None) -> str | None:
         return None
     if not has_named_columns(qrels):
         raise UsageError(
-            f"--label must be about the grade, as 'grade >= 2', got column {rule.column!r}: "
-            "these judgements have no named columns."
+            "--label",
+            "be about the grade, as 'grade >= 2'",
+            got=f"column {rule.column!r}: these judgements have no named columns",
         )
     return rule.column

@@ -207,9 +207,10 @@ def apply(
     fitted = load(map_file)
     if fitted.columns:
         raise DataError(
-            f"{map_file} must be a map of scores alone, got one that uses "
-            f"{listed(fitted.columns)}, which runs do not hold. Use calibrank apply on a table "
-            "with these columns."
+            map_file,
+            "be a map of scores alone",
+            got=f"one that uses {listed(fitted.columns)}, which runs do not hold",
+            remedy="Use calibrank apply on a table with these columns.",
         )
     source = read_run(run)
     require_layout(out, source)
@@ -388,14 +389,17 @@ def _require_threshold(
     if threshold is not None:
         if not 0 <= threshold <= 1:
             raise UsageError(
-                f"--threshold must lie in [0, 1], got {threshold}. It is a probability."
+                "--threshold", "lie in [0, 1]", got=threshold, remedy="It is a probability."
             )
         if aim is not None:
-            raise UsageError("--threshold must not go with --precision or --recall. Leave one out.")
+            raise UsageError(
+                "--threshold", "not go with --precision or --recall", remedy="Leave one out."
+            )
     if aim is not None and qrels is None:
         raise UsageError(
-            f"--{aim[0]} must go with --qrels, judgements of RUN to choose the threshold by. "
-            "Or give a --threshold, which calibrank search fit chooses."
+            f"--{aim[0]}",
+            "go with --qrels, judgements of RUN to choose the threshold by",
+            remedy="Or give a --threshold, which calibrank search fit chooses.",
         )
     if aim is None:
         console.require_unused("without --precision or --recall", {"--qrels": qrels})
@@ -428,7 +432,7 @@ def _contradictions(record: FitRecord, run: Run, name: str, top_k: int | None) -
 
 def _aim(precision: float | None, recall: float | None) -> tuple[Aim, float] | None:
     if precision is not None and recall is not None:
-        raise UsageError("--precision and --recall must not both be given. Leave one out.")
+        raise UsageError("--precision and --recall", "not both be given", remedy="Leave one out.")
     if precision is not None:
         console.require_fraction("--precision", precision)
         return "precision", precision

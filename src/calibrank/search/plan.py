@@ -79,7 +79,9 @@ def plan_queries(
                 found.append(error)
     plan = [_expected(size, found) for size, found in errors.items() if found]
     if not plan:
-        raise DataError("sizes must allow a fit, got too few queries with both classes. Use more.")
+        raise DataError(
+            "sizes", "allow a fit", got="too few queries with both classes", remedy="Use more."
+        )
     return plan
 
 
