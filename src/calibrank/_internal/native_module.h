@@ -97,6 +97,7 @@ static PyMethodDef methods[] = {
     FAST(fill_probabilities),
     FAST(probability_of_score),
     FAST(pool),
+    FAST(merge_blocks),
     FAST(pool_segments),
     FAST(count_segments),
     FAST(add_counts),
