@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from sklearn.calibration import _SigmoidCalibration
 
-from calibrank import Gaussian
+from calibrank import Auto, Gaussian
 
 ROWS = 1_000_000
 REPEATS = 7
@@ -45,6 +45,9 @@ def main() -> None:
     Gaussian().fit(scores, labels)
     memory = tracemalloc.get_traced_memory()[1] / (scores.nbytes + labels.nbytes)
     tracemalloc.stop()
+    auto = best(lambda: Auto().fit(scores, labels)) / best(lambda: Gaussian().fit(scores, labels))
+    few = slice(0, 10_000)
+    auto_of_few = best(lambda: Auto().fit(scores[few], labels[few]))
     nothing = import_time("pass")
     imports = (import_time("import calibrank") - nothing) / (
         import_time("import numpy, scipy.optimize") - nothing
@@ -56,6 +59,8 @@ def main() -> None:
     )
     cold = (import_time(first_fit) - nothing) / (import_time("import scipy.optimize") - nothing)
     rows = [
+        ("Auto over a Gaussian fit, 1e6 rows", auto, auto <= 10, "at most 10"),
+        ("Auto, 1e4 rows, seconds", auto_of_few, auto_of_few <= 0.1, "at most 0.1"),
         (
             "first Gaussian fit of a process, 1e4 rows, over import scipy.optimize",
             cold,

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import LinearConstraint, isotonic_regression, minimize
 
+from calibrank._internal import native
 from calibrank._internal.isotonic import pool_adjacent_violators
 
 
@@ -60,3 +61,18 @@ def test_blocks_are_those_of_scipy(size: int, order: str) -> None:
     blocks = pool_adjacent_violators(rate * total, total)
     assert blocks.starts.tolist() == expected.blocks[:-1].tolist()
     np.testing.assert_allclose(values_at(rate * total, total), expected.x, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.skipif(not native.READY, reason="calibrank was installed without a C compiler")
+def test_compiled_merging_equals_that_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    total = rng.uniform(0.1, 3, 5000)
+    # A slow rise, so that few neighbours merge per round and the rest is merged in order.
+    positive = total * (np.linspace(0.3, 0.6, 5000) + 0.02 * np.cumsum(rng.normal(size=5000)) / 70)
+    separate = rng.random(5000) < 0.001
+    compiled = pool_adjacent_violators(positive, total, separate)
+    monkeypatch.setattr(native, "READY", False)
+    in_python = pool_adjacent_violators(positive, total, separate)
+    assert 10 < len(compiled.starts) < 4000
+    np.testing.assert_array_equal(compiled.starts, in_python.starts)
+    np.testing.assert_array_equal(compiled.values, in_python.values)

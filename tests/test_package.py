@@ -18,7 +18,6 @@ OPTIONAL = (
     "matplotlib",
     "onnx",
     "sklearn",
-    "numba",
     "polars",
     "pyarrow",
     "rich",

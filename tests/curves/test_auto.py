@@ -84,7 +84,7 @@ def test_the_first_within_one_standard_error_is_chosen(monkeypatch: pytest.Monke
     }
     monkeypatch.setattr(
         "calibrank.curves.auto.held_out_losses",
-        lambda calibrator, _: HeldOutLosses(sums[calibrator.name], totals),
+        lambda calibrator, *_: HeldOutLosses(sums[calibrator.name], totals),
     )
     auto = cr.Auto(candidates=(cr.Platt(), cr.Gaussian(), cr.Spline()))
     calibrator, selection = auto.choose(folds_of(LINEAR, 4))
@@ -100,7 +100,7 @@ def test_users_are_never_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
     users = np.arange(6_000) % 300
     by_user = np.arange(300.0)[users]  # the score names the user
 
-    def keep(_: cr.Calibrator, folds: list[Summary]) -> HeldOutLosses:
+    def keep(_: cr.Calibrator, folds: list[Summary], *__: object) -> HeldOutLosses:
         seen[:] = folds
         return HeldOutLosses(np.ones(5), np.ones(5))
 

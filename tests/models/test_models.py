@@ -16,7 +16,7 @@ from calibrank.metrics import NDCG
 from calibrank.models import BPR, CML, NCF, UBPR, LightGCN, Training, train, train_seeds
 from calibrank.models._run import initial_parameters
 from calibrank.models.checkpoints import Checkpoint, delete_if_damaged
-from calibrank.models.engines.gpu import explain_out_of_memory
+from calibrank.models.engines.dense import explain_out_of_memory
 from calibrank.models.graph import Graph
 from calibrank.models.sampling import Sampler
 from calibrank.models.validation import Validation
@@ -118,11 +118,21 @@ def neumf(user, item, weights):
     return last @ torch.cat([user[:half] * item[:half], hidden]) + weights["last_bias"][0, 0]
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.fixture
+def without_loops(monkeypatch):
+    """Train with torch alone, as where calibrank was installed without a C compiler."""
+    monkeypatch.setattr("calibrank._internal.native.READY", False)
+    monkeypatch.setattr("calibrank.models.validation.READY", False)
+
+
+@pytest.mark.parametrize("engine", ["cpu", "torch", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize(
     "model", [*SMALL, LightGCN(dim=6, layers=1), LightGCN(dim=6, layers=3)], ids=repr
 )
-def test_training_takes_the_same_steps_as_dense_adam(model, device):
+def test_training_takes_the_same_steps_as_dense_adam(model, engine, request):
+    if engine == "torch":
+        request.getfixturevalue("without_loops")
+    device = "cuda" if engine == "cuda" else "cpu"
     log = small_log()
     scorer = train(model, log, training=replace(SETTINGS, device=device), seed=5).scorer
     vectors, weights = dense_reference(model, log, SETTINGS, 5)
@@ -130,6 +140,32 @@ def test_training_takes_the_same_steps_as_dense_adam(model, device):
     np.testing.assert_allclose(trained, vectors, rtol=2e-3, atol=2e-5)
     for name, values in weights.items():
         np.testing.assert_allclose(scorer.weights[name], values, rtol=2e-3, atol=2e-5)
+
+
+# 2,300 steps. Several deferred steps are taken at once only after the first 1,000.
+LONG = Training(epochs=46, batch=1, learning_rate=0.01, weight_decay=0.01)
+
+
+@pytest.mark.parametrize("model", [BPR(dim=40), CML(dim=6)], ids=name_of)
+def test_deferred_steps_equal_a_step_of_every_row(model, request):
+    log = small_log()
+    deferred = train(model, log, training=LONG).scorer
+    request.getfixturevalue("without_loops")
+    dense = train(model, log, training=LONG).scorer
+    for name in ("users", "items"):
+        found, expected = getattr(deferred, name), getattr(dense, name)
+        # Float32 rounding of the first steps alone makes a difference of 1e-4.
+        assert np.sqrt(np.mean((found - expected) ** 2)) < 3e-4 * expected.std()
+
+
+def test_the_number_of_threads_does_not_change_a_digit():
+    one, *others = [
+        train(BPR(dim=70), small_log(), training=replace(SETTINGS, threads=threads)).scorer
+        for threads in (1, 2, 3, 8)
+    ]
+    for other in others:
+        np.testing.assert_array_equal(one.users, other.users)
+        np.testing.assert_array_equal(one.items, other.items)
 
 
 # ---- seeds ----
@@ -205,19 +241,29 @@ def test_training_learns_the_preferences(model):
     assert max(ndcg) > 0.2
 
 
-def test_validation_is_ndcg_over_all_items_without_training_positives():
-    kept, held_out = RandomSplit(fraction=0.4, at_least=2).divide(small_log())
+@pytest.mark.parametrize("loops", [True, False])
+@pytest.mark.parametrize("n_items", [ITEMS, 600])
+def test_validation_is_ndcg_over_all_items_without_training_positives(n_items, loops, request):
+    if not loops:
+        request.getfixturevalue("without_loops")
+    rng = np.random.default_rng(1)
+    popular = rng.random(n_items) ** 2  # so that the first items decide about many positives
+    liked = rng.random((USERS, n_items)) < 0.6 * popular
+    kept, held_out = RandomSplit(fraction=0.4, at_least=2).divide(
+        Interactions(*np.nonzero(liked), None, USERS, n_items)
+    )
     model = BPR(dim=6)
     scorer = train(model, kept, training=SETTINGS).scorer
     trained = Positives.of(kept)
-    validation = Validation.of(held_out, trained, 3, model, "cpu")
     vectors = torch.from_numpy(scorer.users), torch.from_numpy(scorer.items)
-    users, items = all_pairs(USERS, ITEMS)
+    users, items = all_pairs(USERS, n_items)
     ranked = np.isin(users, held_out.users) & ~trained.has(users, items)
     users, items = users[ranked], items[ranked]
     labels = Positives.of(held_out).has(users, items).astype(float)
     expected = NDCG(3)(scorer.score(users, items), labels, users=users)
-    assert validation.ndcg(model, *vectors, {}) == pytest.approx(expected, rel=1e-6)
+    found = Validation.of(held_out, trained, 3, "cpu").ndcg(model, *vectors, {})
+    assert 0.1 < expected < 0.9
+    assert found == pytest.approx(expected, rel=1e-6)
 
 
 def test_graph_edges_are_normalized_by_both_degrees():

@@ -59,7 +59,7 @@ def test_training_raises_the_install_command() -> None:
 
 
 def test_the_registry_loads_neither_torch_nor_other_heavy_packages() -> None:
-    heavy = ("torch", "numba", "safetensors", "pyarrow", "scipy.sparse", "pandas")
+    heavy = ("torch", "safetensors", "pyarrow", "scipy.sparse", "pandas")
     code = (
         "import sys, calibrank.registry; "
         f"print([name for name in {heavy!r} if name in sys.modules])"

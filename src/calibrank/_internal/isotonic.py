@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from calibrank._internal import native
 from calibrank._internal.validation import Floats, Indices, Mask
 
 # As long as a round of merging removes this fraction of the blocks, rounds on whole arrays are
@@ -46,7 +47,7 @@ def pool_adjacent_violators(
 def isotonic_values(values: Floats, weights: Floats) -> Floats:
     """The nondecreasing values in [0, 1] that are closest to the given ones."""
     blocks = pool_adjacent_violators(values * weights, weights)
-    lengths = np.diff([*blocks.starts, len(values)])
+    lengths = np.diff(blocks.starts, append=len(values))
     return np.repeat(blocks.values, lengths)
 
 
@@ -66,6 +67,14 @@ def _merge_in_order(
     starts: Indices, positive: Floats, total: Floats, separate: Mask
 ) -> tuple[Indices, Floats, Floats]:
     """Merge each block with those before it in the same fit that are not below it."""
+    if native.READY:
+        size = np.zeros(1, dtype=np.int64)
+        first = starts.astype(np.int64)
+        positive = positive.astype(np.float64)
+        total = total.astype(np.float64)
+        native.loops.merge_blocks(first, positive, total, separate[starts], size)
+        end = int(size[0])
+        return first[:end].astype(np.intp), positive[:end], total[:end]
     kept: list[tuple[int, float, float]] = []
     firsts = set(starts[separate[starts]].tolist())
     for start, mass, weight in zip(starts.tolist(), positive.tolist(), total.tolist(), strict=True):

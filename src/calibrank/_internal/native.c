@@ -140,8 +140,39 @@ METHOD(pool, "fccDDDrzzzzz", a) {
     return a[0].type == FLOAT32 ? pool_float32(a) : pool_float64(a);
 }
 
+/* Merge each block with those before it that are not below it; the blocks that remain come first:
+   starts, positive, total, whether a new fit begins there, and their number */
+METHOD(merge_blocks, "LDDML", a) {
+    int64_t *starts = a[0].data;
+    double *positive = a[1].data, *total = a[2].data;
+    int8_t *separate = a[3].data;
+    const size_t size = a[0].size;
+    if (a[1].size != size || a[2].size != size || a[3].size != size || a[4].size != 1) return SIZES;
+    size_t kept = 0;
+    for (size_t block = 0; block < size; block++) {
+        int64_t start = starts[block];
+        double mass = positive[block], weight = total[block];
+        /* A fit that begins here stays apart from the one before, also when blocks join it. */
+        int is_first = separate[block];
+        while (kept && !is_first && positive[kept - 1] / total[kept - 1] >= mass / weight) {
+            kept--;
+            start = starts[kept];
+            mass += positive[kept];
+            weight += total[kept];
+            is_first = separate[kept];
+        }
+        starts[kept] = start;
+        separate[kept] = (int8_t)is_first;
+        positive[kept] = mass;
+        total[kept++] = weight;
+    }
+    *(int64_t *)a[4].data = (int64_t)kept;
+    return NULL;
+}
+
 #include "native_math.h"
 #include "native_maps.h"
 #include "native_segments.h"
 #include "native_shrinkage.h"
+#include "native_training.h"
 #include "native_module.h"

@@ -43,12 +43,13 @@ static int view_array(PyObject *array, int types, int is_writable, Argument *arg
      f  float32 or float64       d  float64      c  a column of labels or weights, or None
      n  int32 or int64           i  int32        o  float64, or None
      l  int64                    u  uint64       m  a mask
-     t  bytes of texts           z  an integer   r  a number */
+     t  bytes of texts           z  an integer   r  a number
+     s  float32 */
 static int types_of(int kind) {
-    static const char kinds[] = "fcdoniulmt";
+    static const char kinds[] = "fcdoniulmts";
     static const int types[] = {
         FLOAT32 | FLOAT64, INT8 | FLOAT32 | FLOAT64, FLOAT64, FLOAT64, INT32 | INT64, INT32, UINT64,
-        INT64, INT8, UINT8};
+        INT64, INT8, UINT8, FLOAT32};
     return types[strchr(kinds, kind) - kinds];
 }
 

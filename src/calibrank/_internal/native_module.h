@@ -97,6 +97,7 @@ static PyMethodDef methods[] = {
     FAST(fill_probabilities),
     FAST(probability_of_score),
     FAST(pool),
+    FAST(merge_blocks),
     FAST(pool_segments),
     FAST(count_segments),
     FAST(add_counts),
@@ -109,6 +110,13 @@ static PyMethodDef methods[] = {
     FAST(find_texts),
     FAST(segment_modes),
     FAST(changed_loss),
+    FAST(train_bpr),
+    FAST(catch_up_rows),
+    FAST(step_rows),
+    FAST(step_table),
+    FAST(graph_rows),
+    FAST(graph_scatter),
+    FAST(count_at_least),
     {"choose_processor", choose_processor_method, METH_O, NULL},
     {NULL, NULL, 0, NULL}};
 

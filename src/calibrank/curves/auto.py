@@ -13,7 +13,7 @@ import numpy as np
 from calibrank._internal.arguments import instance, shown, whole
 from calibrank._internal.validation import Floats, IdsLike, Numbers, ids, score_column
 from calibrank.curves.calibrator import Calibrator, Desiderata
-from calibrank.curves.cross_validation import HeldOutLosses, held_out_losses
+from calibrank.curves.cross_validation import HeldOutLosses, held_out_losses, sums_without_each
 from calibrank.curves.isotonic import Isotonic
 from calibrank.curves.parametric import Beta, Gamma, Gaussian, Platt
 from calibrank.curves.spline import Spline
@@ -104,9 +104,10 @@ class Auto(Calibrator):
         """Choose a method by one summary per fold."""
         _require_folds(folds)
         losses = {}
+        others = sums_without_each(folds)
         for candidate in self.candidates:
             try:
-                losses[candidate.name] = held_out_losses(candidate, list(folds))
+                losses[candidate.name] = held_out_losses(candidate, list(folds), others)
             except (FitError, DataError):
                 continue  # a method without a fit is no choice; its loss is recorded as None
         _require_losses(losses, self.candidates)

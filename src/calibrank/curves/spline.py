@@ -63,6 +63,7 @@ class Spline(Calibrator):
     def __post_init__(self) -> None:
         object.__setattr__(self, "knots", whole("knots", self.knots, 3, 500))
 
+    @one_blas_thread()
     def _fit(self, summary: Summary) -> tuple[PiecewiseCurve, dict[str, Any]]:
         frame = _Frame.of(summary, self.knots)
         require_optimum(summary, frame.normal_scores(summary.scores)[None])
@@ -138,7 +139,6 @@ def _roughness(x: Floats) -> Floats:
     return second
 
 
-@one_blas_thread()
 def _choose_penalty(frame: _Frame, summary: Summary) -> tuple[float, float]:
     """The penalty with the highest marginal likelihood, and the dispersion of the evidence.
 

@@ -18,7 +18,7 @@ from calibrank._internal.arguments import instance, real, require_seed, seeded, 
 from calibrank._internal.validation import Floats, IdsLike, Numbers, floats, ids, require
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels, nonzero_evidence
-from calibrank.metrics.metric import Additive, Metric, Top
+from calibrank.metrics.metric import Additive, Metric, Top, codes_of
 from calibrank.metrics.pooled import LogOddsBinned, Pooled, mean_probabilities
 from calibrank.metrics.ranking import UserMean
 
@@ -108,7 +108,7 @@ def bootstrap(
         user_ids = user_ids[weighted]
         evidence = evidence.rows(weighted)
         metric = metric.take(weighted)
-    codes = np.unique(user_ids, return_inverse=True)[1]
+    codes = codes_of(user_ids)
     if not codes.any():
         raise DataError(
             "users",
@@ -125,16 +125,18 @@ def bootstrap(
         metric = metric.metric.take(rows)
     if isinstance(metric, UserMean):
         # A resample only changes the users' weights, so each list is ranked once.
-        mean = metric.per_user(probabilities, evidence, codes).mean
-        value = metric.require_defined(mean())
-        replicates: Iterable[float] = map(mean, _draws(n_users, resamples, seeded(seed)))
-        return basic_interval(metric, value, replicates, level, n_users)
+        per_user = metric.per_user(probabilities, evidence, codes)
+        value = metric.require_defined(per_user.mean())
+        at_once = int(np.clip(_MOST_SUMS // n_users, 1, _BLOCK))
+        blocks = _blocks(_draws(n_users, resamples, seeded(seed)), at_once)
+        means = np.concatenate([per_user.means(block) for block in blocks])
+        return basic_interval(metric, value, means, level, n_users)
     value = metric.defined_value(probabilities, evidence, codes)
     if isinstance(metric, Pooled):
         metric = LogOddsBinned(metric)
     draws = _draws(n_users, resamples, seeded(seed))
     if not isinstance(metric, Additive):
-        replicates = _reweighted(metric, probabilities, evidence, codes, draws)
+        replicates: Iterable[float] = _reweighted(metric, probabilities, evidence, codes, draws)
         return basic_interval(metric, value, replicates, level, n_users)
     table = _Table.of_rows(metric, probabilities, evidence, codes, n_users)
     return _interval(metric, table, _blocks(draws, table.rows_at_once), level).with_value(value)

@@ -38,11 +38,33 @@ class Ranking(NamedTuple):
     """How many rows share the tie."""
 
 
+def codes_of(users: Ids) -> Indices:
+    """Number the distinct users in increasing order, and return the number of each row's user.
+
+    >>> codes_of(np.array([7, 3, 7])).tolist()
+    [1, 0, 1]
+    """
+    # Users are often numbered already: then marking those that occur takes no sorting.
+    if users.dtype.kind in "iu" and len(users) and users.min() >= 0:
+        most = int(users.max())
+        if most < 4 * len(users):
+            occurs = np.zeros(most + 1, dtype=bool)
+            occurs[users] = True
+            return (np.cumsum(occurs) - 1)[users]
+    return np.unique(users, return_inverse=True)[1]
+
+
 def rank_by_user(values: Floats, users: Ids) -> Ranking:
     """Sort rows into one list per user, highest value first."""
-    codes = np.unique(users, return_inverse=True)[1]
-    # lexsort sorts by its last key first: by user, then by descending value.
-    order = np.lexsort((-values, codes))
+    codes = codes_of(users)
+    # By descending value, then by user. Sorting the keys (user, place) is several times faster
+    # than a stable sort of users; a place takes 32 bits.
+    by_value = np.argsort(-values, kind="stable")
+    if len(values) < 2**31:
+        keys = np.sort((codes[by_value].astype(np.int64) << 32) + np.arange(len(values)))
+        order = by_value[keys & 0xFFFFFFFF]
+    else:
+        order = by_value[np.argsort(codes[by_value], kind="stable")]
     user = codes[order]
     ranked = values[order]
     starts_user = starts_of(user)
@@ -51,7 +73,7 @@ def rank_by_user(values: Floats, users: Ids) -> Ranking:
     tie_starts = np.flatnonzero(starts_tie)
     tie = np.cumsum(starts_tie) - 1
     rank = tie_starts[tie] - user_starts[user]
-    tie_sizes = np.diff([*tie_starts, len(values)])
+    tie_sizes = np.diff(tie_starts, append=len(values))
     return Ranking(order, user, rank, tie_sizes[tie])
 
 

@@ -9,21 +9,14 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from calibrank._internal.arguments import LARGEST_COUNT, whole
-from calibrank._internal.validation import (
-    Floats,
-    Ids,
-    Indices,
-    Integers,
-    Numbers,
-    add_up,
-    score_column,
-)
+from calibrank._internal.validation import Floats, Ids, Indices, Numbers, add_up, score_column
 from calibrank.evidence import Evidence
 from calibrank.metrics.metric import (
     Additive,
     Better,
     Metric,
     Ranking,
+    codes_of,
     fraction_in_top,
     rank_by_user,
     require_users,
@@ -38,11 +31,17 @@ class PerUser(NamedTuple):
     value: Floats
     weight: Floats
 
-    def mean(self, counts: Floats | Integers | None = None) -> float:
-        """The weighted mean, with users counted as often as given; NaN without any."""
-        weight = self.weight if counts is None else self.weight * counts[self.user]
-        total = weight.sum()
-        return float(self.value @ weight / total) if total > 0 else float("nan")
+    def mean(self) -> float:
+        """The weighted mean; NaN without any user."""
+        return float(self.means(np.ones((1, self.user.max(initial=0) + 1)))[0])
+
+    def means(self, counts: Floats) -> Floats:
+        """The weighted means, with users counted as often as each row of `counts` says."""
+        sums = np.zeros((counts.shape[1], 2))
+        sums[self.user, 0] = self.value * self.weight
+        sums[self.user, 1] = self.weight
+        above, total = (counts @ sums).T
+        return np.divide(above, total, out=np.full(len(total), np.nan), where=total > 0)
 
 
 class UserMean(Metric):
@@ -161,7 +160,7 @@ def _drop_zero_weights(
 
 def _normalized(users: Ids, evidence: Evidence, achieved: Floats, possible: Floats) -> PerUser:
     """Divide what each user's list achieved by what is possible, where anything is."""
-    codes = np.unique(users, return_inverse=True)[1]
+    codes = codes_of(users)
     # A user counts by the mean weight of the rows, not by their number.
     weight = add_up(codes, evidence.total) / np.bincount(codes)
     defined = np.flatnonzero(possible > 0)

@@ -14,10 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrank._internal import native
 from calibrank.errors import DataError
 from calibrank.models.checkpoints import Checkpoint, fingerprint
 from calibrank.models.engines.base import Arrays, Engine
-from calibrank.models.engines.gpu import GpuEngine, explain_out_of_memory
+from calibrank.models.engines.cpu import make_cpu_engine
+from calibrank.models.engines.dense import DenseEngine, explain_out_of_memory
 from calibrank.models.graph import Graph
 from calibrank.models.model import Model
 from calibrank.models.sampling import Epoch, Sampler
@@ -49,11 +51,10 @@ class TrainingRun:
         self.validation: Validation | None = None
         if held_out is not None:
             self.validation = Validation.of(
-                held_out, self.sampler.positives, training.k, model, training.device
+                held_out, self.sampler.positives, training.k, training.device
             )
-        # Neither setting changes the parameters after a given epoch, so both may differ on
-        # resuming.
-        comparable = replace(training, epochs=1, checkpoint_every=0.0)
+        # None of these changes the parameters after a given epoch, so they may differ on resuming.
+        comparable = replace(training, epochs=1, checkpoint_every=0.0, threads=1)
         self.fingerprint = fingerprint((model, comparable, seeds), positives, held_out)
         steps = self.sampler.steps
         self.epochs_per_check = _ceil_divide(training.check_steps, steps)
@@ -137,7 +138,8 @@ class TrainingRun:
         weights = {}
         for name, values in self.engine.weights.items():
             weights[name] = values[index].detach()
-        return validation.ndcg(self.model, users, items, weights)
+        with torch_threads(self.training.threads):
+            return validation.ndcg(self.model, users, items, weights)
 
     def _vectors(self) -> Tensor:
         """The vectors of all nodes, as [node, seed, width]."""
@@ -271,16 +273,11 @@ def _make_engine(
     layers = model.graph_layers
     graph = Graph.of(positives, layers, training.device) if layers else None
     start = initial_parameters(model, positives.n_users + positives.n_items, seeds)
-    settings = (training.learning_rate, training.weight_decay)
-    # The engines are imported apart: a GPU needs no numba.
-    if training.device == "cuda":
-        with explain_out_of_memory():
-            return GpuEngine(model, start, graph, *settings)
-    from calibrank.models.engines.cpu import CpuEngine, CpuGraphEngine  # noqa: PLC0415  (numba)
-
-    if graph is None:
-        return CpuEngine(model, start, *settings)
-    return CpuGraphEngine(model, start, graph, *settings)
+    settings = (model, start, graph, training.learning_rate, training.weight_decay)
+    if training.device == "cpu" and native.READY:
+        return make_cpu_engine(*settings, training.threads)
+    with explain_out_of_memory():
+        return DenseEngine(*settings, training.device)
 
 
 def _best_check(history: Sequence[float]) -> int:

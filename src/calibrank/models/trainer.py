@@ -57,7 +57,8 @@ def train_seeds(
     if validation is not None:
         held_out = _checked_positives(validation, "validation")
     file = None if checkpoint is None else Path(checkpoint)
-    with _run.torch_threads(training.threads):
+    # Batches of hundreds of positives are too small for several threads of torch.
+    with _run.torch_threads(1):
         run = _run.TrainingRun(model, kept, held_out, training, numbers)
         return run.finish(file, progress)
 

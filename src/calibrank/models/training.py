@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from calibrank._internal.threads import thread_count
 from calibrank.errors import DataError
 from calibrank.scorers import Factors
 
@@ -28,8 +29,8 @@ class Training:
     check_steps : evaluate NDCG after this many steps, or after every epoch if that is longer.
     k : the length of the lists that NDCG evaluates.
     device : "cpu" or "cuda".
-    threads : CPU threads of torch. One is fastest for batches of hundreds of positives; two on a
-        busy machine can be many times slower.
+    threads : CPU threads, by default one per core and at most 8. A model is the same to the last
+        digit whatever their number.
     checkpoint_every : seconds between checkpoints.
     """
 
@@ -42,7 +43,7 @@ class Training:
     check_steps: int = 40
     k: int = 5
     device: str = "cpu"
-    threads: int = 1
+    threads: int = field(default_factory=thread_count)
     checkpoint_every: float = 60
 
     def __post_init__(self) -> None:

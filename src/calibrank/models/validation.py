@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,87 +12,108 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from calibrank._internal.native import READY, loops
 from calibrank.data.negatives import Positives
 from calibrank.models.model import Model
 from calibrank.tables import Interactions
 
 # Values held in memory at a time: 64 MiB as float32.
 _GRID_VALUES = 2**24
+# Of many items, these parts are scored one after the other; the first decides most positives.
+_PARTS = (1 / 32, 1)
+_MANY_ITEMS = 512
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Validation:
     """Mean NDCG@k over the users with held-out positives.
 
-    All items are ranked except the user's training positives.
-    """
-
-    blocks: tuple[_Block, ...]
-    n_users: int
-    k: int
-
-    @classmethod
-    def of(
-        cls, held_out: Interactions, trained: Positives, k: int, model: Model, device: str
-    ) -> Validation:
-        users = np.unique(held_out.users)
-        per_user = trained.n_items * model.scorer.values_per_score(model.width)
-        step = max(1, _GRID_VALUES // per_user)
-        blocks = [
-            _Block.of(users[start : start + step], held_out, trained, device)
-            for start in range(0, len(users), step)
-        ]
-        return cls(tuple(blocks), len(users), k)
-
-    def ndcg(self, model: Model, users: Tensor, items: Tensor, weights: dict[str, Tensor]) -> float:
-        """NDCG@k of one seed's user and item vectors."""
-        sums = []
-        for block in self.blocks:
-            scores = model.scorer.grid(users[block.users], items, weights)
-            sums.append(block.sum_ndcg(scores, self.k))
-        return float(torch.stack(sums).sum()) / self.n_users
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Block:
-    """Some of the users, with the positions of their training and held-out positives.
-
-    Positions are (row, column) in the score grid of these users.
+    All items are ranked except the user's training positives. A positive with k items above it has
+    no gain, wherever it is ranked. So items that most users like are scored first, and the others
+    only for users with a positive that still may have a gain.
     """
 
     users: Tensor
-    training: tuple[Tensor, Tensor]
     held_out: tuple[Tensor, Tensor]
-    held_out_counts: Tensor
+    """The place in `users` and the item of each held-out positive, by user."""
+    training: tuple[Tensor, Tensor]
+    """The same of the training positives."""
+    k: int
 
     @classmethod
-    def of(
-        cls, users: npt.NDArray[np.intp], held_out: Interactions, trained: Positives, device: str
-    ) -> _Block:
-        in_block = np.isin(held_out.users, users)
-        rows = np.searchsorted(users, held_out.users[in_block])
-        training_items = [trained.of_user(int(user)) for user in users]
-        counts = [len(items) for items in training_items]
-        training_rows = np.repeat(np.arange(len(users)), counts)
+    def of(cls, held_out: Interactions, trained: Positives, k: int, device: str) -> Validation:
+        users, counts = np.unique(held_out.users, return_counts=True)
+        by_user = np.argsort(held_out.users, kind="stable")
+        training_users, training_items = np.divmod(trained.cells, trained.n_items)
+        known = np.isin(training_users, users)
+        training_rows = np.searchsorted(users, training_users[known])
 
         def on_device(values: npt.NDArray[Any]) -> Tensor:
             return torch.from_numpy(np.ascontiguousarray(values)).to(device)
 
+        held_out_rows = np.repeat(np.arange(len(users)), counts)
         return cls(
             on_device(users),
-            (on_device(training_rows), on_device(np.concatenate(training_items))),
-            (on_device(rows), on_device(held_out.items[in_block])),
-            on_device(np.bincount(rows, minlength=len(users))),
+            (on_device(held_out_rows), on_device(held_out.items[by_user])),
+            (on_device(training_rows), on_device(training_items[known])),
+            k,
         )
 
-    def sum_ndcg(self, scores: Tensor, k: int) -> Tensor:
-        """The sum of NDCG@k over the users; among equal scores the held-out item comes last."""
-        scores[self.training] = -torch.inf
-        rows, columns = self.held_out
-        held_out_scores = scores[rows, columns][:, None]
-        # The rank counts every item with at least this score, the item itself excluded.
-        ranks = (scores[rows] >= held_out_scores).sum(1) - 1
-        discounts = torch.log2(torch.arange(k, device=scores.device) + 2.0).reciprocal()
-        gains = torch.where(ranks < k, discounts[ranks.clamp(max=k - 1)], 0.0)
-        ideal = discounts.cumsum(0)[self.held_out_counts.clamp(max=k) - 1]
-        return (torch.zeros_like(ideal).index_add_(0, rows, gains) / ideal).sum()
+    def ndcg(self, model: Model, users: Tensor, items: Tensor, weights: dict[str, Tensor]) -> float:
+        """NDCG@k of one seed's user and item vectors; of equal scores the held-out item is last."""
+        rows = self.held_out[0]
+        mean_user = users[self.users].mean(0, keepdim=True)
+        order = model.scorer.grid(mean_user, items, weights)[0].argsort(descending=True)
+        n_items = len(items)
+        parts = _PARTS if n_items > _MANY_ITEMS else (1,)
+        edges = [0, *[int(n_items * part) for part in parts]]
+        ranks = torch.zeros_like(rows)
+        for start, stop in pairwise(edges):
+            columns = torch.full_like(order, -1)
+            columns[order[start:stop]] = torch.arange(stop - start, device=order.device)
+            part = items[order[start:stop]]
+            values_per_user = (stop - start) * model.scorer.values_per_score(model.width)
+            most_users = max(1, _GRID_VALUES // values_per_user)
+            for pairs in self._open_pairs(ranks, most_users):
+                some = torch.unique(rows[pairs])
+                vectors = users[self.users[some]]
+                places = torch.searchsorted(some, rows[pairs])
+                own = self.held_out[1][pairs]
+                least = model.scorer.pairs(vectors[places], items[own], weights)
+                scores = model.scorer.grid(vectors, part, weights)
+                self._hide_training(scores, some, columns)
+                ranks[pairs] += _count_above(scores, places, least, columns[own])
+        discounts = torch.log2(torch.arange(self.k, device=rows.device) + 2.0).reciprocal()
+        gains = torch.where(ranks < self.k, discounts[ranks.clamp(max=self.k - 1)], 0.0)
+        counts = rows.bincount(minlength=len(self.users))
+        ideal = discounts.cumsum(0)[counts.clamp(max=self.k) - 1]
+        per_user = torch.zeros_like(ideal).index_add_(0, rows, gains) / ideal
+        return float(per_user.sum()) / len(self.users)
+
+    def _open_pairs(self, ranks: Tensor, most_users: int) -> Iterator[Tensor]:
+        """The positives that may have a gain, those of up to `most_users` users at a time."""
+        pairs = (ranks < self.k).nonzero()[:, 0]
+        number_of_user = torch.unique(self.held_out[0][pairs], return_inverse=True)[1]
+        sizes = (number_of_user // most_users).bincount()
+        yield from torch.split(pairs, sizes.tolist())
+
+    def _hide_training(self, scores: Tensor, some: Tensor, columns: Tensor) -> None:
+        """Put the training positives of some users last."""
+        rows, items = self.training
+        ends = torch.stack([some[0], some[-1] + 1])
+        start, stop = torch.searchsorted(rows, ends).tolist()
+        places = torch.searchsorted(some, rows[start:stop]).clamp(max=len(some) - 1)
+        at = columns[items[start:stop]]
+        shown = ((some[places] == rows[start:stop]) & (at >= 0)).nonzero()[:, 0]
+        scores[places[shown], at[shown]] = -torch.inf
+
+
+def _count_above(scores: Tensor, rows: Tensor, least: Tensor, own: Tensor) -> Tensor:
+    """How many scores of its row are at least `least`, apart from the own column (-1 for none)."""
+    if READY and not scores.is_cuda:
+        counts = torch.empty_like(rows)
+        grid = scores.detach().contiguous().numpy()
+        loops.count_at_least(grid, rows.numpy(), least.detach().numpy(), counts.numpy())
+    else:
+        counts = (scores[rows] >= least[:, None]).sum(1)
+    return counts - ((own >= 0) & (scores[rows, own] >= least)).long()

@@ -54,7 +54,7 @@ class Engine(ABC):
 
     @abstractmethod
     def run(self, epoch: Epoch) -> None:
-        """Take one step for every batch of an epoch."""
+        """Take one step for every batch of an epoch; afterwards all parameters are up to date."""
 
     @abstractmethod
     def moments(self) -> Arrays:
@@ -72,12 +72,8 @@ class Engine(ABC):
                 values.copy_(torch.from_numpy(parameters[_WEIGHT + name]))
         self.restore_moments(moments, steps)
 
-    def apply_deferred_steps(self) -> None:  # noqa: B027  (only one engine defers steps)
-        """Bring every row of the table up to the current step."""
-
     def parameters(self) -> Arrays:
         """The parameters as arrays, to save them."""
-        self.apply_deferred_steps()
         arrays = {"table": _to_numpy(self.table)}
         for name, values in self.weights.items():
             arrays[_WEIGHT + name] = _to_numpy(values)
@@ -85,7 +81,6 @@ class Engine(ABC):
 
     def vectors(self) -> Tensor:
         """The vectors that are scored, as [row, width]: the table, propagated over the graph."""
-        self.apply_deferred_steps()
         return self._propagate(self.table)
 
     def _propagate(self, table: Tensor) -> Tensor:

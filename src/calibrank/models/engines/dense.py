@@ -1,4 +1,7 @@
-"""Training on a GPU: one step is captured as a CUDA graph and replayed for every batch."""
+"""Training with torch alone: on a GPU, and on a CPU where the loops were not compiled.
+
+On a GPU one step is captured as a CUDA graph and replayed for every batch.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +28,11 @@ from calibrank.models.sampling import Epoch
 _WARM_UP_STEPS = 3
 
 
-class GpuEngine(Engine):
+class DenseEngine(Engine):
     """Updates every row at every step.
 
-    Launching the kernels of a step one by one would take longer than running them; a captured graph
-    launches all of them at once.
+    On a GPU, launching the kernels of a step one by one would take longer than running them; a
+    captured graph launches all of them at once.
     """
 
     def __init__(
@@ -39,8 +42,9 @@ class GpuEngine(Engine):
         graph: Graph | None,
         learning_rate: float,
         weight_decay: float,
+        device: str,
     ) -> None:
-        super().__init__(model, start, graph, learning_rate, weight_decay, "cuda")
+        super().__init__(model, start, graph, learning_rate, weight_decay, device)
         self.table.requires_grad_()
         self.table.grad = torch.zeros_like(self.table)
         self.tensors = {"": self.table, **self.weights}
@@ -49,11 +53,15 @@ class GpuEngine(Engine):
 
     def run(self, epoch: Epoch) -> None:
         with explain_out_of_memory():
-            rows = torch.from_numpy(epoch.rows).cuda(non_blocking=True)
-            importance = torch.from_numpy(epoch.importance).cuda(non_blocking=True)
-            if self.captured is None:
+            device = self.table.device
+            rows = torch.from_numpy(epoch.rows).to(device, non_blocking=True)
+            importance = torch.from_numpy(epoch.importance).to(device, non_blocking=True)
+            if self.captured is None and device.type == "cuda":
                 self.captured = self._capture(rows[0], importance[0])
             for batch_rows, batch_importance in zip(rows, importance, strict=True):
+                if self.captured is None:
+                    self._step(batch_rows, batch_importance)
+                    continue
                 # The captured step reads its input from these two tensors.
                 self.rows.copy_(batch_rows)
                 self.importance.copy_(batch_importance)
@@ -70,25 +78,25 @@ class GpuEngine(Engine):
         side_stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side_stream):
             for _ in range(_WARM_UP_STEPS):
-                self._step()
+                self._step(self.rows, self.importance)
         torch.cuda.current_stream().wait_stream(side_stream)
         captured = torch.cuda.CUDAGraph()
         with torch.cuda.graph(captured):
-            self._step()
+            self._step(self.rows, self.importance)
         with torch.no_grad():
             for name, values in self.tensors.items():
                 values.copy_(before[name])
         self.restore_moments(moments, self.steps)
         return captured
 
-    def _step(self) -> None:
+    def _step(self, rows: Tensor, importance: Tensor) -> None:
         table = self.table.detach()
         vectors = self._propagate(table)
-        row_gradients, *weight_gradients = self._gradients(vectors, self.rows, self.importance)
+        row_gradients, *weight_gradients = self._gradients(vectors, rows, importance)
         # Rows that occur more than once in a batch add up their gradients.
         gradients = torch.zeros_like(table)
         flat = row_gradients.reshape(-1, row_gradients.shape[-1])
-        gradients.index_add_(0, self.rows.reshape(-1), flat)
+        gradients.index_add_(0, rows.reshape(-1), flat)
         self.table.grad = self._propagate(gradients)
         set_gradients(self.weights, weight_gradients)
         self.optimizer.step()
