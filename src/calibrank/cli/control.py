@@ -32,10 +32,7 @@ def control(
     json: bool,
 ) -> None:
     """Find the lowest threshold that keeps a promise about what is shown above it."""
-    if map_file is None:
-        console.require_unused("without --map", {"--score": score})
-    else:
-        console.require_unused("with --map", {"--probability": probability})
+    console.require_map_or_probability(map_file, score, probability)
     source = Table.find(table)
     rules = console.rules_for(on_bad_rows)
     fitted = None if map_file is None else load(map_file)
@@ -84,7 +81,7 @@ def _users(rows: ReportRows) -> Codes:
 
 
 def _print(found: Guarantee, longest: int | None) -> None:
-    console.screen.print(f"{console.shown(str(found))}", highlight=False)
+    console.show(f"{console.shown(str(found))}")
     notes = (
         "The promise is about new users like these, shown pairs by the same rule. A change of "
         "users, items or model breaks it, and so do labels that users chose to give."
@@ -94,4 +91,4 @@ def _print(found: Guarantee, longest: int | None) -> None:
             f" The {longest} best are those of a user's rows in this table: if lists are made of "
             "more candidates than are labelled here, leave --longest out."
         )
-    console.screen.print(notes, style="dim", highlight=False)
+    console.show(notes, style="dim")
