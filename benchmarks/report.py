@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from calibrank.evidence import naive
-from calibrank.report.html_report import report_on_rows
-from calibrank.report.provenance import fingerprint_files
+from calibrank.report.html_report import fingerprint_files, report_on_rows
 from calibrank.report.read_table import read_report_rows
 from calibrank.tabular.aggregate import Columns
 from calibrank.tabular.read import Table

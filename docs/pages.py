@@ -36,6 +36,7 @@ SELF_CONTAINED = (
     "pytorch",
     "serving",
     "decisions",
+    "plots",
 )
 """Pages whose blocks with an output each run on their own."""
 

@@ -193,8 +193,8 @@ def summaries(edits: list[Edit], pooled: bool) -> None:
 @cache
 def saved_model() -> dict[str, bytes]:
     """The files of a small trained model."""
-    from calibrank.scorers.inner_product import InnerProduct
     from calibrank.scorers.saved import SavedModel
+    from calibrank.scorers.scorer import InnerProduct
     from calibrank.tables import Index
 
     rng = np.random.default_rng(0)

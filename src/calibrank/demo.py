@@ -13,22 +13,15 @@ from calibrank.data.score_world import World, make_world
 from calibrank.errors import FlatMapWarning
 from calibrank.evidence import Evidence, ips, naive
 from calibrank.maps import CalibrationMap, load
-from calibrank.metrics import (
-    ECE,
-    MCE,
-    Brier,
-    CalibrationInTheLarge,
-    LogLoss,
-    Metric,
-    ReliabilityCurve,
-    reliability,
-)
+from calibrank.metrics import Metric, ReliabilityCurve, reliability
 from calibrank.plots import fitted_functions, reliability_grid
 from calibrank.propensity import Popularity
 from calibrank.registry import CALIBRATORS
+from calibrank.registry import METRICS as ALL_METRICS
 
 # Calibration first, as in the paper; the last one shows the base rate alone.
-METRICS: tuple[Metric, ...] = (ECE(), MCE(), LogLoss(), Brier(), CalibrationInTheLarge())
+_SHOWN = ("ECE", "MCE", "LogLoss", "Brier", "CalibrationInTheLarge")
+METRICS: tuple[Metric, ...] = tuple([ALL_METRICS[name] for name in _SHOWN])
 
 _ESTIMATED = "popularity"
 _CURVE_LABELS = {
@@ -105,9 +98,8 @@ def _settings(world: World) -> Iterator[tuple[Calibrator, str, Evidence]]:
 
 
 def _evaluate(method: Calibrator, loss: str, evidence: Evidence, world: World, test: World) -> Run:
-    with warnings.catch_warnings():
-        # Temperature cannot fit ranking scores; the result table shows it.
-        warnings.simplefilter("ignore", FlatMapWarning)
+    # Temperature cannot fit ranking scores; the result table shows it.
+    with warnings.catch_warnings(action="ignore", category=FlatMapWarning):
         fitted = method.fit(world.scores, evidence)
     probabilities = fitted.predict(test.scores)
     values = {metric.name: metric(probabilities, test.preferences) for metric in METRICS}

@@ -9,68 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from calibrank import curves, export, metrics
 from calibrank._internal.expressions import parse_value
-from calibrank.curves import (
-    BBQ,
-    Auto,
-    Beta,
-    Calibrator,
-    CenteredIsotonic,
-    Gamma,
-    GammaGaussian,
-    Gaussian,
-    Histogram,
-    Isotonic,
-    MinMax,
-    Platt,
-    Sigmoid,
-    Spline,
-    Temperature,
-)
-from calibrank.data.coat import load_coat
-from calibrank.data.dataset import Dataset
+from calibrank.curves import Auto, Calibrator
 from calibrank.data.download import SOURCES, fetch
-from calibrank.data.kuai import load_kuairand, load_kuairec
+from calibrank.data.official import load_coat, load_kuairand, load_kuairec, load_yahoo_r3
 from calibrank.data.splits import LeaveOneOut, RandomSplit, ReleasedSplit, Split, TimeSplit
-from calibrank.data.table import load_table
-from calibrank.data.yahoo_r3 import load_yahoo_r3
+from calibrank.data.table import Dataset, load_table
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, impressions, ips, naive, positive_ips
-from calibrank.export import (
-    DIALECTS,
-    to_json,
-    to_lucene,
-    to_onnx,
-    to_painless,
-    to_sql,
-    to_torch,
-    to_vespa,
-)
-from calibrank.metrics import (
-    AUC,
-    ECE,
-    GAUC,
-    MCE,
-    NDCG,
-    Brier,
-    CalibrationIntercept,
-    CalibrationInTheLarge,
-    CalibrationSlope,
-    ConstantLogLoss,
-    DebiasedECE,
-    Discrimination,
-    EqualMassECE,
-    FieldECE,
-    FieldRCE,
-    LogLoss,
-    LogLossGain,
-    Metric,
-    Miscalibration,
-    Recall,
-    ReleasedECE,
-    ReleasedMCE,
-    SmoothECE,
-)
+from calibrank.metrics import FieldECE, FieldRCE, Metric
 from calibrank.model import Model
 from calibrank.models import BPR, CML, NCF, UBPR, LightGCN
 from calibrank.models import Model as BaseModel
@@ -92,19 +40,19 @@ def _by_name(*members: NamedMember) -> dict[str, NamedMember]:
 
 
 CALIBRATORS: dict[str, Calibrator] = _by_name(
-    MinMax(),
-    Sigmoid(),
-    Histogram(),
-    Isotonic(),
-    CenteredIsotonic(),
-    BBQ(),
-    Spline(),
-    Temperature(),
-    Platt(),
-    Beta(),
-    Gaussian(),
-    Gamma(),
-    GammaGaussian(),
+    curves.MinMax(),
+    curves.Sigmoid(),
+    curves.Histogram(),
+    curves.Isotonic(),
+    curves.CenteredIsotonic(),
+    curves.BBQ(),
+    curves.Spline(),
+    curves.Temperature(),
+    curves.Platt(),
+    curves.Beta(),
+    curves.Gaussian(),
+    curves.Gamma(),
+    curves.GammaGaussian(),
 )
 """One of each with its defaults: baselines, then non-parametric, then parametric methods."""
 
@@ -112,27 +60,27 @@ SELECTORS: dict[str, Auto] = _by_name(Auto())
 """They choose among calibrators: what loops over `CALIBRATORS` would fit the chosen one twice."""
 
 METRICS: dict[str, Metric] = _by_name(
-    LogLoss(),
-    ConstantLogLoss(),
-    LogLossGain(),
-    Brier(),
-    ECE(),
-    DebiasedECE(),
-    SmoothECE(),
-    EqualMassECE(),
-    MCE(),
-    ReleasedECE(),
-    ReleasedMCE(),
-    CalibrationInTheLarge(),
-    CalibrationSlope(),
-    CalibrationIntercept(),
-    Miscalibration(),
-    Discrimination(),
-    AUC(),
-    GAUC(),
-    NDCG(5),
-    Recall(5),
-    ECE() @ 5,
+    metrics.LogLoss(),
+    metrics.ConstantLogLoss(),
+    metrics.LogLossGain(),
+    metrics.Brier(),
+    metrics.ECE(),
+    metrics.DebiasedECE(),
+    metrics.SmoothECE(),
+    metrics.EqualMassECE(),
+    metrics.MCE(),
+    metrics.ReleasedECE(),
+    metrics.ReleasedMCE(),
+    metrics.CalibrationInTheLarge(),
+    metrics.CalibrationSlope(),
+    metrics.CalibrationIntercept(),
+    metrics.Miscalibration(),
+    metrics.Discrimination(),
+    metrics.AUC(),
+    metrics.GAUC(),
+    metrics.NDCG(5),
+    metrics.Recall(5),
+    metrics.ECE() @ 5,
 )
 """One of each that needs no column, with its defaults."""
 
@@ -173,19 +121,19 @@ DATASETS: dict[str, Callable[[Path], Dataset]] = {
 """Loaders of the official layouts."""
 
 EXPORTERS: dict[str, Callable[..., Any]] = {
-    "sql": to_sql,
-    "vespa": to_vespa,
-    "painless": to_painless,
-    "lucene": to_lucene,
-    "onnx": to_onnx,
-    "torch": to_torch,
-    "json": to_json,
+    "sql": export.to_sql,
+    "vespa": export.to_vespa,
+    "painless": export.to_painless,
+    "lucene": export.to_lucene,
+    "onnx": export.to_onnx,
+    "torch": export.to_torch,
+    "json": export.to_json,
 }
 
 MODELS: dict[str, BaseModel] = _by_name(BPR(), NCF(), CML(), UBPR(), LightGCN())
 """The base models with the paper's settings; only training them needs torch."""
 
-DIALECT_NAMES = tuple(DIALECTS)
+DIALECT_NAMES = tuple(export.DIALECTS)
 """The SQL dialects of `to_sql`."""
 
 

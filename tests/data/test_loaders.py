@@ -27,7 +27,7 @@ from calibrank.data import (
     with_negatives,
 )
 from calibrank.data.download import SOURCES, Source, unpack
-from calibrank.data.text import find_file
+from calibrank.data.official import find_file
 from calibrank.errors import DataError
 from calibrank.registry import load_dataset
 from calibrank.tables import Index, Interactions

@@ -11,14 +11,19 @@ import pytest
 from scipy import stats
 
 from calibrank.errors import DataError
-from calibrank.experiment.agreement import UNKNOWN, Comparison, Reasons, agreement_table, compare
-from calibrank.experiment.negatives import nearest_negatives
-from calibrank.experiment.protocol import Protocol
-from calibrank.experiment.published import OUR_METRICS, Fit, Published, PublishedNumber
+from calibrank.experiment.protocol import Fit, Protocol
+from calibrank.experiment.published import (
+    OUR_METRICS,
+    UNKNOWN,
+    Comparison,
+    Published,
+    PublishedNumber,
+    Reasons,
+)
 from calibrank.experiment.runner import SCHEMA
 from calibrank.experiment.spec import Spec, load_specs
 from calibrank.experiment.statistics import Results, Spread
-from calibrank.experiment.tables import uerm_table
+from calibrank.experiment.tables import agreement_table, nearest_negatives, uerm_table
 from tests.cli.running import run_here
 
 REPRODUCE = Path(__file__).parents[2] / "reproduce" / "aaai22"
@@ -153,7 +158,7 @@ def test_agreement_is_counted_by_table_dataset_and_loss(released):
     published = Published.load(REPRODUCE / "published.csv")
     compared = []
     for dataset in DATASETS:
-        compared += compare(Protocol.of(results, released, dataset, "released"), published)
+        compared += published.compare(Protocol.of(results, released, dataset, "released"))
     table = agreement_table(compared)
     # Our errors are all larger, our ranking accuracy is all better.
     assert "| 1: ECE | Coat | 0 of 10 | 0 of 35 | 0 of 20 |  | 0 of 65 |" in table

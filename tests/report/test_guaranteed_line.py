@@ -11,7 +11,7 @@ import pytest
 import calibrank as cr
 from calibrank.data.score_world import make_world
 from calibrank.report import report
-from calibrank.report.thresholds import GRID
+from calibrank.report.lists import GRID
 from tests.report.examples import data_of
 from tests.report.quick import with_few_methods
 from tests.report.test_page import CHROMIUM, OpenPage, playwright, set_threshold

@@ -25,14 +25,12 @@ from calibrank.metrics.misfit import Misfit
 from calibrank.metrics.panel import DISCRIMINATION, MISCALIBRATION, PANEL, RANKING
 from calibrank.registry import CALIBRATORS, parse_model
 from calibrank.report import report
-from calibrank.report.headline import describe_source
+from calibrank.report.headline import describe_source, verdict
+from calibrank.report.lists import GRID, MOST_CHARACTERS, sample_users, threshold_table
 from calibrank.report.page_data import describe_metrics, page_data
 from calibrank.report.read_table import read_report_rows
 from calibrank.report.rows import MISSING, ReportRows, rows_from_arrays
 from calibrank.report.segments import _quantile_groups, segment_tables, segment_test
-from calibrank.report.thresholds import GRID, threshold_table
-from calibrank.report.user_sample import MOST_CHARACTERS, sample_users
-from calibrank.report.verdict import verdict
 from calibrank.tabular.columns import Columns
 from calibrank.tabular.read import Table as Table_
 from calibrank.tabular.rules import Rules

@@ -3,22 +3,17 @@
 No library is imported before one of its models is passed in, and most are never imported.
 """
 
-from calibrank.adapters.cornac import Cornac
-from calibrank.adapters.cross_encoder import CrossEncoder
-from calibrank.adapters.implicit import Implicit
-from calibrank.adapters.lenskit import LensKit
 from calibrank.adapters.lists import Recommendations, from_lists, from_nested
 from calibrank.adapters.outputs import Distance, Margin, Outputs, Probability
 from calibrank.adapters.pair_model import PairModel
-from calibrank.adapters.ranker import Ranker
-from calibrank.adapters.recbole import RecBole
+from calibrank.adapters.recommenders import Cornac, Implicit, LensKit, RecBole, SparkALS, flatten
 from calibrank.adapters.retrieval import (
     Cutoff,
     haystack_component,
     langchain_compressor,
     llamaindex_postprocessor,
 )
-from calibrank.adapters.spark import SparkALS, flatten
+from calibrank.adapters.row_models import CrossEncoder, Ranker
 
 __all__ = [
     "Cornac",

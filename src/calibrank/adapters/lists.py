@@ -6,7 +6,7 @@ Every library pads lists in its own way. `PaddedLists.filled` is the one place t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,12 +15,18 @@ import numpy.typing as npt
 from calibrank._internal.arguments import instance, shown
 from calibrank._internal.segment_keys import column_of
 from calibrank._internal.validation import Floats, Ids, IdsLike, floats, ids
-from calibrank.adapters.outputs import DECLARED, Margin, Outputs, is_score, to_numpy
+from calibrank.adapters.outputs import DECLARED, MARGIN, Outputs, is_score, to_numpy
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
 from calibrank.maps.calibration_map import require_map
 
-_MARGIN = Margin()
+_COLUMNS = {
+    "user": "users",
+    "item": "items",
+    "score": "scores",
+    "probability": "probabilities",
+    "rank": "ranks",
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,14 +55,8 @@ class Recommendations:
 
     def take(self, rows: npt.NDArray[Any]) -> Recommendations:
         """The rows selected by a mask or by number; ranks are unchanged."""
-        return Recommendations(
-            self.users[rows],
-            self.items[rows],
-            self.scores[rows],
-            self.probabilities[rows],
-            self.ranks[rows],
-            self.left_out,
-        )
+        taken = {name: getattr(self, name)[rows] for name in _COLUMNS.values()}
+        return replace(self, **taken)
 
     def above(self, threshold: float) -> Recommendations:
         """The recommendations with at least this probability."""
@@ -64,13 +64,7 @@ class Recommendations:
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
         """The columns by name, as any dataframe library accepts them."""
-        return {
-            "user": self.users,
-            "item": self.items,
-            "score": self.scores,
-            "probability": self.probabilities,
-            "rank": self.ranks,
-        }
+        return {column: getattr(self, name) for column, name in _COLUMNS.items()}
 
     def __repr__(self) -> str:
         n_users = len(np.unique(self.users))
@@ -103,13 +97,6 @@ class PaddedLists(NamedTuple):
             score_grid[row, :length] = scores[row]
         return cls(item_grid, score_grid, score_grid.size - sum(lengths))
 
-    @classmethod
-    def best_of(cls, items: Ids, grid: Floats, known: npt.NDArray[np.bool_], k: int) -> PaddedLists:
-        """The `k` best items by a row of scores per user; a user who is not known has none."""
-        columns, scores = best(np.where(known[:, None], grid, np.nan), k)
-        n_unknown = int(np.count_nonzero(~known))
-        return cls(items[columns], scores, added=scores.shape[1] * n_unknown)
-
     def filled(self) -> npt.NDArray[np.bool_]:
         """Which slots hold a recommendation.
 
@@ -128,7 +115,7 @@ def from_lists(
     users: IdsLike,
     items: Any,
     scores: Any,
-    outputs: Outputs = _MARGIN,
+    outputs: Outputs = MARGIN,
     columns: Any = None,
 ) -> Recommendations:
     """Recommendations from padded lists: `items` and `scores` have one row per user, best first.
@@ -158,7 +145,7 @@ def from_lists(
 def from_nested(
     fitted: CalibrationMap,
     rows: Iterable[tuple[Any, Iterable[Any] | None]],
-    outputs: Outputs = _MARGIN,
+    outputs: Outputs = MARGIN,
     columns: Any = None,
 ) -> Recommendations:
     """Recommendations from nested rows (user, [(item, score), ...]).
@@ -203,7 +190,7 @@ def calibrated(
     fitted: CalibrationMap,
     users: Ids,
     lists: PaddedLists,
-    outputs: Outputs = _MARGIN,
+    outputs: Outputs = MARGIN,
     columns: Any = None,
     hidden: npt.NDArray[np.bool_] | None = None,
     most: int | None = None,

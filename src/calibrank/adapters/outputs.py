@@ -1,7 +1,8 @@
-"""What a model's outputs are: declared by the caller, never inferred from the values."""
+"""What a model's outputs are, as the caller declares it, and score tables made from them."""
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,18 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrank._internal.logit import logit
-from calibrank._internal.validation import LARGEST_SCORE, Floats, floats, require
+from calibrank._internal.validation import (
+    LARGEST_SCORE,
+    Floats,
+    IdsLike,
+    Numbers,
+    column,
+    floats,
+    ids,
+    require,
+)
+from calibrank.errors import ClippedScoresWarning, DataError, DroppedRowsWarning
+from calibrank.tables import ScoreTable
 
 _PROBABILITY_REMEDY = (
     "Ask the model for its margins (before the sigmoid), "
@@ -47,6 +59,9 @@ class Margin(Outputs):
 
     def _scores(self, values: Floats) -> Floats:
         return values
+
+
+MARGIN = Margin()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +108,65 @@ def to_numpy(values: Any) -> Any:
 
 def _is_inside(values: Floats) -> npt.NDArray[np.bool_]:
     return (values > 0) & (values < 1)
+
+
+# A continuous score repeats its extremes in a row or two, not in more than 5% of the rows.
+_TIED_FRACTION = 0.05
+# Below this count, ties at an extreme are common by chance in small tables.
+_FEWEST_TIED = 20
+
+
+def make_score_table(
+    users: IdsLike,
+    items: IdsLike,
+    scores: Floats,
+    labels: Numbers,
+    propensity: Numbers | None = None,
+    weights: Numbers | None = None,
+) -> ScoreTable:
+    """A score table of the rows that have a score.
+
+    Warns the caller of the function that calls it about dropped rows and clipped scores.
+    """
+    rows = len(scores)
+    scored = is_score(scores)
+    if not scored.any():
+        raise DataError(
+            "scores",
+            "hold at least one number",
+            got=f"none in {rows:,} rows",
+            remedy="Check that the ids are the model's.",
+        )
+    n_missing = rows - np.count_nonzero(scored)
+    if n_missing:
+        warnings.warn(
+            f"{n_missing:,} of {rows:,} rows are left out: the model has no score for them "
+            "(unknown ids, masked history). The fit describes the remaining rows only.",
+            DroppedRowsWarning,
+            stacklevel=3,
+        )
+    _warn_if_clipped(scores[scored])
+    return ScoreTable(
+        ids("users", users, rows)[scored],
+        ids("items", items, rows)[scored],
+        scores[scored],
+        column("labels", labels, rows)[scored],
+        None if propensity is None else column("propensity", propensity, rows)[scored],
+        None if weights is None else column("weights", weights, rows)[scored],
+    )
+
+
+def _warn_if_clipped(scores: Floats) -> None:
+    """Warn if more than one row in twenty has exactly the lowest or exactly the highest score."""
+    for name, extreme in (("lowest", scores.min()), ("highest", scores.max())):
+        count = int(np.count_nonzero(scores == extreme))
+        is_constant = count == len(scores)
+        is_frequent = count >= _FEWEST_TIED and count > _TIED_FRACTION * len(scores)
+        if is_frequent and not is_constant:
+            warnings.warn(
+                f"{count:,} of {len(scores):,} rows have the {name} score, {extreme:.6g}. If the "
+                "model clips (as with ratings), ask it for unclipped scores: differences beyond "
+                "the limit are lost. Isotonic() fits such ties best.",
+                ClippedScoresWarning,
+                stacklevel=4,
+            )

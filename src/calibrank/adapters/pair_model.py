@@ -1,31 +1,102 @@
-"""The base class of adapters for models that score users and items."""
+"""The base classes of adapters for models that score users and items."""
 
 from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from calibrank._internal.validation import Floats, Ids, IdsLike, ids
-from calibrank.adapters.history import History
+from calibrank._internal.validation import Floats, Ids, IdsLike, Indices, Mask, ids
+from calibrank.adapters.ids import History
 from calibrank.adapters.lists import PaddedLists, Recommendations, calibrated
-from calibrank.adapters.outputs import Outputs
-from calibrank.adapters.score_tables import make_score_table
-from calibrank.adapters.unseen_pairs import UnseenPairs
+from calibrank.adapters.outputs import Outputs, make_score_table
+from calibrank.data.negatives import Positives, draw_negatives
 from calibrank.errors import DataError, DroppedRowsWarning
 from calibrank.maps import CalibrationMap
 from calibrank.propensity.propensity import FittedPropensity
-from calibrank.tables import Frame, Interactions, ScoreTable, as_interactions
+from calibrank.tables import Frame, Index, Interactions, ScoreTable, as_interactions
+
+# Negatives per positive: the sampling noise of the negatives is then small beside that of the
+# positives.
+_NEGATIVES_PER_POSITIVE = 20
+_FEWEST_NEGATIVES = 10_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnseenPairs:
+    """Pairs outside the training log: the validation positives, and weighted other pairs."""
+
+    pairs: Interactions
+    weights: Floats
+    held_out: float
+    """The fraction of all positives that is held out for validation."""
+
+    @classmethod
+    def of(
+        cls, validation: Interactions, train: Interactions, seed: int | np.random.Generator = 0
+    ) -> UnseenPairs:
+        """Sample pairs of the users and items that occur in either log."""
+        rng = np.random.default_rng(seed)
+        users = Index.of(train.users, validation.users)
+        items = Index.of(train.items, validation.items)
+        kept = _with_row_numbers(train, users, items).positives()
+        held = _with_row_numbers(validation, users, items).positives()
+        positives = Positives.of(kept, held)
+        n_others = len(users) * len(items) - len(positives.cells)
+        if not len(held) or not n_others:
+            raise DataError(
+                "validation",
+                "hold positives and leave other pairs to sample",
+                got=f"{len(held)} positives and {n_others} other pairs",
+            )
+        n_negatives = max(_NEGATIVES_PER_POSITIVE * len(held), _FEWEST_NEGATIVES)
+        n_negatives = min(n_negatives, n_others)
+        negative_users, negative_items = _draw(positives, n_negatives, rng)
+        counts = [len(held), len(negative_users)]
+        pairs = Interactions(
+            users.names[np.concatenate([held.users, negative_users])],
+            items.names[np.concatenate([held.items, negative_items])],
+            np.repeat([1.0, 0.0], counts),
+        )
+        # The negatives together weigh as much as all pairs that they were drawn from.
+        weights = np.repeat([1.0, n_others / len(negative_users)], counts)
+        return cls(pairs, weights, len(held) / (len(held) + len(kept)))
+
+    def propensity(self, logged: Floats) -> Floats:
+        """P(in validation) of positives outside training, from P(in either log).
+
+        >>> unseen = UnseenPairs(Interactions([1], [1]), np.ones(1), held_out=0.1)
+        >>> unseen.propensity(np.array([0.01, 0.5, 1.0])).round(4)
+        array([0.001 , 0.0909, 1.    ])
+        """
+        # p h / (1 - p + p h), see the module's docstring.
+        in_validation = logged * self.held_out
+        return in_validation / (1 - logged + in_validation)
+
+
+def _with_row_numbers(log: Interactions, users: Index, items: Index) -> Interactions:
+    user_rows = users.rows("users", log.users)
+    item_rows = items.rows("items", log.items)
+    return Interactions(user_rows, item_rows, log.labels, len(users), len(items))
+
+
+def _draw(positives: Positives, count: int, rng: np.random.Generator) -> tuple[Indices, Indices]:
+    """Pairs drawn uniformly, with replacement, from those that are not positive."""
+    n_positives = np.bincount(positives.cells // positives.n_items, minlength=positives.n_users)
+    n_others = positives.n_items - n_positives
+    # A user is drawn in proportion to its other items, then one of these uniformly.
+    users = rng.choice(positives.n_users, count, p=n_others / n_others.sum())
+    return users, draw_negatives(positives, users, rng)
 
 
 class PairModel(ABC):
     """A trained model that scores pairs of user and item ids."""
 
     outputs: Outputs
-    history: History | None = None
+    history: History = History.of(None)
     """Pairs to leave out of recommendations, where the model does not do so itself."""
 
     def score(self, users: IdsLike, items: IdsLike) -> Floats:
@@ -52,27 +123,17 @@ class PairModel(ABC):
         `Exposure().fit(log)` as propensity, and fit on `score_table(...).impressions()`.
         """
         pairs = as_interactions(validation)
-        if train is None:
-            return self._score_table(pairs, propensity)
-        _warn_of_dislikes(pairs)
-        unseen = UnseenPairs.of(pairs, as_interactions(train), seed)
-        return self._score_table(unseen.pairs, propensity, unseen)
-
-    def _score_table(
-        self,
-        pairs: Interactions,
-        fitted: FittedPropensity | None,
-        unseen: UnseenPairs | None = None,
-    ) -> ScoreTable:
-        propensity = None if fitted is None else fitted.predict(pairs.users, pairs.items)
-        if unseen is not None and propensity is not None:
-            propensity = unseen.propensity(propensity)
+        unseen = None
+        if train is not None:
+            _warn_of_dislikes(pairs)
+            unseen = UnseenPairs.of(pairs, as_interactions(train), seed)
+            pairs = unseen.pairs
+        observed = None if propensity is None else propensity.predict(pairs.users, pairs.items)
+        if unseen is not None and observed is not None:
+            observed = unseen.propensity(observed)
         scores = self.score(pairs.users, pairs.items)
         weights = None if unseen is None else unseen.weights
-        # The warnings should point at the caller of `score_table`.
-        return make_score_table(
-            pairs.users, pairs.items, scores, pairs.labels, propensity, weights, stacklevel=4
-        )
+        return make_score_table(pairs.users, pairs.items, scores, pairs.labels, observed, weights)
 
     def recommend(
         self, fitted: CalibrationMap, users: IdsLike, k: int = 10, columns: Any = None
@@ -98,9 +159,9 @@ class PairModel(ABC):
             )
         return result
 
-    def _hidden(self, users: Ids, lists: PaddedLists) -> npt.NDArray[np.bool_] | None:
+    def _hidden(self, users: Ids, lists: PaddedLists) -> Mask:
         """Filled slots that must not be shown, such as history."""
-        return None if self.history is None else self.history.hidden(users, lists.items)
+        return self.history.hidden(users, lists.items)
 
     @abstractmethod
     def _score(self, users: Ids, items: Ids) -> Floats: ...

@@ -17,9 +17,9 @@ import numpy as np
 
 from calibrank._internal.arguments import instance, real, text
 from calibrank._internal.validation import Floats
-from calibrank.adapters.cross_encoder import CrossEncoder
 from calibrank.adapters.lists import with_ranks
 from calibrank.adapters.outputs import DECLARED, Margin, Outputs
+from calibrank.adapters.row_models import CrossEncoder
 from calibrank.errors import CalibrankError, DataError, ScoreShiftWarning
 from calibrank.maps import CalibrationMap, FitRecord
 from calibrank.maps.score_shift import LARGEST_OUTSIDE, ScoreComparison

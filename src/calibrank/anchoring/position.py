@@ -29,7 +29,7 @@ from calibrank.evidence import Evidence
 from calibrank.maps import CalibrationMap, PiecewiseCurve, PositionTerm
 from calibrank.maps.term import number_column
 from calibrank.metrics import LogLoss
-from calibrank.metrics.lists import rank_by_user
+from calibrank.metrics.metric import rank_by_user
 from calibrank.terms import Position
 
 # The curve of all labels counts for as much at the top as this many labels there. Few labels would

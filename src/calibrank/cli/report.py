@@ -9,8 +9,7 @@ from calibrank.cli.failures import UsageError
 from calibrank.errors import DataError
 from calibrank.evidence import naive
 from calibrank.maps import load
-from calibrank.report.html_report import Report, report_on_rows, results_report
-from calibrank.report.provenance import fingerprint_files
+from calibrank.report.html_report import Report, fingerprint_files, report_on_rows, results_report
 from calibrank.report.read_table import read_report_rows
 from calibrank.tabular.read import Table
 

@@ -5,11 +5,9 @@ known, to test calibrators. `simulate` draws a complete dataset with a log and a
 and evaluate models.
 """
 
-from calibrank.data.coat import load_coat
-from calibrank.data.dataset import Dataset
 from calibrank.data.download import fetch
-from calibrank.data.kuai import load_kuairand, load_kuairec
 from calibrank.data.negatives import Positives, draw_negatives, population_negatives, with_negatives
+from calibrank.data.official import load_coat, load_kuairand, load_kuairec, load_yahoo_r3
 from calibrank.data.score_world import (
     GammaScores,
     GaussianScores,
@@ -18,11 +16,9 @@ from calibrank.data.score_world import (
     World,
     make_world,
 )
-from calibrank.data.shown_world import ShownWorld, make_shown_world
+from calibrank.data.simulated import ShownWorld, make_shown_world, simulate
 from calibrank.data.splits import LeaveOneOut, RandomSplit, ReleasedSplit, Split, TimeSplit
-from calibrank.data.table import load_table
-from calibrank.data.toy_dataset import simulate
-from calibrank.data.yahoo_r3 import load_yahoo_r3
+from calibrank.data.table import Dataset, load_table
 
 __all__ = [
     "Dataset",

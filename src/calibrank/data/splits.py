@@ -83,14 +83,7 @@ class ReleasedSplit(Split):
 
 
 @dataclass(frozen=True, slots=True)
-class RandomSplit(Split):
-    """Hold out rows drawn uniformly at random.
-
-    >>> log = Interactions(users=[0] * 10, items=range(10))
-    >>> RandomSplit(seed=3).divide(log)[1]
-    Interactions(1 rows, 1 positive, 1 users, 10 items)
-    """
-
+class _Seeded(Split):
     seed: int | np.random.Generator = 0
 
     def __post_init__(self) -> None:
@@ -102,6 +95,16 @@ class RandomSplit(Split):
 
     def _keys(self, rows: Interactions) -> Keys:
         return seeded(self.seed).random(len(rows))
+
+
+@dataclass(frozen=True, slots=True)
+class RandomSplit(_Seeded):
+    """Hold out rows drawn uniformly at random.
+
+    >>> log = Interactions(users=[0] * 10, items=range(10))
+    >>> RandomSplit(seed=3).divide(log)[1]
+    Interactions(1 rows, 1 positive, 1 users, 10 items)
+    """
 
 
 class TimeSplit(Split):
@@ -118,26 +121,18 @@ class TimeSplit(Split):
 
 
 @dataclass(frozen=True, slots=True)
-class LeaveOneOut(Split):
+class LeaveOneOut(_Seeded):
     """Hold out one row per user: the latest where times are known, otherwise a random one."""
 
     at_least: int = 2
-    seed: int | np.random.Generator = 0
-
-    def __post_init__(self) -> None:
-        Split.__post_init__(self)
-        require_seed(self.seed)
-
-    def with_seed(self, seed: int | np.random.Generator) -> Self:
-        return replace(self, seed=seed)
 
     def _held_out_counts(self, counts: Counts) -> Counts:
         return (counts >= self.at_least).astype(np.intp)
 
     def _keys(self, rows: Interactions) -> Keys:
-        if rows.times is not None:
-            return _known_times(rows.times)
-        return seeded(self.seed).random(len(rows))
+        return (
+            seeded(self.seed).random(len(rows)) if rows.times is None else _known_times(rows.times)
+        )
 
 
 def _known_times(times: Floats) -> Floats:

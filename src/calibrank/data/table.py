@@ -1,4 +1,4 @@
-"""Any Parquet or CSV table with user, item and label columns, as a dataset."""
+"""Datasets, and any Parquet or CSV table with user, item and label columns as one."""
 
 from __future__ import annotations
 
@@ -12,9 +12,33 @@ import numpy.typing as npt
 
 from calibrank._internal.arguments import path_of, text
 from calibrank._internal.validation import Floats, Ids, require
-from calibrank.data.dataset import Dataset
 from calibrank.errors import DataError
 from calibrank.tables import Index, Interactions
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dataset:
+    """A training log and a test set with users and items numbered from 0.
+
+    `users` and `items` hold the original ids. `train` is the biased log; `test` holds pairs that
+    were exposed at random, or is None. Features and the published P(observed) are None where the
+    dataset does not provide them.
+    """
+
+    name: str
+    train: Interactions
+    test: Interactions | None
+    users: Index
+    items: Index
+    user_features: Floats | None = None
+    item_features: Floats | None = None
+    propensity: Floats | None = None
+    log: str = "positives"
+    """What the log holds: "positives", or "impressions" if label 0 means shown and not liked."""
+
+    def __repr__(self) -> str:
+        return f"Dataset({self.name}: train {self.train!r}, test {self.test!r})"
+
 
 if TYPE_CHECKING:
     from calibrank.tabular.read import Table

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,22 +13,10 @@ import numpy.typing as npt
 
 from calibrank._internal.validation import Floats
 from calibrank.data import Dataset, Positives, population_negatives, with_negatives
-from calibrank.errors import DataError, FitError, FlatMapWarning
-from calibrank.evidence import Evidence, naive
+from calibrank.errors import DataError, FitError
 from calibrank.experiment.scored import Scored, ScoredPairs
 from calibrank.experiment.spec import Spec
-from calibrank.metrics import (
-    ECE,
-    MCE,
-    NDCG,
-    Brier,
-    CalibrationInTheLarge,
-    LogLoss,
-    Metric,
-    Recall,
-    ReleasedECE,
-    ReleasedMCE,
-)
+from calibrank.metrics import Metric
 from calibrank.models import Model, Training, train
 from calibrank.propensity import (
     ByRating,
@@ -42,21 +29,20 @@ from calibrank.propensity import (
     Random,
     Uniform,
 )
-from calibrank.registry import CALIBRATORS, EVIDENCE, MODELS, PROPENSITIES, SPLITS
+from calibrank.registry import CALIBRATORS, METRICS, MODELS, PROPENSITIES, SPLITS, parse_metric
 from calibrank.scorers import Factors
 from calibrank.tables import Interactions
 
-CALIBRATION_METRICS: tuple[Metric, ...] = (
-    ECE(),
-    ReleasedECE(),
-    MCE(),
-    ReleasedMCE(),
-    LogLoss(),
-    Brier(),
-    CalibrationInTheLarge(),
-    ECE() @ 5,
+CALIBRATION_METRICS: tuple[Metric, ...] = tuple(
+    METRICS[name]
+    for name in (
+        *("ECE", "ReleasedECE", "MCE", "ReleasedMCE", "LogLoss", "Brier"),
+        *("CalibrationInTheLarge", "ECE@5"),
+    )
 )
-RANKING_METRICS: tuple[Metric, ...] = (NDCG(1), NDCG(3), NDCG(5), Recall(1), Recall(3), Recall(5))
+RANKING_METRICS: tuple[Metric, ...] = tuple(
+    parse_metric(f"{name}@{k}") for name in ("NDCG", "Recall") for k in (1, 3, 5)
+)
 SWEPT_METHODS = ("Platt", "Gaussian", "Gamma")
 """The methods for which other numbers of negatives and other propensities are tried."""
 SCORED_LOSSES = ("naive", "ips")
@@ -117,18 +103,6 @@ class CellResult:
     scored: Scored | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CalibrationPairs:
-    """Scored pairs to fit calibrators on: held-out positives and sampled negatives."""
-
-    pairs: Interactions
-    scores: Floats
-    weights: Floats | None
-    """None where every weight is 1."""
-    negatives: int
-    """Negatives per positive, as in the spec (0 for as many as represent all unobserved pairs)."""
-
-
 def run_cell(
     cell: Cell,
     dataset: Dataset,
@@ -157,43 +131,31 @@ def run_cell(
     return result
 
 
+@dataclass(slots=True, eq=False)
 class _Evaluation:
     """Evaluates one trained model under one spec."""
 
-    def __init__(
-        self,
-        cell: Cell,
-        dataset: Dataset,
-        test: Interactions,
-        spec: Spec,
-        kept: Interactions,
-        held_out: Interactions,
-        scorer: Factors,
-        test_scores: Floats,
-    ) -> None:
-        self.cell = cell
-        self.dataset = dataset
-        self.test = test
-        self.spec = spec
-        self.kept = kept
-        self.held_out = held_out
-        self.scorer = scorer
-        self.test_scores = test_scores
-        self.positives = Positives.of(kept, held_out)
-        self.popularity = Popularity(spec.power, spec.clip).fit(kept)
-        # All methods with the same number of negatives are fitted on the same pairs.
-        self.sampled: dict[int, CalibrationPairs] = {}
+    cell: Cell
+    dataset: Dataset
+    test: Interactions
+    spec: Spec
+    kept: Interactions
+    held_out: Interactions
+    scorer: Factors
+    test_scores: Floats
+    positives: Positives = field(init=False)
+    popularity: FittedPropensity = field(init=False)
+    sampled: dict[int, ScoredPairs] = field(default_factory=dict, init=False)
+    """All methods with the same number of negatives are fitted on the same pairs."""
+
+    def __post_init__(self) -> None:
+        self.positives = Positives.of(self.kept, self.held_out)
+        self.popularity = Popularity(self.spec.power, self.spec.clip).fit(self.kept)
 
     def scored(self) -> Scored:
         """The scores that figures are drawn from."""
-        by_loss = {}
-        for loss in SCORED_LOSSES:
-            if loss not in self.spec.losses:
-                continue
-            main = self._pairs(self._count(loss))
-            propensity = _propensity(self.popularity, main)
-            weights = np.ones(len(main.pairs)) if main.weights is None else main.weights
-            by_loss[loss] = ScoredPairs(main.pairs, main.scores, propensity, weights)
+        losses = [loss for loss in SCORED_LOSSES if loss in self.spec.losses]
+        by_loss = {loss: self._pairs(self._count(loss)) for loss in losses}
         return Scored(self.test, self.test_scores, by_loss)
 
     def ranking_rows(self) -> Iterator[Row]:
@@ -228,11 +190,9 @@ class _Evaluation:
 
     def _popularity_rows(self, method: str, loss: str, count: int) -> Iterator[Row]:
         """Rows of a method with popularity propensities."""
-        pairs = self._pairs(count)
-        propensity = _propensity(self.popularity, pairs)
         everything = np.ones(len(self.test), dtype=bool)
-        labels = {"method": method, "loss": loss, "propensity": "popularity"}
-        yield from self._fit_rows(labels, pairs, propensity, everything)
+        labels = {"method": method, "loss": loss, "propensity": "popularity", "negatives": count}
+        yield from self._fit_rows(labels, self._pairs(count), everything)
 
     def _estimator_rows(self, name: str) -> Iterator[Row]:
         """Rows of the swept methods with another propensity estimator."""
@@ -246,11 +206,11 @@ class _Evaluation:
         # Each estimator implies a base rate of its own, so that it needs a number of its own.
         for count in dict.fromkeys([self._count("ips"), *self.spec.sweep]):
             pairs = self._pairs(count)
-            propensity = _propensity(fitted, pairs)
+            pairs = replace(pairs, propensity=_propensity(fitted, pairs.pairs))
             for method in SWEPT_METHODS:
-                labels = {"method": method, "loss": "ips", "propensity": name}
+                labels = {"method": method, "loss": "ips", "propensity": name, "negatives": count}
                 # Test labels that the estimator has used are left out of its evaluation.
-                yield from self._fit_rows(labels, pairs, propensity, ~labelled)
+                yield from self._fit_rows(labels, pairs, ~labelled)
 
     def _make_estimator(self, name: str, labelled: Mask) -> Propensity | None:
         """An estimator by name; None where the dataset lacks what it needs."""
@@ -275,33 +235,27 @@ class _Evaluation:
         rng = np.random.default_rng([self.cell.seed, _NAIVE_BAYES_STREAM])
         return rng.random(len(self.test)) < _NAIVE_BAYES_FRACTION
 
-    def _pairs(self, count: int) -> CalibrationPairs:
-        if count not in self.sampled:
-            self.sampled[count] = self._sample_pairs(count)
-        return self.sampled[count]
-
-    def _sample_pairs(self, count: int) -> CalibrationPairs:
+    def _pairs(self, count: int) -> ScoredPairs:
         """Held-out positives with `count` negatives each; 0 means as many as represent all."""
+        if count in self.sampled:
+            return self.sampled[count]
         each, weight = (count, None) if count else population_negatives(self.positives)
         rng = np.random.default_rng([self.cell.seed, count, _NEGATIVES_STREAM])
         pairs = with_negatives(self.held_out, self.positives, each, rng)
         scores = self.scorer.score(pairs.users, pairs.items).astype(np.float64)
-        weights = None if weight is None else np.where(pairs.labels == 1, 1.0, weight)
-        return CalibrationPairs(pairs, scores, weights, count)
+        weights = np.where(pairs.labels == 1, 1.0, weight or 1.0)
+        propensity = _propensity(self.popularity, pairs)
+        self.sampled[count] = ScoredPairs(pairs, scores, propensity, weights)
+        return self.sampled[count]
 
-    def _fit_rows(
-        self, labels: Row, pairs: CalibrationPairs, propensity: Floats, evaluated: Mask
-    ) -> Iterator[Row]:
+    def _fit_rows(self, labels: Row, pairs: ScoredPairs, evaluated: Mask) -> Iterator[Row]:
         """Fit one method and evaluate it on these test rows; a fit that fails is a row too."""
-        row = self._row(**labels, negatives=pairs.negatives)
-        evidence = _evidence(labels["loss"], pairs, propensity)
+        row = self._row(**labels)
+        calibrator = self.spec.calibrator_for(self.dataset.name, labels["method"])
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", FlatMapWarning)
-                calibrator = self.spec.calibrator_for(self.dataset.name, labels["method"])
-                fitted = calibrator.fit(pairs.scores, evidence)
+            fitted = pairs.fit(calibrator, labels["loss"])
         except FitError as error:
-            # A failed fit is a result too: readers must see that it is missing, and why.
+            # Readers must see that the result is missing, and why.
             yield {**row, "metric": "failed", "value": 1.0, "note": str(error)}
             return
         probabilities = fitted.predict(self.test_scores)[evaluated]
@@ -330,14 +284,7 @@ class _Evaluation:
         return row | values
 
 
-def _propensity(fitted: FittedPropensity, pairs: CalibrationPairs) -> Floats:
-    if isinstance(fitted, ByRating) and pairs.pairs.ratings is not None:
-        return fitted.of_ratings(pairs.pairs.ratings)
-    return fitted.predict(pairs.pairs.users, pairs.pairs.items)
-
-
-def _evidence(loss: str, pairs: CalibrationPairs, propensity: Floats) -> Evidence:
-    labels = pairs.pairs.labels
-    if loss in ("naive", "none"):
-        return naive(labels, weights=pairs.weights)
-    return EVIDENCE[loss](labels, propensity, weights=pairs.weights)
+def _propensity(fitted: FittedPropensity, pairs: Interactions) -> Floats:
+    if isinstance(fitted, ByRating) and pairs.ratings is not None:
+        return fitted.of_ratings(pairs.ratings)
+    return fitted.predict(pairs.users, pairs.items)

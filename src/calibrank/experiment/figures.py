@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,14 +13,13 @@ from matplotlib.figure import Figure
 
 from calibrank._internal.atomic import atomic_path
 from calibrank._internal.validation import Floats
-from calibrank.errors import FitError, FlatMapWarning
-from calibrank.evidence import ips, naive
-from calibrank.experiment.negatives import nearest_negatives
-from calibrank.experiment.protocol import Protocol
-from calibrank.experiment.published import LOSS_SUFFIXES, PUBLISHED_ROWS, Fit
+from calibrank.errors import FitError
+from calibrank.experiment.protocol import Fit, Protocol
+from calibrank.experiment.published import LOSS_SUFFIXES, PUBLISHED_ROWS
 from calibrank.experiment.runner import Grid
 from calibrank.experiment.scored import Scored
 from calibrank.experiment.spec import Spec
+from calibrank.experiment.tables import nearest_negatives
 from calibrank.maps import CalibrationMap
 from calibrank.plots import (
     bars_of_gaps,
@@ -80,35 +79,31 @@ class Figures:
         if self.protocol.spec.sweep:
             yield "negatives", self._negatives()
 
-    @property
-    def _dataset(self) -> str:
-        return self.protocol.dataset
-
     def _reliability(self, model: str, scored: Scored, fits: Fits, *, paper: bool) -> Figure:
         panels = {}
-        for (method, loss), fitted in fits.items():
+        for fit, fitted in fits.items():
             probabilities = fitted.predict(scored.test_scores)
             bins = _reliability_bins(probabilities, scored.test.labels, paper=paper)
-            panels[method + LOSS_SUFFIXES[loss]] = bins
+            panels[fit.method + LOSS_SUFFIXES[fit.loss]] = bins
         ylabel = "fraction liked"
         if paper:
             ylabel = "the paper's convention: below 0.5, the fraction not liked"
-        return bars_of_gaps(panels, f"Reliability of {model} on {self._dataset}", ylabel)
+        return bars_of_gaps(panels, f"Reliability of {model} on {self.protocol.dataset}", ylabel)
 
     def _distributions(self, scored: Mapping[str, Scored]) -> Figure:
         panels = {}
         for model, of_model in scored.items():
             liked = of_model.test.labels == 1
             panels[model] = (of_model.test_scores[~liked], of_model.test_scores[liked])
-        return score_distributions(panels, f"Scores of randomly shown pairs, {self._dataset}")
+        return score_distributions(
+            panels, f"Scores of randomly shown pairs, {self.protocol.dataset}"
+        )
 
     def _functions(self, model: str, scored: Scored, fits: Fits) -> Figure:
         scores = np.linspace(scored.test_scores.min(), scored.test_scores.max(), 400)
-        curves = {}
-        for method in ("Platt", "Gaussian", "Gamma"):
-            if (method, "ips") in fits:
-                curves[method] = fits[Fit(method, "ips")].predict(scores)
-        title = f"Fitted functions, {model} on {self._dataset}, UERM"
+        wanted = [Fit(method, "ips") for method in ("Platt", "Gaussian", "Gamma")]
+        curves = {fit.method: fits[fit].predict(scores) for fit in wanted if fit in fits}
+        title = f"Fitted functions, {model} on {self.protocol.dataset}, UERM"
         return fitted_functions(scores, curves, None, title)
 
     def _case_study(self, model: str, scored: Scored, fits: Fits) -> Figure:
@@ -119,7 +114,7 @@ class Figures:
             names = [f"item {item}" for item in scored.test.items[rows]]
             scores = scored.test_scores[rows]
             panels[f"user {user}: {description}"] = (names, scores, probabilities[rows])
-        title = f"Top 5 of three users, {model} on {self._dataset}, Gaussian with UERM"
+        title = f"Top 5 of three users, {model} on {self.protocol.dataset}, Gaussian with UERM"
         return top_lists(panels, title)
 
     def _estimator_names(self) -> list[str]:
@@ -135,19 +130,18 @@ class Figures:
             best = nearest_negatives(self.protocol, "ips", name)
             for model in self.protocol.models:
                 label = name.replace("_", " ")
-                same[model][label] = self._bar(model, name, None)
-                own[model][label] = self._bar(model, name, None if best is None else best.count)
-                if best is None:
-                    own[model][label] = _NO_BAR
-        count = self.protocol.spec.negatives_for(self._dataset, "ips")
+                same[model][label] = self._bar(model, Fit("Gaussian", "ips", name))
+                own[model][label] = _NO_BAR
+                if best is not None:
+                    fit = Fit("Gaussian", "ips", name, best.count)
+                    own[model][label] = self._bar(model, fit)
+        count = self.protocol.spec.negatives_for(self.protocol.dataset, "ips")
         panels = {f"{count} negatives for all": same, "each with its own number (see table)": own}
-        title = f"ECE by propensity estimator, {self._dataset}, Gaussian with UERM"
+        title = f"ECE by propensity estimator, {self.protocol.dataset}, Gaussian with UERM"
         return grouped_bars(panels, title, "ECE")
 
-    def _bar(self, model: str, estimator: str, negatives: int | None) -> tuple[float, float]:
-        spread = self.protocol.spread(
-            "ECE", _SHOWN_FIT, model, propensity=estimator, negatives=negatives
-        )
+    def _bar(self, model: str, fit: Fit) -> tuple[float, float]:
+        spread = self.protocol.spread("ECE", fit, model)
         return _NO_BAR if spread is None else (spread.mean, spread.half)
 
     def _negatives(self) -> Figure:
@@ -159,7 +153,7 @@ class Figures:
                     panels.setdefault(f"ECE, {name}", {})[model] = line
         title = (
             "Results depend on the number of negatives "
-            f"({self._dataset}, {self.protocol.split} split, Gaussian)"
+            f"({self.protocol.dataset}, {self.protocol.split} split, Gaussian)"
         )
         return lines_with_bands(panels, title, "negatives per positive")
 
@@ -167,7 +161,8 @@ class Figures:
         """Numbers of negatives, means and half intervals; None without results."""
         points = []
         for count in self.protocol.tried_negatives(loss):
-            spread = self.protocol.spread("ECE", Fit("Gaussian", loss), model, negatives=count)
+            fit = Fit("Gaussian", loss, negatives=count)
+            spread = self.protocol.spread("ECE", fit, model)
             # 0 means as many as represent all unobserved pairs, which has no place on the axis.
             if spread is not None and count:
                 points.append((float(count), spread.mean, spread.half))
@@ -194,22 +189,13 @@ def load_scored(grid: Grid, spec: Spec) -> dict[str, Scored]:
 def _fit_all(spec: Spec, dataset: str, scored: Scored) -> Fits:
     """Every row of Table 1, fitted to the scores of one seed."""
     fits = {}
-    for _, method, loss in PUBLISHED_ROWS:
+    for _, fit in PUBLISHED_ROWS:
         # Methods without a loss need scores only; UERM has the most.
-        found = scored.calibration.get("ips" if loss == "none" else loss)
-        if found is None:
-            continue
-        evidence = naive(found.pairs.labels, weights=found.weights)
-        if loss == "ips":
-            evidence = ips(found.pairs.labels, found.propensity, weights=found.weights)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", FlatMapWarning)
-                calibrator = spec.calibrator_for(dataset, method)
-                fits[Fit(method, loss)] = calibrator.fit(found.scores, evidence)
-        except FitError:
-            # The rows of the run hold the reason.
-            continue
+        found = scored.calibration.get("ips" if fit.loss == "none" else fit.loss)
+        if found is not None:
+            # Where a fit fails, the rows of the run hold the reason.
+            with suppress(FitError):
+                fits[fit] = found.fit(spec.calibrator_for(dataset, fit.method), fit.loss)
     return fits
 
 

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from calibrank.errors import DataError
-from calibrank.experiment.row_files import read_row_files
-from calibrank.experiment.statistics import Spread
+from calibrank.experiment.statistics import Results, Spread
 
 Find = Callable[[str, str, str, str, str], float | None]
 """Finds a published number by metric, method, loss, dataset and model."""
@@ -40,7 +39,7 @@ def read_rows(folder: Path) -> pa.Table:
             got="no such file",
             remedy="Write it with calibrank reproduce.",
         )
-    return read_row_files(files)
+    return Results.read(files).table
 
 
 def overview(rows: pa.Table, find: Find) -> dict[str, Any]:

@@ -25,8 +25,8 @@ from calibrank._internal.json import digest_of
 from calibrank.data import Dataset, simulate
 from calibrank.errors import DataError
 from calibrank.experiment.cell import Cell, CellResult, run_cell
-from calibrank.experiment.row_files import SCHEMA
 from calibrank.experiment.spec import Spec
+from calibrank.experiment.statistics import SCHEMA
 from calibrank.models import Training
 from calibrank.models.checkpoints import delete_if_damaged, fingerprint
 from calibrank.models.trainer import require_torch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,11 @@ import numpy as np
 from calibrank._internal.atomic import atomic_path
 from calibrank._internal.npz import Arrays, read_compressed
 from calibrank._internal.validation import Floats, column, require_role, require_scores
-from calibrank.errors import DataError
+from calibrank.curves import Calibrator
+from calibrank.errors import DataError, FlatMapWarning
+from calibrank.evidence import naive
+from calibrank.maps import CalibrationMap
+from calibrank.registry import EVIDENCE
 from calibrank.tables import Interactions
 
 _COLUMNS = ("users", "items", "labels")
@@ -29,6 +34,15 @@ class ScoredPairs:
     scores: Floats
     propensity: Floats
     weights: Floats
+
+    def fit(self, calibrator: Calibrator, loss: str) -> CalibrationMap:
+        """A calibrator fitted with a loss; the method of the paper that cannot fit is flat."""
+        labels = self.pairs.labels
+        evidence = naive(labels, weights=self.weights)
+        if loss not in ("naive", "none"):
+            evidence = EVIDENCE[loss](labels, self.propensity, weights=self.weights)
+        with warnings.catch_warnings(action="ignore", category=FlatMapWarning):
+            return calibrator.fit(self.scores, evidence)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

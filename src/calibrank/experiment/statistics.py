@@ -1,4 +1,4 @@
-"""Statistics over seeds: means with intervals, and paired tests."""
+"""Result rows: their files and columns, means over seeds with intervals, and paired tests."""
 
 from __future__ import annotations
 
@@ -9,10 +9,20 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from scipy import stats
 
+from calibrank._internal.arguments import regular_file
 from calibrank._internal.validation import Floats
-from calibrank.experiment.row_files import read_row_files
+from calibrank.errors import DataError
+
+_KEYS = ("dataset", "spec", "split", "model", "method", "loss", "propensity")
+SCHEMA = pa.schema(
+    [(name, pa.string()) for name in _KEYS]
+    + [("negatives", pa.int64()), ("seed", pa.int64())]
+    + [("metric", pa.string()), ("value", pa.float64())]
+    + [("note", pa.string()), ("provenance", pa.string())]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +63,15 @@ class Results:
 
     @classmethod
     def read(cls, files: Sequence[Path]) -> Results:
-        """The rows of files that `calibrank reproduce` wrote."""
-        return cls(read_row_files(files))
+        """The rows of files that `calibrank reproduce` wrote; any other file is an error."""
+        return cls(pa.concat_tables([_read(file) for file in files]))
 
     def where(self, **equal: object) -> Results:
         """The rows whose columns have these values."""
-        mask: object = None
+        table = self.table
         for name, value in equal.items():
-            matches = pc.equal(self.table[name], value)
-            mask = matches if mask is None else pc.and_(mask, matches)
-        return Results(self.table.filter(mask))
+            table = table.filter(pc.equal(table[name], value))
+        return Results(table)
 
     def distinct(self, name: str) -> list[str]:
         """The distinct values of a column, in order of appearance."""
@@ -75,3 +84,22 @@ def paired_p(ours: Floats, theirs: Floats) -> float:
     if len(differences) < 2 or np.allclose(differences, differences[0]):
         return float("nan")
     return float(stats.ttest_rel(ours, theirs).pvalue)
+
+
+def _read(file: Path) -> pa.Table:
+    regular_file(file, "a file of result rows", "Name the rows.parquet of a run.")
+    try:
+        table = pq.read_table(file)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(file, f"be a Parquet file: {error}") from None
+    if "note" not in table.column_names:  # rows of older versions
+        table = table.append_column("note", pa.nulls(len(table), pa.string()))
+    missing = [name for name in SCHEMA.names if name not in table.column_names]
+    if missing:
+        raise DataError(
+            file, "have the columns of result rows", got=f"none named {', '.join(missing)}"
+        )
+    try:
+        return table.select(SCHEMA.names).cast(SCHEMA)
+    except (pa.ArrowException, ValueError) as error:
+        raise DataError(file, f"have columns of result rows: {error}") from None

@@ -2,156 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from calibrank.experiment.agreement import agreement_line, compare
-from calibrank.experiment.markdown import header, line, p_value, result_cell
-from calibrank.experiment.negatives import nearest_negatives, rule_table
-from calibrank.experiment.protocol import Protocol
+import numpy as np
+
+from calibrank.experiment.cell import SWEPT_METHODS
+from calibrank.experiment.protocol import RANKING, Fit, Protocol
 from calibrank.experiment.published import (
     COMPETITORS,
+    DATASET_TITLES,
     LOSS_SUFFIXES,
     OUR_METRICS,
     PARAMETRIC,
     PROPOSED,
     PUBLISHED_ROWS,
-    RANKING_NAMES,
-    TABLE_TITLES,
-    Fit,
+    Comparison,
     Published,
+    Reasons,
+    agreement_line,
 )
 from calibrank.experiment.spec import Spec
 from calibrank.experiment.statistics import Results, Spread
 
-FURTHER_ROWS = (
-    ("not in the paper", "GammaGaussian", "naive"),
-    ("not in the paper", "GammaGaussian", "ips"),
-    ("not in the paper", "Temperature", "ips"),
-    ("not in the paper", "Isotonic", "ips"),
+TABLE_TITLES = {
+    "ECE": "Table 1: expected calibration error",
+    "MCE": "Table 4: maximum calibration error",
+    "NLL": "Table 5: negative log-likelihood",
+}
+RANKING_TITLE = "Table 3: ranking accuracy"
+RANKING_NAMES = ("NDCG@1", "NDCG@3", "NDCG@5", "Recall@1", "Recall@3", "Recall@5")
+FURTHER_ROWS = tuple(
+    ("not in the paper", fit)
+    for fit in (
+        Fit("GammaGaussian", "naive"),
+        Fit("GammaGaussian", "ips"),
+        Fit("Temperature", "ips"),
+        Fit("Isotonic", "ips"),
+    )
+)
+RULE = (
+    "Of the numbers tried, the one at which the mean prediction over the test set "
+    f"({', '.join(SWEPT_METHODS)}; mean over all models and seeds) is nearest to the test set's "
+    "base rate. Numbers at which a fit failed are left out."
 )
 _LEGEND = (
     "Mean over seeds ± half its 95% interval (published number, difference); "
     "best of a column in bold.\n"
 )
+_LOSS_COLUMNS = {"none": "uncalibrated", "naive": "naive", "ips": "UERM", "": "ranking"}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TableWriter:
-    """Writes the tables of one dataset under one spec and split."""
+@dataclass(frozen=True, slots=True)
+class NearestNegatives:
+    """What the rule gives for one loss."""
 
-    protocol: Protocol
-    published: Published
+    count: int
+    mean_predictions: dict[int, float]
+    """The mean prediction at each number that was tried."""
+    base_rate: float
 
-    def all(self) -> Iterator[str]:
-        """Every table that has a counterpart in the paper."""
-        spec = self.protocol.spec
-        yield f"## {spec.title}\n\n{spec.why.strip()}\n"
-        yield f"{self._negatives()} {spec.why_negatives.strip()}\n"
-        # The paper's numbers are for the released split only.
-        if self.protocol.split == "released":
-            compared = compare(self.protocol, self.published)
-            if compared:
-                yield agreement_line(compared) + "\n"
-        for paper_metric in TABLE_TITLES:
-            yield self.calibration(paper_metric)
-        yield uerm_table(self.protocol, self.published)
-        yield self.ranking()
-        if spec.sweep:
-            yield rule_table(self.protocol)
-        if spec.estimators:
-            yield estimator_table(self.protocol)
-
-    def calibration(self, paper_metric: str) -> str:
-        """A table like the paper's Table 1."""
-        metric = OUR_METRICS[paper_metric]
-        models = self.protocol.models
-        title = TABLE_TITLES[paper_metric]
-        lines = [f"### {title}\n", header(["", "method", *models])]
-        # Only methods of the paper compete for the bold number.
-        best = {model: self._best_published(metric, model) for model in models}
-        for row in (*PUBLISHED_ROWS, *FURTHER_ROWS):
-            group, method, loss = row
-            cells = []
-            for model in models:
-                spread = self.protocol.spread(metric, Fit(method, loss), model)
-                published = self._find(paper_metric, method, loss, model)
-                cells.append(result_cell(spread, published, bold=best[model] == (method, loss)))
-            if any(cells):
-                name = method + LOSS_SUFFIXES[loss] if row in FURTHER_ROWS else method
-                lines.append(line([group, name, *cells]))
-        improvements = [self._improvement(paper_metric, model) for model in models]
-        tests = [self._paired_test(metric, model) for model in models]
-        lines.append(line(["", "improvement", *improvements]))
-        lines.append(line(["", "paired test", *tests]))
-        return "\n".join(lines) + "\n"
-
-    def ranking(self) -> str:
-        """A table like the paper's Table 3."""
-        models = self.protocol.models
-        lines = ["### Table 3: ranking accuracy\n", header(["metric", *models])]
-        for metric in RANKING_NAMES:
-            cells = []
-            for model in models:
-                spread = self.protocol.ranking(metric, model)
-                cells.append(result_cell(spread, self._find(metric, "", "", model)))
-            lines.append(line([metric, *cells]))
-        return "\n".join(lines) + "\n"
-
-    def _negatives(self) -> str:
-        spec = self.protocol.spec
-        counts = {loss: spec.negatives_for(self.protocol.dataset, loss) for loss in spec.losses}
-        if not any(counts.values()):
-            return "Negatives per held-out positive: as many as represent all unobserved pairs."
-        words = [f"{count}{LOSS_SUFFIXES[loss]}" for loss, count in counts.items()]
-        if len(set(counts.values())) == 1:
-            words = [str(next(iter(counts.values())))]
-        return f"Negatives per held-out positive: {'; '.join(words)}."
-
-    def _find(self, metric: str, method: str, loss: str, model: str) -> float | None:
-        return self.published.find(metric, method, loss, self.protocol.dataset, model)
-
-    def _best_published(self, metric: str, model: str) -> Fit | None:
-        fits = [Fit(method, loss) for _, method, loss in PUBLISHED_ROWS]
-        return _lowest(self.protocol, metric, fits, model)
-
-    def _compared(self, metric: str, model: str) -> tuple[Fit, Fit] | None:
-        """The best proposed method and the best competitor, both with UERM."""
-        proposed = [Fit(method, "ips") for method in PROPOSED]
-        competitors = [Fit(method, "ips") for method in COMPETITORS]
-        ours = _lowest(self.protocol, metric, proposed, model)
-        theirs = _lowest(self.protocol, metric, competitors, model)
-        return None if ours is None or theirs is None else (ours, theirs)
-
-    def _improvement(self, paper_metric: str, model: str) -> str:
-        """How much lower the best proposed method is than the best competitor (published)."""
-        metric = OUR_METRICS[paper_metric]
-        compared = self._compared(metric, model)
-        if compared is None:
-            return ""
-        ours, theirs = [self._mean(metric, fit, model) for fit in compared]
-        text = f"{1 - ours / theirs:+.1%}" if theirs else ""
-        proposed = [self._find(paper_metric, method, "ips", model) for method in PROPOSED]
-        competitors = [self._find(paper_metric, method, "ips", model) for method in COMPETITORS]
-        if None in proposed or None in competitors:
-            return text
-        published = 1 - _minimum(proposed) / _minimum(competitors)
-        return f"{text} ({published:+.1%})"
-
-    def _paired_test(self, metric: str, model: str) -> str:
-        compared = self._compared(metric, model)
-        if compared is None:
-            return ""
-        ours, theirs = compared
-        p = self.protocol.paired_p(metric, ours, theirs, model)
-        return f"{ours.method} against {theirs.method}: {p_value(p)}"
-
-    def _mean(self, metric: str, fit: Fit, model: str) -> float:
-        spread = self.protocol.spread(metric, fit, model)
-        return float("nan") if spread is None else spread.mean
+    @property
+    def ratio(self) -> float:
+        """The mean prediction at the chosen number over the base rate."""
+        return self.mean_predictions[self.count] / self.base_rate
 
 
-def write_tables(
+def nearest_negatives(
+    protocol: Protocol, loss: str, propensity: str = "popularity"
+) -> NearestNegatives | None:
+    """Apply the rule to the rows of a protocol; None if there are none.
+
+    A biased log does not identify the base rate, and the number of negatives per positive sets it.
+    The published rows of both losses lie near the test set's base rate, so each loss must have had
+    a number of its own. The rule finds it, from the test set.
+    """
+    means = {}
+    base_rates: list[float] = []
+    for count in protocol.tried_negatives(loss, propensity):
+        fits = [Fit(method, loss, propensity, count) for method in SWEPT_METHODS]
+        predictions = _all_values(protocol, "mean prediction", fits)
+        # 0 means as many as represent all unobserved pairs: it is no number to choose.
+        if predictions and count:
+            means[count] = float(np.mean(predictions))
+        if predictions:
+            base_rates += _all_values(protocol, "base rate", fits)
+    if not means:
+        return None
+    base_rate = float(np.mean(base_rates))
+    chosen = min(means, key=lambda count: abs(means[count] - base_rate))
+    return NearestNegatives(chosen, means, base_rate)
+
+
+def dataset_page(
     dataset: str, specs: Sequence[Spec], results: Results, published: Published
 ) -> str:
     """Every table of a dataset, spec by spec."""
@@ -160,9 +104,124 @@ def write_tables(
     seeds = max((protocol.seeds for protocol in protocols), default=0)
     parts = [f"# {dataset}, {seeds} seeds\n", _LEGEND]
     for protocol in protocols:
-        parts += TableWriter(protocol, published).all()
+        parts += _protocol_tables(protocol, published)
         parts.append(split_and_loss_table(results, protocol.spec, dataset))
     return "\n".join(part for part in parts if part)
+
+
+def summary_page(
+    protocols: Sequence[Protocol],
+    published: Published,
+    compared: Sequence[Comparison],
+    reasons: Reasons,
+) -> str:
+    """How many published numbers are met, which are not, and the tables side by side."""
+    parts = ["# All datasets\n"]
+    if compared:
+        parts += [agreement_line(compared) + "\n", agreement_table(compared)]
+        parts += ["## What is outside\n", outside_table(compared, reasons)]
+    names = []
+    for protocol in protocols:
+        names += [f"{_title(protocol.dataset)} {model}" for model in protocol.models]
+    rows: list[list[str]] = []
+    for paper_metric, title in TABLE_TITLES.items():
+        rows = []
+        for group, fit in PUBLISHED_ROWS:
+            cells = _short_cells(protocols, published, paper_metric, fit)
+            rows.append([f"{fit.method} ({group})", *cells])
+        parts.append(f"## {title}: ours (published)\n\n" + table(["", *names], rows))
+    rows = [[name, *_short_cells(protocols, published, name, RANKING)] for name in RANKING_NAMES]
+    parts.append(f"## {RANKING_TITLE}: ours (published)\n\n" + table(["", *names], rows))
+    for protocol in protocols:
+        title = _title(protocol.dataset)
+        parts += [f"## UERM and the naive loss, {title}\n", uerm_table(protocol, published)]
+    return "\n".join(parts)
+
+
+def table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = ["| " + " | ".join(cells) + " |\n" for cells in (names, *rows)]
+    return "".join([lines[0], "|---" * len(names) + "|\n", *lines[1:]])
+
+
+def _protocol_tables(protocol: Protocol, published: Published) -> Iterator[str]:
+    """Every table of one protocol that has a counterpart in the paper."""
+    spec = protocol.spec
+    yield f"## {spec.title}\n\n{spec.why.strip()}\n"
+    yield f"{_negatives(protocol)} {spec.why_negatives.strip()}\n"
+    # The paper's numbers are for the released split only.
+    compared = published.compare(protocol) if protocol.split == "released" else []
+    if compared:
+        yield agreement_line(compared) + "\n"
+    for paper_metric in TABLE_TITLES:
+        yield _calibration_table(protocol, published, paper_metric)
+    yield uerm_table(protocol, published)
+    rows = []
+    for metric in RANKING_NAMES:
+        cells = []
+        for model in protocol.models:
+            found = published.find(metric, "", "", protocol.dataset, model)
+            cells.append(_result_cell(protocol.spread(metric, RANKING, model), found))
+        rows.append([metric, *cells])
+    yield f"### {RANKING_TITLE}\n\n" + table(["metric", *protocol.models], rows)
+    if spec.sweep:
+        yield rule_table(protocol)
+    if spec.estimators:
+        yield estimator_table(protocol)
+
+
+def _calibration_table(protocol: Protocol, published: Published, paper_metric: str) -> str:
+    """A table like the paper's Table 1."""
+    metric = OUR_METRICS[paper_metric]
+    models = protocol.models
+    # Only methods of the paper compete for the bold number.
+    fits = [fit for _, fit in PUBLISHED_ROWS]
+    best = {model: _lowest(protocol, metric, fits, model)[0] for model in models}
+    rows = []
+    for row in (*PUBLISHED_ROWS, *FURTHER_ROWS):
+        group, fit = row
+        cells = []
+        for model in models:
+            spread = protocol.spread(metric, fit, model)
+            found = published.find(paper_metric, *fit[:2], protocol.dataset, model)
+            cells.append(_result_cell(spread, found, bold=best[model] == fit))
+        if any(cells):
+            name = fit.method + LOSS_SUFFIXES[fit.loss] if row in FURTHER_ROWS else fit.method
+            rows.append([group, name, *cells])
+    compared = [_improvement(protocol, published, paper_metric, model) for model in models]
+    rows.append(["", "improvement", *[improvement for improvement, _ in compared]])
+    rows.append(["", "paired test", *[test for _, test in compared]])
+    return f"### {TABLE_TITLES[paper_metric]}\n\n" + table(["", "method", *models], rows)
+
+
+def _improvement(
+    protocol: Protocol, published: Published, paper_metric: str, model: str
+) -> tuple[str, str]:
+    """How much lower the best proposed method is than the best competitor, and a paired test.
+
+    Both have UERM; the published improvement stands in brackets.
+    """
+    metric = OUR_METRICS[paper_metric]
+    means = []
+    fits = []
+    reported = []
+    for methods in (PROPOSED, COMPETITORS):
+        fit, mean = _lowest(protocol, metric, [Fit(method, "ips") for method in methods], model)
+        fits.append(fit)
+        means.append(mean)
+        key = (protocol.dataset, model)
+        reported += [published.find(paper_metric, method, "ips", *key) for method in methods]
+    ours, theirs = fits
+    if ours is None or theirs is None:
+        return "", ""
+    p = protocol.paired_p(metric, ours, theirs, model)
+    test = f"{ours.method} against {theirs.method}: {_p_value(p)}"
+    text = f"{1 - means[0] / means[1]:+.1%}" if means[1] else ""
+    numbers = [number for number in reported if number is not None]
+    if len(numbers) < len(reported):
+        return text, test
+    count = len(PROPOSED)
+    return f"{text} ({1 - min(numbers[:count]) / min(numbers[count:]):+.1%})", test
 
 
 def uerm_table(protocol: Protocol, published: Published) -> str:
@@ -170,107 +229,205 @@ def uerm_table(protocol: Protocol, published: Published) -> str:
 
     The paper's claim is 7.40% to 76.52% "for all parametric methods".
     """
-    models = protocol.models
     changes: list[float] = []
     rows = []
     for method in PARAMETRIC:
+        fits = (Fit(method, "ips"), Fit(method, "naive"))
         cells = []
-        for model in models:
-            change = _change(protocol, method, model)
-            changes += [] if change is None else [change]
-            cells.append(_change_cell(protocol, published, method, model, change))
-        rows.append(line([method, *cells]))
+        for model in protocol.models:
+            ours, naive = [protocol.spread("ECE", fit, model) for fit in fits]
+            if ours is None or naive is None:
+                cells.append("")
+                continue
+            changes.append(1 - ours.mean / naive.mean)
+            text = f"{changes[-1]:+.1%}, {_p_value(protocol.paired_p('ECE', *fits, model))}"
+            found = [published.find("ECE", *fit[:2], protocol.dataset, model) for fit in fits]
+            if found[0] is not None and found[1] is not None:
+                text += f" ({1 - found[0] / found[1]:+.1%})"
+            cells.append(text)
+        rows.append([method, *cells])
     if not changes:
         return ""
     title = (
         "### How much lower the ECE is with UERM than with the naive loss: "
-        f"{min(changes):+.1%} to {max(changes):+.1%} (claimed: +7.4% to +76.5%)\n"
+        f"{min(changes):+.1%} to {max(changes):+.1%} (claimed: +7.4% to +76.5%)\n\n"
     )
-    return "\n".join([title, header(["", *models]), *rows]) + "\n"
+    return title + table(["", *protocol.models], rows)
+
+
+def rule_table(protocol: Protocol) -> str:
+    """The numbers of negatives that the rule gives for each loss, beside those of the spec."""
+    names = ["loss", "by the rule", "in the spec", "mean prediction / base rate", "numbers tried"]
+    rows = []
+    for loss in protocol.spec.losses:
+        found = nearest_negatives(protocol, loss)
+        if found is not None:
+            tried = ", ".join(map(str, found.mean_predictions))
+            in_spec = str(protocol.spec.negatives_for(protocol.dataset, loss))
+            name = LOSS_SUFFIXES[loss].removeprefix(", ")
+            rows.append([name, str(found.count), in_spec, f"{found.ratio:.2f}", tried])
+    return f"### Negatives per held-out positive\n\n{RULE}\n\n" + table(names, rows)
 
 
 def estimator_table(protocol: Protocol) -> str:
     """ECE by propensity estimator: with UERM's number of negatives, and with each one's own."""
     title = (
         "### ECE by propensity estimator, Gaussian with UERM: with the same number of negatives; "
-        "with the number that the rule gives for the estimator\n"
+        "with the number that the rule gives for the estimator\n\n"
     )
-    models = protocol.models
-    lines = [title, header(["estimator", "its own number", *models])]
-    fit = Fit("Gaussian", "ips")
+    rows = []
     for name in ("popularity", *protocol.spec.estimators):
         own = nearest_negatives(protocol, "ips", name)
         cells = []
-        for model in models:
-            same = protocol.spread("ECE", fit, model, propensity=name)
+        for model in protocol.models:
+            same = protocol.spread("ECE", Fit("Gaussian", "ips", name), model)
             texts = ["failed" if same is None else f"{same.mean:.4f}"]
             if own is not None:
-                best = protocol.spread("ECE", fit, model, propensity=name, negatives=own.count)
+                best = protocol.spread("ECE", Fit("Gaussian", "ips", name, own.count), model)
                 texts.append("" if best is None else f"{best.mean:.4f}")
             cells.append("; ".join(texts))
         count = "none" if own is None else str(own.count)
         if protocol.tried_negatives("ips", name):
-            lines.append(line([name.replace("_", " "), count, *cells]))
-    return "\n".join(lines) + "\n"
+            rows.append([name.replace("_", " "), count, *cells])
+    return title + table(["estimator", "its own number", *protocol.models], rows)
 
 
 def split_and_loss_table(results: Results, spec: Spec, dataset: str) -> str:
     """A table that the paper does not have: the Gaussian method by split and loss."""
     title = (
         "### Gaussian by split and loss: ECE; mean prediction over the true base rate; "
-        "ECE of each user's top 5\n"
+        "ECE of each user's top 5\n\n"
     )
-    lines = [title, header(["split", "loss", *spec.models])]
+    formats = {"ECE": ".4f", "CalibrationInTheLarge": ".2f", "ECE@5": ".4f"}
+    rows = []
     for split in spec.splits:
         protocol = Protocol.of(results, spec, dataset, split)
         for loss in spec.losses:
-            cells = [
-                _three_metrics(protocol, Fit("Gaussian", loss), model) for model in spec.models
-            ]
+            cells = []
+            for model in spec.models:
+                spreads = [protocol.spread(each, Fit("Gaussian", loss), model) for each in formats]
+                pairs = zip(spreads, formats.values(), strict=True)
+                texts = [f"{spread.mean:{form}}" for spread, form in pairs if spread is not None]
+                cells.append("; ".join(texts) if len(texts) == len(formats) else "")
             if any(cells):
-                lines.append(line([split, loss, *cells]))
-    return "\n".join(lines) + "\n"
+                rows.append([split, loss, *cells])
+    return title + table(["split", "loss", *spec.models], rows)
 
 
-def _three_metrics(protocol: Protocol, fit: Fit, model: str) -> str:
-    ece = protocol.spread("ECE", fit, model)
-    in_the_large = protocol.spread("CalibrationInTheLarge", fit, model)
-    top = protocol.spread("ECE@5", fit, model)
-    if ece is None or in_the_large is None or top is None:
-        return ""
-    return f"{ece.mean:.4f}; {in_the_large.mean:.2f}; {top.mean:.4f}"
+def agreement_table(comparisons: Sequence[Comparison]) -> str:
+    """Numbers met, of all, by table, dataset and loss."""
+    tables = sorted({each.published.table for each in comparisons})
+    datasets = list(dict.fromkeys(each.published.dataset for each in comparisons))
+    wanted = [{"table": number, "dataset": dataset} for number in tables for dataset in datasets]
+    wanted += [{"dataset": dataset} for dataset in datasets]
+    rows = []
+    for columns in [*wanted, {}]:
+        found = _where(comparisons, **columns)
+        metrics = dict.fromkeys(each.published.metric.partition("@")[0] for each in found)
+        name = f"{columns['table']}: {', '.join(metrics)}" if "table" in columns else "all"
+        cells = [_count(_where(found, loss=loss)) for loss in _LOSS_COLUMNS]
+        rows.append([name, _title(columns.get("dataset", "all")), *cells, _count(found)])
+    return table(["table", "dataset", *_LOSS_COLUMNS.values(), "all"], rows)
 
 
-def _change(protocol: Protocol, method: str, model: str) -> float | None:
-    """1 - ECE with UERM / ECE with the naive loss."""
-    naive = protocol.spread("ECE", Fit(method, "naive"), model)
-    unbiased = protocol.spread("ECE", Fit(method, "ips"), model)
-    return None if naive is None or unbiased is None else 1 - unbiased.mean / naive.mean
+def outside_table(comparisons: Sequence[Comparison], reasons: Reasons) -> str:
+    """The numbers that are not met, by row of the paper's tables, with the reason if known."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for each in comparisons:
+        if each.met:
+            continue
+        number = each.published
+        row = number.method + LOSS_SUFFIXES.get(number.loss, "")
+        key = (f"{number.table}: {number.metric}", _title(number.dataset), row or "ranking")
+        ours = "no result"
+        if each.ours is not None:
+            ours = f"{each.ours.mean:.4f} ±{each.ours.prediction_half:.4f}"
+        text = f"{number.model} {number.value:.4f} → {ours}"
+        groups.setdefault((*key, reasons.find(number)), []).append(text)
+    rows = [(*key, "; ".join(numbers), reason) for (*key, reason), numbers in groups.items()]
+    return table(["table", "dataset", "row", "published → ours", "reason"], rows)
 
 
-def _change_cell(
-    protocol: Protocol, published: Published, method: str, model: str, change: float | None
-) -> str:
-    if change is None:
-        return ""
-    p = protocol.paired_p("ECE", Fit(method, "ips"), Fit(method, "naive"), model)
-    text = f"{change:+.1%}, {p_value(p)}"
-    naive = published.find("ECE", method, "naive", protocol.dataset, model)
-    unbiased = published.find("ECE", method, "ips", protocol.dataset, model)
-    if naive is None or unbiased is None:
-        return text
-    return f"{text} ({1 - unbiased / naive:+.1%})"
+def _where(comparisons: Sequence[Comparison], **columns: str) -> list[Comparison]:
+    """Those whose published number has these values."""
+    found = list(comparisons)
+    for name, value in columns.items():
+        found = [each for each in found if getattr(each.published, name) == value]
+    return found
 
 
-def _lowest(protocol: Protocol, metric: str, fits: Sequence[Fit], model: str) -> Fit | None:
-    """The fit with the lowest mean."""
-    means: dict[Fit, float] = {}
+def _count(comparisons: Sequence[Comparison]) -> str:
+    met = sum(each.met for each in comparisons)
+    return f"{met} of {len(comparisons)}" if comparisons else ""
+
+
+def _title(dataset: str) -> str:
+    return DATASET_TITLES.get(dataset, dataset)
+
+
+def _negatives(protocol: Protocol) -> str:
+    spec = protocol.spec
+    counts = {loss: spec.negatives_for(protocol.dataset, loss) for loss in spec.losses}
+    if not any(counts.values()):
+        return "Negatives per held-out positive: as many as represent all unobserved pairs."
+    words = [f"{count}{LOSS_SUFFIXES[loss]}" for loss, count in counts.items()]
+    if len(set(counts.values())) == 1:
+        words = [str(next(iter(counts.values())))]
+    return f"Negatives per held-out positive: {'; '.join(words)}."
+
+
+def _all_values(protocol: Protocol, metric: str, fits: Sequence[Fit]) -> list[float]:
+    """The values of every fit, model and seed; empty if one of them is missing."""
+    values: list[float] = []
     for fit in fits:
-        spread: Spread | None = protocol.spread(metric, fit, model)
-        if spread is not None:
-            means[fit] = spread.mean
-    return min(means, key=lambda fit: means[fit]) if means else None
+        for model in protocol.models:
+            by_seed = protocol.by_seed(metric, fit, model)
+            if len(by_seed) < protocol.seeds:
+                return []
+            values += by_seed.values()
+    return values
 
 
-def _minimum(values: Sequence[float | None]) -> float:
-    return min(value for value in values if value is not None)
+def _lowest(
+    protocol: Protocol, metric: str, fits: Sequence[Fit], model: str
+) -> tuple[Fit | None, float]:
+    """The fit with the lowest mean, and that mean."""
+    lowest: tuple[Fit | None, float] = (None, math.inf)
+    for fit in fits:
+        spread = protocol.spread(metric, fit, model)
+        if spread is not None and spread.mean < lowest[1]:
+            lowest = (fit, spread.mean)
+    return lowest
+
+
+def _result_cell(spread: Spread | None, published: float | None, *, bold: bool = False) -> str:
+    """The mean, half its interval, and in brackets the published number and the difference."""
+    if spread is None:
+        return ""
+    mean = f"**{spread.mean:.4f}**" if bold else f"{spread.mean:.4f}"
+    interval = "" if math.isnan(spread.half) else f" ±{spread.half:.4f}"
+    if published is None:
+        return mean + interval
+    return f"{mean}{interval} ({published:.4f}, {spread.mean - published:+.4f})"
+
+
+def _short_cells(
+    protocols: Sequence[Protocol], published: Published, paper_metric: str, fit: Fit
+) -> list[str]:
+    """Means with the published number in brackets, without a leading zero, of every model."""
+    cells = []
+    for protocol in protocols:
+        for model in protocol.models:
+            metric = OUR_METRICS.get(paper_metric, paper_metric)
+            spread = protocol.spread(metric, fit, model)
+            found = published.find(paper_metric, *fit[:2], protocol.dataset, model)
+            text = "" if spread is None else f"{spread.mean:.4f}".removeprefix("0")
+            if text and found is not None:
+                text += f" ({f'{found:.4f}'.removeprefix('0')})"
+            cells.append(text)
+    return cells
+
+
+def _p_value(p: float) -> str:
+    """A p-value in words; "-" where it is not defined."""
+    return "-" if math.isnan(p) else f"p = {p:.2g}"

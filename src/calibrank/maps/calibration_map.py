@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from importlib import import_module
 from os import PathLike
 from typing import Any, overload
 
@@ -331,6 +332,11 @@ class CalibrationMap:
     def _repr_html_(self) -> str:
         """What a notebook shows: method, parameters, source of the base rate, and curve."""
         return card(self, np.linspace(*self.span, _CARD_POINTS))
+
+    def plot(self, scores: Numbers | None = None) -> Any:
+        """A matplotlib figure of the map with its 95% interval: `calibrank.plots.plot_map`."""
+        # By name: plots stand above maps, and need matplotlib.
+        return import_module("calibrank.plots").plot_map(self, scores)
 
     @property
     def parameters(self) -> dict[str, float]:

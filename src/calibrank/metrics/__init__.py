@@ -1,6 +1,5 @@
 """Metrics of probabilities against labels or evidence, and bootstrap intervals for them."""
 
-from calibrank.metrics.auc import AUC, GAUC
 from calibrank.metrics.binned import (
     ECE,
     MCE,
@@ -22,7 +21,6 @@ from calibrank.metrics.clustered_bootstrap import (
     bootstrap_sums,
     cluster_sums,
 )
-from calibrank.metrics.constant import ConstantLogLoss, LogLossGain
 from calibrank.metrics.corp import Decomposition, Discrimination, Miscalibration, corp
 from calibrank.metrics.debiased import DebiasedECE
 from calibrank.metrics.field import FieldECE, FieldRCE
@@ -33,8 +31,14 @@ from calibrank.metrics.multicalibration import (
     multicalibration_test,
 )
 from calibrank.metrics.pooled import LogOddsBinned
-from calibrank.metrics.proper import Brier, CalibrationInTheLarge, LogLoss
-from calibrank.metrics.ranking import NDCG, Recall
+from calibrank.metrics.proper import (
+    Brier,
+    CalibrationInTheLarge,
+    ConstantLogLoss,
+    LogLoss,
+    LogLossGain,
+)
+from calibrank.metrics.ranking import AUC, GAUC, NDCG, Recall
 from calibrank.metrics.recalibration import (
     CalibrationIntercept,
     CalibrationSlope,

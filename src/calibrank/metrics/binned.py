@@ -13,19 +13,9 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from calibrank._internal.arguments import MOST_BINS, instance, whole
-from calibrank._internal.validation import (
-    Floats,
-    Indices,
-    Mask,
-    Numbers,
-    add_up,
-    probability_column,
-)
+from calibrank._internal.validation import Floats, Indices, Numbers, add_up, probability_column
 from calibrank.evidence import Evidence, Labels, nonzero_evidence
 from calibrank.metrics.metric import Additive, Better
-
-RELEASED_MINIMUM_FRACTION = 1e-4
-"""The paper's released code ignores bins with fewer than 0.01% of the rows in its MCE."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,14 +163,18 @@ class MCE(ECE):
         "the worst bin. A bin with a single row can determine it."
     )
 
+    least: ClassVar[float] = 0.0
+    """Bins with a smaller share of the mass are ignored, and so are empty ones."""
+
     def compute(self, sums: Floats) -> float:
-        # An empty bin has no gap.
-        positive, total, predicted = sums[:, sums[1] > 0]
+        kept = (sums[1] > 0) & (sums[1] >= self.least * sums[1].sum())
+        positive, total, predicted = sums[:, kept]
         gaps = np.abs(positive - predicted) / total
         return float(gaps.max())
 
     def errors(self, residuals: Floats, probabilities: Floats, weights: Floats) -> Floats:
-        return _largest(residuals, weights, weights[0] > 0)
+        kept = (weights[0] > 0) & (weights[0] >= self.least)
+        return np.asarray((np.abs(residuals[:, kept]) / weights[:, kept]).max(axis=1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +204,7 @@ class ReleasedECE(ECE):
 
 
 @dataclass(frozen=True, slots=True)
-class ReleasedMCE(ReleasedECE):
+class ReleasedMCE(ReleasedECE, MCE):
     """MCE as the paper's released code computes it: bins with under 0.01% of the rows are ignored.
 
     >>> round(ReleasedMCE(bins=2)([0.2, 0.8], [0, 1]), 4)
@@ -222,19 +216,7 @@ class ReleasedMCE(ReleasedECE):
         "confidence and accuracy in the worst bin, ignoring bins with under 0.01% of the rows."
     )
 
-    def compute(self, sums: Floats) -> float:
-        minimum = RELEASED_MINIMUM_FRACTION * sums[1].sum()
-        correct, total, confidence = sums[:, sums[1] >= minimum]
-        gaps = np.abs(correct - confidence) / total
-        return float(gaps.max())
-
-    def errors(self, residuals: Floats, probabilities: Floats, weights: Floats) -> Floats:
-        return _largest(residuals, weights, weights[0] >= RELEASED_MINIMUM_FRACTION)
-
-
-def _largest(residuals: Floats, weights: Floats, kept: Mask) -> Floats:
-    """The largest gap of each resample among the bins that are kept."""
-    return np.asarray((np.abs(residuals[:, kept]) / weights[:, kept]).max(axis=1))
+    least: ClassVar[float] = 1e-4
 
 
 def calibration_masses(probabilities: Floats, evidence: Evidence) -> Floats:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import Field, dataclass, fields, is_dataclass, replace
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -20,10 +20,44 @@ from calibrank._internal.validation import (
     add_up,
     ids,
     probability_column,
+    starts_of,
 )
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels, nonzero_evidence
-from calibrank.metrics.lists import fraction_in_top, rank_by_user
+
+
+class Ranking(NamedTuple):
+    """Rows sorted user by user, highest value first, with the ranks that each one's tie spans."""
+
+    order: Indices
+    """Row numbers in ranked order; the other columns are in this order."""
+    user: Indices
+    rank: Indices
+    """The first rank of the row's tie in the user's list, counted from 0."""
+    ties: Indices
+    """How many rows share the tie."""
+
+
+def rank_by_user(values: Floats, users: Ids) -> Ranking:
+    """Sort rows into one list per user, highest value first."""
+    codes = np.unique(users, return_inverse=True)[1]
+    # lexsort sorts by its last key first: by user, then by descending value.
+    order = np.lexsort((-values, codes))
+    user = codes[order]
+    ranked = values[order]
+    starts_user = starts_of(user)
+    starts_tie = starts_user | starts_of(ranked)
+    user_starts = np.flatnonzero(starts_user)
+    tie_starts = np.flatnonzero(starts_tie)
+    tie = np.cumsum(starts_tie) - 1
+    rank = tie_starts[tie] - user_starts[user]
+    tie_sizes = np.diff([*tie_starts, len(values)])
+    return Ranking(order, user, rank, tie_sizes[tie])
+
+
+def fraction_in_top(ranking: Ranking, n: int) -> Floats:
+    """Return how much of each ranked row is in the top n: 1, 0, or its share of the last tie."""
+    return np.clip((n - ranking.rank) / ranking.ties, 0, 1)
 
 
 class Better(Enum):

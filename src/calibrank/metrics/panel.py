@@ -37,12 +37,17 @@ from calibrank.metrics.clustered_bootstrap import (
     nonempty,
     resampled_blocks,
 )
-from calibrank.metrics.constant import ConstantLogLoss, LogLossGain
 from calibrank.metrics.corp import Discrimination, Miscalibration
 from calibrank.metrics.debiased import DebiasedECE
 from calibrank.metrics.metric import Additive, Metric, Top
 from calibrank.metrics.pooled import LogOddsBinned, Pooled, PooledBins, pooled_bins
-from calibrank.metrics.proper import Brier, CalibrationInTheLarge, LogLoss
+from calibrank.metrics.proper import (
+    Brier,
+    CalibrationInTheLarge,
+    ConstantLogLoss,
+    LogLoss,
+    LogLossGain,
+)
 from calibrank.metrics.ranking import NDCG, Recall, TopK
 from calibrank.metrics.recalibration import CalibrationIntercept, CalibrationSlope
 from calibrank.metrics.smooth import SmoothECE

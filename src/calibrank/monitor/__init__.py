@@ -3,8 +3,8 @@
 from calibrank.monitor.check import Change, DayStatus, Status, check
 from calibrank.monitor.day import Day, digest_of_map
 from calibrank.monitor.refit import refit, require_refittable
-from calibrank.monitor.score_drift import ScoreDrift, score_drift
 from calibrank.monitor.store import Store, window_of
+from calibrank.monitor.windows import ScoreDrift, score_drift
 
 __all__ = [
     "Change",

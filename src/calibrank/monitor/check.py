@@ -14,14 +14,18 @@ from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
 from calibrank.maps.calibration_map import require_map
 from calibrank.metrics import Estimate
-from calibrank.monitor.changes import LOG_THRESHOLD, Found, find_changes, map_error
+from calibrank.monitor.changes import (
+    LOG_THRESHOLD,
+    Found,
+    SegmentDays,
+    find_changes,
+    map_error,
+    segment_days,
+)
 from calibrank.monitor.day import Day, digest_of_map
-from calibrank.monitor.day_sums import DaySums, comparison_points
 from calibrank.monitor.e_process import Series, level_series, slope_series
-from calibrank.monitor.estimates import Corrections, corrections
-from calibrank.monitor.score_drift import ScoreDrift, drift_of
-from calibrank.monitor.segment_days import SegmentDays, segment_days
 from calibrank.monitor.store import Store, age_of, require_days, window_of
+from calibrank.monitor.windows import DaySums, ScoreDrift, comparison_points, corrections, drift_of
 
 WINDOW = 28
 """Days of the window that estimates and score drift are computed on: four whole weeks."""
@@ -72,15 +76,6 @@ class DayStatus(NamedTuple):
     drift: ScoreDrift | None
     """Scores of the window compared with the reference days; None during these."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """The day as plain data."""
-        nested: dict[str, Any] = {}
-        if self.level is not None and self.slope is not None:
-            nested |= {"level": self.level._asdict(), "slope": self.slope._asdict()}
-        if self.drift is not None:
-            nested["drift"] = {**self.drift._asdict(), "matters": self.drift.matters}
-        return {**self._asdict(), **nested}
-
 
 class Change(NamedTuple):
     """A change of the map or of a segment, with the rates since then until the next change.
@@ -105,14 +100,6 @@ class Change(NamedTuple):
     slope: Estimate | None = None
     segment: tuple[str, ...] | None = None
     """The values of the segment's columns; None for the whole map."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The change as plain data."""
-        result = self._asdict()
-        for name, value in result.items():
-            if isinstance(value, Rates | Estimate):
-                result[name] = value._asdict()
-        return result
 
     @property
     def sentence(self) -> str:
@@ -163,10 +150,16 @@ class Status(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain data."""
-        days = [day.to_dict() for day in self.days]
-        changes = [change.to_dict() for change in self.changes]
-        about = {"alarm": self.alarm, "headline": self.headline}
-        return {**self._asdict(), "days": days, "changes": changes, **about}
+        return {**_plain(self), "alarm": self.alarm, "headline": self.headline}
+
+
+def _plain(value: Any) -> Any:
+    """Records as dicts, however deeply they are nested."""
+    if isinstance(value, ScoreDrift):
+        return {**value._asdict(), "matters": value.matters}
+    if hasattr(value, "_asdict"):
+        return {name: _plain(each) for name, each in value._asdict().items()}
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 
 def check(fitted: CalibrationMap, days: Store | Sequence[Day], *, window: int = WINDOW) -> Status:
@@ -227,35 +220,25 @@ def _series(
             # Reference days are not compared with themselves.
             recent = sums[max(first, n_reference) : place + 1]
             drift = drift_of(reference, DaySums.total(recent))
-        yield _status_of(day, place, sums[place], evidence, estimates, drift)
+        rates = _rates(sums[place].masses) if day.labels else None
+        yield DayStatus(
+            day.date,
+            day.rows,
+            day.labels,
+            predicted=None if rates is None else rates.predicted,
+            observed=None if rates is None else rates.observed,
+            level_evidence=float(evidence[place, 0]),
+            slope_evidence=float(evidence[place, 1]),
+            level=estimates.level,
+            slope=estimates.slope,
+            drift=drift,
+        )
 
 
-def _status_of(
-    day: Day,
-    place: int,
-    sums: DaySums,
-    evidence: Floats,
-    estimates: Corrections | None,
-    drift: ScoreDrift | None,
-) -> DayStatus:
-    predicted = None
-    observed = None
-    if day.labels:
-        positive_mass, mass, predicted_mass = sums.masses.sum(axis=1).tolist()
-        predicted = predicted_mass / mass
-        observed = positive_mass / mass
-    return DayStatus(
-        date=day.date,
-        rows=day.rows,
-        labels=day.labels,
-        predicted=predicted,
-        observed=observed,
-        level_evidence=float(evidence[place, 0]),
-        slope_evidence=float(evidence[place, 1]),
-        level=None if estimates is None else estimates.level,
-        slope=None if estimates is None else estimates.slope,
-        drift=drift,
-    )
+def _rates(masses: Floats) -> Rates:
+    """Of the rows of all bins."""
+    positive, mass, predicted = masses.sum(axis=1).tolist()
+    return Rates(predicted / mass, positive / mass)
 
 
 def _find(
@@ -276,68 +259,44 @@ def _find(
         # Days without labels have the evidence of the day before.
         evidence[place:] = search.evidence[row]
     changes = []
-    for found, end in _with_ends(search.found, len(places)):
+    for found, dates, end in _dated(search.found, [day.date for day in labelled]):
         total = DaySums.total([sums[place] for place in places[found.begin : end]])
-        dates = _dates([day.date for day in labelled], found, end)
-        changes.append(_change(found, dates, total))
+        rates = (_rates(total.masses), _highest(total.masses))
+        changes.append(
+            Change(*dates, KINDS[found.process], found.from_start, *rates, *corrections(total))
+        )
     for segment in segment_days(fitted, labelled):
         changes += _segment_changes(labelled, segment, processes[0], errors[0])
     return evidence, changes
 
 
-def _with_ends(found: Sequence[Found], n_days: int) -> Iterator[tuple[Found, int]]:
-    """Each change with the place at which the next one begins."""
+def _dated(
+    found: Sequence[Found], dates: Sequence[str]
+) -> Iterator[tuple[Found, tuple[str, str, str | None], int]]:
+    """Each change, its `Change.date`, `alarm` and `until`, and the place of the next one."""
     for place, each in enumerate(found, start=1):
-        yield each, found[place].begin if place < len(found) else n_days
-
-
-class _Dates(NamedTuple):
-    date: str
-    alarm: str
-    until: str | None
-
-
-def _dates(dates: Sequence[str], found: Found, end: int) -> _Dates:
-    until = None if end == len(dates) else dates[end - 1]
-    return _Dates(dates[found.begin], dates[found.alarm], until)
-
-
-def _change(found: Found, dates: _Dates, total: DaySums) -> Change:
-    estimates = corrections(total)
-    positive, mass, predicted = total.masses.sum(axis=1).tolist()
-    return Change(
-        **dates._asdict(),
-        kind=KINDS[found.process],
-        from_start=found.from_start,
-        rates=Rates(predicted / mass, positive / mass),
-        highest=_highest(total.masses),
-        level=None if estimates is None else estimates.level,
-        slope=None if estimates is None else estimates.slope,
-    )
+        end = found[place].begin if place < len(found) else len(dates)
+        until = None if end == len(dates) else dates[end - 1]
+        yield each, (dates[each.begin], dates[each.alarm], until), end
 
 
 def _highest(masses: Floats) -> Rates:
     """The rates of bins of log odds from the highest on, until they hold a fifth of the mass."""
     from_above = np.cumsum(masses[:, ::-1], axis=1)
     enough = int(np.argmax(from_above[1] >= _HIGHEST * from_above[1, -1]))
-    positive, mass, predicted = from_above[:, enough].tolist()
-    return Rates(predicted / mass, positive / mass)
+    return _rates(from_above[:, enough : enough + 1])
 
 
 def _segment_changes(
     days: Sequence[Day], segment: SegmentDays, level: Series, error: float
 ) -> Iterator[Change]:
     dates = [days[place].date for place in segment.places]
-    for found, end in _with_ends(segment.find(level, error), len(dates)):
+    for found, about, end in _dated(segment.find(level, error), dates):
         sums = segment.masses[:, found.begin : end].sum(axis=1)
         positive, predicted, mass, _ = sums.tolist()
-        yield Change(
-            **_dates(dates, found, end)._asdict(),
-            kind=KINDS[found.process],
-            from_start=found.from_start,
-            rates=Rates(predicted / mass, positive / mass),
-            segment=segment.key,
-        )
+        rates = Rates(predicted / mass, positive / mass)
+        kind = KINDS[found.process]
+        yield Change(*about, kind, found.from_start, rates, segment=segment.key)
 
 
 def _describe(changes: Sequence[Change]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -60,41 +60,23 @@ def day_of_table(
     day: Day | None = None
     first = 0
     columns = columns.used_by(fitted)
-    for rows in _rows(table, columns, rules, progress):
+    names = [*columns.checked.values(), *columns.ids, *columns.segments, *columns.features]
+    for batch in table.batches(list(dict.fromkeys(names)), progress):
+        rows = _valid(batch, columns, rules)
         clusters = buckets_of(rows, first, CLUSTERS)
         is_missing = np.isnan(rows.labels)
         for chosen in (~is_missing, is_missing):
             if chosen.any():
                 some = rows if chosen.all() else rows.take(chosen)
-                part = _part(fitted, columns, some, clusters[chosen], date)
+                labels = None if chosen is is_missing else some.labels
+                used = columns_of(columns, some)
+                args = (some.weights, clusters[chosen], date, used)
+                part = Day.of_clusters(fitted, some.scores, labels, *args)
                 day = part if day is None else day + part
         first += len(rows)
     if day is None:
         raise DataError(table.name, "hold at least one valid row", got="none", remedy="Check it.")
     return day
-
-
-def _part(
-    fitted: CalibrationMap,
-    columns: DayColumns,
-    rows: Rows,
-    clusters: npt.NDArray[np.intp],
-    date: str,
-) -> Day:
-    """Sum up rows that all have a label, or that all have none."""
-    labels = None if np.isnan(rows.labels[0]) else rows.labels
-    used = columns_of(columns, rows)
-    return Day.of_clusters(fitted, rows.scores, labels, rows.weights, clusters, date, used)
-
-
-def _rows(
-    table: Table, columns: DayColumns, rules: Rules, progress: Progress | None
-) -> Iterator[Rows]:
-    names = [*columns.checked.values(), *columns.ids, *columns.segments, *columns.features]
-    for batch in table.batches(list(dict.fromkeys(names)), progress):
-        rows = _valid(batch, columns, rules)
-        if len(rows):
-            yield rows
 
 
 def _valid(batch: Batch, columns: DayColumns, rules: Rules) -> Rows:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import html
-from collections.abc import Mapping
+import platform
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from calibrank._internal.atomic import write_atomic
 from calibrank._internal.validation import IdsLike, Numbers
@@ -15,9 +21,59 @@ from calibrank.evidence import Evidence
 from calibrank.maps import CalibrationMap
 from calibrank.registry import METRICS
 from calibrank.report.page_data import describe_metrics, page_data
-from calibrank.report.provenance import fingerprint_rows, provenance, versions
 from calibrank.report.render import MONITOR_SCRIPTS, RESULTS_SCRIPTS, plain, render
 from calibrank.report.rows import ReportRows, rows_from_arrays
+
+_PACKAGES = ("numpy", "scipy", "pyarrow")
+
+
+def fingerprint_files(files: Sequence[Path]) -> str:
+    """Hash the bytes of files, in order."""
+    digest = hashlib.sha256()
+    # A hash of hashes: where one file ends and the next begins matters too.
+    for file in files:
+        with file.open("rb") as opened:
+            digest.update(hashlib.file_digest(opened, "sha256").digest())
+    return f"sha256:{digest.hexdigest()}"
+
+
+def fingerprint_rows(rows: ReportRows) -> str:
+    """Hash the scores and the evidence, for data that come from no file."""
+    digest = hashlib.sha256()
+    for column in (rows.scores, rows.evidence.positive, rows.evidence.total):
+        digest.update(np.ascontiguousarray(column).tobytes())
+    return f"sha256:{digest.hexdigest()}"
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of calibrank, Python and the packages that compute the numbers."""
+    from calibrank import __version__  # noqa: PLC0415  (at the top it would be a circular import)
+
+    found = {"calibrank": __version__, "Python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def provenance(
+    rows: ReportRows, source: str, fingerprint: str, command: str, evidence: str
+) -> dict[str, Any]:
+    """Collect the provenance of a report as the page shows it."""
+    return {
+        "source": source,
+        "fingerprint": fingerprint,
+        "rows": rows.rows_in_table,
+        "users": None if rows.users is None else len(rows.users.names),
+        "items": None if rows.items is None else len(rows.items.names),
+        "evidence": evidence,
+        "versions": versions(),
+        "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "command": command,
+    }
+
 
 _EVIDENCE_DESCRIPTIONS = {
     "naive": "labels used as they are",
@@ -118,31 +174,30 @@ def results_report(overview: dict[str, Any], source: str, published: str, comman
     data = {
         **overview,
         "protocols": _with_losses(overview["protocols"]),
-        "source": source,
         "published": published,
-        "versions": versions(),
-        "command": command,
         "metrics": describe_metrics(METRICS.values()),
     }
     headline = f"{overview['rows']:,} result rows under {len(overview['protocols'])} protocols"
-    page = render(f"Results: {source}", headline, data, RESULTS_SCRIPTS)
-    return Report(headline, page, plain(data))
+    return _page("Results", headline, data, source, command, RESULTS_SCRIPTS)
 
 
 def monitor_report(status: dict[str, Any], source: str, command: str) -> Report:
     """Make the page of a monitored map, from `calibrank.monitor.Status.to_dict`."""
     rows = sum(day["rows"] for day in status["days"])
-    data = {
-        **status,
-        "rows": rows,
-        "source": source,
-        "versions": versions(),
-        "command": command,
-        "metrics": {},
-    }
-    headline = status["headline"]
-    page = render(f"Monitor: {source}", headline, data, MONITOR_SCRIPTS)
-    return Report(headline, page, plain(data))
+    data = {**status, "rows": rows, "metrics": {}}
+    return _page("Monitor", status["headline"], data, source, command, MONITOR_SCRIPTS)
+
+
+def _page(
+    title: str,
+    headline: str,
+    data: dict[str, Any],
+    source: str,
+    command: str,
+    scripts: Sequence[str],
+) -> Report:
+    data |= {"source": source, "versions": versions(), "command": command}
+    return Report(headline, render(f"{title}: {source}", headline, data, scripts), plain(data))
 
 
 def _with_losses(protocols: Mapping[str, Any]) -> dict[str, Any]:

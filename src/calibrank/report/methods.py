@@ -64,9 +64,8 @@ def evaluate_methods(rows: ReportRows, given: CalibrationMap | None) -> Iterator
 
 def _cross_validate(rows: ReportRows, method: Calibrator, summaries: list[Summary]) -> MethodResult:
     try:
-        with warnings.catch_warnings():
-            # A flat map is visible in its curve, so it needs no warning.
-            warnings.simplefilter("ignore", FlatMapWarning)
+        # A flat map is visible in its curve, so it needs no warning.
+        with warnings.catch_warnings(action="ignore", category=FlatMapWarning):
             maps = fit_without_each(method, summaries)
             map_of_all = method.fit_fold(reduce(add, summaries))
     except (FitError, DataError) as error:

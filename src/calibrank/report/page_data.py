@@ -13,7 +13,8 @@ from calibrank.maps import CalibrationMap
 from calibrank.metrics import Better, Metric
 from calibrank.metrics.misfit import Misfit, misfit
 from calibrank.metrics.panel import PANEL
-from calibrank.report.headline import describe_source, limitations, sentences
+from calibrank.report.headline import describe_source, limitations, sentences, verdict
+from calibrank.report.lists import guaranteed_precision, sample_users, threshold_table
 from calibrank.report.methods import (
     HISTOGRAM_BINS,
     LOG_ODDS_LIMIT,
@@ -24,9 +25,6 @@ from calibrank.report.methods import (
 from calibrank.report.rows import ReportRows
 from calibrank.report.score_curves import map_curves, parameters, score_histograms, sensitivity_band
 from calibrank.report.segments import segment_tables, segment_test
-from calibrank.report.thresholds import guaranteed_precision, threshold_table
-from calibrank.report.user_sample import sample_users
-from calibrank.report.verdict import verdict
 from calibrank.summary import Summary
 
 BASELINE = "MinMax"

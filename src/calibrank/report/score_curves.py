@@ -12,9 +12,9 @@ from calibrank._internal.validation import Floats, add_up
 from calibrank.maps import CalibrationMap, FitRecord, LevelTerm, describe_range
 from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.metrics import Clusters
+from calibrank.report.lists import shorten
 from calibrank.report.methods import MethodResult
 from calibrank.report.rows import Categorical, ReportRows
-from calibrank.report.user_sample import shorten
 
 HISTOGRAM_BINS = 48
 CURVE_POINTS = 121

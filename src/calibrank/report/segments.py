@@ -14,8 +14,8 @@ from calibrank.metrics import Clusters
 from calibrank.metrics.binned import calibration_masses
 from calibrank.metrics.clustered_bootstrap import Codes
 from calibrank.metrics.multicalibration import SegmentSums, adjusted_p_values
+from calibrank.report.lists import shorten
 from calibrank.report.rows import MISSING, Categorical, ReportRows
-from calibrank.report.user_sample import shorten
 from calibrank.terms import Level, Smooth, TermSpec
 
 # Quintiles: enough to show a trend, few enough for narrow intervals.

@@ -15,10 +15,7 @@ from calibrank._internal.atomic import atomic_path, write_atomic
 from calibrank._internal.json import Fields, digest_of, read_document
 from calibrank._internal.validation import Floats, Ids, ids
 from calibrank.errors import DataError, MissingExtraError
-from calibrank.scorers.distance import Distance
-from calibrank.scorers.inner_product import InnerProduct
-from calibrank.scorers.neumf import NeuMF
-from calibrank.scorers.scorer import Factors
+from calibrank.scorers.scorer import Distance, Factors, InnerProduct, NeuMF
 from calibrank.tables import Index
 
 _KINDS: dict[str, type[Factors]] = {

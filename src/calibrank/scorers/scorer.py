@@ -1,4 +1,4 @@
-"""The `Scorer` protocol, and the class that all our scorers extend."""
+"""Trained models as arrays: inner products (BPR, UBPR, LightGCN), distances (CML), NeuMF (NCF)."""
 
 from __future__ import annotations
 
@@ -146,3 +146,83 @@ class _Excluded:
         columns = [self.items[self.starts[user] : self.starts[user + 1]] for user in user_rows]
         rows = np.repeat(np.arange(len(user_rows)), [len(span) for span in columns])
         return rows, np.concatenate([np.empty(0, dtype=np.intp), *columns])
+
+
+class InnerProduct(Factors):
+    """Score a pair by the inner product of its user vector and its item vector."""
+
+    __slots__ = ()
+    kind: ClassVar[str] = "inner_product"
+
+    @staticmethod
+    def pairs(users: Any, items: Any, weights: dict[str, Any]) -> Any:
+        return (users * items).sum(-1)
+
+    @staticmethod
+    def grid(users: Any, items: Any, weights: dict[str, Any]) -> Any:
+        return users @ items.T
+
+
+class Distance(Factors):
+    """Score a pair by minus the squared Euclidean distance between its two vectors."""
+
+    __slots__ = ()
+    kind: ClassVar[str] = "distance"
+
+    @staticmethod
+    def pairs(users: Any, items: Any, weights: dict[str, Any]) -> Any:
+        return -((users - items) ** 2).sum(-1)
+
+    @staticmethod
+    def grid(users: Any, items: Any, weights: dict[str, Any]) -> Any:
+        # -|u - i|^2 = 2 u.i - |u|^2 - |i|^2: one matrix product, no [user, item, width] array.
+        user_norms = (users**2).sum(-1)
+        item_norms = (items**2).sum(-1)
+        return 2 * users @ items.T - user_norms[:, None] - item_norms
+
+
+class NeuMF(Factors):
+    """Score a pair by generalized matrix factorization and a two-layer perceptron (He et al. 2017).
+
+    The first half of each vector feeds the matrix factorization (GMF), the second half the
+    perceptron (MLP); a last linear layer combines the two. The score is the logit, before the
+    sigmoid.
+    """
+
+    __slots__ = ()
+    kind: ClassVar[str] = "neumf"
+
+    @classmethod
+    def values_per_score(cls, width: int) -> int:
+        # Two hidden layers of width / 2 units each.
+        return width
+
+    @staticmethod
+    def pairs(users: Any, items: Any, weights: dict[str, Any]) -> Any:
+        half = users.shape[-1] // 2
+        first = _relu(
+            users[..., half:] @ weights["from_user"]
+            + items[..., half:] @ weights["from_item"]
+            + weights["first_bias"]
+        )
+        second = _relu(first @ weights["second"] + weights["second_bias"])
+        product = users[..., :half] * items[..., :half]
+        logits = product @ weights["last_product"] + second @ weights["last_network"]
+        return (logits + weights["last_bias"])[..., 0]
+
+    @staticmethod
+    def grid(users: Any, items: Any, weights: dict[str, Any]) -> Any:
+        half = users.shape[-1] // 2
+        # The first layer is linear in each side, so every user and every item passes it only once.
+        from_users = users[:, None, half:] @ weights["from_user"]
+        from_items = items[None, :, half:] @ weights["from_item"]
+        first = _relu(from_users + from_items + weights["first_bias"])
+        second = _relu(first @ weights["second"] + weights["second_bias"])
+        network = (second @ weights["last_network"])[..., 0]
+        product = (users[:, :half] * weights["last_product"][:, 0]) @ items[:, :half].T
+        return product + network + weights["last_bias"]
+
+
+def _relu(values: Any) -> Any:
+    # Written with operators that numpy and torch share; np.maximum would not accept a tensor.
+    return values * (values > 0)

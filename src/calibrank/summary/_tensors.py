@@ -2,7 +2,7 @@
 
 Two atomic additions per row (mass and mass times score) take a GPU too long. With unit weights,
 rows are therefore only counted, in bins 16 times as fine as requested, and the centre of a fine
-bin stands for its scores.
+bin stands for its scores. One addition counts a row and its label, in the two halves of 64 bits.
 """
 
 from __future__ import annotations
@@ -100,39 +100,61 @@ class _CountedBins(_WeightedBins):
         self.extra_bits = min(_EXTRA_BITS, DOUBLE.mantissa - grid.bits)
         self.fine_grid = replace(grid, bits=grid.bits + self.extra_bits)
         self.fine_first = first << self.extra_bits
-        fine_size = size << self.extra_bits
-        # Rows: all rows, positive rows.
-        self.counts = torch.zeros((2, fine_size), dtype=torch.int32, device=device)
-        self.one = torch.ones((), dtype=torch.int32, device=device)
+        # Rows in the lower 32 bits, positive rows in the upper ones.
+        self.counts = torch.zeros(size << self.extra_bits, dtype=torch.int64, device=device)
+        self.rows = 0
 
     def add(self, scores: Tensor, positive: Tensor, total: Tensor | None) -> None:
+        self.rows += len(scores)
+        if self.rows >= 2**32:  # more than a half could hold
+            self._flush()
+            self.rows = len(scores)
+        single = scores.dtype == torch.float32 and self.fine_grid.layout(single=True) is SINGLE
+        count = _kernel() if self.binary and single and scores.is_cuda else None
+        if count is not None:
+            count(self.fine_grid, self.fine_first, scores, positive, self.counts)
+            return
         offsets = _offsets(self.fine_grid, scores)
         keys = _keys(self.fine_grid, self.fine_first, offsets)
-        self.counts[0].index_add_(0, keys, self.one.expand(len(keys)))
-        rows = positive.nonzero().squeeze(1)
         if self.binary:
-            self.counts[1].index_add_(0, keys[rows], self.one.expand(len(rows)))
-        else:
-            mass = positive[rows].to(torch.float64)
-            coarse_keys = keys[rows] >> self.extra_bits
-            self.add_positives(coarse_keys, offsets[rows].to(torch.float64), mass, None)
+            self.counts.index_add_(0, keys, (positive.to(torch.int64) << 32) + 1)
+            return
+        self.counts.index_add_(0, keys, torch.ones_like(keys, dtype=torch.int64))
+        rows = positive.nonzero().squeeze(1)
+        mass = positive[rows].to(torch.float64)
+        coarse_keys = keys[rows] >> self.extra_bits
+        self.add_positives(coarse_keys, offsets[rows].to(torch.float64), mass, None)
+
+    def _flush(self) -> None:
+        """Move the counts to the sums, with the centres of the fine bins as scores."""
+        centres = _centres(self.fine_grid, self.fine_first, len(self.counts), self.counts.device)
+        # Masses are 0 or 1 here, so that all sums but the moments are counts.
+        counts = self.counts & 0xFFFFFFFF
+        total = self._summed(counts)
+        second_moment = self._summed(counts * centres**2)
+        self.totals += torch.stack([total, self._summed(counts * centres), second_moment, total])
+        positives = self.counts >> 32
+        positive = self._summed(positives)
+        positive_moment = self._summed(positives * centres)
+        self.positives += torch.stack([positive, positive_moment, positive, positive])
+        self.counts.zero_()
 
     def sums(self) -> Sums:
-        fine_size = self.counts.shape[1]
-        centres = _centres(self.fine_grid, self.fine_first, fine_size, self.counts.device)
-        # Masses are 0 or 1 here, so that all sums but the moments are counts.
-        total = self._summed(self.counts[0])
-        moment = self._summed(self.counts[0] * centres)
-        second_moment = self._summed(self.counts[0] * centres**2)
-        self.totals += torch.stack([total, moment, second_moment, total])
-        positive = self._summed(self.counts[1])
-        positive_moment = self._summed(self.counts[1] * centres)
-        self.positives += torch.stack([positive, positive_moment, positive, positive])
+        self._flush()
         return super().sums()
 
     def _summed(self, fine: Tensor) -> Tensor:
         """The sums over the fine bins of each bin."""
         return fine.to(torch.float64).view(self.size, -1).sum(1)
+
+
+def _kernel() -> Any:
+    """The function that counts in one pass over memory, or None without Triton."""
+    try:
+        from calibrank.summary._count_kernel import count  # noqa: PLC0415  (needs triton)
+    except ImportError:
+        return None
+    return count
 
 
 def _offsets(grid: Grid, scores: Tensor) -> Tensor:

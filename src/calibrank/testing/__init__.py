@@ -11,9 +11,15 @@ The laws themselves are public, to be run on examples of your own: see `CALIBRAT
 `MAP_LAWS`, `METRIC_LAWS` and `PROPENSITY_LAWS`.
 """
 
-from calibrank.testing.calibrators import CALIBRATOR_LAWS, check_calibrator
 from calibrank.testing.examples import Example, Log, draw_example, draw_log
-from calibrank.testing.maps import INCREASING_LAWS, MAP_LAWS, Rows, check_map
+from calibrank.testing.fits import (
+    CALIBRATOR_LAWS,
+    INCREASING_LAWS,
+    MAP_LAWS,
+    Rows,
+    check_calibrator,
+    check_map,
+)
 from calibrank.testing.metrics import METRIC_LAWS, ROW_METRIC_LAWS, check_metric, needs_users
 from calibrank.testing.propensities import PROPENSITY_LAWS, check_propensity
 

@@ -11,8 +11,7 @@ from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, ips, naive
 from calibrank.metrics import Metric
-from calibrank.testing._checks import check_laws, ensure
-from calibrank.testing.examples import Example, draw_example
+from calibrank.testing.examples import Example, check_laws, draw_example, ensure
 
 _TOLERANCE = 1e-9
 # Shifts of the log odds that no calibration metric can mistake for an improvement.

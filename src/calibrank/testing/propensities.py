@@ -10,8 +10,7 @@ from calibrank._internal.validation import Floats
 from calibrank.errors import CalibrankError
 from calibrank.propensity import FittedPropensity, Propensity
 from calibrank.tables import Interactions
-from calibrank.testing._checks import check_laws, ensure
-from calibrank.testing.examples import Log, draw_log
+from calibrank.testing.examples import Log, check_laws, draw_log, ensure
 
 _TOLERANCE = 1e-9
 

@@ -1,45 +1,84 @@
+// The metrics that most readers need come first; the others are in tables that open.
+const FIRST_METRICS = [
+  "LogLoss",
+  "LogLossGain",
+  "Brier",
+  "SmoothECE",
+  "CalibrationInTheLarge",
+  "CalibrationSlope",
+  "ECE@5",
+];
+// In pixels: what the column of names takes, and that of a metric with its interval.
+const NAME_WIDTH = 150;
+const METRIC_WIDTH = 120;
+const NARROW_METRIC_WIDTH = 96; // the interval has two lines
+
 function drawMethods() {
   const usable = data.methods.filter((method) => !method.error);
   const failed = data.methods.filter((method) => method.error);
   // Discrimination is about the order of the scores and listed with the ranking metrics.
-  const names = Object.keys(usable[0].metrics).filter((name) => name !== "Discrimination");
+  const all = Object.keys(usable[0].metrics).filter((name) => name !== "Discrimination");
+  const first = FIRST_METRICS.filter((name) => all.includes(name));
+  const names = [...first, ...all.filter((name) => !first.includes(name))];
   const best = Object.fromEntries(
     names.map((name) => [name, Math.min(...usable.map((one) => lossOf(one.metrics[name])))]),
   );
-  const body = el("tbody", null);
-  const heads = names.map((name, at) => {
-    const attributes = { "aria-describedby": `metric-${at}` };
-    const button = explainedButton(metricTitle(name), metricExplanation(name), attributes);
-    button.addEventListener("click", () => sortBy(name));
-    return el("th", { scope: "col", "data-metric": name }, button);
-  });
+  const shown = el("div", null);
+  const more = el("div", null);
+  const details = el("details", null, el("summary", null, "More metrics"), more);
+  let sorted = "LogLoss";
+  let columns = 0;
 
-  function sortBy(name) {
-    const direction = data.metrics[name].higher_is_better ? "descending" : "ascending";
-    for (const head of heads) {
-      head.setAttribute("aria-sort", head.dataset.metric === name ? direction : "none");
-    }
-    const byLoss = (one, two) => lossOf(one.metrics[name]) - lossOf(two.metrics[name]);
-    const rows = usable.slice().sort(byLoss).map((method) => methodRow(method, names, best));
-    body.replaceChildren(...rows, ...failed.map((method) => failedRow(method, names.length)));
+  function metricTable(some) {
+    const heads = some.map((name) => {
+      const attributes = { "aria-describedby": `metric-${names.indexOf(name)}` };
+      const button = explainedButton(metricTitle(name), metricExplanation(name), attributes);
+      button.addEventListener("click", () => {
+        sorted = name;
+        draw();
+        document.querySelector(`#methods th[data-metric="${name}"] button`).focus();
+      });
+      const direction = data.metrics[name].higher_is_better ? "descending" : "ascending";
+      const sort = name === sorted ? direction : "none";
+      return el("th", { scope: "col", "data-metric": name, "aria-sort": sort }, button);
+    });
+    const byLoss = (one, two) => lossOf(one.metrics[sorted]) - lossOf(two.metrics[sorted]);
+    const rows = usable.slice().sort(byLoss).map((method) => methodRow(method, some, best));
+    const failures = failed.map((method) => failedRow(method, some.length));
+    const head = el("thead", null, el("tr", null, columnHead("method"), heads));
+    return el("table", { class: "metrics" }, head, el("tbody", null, rows, failures));
   }
 
-  sortBy("LogLoss");
-  const caption =
-    "Metrics of every method, with 95% intervals. The best value of a column is bold; the row " +
-    "of this report's map is tinted. Select a heading to sort by it.";
-  const headRow = el("tr", null, columnHead("method"), heads);
-  const metricTable = el(
-    "table",
-    { class: "metrics" },
-    el("caption", null, caption),
-    el("thead", null, headRow),
-    body,
-  );
+  function draw() {
+    const tables = [];
+    for (let at = 0; at < names.length; at += columns) {
+      tables.push(metricTable(names.slice(at, at + columns)));
+    }
+    shown.replaceChildren(tables[0]);
+    more.replaceChildren(...tables.slice(1));
+    details.hidden = tables.length === 1;
+  }
+
+  // As many columns as fit beside the names: no table is cut.
+  function fit() {
+    const width = innerWidth < 704 ? NARROW_METRIC_WIDTH : METRIC_WIDTH;
+    const fitting = Math.max(1, Math.floor((shown.clientWidth - NAME_WIDTH) / width));
+    if (fitting === columns) return;
+    columns = fitting;
+    draw();
+  }
+
   section(
     "methods",
     "Methods and metrics",
-    scrollable("Metrics of every method", metricTable),
+    el(
+      "p",
+      { class: "small" },
+      "Metrics of every method, with 95% intervals. The best value of a column is bold; the row " +
+        "of this report's map is tinted. Select a heading to sort by it.",
+    ),
+    shown,
+    details,
     el("p", { class: "after-table" }, "Ranking quality, which no strictly increasing map changes:"),
     rankingList(usable[0]),
     el(
@@ -51,6 +90,7 @@ function drawMethods() {
     ),
     explanationList(names),
   );
+  drawings.push({ redraw: fit, resize: fit });
 }
 
 const SHOWN_DIGITS = 4;

@@ -1,0 +1,248 @@
+"""Datasets in their official files: Coat, Yahoo!R3, KuaiRec and KuaiRand-Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrank._internal.arguments import path_of, real, text
+from calibrank._internal.validation import Floats
+from calibrank.data.table import (
+    ColumnNames,
+    Dataset,
+    RawLog,
+    dataset_from_logs,
+    find_table,
+    read_log,
+    with_same_ids,
+)
+from calibrank.errors import DataError
+from calibrank.tables import Index, Interactions
+
+IsValid = Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]
+
+
+def read_numbers(
+    path: Path, columns: int, is_valid: IsValid, description: str, delimiter: str | None = None
+) -> Floats:
+    """Lines of `columns` numbers as rows of a matrix; an invalid line is an error that names it.
+
+    `is_valid` checks the numbers; `description` says in a message what a line must hold.
+    """
+    try:
+        values: Floats = np.loadtxt(path, delimiter=delimiter, ndmin=2, comments=None)
+    except ValueError:
+        values = np.empty((0, 0))
+    if values.size and values.shape[1] == columns and is_valid(values).all():
+        return values
+    # Read once more, line by line, to name the first that is wrong.
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    rows = {number: line for number, line in enumerate(lines, 1) if line.strip()}
+    for number, line in rows.items():
+        cells = line.split(delimiter)
+        where = f"{path}, line {number}"
+        if len(cells) != columns:
+            raise DataError(where, f"hold {columns} numbers", got=len(cells))
+        for cell in cells:
+            if not _is_number(cell):
+                raise DataError(where, f"hold {description}", got=repr(cell.strip()))
+    # Lines that cannot be parsed come before lines whose numbers are out of range.
+    for number, line in rows.items():
+        values = np.array([[float(cell) for cell in line.split(delimiter)]])
+        if not is_valid(values).all():
+            raise DataError(
+                f"{path}, line {number}", f"hold {description}", got=f"{line.strip()[:80]!r}"
+            )
+    raise DataError(path, f"hold lines of {columns} numbers", got=f"{len(lines)} lines")
+
+
+# Archives hold their files in up to two folders; deeper down lie other things.
+_DEPTH = 3
+
+
+def find_file(folder: Path, name: str, how_to_get: str) -> Path:
+    """A file in the folder or below it; `how_to_get` ends the message if it is missing."""
+    found = files_below(folder, name)
+    if not found:
+        raise DataError(folder, f"hold {name}", got="no such file", remedy=how_to_get)
+    return found[0]
+
+
+def files_below(folder: Path, name: str) -> list[Path]:
+    """The file of this name in the folder or a few levels below it, if there is one."""
+    found: list[Path] = []
+    for depth in range(_DEPTH + 1):
+        found += sorted(folder.glob("*/" * depth + name))
+    if len(found) > 1:
+        raise DataError(
+            folder,
+            f"hold one {name}",
+            got=f"{len(found)}, such as {found[0]} and {found[1]}",
+            remedy="Name the folder of one of them.",
+        )
+    return found
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+# The files have one line per user and one column per item.
+COAT_USERS = 290
+COAT_ITEMS = 300
+_GET_COAT = (
+    "Get Coat with `calibrank.data.fetch('coat')` "
+    "or from https://www.cs.cornell.edu/~schnabts/mnar/."
+)
+
+
+def load_coat(folder: str | Path, liked_above: float = 3) -> Dataset:
+    """Load Coat from its official files `train.ascii` and `test.ascii`.
+
+    A rating above `liked_above` is a positive. Features and propensities are loaded if their files
+    are in the folder.
+    """
+    folder = path_of("folder", folder)
+    liked_above = real("liked_above", liked_above)
+    return Dataset(
+        "coat",
+        _coat_ratings(find_file(folder, "train.ascii", _GET_COAT), liked_above),
+        _coat_ratings(find_file(folder, "test.ascii", _GET_COAT), liked_above),
+        Index(np.arange(COAT_USERS)),
+        Index(np.arange(COAT_ITEMS)),
+        _read_if_there(folder, "user_features.ascii", np.isfinite, "numbers"),
+        _read_if_there(folder, "item_features.ascii", np.isfinite, "numbers"),
+        _read_if_there(folder, "propensities.ascii", _is_propensity, "probabilities above 0"),
+        log="impressions",
+    )
+
+
+def _coat_ratings(path: Path, liked_above: float) -> Interactions:
+    ratings = read_numbers(
+        path,
+        COAT_ITEMS,
+        lambda values: np.isin(values, range(6)),
+        "ratings 1 to 5, or 0 where not rated",
+    )
+    if len(ratings) != COAT_USERS:
+        raise DataError(
+            path,
+            f"hold one line per user, {COAT_USERS} in all",
+            got=f"{len(ratings)}: it is cut or another file",
+            remedy=_GET_COAT,
+        )
+    users, items = np.nonzero(ratings)
+    given = ratings[users, items]
+    labels = (given > liked_above).astype(np.float64)
+    return Interactions(users, items, labels, COAT_USERS, COAT_ITEMS, ratings=given)
+
+
+def _read_if_there(folder: Path, name: str, is_valid: IsValid, description: str) -> Floats | None:
+    found = files_below(folder, name)
+    if not found:
+        return None
+    # The number of features is not documented: count the columns of the first line.
+    with found[0].open(encoding="utf-8") as file:
+        width = len(file.readline().split())
+    return read_numbers(found[0], width, is_valid, description)
+
+
+def _is_propensity(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    return (values > 0) & (values <= 1)
+
+
+YAHOO_USERS = 15_400
+YAHOO_ITEMS = 1_000
+_GET_YAHOO_R3 = (
+    "Yahoo! licenses R3 to those who sign for it: ask at https://webscope.sandbox.yahoo.com (R3), "
+    "unpack it, and name the folder."
+)
+
+
+def load_yahoo_r3(folder: str | Path, liked_above: float = 3) -> Dataset:
+    """Load Yahoo!R3 from its official files `ydata-ymusic-rating-study-v1_0-{train,test}.txt`.
+
+    A rating above `liked_above` is a positive.
+    """
+    folder = path_of("folder", folder)
+    liked_above = real("liked_above", liked_above)
+    return Dataset(
+        "yahoo_r3",
+        _read(folder, "train", liked_above),
+        _read(folder, "test", liked_above),
+        Index(np.arange(1, YAHOO_USERS + 1)),
+        Index(np.arange(1, YAHOO_ITEMS + 1)),
+        log="impressions",
+    )
+
+
+def _read(folder: Path, part: str, liked_above: float) -> Interactions:
+    path = find_file(folder, f"ydata-ymusic-rating-study-v1_0-{part}.txt", _GET_YAHOO_R3)
+    description = f"a user 1 to {YAHOO_USERS}, a song 1 to {YAHOO_ITEMS} and a rating 1 to 5"
+    rows = read_numbers(path, 3, _is_rating, description, "\t")
+    # Ids in the files count from 1.
+    users = rows[:, 0].astype(np.intp) - 1
+    items = rows[:, 1].astype(np.intp) - 1
+    labels: Floats = (rows[:, 2] > liked_above).astype(np.float64)
+    return Interactions(users, items, labels, YAHOO_USERS, YAHOO_ITEMS, ratings=rows[:, 2])
+
+
+def _is_rating(rows: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    highest = np.array([YAHOO_USERS, YAHOO_ITEMS, 5])
+    return (rows >= 1) & (rows <= highest) & (rows == np.floor(rows))
+
+
+_GET_KUAIREC = "Get KuaiRec with `calibrank.data.fetch('kuairec')` or from https://kuairec.com."
+_GET_KUAIRAND = (
+    "Get KuaiRand-Pure with `calibrank.data.fetch('kuairand')` or from https://kuairand.com."
+)
+_STANDARD_LOGS = ("log_standard_4_08_to_4_21_pure.csv", "log_standard_4_22_to_5_08_pure.csv")
+_RANDOM_LOG = "log_random_4_22_to_5_08_pure.csv"
+
+
+def load_kuairec(folder: str | Path, liked_above: float = 2) -> Dataset:
+    """Load KuaiRec from its official files.
+
+    `big_matrix.csv` is the log, `small_matrix.csv` the fully observed test block. A video is a
+    positive if it was watched for more than `liked_above` times its length.
+    """
+    root = path_of("folder", folder)
+    liked_above = real("liked_above", liked_above)
+    columns = ColumnNames(user="user_id", item="video_id", label="watch_ratio", time="timestamp")
+    logs = []
+    for name in ("big_matrix.csv", "small_matrix.csv"):
+        table = find_table(find_file(root, name, _GET_KUAIREC))
+        logs.append(read_log(table, columns, lambda ratio: ratio > liked_above))
+    return dataset_from_logs("kuairec", *logs, log="impressions")
+
+
+def load_kuairand(folder: str | Path, label: str = "is_click") -> Dataset:
+    """Load KuaiRand-Pure from its official files.
+
+    The two standard logs are the training log; the log of randomly inserted videos is the test set.
+    `label` names the column that is the label.
+    """
+    root = path_of("folder", folder)
+    columns = ColumnNames(
+        user="user_id", item="video_id", label=text("label", label), time="time_ms"
+    )
+
+    names = (*_STANDARD_LOGS, _RANDOM_LOG)
+    files = [find_file(root, name, _GET_KUAIRAND) for name in names]
+    *standard, test = with_same_ids([read_log(find_table(file), columns) for file in files])
+    times = [log.times for log in standard if log.times is not None]
+    train = RawLog(
+        np.concatenate([log.users for log in standard]),
+        np.concatenate([log.items for log in standard]),
+        np.concatenate([log.labels for log in standard]),
+        np.concatenate(times) if times else None,
+    )
+    return dataset_from_logs("kuairand", train, test, log="impressions")
