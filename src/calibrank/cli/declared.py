@@ -274,7 +274,7 @@ def report_lost_roles(table: Table, out: Path) -> None:
     roles = table.roles()
     weight = roles.column("weight")
     propensity = roles.column(RELATIVE_PROPENSITY) or roles.column(EXPOSURE)
-    if out.suffix != ".csv" or not (weight or propensity):
+    if out.suffix not in {".csv", ".tsv", ".gz"} or not (weight or propensity):
         return
     named = [f"--weight {weight}"] if weight else []
     named += [f"--propensity {propensity}"] if propensity else []
