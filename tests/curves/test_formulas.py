@@ -183,11 +183,9 @@ def test_a_sample_weight_is_a_number_of_equal_rows(method: Any) -> None:
     rng = np.random.default_rng(0)
     scores, labels = rng.normal(size=400), rng.integers(0, 2, 400)
     weights, columns = rng.integers(1, 4, 400), rng.choice(["a", "b"], 400)
-    is_model = isinstance(method, cr.Model)
-    weighted = method.fit(scores, labels, {"c": columns} if is_model else None, weights)
-    by_evidence = method.fit(
-        scores, cr.naive(labels, weights=weights), {"c": columns} if is_model else None
-    )
+    rows = {"c": columns} if isinstance(method, cr.Model) else None
+    weighted = method.fit(scores, labels, rows, weights)
+    by_evidence = method.fit(scores, cr.naive(labels, weights=weights), rows)
     assert weighted.to_dict() == by_evidence.to_dict()
     with pytest.raises(cr.DataError, match=r"go with labels, got evidence\. Give weights to the"):
-        method.fit(scores, cr.naive(labels), {"c": columns}, sample_weight=weights)
+        method.fit(scores, cr.naive(labels), rows, sample_weight=weights)
