@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 FUZZ_SECONDS ?= 600
 MUTANTS ?= 160
 
-.PHONY: demo test check fast-lint fast-tests lint docs bench fuzz mutation dist sbom clean
+.PHONY: demo test check fast-lint fast-tests lint docs bench fuzz corpus mutation dist sbom clean
 
 demo: $(VENV)/demo.stamp
 	$(RUN)/calibrank demo
@@ -52,6 +52,10 @@ bench: $(VENV)/test.stamp
 
 fuzz: $(VENV)/test.stamp
 	$(RUN)/python tools/fuzz.py --seconds $(FUZZ_SECONDS)
+
+# Bad input for every command, as real processes: about ten minutes.
+corpus: $(VENV)/test.stamp
+	$(RUN)/python tools/corpus.py
 
 mutation: $(VENV)/test.stamp
 	$(RUN)/python tools/mutation.py --mutants $(MUTANTS)

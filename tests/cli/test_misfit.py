@@ -27,3 +27,19 @@ def test_a_misfit_is_reported_with_its_size_and_remedy(call: Call, tmp_path: Pat
     found = json.loads(call("fit", *arguments, *out, *gaussian, "--json")[1])["misfit"]
     assert abs(found["largest_difference"]) > 0.2
     assert remedy in one_line(call("diagnose", *arguments)[1])
+
+
+def test_a_log_loss_below_0_is_refused(tmp_path: Path, call: Call) -> None:
+    """Positives are weighted by propensities, and hardly any negatives are beside them."""
+    rng = np.random.default_rng(0)
+    scores = np.sort(rng.normal(size=400))
+    high = scores > 1
+    labels = (rng.random(400) < np.where(high, 0.9, 0.3)).astype(int)
+    propensity = np.where(high, 0.5, 1.0)
+    table = tmp_path / "log.parquet"
+    pq.write_table(pa.table({"score": scores, "label": labels, "propensity": propensity}), table)
+    given = ("--propensity", "propensity", "--log", "interactions", "--method", "spline")
+    code, _, error = call("fit", table, *given, "-o", tmp_path / "map.json")
+    assert code != 0
+    assert "the log loss must be 0 or more, got -" in one_line(error)
+    assert not (tmp_path / "map.json").exists()

@@ -265,7 +265,7 @@ def test_a_failed_cell_is_reported_and_the_others_are_saved(specs, tmp_path, mon
     reported = []
     failed = runner.run_grid(grid, 1, lambda cell, error: reported.append((cell.model, error)))
     assert {cell.model for cell in failed} == {"BPR"}
-    assert set(failed.values()) == {"DataError: no such luck"}
+    assert set(failed.values()) == {"DataError: no such luck."}
     assert sorted(model for model, error in reported if error) == ["BPR", "BPR"]
     assert sorted(model for model, error in reported if not error) == ["LightGCN", "LightGCN"]
     assert len(list((tmp_path / "failed").iterdir())) == 2

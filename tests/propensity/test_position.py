@@ -53,6 +53,28 @@ def test_inverse_examination_recovers_preference() -> None:
     )
 
 
+def test_a_personalised_ranker_needs_its_scores() -> None:
+    rng = np.random.default_rng(0)
+    users, candidates, shown = 3_000, 20, 6
+    items = rng.integers(0, 60, (users, candidates))
+    log_odds = -1 + rng.normal(0, 0.7, 60)[items] + 1.2 * rng.normal(size=items.shape)
+    scores = log_odds + 0.5 * rng.normal(size=items.shape)
+    order = np.argsort(-scores - rng.normal(size=items.shape), axis=1)[:, :shown]
+    items = np.take_along_axis(items, order, 1).ravel()
+    log_odds = np.take_along_axis(log_odds, order, 1).ravel()
+    scores = np.take_along_axis(scores, order, 1).ravel()
+    ranks = np.tile(np.arange(1, shown + 1), users)
+    chances = 1 / (1 + np.exp(-log_odds))
+    clicks = (rng.random(len(ranks)) < chances * TRUTH[ranks - 1]).astype(float)
+    ratios = []
+    for given in (None, scores):
+        fitted = estimate_position(items, ranks, clicks, resamples=2, scores=given)
+        evidence = cr.ips(clicks, fitted.predict(ranks))
+        ratios.append(evidence.positive.sum() / chances.sum())
+    assert ratios[0] > 1.2
+    assert ratios[1] == pytest.approx(1, abs=0.05)
+
+
 def test_clusters_and_seeds() -> None:
     items, ranks, clicks = ranked_world(5_000, 1)
     users = np.arange(5_000) // 10

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
-from scipy.special import expit
+from scipy.special import expit, logit
 
 import calibrank as cr
 from calibrank._internal import native
 from calibrank._internal.segment_keys import encode
 from calibrank.evidence import naive
+from calibrank.maps.format import parse
 from calibrank.summary.by_segment import SegmentSums, bin_edges
 from calibrank.terms._shrinkage import SegmentProblem, posterior_mode, shrunk_changes
 
@@ -231,3 +232,40 @@ def fit_four(columns: dict[str, list[str | None]]) -> cr.CalibrationMap:
 def test_errors_say_what_must_be_true(make: object, message: str) -> None:
     with pytest.raises(cr.DataError, match=message):
         make()
+
+
+def test_intervals_cover_where_slopes_differ_at_every_score() -> None:
+    rng = np.random.default_rng(0)
+    segments, seen, rows = 40, 30, 300
+    at = np.array([-2.3, -1.0, 0.0, 1.0, 2.3])
+    held = np.zeros((segments, len(at)))
+    draws = 12
+    for _ in range(draws):
+        shift = rng.normal(0, 0.5, segments)
+        slope = np.maximum(1 + rng.normal(0, 0.3, segments), 0.1)
+        code = np.repeat(np.arange(seen), rows)
+        scores = rng.normal(size=len(code))
+        truth = expit(-1 + shift[code] + 1.2 * slope[code] * scores)
+        labels = (rng.random(len(code)) < truth).astype(float)
+        model = cr.Platt() + cr.Level("country")
+        fitted = model.fit(scores, labels, {"country": code.astype(str)})
+        everywhere = np.repeat(np.arange(segments), len(at))
+        asked = np.tile(at, segments)
+        low, high = fitted.interval(asked, {"country": everywhere.astype(str)})
+        expected = expit(-1 + shift[everywhere] + 1.2 * slope[everywhere] * asked)
+        held += ((low <= expected) & (expected <= high)).reshape(held.shape) / draws
+    # 360 and 120 intervals per score; without errors of slopes, the outer ones hold 55%.
+    assert (np.abs(held[:seen].mean(axis=0) - 0.95) < 0.035).all()
+    assert (np.abs(held[seen:].mean(axis=0) - 0.95) < 0.06).all()
+
+
+def test_errors_of_slopes_are_saved_and_move_with_the_map() -> None:
+    scores, labels, country, _ = world(4_000, {"NL": 0.5, "DE": -0.5}, slope={"NL": 1.5, "DE": 0.7})
+    fitted = BY_COUNTRY.fit(scores, labels, {"country": country})
+    columns = {"country": ["NL", "DE", "BE"]}
+    low, high = fitted.interval([-2.0, 0.5, 2.0], columns)
+    loaded = parse("map", fitted.to_json()).interval([-2.0, 0.5, 2.0], columns)
+    np.testing.assert_array_equal(loaded.low, low)
+    moved = fitted.moved(0.4, 1.5).interval([-2.0, 0.5, 2.0], columns)
+    np.testing.assert_allclose(moved.low, expit(0.4 + 1.5 * logit(low)))
+    np.testing.assert_allclose(moved.high, expit(0.4 + 1.5 * logit(high)))

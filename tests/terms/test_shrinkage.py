@@ -99,8 +99,12 @@ def test_modes_variances_and_marginal_likelihoods_follow_from_the_penalized_loss
         volume = np.linalg.slogdet(posterior)[1] + 2 * np.log(sds).sum()
         expected = value(np.zeros(len(free))) - value(point) - volume / 2
         assert mode.log_marginal[segment] == pytest.approx(expected, abs=1e-6)
-        variance = np.linalg.inv(posterior)[0, 0] if tau else 0.0
-        assert mode.variances[segment] == pytest.approx(variance)
+        covariance = np.zeros((2, 2))
+        used = np.flatnonzero([tau, kappa])
+        covariance[np.ix_(used, used)] = np.linalg.inv(posterior)
+        assert mode.variances[segment] == pytest.approx(covariance[0, 0])
+        assert mode.slope_variances[segment] == pytest.approx(covariance[1, 1])
+        assert mode.covariances[segment] == pytest.approx(covariance[0, 1])
 
 
 def test_changes_are_averaged_over_the_priors_by_their_marginal_likelihood(

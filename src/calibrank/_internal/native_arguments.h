@@ -13,7 +13,7 @@ typedef struct {
     double real;
 } Argument;
 
-enum { MOST_ARGUMENTS = 14 };
+enum { MOST_ARGUMENTS = 16 };
 
 static int type_of(const Py_buffer *view) {
     const char code = view->format ? view->format[0] : 0;

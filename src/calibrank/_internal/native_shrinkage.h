@@ -138,14 +138,15 @@ static inline void find_mode(
 }
 
 /* The posterior mode of each segment's intercept and slope under normal priors with standard
-   deviations `tau` and `kappa` (0: stays 0), its posterior variance, and, unless `log_marginal` is
-   NULL, its log marginal likelihood relative to no change. */
+   deviations `tau` and `kappa` (0: stays 0), their posterior variances and covariance, and, unless
+   `log_marginal` is NULL, its log marginal likelihood relative to no change. */
 WITH_AVX512_VARIANT const char *find_modes(const Argument *a) {
     const double *positive = a[0].data, *total = a[1].data, *offset = a[2].data, *x = a[3].data;
     const int64_t *starts = a[4].data;
     const double *dispersion = a[5].data, tau = a[6].real, kappa = a[7].real;
     double *intercepts = a[10].data, *slopes = a[11].data, *variances = a[12].data;
-    double *log_marginal = a[13].data;
+    double *slope_variances = a[13].data, *covariances = a[14].data;
+    double *log_marginal = a[15].data;
     const double precision_a = tau > 0 ? 1 / (tau * tau) : 0;
     const double precision_c = kappa > 0 ? 1 / (kappa * kappa) : 0;
     for (size_t number = 0; number < a[5].size; number++) {
@@ -165,6 +166,8 @@ WITH_AVX512_VARIANT const char *find_modes(const Argument *a) {
         intercepts[number] = point[0];
         slopes[number] = point[1];
         variances[number] = tau * tau * cc / determinant;
+        slope_variances[number] = kappa * kappa * aa / determinant;
+        covariances[number] = -tau * kappa * ac / determinant;
         if (log_marginal == NULL) continue;
         const double penalty =
             point[0] * point[0] * precision_a + point[1] * point[1] * precision_c;
@@ -176,11 +179,11 @@ WITH_AVX512_VARIANT const char *find_modes(const Argument *a) {
 }
 
 /* positive, total, offset, x, starts, dispersion, tau, kappa, most_steps, tolerance, intercepts,
-   slopes, variances, log_marginal */
-METHOD(segment_modes, "ddddldrrzrDDDO", a) {
+   slopes, variances, slope_variances, covariances, log_marginal */
+METHOD(segment_modes, "ddddldrrzrDDDDDO", a) {
     for (int column = 1; column < 4; column++)
         if (a[column].size != a[0].size) return SIZES;
-    for (int column = 10; column < 14; column++)
+    for (int column = 10; column < 16; column++)
         if (!has_rows(a + column, a[5].size)) return SIZES;
     return a[4].size != a[5].size + 1 ? SIZES : find_modes(a);
 }

@@ -161,6 +161,7 @@ def scaled(term: Term, factor: float) -> Term:
         errors=tuple(factor * each for each in term.errors),
         spreads=tuple(factor * each for each in term.spreads),
         typical=factor * term.typical,
+        slope_errors=term.slope_errors and term.slope_errors.scaled(factor),
     )
 
 
@@ -185,7 +186,7 @@ def _sum_of_levels(first: LevelTerm, second: LevelTerm) -> LevelTerm:
     """The start's levels plus deviations: a level without a deviation has that of its parent."""
     keys = list(dict.fromkeys([*second.keys, *first.keys]))
     keys.sort(key=lambda key: (len(key), key))
-    intercepts, slopes, errors, rows = [], [], [], []
+    intercepts, slopes, errors, rows, nodes = [], [], [], [], []
     for key in keys:
         one, two = first.node(key), second.node(key)
         a = first.intercepts[one - 1] if one else first.typical
@@ -196,6 +197,7 @@ def _sum_of_levels(first: LevelTerm, second: LevelTerm) -> LevelTerm:
         error = first.errors[one - 1] if one else 0.0
         errors.append(float(np.hypot(error, second.errors[two - 1] if two else 0.0)))
         rows.append(second.rows[two - 1] if is_known else 0)
+        nodes.append(one)
     return LevelTerm(
         second.columns,
         tuple(keys),
@@ -205,4 +207,6 @@ def _sum_of_levels(first: LevelTerm, second: LevelTerm) -> LevelTerm:
         tuple(rows),
         spreads=tuple(np.hypot(first.spreads, second.spreads).tolist()),
         typical=first.typical + second.typical,
+        # Deviations of rows have no slopes.
+        slope_errors=first.slope_errors and first.slope_errors.take(nodes),
     )

@@ -57,7 +57,8 @@ class ConstantCheck(NamedTuple):
             f"at the base rate {self.rate:.2%} the map is expected to be worse than predicting "
             f"that rate for every pair: its log odds have a standard deviation of "
             f"{self.spread:.2f}, and if the true ones have {TYPICAL_SPREAD}, as is typical of "
-            f"randomly shown pairs, its log loss is {-self.expected_gain:.4f} higher. Anchor on "
+            f"randomly shown pairs, its log loss is {-self.expected_gain:.4f} higher. This is a "
+            "guess: of 19 maps of real rankers that it was said of, 11 were worse. Anchor on "
             "random labels, or give the rate among the top tenth of scores too (top_rate, in "
             "Python)."
         )

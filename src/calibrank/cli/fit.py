@@ -13,6 +13,7 @@ from calibrank.cli.selection import Method
 from calibrank.cli.terms import choose_terms, fit_terms, print_terms, with_term_columns
 from calibrank.composition import refusal
 from calibrank.diagnosis import attach_sensitivity
+from calibrank.errors import FitError
 from calibrank.maps import CalibrationMap, describe_selection
 from calibrank.metrics import ConstantLogLoss, LogLoss
 from calibrank.metrics.misfit import misfit
@@ -71,6 +72,14 @@ def fit(
     if aggregated.exposure is not None:
         console.say(f"Using {aggregated.exposure}")
     calibrator, fitted = chosen.fit(aggregated)
+    if (fitted.record.loss or 0.0) < 0:
+        raise FitError(
+            "the log loss",
+            "be 0 or more",
+            got=f"{fitted.record.loss:.4f}: positives weigh more than the rows they are among, so "
+            "that rows and weights do not stand for all pairs",
+            remedy="Add or weight negatives (--negatives-kept), or raise small propensities.",
+        )
     if log_kind is options.LogKind.policy:
         fitted = with_sampling_range(fitted, aggregated.summary)
     fitted = attach_sensitivity(fitted, calibrator, aggregated, columns)

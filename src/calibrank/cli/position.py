@@ -25,24 +25,27 @@ def with_examination(table: Table, columns: Columns, rules: Rules) -> Columns:
     """The columns with examination by rank, which turns the column of ranks into propensities."""
     position = _estimate(table, columns, rules)
     console.say(
-        f"Examination by rank, estimated from items at several ranks: {_describe(position)}"
+        "Examination by rank, estimated from items at several ranks with similar scores: "
+        f"{_describe(position)}"
     )
     # Items only served the estimate: propensities do not come from their popularity.
     return replace(columns, examination=position, item=None)
 
 
 def _estimate(table: Table, columns: Columns, rules: Rules) -> Position:
-    # Ranks stand in for scores: there is no examination yet to turn them into propensities.
-    ranked = replace(
-        columns, score=str(columns.propensity), score_is="rank", propensity=None, evidence=naive
-    )
+    # Ranks are read as a feature: there is no examination yet to turn them into propensities.
+    ranks = {str(columns.propensity): "rank"}
+    ranked = replace(columns, features=ranks, segments=(), propensity=None, evidence=naive)
     batches = list(rows_of(table, ranked, Rules(skip=rules.skip), None))
     if not batches:
         raise DataError(table.name, "hold at least one valid row", got="none", remedy="Check it.")
     joined = Rows.joined(batches)
     clusters = None if columns.user is None else _names([rows.users for rows in batches])
     items = _names([rows.items for rows in batches])
-    return estimate_position(items, joined.scores, joined.labels, clusters, _RESAMPLES)
+    places = np.concatenate([rows.features[0] for rows in batches])
+    return estimate_position(
+        items, places, joined.labels, clusters, _RESAMPLES, scores=joined.scores
+    )
 
 
 def _names(chunks: list[object]) -> np.ndarray:

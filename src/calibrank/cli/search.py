@@ -267,7 +267,12 @@ class HeldOut(NamedTuple):
 
     def print(self) -> None:
         """Print losses, errors and the threshold."""
-        table = RichTable("metric", "value", "95% interval", title="Held-out queries")
+        table = RichTable(
+            "metric",
+            "value",
+            "95% interval",
+            title="Held-out queries; intervals take the maps as given",
+        )
         for name, estimate in {**self.losses, **self.errors}.items():
             ends = f"{estimate.low:.4f} to {estimate.high:.4f}"
             basis = "if calibrated" if name == _ECE else "by query"

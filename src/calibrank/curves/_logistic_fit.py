@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrank._internal.validation import Floats
+from calibrank.curves._deviation import deviation_of
 from calibrank.curves.solver import Problem, Solution
 from calibrank.errors import DataError, FitError, FlatMapWarning, Setting
 from calibrank.maps import LogisticCurve
@@ -109,8 +110,10 @@ def as_curve(
     # Multiplying by a spread and dividing again may round a positive lower bound to below 0.
     coefficients = tuple(np.maximum(raw[1:], 0).tolist())
     rows = tuple(tuple(row) for row in covariance.tolist())
-    curve = LogisticCurve(basis, summary.low, summary.high, float(raw[0]), coefficients, rows)
-    return curve, solved
+    # Coefficients at a bound count as known in the covariance: what they miss is a deviation.
+    deviation = deviation_of(summary, problem.design[solution.free], solution.point.probabilities)
+    ends = summary.low, summary.high
+    return LogisticCurve(basis, *ends, float(raw[0]), coefficients, rows, deviation), solved
 
 
 def _sandwich(summary: Summary, problem: Problem, solution: Solution) -> Floats:

@@ -184,8 +184,10 @@ class CalibrationMap:
         """Confidence interval of the probability, for the sampling error of the fit alone.
 
         It includes the errors of the terms. An unknown level may differ from a typical one as much
-        as known ones do, and its interval says so. Where the base rate is assumed, the truth may
-        lie far outside, and a warning says so.
+        as known ones do, and its interval says so. That of a parametric curve allows for a truth of
+        another family. Propensities are treated as known: where they were estimated from the same
+        positives, intervals are far too narrow. Where the base rate is assumed, a warning says that
+        the truth may lie far outside.
         """
         if not is_base_rate_known(self.record):
             warnings.warn(
@@ -450,7 +452,8 @@ class CalibrationMap:
     def _ends_with(self, scores: Floats, inputs: Sequence[Values], level: float) -> Ends:
         """Ends of the interval: the errors of the curve and of the terms are independent."""
         exact: Floats = scores.reshape(-1).astype(np.float64)
-        middle = self._log_odds_with(exact, inputs)
+        curve = self._curve_log_odds(exact)
+        middle = self._with_terms(NumpyTarget(), exact, curve, inputs)
         below, above = self.curve.margins(exact, level)
         pairs = list(zip(self.terms, inputs, strict=True))
         # As in the formula: what replaces the curve is multiplied by slopes as well.
@@ -458,8 +461,10 @@ class CalibrationMap:
             for term, x in pairs:
                 if term.replaces_curve == replaces:
                     factor = 1 + term.curve_change(x)
-                    down, up = term.margins(exact, x, level)
+                    down, up = term.margins(exact, curve, x, level)
                     below, above = np.hypot(factor * below, down), np.hypot(factor * above, up)
+                if term.replaces_curve and replaces:
+                    curve = term.on(NumpyTarget(), exact, curve, x)
         shape = scores.shape
         return expit(middle - below).reshape(shape), expit(middle + above).reshape(shape)
 

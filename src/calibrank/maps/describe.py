@@ -95,7 +95,8 @@ def describe_range(sensitivity: Sensitivity) -> str:
         )
     margin = rate_margin(min(sensitivity.high_rate, 0.5), _LABELS)
     return (
-        f"The base rate is at least {low}. This log cannot tell how much higher it is: "
+        f"If the rows and weights stand for all pairs, the base rate is at least {low}. "
+        "This log cannot tell how much higher it is: "
         f"if {condition}, it may still be as high as {high}. "
         f"{_LABELS} labels of randomly shown pairs would determine it to within "
         f"{100 * margin:.0f} percentage points."
@@ -220,7 +221,8 @@ def _describe_assumption(evidence: str) -> str:
         "The log does not identify the base rate: propensities give the relative exposure of "
         "items, and the number of negatives sets the base rate. "
         "Labels of a few hundred randomly shown pairs, or a known rate, would determine it "
-        "(calibrank anchor)."
+        "(calibrank anchor). Intervals treat propensities as known: those of propensities that "
+        "were estimated from these positives are too narrow."
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from statistics import NormalDist
 from typing import Any, ClassVar, Self
@@ -23,6 +23,44 @@ LARGEST_UNKNOWN = 0.5
 """A larger fraction of rows with levels that a map does not know is reported."""
 _FEWEST_ROWS = 30
 _MOST_EXAMPLES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SlopeErrors:
+    """How well the slopes of levels are known; `errors` of the term are then those at `center`."""
+
+    center: float
+    """Log odds of the curve, about which slopes turn."""
+    errors: tuple[float, ...]
+    """Standard errors of the slopes."""
+    covariances: tuple[float, ...]
+    """Of each slope and the log odds at the center."""
+    spreads: tuple[float, ...]
+    """Standard deviation of the slopes between the levels of each column."""
+
+    def scaled(self, factor: float) -> SlopeErrors:
+        """Of slopes that differ by a factor as much."""
+        return SlopeErrors(
+            self.center,
+            tuple(factor * each for each in self.errors),
+            tuple(factor**2 * each for each in self.covariances),
+            tuple(factor * each for each in self.spreads),
+        )
+
+    def take(self, nodes: Sequence[int]) -> SlopeErrors:
+        """Of levels by number, from 1 on; 0 has none of its own."""
+        errors = (0.0, *self.errors)
+        covariances = (0.0, *self.covariances)
+        return replace(
+            self,
+            errors=tuple(errors[node] for node in nodes),
+            covariances=tuple(covariances[node] for node in nodes),
+        )
+
+    def moved(self, shift: float, slope: float) -> SlopeErrors:
+        """Of the map whose log odds are `shift + slope * log odds`."""
+        covariances = tuple(slope * each for each in self.covariances)
+        return replace(self, center=shift + slope * self.center, covariances=covariances)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +85,8 @@ class LevelTerm(Term):
     spreads: tuple[float, ...]
     """Standard deviation of the log odds between the levels of each column, as estimated."""
     typical: float = 0.0
+    slope_errors: SlopeErrors | None = None
+    """None where slopes do not differ, or in maps that older versions saved."""
 
     def __post_init__(self) -> None:
         require_names(self.columns, "columns")
@@ -60,7 +100,22 @@ class LevelTerm(Term):
         if len(self.spreads) != len(self.columns) or not all(each >= 0 for each in self.spreads):
             raise DataError("spreads", "be one number of 0 or more per column", got=self.spreads)
         require_finite("the numbers of a level", (self.typical, *self.intercepts, *self.slopes))
+        if self.slope_errors is not None:
+            self._require_slope_errors(self.slope_errors)
         self._require_keys()
+
+    def _require_slope_errors(self, of: SlopeErrors) -> None:
+        counts = (len(of.errors), len(of.covariances), len(of.spreads))
+        if counts != (len(self.keys), len(self.keys), len(self.columns)):
+            raise DataError(
+                "slope_errors",
+                "have an error and a covariance per key and a spread per column",
+                got=counts,
+            )
+        numbers = (*of.errors, *of.spreads)
+        if not min(numbers, default=0.0) >= 0:
+            raise DataError("slope_errors", "not be negative", got=min(numbers))
+        require_finite("the numbers of slope_errors", (of.center, *numbers, *of.covariances))
 
     def _require_keys(self) -> None:
         keys = set(self.keys)
@@ -102,9 +157,15 @@ class LevelTerm(Term):
         changes: Floats = self._arrays[1][x] - 1
         return changes
 
-    def margins(self, scores: Floats, x: Indices, level: float) -> Margins:
+    def margins(self, scores: Floats, curve: Floats, x: Indices, level: float) -> Margins:
         """Of the level, with the spread of the columns in which the row's level is not known."""
-        margin = -NormalDist().inv_cdf((1 - level) / 2) * self._arrays[2][x]
+        variances = self._arrays[2][x]
+        if self.slope_errors is not None:
+            distance = curve - self.slope_errors.center
+            slopes, covariances = self._slope_arrays
+            # A level's own covariance is that of a semidefinite matrix, up to rounding.
+            variances = variances + distance * (2 * covariances[x] + distance * slopes[x])
+        margin = -NormalDist().inv_cdf((1 - level) / 2) * np.sqrt(np.maximum(variances, 0))
         return margin, margin
 
     def moved(self, shift: float, slope: float) -> Self:
@@ -118,6 +179,7 @@ class LevelTerm(Term):
             errors=tuple(slope * each for each in self.errors),
             spreads=tuple(slope * each for each in self.spreads),
             typical=slope * self.typical,
+            slope_errors=self.slope_errors and self.slope_errors.moved(shift, slope),
         )
 
     # There may be a million levels, and few rows: these are made once.
@@ -127,16 +189,26 @@ class LevelTerm(Term):
 
     @cached_property
     def _arrays(self) -> tuple[Floats, Floats, Floats]:
-        """Intercepts, slopes and standard errors by number; the first is of unknown levels."""
-        squares = np.array(self.spreads) ** 2
-        unknown = np.append(squares[::-1].cumsum()[::-1], 0.0)
-        depths = np.array([len(key) for key in self.keys], dtype=np.intp)
-        errors = np.sqrt(np.array(self.errors) ** 2 + unknown[depths])
+        """Intercepts, slopes and variances by number; the first is of unknown levels."""
         return (
             np.array((self.typical, *self.intercepts)),
             np.array((1.0, *self.slopes)),
-            np.insert(errors, 0, np.sqrt(unknown[0])),
+            self._variances(self.errors, self.spreads),
         )
+
+    @cached_property
+    def _slope_arrays(self) -> tuple[Floats, Floats]:
+        """Variances of slopes, and covariances, by number."""
+        of = self.slope_errors
+        assert of is not None  # noqa: S101  (the only caller has asked)
+        return self._variances(of.errors, of.spreads), np.array((0.0, *of.covariances))
+
+    def _variances(self, errors: Sequence[float], spreads: Sequence[float]) -> Floats:
+        """By number: of the level, and between the levels of columns where it is not known."""
+        squares = np.array(spreads) ** 2
+        unknown = np.append(squares[::-1].cumsum()[::-1], 0.0)
+        depths = np.array([len(key) for key in self.keys], dtype=np.intp)
+        return np.insert(np.array(errors) ** 2 + unknown[depths], 0, unknown[0])
 
     def _warn_if_unknown(self, nodes: Indices, first: Encoded) -> None:
         unknown = np.count_nonzero(nodes == 0)
@@ -182,18 +254,23 @@ class LevelTerm(Term):
             "rows": list(self.rows),
             "spreads": list(self.spreads),
             "typical": self.typical,
+            **({} if self.slope_errors is None else {"slope_errors": asdict(self.slope_errors)}),
         }
 
     @classmethod
     def from_fields(cls, fields: Fields) -> Self:
         names = ("intercepts", "slopes", "errors", "spreads")
-        fields.only("kind", "columns", "keys", "rows", "typical", *names)
+        fields.only("kind", "columns", "keys", "rows", "typical", "slope_errors", *names)
         numbers = {name: tuple(fields.numbers(name)) for name in names}
+        slope_errors = None
+        if fields.holds("slope_errors"):
+            slope_errors = fields.child("slope_errors").build(SlopeErrors)
         return cls(
             columns=tuple(fields.texts("columns")),
             keys=tuple(fields.lists_of_texts("keys")),
             rows=tuple(fields.counts("rows")),
             typical=fields.number("typical"),
+            slope_errors=slope_errors,
             **numbers,
         )
 

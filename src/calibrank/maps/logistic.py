@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from statistics import NormalDist
 from typing import Any, ClassVar, Self
 
@@ -23,6 +23,28 @@ from calibrank.maps.targets.target import Target, large_term_problem, narrow_ran
 _LARGEST_SCALE = 1e250
 
 
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """What the labels of the fit say of the true log odds minus those of the family."""
+
+    scores: tuple[float, ...]
+    means: tuple[float, ...]
+    """Expected difference at each score; linear between them, and constant beyond."""
+    errors: tuple[float, ...]
+    """Its standard deviation."""
+
+    def __post_init__(self) -> None:
+        if not len(self.scores) == len(self.means) == len(self.errors) > 0:
+            raise DataError("a deviation", "have one mean and one error per score")
+        if min(self.errors) < 0 or list(self.scores) != sorted(self.scores):
+            raise DataError("a deviation", "have increasing scores, and no negative error")
+
+    def moved(self, slope: float) -> Deviation:
+        """The deviation of log odds that are multiplied."""
+        means = tuple(slope * each for each in self.means)
+        return Deviation(self.scores, means, tuple(slope * each for each in self.errors))
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class LogisticCurve(Curve):
     """Log odds `intercept + sum of coefficient * generator` on [low, high], straight lines beyond.
@@ -39,6 +61,8 @@ class LogisticCurve(Curve):
     intercept: float
     coefficients: tuple[float, ...]
     covariance: tuple[tuple[float, ...], ...]
+    deviation: Deviation | None = None
+    """None where nothing was fitted, or in maps that older versions saved."""
 
     def __post_init__(self) -> None:
         size = len(self.basis.parameters)
@@ -159,17 +183,25 @@ class LogisticCurve(Curve):
         return pack(curve.kind, *place, below * width, above * width, *curve.terms)
 
     def interval_ends(self, scores: Floats, level: float) -> Ends:
-        margin, _ = self.margins(scores, level)
+        below, above = self.margins(scores, level)
         log_odds = self.log_odds(scores)
-        return expit(log_odds - margin), expit(log_odds + margin)
+        return expit(log_odds - below), expit(log_odds + above)
 
     def margins(self, scores: Floats, level: float) -> Ends:
-        """Wald intervals of the log odds, by the delta method."""
+        """Wald intervals of the log odds, by the delta method, widened by the deviation.
+
+        They hold the curve of the family, and the truth where that is of another one.
+        """
         columns = self.gradient(scores)
         variance = np.einsum("in,ij,jn->n", columns, np.array(self.covariance), columns)
         quantile = -NormalDist().inv_cdf((1 - level) / 2)
         margin = quantile * np.sqrt(np.maximum(variance, 0))
-        return margin, margin
+        if self.deviation is None:
+            return margin, margin
+        mean = np.interp(scores, self.deviation.scores, self.deviation.means)
+        error = np.interp(scores, self.deviation.scores, self.deviation.errors)
+        wide = np.hypot(margin, quantile * error)
+        return np.maximum(margin, wide - mean), np.maximum(margin, wide + mean)
 
     def moved(self, shift: float, slope: float = 1.0) -> Self:
         """The curve with its coefficients and their covariance multiplied by the slope."""
@@ -179,6 +211,7 @@ class LogisticCurve(Curve):
             intercept=slope * self.intercept + shift,
             coefficients=tuple(slope * each for each in self.coefficients),
             covariance=tuple(tuple(row) for row in covariance),
+            deviation=self.deviation and self.deviation.moved(slope),
         )
 
     def gradient(self, scores: Floats) -> Floats:
@@ -201,11 +234,15 @@ class LogisticCurve(Curve):
             "intercept": self.intercept,
             "coefficients": list(self.coefficients),
             "covariance": [value for row in self.covariance for value in row],
+            **({} if self.deviation is None else {"deviation": asdict(self.deviation)}),
         }
 
     @classmethod
     def read(cls, fields: Fields) -> Self:
-        fields.only("basis", "low", "high", "intercept", "coefficients", "covariance")
+        fields.only("basis", "low", "high", "intercept", "coefficients", "covariance", "deviation")
+        deviation = None
+        if fields.holds("deviation"):
+            deviation = fields.child("deviation").build(Deviation)
         basis = read_basis(fields.child("basis"))
         size = len(basis.parameters)
         flat = fields.numbers("covariance")
@@ -217,4 +254,5 @@ class LogisticCurve(Curve):
             intercept=fields.number("intercept"),
             coefficients=tuple(fields.numbers("coefficients")),
             covariance=tuple(rows),
+            deviation=deviation,
         )

@@ -69,7 +69,7 @@ class PositionTerm(Term):
     def curve_change(self, x: Floats) -> Floats:
         return np.where(self._is_top(x), -1.0, 0.0)
 
-    def margins(self, scores: Floats, x: Floats, level: float) -> Margins:
+    def margins(self, scores: Floats, curve: Floats, x: Floats, level: float) -> Margins:
         below, above = self.curve.margins(scores, level)
         is_top = self._is_top(x)
         return np.where(is_top, below, 0.0), np.where(is_top, above, 0.0)

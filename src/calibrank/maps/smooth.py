@@ -71,7 +71,7 @@ class SmoothTerm(Term):
     def read(self, columns: Any, rows: int | None = None) -> Floats:
         return number_column(self.column, columns, rows, self.role)
 
-    def margins(self, scores: Floats, x: Floats, level: float) -> Margins:
+    def margins(self, scores: Floats, curve: Floats, x: Floats, level: float) -> Margins:
         if not self.errors:
             return 0.0, 0.0
         margin = -NormalDist().inv_cdf((1 - level) / 2) * np.interp(x, self.knots, self.errors)

@@ -56,8 +56,11 @@ class Term(ABC):
         return 0.0
 
     @abstractmethod
-    def margins(self, scores: Floats, x: Values, level: float) -> Margins:
-        """Half widths of the confidence interval of what the term adds, in log odds."""
+    def margins(self, scores: Floats, curve: Floats, x: Values, level: float) -> Margins:
+        """Half widths of the confidence interval of what the term adds, in log odds.
+
+        `curve` are the log odds of the curve, as in `on`.
+        """
 
     @abstractmethod
     def moved(self, shift: float, slope: float) -> Self:

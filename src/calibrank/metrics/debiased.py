@@ -23,8 +23,13 @@ class DebiasedECE(ECE):
     It is the size of true gaps, in the proportions of the observed ones, whose ECE would be as
     large as the observed one on average, given the noise of each bin. The plain ECE of calibrated
     probabilities is above 0, the more so the fewer rows there are; this one is about 0 on
-    average, and so below 0 in about half of all tables. With `users`, the variance of a gap is
-    that of sums per user. Its interval is that of `ECE`, which estimates the same.
+    average, and so below 0 in about half of all tables.
+
+    Errors that are smaller than their noise look like it, so that their mean is too low: of an ECE
+    of 0.026 it is 0.011 at 300 rows, 0.016 at 1,000 and 0.026 at 10,000 (15 bins). It is right
+    within 0.01 for an ECE of 0.15 from 300 rows on. No estimate is right for both 0 and small
+    errors; whether there is an error at all is what `calibration_test` is for. With `users`, the
+    variance of a gap is that of sums per user. Its interval is that of `ECE`.
 
     >>> from calibrank.metrics import ECE
     >>> probabilities, labels = [0.5] * 6, [0, 1, 0, 1, 1, 0]
@@ -36,7 +41,8 @@ class DebiasedECE(ECE):
     better: ClassVar[Better] = Better.NEAR_ZERO
     explanation: ClassVar[str] = (
         "Expected calibration error without the part that chance adds: calibrated probabilities "
-        "have 0 on average, and values below 0 are chance. The plain ECE is above 0 even for "
+        "have 0 on average, and values below 0 are chance. Errors smaller than chance come out too "
+        "small: it is a lower bound then. The plain ECE is above 0 even for "
         "them, the more so the fewer rows there are."
     )
     minimum: ClassVar[float] = float("-inf")

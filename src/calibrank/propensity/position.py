@@ -9,7 +9,7 @@ proportional to its impressions times its examination, whatever the preference.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,9 @@ _RESAMPLE_TOLERANCE = 1e-6
 
 # Nobody looks that far down a list; a larger number is a mistake, and would fill the memory.
 _LARGEST_RANK = 1_000_000
+
+# Rows of an item are compared within this many parts of the scores.
+_SCORE_BINS = 10
 
 Ranks = npt.NDArray[np.intp]
 
@@ -96,13 +99,16 @@ def estimate_position(
     clusters: IdsLike | None = None,
     resamples: int = 200,
     seed: int | np.random.Generator = 0,
+    scores: Numbers | None = None,
 ) -> Position:
     """Estimate examination from a log in which the same item was shown at several ranks.
 
     `items` identifies what a preference belongs to: an item, or a query and document. The estimate
     is right if the rank of an item varies for reasons that have nothing to do with whether it is
-    liked, such as other items, ties or another model. Standard errors resample `clusters` (users or
-    queries; by default the items).
+    liked, such as other items, ties or another model. A personalised ranker shows an item first to
+    those who like it: pass its `scores`, so that only rows of an item with similar scores (a tenth
+    of all) are compared. Standard errors resample `clusters` (users or queries; by default the
+    items).
 
     >>> items, ranks = ["a", "a", "a", "b", "b", "b"] * 20, [1, 2, 2, 1, 1, 2] * 20
     >>> clicks = [1, 1, 0, 1, 1, 0] * 10 + [1, 0, 0, 1, 0, 1] * 10
@@ -112,6 +118,8 @@ def estimate_position(
     resamples = whole("resamples", resamples, 2)
     rng = seeded(seed)
     log = _RankedLog.of(items, ranks, clicks, clusters)
+    if scores is not None:
+        log = log.within(column("scores", scores, len(log.items)))
     log.require_connected()
     examination = log.estimate(np.ones(log.n_clusters), np.ones(log.n_ranks), _TOLERANCE)
     errors = log.bootstrap(examination, resamples, rng)
@@ -144,6 +152,13 @@ class _RankedLog:
         _, cluster_codes = np.unique(groups, return_inverse=True)
         return cls(item_codes, places - 1, cluster_codes, labels)
 
+    def within(self, scores: Floats) -> _RankedLog:
+        """The log with an item of its own for each tenth of the scores."""
+        edges = np.quantile(scores, np.arange(1, _SCORE_BINS) / _SCORE_BINS)
+        bins = np.searchsorted(edges, scores, side="right")
+        _, items = np.unique(self.items * _SCORE_BINS + bins, return_inverse=True)
+        return replace(self, items=items)
+
     @property
     def n_ranks(self) -> int:
         return int(self.ranks.max()) + 1
@@ -171,7 +186,8 @@ class _RankedLog:
         if len(unknown):
             raise DataError(
                 "every rank",
-                ("have a click and be linked to rank 1 by clicked items that were shown at both"),
+                "have a click and be linked to rank 1 by clicked items that were shown at both "
+                "(with similar scores, where these are given)",
                 got=f"none for rank {unknown[0]}",
                 remedy="Leave out such ranks, or give a table: Position([1.0, 0.6, ...]).",
             )

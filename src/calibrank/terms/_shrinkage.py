@@ -24,7 +24,7 @@ from calibrank._internal.validation import Floats, Indices, add_up
 
 INTERCEPT_SDS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.7, 1.0, 1.5, 2.5)
 """Standard deviations of the intercept between segments that are tried."""
-SLOPE_SDS = (0.0, 0.05, 0.1, 0.2, 0.4)
+SLOPE_SDS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.7)
 """Standard deviations of the slope, relative to the global slope, that are tried."""
 
 MEAN_SD = 1.0
@@ -51,14 +51,18 @@ _TOLERANCE = 1e-8
 
 
 class Changes(NamedTuple):
-    """Posterior means of each segment's intercept and slope, and its standard error."""
+    """Posterior means of each segment's intercept and slope, and their standard errors."""
 
     intercepts: Floats
     slopes: Floats
     errors: Floats
     """Of the log odds at x = 0."""
+    slope_errors: Floats
+    covariances: Floats
+    """Of both."""
     intercept_sd: float
     """Estimated standard deviation of the intercepts between segments."""
+    slope_sd: float
     typical: float
     """Estimated mean of the intercepts: what is expected of another segment."""
 
@@ -160,6 +164,8 @@ class Mode(NamedTuple):
     slopes: Floats
     variances: Floats
     """Posterior variance of the intercept."""
+    slope_variances: Floats
+    covariances: Floats
     log_marginal: Floats
     """Log marginal likelihood of each segment, relative to no change; empty if not asked for."""
 
@@ -173,6 +179,9 @@ class _Prior(NamedTuple):
     variance: float = 0.0
     """Of the mean."""
     log_marginal: float = 0.0
+
+
+_NO_PRIOR = _Prior(0.0, 0.0)
 
 
 def shrunk_changes(
@@ -192,11 +201,11 @@ def shrunk_changes(
         wide[kappa] = posterior_mode(sample, OUTLIER_SD, kappa, marginal=True).log_marginal
     shifted = _Shifted(sample)
     grid: list[_Prior] = []
-    means: dict[float, _Prior] = {0.0: _Prior(0.0, 0.0)}
+    means: dict[float, _Prior] = {0.0: _NO_PRIOR}
     for prior in priors:
         # The mean hardly depends on slopes; that of the neighbour on the grid is a good start.
         steps = 0 if prior.tau in means or not with_mean else _MEAN_STEPS
-        start = means.get(prior.tau, grid[-1] if grid and with_mean else _Prior(0.0, 0.0))
+        start = means.get(prior.tau, grid[-1] if grid and with_mean else _NO_PRIOR)
         prior = prior._replace(mean=start.mean, variance=start.variance)
         grid.append(_with_mean(shifted, prior, wide[prior.kappa], steps))
         means.setdefault(prior.tau, grid[-1])
@@ -264,30 +273,52 @@ def _averaged(problem: SegmentProblem, grid: list[_Prior], weights: Floats) -> C
     if len(unlike):
         for kappa in {prior.kappa for prior, _ in kept}:
             outliers[kappa] = posterior_mode(few, OUTLIER_SD, kappa, marginal=True)
-    found = np.zeros((3, len(problem)))
+    found = np.zeros((5, len(problem)))
     variance = 0.0
+    slope_variance = 0.0
     typical = 0.0
     for prior, weight in kept:
         mode = posterior_mode(problem.shifted(prior.mean), prior.tau, prior.kappa, marginal=False)
-        moments = _moments(mode, prior.mean)
+        moments = _moments(mode, prior)
         if len(unlike):
             other = outliers[prior.kappa]
             _, log_marginal = unlikely.mode(prior.tau, prior.kappa, prior.mean)
             share = _outlying(log_marginal, other.log_marginal)
-            moments[:, unlike] += share * (_moments(other, 0.0) - moments[:, unlike])
+            moments[:, unlike] += share * (_moments(other, _NO_PRIOR) - moments[:, unlike])
         found += weight * moments
         variance += weight * (prior.tau**2 + prior.variance)
+        slope_variance += weight * prior.kappa**2
         typical += weight * prior.mean
-    intercepts, slopes, squares = found
+    intercepts, slopes, squares, slope_squares, products = found
     # The variance of a mixture: the mean of the squares, minus the square of the mean.
-    errors = np.sqrt(np.maximum(squares - intercepts**2, 0))
-    return Changes(intercepts, slopes, errors, float(np.sqrt(variance)), typical)
+    return Changes(
+        intercepts,
+        slopes,
+        np.sqrt(np.maximum(squares - intercepts**2, 0)),
+        np.sqrt(np.maximum(slope_squares - slopes**2, 0)),
+        products - intercepts * slopes,
+        float(np.sqrt(variance)),
+        float(np.sqrt(slope_variance)),
+        typical,
+    )
 
 
-def _moments(mode: Mode, mean: float) -> Floats:
-    """The posterior means of intercept and slope, and of the square of the intercept."""
-    intercepts = mean + mode.intercepts
-    return np.array([intercepts, mode.slopes, intercepts**2 + mode.variances])
+def _moments(mode: Mode, prior: _Prior) -> Floats:
+    """The posterior means of intercept and slope, of their squares, and of their product."""
+    intercepts = prior.mean + mode.intercepts
+    # A shift of the prior's mean shifts the posterior's by the share of the prior in it.
+    precision = np.sqrt(prior.variance) / prior.tau**2 if prior.tau else 0.0
+    shift = precision * mode.variances
+    slope_shift = precision * mode.covariances
+    return np.array(
+        [
+            intercepts,
+            mode.slopes,
+            intercepts**2 + mode.variances + shift**2,
+            mode.slopes**2 + mode.slope_variances + slope_shift**2,
+            intercepts * mode.slopes + mode.covariances + shift * slope_shift,
+        ]
+    )
 
 
 def _possible_outliers(problem: SegmentProblem, kept: list[tuple[_Prior, float]]) -> Indices:
@@ -326,7 +357,7 @@ def _slices(count: int) -> list[slice]:
 
 def _mode_in_c(problem: SegmentProblem, tau: float, kappa: float, *, marginal: bool) -> Mode:
     count = len(problem)
-    result = np.zeros((4, count))
+    result = np.zeros((6, count))
 
     def run(segments: slice) -> None:
         part = problem.part(segments)
@@ -336,8 +367,8 @@ def _mode_in_c(problem: SegmentProblem, tau: float, kappa: float, *, marginal: b
         native.loops.segment_modes(*columns, *settings, *modes, log_marginal if marginal else None)
 
     in_threads(run, _slices(count))
-    intercepts, slopes, variances, log_marginal = result
-    return Mode(intercepts, slopes, variances, log_marginal if marginal else np.empty(0))
+    found = Mode(*result)
+    return found if marginal else found._replace(log_marginal=np.empty(0))
 
 
 def mode_with_numpy(problem: SegmentProblem, tau: float, kappa: float) -> Mode:
@@ -367,8 +398,14 @@ def mode_with_numpy(problem: SegmentProblem, tau: float, kappa: float) -> Mode:
     aa = 1 + h_aa * tau**2
     cc = 1 + h_cc * kappa**2
     determinant = aa * cc - (h_ac * tau * kappa) ** 2
-    variances = tau**2 * cc / determinant
-    return Mode(at[0], at[1], variances, start - value - np.log(determinant) / 2)
+    return Mode(
+        at[0],
+        at[1],
+        tau**2 * cc / determinant,
+        kappa**2 * aa / determinant,
+        -h_ac * (tau * kappa) ** 2 / determinant,
+        start - value - np.log(determinant) / 2,
+    )
 
 
 def _newton_steps(

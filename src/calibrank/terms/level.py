@@ -14,7 +14,7 @@ from calibrank._internal.validation import Floats, Indices
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence
 from calibrank.maps import CalibrationMap, LevelTerm
-from calibrank.maps.level import require_present
+from calibrank.maps.level import SlopeErrors, require_present
 from calibrank.summary import Summary
 from calibrank.summary.by_segment import SegmentSums, bin_edges
 from calibrank.terms._segment_cells import SegmentCells
@@ -69,11 +69,13 @@ def fit_levels(
     center = float(leaves.total @ leaves.log_odds / leaves.total.sum())
     found: dict[Key, _Change] = {}
     spreads = []
+    slope_spreads = []
     typical = 0.0
     for depth in range(1, len(columns) + 1):
         level = _Level.of(fitted, sums, leaves, depth)
         if not level.keys:
             spreads.append(0.0)
+            slope_spreads.append(0.0)
             continue
         parents = _Parents.of(found, level.keys, start)
         # Levels with a parent are expected to be like it.
@@ -82,21 +84,36 @@ def fit_levels(
         )
         typical += changes.typical
         spreads.append(changes.intercept_sd)
+        slope_spreads.append(changes.slope_sd)
         found |= _changes_by_key(level, changes, parents, center)
     loss = leaves.loss(*_numbers([found[key] for key in sums.keys]))
     if start is not None:
-        _add_expected(found, start, typical)
+        _add_expected(found, start, typical, center)
         typical += start.factor * start.term.typical
         # A level that neither has seen differs as the start's do, and deviates from that as well.
         spreads = np.hypot(start.factor * np.array(start.term.spreads), spreads).tolist()
-    intercepts, slopes_found, errors, rows = zip(*found.values(), strict=True)
-    keys = tuple(found)
-    term = LevelTerm(columns, keys, intercepts, slopes_found, errors, rows, tuple(spreads), typical)
+        if start.term.slope_errors is not None:
+            before = start.factor * np.array(start.term.slope_errors.spreads)
+            slope_spreads = np.hypot(before, slope_spreads).tolist()
+    columns_found = zip(*found.values(), strict=True)
+    intercepts, slopes_found, errors, rows, slope_errors, covariances = columns_found
+    of_slopes = SlopeErrors(center, slope_errors, covariances, tuple(slope_spreads))
+    term = LevelTerm(
+        columns,
+        tuple(found),
+        intercepts,
+        slopes_found,
+        errors,
+        rows,
+        tuple(spreads),
+        typical,
+        of_slopes if any(slope_errors) or any(slope_spreads) else None,
+    )
     record = replace(fitted.record, loss=loss)
     return replace(fitted, record=record, terms=(*fitted.terms, term))
 
 
-def _add_expected(found: dict[Key, _Change], start: Start, typical: float) -> None:
+def _add_expected(found: dict[Key, _Change], start: Start, typical: float, center: float) -> None:
     """Add the levels of a start that have no labels: they change as their parent does.
 
     Those without a parent change as the others do on average.
@@ -106,9 +123,25 @@ def _add_expected(found: dict[Key, _Change], start: Start, typical: float) -> No
         if key not in found:
             intercepts, slopes = _Parents.of(found, [key], start)
             slope = max(float(slopes[0]), _SMALLEST_SLOPE)
-            error = start.factor * term.errors[place]
             intercept = float(intercepts[0]) + (typical if len(key) == 1 else 0.0)
-            found[key] = _Change(intercept, slope, error, term.rows[place])
+            error, *of_slope = _errors_at(term, place, center)
+            errors = [start.factor * error, start.factor * of_slope[0]]
+            covariance = start.factor**2 * of_slope[1]
+            found[key] = _Change(
+                intercept, slope, errors[0], term.rows[place], errors[1], covariance
+            )
+
+
+def _errors_at(term: LevelTerm, place: int, center: float) -> tuple[float, float, float]:
+    """Errors of a level's log odds at a center and of its slope, and their covariance."""
+    error = term.errors[place]
+    of = term.slope_errors
+    if of is None:
+        return error, 0.0, 0.0
+    distance = center - of.center
+    slope, covariance = of.errors[place], of.covariances[place]
+    variance = error**2 + distance * (2 * covariance + distance * slope**2)
+    return float(np.sqrt(max(variance, 0.0))), slope, covariance + distance * slope**2
 
 
 class _Change(NamedTuple):
@@ -117,7 +150,10 @@ class _Change(NamedTuple):
     intercept: float
     slope: float
     error: float
+    """Of the log odds at the center."""
     rows: int
+    slope_error: float = 0.0
+    covariance: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -245,6 +281,8 @@ def _changes_by_key(
         parents.slopes + changes.slopes,
         changes.errors,
         level.cells.squares[2].astype(np.int64),
+        changes.slope_errors,
+        changes.covariances,
     )
     # There may be a million of them: tuples without checks are made fastest.
     rows = zip(*[values[order].tolist() for values in columns], strict=True)
