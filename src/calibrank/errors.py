@@ -110,6 +110,10 @@ class FlatMapWarning(CalibrankWarning):
     """The fitted map hardly rises: higher scores do not come with more positives."""
 
 
+class AssumedRateWarning(CalibrankWarning):
+    """Intervals of a map whose base rate is assumed leave out what matters most."""
+
+
 class PooledScoresWarning(CalibrankWarning):
     """Scores that differ were pooled so coarsely that probabilities may be off; see the message."""
 

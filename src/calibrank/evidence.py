@@ -255,6 +255,20 @@ def undersampling_weights(labels: Numbers, kept: float) -> Floats:
     return np.where(_labels(labels) == 1, 1.0, 1 / kept)
 
 
+def weighted(labels: Labels, sample_weight: Numbers | None) -> Labels:
+    """Labels of rows that stand for several; evidence has weights of its own."""
+    if sample_weight is None:
+        return labels
+    if isinstance(labels, Evidence):
+        raise DataError(
+            "sample_weight",
+            "go with labels",
+            got="evidence",
+            remedy="Give weights to the evidence: ips(labels, propensity, weights=...).",
+        )
+    return naive(labels, weights=sample_weight)
+
+
 def as_evidence(labels: Labels, rows: int) -> Evidence:
     """Convert labels to evidence (labels are used as they are), one value per row."""
     evidence = labels if isinstance(labels, Evidence) else naive(labels)

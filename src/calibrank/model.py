@@ -15,7 +15,7 @@ from calibrank._internal.threads import meanwhile
 from calibrank._internal.validation import Floats, Numbers, column, score_column
 from calibrank.composition import refusal
 from calibrank.errors import DataError
-from calibrank.evidence import Evidence, Labels, as_evidence
+from calibrank.evidence import Evidence, Labels, as_evidence, weighted
 from calibrank.maps import CalibrationMap
 from calibrank.summary import Summary
 from calibrank.summary.by_segment import SegmentSums
@@ -98,8 +98,15 @@ class Model:
         """The groups whose levels are integrated out, if there are any."""
         return next((term for term in self.terms if isinstance(term, Group)), None)
 
-    def fit(self, scores: Numbers, labels: Labels, columns: Any = None) -> CalibrationMap:
+    def fit(
+        self,
+        scores: Numbers,
+        labels: Labels,
+        columns: Any = None,
+        sample_weight: Numbers | None = None,
+    ) -> CalibrationMap:
         """Fit on scores, labels or evidence, and a mapping (or dataframe) of columns."""
+        labels = weighted(labels, sample_weight)
         if columns is None:
             raise DataError(
                 "columns", f"have {listed(self.columns)}, which the terms need", got="none"

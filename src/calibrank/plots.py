@@ -72,7 +72,7 @@ def plot_map(fitted: CalibrationMap, scores: Numbers | None = None) -> Figure:
         require_scores(given)
         low, high = float(given.min()), float(given.max())
     grid = np.linspace(low, high, _POINTS)
-    band = average.interval(grid)
+    band = average.sampling_interval(grid)
     title = f"{fitted.method} (the average over its terms)" if fitted.terms else fitted.method
     figure = fitted_functions(grid, {"probability": average.predict(grid)}, None, title)
     axes = figure.axes[0]

@@ -59,7 +59,7 @@ def test_95_percent_intervals_cover_the_truth(fit, pairs):
     for seed in range(30):
         world = make_world(pairs, seed=seed)
         scores = np.quantile(world.scores, LEVELS)
-        coverages.append(coverage(fit(world).interval(scores), world.probability(scores)))
+        coverages.append(coverage(fit(world).sampling_interval(scores), world.probability(scores)))
     assert 0.9 < np.mean(coverages) < 0.99
 
 
@@ -68,7 +68,7 @@ def test_a_known_rate_makes_intervals_narrower():
     scores = np.quantile(world.scores, [0.5, 0.9])
 
     def widths(fitted):
-        low, high = fitted.interval(scores)
+        low, high = fitted.sampling_interval(scores)
         return high - low
 
     unknown = widths(fit_ips(world))

@@ -1,6 +1,7 @@
 """Formulas of calibrators, maps and summaries checked by hand."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -175,3 +176,16 @@ def test_a_nearly_separable_table_of_any_size_is_solved(member: Parametric, rows
     labels = np.zeros(rows)
     labels[[-7, -5, -4, -3, -2, -1]] = 1
     assert member.fit(scores, labels).record.residual <= 1e-8
+
+
+@pytest.mark.parametrize("method", [cr.Platt(), cr.Auto(), cr.Platt() + cr.Level("c")], ids=repr)
+def test_a_sample_weight_is_a_number_of_equal_rows(method: Any) -> None:
+    rng = np.random.default_rng(0)
+    scores, labels = rng.normal(size=400), rng.integers(0, 2, 400)
+    weights, columns = rng.integers(1, 4, 400), rng.choice(["a", "b"], 400)
+    rows = {"c": columns} if isinstance(method, cr.Model) else None
+    weighted = method.fit(scores, labels, rows, weights)
+    by_evidence = method.fit(scores, cr.naive(labels, weights=weights), rows)
+    assert weighted.to_dict() == by_evidence.to_dict()
+    with pytest.raises(cr.DataError, match=r"go with labels, got evidence\. Give weights to the"):
+        method.fit(scores, cr.naive(labels), rows, sample_weight=weights)

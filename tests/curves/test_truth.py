@@ -144,7 +144,7 @@ def test_intervals_cover_the_truth_under_inverse_propensities(member: Calibrator
     for seed in range(150):
         log = world.redraw(seed)
         fitted = member.fit(log.scores, cr.ips(log.labels, log.propensity))
-        low, high = fitted.interval(scores)
+        low, high = fitted.sampling_interval(scores)
         covered.append((low <= truth) & (truth <= high))
     # The family is right here, which the intervals do not take as given.
     assert 0.92 <= np.mean(covered) <= 0.995
@@ -164,7 +164,7 @@ def test_histogram_intervals_cover_the_means_of_bins() -> None:
         log = world.redraw(seed)
         scores = np.clip(log.scores, -3, 4)
         fitted = cr.Histogram(bins=7).fit(scores, cr.ips(log.labels, log.propensity))
-        low, high = fitted.interval(centres)
+        low, high = fitted.sampling_interval(centres)
         covered.append(((low <= truth) & (truth <= high))[well_filled])
     assert 0.88 <= np.mean(covered) <= 0.99
 

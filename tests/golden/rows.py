@@ -47,7 +47,7 @@ def row_of(calibrator: cr.Calibrator, kind: str, table: dict[str, np.ndarray]) -
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FlatMapWarning)
         fitted = calibrator.fit(table["score"], evidence)
-    interval = fitted.interval(SCORES)
+    interval = fitted.sampling_interval(SCORES)
     probabilities = fitted.predict(table["score"])
     users = table["user"].astype(int)
     metrics = {name: metric(probabilities, evidence, users) for name, metric in METRICS.items()}

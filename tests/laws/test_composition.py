@@ -270,7 +270,7 @@ def test_every_pair_agrees_with_the_saved_document_or_is_refused(cell) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrankWarning)
         truth = expected(fitted)
-        low, high = fitted.interval(AT["score"], AT)
+        low, high = fitted.sampling_interval(AT["score"], AT)
         for name, consumer in consumers.items():
             # SQLite's own logarithms and exponentials differ in their last digits.
             np.testing.assert_allclose(

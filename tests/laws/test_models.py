@@ -176,7 +176,7 @@ def test_moving_changes_the_log_odds_exactly_at_every_row(
         columns = repeated(row)
         expected = shift + slope * fitted.log_odds(GRID, columns)
         np.testing.assert_allclose(moved.log_odds(GRID, columns), expected, rtol=1e-9, atol=1e-9)
-    before, after = fitted.interval(GRID, columns), moved.interval(GRID, columns)
+    before, after = fitted.sampling_interval(GRID, columns), moved.sampling_interval(GRID, columns)
     for one, two in zip(before, after, strict=True):
         # Those of steps are intervals of a rate, which are made anew.
         if curve != "step":

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import calibrank as cr
+from calibrank.errors import AssumedRateWarning
 from calibrank.maps import (
     Alternative,
     Anchoring,
@@ -262,3 +263,12 @@ def test_scores_beyond_the_range_do_not_change_those_within_it() -> None:
     inside = np.linspace(low, high, 1_001)
     with_one_beyond = np.concatenate([inside, [high + 1]])
     np.testing.assert_array_equal(fitted.predict(inside), fitted.predict(with_one_beyond)[:-1])
+
+
+def test_an_interval_around_an_assumed_level_warns() -> None:
+    assumed = replace(gaussian_map(), record=replace(RECORD, evidence="ips"))
+    with pytest.warns(AssumedRateWarning, match="the truth may lie far outside"):
+        warned = assumed.interval(1.0)
+    assert warned == assumed.sampling_interval(1.0)
+    known = replace(assumed, record=replace(assumed.record, base_rate_source="random labels"))
+    assert known.interval(1.0) == warned

@@ -198,7 +198,7 @@ def test_sandwich_standard_errors_equal_those_of_the_bootstrap() -> None:
     log = make_world(10_000, seed=3)
     scores, labels, propensity = log.scores, log.labels, log.propensity
     asked = np.array([0.0, 1.5, 2.5])
-    low, high = cr.Gaussian().fit(scores, cr.ips(labels, propensity)).interval(asked)
+    low, high = cr.Gaussian().fit(scores, cr.ips(labels, propensity)).sampling_interval(asked)
     standard_errors = (logit(high) - logit(low)) / 2 / 1.96
     rng = np.random.default_rng(0)
     replicates = []

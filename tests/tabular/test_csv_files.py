@@ -1,5 +1,6 @@
 """CSV files: cells are text until they are used as numbers, and no row is lost in silence."""
 
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 
@@ -113,7 +114,7 @@ def test_a_nested_column_cannot_be_written_as_csv(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("part.csv.gz", "which would not be read"), ("part.jsonl", "which would not be read")],
+    [("part.csv.zip", "which would not be read"), ("part.jsonl", "which would not be read")],
 )
 def test_parts_in_other_formats_are_refused(tmp_path: Path, name: str, message: str) -> None:
     write(tmp_path / "a.csv", "score\n0.5\n")
@@ -135,3 +136,38 @@ def test_an_output_inside_the_table_is_refused(tmp_path: Path) -> None:
     column = Probabilities(cr.Platt().fit([1, 2, 3, 4], [0, 1, 0, 1]), "score", Rules(skip=False))
     with pytest.raises(cr.DataError, match="must lie outside"):
         add_column(column, Table.find(str(tmp_path)), tmp_path / "out", "p")
+
+
+@pytest.mark.parametrize(
+    ("name", "delimiter"),
+    [("t.tsv", "\t"), ("t.csv", ";"), ("t.csv.gz", ","), ("t.tsv.gz", "\t"), ("t.csv.gz", ";")],
+)
+def test_tables_of_other_delimiters_and_packed_ones_are_read_and_copied(
+    tmp_path: Path, name: str, delimiter: str
+) -> None:
+    lines = ["score,name,label", '0.50,"a ""b""",1', "1e0,007,0", '2.0,"",1', ""]
+    text = "\n".join(lines).replace(",", delimiter)
+    opened = gzip.open if name.endswith(".gz") else open
+    with opened(tmp_path / name, "wt", encoding="utf-8") as file:
+        file.write(text)
+    table = Table.find(str(tmp_path / name))
+    assert read(tmp_path / name).tolist() == [0.5, 1.0, 2.0]
+    fitted = cr.Platt().fit([1, 2, 3, 4], [0, 1, 0, 1])
+    column = Probabilities(fitted, "score", Rules(skip=False))
+    rows, _ = add_column(column, table, tmp_path / f"out-{name}", "p")
+    assert rows == 3
+    with opened(tmp_path / f"out-{name}", "rt", encoding="utf-8") as file:
+        found = file.read().split("\n")
+    assert [line.rpartition(delimiter)[0] for line in found[:-1]] == text.split("\n")[:-1]
+    values = [float(line.rpartition(delimiter)[2]) for line in found[1:-1]]
+    assert values == fitted.predict([0.5, 1.0, 2.0]).tolist()
+
+
+def test_decimal_commas_and_packed_files_that_are_cut_off_are_errors(tmp_path: Path) -> None:
+    write(tmp_path / "a.csv", "score;label\n0,5;1\n")
+    with pytest.raises(cr.DataError, match=r"row 0 must be a number, got '0,5'"):
+        read(tmp_path / "a.csv")
+    packed = gzip.compress(b"score,label\n" + b"0.5,1\n" * 1000)
+    (tmp_path / "b.csv.gz").write_bytes(packed[:-20])
+    with pytest.raises(cr.DataError, match=r"b\.csv\.gz must be readable as csv"):
+        read(tmp_path / "b.csv.gz")

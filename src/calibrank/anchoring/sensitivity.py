@@ -191,7 +191,7 @@ def _band(
 def _sampling_error(fitted: CalibrationMap, scores: Floats) -> tuple[Floats, Floats]:
     """How far the confidence interval extends below and above the fit, in log odds."""
     middle = clipped_log_odds(fitted.log_odds(scores))
-    interval = fitted.interval(scores)
+    interval = fitted.sampling_interval(scores)
     below = np.maximum(middle - clipped_logit(interval.low), 0)
     above = np.maximum(clipped_logit(interval.high) - middle, 0)
     return below, above

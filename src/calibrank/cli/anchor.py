@@ -90,7 +90,7 @@ def anchor(
         console.print_json({"out": str(out), **anchored.to_dict(), **_constant_check(anchored)})
         return
     console.state(base_rate_lines(anchored.record))
-    console.screen.print(probability_table(anchored), highlight=False)
+    console.show(probability_table(anchored))
     print_terms(anchored)
     console.state(f"[bold]Saved:[/] {console.shown(out)}")
 

@@ -31,8 +31,4 @@ def apply(
     console.report_skipped(rules)
     comparison.warn()
     files = len(source.files)
-    if json:
-        about = {"out": str(out), "rows": rows, "files": files}
-        console.print_json({**about, "already_done": up_to_date, "skipped": rules.skipped})
-        return
-    console.report_written(out, rows, to, up_to_date, files)
+    console.report_written(out, rows, to, up_to_date, files, rules, json=json)

@@ -1,11 +1,13 @@
 """`calibrank compare`."""
 
+from typing import Any
+
 import numpy as np
 from rich import box
 from rich.table import Table as RichTable
 
 from calibrank.cli import console, options
-from calibrank.cli.declared import Log, choose_columns, choose_label, choose_weighting
+from calibrank.cli.declared import Log, choose_columns
 from calibrank.cli.parse import as_typed
 from calibrank.curves import Calibrator, fit_without_each
 from calibrank.errors import DataError, FitError
@@ -57,10 +59,8 @@ def compare(
     rules = console.rules_for(on_bad_rows)
     # Folds by user: rows of one user are alike, and must not be on both sides.
     user_column = user or source.has("user")
-    declared = choose_label(source, label)
-    weighting = choose_weighting(source, log, declared)
-    columns = choose_columns(source, score, declared, weighting, weight, item, user_column)
-    kind = weighting.evidence.__name__
+    columns = choose_columns(source, log, score, label, weight, item, user_column)
+    kind = columns.evidence.__name__
     with console.progress_bar(source, "Reading") as progress:
         summaries = summarize(source, columns, rules, progress, folds=folds)
     console.report_skipped(rules)
@@ -99,16 +99,16 @@ def _print_comparison(results: dict[str, Result], title: str, *, weighted: bool)
     fitted = {name: values for name, values in results.items() if "error" not in values}
     # With weighted labels above 1 the log loss has no lower bound, so its minimum means nothing.
     is_loss = all(float(values["LogLoss"]) >= 0 for values in fitted.values())
-    console.screen.print(_comparison_table(results, title, mark_best=is_loss))
+    console.show(_comparison_table(results, title, mark_best=is_loss))
     if fitted:
-        console.screen.print(_constant_line(fitted), highlight=False)
+        console.show(_constant_line(fitted))
     if not is_loss:
-        console.screen.print(
+        console.show(
             "[yellow]A negative log loss is not a loss:[/] the mean weighted label exceeds 1 for "
             "some scores, so no method is marked. Run calibrank diagnose."
         )
     if weighted:
-        console.screen.print(
+        console.show(
             "[dim]Methods are evaluated with the weighted labels that they are fitted to. "
             "This compares the shapes of their curves; it does not test the base rate.[/]"
         )
@@ -128,18 +128,12 @@ def _constant_line(fitted: dict[str, Result]) -> str:
 
 
 def _comparison_table(results: dict[str, Result], title: str, *, mark_best: bool) -> RichTable:
-    table = RichTable(
-        title=title,
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        show_edge=False,
-    )
-    table.add_column("method", no_wrap=True)
     # The constant is the same for every method: it has a line of its own.
     names = [metric.name for metric in HEADLINE if metric.name != CONSTANT]
-    for name in names:
-        table.add_column(_HEADINGS.get(name, name), justify="right")
+    headings = ["method", *[_HEADINGS.get(name, name) for name in names]]
+    settings: dict[str, Any] = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "show_edge": False}
+    table = console.table(*headings, title=title, **settings)
+    table.columns[0].no_wrap = True
     fitted = {name: values for name, values in results.items() if "error" not in values}
     ranking = sorted(fitted, key=lambda name: fitted[name]["LogLoss"])
     for rank, name in enumerate(ranking):

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shlex
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from typing import Any, TypeAlias
 from rich.console import Console
 from rich.errors import MarkupError
 from rich.markup import escape
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from calibrank._internal.arguments import path_of
@@ -52,8 +54,9 @@ Advance: TypeAlias = Callable[..., None]
 """Called with the number of steps done since the last call, and what is being done now."""
 
 # Results go to stdout and everything else to stderr, so that results can be piped.
-screen = SafeConsole(emoji=False)
-log = SafeConsole(stderr=True, emoji=False)
+screen = SafeConsole(emoji=False, highlight=False)
+log = SafeConsole(stderr=True, emoji=False, highlight=False)
+show = screen.print
 
 
 def shown(value: object) -> str:
@@ -63,7 +66,7 @@ def shown(value: object) -> str:
 
 def say(message: object, style: str = "") -> None:
     """Print a sentence beside the results, on standard error: --json stays one JSON object."""
-    log.print(shown(message), style=style, highlight=False, soft_wrap=True)
+    log.print(shown(message), style=style, soft_wrap=True)
 
 
 def warn(message: object) -> None:
@@ -73,7 +76,20 @@ def warn(message: object) -> None:
 
 def state(text: str) -> None:
     """Print a sentence of the results, which may have markup."""
-    screen.print(text, highlight=False, soft_wrap=True)
+    screen.print(text, soft_wrap=True)
+
+
+def command_line() -> str:
+    """The command that runs, as it is typed."""
+    return shlex.join(["calibrank", *sys.argv[1:]])
+
+
+def table(*headings: str, title: str | None = None, **settings: Any) -> RichTable:
+    """A table whose columns after the first are numbers."""
+    made = RichTable(title=title, title_justify="left", **settings)
+    for place, heading in enumerate(headings):
+        made.add_column(heading, justify="right" if place else "left")
+    return made
 
 
 def require_unused(reason: str, given: Mapping[str, object]) -> None:
@@ -102,6 +118,16 @@ def rules_for(on_bad_rows: options.OnBadRows) -> Rules:
     """The checks that every row must pass, as --on-bad-rows asks for."""
     is_skipped = on_bad_rows is options.OnBadRows.skip
     return Rules(skip=is_skipped, only_missing_labels=is_skipped)
+
+
+def require_map_or_probability(
+    map_file: Path | None, score: str | None, probability: str | None
+) -> None:
+    """Refuse the column that has no effect."""
+    if map_file is None:
+        require_unused("without --map", {"--score": score})
+    else:
+        require_unused("with --map", {"--probability": probability})
 
 
 def require_output(out: Path, *inputs: str | Path | None) -> None:
@@ -218,8 +244,14 @@ def report_skipped(rules: Rules) -> None:
         warn(f"skipped {count:,} rows with an invalid {role}")
 
 
-def report_written(out: Path, rows: int, column: str, up_to_date: int, files: int) -> None:
+def report_written(
+    out: Path, rows: int, column: str, up_to_date: int, files: int, rules: Rules, *, json: bool
+) -> None:
     """Print what a command wrote that adds a column to a table."""
+    if json:
+        about = {"out": str(out), "rows": rows, "files": files}
+        print_json({**about, "already_done": up_to_date, "skipped": rules.skipped})
+        return
     if up_to_date == files:
         screen.print(f"[bold]Already up to date:[/] {shown(out)}", soft_wrap=True)
         return

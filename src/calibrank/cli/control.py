@@ -33,10 +33,7 @@ def control(
     json: bool,
 ) -> None:
     """Find where lists must end to keep promises about new users, or queries."""
-    if map_file is None:
-        console.require_unused("without --map", {"--score": score})
-    else:
-        console.require_unused("with --map", {"--probability": probability})
+    console.require_map_or_probability(map_file, score, probability)
     promises = [parse_promise(text) for text in promise or ["Precision(0.8)"]]
     cuts = [parse_cut(text) for text in cut or ["Threshold"]]
     source = Table.find(table)
@@ -80,7 +77,7 @@ def _users(rows: ReportRows) -> Codes:
 
 
 def _print(found: Guarantee, longest: int | None) -> None:
-    console.screen.print(f"{console.shown(str(found))}", highlight=False)
+    console.show(f"{console.shown(str(found))}")
     notes = (
         "The promise is about new users like these, shown pairs by the same rule. A change of "
         "users, items or model breaks it, and so do labels that users chose to give."
@@ -90,4 +87,4 @@ def _print(found: Guarantee, longest: int | None) -> None:
             " The best are those of a user's rows in this table: if lists are made of more "
             "candidates than are labelled here, use --cut Threshold without --longest."
         )
-    console.screen.print(notes, style="dim", highlight=False)
+    console.show(notes, style="dim")

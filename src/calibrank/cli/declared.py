@@ -101,9 +101,7 @@ class Weighting(NamedTuple):
     assumption: str = "relative propensities"
 
 
-def choose_weighting(
-    table: Table, log: Log, label: Label, *, needs_weights: bool = True
-) -> Weighting:
+def _choose_weighting(table: Table, log: Log, label: Label, *, needs_weights: bool) -> Weighting:
     """How to weight labels: as options say, then as recorded in the table, then by default.
 
     Without `needs_weights`, labels are used as they are if there is nothing to weight them by.
@@ -198,15 +196,19 @@ def choose_weight(table: Table, given: str | None) -> str | None:
 
 def choose_columns(
     table: Table,
+    log: Log,
     score: str | None,
-    label: Label,
-    weighting: Weighting,
+    label: str | None,
     weight: str | None,
     item: str | None = None,
     user: str | None = None,
     negatives_kept: float = 1.0,
+    *,
+    needs_weights: bool = True,
 ) -> Columns:
-    """The columns to read; scores and weights are also found by their usual names or the record."""
+    """The columns to read; those that are not named are found by usual names or the record."""
+    declared = choose_label(table, label)
+    weighting = _choose_weighting(table, log, declared, needs_weights=needs_weights)
     console.require_fraction("--negatives-kept", negatives_kept)
     weight = choose_weight(table, weight)
     if negatives_kept != 1 and weight is not None and weight == table.roles().column("weight"):
@@ -221,8 +223,8 @@ def choose_columns(
     propensity = weighting.propensity
     return Columns(
         score=table.resolve("score", score),
-        label=label.column,
-        label_rule=label.rule,
+        label=declared.column,
+        label_rule=declared.rule,
         evidence=weighting.evidence,
         propensity=None if propensity is None else table.resolve("propensity", propensity),
         assumption=weighting.assumption,
@@ -272,7 +274,7 @@ def report_lost_roles(table: Table, out: Path) -> None:
     roles = table.roles()
     weight = roles.column("weight")
     propensity = roles.column(RELATIVE_PROPENSITY) or roles.column(EXPOSURE)
-    if out.suffix != ".csv" or not (weight or propensity):
+    if out.suffix not in {".csv", ".tsv", ".gz"} or not (weight or propensity):
         return
     named = [f"--weight {weight}"] if weight else []
     named += [f"--propensity {propensity}"] if propensity else []

@@ -19,16 +19,16 @@ def demo(pairs: int, seed: int, out: Path) -> int:
 
     with console.screen.status("Generating data and fitting every method ..."):
         result = demonstration.run_demo(pairs, seed)
-    console.screen.print(_introduction(result))
-    console.screen.print(_result_table(result))
-    console.screen.print(_conclusion(result))
+    console.show(_introduction(result))
+    console.show(_result_table(result))
+    console.show(_conclusion(result))
     with console.screen.status("Drawing figures ..."):
         paths = demonstration.save_figures(result, out)
     map_file = out / "map.json"
     unchanged = demonstration.save_and_reload(result, map_file)
-    console.screen.print("[bold]Figures:[/] " + ", ".join(console.shown(path) for path in paths))
+    console.show("[bold]Figures:[/] " + ", ".join(console.shown(path) for path in paths))
     outcome = "the same probabilities" if unchanged else "DIFFERENT probabilities"
-    console.screen.print(f"[bold]Map:[/] {console.shown(map_file)} (reloaded: {outcome})")
+    console.show(f"[bold]Map:[/] {console.shown(map_file)} (reloaded: {outcome})")
     return int(not unchanged)
 
 

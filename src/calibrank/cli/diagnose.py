@@ -8,15 +8,7 @@ import numpy as np
 
 from calibrank._internal.validation import Floats
 from calibrank.cli import console, options
-from calibrank.cli.declared import (
-    Log,
-    choose_columns,
-    choose_label,
-    choose_weighting,
-    find_user,
-    require_columns,
-    without_users,
-)
+from calibrank.cli.declared import Log, choose_columns, find_user, require_columns, without_users
 from calibrank.cli.failures import as_option
 from calibrank.cli.rendering import bar, sensitivity_lines
 from calibrank.cli.selection import FALLBACK, Method
@@ -59,11 +51,9 @@ def diagnose(
         console.require_unused("without --propensity", unused)
     log = Log(log_kind, propensity, item, user)
     source = Table.find(table)
-    declared = choose_label(source, label)
-    weighting = choose_weighting(source, log, declared, needs_weights=False)
     user_column = find_user(source, user)
     columns = choose_columns(
-        source, score, declared, weighting, weight, item, user_column, negatives_kept
+        source, log, score, label, weight, item, user_column, negatives_kept, needs_weights=False
     )
     # Invalid rows are what a diagnosis is about: they are counted, never an error.
     rules = Rules(skip=True)
@@ -159,10 +149,10 @@ def _print_diagnosis(diagnosis: Diagnosis) -> None:
         mark = _MARKS[finding.severity]
         message = console.shown(_message(finding))
         text = f"{mark}[bold]{console.shown(finding.subject)}[/]: {message}"
-        console.screen.print(text, highlight=False)
+        console.show(text)
     _print_deciles(diagnosis)
     if diagnosis.sensitivity is not None:
-        console.screen.print("\n" + sensitivity_lines(diagnosis.sensitivity), highlight=False)
+        console.show("\n" + sensitivity_lines(diagnosis.sensitivity))
     if diagnosis.label_plan:
         _print_label_plan(diagnosis)
 
@@ -171,21 +161,19 @@ def _print_deciles(diagnosis: Diagnosis) -> None:
     rates = [rate for _, rate in diagnosis.deciles]
     # Not 0, by which bars are divided.
     highest = max(*rates, 1e-12)
-    console.screen.print(
-        "\n[bold]Weighted mean label by tenths of the table, lowest scores first[/]"
-    )
-    console.screen.print("[bold]   score  mean label[/]")
+    console.show("\n[bold]Weighted mean label by tenths of the table, lowest scores first[/]")
+    console.show("[bold]   score  mean label[/]")
     for score, rate in diagnosis.deciles:
-        console.screen.print(f"{score:8.3g}  {rate:10.4f}  {bar(rate, highest)}", highlight=False)
+        console.show(f"{score:8.3g}  {rate:10.4f}  {bar(rate, highest)}")
 
 
 def _print_label_plan(diagnosis: Diagnosis) -> None:
-    console.screen.print(
+    console.show(
         "\n[bold]Expected calibration error after labelling randomly shown pairs[/], "
         "if the log has the right shape; with 30 labels, it was up to half more on real data"
     )
-    console.screen.print("[bold]   labels  expected ECE[/]")
+    console.show("[bold]   labels  expected ECE[/]")
     largest = max(step.error for step in diagnosis.label_plan)
     for step in diagnosis.label_plan:
         line = f"{step.labels:9,}  {step.error:12.4f}  {bar(step.error, largest)}"
-        console.screen.print(line, highlight=False)
+        console.show(line)

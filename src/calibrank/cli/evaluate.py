@@ -39,10 +39,7 @@ def evaluate(
     json: bool,
 ) -> None:
     """Evaluate probabilities against labels: all metrics, with intervals over users."""
-    if map_file is None:
-        console.require_unused("without --map", {"--score": score})
-    else:
-        console.require_unused("with --map", {"--probability": probability})
+    console.require_map_or_probability(map_file, score, probability)
     source = Table.find(table)
     metrics = [parse_metric(text) for text in metric or []]
     segments = require_columns(source, segment or [], "segment")
@@ -102,21 +99,20 @@ def _segments_as_json(result: Evaluation) -> dict[str, Any]:
 
 
 def _print_evaluation(result: Evaluation, user: str | None) -> None:
-    console.screen.print(_metric_table(result, user))
-    console.screen.print(_test_line(result), highlight=False)
+    console.show(_metric_table(result, user))
+    console.show(_test_line(result))
     gain = result.estimates[LogLossGain().name].value
     if gain < 0:
-        console.screen.print(
+        console.show(
             "[yellow]Worse than a constant:[/] predicting the base rate for every row would have "
-            f"a log loss lower by {-gain:.4f}.",
-            highlight=False,
+            f"a log loss lower by {-gain:.4f}."
         )
-    console.screen.print(reliability_diagram(result.curve))
+    console.show(reliability_diagram(result.curve))
     if result.left_out:
         names = ", ".join(result.left_out)
-        console.screen.print(f"[dim]Not computed ({_why_not_computed(result, user)}): {names}[/]")
+        console.show(f"[dim]Not computed ({_why_not_computed(result, user)}): {names}[/]")
     for column, by_value in result.segments.items():
-        console.screen.print(_segment_table(column, by_value))
+        console.show(_segment_table(column, by_value))
 
 
 def _test_line(result: Evaluation) -> str:
@@ -127,10 +123,8 @@ def _test_line(result: Evaluation) -> str:
 
 def _segment_table(column: str, by_value: dict[str, Evaluation]) -> RichTable:
     """The headline metrics of each segment, the largest first."""
-    table = RichTable(title=f"By {console.shown(column)}", title_justify="left")
-    table.add_column(console.shown(column))
-    for name in ("rows", *_SEGMENT_METRICS):
-        table.add_column(name, justify="right")
+    name = console.shown(column)
+    table = console.table(name, "rows", *_SEGMENT_METRICS, title=f"By {name}")
     for value, segment in sorted(by_value.items(), key=lambda item: -item[1].rows):
         cells = [f"{segment.estimates[name].value:.4f}" for name in _SEGMENT_METRICS]
         table.add_row(console.shown(value), f"{segment.rows:,}", *cells)
@@ -148,10 +142,7 @@ def _why_not_computed(result: Evaluation, user: str | None) -> str:
 def _metric_table(result: Evaluation, user: str | None) -> RichTable:
     unit = f"users ({console.shown(user)})" if user else "rows, treated as independent"
     title = f"{result.rows:,} rows; 95% bootstrap intervals over {unit}"
-    table = RichTable(title=title, title_justify="left")
-    table.add_column("metric")
-    table.add_column("value", justify="right")
-    table.add_column("95% interval", justify="right")
+    table = console.table("metric", "value", "95% interval", title=title)
     table.add_column("")
     for name, estimate in result.estimates.items():
         interval = f"{estimate.low:.4f} to {estimate.high:.4f}"

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from calibrank._internal.atomic import write_atomic
-from calibrank.cli import console
+from calibrank.cli import console, options
 from calibrank.cli.failures import UsageError
 from calibrank.export import to_json, to_lucene, to_onnx, to_painless, to_sql, to_torch, to_vespa
 from calibrank.maps import CalibrationMap, load
-from calibrank.registry import DIALECT_NAMES
 
 
 def export(
@@ -23,7 +22,7 @@ def export(
 ) -> None:
     """Convert a map to SQL, ONNX, a torch program, a search engine's script or JSON."""
     if to == "sql" and dialect is None:
-        names = ", ".join(DIALECT_NAMES)
+        names = ", ".join(options.DIALECTS)
         raise UsageError("--to sql", "have a dialect", got="none", remedy=f"Name one of: {names}")
     if to in {"onnx", "torch"} and out is None:
         raise UsageError(
@@ -42,7 +41,7 @@ def export(
         return
     console.require_output(out, map_file)
     write_atomic(out, content)
-    console.screen.print(f"[bold]Wrote[/] {console.shown(out)}", highlight=False)
+    console.show(f"[bold]Wrote[/] {console.shown(out)}")
 
 
 def _content(fitted: CalibrationMap, to: str, dialect: str, score: str | None, dtype: str) -> Any:

@@ -6,14 +6,7 @@ from typing import Any
 
 from calibrank.anchoring import with_sampling_range
 from calibrank.cli import console, options
-from calibrank.cli.declared import (
-    Log,
-    choose_columns,
-    choose_label,
-    choose_weighting,
-    say_choice,
-    without_users,
-)
+from calibrank.cli.declared import Log, choose_columns, say_choice, without_users
 from calibrank.cli.position import with_examination
 from calibrank.cli.rendering import base_rate_lines, probability_table, sensitivity_lines
 from calibrank.cli.selection import Method
@@ -57,9 +50,7 @@ def fit(
     source = Table.find(table)
     console.require_output(out, *source.files)
     rules = console.rules_for(on_bad_rows)
-    declared = choose_label(source, label)
-    weighting = choose_weighting(source, log, declared)
-    columns = choose_columns(source, score, declared, weighting, weight, item, user, negatives_kept)
+    columns = choose_columns(source, log, score, label, weight, item, user, negatives_kept)
     say_choice(source, "score", score, columns.score)
     if columns.label_rule is None:
         say_choice(source, "label", label, columns.label)
@@ -121,7 +112,7 @@ def _print(fitted: CalibrationMap, saved: CalibrationMap, summary: Summary, out:
     record = saved.record
     console.state(base_rate_lines(record))
     if record.sensitivity is not None:
-        console.screen.print(sensitivity_lines(record.sensitivity), highlight=False)
+        console.show(sensitivity_lines(record.sensitivity))
     rate = summary.positive.sum() / summary.total.sum()
     console.state(
         f"[bold]{console.shown(saved.method)}[/] fitted on {summary.rows:,} rows with "
@@ -132,7 +123,7 @@ def _print(fitted: CalibrationMap, saved: CalibrationMap, summary: Summary, out:
         console.state(f"Effective number of impressions: {summary.effective_rows:,.0f}.")
     if record.selection is not None:
         console.state(f"[bold]Method:[/] {describe_selection(record.selection)}.")
-    console.screen.print(probability_table(saved), highlight=False)
+    console.show(probability_table(saved))
     print_terms(saved)
     _print_losses(fitted, saved, summary)
     console.state(f"[bold]Saved:[/] {console.shown(out)}")

@@ -49,10 +49,10 @@ def inspect(
         return
     console.state(base_rate_lines(fitted.record))
     if fitted.record.sensitivity is not None:
-        console.screen.print(sensitivity_lines(fitted.record.sensitivity), highlight=False)
+        console.show(sensitivity_lines(fitted.record.sensitivity))
     console.state(f"[bold]{console.shown(fitted.method)}[/] calibration map")
-    console.screen.print(_facts(fitted), highlight=False)
-    console.screen.print(map_curve(fitted))
+    console.show(_facts(fitted))
+    console.show(map_curve(fitted))
     print_terms(fitted)
 
 

@@ -1,8 +1,6 @@
 """`calibrank monitor`."""
 
 import datetime as dt
-import shlex
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +10,6 @@ from calibrank._internal.arguments import date_of
 from calibrank.cli import console, options
 from calibrank.cli.declared import choose_weight, find_user
 from calibrank.cli.failures import UsageError
-from calibrank.curves import Calibrator
 from calibrank.errors import CalibrankError
 from calibrank.maps import CalibrationMap, load
 from calibrank.monitor import (
@@ -53,15 +50,18 @@ def monitor(
     json: bool,
 ) -> int:
     """Check whether a deployed map is still right, on a store of daily summaries."""
-    _require_pairs(add, date, refit_to, method, half_life)
-    columns = {"--score": score, "--label": label, "--user": user, "--weight": weight}
-    _require_table(add, columns, on_bad_rows)
+    skip = None if on_bad_rows is options.OnBadRows.error else on_bad_rows
+    about_table = {"--score": score, "--label": label, "--user": user, "--weight": weight}
+    _require_added(add, date, {**about_table, "--on-bad-rows": skip})
+    if refit_to is None and (method is not None or half_life is not None):
+        raise UsageError("--method and --half-life", "go with --refit")
     console.require_different_outputs({"--out": out, "--refit": refit_to})
-    for output in (out, refit_to):
-        if output is not None:
-            _require_outside(output, store, add, map_file)
-    calibrator = _calibrator(method)
-    fitted = _deployed(map_file, refit_to, calibrator)
+    for output in filter(None, (out, refit_to)):
+        _require_outside(output, store, add, map_file)
+    calibrator = None if method is None else find("method", CALIBRATORS, method)
+    fitted = load(map_file)
+    if refit_to is not None:  # one that cannot be refitted is refused before a table is read
+        require_refittable(fitted, calibrator)
     days = Store(store)
     new = None
     if add is not None and date is not None:
@@ -75,7 +75,8 @@ def monitor(
     about: dict[str, Any] = {"store": store, **status.to_dict()}
     refitted = None
     if refit_to is not None:
-        recent = _recent(found, window, half_life)
+        length = WINDOW if window is None and half_life is None else window
+        recent = window_of(found, length, half_life)
         with _noting(new, "was not added to the store. To add it, leave out --refit."):
             refitted = refit(fitted, recent, calibrator)
         about["refit"] = {"out": str(refit_to), "labels": recent.labels}
@@ -83,7 +84,7 @@ def monitor(
         days.add(new)
     with _noting(new, "was added to the store. To repeat the rest, leave out --add and --date."):
         if out is not None:
-            _write_page(status, store, out)
+            monitor_report(status.to_dict(), store, console.command_line()).save(out)
             about["out"] = str(out)
         if refit_to is not None and refitted is not None:
             refitted.save(refit_to)
@@ -94,42 +95,12 @@ def monitor(
     return ALARM_EXIT_CODE if fail_on_alarm and status.alarm else 0
 
 
-def _deployed(
-    map_file: Path, refit_to: Path | None, calibrator: Calibrator | None
-) -> CalibrationMap:
-    """The map; one that is to be refitted and cannot be is refused before any table is read."""
-    fitted = load(map_file)
-    if refit_to is not None:
-        require_refittable(fitted, calibrator)
-    return fitted
-
-
-def _require_pairs(
-    add: str | None,
-    date: str | None,
-    refit_to: Path | None,
-    method: str | None,
-    half_life: float | None,
-) -> None:
-    """Refuse options without the ones that they belong to."""
+def _require_added(add: str | None, date: str | None, about_table: dict[str, str | None]) -> None:
+    """Refuse options about a day's table where there is none."""
     if (add is None) != (date is None):
         raise UsageError("--add", "go with --date, the date of its rows")
-    if refit_to is None and (method is not None or half_life is not None):
-        raise UsageError("--method and --half-life", "go with --refit")
-
-
-def _require_table(
-    add: str | None, columns: dict[str, str | None], bad_rows: options.OnBadRows
-) -> None:
-    """Refuse options about a table where there is none."""
     if add is None:
-        skip = None if bad_rows is options.OnBadRows.error else bad_rows
-        console.require_unused("without --add", {**columns, "--on-bad-rows": skip})
-
-
-def _write_page(status: Status, store: str, out: Path) -> None:
-    command = shlex.join(["calibrank", *sys.argv[1:]])
-    monitor_report(status.to_dict(), store, command).save(out)
+        console.require_unused("without --add", about_table)
 
 
 def _require_past(date: str) -> None:
@@ -152,7 +123,7 @@ def _noting(new: Day | None, outcome: str) -> Iterator[None]:
     except (CalibrankError, OSError):
         if new is not None:
             message = f"The day {new.date} {outcome}"
-            console.log.print(message, style="yellow", highlight=False, soft_wrap=True)
+            console.log.print(message, style="yellow", soft_wrap=True)
         raise
 
 
@@ -197,51 +168,35 @@ def _day(
             f"{day.rows - day.labels:,} of {day.rows:,} rows have no label: they count for the "
             "scores only.",
             style="yellow",
-            highlight=False,
         )
     return day
 
 
-def _calibrator(method: str | None) -> Calibrator | None:
-    return None if method is None else find("method", CALIBRATORS, method)
-
-
-def _recent(found: list[Day], window: int | None, half_life: float | None) -> Day:
-    length = WINDOW if window is None and half_life is None else window
-    return window_of(found, length, half_life)
-
-
 def _print_status(status: Status, about: dict[str, Any]) -> None:
     color = "yellow" if status.alarm else "green"
-    console.screen.print(
-        f"[{color}]{console.shown(status.headline)}[/]", highlight=False, soft_wrap=True
-    )
+    console.state(f"[{color}]{console.shown(status.headline)}[/]")
     if status.change is not None:
-        console.screen.print(
+        console.state(
             f"Since {status.change.date}: level "
-            f"{_interval(status.change.level)}, slope {_interval(status.change.slope)}.",
-            highlight=False,
-            soft_wrap=True,
+            f"{_interval(status.change.level)}, slope {_interval(status.change.slope)}."
         )
     last = status.days[-1]
     if last.level is not None and last.slope is not None:
-        console.screen.print(
+        console.show(
             f"Last {status.window} days: level {_interval(last.level)} (0 is ideal), "
-            f"slope {_interval(last.slope)} (1 is ideal).",
-            highlight=False,
+            f"slope {_interval(last.slope)} (1 is ideal)."
         )
     if last.drift is not None:
         moved = "The scores have moved" if last.drift.matters else "The scores have not moved"
-        console.screen.print(
+        console.show(
             f"{moved}: distance {last.drift.distance:.3f} (by chance up to "
             f"{last.drift.noise:.3f}), mean probability {100 * last.drift.effect:+.2f} points "
-            f"(standard error {100 * last.drift.effect_error:.2f}).",
-            highlight=False,
+            f"(standard error {100 * last.drift.effect_error:.2f})."
         )
     for name, what in (("out", "Page"), ("refit", "New map")):
         if name in about:
             path = about[name] if name == "out" else about[name]["out"]
-            console.screen.print(f"[bold]{what}:[/] {console.shown(path)}")
+            console.show(f"[bold]{what}:[/] {console.shown(path)}")
 
 
 def _interval(estimate: Any) -> str:

@@ -53,7 +53,7 @@ def probability_table(fitted: CalibrationMap) -> RichTable:
     sketch = fitted.record.score_quantiles or fitted.span
     scores = np.quantile(np.array(sketch), list(_SHOWN_LEVELS.values()))
     probabilities = curve.predict(scores)
-    interval = curve.interval(scores)
+    interval = curve.sampling_interval(scores)
     table = RichTable("scores", "score", "probability", "95% interval", box=None, pad_edge=False)
     rows = zip(_SHOWN_LEVELS, scores, probabilities, interval.low, interval.high, strict=True)
     for name, score, probability, low, high in rows:
@@ -83,7 +83,7 @@ def map_curve(fitted: CalibrationMap, points: int = 15, width: int = 35) -> str:
     scores = np.linspace(low, high, points)
     curve = fitted.without_terms()
     probabilities = curve.predict(scores)
-    interval = curve.interval(scores)
+    interval = curve.sampling_interval(scores)
     lines = ["[bold]   score  probability     95% interval[/]"]
     for score, probability, below, above in zip(scores, probabilities, *interval, strict=True):
         bounds = f"{below:.4f} to {above:.4f}"

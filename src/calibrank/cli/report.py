@@ -1,18 +1,10 @@
 """`calibrank report`."""
 
-import shlex
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 from calibrank.cli import console, options
-from calibrank.cli.declared import (
-    Log,
-    choose_columns,
-    choose_label,
-    choose_weighting,
-    require_columns,
-)
+from calibrank.cli.declared import Log, choose_columns, require_columns
 from calibrank.cli.failures import UsageError
 from calibrank.errors import DataError
 from calibrank.evidence import naive
@@ -52,12 +44,11 @@ def report(
     source = Table.find(table)
     console.require_output(out, *source.files)
     rules = console.rules_for(on_bad_rows)
-    declared = choose_label(source, label)
-    weighting = choose_weighting(source, declared_log, declared, needs_weights=False)
     # Users and items also label the page, so columns with a usual name are read in any case.
     user_column = user or source.has("user")
     item_column = item or source.has("item")
-    columns = choose_columns(source, score, declared, weighting, weight, item_column, user_column)
+    named = (score, label, weight, item_column, user_column)
+    columns = choose_columns(source, declared_log, *named, needs_weights=False)
     fitted = None if map_file is None else load(map_file)
     columns = replace(columns, others=require_columns(source, segment or [], "segment"))
     with console.progress_bar(source, "Reading") as progress:
@@ -65,17 +56,13 @@ def report(
     console.report_skipped(rules)
     with console.log.status("Fitting and evaluating every method ..."):
         fingerprint = fingerprint_files(source.files)
-        made = report_on_rows(rows, fitted, table, fingerprint, _command_line())
+        made = report_on_rows(rows, fitted, table, fingerprint, console.command_line())
     _save(made, out, json=json)
-    if weighting.evidence is naive:
-        _note_unweighted_labels()
-
-
-def _note_unweighted_labels() -> None:
-    console.say(
-        "Labels were used as they are, which is correct if the pairs were shown at random. "
-        "To weight labels of a biased log, use --log interactions."
-    )
+    if columns.evidence is naive:
+        console.say(
+            "Labels were used as they are, which is correct if the pairs were shown at random. "
+            "To weight labels of a biased log, use --log interactions."
+        )
 
 
 def _save(made: Report, out: Path, *, json: bool) -> None:
@@ -83,9 +70,9 @@ def _save(made: Report, out: Path, *, json: bool) -> None:
     if json:
         console.print_json({"out": str(out), "headline_text": made.headline, **made.data})
         return
-    console.screen.print(console.shown(made.headline), highlight=False)
+    console.show(console.shown(made.headline))
     megabytes = out.stat().st_size / 1e6
-    console.screen.print(
+    console.show(
         f"[bold]Report:[/] {console.shown(out)} ({megabytes:.2f} MB, one file, no network needed)"
     )
 
@@ -101,10 +88,6 @@ def _report_on_results(folder: Path) -> Report:
     except DataError:
         # Without the repository there are no published numbers to compare with.
         found = overview(rows, lambda *_: None)
-        return results_report(found, str(folder), "", _command_line())
+        return results_report(found, str(folder), "", console.command_line())
     found = overview(rows, Published.load(file).find)
-    return results_report(found, str(folder), "aaai22/published.csv", _command_line())
-
-
-def _command_line() -> str:
-    return shlex.join(["calibrank", *sys.argv[1:]])
+    return results_report(found, str(folder), "aaai22/published.csv", console.command_line())

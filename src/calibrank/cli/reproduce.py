@@ -61,9 +61,7 @@ def reproduce(
     written = write_outputs(folder, specs, results, out, scored)
     for cell, reason in failed.items():
         console.log.print(
-            f"[red]failed:[/] {console.shown(cell.key)}: {console.shown(reason)}",
-            highlight=False,
-            soft_wrap=True,
+            f"[red]failed:[/] {console.shown(cell.key)}: {console.shown(reason)}", soft_wrap=True
         )
     if json:
         console.print_json(
@@ -75,7 +73,7 @@ def reproduce(
         )
     else:
         rows = results.table.num_rows
-        console.screen.print(
+        console.show(
             f"[bold]Rows:[/] {console.shown(grid.out / 'rows.parquet')} ({rows:,}), rows.csv"
         )
         _print_outputs(results, written)
@@ -124,17 +122,15 @@ def _as_json(results: "Results", written: "Outputs") -> dict[str, object]:
 def _print_outputs(results: "Results", written: "Outputs") -> None:
     unfit = _fits_without_optimum(results)
     if unfit:
-        console.screen.print(
-            f"{unfit:,} fits have no finite optimum: see rows with metric 'failed'."
-        )
-    console.screen.print(f"[bold]Tables:[/] {console.shown(', '.join(map(str, written.tables)))}")
-    console.screen.print(f"[bold]Summary:[/] {console.shown(written.summary)}")
+        console.show(f"{unfit:,} fits have no finite optimum: see rows with metric 'failed'.")
+    console.show(f"[bold]Tables:[/] {console.shown(', '.join(map(str, written.tables)))}")
+    console.show(f"[bold]Summary:[/] {console.shown(written.summary)}")
     folders = sorted({str(path.parent) for path in written.figures})
-    console.screen.print(
+    console.show(
         f"[bold]Figures:[/] {console.shown(', '.join(folders))} ({len(written.figures)} files)"
     )
     if written.agreement:
-        console.screen.print(written.agreement, highlight=False)
+        console.show(written.agreement)
 
 
 def _fits_without_optimum(results: "Results") -> int:

@@ -30,8 +30,4 @@ def score(
     console.report_skipped(rules)
     report_lost_roles(source, out)
     files = len(source.files)
-    if json:
-        about = {"out": str(out), "rows": rows, "files": files}
-        console.print_json({**about, "already_done": up_to_date, "skipped": rules.skipped})
-        return
-    console.report_written(out, rows, to, up_to_date, files)
+    console.report_written(out, rows, to, up_to_date, files, rules, json=json)

@@ -113,7 +113,7 @@ def fit(
         f"[bold]{console.shown(fitted.method)}[/] fitted on {len(judged):,} documents of "
         f"{judged.n_queries:,} queries, {rate:.1%} relevant."
     )
-    console.screen.print(probability_table(fitted), highlight=False)
+    console.show(probability_table(fitted))
     if held_out is not None:
         held_out.print()
     console.state(f"[bold]Saved:[/] {console.shown(out)}")
@@ -277,7 +277,7 @@ class HeldOut(NamedTuple):
             ends = f"{estimate.low:.4f} to {estimate.high:.4f}"
             basis = "if calibrated" if name == _ECE else "by query"
             table.add_row(name, f"{estimate.value:.4f}", f"{ends} ({basis})")
-        console.screen.print(table)
+        console.show(table)
         if self.cut is not None:
             console.state(_sentence(self.cut))
 

@@ -75,7 +75,7 @@ def print_terms(fitted: CalibrationMap) -> None:
         table = RichTable("column", "value", f"where others have {expit(middle):.1%}", "rows")
         for term in tables:
             _add_rows(table, term, middle)
-        console.screen.print(table)
+        console.show(table)
     for term in fitted.terms:
         if isinstance(term, PositionTerm):
             text = f"a curve of its own for the first {term.n} positions, by {term.column}."

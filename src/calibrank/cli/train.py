@@ -89,7 +89,7 @@ def train(
         rows = {"calibration_rows": len(pairs), "negative_weight": weight}
         console.print_json({"out": str(out), **about, **rows})
         return
-    console.screen.print(
+    console.show(
         f"[bold]{chosen.name}[/] trained on {len(kept):,} positives: best epoch "
         f"{trained.best_epoch}, validation NDCG@5 {ndcg:.4f}"
     )
@@ -151,12 +151,12 @@ def _model(name: str, dim: int | None) -> "Model":
 
 
 def _print_next_steps(out: Path, table: str) -> None:
-    console.screen.print(f"[bold]Saved:[/] {console.shown(out)}. Next:")
+    console.show(f"[bold]Saved:[/] {console.shown(out)}. Next:")
     for command in (
         f"calibrank score {out} {out}/{table}.parquet -o scores.parquet",
         "calibrank fit scores.parquet -o map.json",
     ):
-        console.screen.print(f"  {console.shown(command)}", highlight=False)
+        console.show(f"  {console.shown(command)}")
 
 
 def _calibration_pairs(

@@ -18,7 +18,7 @@ from calibrank.curves.isotonic import Isotonic
 from calibrank.curves.parametric import Beta, Gamma, Gaussian, Platt
 from calibrank.curves.spline import Spline
 from calibrank.errors import DataError, FitError
-from calibrank.evidence import Evidence, Labels, as_evidence
+from calibrank.evidence import Evidence, Labels, as_evidence, weighted
 from calibrank.maps import CalibrationMap, CandidateLoss, Curve, Selection
 from calibrank.maps.training import require_both_classes
 from calibrank.summary import Summary
@@ -63,7 +63,13 @@ class Auto(Calibrator):
         object.__setattr__(self, "folds", whole("folds", self.folds, 2, _MOST_FOLDS))
 
     def fit(
-        self, scores: Numbers, labels: Labels, columns: Any = None, *, users: IdsLike | None = None
+        self,
+        scores: Numbers,
+        labels: Labels,
+        columns: Any = None,
+        sample_weight: Numbers | None = None,
+        *,
+        users: IdsLike | None = None,
     ) -> CalibrationMap:
         """Choose a method and fit it on all rows.
 
@@ -72,7 +78,7 @@ class Auto(Calibrator):
         """
         self.require_no_columns(columns)
         array = score_column(scores)[0]
-        evidence = as_evidence(labels, len(array))
+        evidence = as_evidence(weighted(labels, sample_weight), len(array))
         if users is None:
             fold_of_row = row_partitions(0, len(array), self.folds)
         else:

@@ -12,7 +12,7 @@ import numpy as np
 from calibrank._internal.arguments import instance
 from calibrank._internal.validation import Floats, Numbers
 from calibrank.errors import DataError, FitError, PooledScoresWarning
-from calibrank.evidence import Evidence, Labels
+from calibrank.evidence import Evidence, Labels, weighted
 from calibrank.maps import CalibrationMap, Curve
 from calibrank.maps.training import record_of, require_both_classes, require_spread
 from calibrank.model import Model
@@ -50,12 +50,20 @@ class Calibrator(ABC):
     None for curves that depend on the scores inside a bin only through the slope of the curve.
     """
 
-    def fit(self, scores: Numbers, labels: Labels, columns: Any = None) -> CalibrationMap:
+    def fit(
+        self,
+        scores: Numbers,
+        labels: Labels,
+        columns: Any = None,
+        sample_weight: Numbers | None = None,
+    ) -> CalibrationMap:
         """Fit on scores and 0/1 labels, or evidence such as `ips(labels, propensity)`.
 
-        `columns` is for models with terms, such as `Gaussian() + Level("country")`.
+        `columns` is for models with terms, such as `Gaussian() + Level("country")`. `sample_weight`
+        says how many rows each row stands for; evidence takes `weights` instead.
         """
         self.require_no_columns(columns)
+        labels = weighted(labels, sample_weight)
         return self.fit_summary(Summary.of(scores, labels, distinct=self.distinct_scores))
 
     def fit_rows(self, scores: Floats, evidence: Evidence) -> tuple[CalibrationMap, Summary]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -21,12 +22,12 @@ from calibrank._internal.rules import COLUMN_RULES
 from calibrank._internal.segment_keys import names_of
 from calibrank._internal.validation import Floats, Numbers, floats, is_tensor, require_scores
 from calibrank.composition import refusal
-from calibrank.errors import DataError
+from calibrank.errors import AssumedRateWarning, DataError
 from calibrank.maps._blocks import Ends, Interval, in_blocks, interval_in_blocks, unwrapped
 from calibrank.maps._card import card
 from calibrank.maps._inverse import scores_at
 from calibrank.maps.curve import Curve
-from calibrank.maps.describe import summarize_base_rate
+from calibrank.maps.describe import is_base_rate_known, summarize_base_rate
 from calibrank.maps.level import LevelTerm
 from calibrank.maps.position import bounded
 from calibrank.maps.record import FitRecord
@@ -232,8 +233,23 @@ class CalibrationMap:
         It includes the errors of the terms. An unknown level may differ from a typical one as much
         as known ones do, and its interval says so. That of a parametric curve allows for a truth of
         another family. Propensities are treated as known: where they were estimated from the same
-        positives, intervals are far too narrow.
+        positives, intervals are far too narrow. Where the base rate is assumed, a warning says that
+        the truth may lie far outside.
         """
+        if not is_base_rate_known(self.record):
+            warnings.warn(
+                "the base rate of this map is assumed: its intervals are about the log's sampling "
+                "error, and the truth may lie far outside. Use anchor on a few hundred labels of "
+                "randomly shown pairs.",
+                AssumedRateWarning,
+                stacklevel=2,
+            )
+        return self.sampling_interval(scores, columns, level)
+
+    def sampling_interval(
+        self, scores: Numbers, columns: Any = None, level: float = 0.95
+    ) -> Interval[Any]:
+        """The same as `interval`, without its warning, to show beside the base rate's source."""
         level = real("level", level, "(0, 1)", "Use e.g. 0.95.")
         array = floats("scores", scores)
         if not self.terms:

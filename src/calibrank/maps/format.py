@@ -79,7 +79,7 @@ def _check_probabilities(fitted: CalibrationMap) -> None:
     points = np.unique(np.concatenate([points, (points[1:] + points[:-1]) / 2]))
     alone = fitted.without_terms()
     with np.errstate(all="ignore"):
-        values = np.concatenate([alone.predict(points), *alone.interval(points)])
+        values = np.concatenate([alone.predict(points), *alone.sampling_interval(points)])
         # The numbers of terms are bounded, so that sums are finite if the curve's log odds are.
         log_odds = fitted.curve.log_odds_on(NumpyTarget(), points) if fitted.terms else np.zeros(1)
     if not ((values >= 0) & (values <= 1)).all() or not np.isfinite(log_odds).all():

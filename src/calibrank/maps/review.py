@@ -185,7 +185,7 @@ def _method(fitted: CalibrationMap) -> Section:
 def _probabilities(fitted: CalibrationMap) -> Section:
     scores = np.linspace(*fitted.span, _TABLE_ROWS)
     alone = fitted.without_terms()
-    interval = alone.interval(scores)
+    interval = alone.sampling_interval(scores)
     rows = []
     for score, value, low, high in zip(scores, alone.predict(scores), *interval, strict=True):
         rows.append((f"{score:.4g}", f"{value:.2%}", f"{low:.2%} to {high:.2%}"))

@@ -74,7 +74,7 @@ def map_curves(rows: ReportRows, results: list[MethodResult]) -> dict[str, Any]:
     for result in results:
         if result.fitted is not None:
             average = result.fitted.without_terms()
-            low, high = average.interval(scores)
+            low, high = average.sampling_interval(scores)
             value = average.predict(scores)
             curves[result.name] = {"value": value, "low": low, "high": high}
     main = results[0].fitted

@@ -5,11 +5,13 @@ Nothing is inferred from values, except where a CSV file is saved as Parquet (`t
 
 from __future__ import annotations
 
+import gzip
 import re
 import warnings
 from collections.abc import Iterator, Sequence
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -27,11 +29,33 @@ _MISSING = frozenset(
 _BOOLEANS = {"true": 1.0, "false": 0.0}
 
 # A last cell that opens a quote and does not close it.
-_UNCLOSED_CELL = re.compile(rb'(?:^|,)"(?:[^"]|"")*$')
+_UNCLOSED_CELL = re.compile(rb'(?:^|[,;\t])"(?:[^"]|"")*$')
 _LONGEST_LINE = 2**16
 
 # As a number, 007 would lose its zeros and a number of 16 digits its last ones.
 _LOSSY_NUMBER = r"^[+-]?0[0-9]|^[+-]?[0-9]{16,}$"
+
+
+def ending_of(file: Path) -> str:
+    """The ending of a name that says its format, such as .parquet or .csv.gz, in lower case."""
+    endings = file.suffixes[-2:] if file.suffix.lower() == ".gz" else [file.suffix]
+    return "".join(endings).lower()
+
+
+def open_bytes(file: Path) -> IO[bytes]:
+    """Open a file, unpacked if its name ends in .gz."""
+    return (
+        cast("IO[bytes]", gzip.open(file)) if ending_of(file).endswith(".gz") else file.open("rb")
+    )
+
+
+def delimiter_of(file: Path) -> str:
+    """What separates cells: tabs in .tsv, and semicolons where the line of names has no comma."""
+    if ending_of(file).startswith(".tsv"):
+        return "\t"
+    with open_bytes(file) as content:
+        names = content.readline(_LONGEST_LINE)
+    return ";" if b";" in names and b"," not in names else ","
 
 
 def csv_names(file: Path) -> list[str]:
@@ -128,10 +152,10 @@ def cast_columns(rows: pa.RecordBatch, schema: pa.Schema, file: Path) -> list[pa
     return columns
 
 
-def lines_of(columns: Sequence[pa.Array]) -> pa.Array:
+def lines_of(columns: Sequence[pa.Array], delimiter: str = ",") -> pa.Array:
     """Return rows as the lines of a CSV file; null is an empty cell, and empty text is quoted."""
-    cells = [_cells(column) for column in columns]
-    lines = _compute().binary_join_element_wise(*cells, _text(","))
+    cells = [_cells(column, delimiter) for column in columns]
+    lines = _compute().binary_join_element_wise(*cells, _text(delimiter))
     return _compute().binary_join_element_wise(lines, _text(""), _text("\n"))
 
 
@@ -139,7 +163,7 @@ def _text(value: str) -> pa.Scalar:
     return pa.scalar(value, pa.large_string())
 
 
-def _cells(column: pa.Array) -> pa.Array:
+def _cells(column: pa.Array, delimiter: str) -> pa.Array:
     try:
         text = column.cast(pa.large_string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -150,7 +174,7 @@ def _cells(column: pa.Array) -> pa.Array:
             remedy="Write Parquet.",
         ) from None
     if pa.types.is_large_string(column.type) or pa.types.is_string(column.type):
-        quoted = _compute().match_substring_regex(text, r'[",\r\n]|^$')
+        quoted = _compute().match_substring_regex(text, rf'["{delimiter}\r\n]|^$')
         if _compute().any(quoted).as_py():
             inner = _compute().replace_substring(text, '"', '""')
             marks = _text('"')
@@ -179,7 +203,8 @@ def _open(
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
         )
-    return pc.open_csv(file, pc.ReadOptions(block_size=block), convert_options=convert)
+    parse = pc.ParseOptions(delimiter=delimiter_of(file))
+    return pc.open_csv(file, pc.ReadOptions(block_size=block), parse, convert)
 
 
 def _names(file: Path, schema: pa.Schema) -> list[str]:
@@ -201,7 +226,7 @@ def not_utf8(file: Path, found: str) -> DataError:
 
 def is_utf16(file: Path) -> bool:
     """Whether a file starts with the byte order mark of UTF-16."""
-    with file.open("rb") as content:
+    with open_bytes(file) as content:
         return content.read(2) in (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -228,7 +253,7 @@ def _as_floats(column: pa.Array) -> Floats:
 def _require_one_line_per_row(file: Path, rows: int) -> None:
     breaks = 0
     end = b""
-    with file.open("rb") as content:
+    with open_bytes(file) as content:
         while block := content.read(_BLOCK_BYTES):
             if b"\0" in block:
                 raise DataError(
@@ -256,7 +281,7 @@ def _require_closed_quotes(file: Path, rows: int) -> None:
     lines = 0
     unclosed = 0
     # latin1 decodes anything; only quotes and line breaks matter.
-    with file.open(encoding="latin1") as content:
+    with TextIOWrapper(open_bytes(file), encoding="latin1") as content:
         for number, line in enumerate(content, 1):
             lines += line != "\n"
             if not unclosed and line.count('"') % 2:

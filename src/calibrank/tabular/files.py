@@ -13,16 +13,25 @@ import pyarrow.parquet as pq
 
 from calibrank.errors import DataError
 from calibrank.tabular.batch import Batch
-from calibrank.tabular.csv_files import csv_batches, csv_names, is_utf16, not_utf8, typed_schema
+from calibrank.tabular.csv_files import (
+    csv_batches,
+    csv_names,
+    ending_of,
+    is_utf16,
+    not_utf8,
+    typed_schema,
+)
 
 # pyarrow.dataset offers much of this module, but takes longer to import than most tables to read.
 
-FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv"}
+FORMATS = {".parquet": "parquet", ".pq": "parquet"} | dict.fromkeys(
+    (".csv", ".tsv", ".csv.gz", ".tsv.gz"), "csv"
+)
 """Supported formats by file suffix."""
 
 _COMPRESSED = (".gz", ".zip", ".bz2", ".zst", ".xz")
 _JSON = (".jsonl", ".ndjson", ".json")
-UNREADABLE = (*_COMPRESSED, ".jsonl", ".ndjson", ".tsv", ".orc", ".avro", ".feather", ".arrow")
+UNREADABLE = (*_COMPRESSED, ".jsonl", ".ndjson", ".orc", ".avro", ".feather", ".arrow")
 """Endings of tables in formats that are not supported."""
 
 # Runs of search systems, which are no tables: query Q0 document rank score tag.
@@ -233,7 +242,7 @@ def _require_distinct(file: Path, names: Sequence[str]) -> None:
 
 def format_of(file: Path) -> str:
     """Return "parquet" or "csv" by the ending of the name; another one is an error."""
-    ending = file.suffix.lower()
+    ending = ending_of(file)
     if ending in FORMATS:
         return FORMATS[ending]
     remedy = ""
@@ -242,7 +251,7 @@ def format_of(file: Path) -> str:
             " Runs of search systems are fitted by calibrank search fit, and calibrated by "
             "calibrank search apply."
         )
-    elif ending in _COMPRESSED:
+    elif file.suffix.lower() in _COMPRESSED:
         remedy = " Unpack it first, or save it as Parquet, which is compressed itself."
     if ending in _JSON:
         remedy = " Save it as Parquet, e.g. polars.read_ndjson(file).write_parquet(...)."

@@ -18,6 +18,7 @@ from calibrank._internal.aliases import ALIASES
 from calibrank._internal.arguments import listed, path_of
 from calibrank.errors import CalibrankWarning, DataError
 from calibrank.tabular.batch import Batch, indices_of, names_of
+from calibrank.tabular.csv_files import ending_of
 from calibrank.tabular.files import FORMATS, UNREADABLE, Progress, ReadTask, read_tasks, schema
 from calibrank.tabular.roles import Roles, roles_of
 
@@ -202,7 +203,7 @@ def _data_files(folder: Path) -> Iterator[Path]:
             _require_readable(folder, file)
         if file.is_dir():
             continue
-        is_data = file.suffix.lower() in FORMATS
+        is_data = ending_of(file) in FORMATS
         if is_data and not is_hidden:
             yield file
         elif is_data or not is_hidden:
@@ -226,14 +227,14 @@ def _require_readable(folder: Path, file: Path) -> None:
             got=file,
             remedy="Name the folder that it leads to, or remove it.",
         )
-    if file.suffix.lower() in UNREADABLE and file.is_file():
+    if ending_of(file) not in FORMATS and file.suffix.lower() in UNREADABLE and file.is_file():
         raise DataError(
             folder,
             f"hold only {_ENDINGS} files",
             got=f"{file}, which would not be read",
             remedy="Convert it, move it, or name the files to read by a quoted glob.",
         )
-    if file.suffix.lower() in FORMATS and not file.is_file() and not file.is_dir():
+    if ending_of(file) in FORMATS and not file.is_file() and not file.is_dir():
         raise DataError(
             file, "be a regular file", got="a pipe or a device", remedy="Save it first."
         )

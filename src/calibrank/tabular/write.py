@@ -6,6 +6,7 @@ writes only the files that are missing or out of date.
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -26,7 +27,7 @@ from calibrank.maps.score_shift import ScoreComparison
 from calibrank.scorers import SavedModel
 from calibrank.tables import Index
 from calibrank.tabular.batch import Batch, names_of, to_arrow
-from calibrank.tabular.csv_files import cast_columns, lines_of
+from calibrank.tabular.csv_files import cast_columns, delimiter_of, ending_of, lines_of
 from calibrank.tabular.files import Progress, format_of, read_tasks, schema_to_save, stored_schema
 from calibrank.tabular.ids import names_like
 from calibrank.tabular.read import Table, prefetch
@@ -202,7 +203,7 @@ def _write_file(
     field = pa.field(to, column.data_type(stored))
     schema = stored.append(field).with_metadata(metadata)
     written = 0
-    with _writer(target, schema) as write:
+    with _writer(target, schema, _delimiter(source, target)) as write:
         for batch in batches:
             valid = column.valid_rows(batch)
             if valid is not None:
@@ -232,15 +233,23 @@ def _require_columns(column: NewColumn, source: Path, schema: pa.Schema, to: str
         )
 
 
+def _delimiter(source: Path, target: Path) -> str:
+    """What separates cells of an output: that of its source, unless it is a .tsv."""
+    if ending_of(target).startswith(".csv") and ending_of(source).startswith(".csv"):
+        return delimiter_of(source)
+    return "\t" if ending_of(target).startswith(".tsv") else ","
+
+
 @contextmanager
-def _writer(target: Path, schema: pa.Schema) -> Iterator[WriteColumns]:
+def _writer(target: Path, schema: pa.Schema, delimiter: str) -> Iterator[WriteColumns]:
     """Open a writer; the file appears under its name only when it is complete on disk."""
     with atomic_path(target) as partial:
         if format_of(target) == "csv":
-            with partial.open("wb") as file:
+            opened: Any = gzip.open if ending_of(target).endswith(".gz") else open
+            with opened(partial, "wb") as file:
                 names = [pa.array([name], pa.string()) for name in schema.names]
-                _write_lines(file, names)
-                yield lambda columns: _write_lines(file, columns)
+                _write_lines(file, names, delimiter)
+                yield lambda columns: _write_lines(file, columns, delimiter)
             return
         with pq.ParquetWriter(partial, schema) as writer:
             yield lambda columns: writer.write_batch(
@@ -248,8 +257,8 @@ def _writer(target: Path, schema: pa.Schema) -> Iterator[WriteColumns]:
             )
 
 
-def _write_lines(file: IO[bytes], columns: list[pa.Array]) -> None:
-    lines = lines_of(columns)
+def _write_lines(file: IO[bytes], columns: list[pa.Array], delimiter: str) -> None:
+    lines = lines_of(columns, delimiter)
     # Arrow stores the text of all lines one after the other.
     _, offsets, text = lines.buffers()
     end = np.frombuffer(offsets, dtype=np.int64)[len(lines)]

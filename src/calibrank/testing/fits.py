@@ -131,8 +131,8 @@ def _log_odds_agree(fitted: CalibrationMap, rows: Rows) -> None:
 def _interval_contains_estimate(fitted: CalibrationMap, rows: Rows) -> None:
     scores = rows.scores
     probabilities = fitted.predict(scores, rows.columns())
-    narrow = fitted.interval(scores, rows.columns(), 0.5)
-    wide = fitted.interval(scores, rows.columns(), 0.99)
+    narrow = fitted.sampling_interval(scores, rows.columns(), 0.5)
+    wide = fitted.sampling_interval(scores, rows.columns(), 0.99)
     below = narrow.low <= probabilities + _ROUNDING
     ensure_each(below, scores, narrow.low, "the lower end must not exceed the estimate")
     above = narrow.high >= probabilities - _ROUNDING
@@ -157,8 +157,8 @@ def _loaded_equals_saved(fitted: CalibrationMap, rows: Rows) -> None:
     ensure(loaded == fitted, "the loaded map must be equal to the saved one.")
     expected = fitted.predict(scores, rows.columns())
     ensure_close(loaded.predict(scores, rows.columns()), expected, scores, "predictions", 0)
-    interval = fitted.interval(scores, rows.columns())
-    loaded_interval = loaded.interval(scores, rows.columns())
+    interval = fitted.sampling_interval(scores, rows.columns())
+    loaded_interval = loaded.sampling_interval(scores, rows.columns())
     ensure_close(loaded_interval.low, interval.low, scores, "lower ends", 0)
     ensure_close(loaded_interval.high, interval.high, scores, "upper ends", 0)
 
