@@ -299,8 +299,6 @@ def test_the_refused_pairs_are_found() -> None:
     """Each reason about curves, terms and base rates is raised by what it is about."""
     with pytest.raises(cr.DataError, match=r"Group must not go with other terms"):
         cr.Gaussian() + cr.Group("query") + cr.Level("country")
-    with pytest.raises(cr.DataError, match=r"Level with slopes must not go with other terms"):
-        cr.Gaussian() + cr.Level("country", slopes=True) + cr.Smooth("price")
     with pytest.raises(cr.DataError, match=r"Position must not go with a fit"):
         cr.Gaussian() + cr.Position()
     with pytest.raises(cr.DataError, match=r"Group must not go with anchor"):

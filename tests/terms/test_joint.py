@@ -442,3 +442,35 @@ def fit_four(x: list[object]) -> cr.CalibrationMap:
 def test_errors_say_what_must_be_true(make: object, message: str) -> None:
     with pytest.raises(cr.DataError, match=message):
         make()
+
+
+@pytest.mark.parametrize("score", [-2.0, 0.0, 2.0])
+def test_intervals_of_levels_include_the_errors_of_slopes_beside_other_terms(score: float) -> None:
+    """Levels and slopes are normal: 95% intervals hold the truth of every score as often."""
+    held = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        intercepts, slopes = rng.normal(-0.5, 0.7, 30), np.exp(rng.normal(0, 0.3, 30))
+        place = rng.integers(0, 30, 6_000)
+        scores, x = rng.normal(size=(2, 6_000))
+        z = intercepts[place] + slopes[place] * scores + 0.5 * x
+        model = cr.Platt() + cr.Level("country") + cr.Smooth("x", knots=2)
+        fitted = model.fit(scores, rng.random(6_000) < expit(z), {"country": place, "x": x})
+        columns = {"country": np.arange(30), "x": np.zeros(30)}
+        low, high = fitted.interval(np.full(30, score), columns)
+        truth = expit(intercepts + slopes * score)
+        held.append(np.mean((low <= truth) & (truth <= high)))
+    assert 0.92 < np.mean(held) < 0.98
+
+
+def test_slopes_that_a_joint_fit_does_not_have_are_refused() -> None:
+    scores, labels, columns = correlated(1_000)
+    columns["item"] = np.arange(1_000) % 300
+    terms = [cr.Level("item", slopes=True), cr.Smooth("price")]
+    message = "'item', slopes=True.* must have at most 256 levels beside other terms, got 300"
+    with pytest.raises(cr.DataError, match=message):
+        sum_of(cr.Platt(), *terms).fit(scores, labels, columns)
+    start = cr.Platt().fit(scores, labels)
+    terms[0] = cr.Level("country", slopes=True)
+    with pytest.raises(cr.DataError, match="must be the only term that is anchored"):
+        cr.anchor(start, scores, labels, columns, terms=terms)

@@ -150,6 +150,8 @@ def blocks_of(
     for spec in specs:
         if isinstance(spec, Level):
             levels += LevelBlock.of(spec, columns, len(total))
+    for block in levels:
+        _require_slopes(block, is_change=log_odds is None)
     if log_odds is not None:
         levels += [
             block.slopes(log_odds)
@@ -158,6 +160,21 @@ def blocks_of(
         ]
     levels.sort(key=lambda block: block.width)
     return [*numbers, *levels]
+
+
+def _require_slopes(block: LevelBlock, *, is_change: bool) -> None:
+    """Raise a `DataError` where slopes are asked for that a joint fit does not have."""
+    if not block.spec.slopes or (block.width <= SMALL and not is_change):
+        return
+    rule = f"have at most {SMALL} levels beside other terms"
+    if is_change:
+        rule = "be the only term that is anchored"
+    raise DataError(
+        repr(block.spec),
+        rule,
+        got=f"{block.width:,} levels",
+        remedy="Without slopes=True it has intercepts alone.",
+    )
 
 
 def _positions(x: Floats, knots: Floats) -> tuple[Indices, Floats]:

@@ -148,17 +148,39 @@ class Inverse(NamedTuple):
     through: Floats
     diagonal: Floats
 
-    def contrasts(self, place: slice, weights: Floats) -> Floats:
-        """Variances of coefficients minus their weighted mean, where weights sum to 1."""
+    def contrasts(self, place: slice, other: slice, weights: Floats) -> Floats:
+        """Covariances of two blocks' coefficients, each minus its mean by weights that sum to 1."""
+        products = self._products(other)
+        shared = self._across(place, products @ weights)
+        own = self._own(place, products)
+        if place == other and place.start >= len(self.corner):
+            own = own + self.diagonal
+            shared = shared + self.diagonal * weights
+        mean = float(weights @ shared)
+        if place == other:
+            shared = 2 * shared
+        else:
+            shared = shared + self._across(other, self._products(place) @ weights)
+        result: Floats = own - shared + mean
+        return np.maximum(result, 0) if place == other else result
+
+    # A coefficient of the diagonal is a sum of those of the corner, plus an error of its own.
+    def _products(self, place: slice) -> Floats:
+        """The covariances of the corner with a block."""
         if place.start < len(self.corner):
-            block = self.corner[place, place]
-            shared = block @ weights
-            variances: Floats = np.diag(block) - 2 * shared + weights @ shared
-            return np.maximum(variances, 0)
-        mean = self.through @ weights
-        shared = self.diagonal * weights + self.through.T @ (self.corner @ mean)
-        own = self.diagonal + ((self.corner @ self.through) * self.through).sum(axis=0)
-        return np.maximum(own - 2 * shared + weights @ shared, 0)
+            return self.corner[:, place]
+        return -self.corner @ self.through
+
+    def _across(self, place: slice, vector: Floats) -> Floats:
+        """What a vector of the corner is in a block."""
+        return vector[place] if place.start < len(self.corner) else -self.through.T @ vector
+
+    def _own(self, place: slice, products: Floats) -> Floats:
+        """From the products of another block: the covariance of both coefficients of a level."""
+        if place.start < len(self.corner):
+            return np.diag(products[place])
+        result: Floats = -(self.through * products).sum(axis=0)
+        return result
 
 
 class Group(NamedTuple):

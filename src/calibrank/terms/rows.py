@@ -13,6 +13,7 @@ from calibrank._internal.validation import Floats, IdsLike, Numbers, add_up, ids
 from calibrank.errors import DataError, FitError
 from calibrank.evidence import Evidence
 from calibrank.maps import CalibrationMap, LevelTerm, SmoothTerm, Term
+from calibrank.maps.level import SlopeErrors
 from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.terms._blocks import Block, LevelBlock, NumberBlock, blocks_of
 from calibrank.terms._design import Design, Group
@@ -135,46 +136,65 @@ def _levels(
     turn: _Turn,
 ) -> LevelTerm:
     """The sum of the changes of each nested column, as one term."""
-    intercepts: dict[Key, float] = {}
-    squares: dict[Key, float] = {}
-    rows: dict[Key, int] = {}
-    changes: dict[Key, float] = {}
-    spreads = []
-    for block, place, _ in own:
-        if block.has_slopes:
-            slopes = (solution.coefficients[place] / turn.slope).tolist()
-            changes.update(zip(block.keys, slopes, strict=True))
+    slopes = {block.keys: (place, group) for block, place, group in own if block.has_slopes}
+    keys: list[Key] = []
+    parts = []
+    rows: list[int] = []
+    sds = []
     for block, place, group in own:
         if block.has_slopes:
             continue
-        masses = add_up(block.codes.codes, total, block.width)
-        # The intercept of the curve is that of the mean row: levels are known relative to it.
-        variances = solution.covariance.contrasts(place, masses / masses.sum())
-        coefficients = solution.coefficients[place]
-        counts = np.bincount(block.codes.codes, minlength=block.width)
-        columns = [each.tolist() for each in (coefficients, variances, counts)]
-        found = zip(block.keys, *columns, strict=True)
-        for key, coefficient, variance, count in found:
-            intercepts[key] = coefficient + intercepts.get(key[:-1], 0.0)
-            squares[key] = variance + squares.get(key[:-1], 0.0)
-            rows[key] = count
-        spreads.append(solution.sds[group])
-    # A level has the changes of its parents as well.
-    total_changes = {
-        key: sum(changes.get(key[:depth], 0.0) for depth in range(1, len(key) + 1))
-        for key in intercepts
-    }
-    for key, change in total_changes.items():
-        intercepts[key] -= change * turn.middle
+        of_slopes, slope_group = slopes.get(block.keys, (None, None))
+        numbers = _numbers(block, place, of_slopes, solution, total)
+        if parts:
+            # A level has the changes of its parents as well.
+            numbers += parts[-1][:, _parents(block.keys, keys)]
+        parts.append(numbers)
+        keys = block.keys
+        rows += np.bincount(block.codes.codes, minlength=block.width).tolist()
+        sds.append((solution.sds[group], 0.0 if slope_group is None else solution.sds[slope_group]))
+    intercepts, changes, variances, slope_variances, covariances = np.hstack(parts)
+    changes = changes / turn.slope
+    spreads, slope_spreads = np.array(sds).T
+    of = SlopeErrors(
+        turn.middle,
+        tuple((np.sqrt(slope_variances) / turn.slope).tolist()),
+        tuple((covariances / turn.slope).tolist()),
+        tuple((slope_spreads / turn.slope).tolist()),
+    )
     return LevelTerm(
         columns=spec.columns,
-        keys=tuple(intercepts),
-        intercepts=tuple(intercepts.values()),
-        slopes=tuple(1 + change for change in total_changes.values()),
-        errors=tuple(np.sqrt(list(squares.values())).tolist()),
-        rows=tuple(rows.values()),
-        spreads=tuple(spreads),
+        keys=tuple(key for block, _, _ in own if not block.has_slopes for key in block.keys),
+        intercepts=tuple((intercepts - changes * turn.middle).tolist()),
+        slopes=tuple((1 + changes).tolist()),
+        errors=tuple(np.sqrt(variances).tolist()),
+        rows=tuple(rows),
+        spreads=tuple(spreads.tolist()),
+        slope_errors=of if slope_spreads.any() else None,
     )
+
+
+def _numbers(
+    block: LevelBlock, place: slice, slopes: slice | None, solution: Solution, total: Floats
+) -> Floats:
+    """By level: intercept, slope, their variances and covariance."""
+    masses = add_up(block.codes.codes, total, block.width)
+    # The intercept of the curve is that of the mean row: levels are known relative to it.
+    weights = masses / masses.sum()
+    numbers = np.zeros((5, block.width))
+    numbers[0] = solution.coefficients[place]
+    numbers[2] = solution.covariance.contrasts(place, place, weights)
+    if slopes is not None:
+        numbers[1] = solution.coefficients[slopes]
+        numbers[3] = solution.covariance.contrasts(slopes, slopes, weights)
+        numbers[4] = solution.covariance.contrasts(place, slopes, weights)
+    return numbers
+
+
+def _parents(keys: Sequence[Key], above: Sequence[Key]) -> list[int]:
+    """The number of each key's parent."""
+    numbers = {key: number for number, key in enumerate(above)}
+    return [numbers[key[:-1]] for key in keys]
 
 
 def list_means(values: Numbers, lists: IdsLike) -> Floats:

@@ -31,7 +31,7 @@ class Level(TermSpec):
     that was never seen gets its parent's. Within a level, probabilities increase with the score.
 
     Slopes are shrunk in the same way. Beside other terms, a column of more than 256 levels has
-    intercepts alone.
+    intercepts alone, and `slopes=True` is an error there.
 
     >>> Level("country", "city", slopes=False)
     Level('country', 'city', slopes=False)
