@@ -474,3 +474,18 @@ def test_slopes_that_a_joint_fit_does_not_have_are_refused() -> None:
     terms[0] = cr.Level("country", slopes=True)
     with pytest.raises(cr.DataError, match="must be the only term that is anchored"):
         cr.anchor(start, scores, labels, columns, terms=terms)
+
+
+@pytest.mark.parametrize("spread", [0.3, 0.7, 1.5])
+def test_the_spread_of_levels_of_three_rows_is_found(spread: float) -> None:
+    """The quadratic approximation alone has 0.3 for 0.7, and 1 for 1.5."""
+    found = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        item = np.arange(3_000) % 1_000
+        scores, x = rng.normal(size=(2, 3_000))
+        z = scores - 0.5 + 0.5 * x + rng.normal(0, spread, 1_000)[item]
+        model = cr.Platt() + cr.Level("item") + cr.Smooth("x", knots=2)
+        fitted = model.fit(scores, rng.random(3_000) < expit(z), {"item": item, "x": x})
+        found += fitted.terms[0].spreads
+    assert np.mean(found) == pytest.approx(spread, rel=0.25)

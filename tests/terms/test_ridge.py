@@ -4,8 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from scipy.integrate import quad
 from scipy.optimize import approx_fprime, minimize
 from scipy.special import expit
+from scipy.stats import norm
 
 import calibrank as cr
 from calibrank.terms import _design, _ridge
@@ -132,26 +134,66 @@ def log_marginal(hessian: np.ndarray, linear: np.ndarray, precision: np.ndarray)
 
 @pytest.mark.parametrize("widest", [False, True])
 @pytest.mark.parametrize("others", [0.5, np.inf])
+@pytest.mark.parametrize("own", [2.0, np.inf])
 def test_marginal_likelihoods_of_a_group_are_those_of_all_numbers(
-    widest: bool, others: float
+    widest: bool, others: float, own: float
 ) -> None:
     arrow = arrow_of(6, 30)
     linear = np.random.default_rng(3).normal(size=36)
     precision = np.full(36, 0.2)
     precision[6:] = others
     place = slice(6, 36) if widest else slice(2, 5)
-    precision[place] = np.inf
+    precision[place] = own
     expected = []
     for sd in _ridge.SDS:
         of = precision.copy()
         of[place] = sd**-2.0 if sd else np.inf
         expected.append(log_marginal(dense(arrow), linear, of))
-    if widest:
-        found = _ridge._log_marginals_of_widest(arrow, precision.copy(), linear, place)
-    else:
-        posterior = arrow.posterior(precision, arrow.whole_corner(precision))
-        found = _ridge._log_marginals(posterior, linear, place)
-    np.testing.assert_allclose(found, np.array(expected) - expected[0], rtol=1e-8, atol=1e-10)
+    wanted = np.array(expected) - expected[0]
+    if not widest:
+        found = _ridge._Corner.of(arrow, linear, precision).log_marginals(place)
+        np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-10)
+        return
+    none = np.zeros(len(_ridge.SDS))
+    for start in range(1, len(_ridge.SDS)):
+        found = _ridge._log_marginals_of_widest(arrow, precision, linear, place, none, start)
+        known = np.isfinite(found)
+        np.testing.assert_allclose(found[known], wanted[known], rtol=1e-8, atol=1e-10)
+        # Those that were not computed are beyond a decrease.
+        assert np.argmax(found) == np.argmax(wanted)
+
+
+@pytest.mark.parametrize("sd", [0.3, 1.0, 3.0])
+@pytest.mark.parametrize("at", [0.0, 0.4])
+def test_levels_of_few_rows_have_the_marginal_likelihood_of_an_integral(
+    sd: float, at: float
+) -> None:
+    """SciPy integrates over each level; the quadratic approximation is around any coefficient."""
+    rng = np.random.default_rng(3)
+    codes = np.repeat(np.arange(8), 3)
+    curve = rng.normal(size=24)
+    labels = (rng.random(24) < expit(curve)).astype(float)
+    design = Design(curve, [], [Codes(codes, 8)], [Group(slice(2, 10), codes=Codes(codes, 8))])
+    made = _ridge._Problem(design, labels, np.ones(24), 0.0)
+    coefficients = np.concatenate([[0.0, 1.0], np.full(8, at)])
+    z = made.log_odds(coefficients)
+    correction = _ridge._correction(made, z, coefficients[2:], Codes(codes, 8))
+    curvature = design.transposed(expit(z) * expit(-z))[2:]
+    linear = curvature * at - made.gradient(z)[2:]
+    number = _ridge.SDS.index(sd)
+    found = correction[number] + _ridge._quadratic_marginals(curvature, linear)[number]
+    expected = 0.0
+    for level in range(8):
+        own = codes == level
+
+        def ratio(b: float, own: np.ndarray = own) -> float:
+            signs = 2 * labels[own] - 1
+            likelihood = np.prod(expit(signs * (curve[own] + b)) / expit(signs * curve[own]))
+            return float(likelihood * norm.pdf(b, scale=sd))
+
+        expected += np.log(quad(ratio, -8 * sd, 8 * sd, limit=200)[0])
+    assert found == pytest.approx(expected, abs=0.02)
+    assert _ridge._correction(made, z, coefficients[2:], None).tolist() == [0.0] * len(_ridge.SDS)
 
 
 def test_a_group_has_the_precision_of_its_prior_and_others_hardly_any() -> None:
@@ -258,7 +300,7 @@ def test_the_fit_is_the_mode_under_the_best_of_the_priors() -> None:
         [[first, second] for first in _ridge.SDS for second in _ridge.SDS],
         key=lambda sds: log_marginal(dense(hessian), linear, _ridge._precision(design, sds)),
     )
-    assert best[0] == 1.0
+    assert best[0] == 0.7
     precision = _ridge._precision(design, best)
     assert made.residual(solution.coefficients, precision) < 1e-8
     assert solution.residual == pytest.approx(made.residual(solution.coefficients, precision))

@@ -62,7 +62,10 @@ class LevelBlock:
 
     def groups(self, start: int) -> list[Group]:
         """The groups of the coefficients, of which the first is at `start`."""
-        return [Group(slice(start, start + self.width), are_slopes=self.has_slopes)]
+        place = slice(start, start + self.width)
+        if self.has_slopes:
+            return [Group(place, are_slopes=True)]
+        return [Group(place, codes=self.codes)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

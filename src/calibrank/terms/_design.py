@@ -190,6 +190,8 @@ class Group(NamedTuple):
     rate: float = 0.0
     are_slopes: bool = False
     """Whether they are added to the slope of the curve, for some rows."""
+    codes: Codes | None = None
+    """The levels whose intercepts they are."""
 
 
 class Design:

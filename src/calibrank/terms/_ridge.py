@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from calibrank._internal.logit import expit, softplus
-from calibrank._internal.validation import Floats
+from calibrank._internal.validation import Floats, add_up
 from calibrank.errors import FitError
-from calibrank.terms._design import Arrow, Design, Inverse, Posterior
+from calibrank.terms._design import Arrow, Codes, Design, Inverse, Posterior
 
-SDS = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0)
+SDS = (0.0, 0.03, 0.1, 0.2, 0.3, 0.45, 0.7, 1.0, 1.5, 2.2, 3.0)
 """Prior standard deviations of a group that are tried; the first leaves it out."""
 
 # The intercept and the slope of the curve are known well enough not to need a prior; this one
@@ -22,9 +22,18 @@ _SMALLEST_SLOPE = 0.01
 _MAX_STEPS = 100
 # Newton decrement, relative to the number of rows.
 _TOLERANCE = 1e-13
+# While priors are still being chosen.
+_ROUGH = 1e-6
 _ACCEPTED = 1e-7
 _SWEEPS = 3
 _ROUNDS = 4
+# Levels with less information than this about their log odds have a likelihood that is no parabola:
+# it is integrated over these log odds, for about so many rows, from this standard deviation on.
+_LEAST_INFORMATION = 10.0
+_GRID = np.arange(-9, 9.1, 0.25)
+_GRID_ROWS = 5_000
+_MOST_ROWS_OF_LEVEL = 1_000
+_SMALLEST_INTEGRATED = 0.2
 
 
 class Solution(NamedTuple):
@@ -55,14 +64,16 @@ def fit_ridge(
     has_offset = isinstance(offset, np.ndarray)
     # The curve alone, as it was fitted.
     start[1] = 0.0 if has_offset else 1.0
-    coefficients, iterations = problem.minimize(start, _precision(design, sds))
+    coefficients, iterations = problem.minimize(start, _precision(design, sds), _ROUGH)
     for _ in range(_ROUNDS):
         chosen = _choose_sds(problem, design, coefficients, sds)
         if chosen == sds:
             break
         sds = chosen
-        coefficients, more = problem.minimize(coefficients, _precision(design, sds))
+        coefficients, more = problem.minimize(coefficients, _precision(design, sds), _ROUGH)
         iterations += more
+    coefficients, more = problem.minimize(coefficients, _precision(design, sds))
+    iterations += more
     while _smallest_slope(design, coefficients) < _SMALLEST_SLOPE:
         # In some combination of levels the order of scores would reverse: slopes must differ less.
         closer = _with_closer_slopes(design, sds)
@@ -190,7 +201,9 @@ class _Problem:
         scale = spreads * max(float(self.positive.sum()), self.dispersion) / self.dispersion
         return float(np.abs(gradient / np.maximum(scale, 1e-300)).max())
 
-    def minimize(self, start: Floats, precision: Floats) -> tuple[Floats, int]:
+    def minimize(
+        self, start: Floats, precision: Floats, tolerance: float = _TOLERANCE
+    ) -> tuple[Floats, int]:
         """Newton's method with step halving; the problem is strictly convex."""
         coefficients = np.where(np.isinf(precision), 0.0, start)
         z = self.log_odds(coefficients)
@@ -209,7 +222,7 @@ class _Problem:
                     break
                 fraction /= 2
             coefficients, value = following, after
-            if float(gradient @ step) < _TOLERANCE * len(self.total):
+            if float(gradient @ step) < tolerance * len(self.total):
                 break
         return coefficients, iteration
 
@@ -223,12 +236,19 @@ def _prior_gradient(precision: Floats, coefficients: Floats) -> Floats:
 def _choose_sds(
     problem: _Problem, design: Design, coefficients: Floats, sds: list[float]
 ) -> list[float]:
-    """Raise the marginal likelihood of the quadratic approximation, one group after the other."""
+    """Raise the marginal likelihood, one group after the other.
+
+    It is that of the quadratic approximation, corrected for levels of few rows.
+    """
     z = problem.log_odds(coefficients)
     hessian = problem.hessian(z)
     linear = hessian @ coefficients - problem.gradient(z)
+    corrections = [
+        _correction(problem, z, coefficients[group.place], group.codes) - group.rate * np.array(SDS)
+        for group in design.groups
+    ]
     chosen = list(sds)
-    posterior = hessian.whole_corner(_precision(design, chosen))
+    corner = _Corner.of(hessian, linear, _precision(design, chosen))
     # A group is looked at again as long as others have changed since.
     count = len(design.groups)
     unchanged = 0
@@ -237,47 +257,141 @@ def _choose_sds(
             break
         group = design.groups[number]
         before = chosen[number]
-        chosen[number] = 0.0
-        precision = _precision(design, chosen)
         if group.place.start < len(hessian.corner):
-            posterior = hessian.posterior(precision, posterior)
-            scores = _log_marginals(posterior, linear, group.place)
+            scores = corner.log_marginals(group.place) + corrections[number]
         else:
-            scores = _log_marginals_of_widest(hessian, precision, linear, group.place)
-        chosen[number] = SDS[int(np.argmax(scores - group.rate * np.array(SDS)))]
+            precision = _precision(design, chosen)
+            start = SDS.index(before) if before else len(SDS) // 2
+            scores = _log_marginals_of_widest(
+                hessian, precision, linear, group.place, corrections[number], start
+            )
+        chosen[number] = SDS[int(np.argmax(scores))]
         unchanged = unchanged + 1 if chosen[number] == before else 1
-        if chosen[number] != before and group.place.start >= len(hessian.corner):
-            posterior = hessian.whole_corner(_precision(design, chosen))
+        if chosen[number] != before:
+            earlier = None if group.place.start >= len(hessian.corner) else corner.posterior
+            corner = _Corner.of(hessian, linear, _precision(design, chosen), earlier)
     return chosen
 
 
-def _log_marginals(without: Posterior, linear: Floats, place: slice) -> Floats:
-    """Log marginal likelihoods of a group's standard deviations, relative to leaving it out.
+class _Corner(NamedTuple):
+    """The posterior of the coefficients of the corner, in the quadratic approximation."""
 
-    Given the others, the log likelihood of a group is quadratic, with the Schur complement of its
-    block. In the basis of its eigenvectors, coefficients are independent.
-    """
-    corner = without.places[: without.size]
-    across = without.reduced[place, corner]
-    eliminated = without.eliminated(linear)
-    right = np.column_stack([across.T, eliminated[corner]])
-    solved = across @ np.linalg.solve(without.inner(corner), right)
-    curvature, basis = np.linalg.eigh(without.reduced[place, place] - solved[:, :-1])
-    slopes = basis.T @ (eliminated[place] - solved[:, -1])
+    posterior: Posterior
+    right: Floats
+    """What the data say of the whole corner, after the widest block was eliminated."""
+    covariance: Floats
+    mode: Floats
+    """Both on the places that are not left out."""
+
+    @classmethod
+    def of(
+        cls, hessian: Arrow, linear: Floats, precision: Floats, earlier: Posterior | None = None
+    ) -> _Corner:
+        whole = hessian.whole_corner(precision) if earlier is None else earlier
+        posterior = hessian.posterior(precision, whole)
+        places = posterior.places[: posterior.size]
+        right = posterior.eliminated(linear)
+        covariance = np.linalg.inv(posterior.inner(places))
+        return cls(posterior, right, covariance, covariance @ right[places])
+
+    def log_marginals(self, place: slice) -> Floats:
+        """Log marginal likelihoods of a group's standard deviations, relative to leaving it out.
+
+        Given the others, the log likelihood of a group is quadratic, with the Schur complement of
+        its block. In the basis of its eigenvectors, coefficients are independent.
+        """
+        places = self.posterior.places[: self.posterior.size]
+        own = np.flatnonzero((places >= place.start) & (places < place.stop))
+        if len(own):
+            # What a posterior has beyond its prior is the likelihood.
+            complement = np.linalg.inv(self.covariance[np.ix_(own, own)])
+            linear = complement @ self.mode[own]
+            complement -= np.diag(self.posterior.precision[place])
+        else:
+            across = self.posterior.reduced[place][:, places]
+            complement = self.posterior.reduced[place, place] - across @ self.covariance @ across.T
+            linear = self.right[place] - across @ self.mode
+        curvature, basis = np.linalg.eigh(complement)
+        slopes = basis.T @ linear
+        return _quadratic_marginals(np.maximum(curvature, 0), slopes)
+
+
+def _quadratic_marginals(curvature: Floats, slopes: Floats) -> Floats:
+    """Log marginal likelihoods of independent coefficients with quadratic log likelihoods."""
     variances = np.array(SDS)[:, None] ** 2
-    ratios = 1 + np.maximum(curvature, 0) * variances
+    ratios = 1 + curvature * variances
     result: Floats = (slopes**2 * variances / ratios - np.log(ratios)).sum(axis=1) / 2
     return result
 
 
 def _log_marginals_of_widest(
-    hessian: Arrow, precision: Floats, linear: Floats, place: slice
+    hessian: Arrow, precision: Floats, linear: Floats, place: slice, correction: Floats, start: int
 ) -> Floats:
-    """The same for the block that is eliminated: its Schur complement would be too large."""
-    result = []
-    for sd in SDS:
-        precision[place] = sd**-2.0 if sd else np.inf
-        mode, log_determinant = hessian.posterior(precision).solve(linear)
-        log_prior = -2 * np.log(sd) * (place.stop - place.start) if sd else 0.0
-        result.append((float(linear @ mode) - log_determinant + log_prior) / 2)
-    return np.array(result) - result[0]
+    """The same for the block that is eliminated: its Schur complement would be too large.
+
+    Each takes long: from a start on, they are computed as far as they increase.
+    """
+    found: dict[int, float] = {}
+
+    def score(number: int) -> float:
+        if number not in found:
+            sd = SDS[number]
+            precision[place] = sd**-2.0 if sd else np.inf
+            mode, log_determinant = hessian.posterior(precision).solve(linear)
+            log_prior = -2 * np.log(sd) * (place.stop - place.start) if sd else 0.0
+            value = (float(linear @ mode) - log_determinant + log_prior) / 2
+            found[number] = value + float(correction[number])
+        return found[number]
+
+    score(0)
+    for step in (1, -1):
+        number = start
+        while 0 <= number + step < len(SDS) and score(number + step) > score(number):
+            number += step
+    result = np.full(len(SDS), -np.inf)
+    result[list(found)] = list(found.values())
+    return result - result[0]
+
+
+def _correction(problem: _Problem, z: Floats, coefficients: Floats, codes: Codes | None) -> Floats:
+    """What the marginal likelihoods of levels of few rows are beyond the quadratic ones.
+
+    The quadratic approximation finds too small a standard deviation where a level has a few labels
+    (Breslow and Lin, 1995). Given all else, levels are independent: their likelihoods are
+    integrated by the trapezoid rule, which is exact to 1e-4 there.
+    """
+    result: Floats = np.zeros(len(SDS))
+    if codes is None:
+        return result
+    p = expit(z)
+    information = codes.sums(problem.total * p * (1 - p)) / problem.dispersion
+    counts = np.bincount(codes.codes, minlength=codes.width)[: codes.width]
+    is_small = (information <= _LEAST_INFORMATION) & (counts > 0) & (counts <= _MOST_ROWS_OF_LEVEL)
+    small = np.flatnonzero(is_small)
+    some = small[:: -(-int(counts[small].sum()) // _GRID_ROWS) or 1]
+    if not len(some):
+        return result
+    numbers = np.full(codes.width + 1, -1)
+    numbers[some] = np.arange(len(some))
+    rows = np.flatnonzero(numbers[codes.codes] >= 0)
+    own = numbers[codes.codes[rows]]
+    positive = problem.positive[rows] / problem.dispersion
+    total = problem.total[rows] / problem.dispersion
+    at_zero = z[rows] - coefficients[codes.codes[rows]]
+    logs = np.empty((len(some), len(_GRID)))
+    for column, change in enumerate(_GRID.tolist()):
+        moved = at_zero + change
+        gains = positive * change - total * (softplus(moved) - softplus(at_zero))
+        logs[:, column] = add_up(own, gains, len(some))
+    highest = logs.max(axis=1)
+    likelihoods = np.exp(logs - highest[:, None])
+    gradient = add_up(own, positive - total * p[rows], len(some))
+    curvature = information[some]
+    linear = gradient + curvature * coefficients[some]
+    quadratic = _quadratic_marginals(curvature, linear)
+    for number, sd in enumerate(SDS):
+        if sd >= _SMALLEST_INTEGRATED:
+            prior = np.exp(-((_GRID / sd) ** 2) / 2)
+            exact = np.log(likelihoods @ (prior / prior.sum())) + highest
+            result[number] = exact.sum() - quadratic[number]
+    return result * (len(small) / len(some))

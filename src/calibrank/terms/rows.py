@@ -138,7 +138,7 @@ def _levels(
     """The sum of the changes of each nested column, as one term."""
     slopes = {block.keys: (place, group) for block, place, group in own if block.has_slopes}
     keys: list[Key] = []
-    parts = []
+    parts: list[Floats] = []
     rows: list[int] = []
     sds = []
     for block, place, group in own:
