@@ -29,11 +29,16 @@ def world(
 
 
 @pytest.mark.parametrize("rate", [-1.0, -4.0])
-def test_right_probabilities_are_seldom_refused_although_there_are_45_segments(rate: float) -> None:
+def test_right_probabilities_are_seldom_refused_in_any_of_45_segments_and_200_pairs(
+    rate: float,
+) -> None:
     refused = 0
     for seed in range(60):
         p, labels, segments, users = world(seed, rate=rate)
-        refused += multicalibration_test(p, labels, segments, users=users).p_value < 0.1
+        result = multicalibration_test(p, labels, segments, users=users)
+        found = [gap.p_value for gap in (*result.segments, *result.pairs)]
+        assert result.p_value == min(found)
+        refused += result.p_value < 0.1
     # 6 are expected; 14 or more have a chance of 0.2%.
     assert refused < 14
 

@@ -258,7 +258,7 @@ def _choose_sds(
         group = design.groups[number]
         before = chosen[number]
         if group.place.start < len(hessian.corner):
-            scores = corner.log_marginals(group.place) + corrections[number]
+            scores: Floats = corner.log_marginals(group.place) + corrections[number]
         else:
             precision = _precision(design, chosen)
             start = SDS.index(before) if before else len(SDS) // 2
