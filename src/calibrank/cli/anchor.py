@@ -13,12 +13,13 @@ from calibrank.anchoring import compare_with_constant, to_base_rate
 from calibrank.cli import console, options
 from calibrank.cli.declared import Label, choose_label, require_columns
 from calibrank.cli.failures import UsageError
-from calibrank.cli.judgements import Judgements, RelevantOption, read_judged
+from calibrank.cli.judgements import Judgements, RelevantOption, compare, read_judged
 from calibrank.cli.rendering import base_rate_lines, probability_table
 from calibrank.cli.terms import TermFeatureOption, TermSegmentOption, choose_terms, print_terms
 from calibrank.errors import DataError
 from calibrank.evidence import naive
 from calibrank.maps import CalibrationMap, load
+from calibrank.search import anchor_judged
 from calibrank.tabular.columns import Columns
 from calibrank.tabular.features import FeatureRows, read_features
 from calibrank.tabular.read import Table
@@ -73,7 +74,11 @@ RunOption = Annotated[
 ]
 QrelsOption = Annotated[
     str | None,
-    options.option("Human judgements of the run: TREC qrels, .tsv, .json or a table.", panel=PANEL),
+    options.option(
+        "Judgements of the run to trust more than the map's, such as people's: TREC qrels, .tsv, "
+        ".json or a table.",
+        panel=PANEL,
+    ),
 ]
 PopulationOption = Annotated[
     str | None,
@@ -107,7 +112,7 @@ def anchor(
 ) -> None:
     """Move a map to labels that can be trusted more, or to a known base rate.
 
-    The labels are those of pairs shown at random (TABLE), or human judgements of a search run
+    The labels are those of pairs shown at random (TABLE), or judgements of a search run
     (--run, --qrels). The map's log is not needed. The map may have terms, whose columns TABLE must
     have, and may be anchored already; --segment, --feature and --rank add terms.
 
@@ -119,12 +124,11 @@ def anchor(
     fitted = load(map_file)
     known = _moved(fitted, base_rate, base_rate_range, population, score)
     anchored = known
+    compared = None
     if run is not None and qrels is not None:
-        judged = read_judged(run, Judgements(qrels, label, relevant)).judged
-        anchored = anchor_map(known, judged.scores, judged.evidence, groups=judged.queries)
-        of_judged = known.record.population or judged.recorded_population
-        record = replace(anchored.record, population=of_judged)
-        anchored = replace(anchored, record=record)
+        found = read_judged(run, Judgements([qrels], [label] if label else (), relevant))
+        compared = compare(known, found, [Path(each).parent for each in (map_file, run, qrels)])
+        anchored = anchor_judged(known, found.judged)
     elif table is not None:
         source = Table.find(table)
         console.require_output(out, *source.files)
@@ -151,9 +155,12 @@ def anchor(
     out.parent.mkdir(parents=True, exist_ok=True)
     anchored.save(out)
     if json:
-        console.print_json({"out": str(out), **anchored.to_dict(), **_constant_check(anchored)})
+        about = {"out": str(out), **anchored.to_dict(), **_constant_check(anchored)}
+        console.print_json(about | (compared.to_dict() if compared else {}))
         return
     console.state(base_rate_lines(anchored.record))
+    if compared is not None and qrels is not None:
+        compared.print(Path(qrels).name)
     console.screen.print(probability_table(anchored), highlight=False)
     print_terms(anchored)
     console.state(f"[bold]Saved:[/] {console.shown(out)}")

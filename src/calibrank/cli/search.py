@@ -54,7 +54,12 @@ RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="Run of a search system: TREC, .json, .tsv or a table.")
 ]
 QrelsArgument = Annotated[
-    str, typer.Argument(metavar="QRELS", help="Judgements: TREC qrels, .tsv, .json or a table.")
+    list[str],
+    typer.Argument(
+        metavar="QRELS...",
+        help="Judgements: TREC qrels, .tsv, .json or a table. Labels of several judges are "
+        "averaged.",
+    ),
 ]
 RunOutOption = Annotated[
     Path,
@@ -123,12 +128,12 @@ def fit(
     Example: calibrank search fit run.trec qrels.txt --relevant 2 --precision 0.7 -o map.json
     """
     aim = _aim(precision, recall)
-    given = Judgements(qrels, label, relevant, pool, pool_depth, top_k)
+    given = Judgements(qrels, label or (), relevant, pool, pool_depth, top_k)
     console.require_different_outputs({"--out": out, "--report": report})
     for output in (out, report):
         if output is not None:
             console.require_output(output, run, *given.files)
-    source, judged = read_judged(run, given)
+    source, judged, _ = read_judged(run, given)
     fitted = fit_judged(judged)
     try:
         held_out = _held_out(judged, aim)
@@ -257,7 +262,7 @@ def plan(
 
     Example: calibrank search plan run.trec qrels.txt --relevant 2
     """
-    given = Judgements(qrels, label, relevant, pool, pool_depth, top_k)
+    given = Judgements(qrels, label or (), relevant, pool, pool_depth, top_k)
     planned = plan_queries(read_judged(run, given).judged)
     if json:
         console.print_json({"plan": [dict(step._asdict()) for step in planned]})
@@ -377,9 +382,9 @@ def _as_recorded(record: FitRecord, qrels: str) -> Judgements:
     """Judgements with the rule and the depth that the map was fitted with."""
     population = record.population
     if population is None:
-        return Judgements(qrels)
+        return Judgements([qrels])
     label = population.relevant or "probability(grade)"
-    return Judgements(qrels, label, top_k=population.top_k)
+    return Judgements([qrels], [label], top_k=population.top_k)
 
 
 def _require_threshold(
