@@ -17,17 +17,19 @@ from calibrank.search.judges import (
     judged_by,
     mean_labels,
 )
-from calibrank.search.plan import ExpectedQueryError, plan_queries
-from calibrank.search.rerank import Cut, choose_cut, fit_judged
+from calibrank.search.moved import rate_moved, scores_moved
+from calibrank.search.plan import Plan, plan_judgements, plan_pairs
+from calibrank.search.rerank import Cut, Reachable, choose_cut, fit_judged, reachable_cuts
 from calibrank.search.runs import Run, read_qrels, read_run
 from calibrank.search.write import encode_run, to_trec
 
 __all__ = [
     "Agreement",
     "Cut",
-    "ExpectedQueryError",
     "Judge",
     "Judged",
+    "Plan",
+    "Reachable",
     "Run",
     "agreement",
     "anchor_judged",
@@ -43,8 +45,12 @@ __all__ = [
     "judged_rows",
     "loss_folds",
     "mean_labels",
-    "plan_queries",
+    "plan_judgements",
+    "plan_pairs",
+    "rate_moved",
+    "reachable_cuts",
     "read_qrels",
     "read_run",
+    "scores_moved",
     "to_trec",
 ]

@@ -81,6 +81,15 @@ class Judged:
         return len(np.unique(self.queries))
 
     @property
+    def ranks(self) -> Indices:
+        """The rank of each document in its query, from 1: in the run, or else among the judged."""
+        run = self.run or Run(self.queries, self.documents, self.scores)
+        pairs = zip(run.queries.tolist(), run.documents.tolist(), strict=True)
+        rank = dict(zip(pairs, run.ranks.tolist(), strict=True))
+        judged = zip(self.queries.tolist(), self.documents.tolist(), strict=True)
+        return np.array([rank[pair] for pair in judged], dtype=np.intp)
+
+    @property
     def recorded_population(self) -> Population:
         """The population as a map keeps it."""
         known = Population(

@@ -18,6 +18,7 @@ from calibrank.maps import CalibrationMap, JudgementSource
 from calibrank.metrics import Clusters, Estimate
 from calibrank.search.held_out import require_judged
 from calibrank.search.judged import Grades, Judged, judged_rows
+from calibrank.search.moved import scores_moved
 from calibrank.search.runs import Run
 from calibrank.tabular.labels import Threshold
 
@@ -110,10 +111,13 @@ def anchor_judged(
     """Anchor a map on judgements that are trusted more; the record names both sources.
 
     Judgements of one query are alike and count for less. `population` holds the scores of the
-    documents that probabilities are wanted for, by default those of the map's fit.
+    documents that probabilities are wanted for. By default they are those of the map's fit, or of
+    the judged run if its scores moved: another model, or other queries.
     """
     require_judged(judged)
     before = fitted.record.population
+    if population is None and judged.run is not None and scores_moved(fitted.record, judged.run):
+        population = judged.run.scores
     known = {(source.name, source.rule) for source in before.sources} if before else set()
     for source in judged.sources:
         if (source.name, source.rule) in known:
