@@ -127,7 +127,7 @@ def test_row_numbers_lie_within_the_table() -> None:
 def test_the_first_invalid_row_is_named_in_any_block() -> None:
     values = np.zeros(100_000)  # several blocks
     values[[70_000, 90_000]] = 7
-    expected = r"labels must be 0 or 1, got 7\.0 at row 70000 \(2 such rows\)\. Turn ratings"
+    expected = r"labels must be 0 or 1, got 7\.0 in 2 rows, the first at row 70000\. Turn ratings"
     with pytest.raises(cr.DataError, match=expected):
         validation.require_role("label", "labels", values)
 

@@ -125,4 +125,4 @@ REFUSED = (
 def refusal(first: str, second: str) -> DataError:
     """The error about two parts of the table."""
     found = next(each for each in REFUSED if (each.first, each.second) == (first, second))
-    return DataError(f"{first} must not go with {second}: {found.reason}. {found.remedy}")
+    return DataError(first, f"not go with {second}: {found.reason}", remedy=found.remedy)

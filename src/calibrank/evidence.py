@@ -201,13 +201,14 @@ def evidence_function(given: EvidenceFunction | None, propensity: object) -> Evi
         return naive if propensity is None else ips
     if not callable(given) or isinstance(given, type):
         raise DataError(
-            "evidence must be a function: naive, ips, positive_ips or impressions, "
-            f"got {shown(given)}."
+            "evidence", "be a function: naive, ips, positive_ips or impressions", got=shown(given)
         )
     if propensity is None and given not in (naive, impressions):
         raise DataError(
-            f"{given.__name__} evidence must have propensities, got none. Name their column, "
-            "or use naive labels."
+            f"{given.__name__} evidence",
+            "have propensities",
+            got="none",
+            remedy="Name their column, or use naive labels.",
         )
     return given
 
@@ -234,7 +235,7 @@ def nonzero_evidence(labels: Labels, rows: int) -> Evidence:
     """Convert labels to evidence as `as_evidence` does, and require a nonzero total."""
     evidence = as_evidence(labels, rows)
     if not evidence.total.any():
-        raise DataError("evidence must have a total weight above 0, got 0.")
+        raise DataError("evidence", "have a total weight above 0", got="0")
     return evidence
 
 

@@ -240,7 +240,7 @@ def _checked(name: str, values: Mapping[str, Inner]) -> Mapping[str, Inner]:
     """A mapping of names to what is drawn, with at least one."""
     if not isinstance(values, Mapping) or not values:
         found = "an empty one" if isinstance(values, Mapping) else shown(values)
-        raise DataError(f"{name} must be a dict of names to what is drawn, got {found}.")
+        raise DataError(name, "be a dict of names to what is drawn", got=found)
     for key in values:
         instance(f"a name in {name}", key, str)
     return values
@@ -249,7 +249,7 @@ def _checked(name: str, values: Mapping[str, Inner]) -> Mapping[str, Inner]:
 def _columns(name: str, values: Any, number: int) -> Any:
     """A panel's arrays: so many of them, each of one dimension."""
     if not isinstance(values, tuple | list) or len(values) != number:
-        raise DataError(f"panel {name!r} must be {number} arrays, got {shown(values)}.")
+        raise DataError(f"panel {name!r}", f"be {number} arrays", got=shown(values))
     return tuple([column(f"panel {name!r}", array) for array in values])
 
 

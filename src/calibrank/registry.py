@@ -200,7 +200,7 @@ def find(what: str, members: Mapping[str, Member], name: str) -> Member:
     for known, member in members.items():
         if _plain(known) == wanted:
             return member
-    raise DataError(f"the {what} must be one of {', '.join(members)}, got {name!r}.")
+    raise DataError(f"the {what}", f"be one of {', '.join(members)}", got=f"{name!r}")
 
 
 TERMS: dict[str, type[TermSpec]] = {
@@ -221,7 +221,7 @@ def parse_model(text: str) -> Calibrator | Model:
     calibrators = {name: type(member) for name, member in CALIBRATORS.items()}
     model = parse_value("a model", text, {**calibrators, **selectors, **TERMS})
     if not isinstance(model, Calibrator | Model):
-        raise DataError(f"a model must be a calibrator, or one plus terms, got {text!r}.")
+        raise DataError("a model", "be a calibrator, or one plus terms", got=f"{text!r}")
     return model
 
 
@@ -235,7 +235,9 @@ def parse_metric(text: str) -> Metric:
     """
     metric = parse_value("a metric", text, METRIC_KINDS)
     if not isinstance(metric, Metric):
-        raise DataError(f"a metric must be named, got {text!r}. Use e.g. LogLoss or ECE@5.")
+        raise DataError(
+            "a metric", "be named", got=f"{text!r}", remedy="Use e.g. LogLoss or ECE@5."
+        )
     return metric
 
 

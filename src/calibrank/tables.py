@@ -127,16 +127,19 @@ def as_interactions(log: Interactions | Frame) -> Interactions:
         frame: Any = nw.from_native(log)
     except TypeError:
         raise DataError(
-            "interactions must be calibrank.Interactions or a dataframe with columns user, item "
-            f"and label, got {type(log).__name__}. Pass Interactions(users, items, labels)."
+            "interactions",
+            "be calibrank.Interactions or a dataframe with columns user, item and label",
+            got=type(log).__name__,
+            remedy="Pass Interactions(users, items, labels).",
         ) from None
     names = frame.collect_schema().names()
     missing = [name for name in _FRAME_COLUMNS if name not in names]
     if missing:
         raise DataError(
-            f"a frame of interactions must have columns user, item and label, "
-            f"got {listed(names)}. Rename its columns, "
-            "or pass Interactions(users, items, labels)."
+            "a frame of interactions",
+            "have columns user, item and label",
+            got=listed(names),
+            remedy="Rename its columns, or pass Interactions(users, items, labels).",
         )
     # A lazy frame is collected; an eager one stays as it is.
     selected = frame.lazy().select(_FRAME_COLUMNS).collect()
@@ -255,7 +258,11 @@ class Index:
             row = int(np.argmin(known))
             unknown = wanted[row].item()
             raise DataError(
-                f"{what} must be known from training, got {unknown!r} at row {row}. Drop such rows."
+                what,
+                "be known from training",
+                got=f"{unknown!r}",
+                row=row,
+                remedy="Drop such rows.",
             )
         return rows
 
@@ -264,7 +271,7 @@ class Index:
         wanted = ids(what, names)
         if len(wanted) and _is_text(self.names) != _is_text(wanted):
             kinds = f"({self.names.dtype}), got {wanted.dtype}"
-            raise DataError(f"{what} must be ids as in training {kinds}. Convert them.")
+            raise DataError(what, f"be ids as in training {kinds}", remedy="Convert them.")
         known_names, wanted = alike(what, [self.names, wanted])
         rows = np.searchsorted(known_names, wanted)
         # An id after the last one would be found at a row that does not exist.
@@ -312,14 +319,18 @@ def alike(what: str, columns: list[Ids]) -> list[Ids]:
     """Ids of several columns in types that can be compared without rounding."""
     kinds = {names.dtype.kind for names in columns if len(names)}
     if kinds & {"U", "S"} and kinds - {"U", "S"}:
-        raise DataError(f"{what} must be ids of one kind, got strings and numbers. Convert them.")
+        raise DataError(
+            what, "be ids of one kind", got="strings and numbers", remedy="Convert them."
+        )
     if "u" not in kinds or kinds == {"u"}:
         return columns
     # Only ids beyond int64 are unsigned here; NumPy would compare the two as decimals.
     if "f" in kinds or any(len(names) and names.min() < 0 for names in columns):
         raise DataError(
-            f"{what} must be integers of one type, got ids above 2^63 and negative or decimal "
-            "ones. Convert them to strings."
+            what,
+            "be integers of one type",
+            got="ids above 2^63 and negative or decimal ones",
+            remedy="Convert them to strings.",
         )
     return [names.astype(np.uint64) for names in columns]
 
@@ -347,5 +358,5 @@ def _size(name: str, given: int | None, seen: Ids) -> int:
         return distinct
     given = whole(name, given)
     if given < distinct:
-        raise DataError(f"{name} must be at least the {distinct:,} ids seen, got {given:,}.")
+        raise DataError(name, f"be at least the {distinct:,} ids seen", got=f"{given:,}")
     return given

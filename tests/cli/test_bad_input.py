@@ -29,7 +29,7 @@ INVALID_TABLES = [
     ([0.1, 0.4, np.inf, 0.9], LABELS, "got inf at row 2"),
     ([0.1, 0.4, np.nextafter(1e30, 2e30), 0.9], LABELS, r"got 1\.0+2e\+30 at row 2"),
     (np.array([0.1, 0.4, 1.1e30, 0.9], dtype=np.float32), LABELS, r"got 1\.1\d*e\+30 at row 2"),
-    ([0.1, 0.4, -np.inf, -np.inf], LABELS, r"got -inf at row 2 \(2 such rows\)"),
+    ([0.1, 0.4, -np.inf, -np.inf], LABELS, "got -inf in 2 rows, the first at row 2"),
     (np.array([-3.4e38, 0.4, 0.2, 0.9], dtype=np.float32), LABELS, r"got -3\.\d+e\+38 at row 0"),
     (np.ones((2, 2)), LABELS, r"scores must have one dimension, got shape \(2, 2\)"),
     ([], [], "scores must hold at least one row"),
@@ -63,7 +63,7 @@ def test_one_class_or_constant_scores_are_rejected(member: cr.Calibrator) -> Non
 def test_a_fit_without_finite_optimum_names_a_remedy() -> None:
     with pytest.raises(
         cr.FitError,
-        match=r"no finite best fit exists.*declare impressions.*raise the propensity clip",
+        match=r"no finite best fit.*declare it: log='impressions'.*Raise the propensity clip",
     ):
         cr.Gaussian().fit([1, 2, 3, 4], [0, 0, 1, 1])
     with pytest.raises(cr.FitError, match="which would mean a rate above 1"):

@@ -20,7 +20,7 @@ def test_a_misfit_is_reported_with_its_size_and_remedy(call: Call, tmp_path: Pat
     pq.write_table(pa.table({"score": scores, "label": labels}), table)
     arguments = [table, "--log", "impressions"]
     out = ["-o", tmp_path / "map.json"]
-    remedy = "Use --method auto"
+    remedy = "Use the method auto"
     gaussian = ["--method", "gaussian"]
     assert remedy in one_line(call("fit", *arguments, *out, *gaussian)[1])
     assert remedy not in one_line(call("fit", *arguments, *out, "--method", "isotonic")[1])

@@ -205,7 +205,7 @@ def test_recorded_weights_are_not_corrected_twice(call: Call, here: Path) -> Non
         ("anchor map.json days --rank item", "item must be a rank"),
         ("fit utf16.csv", "utf16.csv must be UTF-8 text, got UTF-16. Convert it: iconv -f utf16"),
         ("fit latin.csv --segment user", "latin.csv must be UTF-8 text, got other bytes"),
-        ("fit empty.csv", "empty.csv must be readable as csv, got: Empty CSV file. Check"),
+        ("fit empty.csv", "empty.csv must be readable as csv, got Empty CSV file. Check"),
         ("fit days --score nope", "days must have a score column (nope), got"),
         ("fit nodata", "got a folder without .parquet, .pq, .csv files. Check the path."),
         ("fit no*.csv", "got no file with such a name. Check the path."),

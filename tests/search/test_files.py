@@ -79,7 +79,7 @@ def test_a_run_and_judgements_that_are_exchanged_are_recognized(tmp_path: Path) 
     run, qrels = tmp_path / "run", tmp_path / "qrels"
     run.write_text("q Q0 d 1 0.5 t\n")
     qrels.write_text("q 0 d -1\n")
-    with pytest.raises(cr.DataError, match="These look like judgements: give them as --qrels"):
+    with pytest.raises(cr.DataError, match="These look like judgements: give them as such"):
         read_run(str(qrels))
     with pytest.raises(cr.DataError, match="This looks like a run: exchange it and the judgements"):
         read_qrels(str(run))

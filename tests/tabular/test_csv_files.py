@@ -36,7 +36,7 @@ def write(path: Path, text: str, encoding: str = "utf-8") -> Path:
         ("item,score,score\n1,0.5,1\n", "different names, got 'score' more than once"),
         ("item,score\n1,0.5\n2,abc\n", "column score, row 1 must be a number, got 'abc'"),
         ("item,score\n1,1_000\n", "must be a number, got '1_000'"),
-        ("", "readable as csv, got: Empty CSV file"),
+        ("", "readable as csv, got Empty CSV file"),
         ("item,score\na\0b,0.5\n", "must be text, got a NUL byte"),
     ],
 )

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import calibrank as cr
+from calibrank.errors import remedy_text
 from calibrank.evidence import impressions, naive, soft_evidence
 from calibrank.tabular.aggregate import Columns, aggregate
 from calibrank.tabular.labels import Counts, Soft, Threshold, declaration_for, parse_rule
@@ -95,12 +96,12 @@ def test_soft_evidence_of_binary_labels_is_the_evidence(function: object) -> Non
 @pytest.mark.parametrize(
     ("values", "declaration"),
     [
-        ([1.0, 2.0, 5.0], "--label 'y >= 4'"),
-        ([0, 2, 4], "--label 'y >= 3'"),
-        ([0, 3, 87], "--label 'y / IMPRESSIONS'"),
-        ([0.5, 12.5, 31.0], "--label 'y > 30'"),
-        ([0.0, 0.5, 1.0], "--label 'probability(y)'"),
-        ([-1, 1, 1], "--label 'y > 0'"),
+        ([1.0, 2.0, 5.0], "label='y >= 4'"),
+        ([0, 2, 4], "label='y >= 3'"),
+        ([0, 3, 87], "label='y / IMPRESSIONS'"),
+        ([0.5, 12.5, 31.0], "label='y > 30'"),
+        ([0.0, 0.5, 1.0], "label='probability(y)'"),
+        ([-1, 1, 1], "label='y > 0'"),
     ],
 )
 def test_refusals_name_the_declaration_that_would_be_valid(
@@ -108,7 +109,8 @@ def test_refusals_name_the_declaration_that_would_be_valid(
 ) -> None:
     array = np.array(values)
     wrong = [value for value in values if value not in (0, 1)]
-    assert declaration in declaration_for("y", array, wrong[0])
+    named = [remedy_text(remedy) for remedy in declaration_for("y", array, wrong[0])]
+    assert declaration in " ".join(named)
     table = write(tmp_path, score=[0.1, 0.5, 0.9], y=values)
     with pytest.raises(cr.DataError, match="y must be 0 or 1") as error:
         aggregate(table, Columns("score", "y", naive), Rules(skip=False))

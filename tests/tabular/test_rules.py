@@ -79,7 +79,7 @@ def test_an_error_names_file_row_value_and_remedy() -> None:
     rows = batch(first=4_000, s=[0.5, NAN, INF])
     message = (
         r"log\.parquet, row 4001: s must be finite and within \+-1e30, got nan\. "
-        r"Fix the table\. Or leave such rows out with --on-bad-rows skip\."
+        r"Fix the table\. Or leave such rows out with on_bad_rows='skip'\."
     )
     with pytest.raises(cr.DataError, match=message):
         Rules(skip=False).valid_rows(rows, {"score": "s"})

@@ -62,16 +62,16 @@ def whole(name: str, value: Any, low: int = 0, high: int = LARGEST_COUNT, remedy
         return number
     is_bounded = high < LARGEST_COUNT or (number is not None and number > high)
     rule = f"{low:,} to {high:,}" if is_bounded else f"{low} or more"
-    raise DataError(_sentence(f"{name} must be a whole number, {rule}, got {shown(value)}", remedy))
+    raise DataError(name, f"be a whole number, {rule}", got=shown(value), remedy=remedy)
 
 
 def whole_numbers(name: str, values: Any, low: int, high: int, example: str) -> list[int]:
     """A sequence of integers between `low` and `high`, not empty."""
     is_column = isinstance(values, np.ndarray) and values.ndim == 1
     if isinstance(values, str | bytes) or not (isinstance(values, Sequence) or is_column):
-        raise DataError(f"{name} must be a list of whole numbers, got {shown(values)}. {example}")
+        raise DataError(name, "be a list of whole numbers", got=shown(values), remedy=example)
     if len(values) == 0:
-        raise DataError(f"{name} must hold at least one whole number, got none. {example}")
+        raise DataError(name, "hold at least one whole number", got="none", remedy=example)
     return [whole(name, value, low, high) for value in values]
 
 
@@ -87,8 +87,7 @@ def real(name: str, value: Any, interval: str = "(-inf, inf)", remedy: str = "")
     number = _as_float(_without_array(value))
     if number is not None and _holds(interval, number):
         return number
-    statement = f"{name} must {_rule(interval)}, got {shown(value)}"
-    raise DataError(_sentence(statement, remedy))
+    raise DataError(name, _rule(interval), got=shown(value), remedy=remedy)
 
 
 def _as_float(value: Any) -> float | None:
@@ -140,14 +139,14 @@ def instance(
     names = " or ".join(each.__name__ for each in kinds)
     if isinstance(value, type) and issubclass(value, kind):
         remedy = f"Create one: {value.__name__}(...)."
-    raise DataError(_sentence(f"{name} must be of type {names}, got {shown(value)}", remedy))
+    raise DataError(name, f"be of type {names}", got=shown(value), remedy=remedy)
 
 
 def text(name: str, value: Any, remedy: str = "") -> str:
     """A string that is not empty."""
     if isinstance(value, str) and value:
         return value
-    raise DataError(_sentence(f"{name} must be a string, got {shown(value)}", remedy))
+    raise DataError(name, "be a string", got=shown(value), remedy=remedy)
 
 
 def label(name: str, value: Any, remedy: str = "") -> str:
@@ -155,8 +154,8 @@ def label(name: str, value: Any, remedy: str = "") -> str:
     given = text(name, value, remedy)
     if given.isprintable() and len(given) <= _LONGEST_NAME:
         return given
-    rule = f"must be at most {_LONGEST_NAME} printable characters"
-    raise DataError(_sentence(f"{name} {rule}, got {shown(value)}", remedy))
+    rule = f"be at most {_LONGEST_NAME} printable characters"
+    raise DataError(name, rule, got=shown(value), remedy=remedy)
 
 
 def date_of(name: str, value: Any) -> str:
@@ -167,7 +166,7 @@ def date_of(name: str, value: Any) -> str:
         parsed = None
     # Some versions of Python read other forms, such as 20260131.
     if parsed is None or parsed != value:
-        raise DataError(f"{name} must be a date such as 2026-01-31, got {shown(value)}.")
+        raise DataError(name, "be a date such as 2026-01-31", got=shown(value))
     return parsed
 
 
@@ -190,28 +189,32 @@ def require_seed(seed: Any) -> None:
     number = None if isinstance(seed, bool | np.bool_) else _as_integer(_without_array(seed))
     if number is None or number < 0:
         raise DataError(
-            "seed must be a whole number, 0 or more, or a numpy.random.Generator, "
-            f"got {shown(seed)}. Use e.g. seed=0."
+            "seed",
+            "be a whole number, 0 or more, or a numpy.random.Generator",
+            got=shown(seed),
+            remedy="Use e.g. seed=0.",
         )
 
 
 def path_of(name: str, value: Any) -> Path:
     """A path from a string or a path."""
     if isinstance(value, bytes) or not isinstance(value, str | os.PathLike):
-        raise DataError(f"{name} must be a string or a path, got {shown(value)}.")
+        raise DataError(name, "be a string or a path", got=shown(value))
     written = os.fspath(value)
     if not isinstance(written, str) or not written or "\0" in written:
-        raise DataError(f"{name} must be the name of a file or folder, got {shown(written)}.")
+        raise DataError(name, "be the name of a file or folder", got=shown(written))
     try:
         os.fsencode(written)
     except UnicodeEncodeError:
-        raise DataError(f"{name} must be text that can be encoded, got {shown(written)}.") from None
+        raise DataError(name, "be text that can be encoded", got=shown(written)) from None
     path = Path(written)
     too_long = [part for part in path.parts if len(os.fsencode(part)) > _LONGEST_NAME]
     if too_long or len(os.fsencode(written)) > _LONGEST_PATH:
         raise DataError(
-            f"{name} must be at most {_LONGEST_NAME} bytes per part, got {shown(written)}. "
-            "Shorten it."
+            name,
+            f"be at most {_LONGEST_NAME} bytes per part",
+            got=shown(written),
+            remedy="Shorten it.",
         )
     return path
 
@@ -224,8 +227,4 @@ def regular_file(path: Path, rule: str, remedy: str) -> Path:
         found = "a folder"
     else:
         found = "a pipe or a device" if path.exists() else "no such file"
-    raise DataError(f"{path} must be {rule}, got {found}. {remedy}")
-
-
-def _sentence(statement: str, remedy: str) -> str:
-    return f"{statement}. {remedy}" if remedy else f"{statement}."
+    raise DataError(path, f"be {rule}", got=found, remedy=remedy)

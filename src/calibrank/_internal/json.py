@@ -40,14 +40,14 @@ def read_document(path: Path, remedy: str) -> str:
     size = path.stat().st_size
     if size > LARGEST_DOCUMENT:
         raise DataError(
-            f"{path} must be JSON of at most {LARGEST_DOCUMENT:,} bytes, got {size:,}. {remedy}"
+            path, f"be JSON of at most {LARGEST_DOCUMENT:,} bytes", got=f"{size:,}", remedy=remedy
         )
     try:
         # Some editors start a file with a byte order mark.
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{path} must be JSON in UTF-8, got another byte at {error.start:,}. {remedy}"
+            path, "be JSON in UTF-8", got=f"another byte at {error.start:,}", remedy=remedy
         ) from None
 
 
@@ -70,7 +70,9 @@ def parse_json(
         # Python refuses to parse integers of more digits, with advice that is not for users.
         is_number = "integer string conversion" in str(error)
         reason = "a number with thousands of digits" if is_number else str(error)
-    raise DataError(f"{where} must be JSON, got damaged text or another format: {reason}. {remedy}")
+    raise DataError(
+        where, "be JSON", got=f"damaged text or another format: {reason}", remedy=remedy
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +98,12 @@ class Fields:
             if name not in names:
                 otherwise = self.remedy[:1].lower() + self.remedy[1:]
                 raise DataError(
-                    f"{self.where} must hold only {', '.join(names)}, got field {shown(name)}. "
-                    f"If a newer calibrank wrote it, upgrade calibrank; otherwise {otherwise}"
+                    self.where,
+                    f"hold only {', '.join(names)}",
+                    got=f"field {shown(name)}",
+                    remedy=(
+                        f"If a newer calibrank wrote it, upgrade calibrank; otherwise {otherwise}"
+                    ),
                 )
 
     def holds(self, name: str) -> bool:
@@ -210,7 +216,7 @@ class Fields:
 
     def _get(self, name: str) -> Any:
         if name not in self.values:
-            raise DataError(f"{self.where} must hold {name!r}, got none. {self.remedy}")
+            raise DataError(self.where, f"hold {name!r}", got="none", remedy=self.remedy)
         return self.values[name]
 
     def _typed(self, name: str, kind: type, description: str) -> Any:
@@ -221,13 +227,13 @@ class Fields:
 
     def _wrong(self, name: str, description: str, value: Any) -> DataError:
         return DataError(
-            f"{self.where}, {name} must be {description}, got {shown(value)}. {self.remedy}"
+            f"{self.where}, {name}", f"be {description}", got=shown(value), remedy=self.remedy
         )
 
 
 def _require_object(where: str, value: Any, remedy: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise DataError(f"{where} must be a JSON object, got {shown(value)}. {remedy}")
+        raise DataError(where, "be a JSON object", got=shown(value), remedy=remedy)
     return value
 
 

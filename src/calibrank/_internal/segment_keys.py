@@ -106,7 +106,7 @@ def encode_columns(
         rows = len(column.codes) if rows is None else rows
         if len(column.codes) != rows:
             raise DataError(
-                f"column {name!r} must have one value per score ({rows}), got {len(column.codes)}."
+                f"column {name!r}", f"have one value per score ({rows})", got=len(column.codes)
             )
         encoded.append(column)
     return encoded
@@ -116,7 +116,7 @@ def column_of(what: str, name: str, frame: Any) -> Any:
     """A column of a mapping or a dataframe; `what` names the argument in errors."""
     names = names_of(what, frame, name)
     if name not in names:
-        raise DataError(f"{what} must have the column {shown(name)}, got {listed(names)}. Add it.")
+        raise DataError(what, f"have the column {shown(name)}", got=listed(names), remedy="Add it.")
     return frame[name]
 
 
@@ -134,8 +134,10 @@ def names_of(what: str, frame: Any, name: str = "country") -> list[str]:
         if hasattr(frame, attribute):
             return list(getattr(frame, attribute))
     raise DataError(
-        f"{what} must be a mapping of column names to values or a dataframe, "
-        f"got {type(frame).__name__}. For example {what}={{{name!r}: [...]}}."
+        what,
+        "be a mapping of column names to values or a dataframe",
+        got=type(frame).__name__,
+        remedy=f"For example {what}={{{name!r}: [...]}}.",
     )
 
 
@@ -160,8 +162,10 @@ def _text(name: str, value: Any) -> str | None:
 
 def _not_a_segment(name: str, found: str) -> DataError:
     return DataError(
-        f"column {name!r} must hold text, whole numbers or booleans, got {found}. "
-        "Put other numbers into groups first, such as quantiles, and write dates as text."
+        f"column {name!r}",
+        "hold text, whole numbers or booleans",
+        got=found,
+        remedy=("Put other numbers into groups first, such as quantiles, and write dates as text."),
     )
 
 

@@ -71,8 +71,10 @@ def floats(name: str, values: Numbers) -> Floats:
         array = np.asarray(values)
     except ValueError:
         raise DataError(
-            f"{name} must be one array of numbers, got rows of different lengths. "
-            "Pass one number per row."
+            name,
+            "be one array of numbers",
+            got="rows of different lengths",
+            remedy="Pass one number per row.",
         ) from None
     if array.dtype in (np.float32, np.float64):
         return array
@@ -95,7 +97,7 @@ _NOT_NUMBERS = {
 def _not_numbers(name: str, kind: str, array: npt.NDArray[Any]) -> DataError:
     example = f" such as {_example(array)}" if array.size else ""
     return DataError(
-        f"{name} must be real numbers, got {kind}{example}. Convert it to numbers first."
+        name, "be real numbers", got=f"{kind}{example}", remedy="Convert it to numbers first."
     )
 
 
@@ -119,14 +121,16 @@ def _from_objects(name: str, array: npt.NDArray[Any]) -> npt.NDArray[np.float64]
         return array.astype(np.float64)
     except OverflowError:
         raise DataError(
-            f"{name} must be real numbers, got an integer beyond the largest float. Rescale it."
+            name, "be real numbers", got="an integer beyond the largest float", remedy="Rescale it."
         ) from None
     except (TypeError, ValueError):
         strange = (value for value in array.flat if value is not None and not _is_number(value))
         odd = next(strange, array.flat[0])
         raise DataError(
-            f"{name} must be real numbers, got a value of type {type(odd).__name__}. "
-            "Pass one number per row."
+            name,
+            "be real numbers",
+            got=f"a value of type {type(odd).__name__}",
+            remedy="Pass one number per row.",
         ) from None
 
 
@@ -136,7 +140,7 @@ def _is_number(value: object) -> bool:
 
 def _not_a_column(name: str, array: npt.NDArray[Any]) -> DataError:
     return DataError(
-        f"{name} must be one number per row, got {shown(array.item())}. Pass an array or a list."
+        name, "be one number per row", got=shown(array.item()), remedy="Pass an array or a list."
     )
 
 
@@ -147,7 +151,7 @@ def require_unmasked(name: str, values: Any) -> None:
         return
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise DataError(
-            f"{name} must be without masked values, got some. Drop them first: .compressed()."
+            name, "be without masked values", got="some", remedy="Drop them first: .compressed()."
         )
 
 
@@ -163,7 +167,7 @@ def _require_shape(name: str, array: npt.NDArray[Any], rows: int | None) -> None
         raise _not_a_column(name, array)
     if array.ndim != 1:
         raise DataError(
-            f"{name} must have one dimension, got shape {array.shape}. Flatten it first."
+            name, "have one dimension", got=f"shape {array.shape}", remedy="Flatten it first."
         )
     if rows is not None and len(array) != rows:
         raise wrong_length(name, len(array), rows)
@@ -172,8 +176,10 @@ def _require_shape(name: str, array: npt.NDArray[Any], rows: int | None) -> None
 def wrong_length(name: str, values: int, rows: int) -> DataError:
     """The error about a column that has more or fewer values than the others."""
     return DataError(
-        f"{name} must have one value per row, got {values} values for {rows} rows. "
-        "Pass columns of the same rows."
+        name,
+        "have one value per row",
+        got=f"{values} values for {rows} rows",
+        remedy="Pass columns of the same rows.",
     )
 
 
@@ -192,7 +198,10 @@ def ids(name: str, values: IdsLike, rows: int | None = None) -> Ids:
         _require_ids(_is_time, name, array)
     elif array.dtype.kind not in "biuUS":
         raise DataError(
-            f"{name} must be ids (integers or strings), got {array.dtype} values. Convert them."
+            name,
+            "be ids (integers or strings)",
+            got=f"{array.dtype} values",
+            remedy="Convert them.",
         )
     return _as_int64(array)
 
@@ -200,12 +209,15 @@ def ids(name: str, values: IdsLike, rows: int | None = None) -> Ids:
 def _id_array(name: str, values: IdsLike) -> npt.NDArray[Any]:
     require_unmasked(name, values)
     if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
-        raise DataError(f"{name} must be one id per row, got {shown(values)}. Pass a list of ids.")
+        raise DataError(name, "be one id per row", got=shown(values), remedy="Pass a list of ids.")
     try:
         array = np.asarray(values)
     except ValueError:
         raise DataError(
-            f"{name} must be one id per row, got lists of different lengths. Pass a list of ids."
+            name,
+            "be one id per row",
+            got="lists of different lengths",
+            remedy="Pass a list of ids.",
         ) from None
     # A list of integers of which some fit only int64 and others only uint64 becomes floats.
     if array.dtype.kind == "f" and not hasattr(values, "dtype"):
@@ -219,12 +231,12 @@ def _array_of_objects(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     kinds = {_kind_of_id(value) for value in objects}
     if kinds == {"string", "number"}:
         raise DataError(
-            f"{name} must be ids of one kind, got both strings and numbers. Convert them first."
+            name, "be ids of one kind", got="both strings and numbers", remedy="Convert them first."
         )
     if "other" in kinds:
         value = next(value for value in objects if _kind_of_id(value) == "other")
         raise DataError(
-            f"{name} must be ids (integers or strings), got {shown(value)}. Convert them first."
+            name, "be ids (integers or strings)", got=shown(value), remedy="Convert them first."
         )
     is_integer = bool(objects) and all(isinstance(value, Integral) for value in objects)
     # NumPy would make decimals of integers of which some fit only int64 and others only uint64.
@@ -232,8 +244,10 @@ def _array_of_objects(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     converted = np.array(objects, dtype=np.uint64) if fits_uint64 else np.array(objects)
     if converted.dtype.kind == "O" or (is_integer and converted.dtype.kind == "f"):
         raise DataError(
-            f"{name} must be integers of 64 bits or strings, got larger integers. "
-            "Convert them to strings."
+            name,
+            "be integers of 64 bits or strings",
+            got="larger integers",
+            remedy="Convert them to strings.",
         )
     return converted
 
@@ -281,7 +295,7 @@ def row_numbers(name: str, values: Ids, size: int) -> Indices:
     """Require ids that are row numbers of a table with `size` rows."""
     if values.dtype.kind not in "iu":
         raise DataError(
-            f"{name} must be numbers below {size}, got {values.dtype} values. Recode the ids."
+            name, f"be numbers below {size}", got=f"{values.dtype} values", remedy="Recode the ids."
         )
 
     def is_row(rows: Ids) -> Mask:
@@ -300,7 +314,7 @@ def require(
     """
     invalid = _first_invalid(rule, values)
     if invalid is not None:
-        raise DataError(f"{name} must {statement}, got {invalid.where}. {remedy}")
+        raise DataError(name, statement, got=invalid.found, row=invalid.row, remedy=remedy)
 
 
 def require_role(role: str, name: str, values: Floats) -> None:
@@ -309,15 +323,16 @@ def require_role(role: str, name: str, values: Floats) -> None:
     invalid = _first_invalid(rule.holds, values)
     if invalid is not None:
         remedy = remedy_for(role, float(invalid.value), float(values.max()))
-        raise DataError(f"{name} must {rule.statement}, got {invalid.where}. {remedy}")
+        raise DataError(name, rule.statement, got=invalid.found, row=invalid.row, remedy=remedy)
 
 
 class _Invalid(NamedTuple):
     """The first value that breaks a rule."""
 
     value: Any
-    where: str
-    """The value, its row and the number of such rows, as text."""
+    found: str
+    """The value and the number of such rows, as text."""
+    row: int
 
 
 def _first_invalid(rule: Callable[[Any], Mask], values: npt.NDArray[Any]) -> _Invalid | None:
@@ -330,15 +345,15 @@ def _first_invalid(rule: Callable[[Any], Mask], values: npt.NDArray[Any]) -> _In
         valid = np.asarray(valid.cpu())
     row = int(np.argmin(valid))
     invalid = int(valid.size - np.count_nonzero(valid))
-    count = f" ({invalid:,} such rows)" if invalid > 1 else ""
-    return _Invalid(flat[row], f"{flat[row]} at row {row}{count}")
+    count = f" in {invalid:,} rows, the first" if invalid > 1 else ""
+    return _Invalid(flat[row], f"{flat[row]}{count}", row)
 
 
 def score_column(scores: Numbers, name: str = "scores") -> tuple[Floats, float, float]:
     """Check a nonempty column of scores; return it with its lowest and highest value."""
     array = column(name, scores)
     if len(array) == 0:
-        raise DataError(f"{name} must hold at least one row, got none.")
+        raise DataError(name, "hold at least one row", got="none")
     return array, *require_scores(array, name)
 
 
@@ -368,7 +383,7 @@ def probability_column(probabilities: Numbers, rows: int | None = None) -> Float
     """Check probabilities to evaluate: one dimension, not empty, within [0, 1]."""
     array = column("probabilities", probabilities, rows)
     if array.size == 0:
-        raise DataError("probabilities must hold at least one row, got none.")
+        raise DataError("probabilities", "hold at least one row", got="none")
     require_role("probability", "probabilities", array)
     return array
 

@@ -75,7 +75,8 @@ def _require_agreement(model: Any, outputs: Outputs) -> None:
     expected = _ACTIVATIONS.get(activation)
     if expected is not None and not isinstance(outputs, expected):
         raise DataError(
-            f"outputs must be {expected.__name__}() for a model whose activation_fn is "
-            f"{activation}, got {type(outputs).__name__}(). A map for the one is wrong for the "
-            "other: declare what predict returns."
+            "outputs",
+            f"be {expected.__name__}() for a model whose activation_fn is {activation}",
+            got=f"{type(outputs).__name__}()",
+            remedy="A map for the one is wrong for the other: declare what predict returns.",
         )

@@ -38,8 +38,10 @@ class IdMap:
         repeated = np.flatnonzero(ordered[1:] == ordered[:-1])
         if len(repeated):
             raise DataError(
-                f"{kind} must be distinct, got {ordered[repeated[0]].item()!r} twice. "
-                "Drop the repeats."
+                kind,
+                "be distinct",
+                got=f"{ordered[repeated[0]].item()!r} twice",
+                remedy="Drop the repeats.",
             )
         return cls(kind, checked, order)
 

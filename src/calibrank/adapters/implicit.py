@@ -56,8 +56,7 @@ class Implicit(PairModel):
         for id_map, size in ((self.users, n_rows), (self.items, n_columns)):
             if len(id_map) != size:
                 raise DataError(
-                    f"{id_map.kind} must be the {size:,} ids of the matrix, "
-                    f"got {len(id_map):,} ids."
+                    id_map.kind, f"be the {size:,} ids of the matrix", got=f"{len(id_map):,} ids"
                 )
 
     def _score(self, users: Ids, items: Ids) -> Floats:
@@ -76,8 +75,7 @@ class Implicit(PairModel):
         if hasattr(self.model, "similarity"):
             return _neighbour_scores(self.user_items, self.model.similarity, rows, columns)
         raise DataError(
-            "model must have factors or similarities to score with, "
-            f"got {type(self.model).__name__}."
+            "model", "have factors or similarities to score with", got=type(self.model).__name__
         )
 
     def _lists(self, users: Ids, k: int) -> PaddedLists:

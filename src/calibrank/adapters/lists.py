@@ -147,8 +147,10 @@ def from_lists(
     for name, grid in (("items", lists.items), ("scores", lists.scores)):
         if grid.ndim != 2 or grid.shape != expected:
             raise DataError(
-                f"{name} must have one row per user ({len(checked)} users), got shape "
-                f"{grid.shape}. Pass lists of equal length, padded with NaN."
+                name,
+                f"have one row per user ({len(checked)} users)",
+                got=f"shape {grid.shape}",
+                remedy="Pass lists of equal length, padded with NaN.",
             )
     return calibrated(fitted, checked, lists, outputs, columns)
 
@@ -182,13 +184,17 @@ def from_nested(
 def _nested_rows(rows: Any) -> Iterator[tuple[Any, Any]]:
     """Yield the user and the list of each row."""
     if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
-        raise DataError(f"rows must be (user, list) pairs, got {shown(rows)}. Pass a list of them.")
+        raise DataError(
+            "rows", "be (user, list) pairs", got=shown(rows), remedy="Pass a list of them."
+        )
     for row in rows:
         is_pair = isinstance(row, Sequence) and not isinstance(row, str | bytes) and len(row) == 2
         if not is_pair or not isinstance(row[1], Iterable | None):
             raise DataError(
-                f"rows must be (user, list) pairs, got {shown(row)}. "
-                "Select the user and the list first."
+                "rows",
+                "be (user, list) pairs",
+                got=shown(row),
+                remedy="Select the user and the list first.",
             )
         yield row[0], row[1]
 
@@ -219,8 +225,9 @@ def calibrated(
         values = np.asarray(column_of("columns", name, columns))
         if values.shape not in ((len(users),), shown.shape):
             raise DataError(
-                f"column {name!r} must have one value per user ({len(users)}) or per item "
-                f"{shown.shape}, got shape {values.shape}."
+                f"column {name!r}",
+                f"have one value per user ({len(users)}) or per item {shown.shape}",
+                got=f"shape {values.shape}",
             )
         return values[user_rows] if values.ndim == 1 else values[shown]
 
@@ -244,8 +251,10 @@ def with_ranks(
             found[name] = ranks
         elif columns is None:
             raise DataError(
-                f"columns must have {name!r}, which the map needs, got none. "
-                "Pass columns=..., or use fitted.without_terms()."
+                "columns",
+                f"have {name!r}, which the map needs",
+                got="none",
+                remedy="Pass columns=..., or use fitted.without_terms().",
             )
         else:
             found[name] = of_rows(name)
@@ -275,7 +284,10 @@ def _item_and_score(entry: Any) -> tuple[Any, Any]:
     fields = tuple(values) if isinstance(values, Iterable) and not is_text else (entry,)
     if len(fields) != 2:
         raise DataError(
-            f"entries must be an item and a score, got {str(fields)[:60]}. Select these two first."
+            "entries",
+            "be an item and a score",
+            got=str(fields)[:60],
+            remedy="Select these two first.",
         )
     return fields
 

@@ -83,7 +83,7 @@ class PairModel(ABC):
         """
         checked = ids("users", users)
         if k < 1:
-            raise DataError(f"k must be 1 or more, got {k}.")
+            raise DataError("k", "be 1 or more", got=k)
         lists = self._lists(checked, k)
         hidden = self._hidden(checked, lists)
         result = calibrated(fitted, checked, lists, self.outputs, columns, hidden, k)

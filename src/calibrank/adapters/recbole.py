@@ -35,8 +35,9 @@ class RecBole(PairModel):
         self.scores = floats("scores", to_numpy(scores)).copy()
         if self.scores.ndim != 2:
             raise DataError(
-                "scores must have one row per user and one column per item, "
-                f"got shape {self.scores.shape}."
+                "scores",
+                "have one row per user and one column per item",
+                got=f"shape {self.scores.shape}",
             )
         # The padding item never has a score, even if its column was not masked.
         self.scores[:, :1] = np.nan
@@ -45,8 +46,11 @@ class RecBole(PairModel):
         self.items = IdMap.of("items", np.arange(n_columns) if items is None else items)
         if (len(self.users), len(self.items)) != self.scores.shape:
             raise DataError(
-                "scores must have one row per user and one column per item, got "
-                f"{self.scores.shape} for {len(self.users)} users and {len(self.items)} items."
+                "scores",
+                "have one row per user and one column per item",
+                got=(
+                    f"{self.scores.shape} for {len(self.users)} users and {len(self.items)} items"
+                ),
             )
 
     def _score(self, users: Ids, items: Ids) -> Floats:

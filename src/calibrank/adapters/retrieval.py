@@ -99,8 +99,10 @@ class Cutoff:
             for each in metadata:
                 if name not in each:
                     raise DataError(
-                        f"documents must have metadata[{name!r}], which the map needs, got "
-                        f"{sorted(each)}. Add it, or use fitted.without_terms()."
+                        "documents",
+                        f"have metadata[{name!r}], which the map needs",
+                        got=sorted(each),
+                        remedy="Add it, or use fitted.without_terms().",
                     )
             return [each[name] for each in metadata]
 
@@ -125,8 +127,10 @@ def langchain_compressor(cutoff: Cutoff, encoder: CrossEncoder | str) -> Any:
     instance("encoder", encoder, (CrossEncoder, str), "A string names a metadata field.")
     if not isinstance(encoder, str) and encoder.outputs != cutoff.outputs:
         raise DataError(
-            f"cutoff and encoder must declare the same outputs, got {cutoff.outputs} and "
-            f"{encoder.outputs}. Both are about what the encoder's predict returns."
+            "cutoff and encoder",
+            "declare the same outputs",
+            got=f"{cutoff.outputs} and {encoder.outputs}",
+            remedy="Both are about what the encoder's predict returns.",
         )
     # Importing the callbacks completes the types that the base class names.
     imported("langchain_core.callbacks", "langchain-core")
@@ -170,7 +174,10 @@ def llamaindex_postprocessor(cutoff: Cutoff) -> Any:
         missing = [node.node_id for node in nodes if node.score is None]
         if missing:
             raise DataError(
-                f"nodes must have scores, got none for {missing[0]!r}. Use a retriever with scores."
+                "nodes",
+                "have scores",
+                got=f"none for {missing[0]!r}",
+                remedy="Use a retriever with scores.",
             )
         result = []
         metadata = [node.node.metadata for node in nodes]
@@ -214,8 +221,10 @@ def _langchain_values(
     for document in documents:
         if name not in document.metadata:
             raise DataError(
-                f"documents must have metadata[{name!r}], got {sorted(document.metadata)}. "
-                "Let the retriever write its score there, or pass a CrossEncoder."
+                "documents",
+                f"have metadata[{name!r}]",
+                got=sorted(document.metadata),
+                remedy="Let the retriever write its score there, or pass a CrossEncoder.",
             )
     return [document.metadata[name] for document in documents]
 
@@ -227,5 +236,5 @@ def imported(module: str, package: str) -> Any:
     except ImportError as error:
         # These packages are no extras of calibrank: whoever has a pipeline has them.
         raise CalibrankError(
-            f"{package} must be installed, got: {error}. Run: pip install {package}"
+            package, "be installed", got=error, remedy=f"Run: pip install {package}"
         ) from None

@@ -47,13 +47,20 @@ def prediction_function(model: Any) -> Callable[[Any], Any]:
     """The function from rows to scores: the model's `predict`, or the model itself."""
     if hasattr(model, "predict_proba"):
         raise DataError(
-            f"model must predict scores, got a classifier ({type(model).__name__}), whose "
-            "predictions are classes. Pass a function and declare its output: "
-            "lambda rows: model.predict_proba(rows)[:, 1], Probability()."
+            "model",
+            "predict scores",
+            got=f"a classifier ({type(model).__name__}), whose predictions are classes",
+            remedy=(
+                "Pass a function and declare its output: lambda rows: "
+                "model.predict_proba(rows)[:, 1], Probability()."
+            ),
         )
     if isinstance(model, type) or not (hasattr(model, "predict") or callable(model)):
         raise DataError(
-            f"model must have predict or be a function, got {shown(model)}. Pass a trained model."
+            "model",
+            "have predict or be a function",
+            got=shown(model),
+            remedy="Pass a trained model.",
         )
     return model.predict if hasattr(model, "predict") else model
 
@@ -65,8 +72,10 @@ def scores_of(outputs: Outputs, values: Any) -> Floats:
         array = array[:, 0]
     if array.ndim != 1:
         raise DataError(
-            f"scores must be one number per row, got shape {array.shape}. "
-            "Choose the column of the relevant class."
+            "scores",
+            "be one number per row",
+            got=f"shape {array.shape}",
+            remedy="Choose the column of the relevant class.",
         )
     return outputs.scores(array)
 

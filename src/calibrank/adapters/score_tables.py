@@ -35,8 +35,10 @@ def make_score_table(
     scored = is_score(scores)
     if not scored.any():
         raise DataError(
-            f"scores must hold at least one number, got none in {rows:,} rows. "
-            "Check that the ids are the model's."
+            "scores",
+            "hold at least one number",
+            got=f"none in {rows:,} rows",
+            remedy="Check that the ids are the model's.",
         )
     n_missing = rows - np.count_nonzero(scored)
     if n_missing:

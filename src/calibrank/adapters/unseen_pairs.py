@@ -49,8 +49,9 @@ class UnseenPairs:
         n_others = len(users) * len(items) - len(positives.cells)
         if not len(held) or not n_others:
             raise DataError(
-                "validation must hold positives and leave other pairs to sample, "
-                f"got {len(held)} positives and {n_others} other pairs."
+                "validation",
+                "hold positives and leave other pairs to sample",
+                got=f"{len(held)} positives and {n_others} other pairs",
             )
         n_negatives = max(_NEGATIVES_PER_POSITIVE * len(held), _FEWEST_NEGATIVES)
         n_negatives = min(n_negatives, n_others)

@@ -66,8 +66,10 @@ class LogisticPosteriors:
                 return solutions, scaled
             solutions, losses = self._line_search(solutions, losses, steps * self.prior_sds)
         raise FitError(
-            f"labels must lead to a posterior mode within {_MAX_STEPS} steps, got none. "
-            "Drop outlying scores from them."
+            "labels",
+            f"lead to a posterior mode within {_MAX_STEPS} steps",
+            got="none",
+            remedy="Drop outlying scores from them.",
         )
 
     def _line_search(

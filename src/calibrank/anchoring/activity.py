@@ -67,7 +67,7 @@ class AssumedRate:
         real("rate", self.rate, "(0, 1)")
         if not self.low <= self.rate <= self.high:
             raise DataError(
-                f"rate must lie within its band, {self.low:g} to {self.high:g}, got {self.rate:g}."
+                "rate", f"lie within its band, {self.low:g} to {self.high:g}", got=f"{self.rate:g}"
             )
 
     def __str__(self) -> str:
@@ -100,9 +100,13 @@ def assume_rate_from_activity(shown: Interactions | Frame) -> AssumedRate:
         best[name] = at_centre
     if smallest_misfit > _CRITICAL:
         raise FitError(
-            "the share of likes by activity must fit a dependence of being shown on being liked, "
-            "got none that does: users who see more seem to like more, or less. The base rate "
-            "cannot be assumed from this log: collect labels of randomly shown pairs."
+            "the share of likes by activity",
+            "fit a dependence of being shown on being liked",
+            got="none that does: users who see more seem to like more, or less",
+            remedy=(
+                "The base rate cannot be assumed from this log: collect labels of "
+                "randomly shown pairs."
+            ),
         )
     # The Gaussian family is between the other two in its tails.
     chosen = "Gaussian" if "Gaussian" in best else min(best, key=lambda name: best[name][1])
@@ -141,13 +145,16 @@ class _Groups:
         likes = np.bincount(codes, log.labels).astype(np.float64)
         if len(shown) < LEAST_USERS:
             raise FitError(
-                f"the log must have at least {LEAST_USERS} users to assume a base rate from their "
-                f"activity, got {len(shown)}."
+                "the log",
+                (f"have at least {LEAST_USERS} users to assume a base rate from their activity"),
+                got=len(shown),
             )
         if not 0 < likes.sum() < shown.sum():
             raise DataError(
-                "labels must hold likes and dislikes, got one of them only. Pass the log of all "
-                "pairs that were shown."
+                "labels",
+                "hold likes and dislikes",
+                got="one of them only",
+                remedy="Pass the log of all pairs that were shown.",
             )
         order = np.argsort(shown, kind="stable")
         shown, likes = shown[order], likes[order]
@@ -173,9 +180,10 @@ class _Groups:
         ratio = activity[-1] / activity[0]
         if len(total) < GROUPS // 2 or ratio < LEAST_RATIO:
             raise FitError(
-                f"the activity of users must differ by a factor of {LEAST_RATIO:g} or more to "
-                f"assume a base rate from it, got {ratio:.2g}. Collect labels of randomly shown "
-                "pairs instead."
+                "the activity of users",
+                (f"differ by a factor of {LEAST_RATIO:g} or more to assume a base rate from it"),
+                got=f"{ratio:.2g}",
+                remedy="Collect labels of randomly shown pairs instead.",
             )
         return cls(np.minimum(activity, 1.0), share, variance, size / size.sum())
 

@@ -80,8 +80,10 @@ def plan_labels(
     band = fitted.record.sensitivity
     if band is None and groups is None:
         raise DataError(
-            f"the map to plan for must carry a sensitivity band, got a {fitted.method} without. "
-            "Use fit_with_sensitivity."
+            "the map to plan for",
+            "carry a sensitivity band",
+            got=f"a {fitted.method} without",
+            remedy="Use fit_with_sensitivity.",
         )
     draws = whole("draws", draws, 1, _MOST_DRAWS)
     sizes = whole_numbers("sizes", sizes, 0, _MOST_LABELS, "E.g. (0, 300).")
@@ -112,7 +114,7 @@ def labels_needed(plan: Sequence[ExpectedError], error: float) -> int | None:
     >>> labels_needed([ExpectedError(30, 0.08), ExpectedError(120, 0.04)], 0.056569)
     60
     """
-    for before, after in zip(plan[:1] + list(plan), plan, strict=False):
+    for before, after in zip([*plan[:1], *plan], plan, strict=False):
         if after.error <= error:
             if before.labels < 1 or after.labels == before.labels:
                 return after.labels

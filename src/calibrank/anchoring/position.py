@@ -170,8 +170,10 @@ def choose_top_pairs(
     for part, size in ((np.flatnonzero(inside), at_top), (np.flatnonzero(~inside), count - at_top)):
         if not 0 < size <= len(part):
             raise DataError(
-                f"count must be at most the number of pairs at the top and elsewhere, and at least "
-                f"1 of each, got {size} of {len(part)} pairs. Change count or share."
+                "count",
+                ("be at most the number of pairs at the top and elsewhere, and at least 1 of each"),
+                got=f"{size} of {len(part)} pairs",
+                remedy="Change count or share.",
             )
         chosen = choose_pairs(fitted, values[part], size, seed=rng)
         rows.append(part[chosen.rows])

@@ -33,8 +33,10 @@ def with_sampling_range(fitted: Map, summary: Summary) -> Map:
     """
     if summary.kind != "impressions":
         raise DataError(
-            f"evidence must be impressions to have a sampling error, got {summary.kind}. Use "
-            "impressions(labels, propensity)."
+            "evidence",
+            "be impressions to have a sampling error",
+            got=summary.kind,
+            remedy="Use impressions(labels, propensity).",
         )
     total = float(summary.total.sum())
     rate = float(summary.positive.sum()) / total

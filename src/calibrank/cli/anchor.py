@@ -175,19 +175,23 @@ def _require_one_source(
     rate_range: tuple[float, float] | None,
 ) -> None:
     if (run is None) != (qrels is None):
-        raise UsageError("--run must go with --qrels, the judgements of its documents.")
+        raise UsageError("--run", "go with --qrels, the judgements of its documents")
     if table is not None and run is not None:
-        raise UsageError("labels must come from TABLE or from --run and --qrels, got both.")
+        raise UsageError("labels", "come from TABLE or from --run and --qrels", got="both")
     if base_rate is not None and rate_range is None and (table or run):
         raise UsageError(
-            "labels and --base-rate must not both be given without --base-rate-range: the labels "
-            "already determine the base rate. Give the range, and the labels are weighed against "
-            "it."
+            "labels and --base-rate",
+            (
+                "not both be given without --base-rate-range: the labels already determine "
+                "the base rate"
+            ),
+            remedy="Give the range, and the labels are weighed against it.",
         )
     if table is None and run is None and base_rate is None:
         raise UsageError(
-            "anchor must have labels to trust (TABLE, or --run and --qrels) or a known rate "
-            "(--base-rate), got none."
+            "anchor",
+            ("have labels to trust (TABLE, or --run and --qrels) or a known rate (--base-rate)"),
+            got="none",
         )
     always = {"map_file", "out", "json", "base_rate", "base_rate_range"}
     if run is not None:
@@ -195,24 +199,27 @@ def _require_one_source(
     elif table is None:
         console.require_only(context, "--base-rate without TABLE", {*always, "population", "score"})
     elif "relevant" in context.params and context.params["relevant"] is not None:
-        raise UsageError("--relevant must go with --qrels, whose grades it is about.")
+        raise UsageError("--relevant", "go with --qrels, whose grades it is about")
 
 
 def _require_valid_rate(rate: float | None, rate_range: tuple[float, float] | None) -> None:
     if rate is not None and not console.SMALLEST_FRACTION <= rate < 1:
         raise UsageError(
-            f"--base-rate must lie between 0 and 1, got {rate}. It is the fraction of all pairs "
-            "that are liked."
+            "--base-rate",
+            "lie between 0 and 1",
+            got=rate,
+            remedy="It is the fraction of all pairs that are liked.",
         )
     if rate_range is None:
         return
     if rate is None:
-        raise UsageError("--base-rate-range must go with --base-rate, the most plausible rate.")
+        raise UsageError("--base-rate-range", "go with --base-rate, the most plausible rate")
     low, high = rate_range
     if not 0 < low < rate < high < 1:
         raise UsageError(
-            f"--base-rate-range must be two rates in (0, 1) with the base rate {rate} between "
-            f"them, got {low} and {high}."
+            "--base-rate-range",
+            f"be two rates in (0, 1) with the base rate {rate} between them",
+            got=f"{low} and {high}",
         )
 
 
@@ -231,8 +238,12 @@ def _moved(
         return to_base_rate(fitted, rate, pairs["score"], None, rate_range, pairs)
     if fitted.terms:
         raise UsageError(
-            "--base-rate must go with --population for a map with terms: the rate is a mean over "
-            f"pairs, and the map needs their {', '.join(fitted.columns)}. Name a table of pairs."
+            "--base-rate",
+            (
+                "go with --population for a map with terms: the rate is a mean over pairs, "
+                f"and the map needs their {', '.join(fitted.columns)}"
+            ),
+            remedy="Name a table of pairs.",
         )
     return to_base_rate(fitted, rate, _sketch(fitted), None, rate_range)
 
@@ -242,8 +253,9 @@ def _sketch(fitted: CalibrationMap) -> Floats:
     quantiles = fitted.record.score_quantiles
     if quantiles is None:
         raise UsageError(
-            "--population must be given for a map without a sketch of its scores, such as one of "
-            "an older version. Name a table of pairs."
+            "--population",
+            ("be given for a map without a sketch of its scores, such as one of an older version"),
+            remedy="Name a table of pairs.",
         )
     ends = np.array(quantiles)
     middles: Floats = (ends[1:] + ends[:-1]) / 2
@@ -320,5 +332,5 @@ def _population(
         for each in levels:
             parts[each].append(batch.texts(each))
     if not parts["score"]:
-        raise DataError(f"{table.name} must hold at least one row, got none. Check it.")
+        raise DataError(table.name, "hold at least one row", got="none", remedy="Check it.")
     return {each: np.concatenate(arrays) for each, arrays in parts.items()}

@@ -1,6 +1,5 @@
 """Assembles the commands, and turns every error into one line and an exit code."""
 
-import inspect
 import io
 import sys
 import warnings
@@ -16,8 +15,6 @@ from calibrank._internal.commands import COMMANDS
 from calibrank._internal.interrupt import INTERRUPTED, raise_on_interrupt
 from calibrank.cli.failures import CLOSED_PIPE, UsageError, print_line, report_failure
 from calibrank.cli.memory import adapt_to_limit
-from calibrank.cli.remedies import possible_remedies
-from calibrank.errors import DataError, FitError
 
 
 def make_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
@@ -107,10 +104,12 @@ def _require_values(arguments: list[str]) -> None:
     for argument in arguments:
         name, has_value, value = argument.partition("=")
         if "\0" in argument:
-            raise UsageError(f"an argument must not hold a NUL character, got {argument!r}.")
+            raise UsageError("an argument", "not hold a NUL character", got=f"{argument!r}")
         if argument == "" or (name.startswith("--") and has_value and not value):
             subject = name if name.startswith("--") else option
-            raise UsageError(f"{subject} must not be empty, got ''. Give a value, or leave it out.")
+            raise UsageError(
+                subject, "not be empty", got="''", remedy="Give a value, or leave it out."
+            )
         option = argument if argument.startswith("-") else "an argument"
 
 
@@ -124,27 +123,14 @@ def _requested() -> Callable[..., None] | None:
     return getattr(module, "COMMANDS", {}).get(part, found)
 
 
-def _named_as_option(error: BaseException) -> BaseException:
-    """An error about a parameter of a function, as one about the option that sets it."""
-    subject, verb, rule = str(error).partition(" must ")
+def _options() -> dict[str, str]:
+    """The options of the command that runs, by the parameters that they set."""
     command = _requested()
-    # Errors about a row are about a column of the table, whatever its name.
-    if not isinstance(error, DataError) or not verb or " at row " in rule or command is None:
-        return error
-    if subject not in inspect.signature(command).parameters:
-        return error
-    return UsageError(f"--{subject.replace('_', '-')} must {rule}")
-
-
-def _with_possible_remedies(error: BaseException) -> BaseException:
-    """An error whose remedies name only options that the command has."""
-    command = _requested()
-    if not isinstance(error, DataError | FitError) or command is None:
-        return error
+    if command is None:
+        return {}
     app = typer.Typer()
     app.command()(command)
-    options = {option for each in get_command(app).params for option in each.opts}
-    return type(error)(possible_remedies(str(error), options))
+    return {str(each.name): each.opts[0] for each in get_command(app).params}
 
 
 def _exit_code(error: BaseException) -> int:
@@ -153,7 +139,7 @@ def _exit_code(error: BaseException) -> int:
         sys.stdout = io.StringIO()
         return CLOSED_PIPE
     try:
-        return report_failure(_with_possible_remedies(_named_as_option(error)))
+        return report_failure(error, _options())
     finally:
         _drop_unwritable_output()
 

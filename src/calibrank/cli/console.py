@@ -79,7 +79,7 @@ def require_unused(reason: str, given: Mapping[str, object]) -> None:
     """Refuse options that have no effect here; `reason` completes "--x must not be given ..."."""
     for option, value in given.items():
         if value is not None:
-            raise UsageError(f"{option} must not be given {reason}: it would have no effect.")
+            raise UsageError(option, f"not be given {reason}: it would have no effect")
 
 
 def require_only(context: typer.Context, option: str, used: Collection[str]) -> None:
@@ -92,13 +92,13 @@ def require_only(context: typer.Context, option: str, used: Collection[str]) -> 
         if typed and parameter.name not in used:
             given.append(max(parameter.opts, key=len))
     if given:
-        raise UsageError(f"{option} must not be given with {', '.join(given)}, which it ignores.")
+        raise UsageError(option, f"not be given with {', '.join(given)}, which it ignores")
 
 
 def require_fraction(option: str, value: float) -> None:
     """Check that an option is a fraction above 0; one of 1e-300 would only overflow later."""
     if not SMALLEST_FRACTION <= value <= 1:
-        raise UsageError(f"{option} must lie in (0, 1], got {value}. It is a fraction.")
+        raise UsageError(option, "lie in (0, 1]", got=value, remedy="It is a fraction.")
 
 
 def rules_for(on_bad_rows: options.OnBadRows) -> Rules:
@@ -111,12 +111,12 @@ def require_output(out: Path, *inputs: str | Path | None) -> None:
     """Check, before any work is done, that an output can be written and overwrites no input."""
     path_of("the output", out)
     if out.is_dir():
-        raise DataError(f"{out} must be a file to write, got a folder. Name a file in it.")
+        raise DataError(out, "be a file to write", got="a folder", remedy="Name a file in it.")
     existing = [parent for parent in out.parents if parent.exists()]
     if existing and not existing[0].is_dir():
-        raise DataError(f"{out} must be in a folder, got {existing[0]}, which is a file.")
+        raise DataError(out, "be in a folder", got=f"{existing[0]}, which is a file")
     if existing and not os.access(existing[0], os.W_OK):
-        raise DataError(f"{out} must be in a folder to write to, got one without permission.")
+        raise DataError(out, "be in a folder to write to", got="one without permission")
     require_other_file(out, *inputs)
 
 
@@ -129,7 +129,7 @@ def require_different_outputs(outputs: Mapping[str, Path | None]) -> None:
         place = out.resolve()
         if place in seen:
             raise UsageError(
-                f"{seen[place]} and {option} must be different files, got {str(out)!r} for both."
+                f"{seen[place]} and {option}", "be different files", got=f"{str(out)!r} for both"
             )
         seen[place] = option
 
@@ -138,7 +138,7 @@ def require_folder(out: Path) -> None:
     """Check, before any work is done, that an output can be a folder."""
     existing = [path for path in (out, *out.parents) if path.exists()]
     if existing and not existing[0].is_dir():
-        raise DataError(f"{out} must be a folder, got {existing[0]}, which is a file.")
+        raise DataError(out, "be a folder", got=f"{existing[0]}, which is a file")
 
 
 def require_other_file(out: Path, *inputs: str | Path | None) -> None:
@@ -148,8 +148,9 @@ def require_other_file(out: Path, *inputs: str | Path | None) -> None:
     for given in inputs:
         if given is not None and Path(given).exists() and out.samefile(given):
             raise DataError(
-                f"{out} must not be the input {given}: it would be overwritten. "
-                "Name another output."
+                out,
+                f"not be the input {given}: it would be overwritten",
+                remedy="Name another output.",
             )
 
 

@@ -32,7 +32,7 @@ def choose_label(table: Table, given: str | None) -> Label:
         # A plain name is more likely a column that is not there.
         if given.replace("_", "").isalnum():
             return Label(table.resolve("label", given))
-        raise UsageError(f"--label: {error}") from None
+        raise error.within("--label", UsageError) from None
     names = [*rule.columns.values(), *rule.texts]
     columns = [table.resolve("label", name) for name in names]
     return Label(columns[0], rule)
@@ -51,13 +51,20 @@ class Log:
     def __post_init__(self) -> None:
         if self.propensity is not None and self.item is not None:
             raise UsageError(
-                "--propensity and --item must not both be given: propensities are either read "
-                "from a column or estimated from item popularity. Leave one out."
+                "--propensity and --item",
+                (
+                    "not both be given: propensities are either read from a column or "
+                    "estimated from item popularity"
+                ),
+                remedy="Leave one out.",
             )
         if self.kind is options.LogKind.policy and self.propensity is None:
             raise UsageError(
-                "--log policy must have the logged probabilities of showing each pair: name their "
-                "column with --propensity."
+                "--log policy",
+                (
+                    "have the logged probabilities of showing each pair: name their column "
+                    "with --propensity"
+                ),
             )
         if self.position is not None:
             self._require_position()
@@ -65,13 +72,20 @@ class Log:
     def _require_position(self) -> None:
         if self.kind in (options.LogKind.impressions, options.LogKind.policy):
             raise UsageError(
-                f"--position must not go with --log {self.kind}, in which label 0 means not "
-                "liked: a row that was not clicked may not have been looked at. Leave --log out."
+                "--position",
+                (
+                    f"not go with --log {self.kind}, in which label 0 means not liked: a row "
+                    "that was not clicked may not have been looked at"
+                ),
+                remedy="Leave --log out.",
             )
         if self.item is None:
             raise UsageError(
-                "--position must go with --item: how often each rank is looked at is estimated "
-                "from items that were shown at several ranks."
+                "--position",
+                (
+                    "go with --item: how often each rank is looked at is estimated from items "
+                    "that were shown at several ranks"
+                ),
             )
 
 
@@ -103,14 +117,19 @@ def choose_weighting(
         if not needs_weights and log.kind is None:
             return Weighting(naive)
         raise UsageError(
-            "a log of interactions must have propensities: estimate them from item popularity with "
-            "--item, or name their column with --propensity. If every row was shown, and label 0 "
-            "means not liked, give --log impressions."
+            "a log of interactions",
+            (
+                "have propensities: estimate them from item popularity with --item, or name "
+                "their column with --propensity"
+            ),
+            remedy=("If every row was shown, and label 0 means not liked, give --log impressions."),
         )
     if label.rule is not None and not label.rule.is_binary:
         raise UsageError(
-            f"--label '{label.rule}' must go with --log impressions or policy, got interactions, "
-            "which weights single positives. If the rows were shown, give --log impressions."
+            f"--label '{label.rule}'",
+            "go with --log impressions or policy",
+            got="interactions, which weights single positives",
+            remedy="If the rows were shown, give --log impressions.",
         )
     estimated = column is not None and column == table.roles().column(RELATIVE_PROPENSITY)
     assumption = "item popularity" if estimated else "relative propensities"
@@ -136,8 +155,10 @@ def _weight_impressions(table: Table, log: Log, kind: options.LogKind) -> Weight
         estimated = (table.roles().column(RELATIVE_PROPENSITY), table.roles().column(EXPOSURE))
         if log.propensity in estimated:
             raise UsageError(
-                f"--log policy must have probabilities that your system logged, got "
-                f"{log.propensity!r}, which calibrank estimated. Name the logged column."
+                "--log policy",
+                "have probabilities that your system logged",
+                got=f"{log.propensity!r}, which calibrank estimated",
+                remedy="Name the logged column.",
             )
         return Weighting(impressions, log.propensity, (), "logged propensities")
     if log.propensity is not None:
@@ -189,8 +210,12 @@ def choose_columns(
     weight = choose_weight(table, weight)
     if negatives_kept != 1 and weight is not None and weight == table.roles().column("weight"):
         raise UsageError(
-            f"--negatives-kept must not be given with the recorded weights in {weight!r}, which "
-            "already count each sampled negative as often as it stands for. Leave it out."
+            "--negatives-kept",
+            (
+                f"not be given with the recorded weights in {weight!r}, which already count "
+                "each sampled negative as often as it stands for"
+            ),
+            remedy="Leave it out.",
         )
     propensity = weighting.propensity
     return Columns(
@@ -224,8 +249,10 @@ def require_columns(table: Table, names: list[str], what: str) -> tuple[str, ...
     for name in names:
         if name not in columns:
             raise DataError(
-                f"{table.name} must have the {what} column {name!r}, got {listed(columns)}. "
-                "Name one of these."
+                table.name,
+                f"have the {what} column {name!r}",
+                got=listed(columns),
+                remedy="Name one of these.",
             )
     return tuple(dict.fromkeys(names))
 

@@ -13,12 +13,13 @@ from calibrank.cli.declared import (
     find_user,
     without_users,
 )
+from calibrank.cli.failures import as_option
 from calibrank.cli.rendering import bar, sensitivity_lines
 from calibrank.cli.selection import FALLBACK, Method
 from calibrank.curves import Calibrator
-from calibrank.diagnosis import Diagnosis, Severity
+from calibrank.diagnosis import Diagnosis, Finding, Severity
 from calibrank.diagnosis import diagnose as diagnose_table
-from calibrank.errors import CalibrankError, FlatMapWarning
+from calibrank.errors import CalibrankError, FlatMapWarning, remedy_text
 from calibrank.maps import Sensitivity
 from calibrank.tabular.aggregate import Aggregate, aggregate
 from calibrank.tabular.profile import profile
@@ -98,7 +99,10 @@ def _as_json(diagnosis: Diagnosis) -> dict[str, Any]:
     for score, rate in diagnosis.deciles:
         deciles.append({"score": score, "preference": rate})
     return {
-        "findings": [asdict(finding) for finding in diagnosis.findings],
+        "findings": [
+            {"subject": each.subject, "severity": each.severity, "message": _message(each)}
+            for each in diagnosis.findings
+        ],
         "deciles": deciles,
         "sensitivity": None if sensitivity is None else _sensitivity_json(sensitivity),
         "label_plan": [step._asdict() for step in diagnosis.label_plan],
@@ -112,10 +116,15 @@ def _sensitivity_json(sensitivity: Sensitivity) -> dict[str, Any]:
     return {**asdict(sensitivity), "is_informative": sensitivity.is_informative}
 
 
+def _message(finding: Finding) -> str:
+    return f"{finding.message} {remedy_text(finding.remedy, as_option)}".strip()
+
+
 def _print_diagnosis(diagnosis: Diagnosis) -> None:
     for finding in diagnosis.findings:
         mark = _MARKS[finding.severity]
-        text = f"{mark}[bold]{console.shown(finding.subject)}[/]: {console.shown(finding.message)}"
+        message = console.shown(_message(finding))
+        text = f"{mark}[bold]{console.shown(finding.subject)}[/]: {message}"
         console.screen.print(text, highlight=False)
     _print_deciles(diagnosis)
     if diagnosis.sensitivity is not None:

@@ -55,9 +55,11 @@ def export(
     """
     if to == "sql" and dialect is None:
         names = ", ".join(DIALECT_NAMES)
-        raise UsageError(f"--to sql must have a dialect, got none. Name one of: {names}")
+        raise UsageError("--to sql", "have a dialect", got="none", remedy=f"Name one of: {names}")
     if to in {"onnx", "torch"} and out is None:
-        raise UsageError(f"--to {to} must have a file to write, got none. Name one with -o.")
+        raise UsageError(
+            f"--to {to}", "have a file to write", got="none", remedy="Name one with -o."
+        )
     if to != "sql":
         console.require_unused(f"with --to {to}", {"--dialect": dialect})
     if to not in {"sql", "vespa", "painless"}:

@@ -7,13 +7,16 @@ import errno
 import os
 import platform
 import re
+import shlex
 import sys
 import tempfile
 import traceback
 import unicodedata
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from calibrank._internal.interrupt import INTERRUPTED
-from calibrank.errors import CalibrankError, DataError, FitError, MissingExtraError
+from calibrank.errors import CalibrankError, DataError, FitError, MissingExtraError, Setting
 
 # Scripts depend on these numbers; docs/cli.md lists them.
 CLOSED_PIPE = 1  # the code that typer and rich exit with, too
@@ -47,9 +50,13 @@ _EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
 )
 
 
-def report_failure(error: BaseException) -> int:
-    """Print an error as one line, and return the exit code of its kind."""
-    message, code = _describe(error)
+def report_failure(error: BaseException, options: Mapping[str, str] = MappingProxyType({})) -> int:
+    """Print an error as one line, and return the exit code of its kind.
+
+    `options` are those of the command by parameter: an error about one is about its option, and
+    remedies that name a parameter without an option are left out.
+    """
+    message, code = _describe(error, options)
     print_line("31", message)
     return code
 
@@ -87,10 +94,9 @@ def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
-def _describe(error: BaseException) -> tuple[str, int]:
-    for kind, code in _EXIT_CODES:
-        if isinstance(error, kind):
-            return str(error), code
+def _describe(error: BaseException, options: Mapping[str, str]) -> tuple[str, int]:
+    if isinstance(error, CalibrankError):
+        return _describe_own(error, options)
     if _is_interrupt(error):
         return "interrupted.", INTERRUPTED
     if hasattr(error, "format_message"):  # what typer found in the command line
@@ -100,6 +106,24 @@ def _describe(error: BaseException) -> tuple[str, int]:
     if isinstance(error, OSError) or _is_about_a_name(error):
         return _input_message(error), INVALID_DATA
     return _bug_message(error), BUG
+
+
+def _describe_own(error: CalibrankError, options: Mapping[str, str]) -> tuple[str, int]:
+    def option(setting: Setting) -> str | None:
+        return as_option(setting) if setting.name in options else None
+
+    # Errors about a row are about a column of the table, whatever its name.
+    named = error.row is None and options.get(error.subject, "").startswith("-")
+    if named and isinstance(error, DataError):
+        return error.text(option, options[error.subject]), WRONG_USAGE
+    code = next(code for kind, code in _EXIT_CODES if isinstance(error, kind))
+    return error.text(option), code
+
+
+def as_option(setting: Setting) -> str:
+    """A parameter and its value as they are written on the command line."""
+    value = f" {shlex.quote(setting.value)}" if setting.value else ""
+    return f"--{setting.name.replace('_', '-')}{value}"
 
 
 def _is_about_a_name(error: BaseException) -> bool:

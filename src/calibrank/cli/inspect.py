@@ -40,7 +40,7 @@ def inspect(
     if card is None:
         console.require_unused("without --card", {"--metrics": metrics})
     elif card.suffix not in {".md", ".html"}:
-        raise UsageError(f"--card must end in .md or .html, got {str(card)!r}.")
+        raise UsageError("--card", "end in .md or .html", got=f"{str(card)!r}")
     fitted = load(map_file)
     if card is not None:
         console.require_output(card, map_file, metrics)

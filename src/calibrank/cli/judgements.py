@@ -100,14 +100,17 @@ class Judgements(NamedTuple):
         """The rules of relevance."""
         if self.labels and self.relevant is not None:
             raise UsageError(
-                "--label and --relevant must not both be given: each says what is relevant. Leave "
-                "one out."
+                "--label and --relevant",
+                "not both be given: each says what is relevant",
+                remedy="Leave one out.",
             )
         if self.relevant is not None:
             if not math.isfinite(self.relevant):
                 raise UsageError(
-                    f"--relevant must be a finite number, got {self.relevant}. It is the lowest "
-                    "relevant grade."
+                    "--relevant",
+                    "be a finite number",
+                    got=self.relevant,
+                    remedy="It is the lowest relevant grade.",
                 )
             return [parse_rule(f"{_GRADE} >= {self.relevant!r}")]
         return [_rule(text) for text in self.labels or (_RELEVANT,)]
@@ -130,7 +133,7 @@ def _rule(text: str) -> Threshold | Soft:
     if isinstance(rule, Threshold | Soft):
         return rule
     raise UsageError(
-        f"--label must be a grade compared with a number, or probability(grade), got {rule}."
+        "--label", "be a grade compared with a number, or probability(grade)", got=rule
     )
 
 
@@ -169,7 +172,7 @@ def read_judged(run_name: str, given: Judgements) -> JudgedRun:
     try:
         judged = judged_by(run, judges, pooled, depth, given.top_k, chances)
     except (DataError, FitError) as error:
-        raise type(error)(f"{run_name} and {', '.join(given.qrels)}: {error}") from None
+        raise error.within(f"{run_name} and {', '.join(given.qrels)}") from None
     console.say(
         f"The map is for {judged.population}: {len(judged):,} in {judged.n_queries:,} queries."
     )
@@ -185,10 +188,13 @@ def _require_whole(judge: Judge) -> None:
     for (query, document), grade in judge.grades.items():
         if not grade.is_integer():
             raise DataError(
-                f"{judge.name}: grades must be whole numbers where no rule is declared, got "
-                f"{grade:g} for query {query!r} and document {document!r}. Declare the "
-                "probabilities of a judge with --label 'probability(grade)', the lowest relevant "
-                "grade with --relevant."
+                f"{judge.name}: grades",
+                "be whole numbers where no rule is declared",
+                got=f"{grade:g} for query {query!r} and document {document!r}",
+                remedy=(
+                    "Declare the probabilities of a judge with --label "
+                    "'probability(grade)', the lowest relevant grade with --relevant."
+                ),
             )
 
 
@@ -198,8 +204,9 @@ def _grade_column(qrels: str, rule: Threshold | Soft) -> str | None:
         return None
     if not has_named_columns(qrels):
         raise UsageError(
-            f"--label must be about the grade, as 'grade >= 2', got column {rule.column!r}: "
-            "these judgements have no named columns."
+            "--label",
+            "be about the grade, as 'grade >= 2'",
+            got=f"column {rule.column!r}: these judgements have no named columns",
         )
     return rule.column
 

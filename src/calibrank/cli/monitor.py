@@ -174,9 +174,9 @@ def _require_pairs(
 ) -> None:
     """Refuse options without the ones that they belong to."""
     if (add is None) != (date is None):
-        raise UsageError("--add must go with --date, the date of its rows.")
+        raise UsageError("--add", "go with --date, the date of its rows")
     if refit_to is None and (method is not None or half_life is not None):
-        raise UsageError("--method and --half-life must go with --refit.")
+        raise UsageError("--method and --half-life", "go with --refit")
 
 
 def _require_table(
@@ -198,7 +198,10 @@ def _require_past(date: str) -> None:
     tomorrow = dt.datetime.now(dt.UTC).date() + dt.timedelta(days=1)
     if date_of("date", date) > tomorrow.isoformat():
         raise UsageError(
-            f"--date must not be later than tomorrow (UTC), {tomorrow}, got {date}. Check the year."
+            "--date",
+            f"not be later than tomorrow (UTC), {tomorrow}",
+            got=date,
+            remedy="Check the year.",
         )
 
 
@@ -219,8 +222,10 @@ def _require_outside(output: Path, store: str, add: str | None, map_file: Path) 
     console.require_output(output, add, map_file, *Path(store).glob("*"))
     if output.resolve().is_relative_to(Path(store).resolve()):
         raise UsageError(
-            f"outputs must lie outside the store of days, got {str(output)!r}. "
-            "Name a file in another folder."
+            "outputs",
+            "lie outside the store of days",
+            got=f"{str(output)!r}",
+            remedy="Name a file in another folder.",
         )
 
 

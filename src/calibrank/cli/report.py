@@ -68,7 +68,7 @@ def report(
     Example: calibrank report test.parquet --map map.json --user user_id -o report.html
     """
     if (table is None) == (results is None):
-        raise UsageError("a report must be about a TABLE or about --results, got both or neither.")
+        raise UsageError("a report", "be about a TABLE or about --results", got="both or neither")
     console.require_output(out, table, map_file)
     # Without --log, users and items only label the page.
     ids = (None, None) if log_kind is None else (item, user)

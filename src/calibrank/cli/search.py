@@ -277,7 +277,8 @@ def plan(
     Example: calibrank search plan judged.json run.trec --labels 100 -o pairs.csv
     """
     if out.suffix != ".csv":
-        raise UsageError(f"--out must end in .csv, got {out}. Annotators fill in its column grade.")
+        remedy = "Annotators fill in its column grade."
+        raise UsageError("--out", "end in .csv", got=out, remedy=remedy)
     if error is not None:
         console.require_fraction("--error", error)
     console.require_output(out, run, map_file)
@@ -330,14 +331,17 @@ def _require_threshold(
     if threshold is not None:
         if not 0 <= threshold <= 1:
             raise UsageError(
-                f"--threshold must lie in [0, 1], got {threshold}. It is a probability."
+                "--threshold", "lie in [0, 1]", got=threshold, remedy="It is a probability."
             )
         if aim is not None:
-            raise UsageError("--threshold must not go with --precision or --recall. Leave one out.")
+            raise UsageError(
+                "--threshold", "not go with --precision or --recall", remedy="Leave one out."
+            )
     if aim is not None and qrels is None:
         raise UsageError(
-            f"--{aim[0]} must go with --qrels, judgements of RUN to choose the threshold by. "
-            "Or give a --threshold, which calibrank search fit chooses."
+            f"--{aim[0]}",
+            "go with --qrels, judgements of RUN to choose the threshold by",
+            remedy="Or give a --threshold, which calibrank search fit chooses.",
         )
     return aim
 

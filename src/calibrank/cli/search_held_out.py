@@ -144,7 +144,7 @@ def _predict_held_out(judged: Judged, folds: int) -> Floats:
 def aim_of(precision: float | None, recall: float | None) -> tuple[Aim, float] | None:
     """The wanted precision or recall, if any."""
     if precision is not None and recall is not None:
-        raise UsageError("--precision and --recall must not both be given. Leave one out.")
+        raise UsageError("--precision and --recall", "not both be given", remedy="Leave one out.")
     if precision is not None:
         console.require_fraction("--precision", precision)
         return "precision", precision

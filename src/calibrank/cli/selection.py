@@ -71,8 +71,9 @@ def _require_enough(folds: tuple[Summary, ...]) -> None:
         fewest = min(positives, summary.rows - positives)
         if fewest < _FEWEST_PER_FOLD:
             raise FitError(
-                f"each of the {len(folds)} folds must have {_FEWEST_PER_FOLD} or more positives "
-                f"and negatives to compare methods on, got {fewest:.0f}."
+                f"each of the {len(folds)} folds",
+                (f"have {_FEWEST_PER_FOLD} or more positives and negatives to compare methods on"),
+                got=f"{fewest:.0f}",
             )
 
 

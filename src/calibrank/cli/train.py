@@ -143,8 +143,9 @@ def _load(
         rule = choose_label(Table.find(source), label).rule
         if not isinstance(rule, Threshold):
             raise UsageError(
-                f"--label must be a column of 0 and 1, or a comparison such as 'rating >= 4', "
-                f"got {label!r}: base models are trained on single likes."
+                "--label",
+                "be a column of 0 and 1, or a comparison such as 'rating >= 4'",
+                got=f"{label!r}: base models are trained on single likes",
             )
         label, positive = None, str(rule)
     kind = None
@@ -166,8 +167,10 @@ def _hold_out(
     kept, held_out = chosen.divide(rows)
     if not held_out.labels.any():
         raise DataError(
-            f"{source} must have users with 5 positives or more to hold some out, got none. "
-            "Add rows of active users, or check the user column."
+            source,
+            "have users with 5 positives or more to hold some out",
+            got="none",
+            remedy="Add rows of active users, or check the user column.",
         )
     return kept, held_out
 

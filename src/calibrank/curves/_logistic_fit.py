@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from calibrank._internal.validation import Floats
 from calibrank.curves.solver import Problem, Solution
-from calibrank.errors import DataError, FitError, FlatMapWarning
+from calibrank.errors import DataError, FitError, FlatMapWarning, Setting
 from calibrank.maps import LogisticCurve
 from calibrank.maps.basis import Basis
 from calibrank.maps.targets.numpy import NumpyTarget
@@ -138,8 +138,9 @@ def _varies(generators: Floats) -> npt.NDArray[np.bool_]:
     varies: npt.NDArray[np.bool_] = ranges > ROUNDING * size
     if not varies.any():
         raise DataError(
-            "scores must differ by more than rounding after a sigmoid, which Beta applies to them. "
-            "Rescale the scores, or use Gaussian, which does not depend on their scale."
+            "scores",
+            "differ by more than rounding after a sigmoid, which Beta applies to them",
+            remedy=("Rescale the scores, or use Gaussian, which does not depend on their scale."),
         )
     return varies
 
@@ -175,11 +176,16 @@ def no_optimum(summary: Summary, where: str) -> FitError:
     positive = summary.positive.sum()
     total = summary.total.sum()
     return FitError(
-        f"no finite best fit exists, got positive mass {positive:.6g} of {total:.6g} in "
-        f"{summary.rows:,} rows, which lies {where}. If every row was shown, declare impressions "
-        "(--log impressions). Otherwise raise the propensity clip, or calibrate on more rows or "
-        "more negatives. If negatives were sampled, pass the sampling rate (undersampling_weights, "
-        "or --negatives-kept)."
+        "no finite best fit exists",
+        got=(
+            f"positive mass {positive:.6g} of {total:.6g} in {summary.rows:,} rows, which lies "
+            f"{where}"
+        ),
+        remedy=[
+            ("If every row was shown, declare it: ", Setting("log", "impressions"), "."),
+            "Raise the propensity clip, or calibrate on more rows or more negatives.",
+            ("If negatives were sampled, give the share kept: ", Setting("negatives_kept"), "."),
+        ],
     )
 
 

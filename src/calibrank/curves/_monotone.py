@@ -174,8 +174,10 @@ def minimize(problem: MonotoneProblem, start: Floats | None = None) -> Optimum:
     if residual <= _ACCEPTED:
         return Optimum(unknowns, ~at_bound, residual, iteration)
     raise FitError(
-        f"the fit must reach an optimality residual of {_ACCEPTED}, got {residual:.1e} after "
-        f"{iteration} steps. Drop outlying scores, or use Isotonic."
+        "the fit",
+        f"reach an optimality residual of {_ACCEPTED}",
+        got=f"{residual:.1e} after {iteration} steps",
+        remedy="Drop outlying scores, or use Isotonic.",
     )
 
 

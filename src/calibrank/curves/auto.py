@@ -58,7 +58,7 @@ class Auto(Calibrator):
         names = [candidate.name for candidate in _checked_candidates(self.candidates)]
         if not names or len(set(names)) < len(names):
             raise DataError(
-                f"candidates must be one or more different methods, got {', '.join(names) or '()'}."
+                "candidates", "be one or more different methods", got=", ".join(names) or "()"
             )
         object.__setattr__(self, "folds", whole("folds", self.folds, 2, _MOST_FOLDS))
 
@@ -119,8 +119,12 @@ class Auto(Calibrator):
     def fit_summary(self, summary: Summary) -> CalibrationMap:
         """Raise a `DataError`: rows that were pooled cannot be divided into folds."""
         raise DataError(
-            "Auto must be fitted on folds, got one summary, whose rows cannot be divided. "
-            "Use fit_folds with one summary per fold, or a fixed method such as Gaussian()."
+            "Auto",
+            "be fitted on folds",
+            got="one summary, whose rows cannot be divided",
+            remedy=(
+                "Use fit_folds with one summary per fold, or a fixed method such as Gaussian()."
+            ),
         )
 
     def _fit(self, summary: Summary) -> tuple[Curve, dict[str, Any]]:
@@ -134,8 +138,10 @@ class Auto(Calibrator):
 def _checked_candidates(candidates: object) -> tuple[Calibrator, ...]:
     if not isinstance(candidates, tuple):
         raise DataError(
-            f"candidates must be a tuple of calibrators, got {shown(candidates)}. "
-            "Use e.g. (Platt(), Isotonic())."
+            "candidates",
+            "be a tuple of calibrators",
+            got=shown(candidates),
+            remedy="Use e.g. (Platt(), Isotonic()).",
         )
     return tuple([instance("candidates", each, Calibrator) for each in candidates])
 
@@ -159,16 +165,20 @@ def _is_close(candidate: CandidateLoss, lowest: float) -> bool:
 
 def _empty_fold(fold: int) -> FitError:
     return FitError(
-        f"each fold must hold rows of both classes, got none in fold {fold + 1}. "
-        "Use fewer folds, or a fixed method such as Gaussian()."
+        "each fold",
+        "hold rows of both classes",
+        got=f"none in fold {fold + 1}",
+        remedy="Use fewer folds, or a fixed method such as Gaussian().",
     )
 
 
 def _require_folds(folds: Sequence[Summary]) -> None:
     if len(folds) < 2:
         raise FitError(
-            f"there must be 2 or more folds with rows, got {len(folds)}. "
-            "Use more rows or users, or a fixed method such as Gaussian()."
+            "there",
+            "be 2 or more folds with rows",
+            got=len(folds),
+            remedy="Use more rows or users, or a fixed method such as Gaussian().",
         )
     for fold, summary in enumerate(folds):
         if not len(summary):
@@ -177,9 +187,10 @@ def _require_folds(folds: Sequence[Summary]) -> None:
             require_both_classes(summary)
         except FitError:
             raise FitError(
-                f"each fold must hold rows of both classes, got one class in fold {fold + 1} of "
-                f"{len(folds)} ({summary.rows:,} rows). "
-                "Use fewer folds, or a fixed method such as Gaussian()."
+                "each fold",
+                "hold rows of both classes",
+                got=f"one class in fold {fold + 1} of {len(folds)} ({summary.rows:,} rows)",
+                remedy="Use fewer folds, or a fixed method such as Gaussian().",
             ) from None
 
 
@@ -187,14 +198,17 @@ def _require_losses(losses: dict[str, HeldOutLosses], candidates: tuple[Calibrat
     if not losses:
         names = ", ".join(candidate.name for candidate in candidates)
         raise FitError(
-            f"at least one candidate must have a fit in every fold, got none of {names}. "
-            "Run calibrank diagnose, or fit one of them to see why."
+            "at least one candidate",
+            "have a fit in every fold",
+            got=f"none of {names}",
+            remedy="Run calibrank diagnose, or fit one of them to see why.",
         )
     # With weighted labels above 1 the log loss has no lower bound, so its minimum means nothing.
     lowest = min(each.mean for each in losses.values())
     if lowest < 0:
         raise FitError(
-            f"the log loss must be 0 or more to select by, got {lowest:.4f}: the mean weighted "
-            "label exceeds 1 for some scores. Raise the propensity clip, or use a fixed method "
-            "such as Gaussian()."
+            "the log loss",
+            "be 0 or more to select by",
+            got=f"{lowest:.4f}: the mean weighted label exceeds 1 for some scores",
+            remedy="Raise the propensity clip, or use a fixed method such as Gaussian().",
         )

@@ -67,8 +67,10 @@ class Calibrator(ABC):
         """Raise a `DataError` if columns are given, which only terms use."""
         if columns is not None:
             raise DataError(
-                f"columns must go with terms, got {self.name} without any. "
-                f'Add some, e.g. {self.name}() + Level("country").'
+                "columns",
+                "go with terms",
+                got=f"{self.name} without any",
+                remedy=f'Add some, e.g. {self.name}() + Level("country").',
             )
 
     def __add__(self, term: TermSpec) -> Model:

@@ -31,8 +31,10 @@ def fit_without_each(calibrator: Calibrator, folds: list[Summary]) -> list[Calib
     """
     if len(folds) < 2:
         raise FitError(
-            f"cross-validation must have rows of at least 2 users or folds, got {len(folds)}. "
-            "Use a larger table."
+            "cross-validation",
+            "have rows of at least 2 users or folds",
+            got=len(folds),
+            remedy="Use a larger table.",
         )
     maps = []
     with warnings.catch_warnings():

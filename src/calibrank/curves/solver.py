@@ -103,9 +103,13 @@ def solve(problem: Problem, start: Floats) -> Solution:
     if solution.residual <= _REQUIRED_RESIDUAL:
         return solution
     raise FitError(
-        f"the fit must reach an optimality residual of {_REQUIRED_RESIDUAL}, "
-        f"got {solution.residual:.1e} after {_MAX_STEPS} steps. The optimum is too far away for "
-        "double precision: drop outlying scores, or use Isotonic."
+        "the fit",
+        f"reach an optimality residual of {_REQUIRED_RESIDUAL}",
+        got=f"{solution.residual:.1e} after {_MAX_STEPS} steps",
+        remedy=(
+            "The optimum is too far away for double precision: drop outlying scores, or "
+            "use Isotonic."
+        ),
     )
 
 

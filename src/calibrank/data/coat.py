@@ -58,8 +58,10 @@ def _read_ratings(path: Path) -> Floats:
     ratings = NumericText(path, ITEMS, is_rating, "ratings 1 to 5, or 0 where not rated").read()
     if len(ratings) != USERS:
         raise DataError(
-            f"{path} must hold one line per user, {USERS} in all, got {len(ratings)}: it is cut or "
-            f"another file. {_HOW_TO_GET}"
+            path,
+            f"hold one line per user, {USERS} in all",
+            got=f"{len(ratings)}: it is cut or another file",
+            remedy=_HOW_TO_GET,
         )
     return ratings
 

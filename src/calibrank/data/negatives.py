@@ -133,8 +133,10 @@ def _other_items(positives: Positives, user: int) -> Rows:
     others = np.setdiff1d(items, positives.of_user(user), assume_unique=True)
     if not len(others):
         raise DataError(
-            f"user {user} must have an item without a positive to draw as a negative, got none. "
-            "Leave that user out."
+            f"user {user}",
+            "have an item without a positive to draw as a negative",
+            got="none",
+            remedy="Leave that user out.",
         )
     return others
 

@@ -111,7 +111,9 @@ class TimeSplit(Split):
 
     def _keys(self, rows: Interactions) -> Keys:
         if rows.times is None:
-            raise DataError("interactions must have times to split by, got none. Use RandomSplit.")
+            raise DataError(
+                "interactions", "have times to split by", got="none", remedy="Use RandomSplit."
+            )
         return _known_times(rows.times)
 
 

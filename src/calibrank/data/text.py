@@ -47,17 +47,17 @@ class NumericText:
                 if error is not None:
                     return error
         return DataError(
-            f"{self.path} must hold lines of {self.columns} numbers, got {len(lines)} lines."
+            self.path, f"hold lines of {self.columns} numbers", got=f"{len(lines)} lines"
         )
 
     def _parse_error(self, number: int, line: str) -> DataError | None:
         cells = line.split(self.delimiter)
         where = f"{self.path}, line {number}"
         if len(cells) != self.columns:
-            return DataError(f"{where} must hold {self.columns} numbers, got {len(cells)}.")
+            return DataError(where, f"hold {self.columns} numbers", got=len(cells))
         for cell in cells:
             if not _is_number(cell):
-                return DataError(f"{where} must hold {self.description}, got {cell.strip()!r}.")
+                return DataError(where, f"hold {self.description}", got=f"{cell.strip()!r}")
         return None
 
     def _value_error(self, number: int, line: str) -> DataError | None:
@@ -65,7 +65,7 @@ class NumericText:
         if self.is_valid(values).all():
             return None
         return DataError(
-            f"{self.path}, line {number} must hold {self.description}, got {line.strip()[:80]!r}."
+            f"{self.path}, line {number}", f"hold {self.description}", got=f"{line.strip()[:80]!r}"
         )
 
 
@@ -77,7 +77,7 @@ def find_file(folder: Path, name: str, how_to_get: str) -> Path:
     """A file in the folder or below it; `how_to_get` ends the message if it is missing."""
     found = files_below(folder, name)
     if not found:
-        raise DataError(f"{folder} must hold {name}, got no such file. {how_to_get}")
+        raise DataError(folder, f"hold {name}", got="no such file", remedy=how_to_get)
     return found[0]
 
 
@@ -88,8 +88,10 @@ def files_below(folder: Path, name: str) -> list[Path]:
         found += sorted(folder.glob("*/" * depth + name))
     if len(found) > 1:
         raise DataError(
-            f"{folder} must hold one {name}, got {len(found)}, such as {found[0]} and {found[1]}. "
-            "Name the folder of one of them."
+            folder,
+            f"hold one {name}",
+            got=f"{len(found)}, such as {found[0]} and {found[1]}",
+            remedy="Name the folder of one of them.",
         )
     return found
 

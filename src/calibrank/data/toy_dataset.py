@@ -38,8 +38,10 @@ def simulate(
     n_items = whole("n_items", n_items, 1)
     if n_users * n_items > _MOST_PAIRS:
         raise DataError(
-            f"n_users times n_items must be at most {_MOST_PAIRS:,}, "
-            f"got {n_users:,} and {n_items:,}. Simulate fewer."
+            "n_users times n_items",
+            f"be at most {_MOST_PAIRS:,}",
+            got=f"{n_users:,} and {n_items:,}",
+            remedy="Simulate fewer.",
         )
     shown = whole("shown", shown, 1, n_items, "A user has at most one impression per item.")
     rng = seeded(seed, _STREAM)

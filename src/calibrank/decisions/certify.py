@@ -145,7 +145,7 @@ def _several(
 ) -> tuple[Kind, ...]:
     values = given if isinstance(given, Sequence) else (given,)
     if not values:
-        raise DataError(f"{name} must hold at least one {kind.__name__}, got none.")
+        raise DataError(name, f"hold at least one {kind.__name__}", got="none")
     # There are metrics of the same names.
     remedy = f"Use one of calibrank.decisions, such as {example}."
     return tuple(instance(name, value, kind, remedy) for value in values)
@@ -157,8 +157,10 @@ def _require_one_recall(
     if len(promises) == len(cuts) == 1 and promises[0].grows and not abstain:
         return
     raise DataError(
-        "confidence must be given, except for one promise of Recall at one kind of cut without "
-        "abstain, got None. Use e.g. confidence=0.95."
+        "confidence",
+        "be given, except for one promise of Recall at one kind of cut without abstain",
+        got="None",
+        remedy="Use e.g. confidence=0.95.",
     )
 
 
@@ -166,9 +168,10 @@ def _unbiased(evidence: Evidence, promises: tuple[Promise, ...]) -> Evidence:
     """Evidence of the labels of all candidates, or of impressions with known propensities."""
     if np.any(evidence.positive > evidence.total):
         raise DataError(
-            f"labels must be unbiased for a guarantee, got {evidence.kind} evidence, whose "
-            "positive mass exceeds the total mass of a row. Use labels of randomly shown pairs, or "
-            "impressions."
+            "labels",
+            "be unbiased for a guarantee",
+            got=(f"{evidence.kind} evidence, whose positive mass exceeds the total mass of a row"),
+            remedy="Use labels of randomly shown pairs, or impressions.",
         )
     largest = float(evidence.total.max())
     if evidence.total.min() == largest:
@@ -176,16 +179,20 @@ def _unbiased(evidence: Evidence, promises: tuple[Promise, ...]) -> Evidence:
     for promise in promises:
         if not isinstance(promise, PooledPrecision):
             raise DataError(
-                f"labels must have equal weights for {type(promise).__name__}, got weights of "
-                f"{evidence.total.min():.3g} to {largest:.3g}. Promise "
-                "PooledPrecision(0.8, smallest_propensity=...) with the smallest propensity that "
-                "the log's design allows."
+                "labels",
+                f"have equal weights for {type(promise).__name__}",
+                got=f"weights of {evidence.total.min():.3g} to {largest:.3g}",
+                remedy=(
+                    "Promise PooledPrecision(0.8, smallest_propensity=...) with the "
+                    "smallest propensity that the log's design allows."
+                ),
             )
         if largest * promise.smallest_propensity > 1 + 1e-9:
             raise DataError(
-                f"smallest_propensity must be at most {1 / largest:.3g}, the smallest of these "
-                f"labels, got {promise.smallest_propensity:.3g}. Give the smallest that the log's "
-                "design allows."
+                "smallest_propensity",
+                f"be at most {1 / largest:.3g}, the smallest of these labels",
+                got=f"{promise.smallest_propensity:.3g}",
+                remedy="Give the smallest that the log's design allows.",
             )
     return evidence
 

@@ -41,7 +41,10 @@ def require_fresh_labels(anchored_on: str | None, scores: Numbers, labels: Label
     positive = labels.positive if isinstance(labels, Evidence) else labels
     if digest_of_rows(scores, positive) == anchored_on:
         raise DataError(
-            "labels must be of pairs that the map was not anchored on, got the same ones: a "
-            "promise that is checked on them is broken more often than stated. Use labels of "
-            "other users, or keep half of the users for each step."
+            "labels",
+            "be of pairs that the map was not anchored on",
+            got=(
+                "the same ones: a promise that is checked on them is broken more often than stated"
+            ),
+            remedy="Use labels of other users, or keep half of the users for each step.",
         )

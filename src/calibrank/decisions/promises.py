@@ -113,9 +113,10 @@ class PooledPrecision(Promise):
         """The irrelevant and all mass, as shares of the largest mass of a list."""
         if shown.longest is None:
             raise DataError(
-                "longest must be given for PooledPrecision, got None: one rare user with a long "
-                "list can decide the share. Give longest=10, or promise Precision, where every "
-                "list counts the same."
+                "longest",
+                "be given for PooledPrecision",
+                got="None: one rare user with a long list can decide the share",
+                remedy=("Give longest=10, or promise Precision, where every list counts the same."),
             )
         largest = shown.longest / self.smallest_propensity
         return Ratios((shown.total - shown.positive) / largest, shown.total / largest)

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from calibrank.errors import Remedy
+
 
 class Severity(StrEnum):
     """How serious a finding is."""
@@ -19,6 +21,7 @@ class Finding:
     subject: str
     severity: Severity
     message: str
+    remedy: Remedy = ""
 
 
 def ok(subject: str, message: str) -> Finding:
@@ -26,11 +29,11 @@ def ok(subject: str, message: str) -> Finding:
     return Finding(subject, Severity.ok, message)
 
 
-def note(subject: str, message: str) -> Finding:
+def note(subject: str, message: str, remedy: Remedy = "") -> Finding:
     """Something to know about the table."""
-    return Finding(subject, Severity.note, message)
+    return Finding(subject, Severity.note, message, remedy)
 
 
-def warning(subject: str, message: str) -> Finding:
+def warning(subject: str, message: str, remedy: Remedy = "") -> Finding:
     """Something that makes results wrong or uncertain."""
-    return Finding(subject, Severity.warning, message)
+    return Finding(subject, Severity.warning, message, remedy)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from calibrank.anchoring import ExpectedError
 from calibrank.diagnosis.distribution import label_deciles
 from calibrank.diagnosis.finding import Finding, note, ok, warning
+from calibrank.errors import Setting
 from calibrank.evidence import Evidence, impressions, ips, naive
 from calibrank.maps import CalibrationMap, Sensitivity, describe_range
 from calibrank.metrics import LogLoss
@@ -94,7 +95,14 @@ def check_base_rate(columns: Columns, sensitivity: Sensitivity | None) -> Findin
         return note(
             "base rate",
             "No propensities: labels are used as they are. This is correct if the pairs were shown "
-            "at random. If they come from a recommender's log, name --item or --propensity.",
+            "at random.",
+            (
+                "If they come from a recommender's log, name ",
+                Setting("item"),
+                " or ",
+                Setting("propensity"),
+                ".",
+            ),
         )
     if columns.evidence is impressions:
         return _check_impressions(columns)
@@ -105,7 +113,7 @@ def check_base_rate(columns: Columns, sensitivity: Sensitivity | None) -> Findin
         "base rate",
         f"Base-rate source: assumed. {unidentified} "
         "Use labels of a few hundred randomly shown pairs or a known rate: "
-        "calibrank anchor MAP RANDOM_PAIRS, or calibrank anchor MAP --base-rate RATE.",
+        "anchor the map on either.",
     )
 
 
@@ -130,20 +138,24 @@ def check_log(found: Profile, columns: Columns) -> Finding:
     likes = 0.0 if found.summary is None else float(found.summary.positive.sum())
     share = f"{likes / found.rows:.2%}"
     shown = (
-        "If every row was shown and label 0 means not liked, declare --log impressions: the base "
-        f"rate then comes from the log, {share} before weighting by exposure."
+        "If every row was shown and label 0 means not liked, declare ",
+        Setting("log", "impressions"),
+        f": the base rate then comes from the log, {share} before weighting by exposure.",
     )
     if columns.evidence is impressions:
         return note(
             "log",
-            "Declared as impressions: label 0 means shown and not liked. If label 0 means only "
-            f"that the pair is not in the log, use --log interactions: the {likes:,.0f} positives "
-            "are then weighted, and the base rate is not identified.",
+            "Declared as impressions: label 0 means shown and not liked.",
+            (
+                "If label 0 means only that the pair is not in the log, use ",
+                Setting("log", "interactions"),
+                f": the {likes:,.0f} positives are then weighted; the base rate is not identified.",
+            ),
         )
     if columns.evidence is naive:
-        return note("log", f"Read as it is: label 0 means not liked. {shown}")
+        return note("log", "Read as it is: label 0 means not liked.", shown)
     return note(
-        "log", f"Read as a log of interactions: label 0 means unobserved, and may be liked. {shown}"
+        "log", "Read as a log of interactions: label 0 means unobserved, and may be liked.", shown
     )
 
 

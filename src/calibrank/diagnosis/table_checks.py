@@ -7,6 +7,7 @@ import numpy as np
 from calibrank._internal.validation import Floats
 from calibrank.diagnosis.distribution import auc
 from calibrank.diagnosis.finding import Finding, note, ok, warning
+from calibrank.errors import Setting
 from calibrank.summary import Summary
 from calibrank.tabular.profile import Profile
 
@@ -39,8 +40,8 @@ def check_rows(found: Profile) -> Iterator[Finding]:
     for kind, count in found.bad_scores.items():
         yield warning(
             "scores",
-            f"{count:,} scores are {kind} ({_CAUSES[kind]}). "
-            "Leave these rows out with fit --on-bad-rows skip.",
+            f"{count:,} scores are {kind} ({_CAUSES[kind]}).",
+            ("Leave these rows out of the fit: ", Setting("on_bad_rows", "skip"), "."),
         )
     if found.bad_labels:
         yield warning(
@@ -70,8 +71,8 @@ def check_scores(found: Profile) -> Iterator[Finding]:
         yield note(
             "scores",
             "All scores lie in [0, 1]. They may or may not be probabilities: this is not inferred "
-            "from their values. If they are outputs of a sigmoid, try --method beta, and use "
-            "calibrank evaluate to see how well calibrated they already are.",
+            "from their values. Evaluate them to see how well calibrated they already are.",
+            ("If they are outputs of a sigmoid, try ", Setting("method", "beta"), "."),
         )
     # Without both classes nothing can be ranked; the check of the fit reports that.
     if 0 < summary.positive.sum() < summary.total.sum():

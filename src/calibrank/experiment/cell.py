@@ -102,8 +102,10 @@ class Cell:
             return replace(MODELS[self.model], **settings)
         except TypeError:
             raise DataError(
-                f"settings must be those of {self.model}, got {', '.join(settings)}. "
-                "Correct the spec."
+                "settings",
+                f"be those of {self.model}",
+                got=", ".join(settings),
+                remedy="Correct the spec.",
             ) from None
 
 
@@ -136,7 +138,7 @@ def run_cell(
 ) -> CellResult:
     """Train the cell's model, then fit and evaluate everything that the specs ask for."""
     if dataset.test is None:
-        raise DataError(f"{dataset.name} must have a test set of random exposures, got none.")
+        raise DataError(dataset.name, "have a test set of random exposures", got="none")
     split = SPLITS[cell.split]().with_seed(cell.seed)
     kept, held_out = split.divide(dataset.train.positives())
     # A fixed number of epochs is trained to the end, without early stopping.

@@ -35,7 +35,10 @@ def read_rows(folder: Path) -> pa.Table:
     files = sorted([*folder.glob("rows.parquet"), *folder.glob("*/rows.parquet")])
     if not files:
         raise DataError(
-            f"{folder} must hold rows.parquet, got no such file. Write it with calibrank reproduce."
+            folder,
+            "hold rows.parquet",
+            got="no such file",
+            remedy="Write it with calibrank reproduce.",
         )
     return read_row_files(files)
 

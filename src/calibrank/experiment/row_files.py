@@ -40,15 +40,15 @@ def _read(file: Path) -> pa.Table:
     try:
         table = pq.read_table(file)
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{file} must be a Parquet file: {error}.") from None
+        raise DataError(file, f"be a Parquet file: {error}") from None
     if "note" not in table.column_names:  # rows of older versions
         table = table.append_column("note", pa.nulls(len(table), pa.string()))
     missing = [name for name in SCHEMA.names if name not in table.column_names]
     if missing:
         raise DataError(
-            f"{file} must have the columns of result rows, got none named {', '.join(missing)}."
+            file, "have the columns of result rows", got=f"none named {', '.join(missing)}"
         )
     try:
         return table.select(SCHEMA.names).cast(SCHEMA)
     except (pa.ArrowException, ValueError) as error:
-        raise DataError(f"{file} must have columns of result rows: {error}.") from None
+        raise DataError(file, f"have columns of result rows: {error}") from None

@@ -133,7 +133,7 @@ def collect(grid: Grid) -> pa.Table:
     files = [grid.file(cell) for cell in grid.cells() if grid.is_done(cell)]
     if not files:
         raise DataError(
-            f"{grid.out} must hold a finished cell, got none. See {grid.out / 'failed'}."
+            grid.out, "hold a finished cell", got="none", remedy=f"See {grid.out / 'failed'}."
         )
     table = pa.concat_tables([pq.read_table(file, schema=SCHEMA) for file in files])
     with atomic_path(grid.out / "rows.parquet") as partial:
@@ -252,7 +252,7 @@ def _save(grid: Grid, cell: Cell, result: CellResult) -> None:
 def _load(name: str, data: str | None) -> Dataset:
     if name not in EXPERIMENT_DATASETS:
         names = ", ".join(EXPERIMENT_DATASETS)
-        raise DataError(f"the dataset must be one of {names}, got {name!r}.")
+        raise DataError("the dataset", f"be one of {names}", got=f"{name!r}")
     return simulate() if name == "synthetic" else load_dataset(name, data)
 
 

@@ -61,8 +61,10 @@ class Scored:
         # A missing array, and what is wrong with the others.
         except (KeyError, ValueError, TypeError) as error:
             raise DataError(
-                f"{path} must be scores that calibrank saved, got {error}. "
-                "Delete it and run the command again."
+                path,
+                "be scores that calibrank saved",
+                got=error,
+                remedy="Delete it and run the command again.",
             ) from None
 
     @classmethod

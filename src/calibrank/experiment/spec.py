@@ -74,10 +74,10 @@ class Spec:
                 _require_settings(path, method, settings)
         for key in ("splits", "models", "methods", "losses"):
             if not getattr(spec, key):
-                raise DataError(f"{path}, {key} must name at least one, got none.")
+                raise DataError(f"{path}, {key}", "name at least one", got="none")
         Popularity(spec.power, spec.clip)  # checks both
         if "default" not in spec.negatives:
-            raise DataError(f"{path}, negatives must have a default, got {dict(spec.negatives)}.")
+            raise DataError(f"{path}, negatives", "have a default", got=dict(spec.negatives))
         for dataset in spec.negatives:
             _require_counts(path, dataset, spec)
         return spec
@@ -112,8 +112,10 @@ def find_folder(name: str) -> Path:
         if any((parent / name).glob("*.toml")):
             return parent / name
     raise DataError(
-        f"{name} must be a folder of specs (*.toml), got no such folder. "
-        "Run it from calibrank's repository."
+        name,
+        "be a folder of specs (*.toml)",
+        got="no such folder",
+        remedy="Run it from calibrank's repository.",
     )
 
 
@@ -144,11 +146,11 @@ def _parse(path: Path) -> Spec:
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} must be TOML: {error}.") from None
+        raise DataError(path, f"be TOML: {error}") from None
     known = {each.name for each in fields(Spec)} - {"name"}
     for key in values:
         if key not in known:
-            raise DataError(f"{path} must hold only {', '.join(sorted(known))}, got key {key!r}.")
+            raise DataError(path, f"hold only {', '.join(sorted(known))}", got=f"key {key!r}")
     # Specs are hashed and compared, so lists become tuples.
     arguments: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
@@ -157,7 +159,7 @@ def _parse(path: Path) -> Spec:
     try:
         return Spec(name=path.stem, **arguments)
     except TypeError as error:
-        raise DataError(f"{path} must be a complete spec: {error}.") from None
+        raise DataError(path, f"be a complete spec: {error}") from None
 
 
 def _configured(method: str, settings: Mapping[str, Any]) -> Calibrator:
@@ -172,7 +174,7 @@ def _require_settings(path: Path, method: str, settings: Mapping[str, Any]) -> N
         _configured(method, settings)
     except TypeError:
         raise DataError(
-            f"{path}, method_settings must be those of {method}, got {', '.join(settings)}."
+            f"{path}, method_settings", f"be those of {method}", got=", ".join(settings)
         ) from None
 
 
@@ -184,8 +186,9 @@ def _require_counts(path: Path, dataset: str, spec: Spec) -> None:
         missing = [loss for loss in spec.losses if loss not in counts]
         if missing:
             raise DataError(
-                f"{path}, negatives of {dataset} must be given for every loss, "
-                f"got none for {', '.join(missing)}."
+                f"{path}, negatives of {dataset}",
+                "be given for every loss",
+                got=f"none for {', '.join(missing)}",
             )
 
 
@@ -194,7 +197,9 @@ def _require_types(path: Path, arguments: Mapping[str, Any]) -> None:
     for key, value in arguments.items():
         is_valid, statement = _TYPES[key]
         if not is_valid(value):
-            raise DataError(f"{path}, {key} must be {statement}, got {value!r}. Correct the spec.")
+            raise DataError(
+                f"{path}, {key}", f"be {statement}", got=f"{value!r}", remedy="Correct the spec."
+            )
 
 
 def _is_number(value: Any) -> bool:
@@ -255,12 +260,12 @@ _TYPES: dict[str, tuple[Check, str]] = {
 def _require_names(path: Path, key: str, names: Collection[str], known: Collection[str]) -> None:
     for name in names:
         if name not in known:
-            raise DataError(f"{path}, {key} must be among {', '.join(known)}, got {name!r}.")
+            raise DataError(f"{path}, {key}", f"be among {', '.join(known)}", got=f"{name!r}")
 
 
 def _require_choice(what: str, names: Sequence[str] | None, known: Sequence[str]) -> None:
     for name in names or ():
         if name not in known:
             raise DataError(
-                f"{what} must be among {', '.join(known)}, got {name!r}. Name one of these."
+                what, f"be among {', '.join(known)}", got=f"{name!r}", remedy="Name one of these."
             )

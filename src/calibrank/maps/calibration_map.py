@@ -57,7 +57,7 @@ class CalibrationMap:
     def __post_init__(self) -> None:
         inputs = [(term.role, term.columns) for term in self.terms]
         if len(set(inputs)) < len(inputs):
-            raise DataError(f"terms must be of different columns, got {inputs}.")
+            raise DataError("terms", "be of different columns", got=inputs)
         if self.terms:
             # It raises an error if the curve has no log odds.
             self.curve.log_odds_on(NumpyTarget(), np.zeros(1))
@@ -210,9 +210,10 @@ class CalibrationMap:
         sensitivity = self.record.sensitivity
         if sensitivity is None:
             raise DataError(
-                "a sensitivity band must come from alternative propensity models, "
-                f"got a {self.method} map that was fitted with one. "
-                "Fit with fit_with_sensitivity, or with calibrank fit."
+                "a sensitivity band",
+                "come from alternative propensity models",
+                got=f"a {self.method} map that was fitted with one",
+                remedy="Fit with fit_with_sensitivity, or with calibrank fit.",
             )
         array = floats("scores", scores)
         change: Floats | float = 0.0
@@ -395,8 +396,10 @@ class CalibrationMap:
         """The input of each term, read from a mapping or a dataframe and checked."""
         if columns is None and self.terms:
             raise DataError(
-                f"columns must have {', '.join(self.columns)}, which this map needs, got none. "
-                "Pass columns=..., a mapping or dataframe, or use map.without_terms()."
+                "columns",
+                f"have {', '.join(self.columns)}, which this map needs",
+                got="none",
+                remedy=("Pass columns=..., a mapping or dataframe, or use map.without_terms()."),
             )
         if columns is not None:
             names_of("columns", columns)

@@ -226,8 +226,8 @@ def _describe_assumption(evidence: str) -> str:
         return (
             "The base rate comes from impressions and the policy that chose them: "
             "it is right if every pair could be shown, if users looked at all that they were shown "
-            "(of ranked lists, declare --position), and if they did not choose what they saw by "
-            "what they like. Labels of about 100 randomly shown pairs would test it "
+            "(of ranked lists, declare their positions), and if they did not choose what they saw "
+            "by what they like. Labels of about 100 randomly shown pairs would test it "
             "(calibrank anchor)."
         )
     if evidence == "naive":

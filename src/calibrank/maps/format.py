@@ -63,10 +63,10 @@ def parse(where: str, text: str) -> CalibrationMap:
         fitted = _read_map(Fields(where, upgraded(fields)))
         _check_probabilities(fitted)
     except DataError as error:
-        if str(error).startswith(where):
+        if error.subject.startswith(where):
             raise
         # Errors of a map's constructor do not say which file they are about.
-        raise DataError(f"{where}: {error}") from None
+        raise error.within(where) from None
     return fitted
 
 
@@ -74,7 +74,7 @@ def _check_probabilities(fitted: CalibrationMap) -> None:
     """Refuse numbers that are finite one by one, but overflow in the formula."""
     points = np.array([-LARGEST_SCORE, *fitted.breakpoints, *fitted.span, LARGEST_SCORE])
     if not (np.abs(points) <= LARGEST_SCORE).all():
-        raise DataError("the map's scores must lie within +-1e30. Save the map again.")
+        raise DataError("the map's scores", "lie within +-1e30", remedy="Save the map again.")
     points = np.unique(points)
     points = np.unique(np.concatenate([points, (points[1:] + points[:-1]) / 2]))
     alone = fitted.without_terms()
@@ -83,7 +83,9 @@ def _check_probabilities(fitted: CalibrationMap) -> None:
         # The numbers of terms are bounded, so that sums are finite if the curve's log odds are.
         log_odds = fitted.curve.log_odds_on(NumpyTarget(), points) if fitted.terms else np.zeros(1)
     if not ((values >= 0) & (values <= 1)).all() or not np.isfinite(log_odds).all():
-        raise DataError("the map's probabilities must lie in [0, 1], got NaN. Save the map again.")
+        raise DataError(
+            "the map's probabilities", "lie in [0, 1]", got="NaN", remedy="Save the map again."
+        )
 
 
 def _read_map(fields: Fields) -> CalibrationMap:
@@ -99,8 +101,10 @@ def _kind_of(fields: Fields, kinds: Mapping[str, Part]) -> Part:
     name = fields.text("kind")
     if name not in kinds:
         raise DataError(
-            f"{fields.where}, kind must be one of {', '.join(kinds)}, got {name!r}. "
-            "If a newer calibrank wrote it, upgrade calibrank."
+            f"{fields.where}, kind",
+            f"be one of {', '.join(kinds)}",
+            got=f"{name!r}",
+            remedy="If a newer calibrank wrote it, upgrade calibrank.",
         )
     return kinds[name]
 
@@ -109,20 +113,22 @@ def _check_document(fields: Fields) -> None:
     """Refuse documents of another format, of a later version, or changed since they were saved."""
     where = fields.where
     if fields.text("format") != FORMAT:
-        raise DataError(
-            f"{where} must be a {FORMAT} document, got format {fields.text('format')!r}."
-        )
+        raise DataError(where, f"be a {FORMAT} document", got=f"format {fields.text('format')!r}")
     version = fields.count("version")
     if version > VERSION:
         raise DataError(
-            f"{where} must be of version {VERSION} or older, got {version}. Upgrade calibrank."
+            where, f"be of version {VERSION} or older", got=version, remedy="Upgrade calibrank."
         )
     if version < 1:
-        raise DataError(f"{where}, version must be 1 or more, got {version}. Save the map again.")
+        raise DataError(
+            f"{where}, version", "be 1 or more", got=version, remedy="Save the map again."
+        )
     content = {name: value for name, value in fields.values.items() if name != "digest"}
     if fields.text("digest") != digest_of(content):
         raise DataError(
-            f"{where} must match its digest: it was changed after it was saved. Save the map again."
+            where,
+            "match its digest: it was changed after it was saved",
+            remedy="Save the map again.",
         )
     parts = ("kind", "method", "map") if version == 1 else ("curve", "terms")
     fields.only("format", "version", *parts, "record", "digest")

@@ -52,29 +52,27 @@ class LevelTerm(Term):
         require_names(self.columns, "columns")
         lengths = {len(self.keys), *map(len, (self.intercepts, self.slopes, self.errors))}
         if len(lengths | {len(self.rows)}) > 1:
-            raise DataError("a level term must have one number of each kind per key.")
+            raise DataError("a level term", "have one number of each kind per key")
         if not all(slope > 0 for slope in self.slopes):
-            raise DataError(f"the slope of a level must be positive, got {min(self.slopes)}.")
+            raise DataError("the slope of a level", "be positive", got=min(self.slopes))
         if not all(error >= 0 for error in self.errors):
-            raise DataError(f"the error of a level must not be negative, got {min(self.errors)}.")
+            raise DataError("the error of a level", "not be negative", got=min(self.errors))
         if len(self.spreads) != len(self.columns) or not all(each >= 0 for each in self.spreads):
-            raise DataError(
-                f"spreads must be one number of 0 or more per column, got {self.spreads}."
-            )
+            raise DataError("spreads", "be one number of 0 or more per column", got=self.spreads)
         require_finite("the numbers of a level", (self.typical, *self.intercepts, *self.slopes))
         self._require_keys()
 
     def _require_keys(self) -> None:
         keys = set(self.keys)
         if len(keys) < len(self.keys):
-            raise DataError("levels must have different keys.")
+            raise DataError("levels", "have different keys")
         # There may be a million of one value each, which need no further look.
         depths = set(map(len, keys))
         if depths - set(range(1, len(self.columns) + 1)):
-            raise DataError(f"the key of a level must have 1 to {len(self.columns)} values.")
+            raise DataError("the key of a level", f"have 1 to {len(self.columns)} values")
         for key in [key for key in keys if len(key) > 1] if depths - {1} else ():
             if key[:-1] not in keys:
-                raise DataError(f"level {key} must have its parent {key[:-1]} among the levels.")
+                raise DataError(f"level {key}", f"have its parent {key[:-1]} among the levels")
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -208,6 +206,9 @@ def require_present(names: Sequence[str], columns: Sequence[Encoded]) -> None:
         missing = np.flatnonzero(column.codes == column.values.index(None))
         if len(missing):
             raise DataError(
-                f"column {name!r} must not be missing, got no value at row {missing[0]}. Drop "
-                'such rows, or fill them with a text, such as "missing".'
+                f"column {name!r}",
+                "not be missing",
+                got="no value",
+                row=missing[0],
+                remedy='Drop such rows, or fill them with a text, such as "missing".',
             )

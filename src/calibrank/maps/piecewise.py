@@ -43,20 +43,21 @@ class PiecewiseCurve(Curve):
     def __post_init__(self) -> None:
         count = len(self.knots)
         if not 1 <= count <= MOST_KNOTS:
-            raise DataError(f"knots must be 1 to {MOST_KNOTS}, got {count}.")
+            raise DataError("knots", f"be 1 to {MOST_KNOTS}", got=count)
         if len(self.values) != count or len(self.value_errors) != count:
             raise DataError(
-                f"values and value_errors must be as many as knots ({count}), "
-                f"got {len(self.values)} and {len(self.value_errors)}."
+                "values and value_errors",
+                f"be as many as knots ({count})",
+                got=f"{len(self.values)} and {len(self.value_errors)}",
             )
         if not all(low < high for low, high in pairwise(self.knots)):
-            raise DataError("knots must be strictly increasing.")
+            raise DataError("knots", "be strictly increasing")
         if not all(low <= high for low, high in pairwise(self.values)):
-            raise DataError("values must not decrease.")
+            raise DataError("values", "not decrease")
         if len(self.end_slopes) != 2 or min(self.end_slopes) < 0:
-            raise DataError(f"end_slopes must be 2 numbers of 0 or more, got {self.end_slopes}.")
+            raise DataError("end_slopes", "be 2 numbers of 0 or more", got=self.end_slopes)
         if len(self.slope_errors) != 2 or min(*self.slope_errors, *self.value_errors) < 0:
-            raise DataError("slope_errors must be 2 numbers, and no standard error negative.")
+            raise DataError("slope_errors", "be 2 numbers, and no standard error negative")
 
     @property
     def description(self) -> str:
@@ -191,5 +192,5 @@ class PiecewiseCurve(Curve):
 def _pair(fields: Fields, name: str) -> tuple[float, float]:
     numbers = fields.numbers(name)
     if len(numbers) != 2:
-        raise DataError(f"{fields.where}, {name} must be 2 numbers, got {len(numbers)}.")
+        raise DataError(f"{fields.where}, {name}", "be 2 numbers", got=len(numbers))
     return numbers[0], numbers[1]

@@ -44,8 +44,9 @@ class PositionTerm(Term):
         object.__setattr__(self, "n", whole("n", self.n, 1))
         if self.by_rank is not None and self.by_rank.column != self.column:
             raise DataError(
-                f"the function of the rank must be of the column {self.column!r}, "
-                f"got {self.by_rank.column!r}."
+                "the function of the rank",
+                f"be of the column {self.column!r}",
+                got=f"{self.by_rank.column!r}",
             )
 
     @property
@@ -109,7 +110,7 @@ class PositionTerm(Term):
         fields.only("kind", "column", "n", "curve", "by_rank")
         curve = fields.child("curve")
         if curve.text("kind") != PiecewiseCurve.kind:
-            raise DataError(f"{curve.where}, kind must be {PiecewiseCurve.kind}.")
+            raise DataError(f"{curve.where}, kind", f"be {PiecewiseCurve.kind}")
         by_rank = None
         if fields.holds("by_rank"):
             by_rank = SmoothTerm.from_fields(fields.child("by_rank"))

@@ -88,21 +88,21 @@ class Sensitivity:
         lengths = {len(self.scores), len(self.low), len(self.high)}
         if len(lengths) > 1 or len(self.scores) < 2:
             raise DataError(
-                "a sensitivity band must have one lower and one upper end per score, "
-                f"for two or more scores, got lengths {sorted(lengths)}."
+                "a sensitivity band",
+                "have one lower and one upper end per score, for two or more scores",
+                got=f"lengths {sorted(lengths)}",
             )
         if not 0 <= self.low_rate <= self.high_rate <= 1:
             raise DataError(
-                f"base rates must be increasing within [0, 1], "
-                f"got {self.low_rate} to {self.high_rate}."
+                "base rates",
+                "be increasing within [0, 1]",
+                got=f"{self.low_rate} to {self.high_rate}",
             )
         if self.assumption not in ASSUMPTIONS:
             known = ", ".join(ASSUMPTIONS)
-            raise DataError(f"assumption must be one of {known}, got {self.assumption!r}.")
+            raise DataError("assumption", f"be one of {known}", got=f"{self.assumption!r}")
         if not 1 <= self.exposure_factor < np.inf:
-            raise DataError(
-                f"exposure_factor must be finite and 1 or more, got {self.exposure_factor}."
-            )
+            raise DataError("exposure_factor", "be finite and 1 or more", got=self.exposure_factor)
 
     @property
     def is_informative(self) -> bool:
@@ -143,8 +143,9 @@ class Selection:
         fitted = [candidate.name for candidate in self.candidates if candidate.loss is not None]
         if self.chosen not in fitted:
             raise DataError(
-                f"the chosen method must be a candidate that has a loss, got {self.chosen!r} "
-                f"and {fitted}."
+                "the chosen method",
+                "be a candidate that has a loss",
+                got=f"{self.chosen!r} and {fitted}",
             )
 
     @property
@@ -240,20 +241,20 @@ def read_record(fields: Fields) -> FitRecord:
     """Rebuild a record from a saved map, and check what no type says."""
     record = fields.build(FitRecord)
     rules = {
-        "total must be above 0": record.total > 0,
-        f"base_rate_source must be one of {', '.join(BASE_RATE_SOURCES)}": (
+        ("total", "be above 0"): record.total > 0,
+        ("base_rate_source", f"be one of {', '.join(BASE_RATE_SOURCES)}"): (
             record.base_rate_source in BASE_RATE_SOURCES
         ),
-        "score_quantiles must be two or more numbers in increasing order": (
+        ("score_quantiles", "be two or more numbers in increasing order"): (
             _are_quantiles(record.score_quantiles)
         ),
-        "negatives_kept must lie in (0, 1]": 0 < (record.negatives_kept or 1) <= 1,
-        "pooling_error must lie in [0, 1]": 0 <= (record.pooling_error or 0) <= 1,
+        ("negatives_kept", "lie in (0, 1]"): 0 < (record.negatives_kept or 1) <= 1,
+        ("pooling_error", "lie in [0, 1]"): 0 <= (record.pooling_error or 0) <= 1,
     }
-    for rule, holds in rules.items():
+    for (name, rule), holds in rules.items():
         if not holds:
-            value = fields.values.get(rule.split()[0])
-            raise DataError(f"{fields.where}, {rule}, got {shown(value)}.")
+            value = fields.values.get(name)
+            raise DataError(f"{fields.where}, {name}", rule, got=shown(value))
     for ends in (record.base_rate_range, record.anchoring and record.anchoring.rate_range):
         if ends is not None:
             require_rate_range(ends)
@@ -268,12 +269,12 @@ def require_rate_range(ends: Any) -> tuple[float, float]:
     """The ends of an interval of base rates, checked."""
     if not isinstance(ends, Sequence) or isinstance(ends, str | bytes) or len(ends) != 2:
         raise DataError(
-            f"a range of base rates must be two numbers, got {shown(ends)}. E.g. (0.05, 0.2)."
+            "a range of base rates", "be two numbers", got=shown(ends), remedy="E.g. (0.05, 0.2)."
         )
     low, high = ends
     numbers = [real("an end of a range of base rates", end) for end in (low, high)]
     if not 0 < numbers[0] < numbers[1] < 1:
         raise DataError(
-            f"a range of base rates must be increasing between 0 and 1, got {low} to {high}."
+            "a range of base rates", "be increasing between 0 and 1", got=f"{low} to {high}"
         )
     return numbers[0], numbers[1]

@@ -36,7 +36,7 @@ _EVIDENCE = {
     "given": "Positive and total masses were passed directly.",
 }
 
-_EVALUATE = "Pass what calibrank evaluate --json prints."
+_EVALUATE = "Pass the JSON that calibrank evaluate prints."
 
 _SCOPE = (
     "Probabilities hold for users, items and scores like those of the data above. "
@@ -209,7 +209,7 @@ def _metrics(fitted: CalibrationMap, evaluation: Mapping[str, Any] | None) -> Se
         return Section("Metrics", ("None were given: evaluate the map, and add its JSON.",))
     if not isinstance(evaluation, Mapping):
         raise DataError(
-            f"evaluation must be a JSON object, got {type(evaluation).__name__}. {_EVALUATE}"
+            "evaluation", "be a JSON object", got=type(evaluation).__name__, remedy=_EVALUATE
         )
     fields = Fields("evaluation", evaluation, _EVALUATE)
     _require_same_map(fitted, evaluation.get("map"))
@@ -235,8 +235,10 @@ def _require_same_map(fitted: CalibrationMap, evaluated: object) -> None:
     digest = fitted.digest
     if evaluated is not None and evaluated != digest:
         raise DataError(
-            f"evaluation must be of this map ({digest[:15]}...), got one of "
-            f"{shown(evaluated)}. Evaluate this map: calibrank evaluate --map --json."
+            "evaluation",
+            f"be of this map ({digest[:15]}...)",
+            got=f"one of {shown(evaluated)}",
+            remedy="Evaluate this map, and pass the JSON.",
         )
 
 

@@ -40,13 +40,14 @@ class SmoothTerm(Term):
         require_names(self.columns, "column")
         if len(self.knots) < 2 or len(self.values) != len(self.knots):
             raise DataError(
-                f"a smooth term must have two or more knots and as many values, got "
-                f"{len(self.knots)} and {len(self.values)}."
+                "a smooth term",
+                "have two or more knots and as many values",
+                got=f"{len(self.knots)} and {len(self.values)}",
             )
         require_increasing("the knots of a smooth term", self.knots)
         require_finite("the values of a smooth term", self.values)
         if self.errors and (len(self.errors) != len(self.knots) or min(self.errors) < 0):
-            raise DataError("the errors of a smooth term must be one per knot, none negative.")
+            raise DataError("the errors of a smooth term", "be one per knot, none negative")
 
     @property
     def columns(self) -> tuple[str, ...]:  # type: ignore[override]  # of one column

@@ -41,17 +41,18 @@ class StepCurve(Curve):
         steps = len(self.edges) + 1
         if len(self.values) != steps or len(self.effective_rows) != steps:
             raise DataError(
-                f"values and effective_rows must be one more than edges ({steps}), "
-                f"got {len(self.values)} and {len(self.effective_rows)}."
+                "values and effective_rows",
+                f"be one more than edges ({steps})",
+                got=f"{len(self.values)} and {len(self.effective_rows)}",
             )
         if not all(low < high for low, high in pairwise(self.edges)):
-            raise DataError("edges must be strictly increasing.")
+            raise DataError("edges", "be strictly increasing")
         if not all(0 <= value <= 1 for value in self.values):
             raise DataError(
-                f"values must lie in [0, 1], got {min(self.values)} to {max(self.values)}."
+                "values", "lie in [0, 1]", got=f"{min(self.values)} to {max(self.values)}"
             )
         if min(self.effective_rows) < 0:
-            raise DataError(f"effective_rows must not be negative, got {min(self.effective_rows)}.")
+            raise DataError("effective_rows", "not be negative", got=min(self.effective_rows))
 
     @property
     def description(self) -> str:

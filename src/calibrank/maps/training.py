@@ -47,14 +47,18 @@ def require_both_classes(summary: Summary) -> None:
     """Raise a `FitError` unless the evidence holds positive and negative mass."""
     if summary.positive.sum() == 0:
         raise FitError(
-            f"labels must hold both classes, got no positive in {summary.rows:,} rows. "
-            "Calibrate on a sample that holds interactions too."
+            "labels",
+            "hold both classes",
+            got=f"no positive in {summary.rows:,} rows",
+            remedy="Calibrate on a sample that holds interactions too.",
         )
     # At probability 1 a row has no residual exactly when its positive mass is its total mass.
     if not summary.squared_residuals(np.ones(len(summary))).any():
         raise FitError(
-            f"labels must hold both classes, got only positives in {summary.rows:,} rows. "
-            "Add pairs without an interaction (negatives)."
+            "labels",
+            "hold both classes",
+            got=f"only positives in {summary.rows:,} rows",
+            remedy="Add pairs without an interaction (negatives).",
         )
 
 
@@ -62,6 +66,8 @@ def require_spread(summary: Summary) -> None:
     """Raise a `DataError` if all scores are equal."""
     if summary.high - summary.low < SMALLEST_RANGE:
         raise DataError(
-            f"scores must differ from row to row, got only {summary.low:.6g}. "
-            "A constant score carries no information: check the model or the column."
+            "scores",
+            "differ from row to row",
+            got=f"only {summary.low:.6g}",
+            remedy="A constant score carries no information: check the model or the column.",
         )

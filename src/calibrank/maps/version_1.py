@@ -27,11 +27,11 @@ def _parts(kind: str, fields: Fields) -> tuple[Mapping[str, Any], list[dict[str,
         return {"kind": kind, **fields.values}, []
     if kind not in _TERMS:
         known = ", ".join((*_CURVES, *_TERMS))
-        raise DataError(f"{fields.where}, kind must be one of {known}, got {kind!r}.")
+        raise DataError(f"{fields.where}, kind", f"be one of {known}", got=f"{kind!r}")
     base = fields.child("base")
     curve, nested = _parts(base.text("kind"), base.child("map"))
     if nested:
-        raise DataError(f"{base.where} must be a map of scores alone. Fit the map again.")
+        raise DataError(base.where, "be a map of scores alone", remedy="Fit the map again.")
     return _TERMS[kind](curve, fields)
 
 

@@ -93,8 +93,10 @@ def _weighted(labels: Labels, weights: Numbers | None) -> Labels:
         return labels
     if isinstance(labels, Evidence):
         raise DataError(
-            "weights must go with plain labels, got evidence, which has weights of its own. "
-            "Pass the weights to the function that made the evidence."
+            "weights",
+            "go with plain labels",
+            got="evidence, which has weights of its own",
+            remedy="Pass the weights to the function that made the evidence.",
         )
     return naive(labels, weights=weights)
 

@@ -111,8 +111,10 @@ def bootstrap(
     codes = np.unique(user_ids, return_inverse=True)[1]
     if not codes.any():
         raise DataError(
-            "users must hold at least 2 distinct ids for an interval, got 1. "
-            "Add rows of other users, or leave users out."
+            "users",
+            "hold at least 2 distinct ids for an interval",
+            got="1",
+            remedy="Add rows of other users, or leave users out.",
         )
     n_users = int(codes.max()) + 1
     if isinstance(metric, Top):
@@ -170,8 +172,10 @@ def _checked_sums(sums: Floats) -> Floats:
     array = floats("sums", sums)
     if array.ndim != 3 or not array.any():
         raise DataError(
-            "sums must be an array of clusters x terms x bins that holds rows, "
-            f"got shape {array.shape}. Make it with cluster_sums."
+            "sums",
+            "be an array of clusters x terms x bins that holds rows",
+            got=f"shape {array.shape}",
+            remedy="Make it with cluster_sums.",
         )
     require(np.isfinite, "sums", "be finite", array, "Make them with cluster_sums.")
     return array
@@ -349,8 +353,10 @@ class ClusterSums:
     def __init__(self, metric: Additive, n_clusters: int) -> None:
         if not metric.has_fixed_bins:
             raise DataError(
-                f"metric must have fixed bins to be summed in batches, got {metric.name}. "
-                "Use bootstrap, which needs all rows at once."
+                "metric",
+                "have fixed bins to be summed in batches",
+                got=metric.name,
+                remedy="Use bootstrap, which needs all rows at once.",
             )
         self.metric = metric
         self.n_clusters = n_clusters

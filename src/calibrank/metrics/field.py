@@ -30,8 +30,10 @@ class FieldMetric(Metric):
     def __init__(self, *fields: str) -> None:
         if not fields or not all(isinstance(name, str) and name for name in fields):
             raise DataError(
-                f"fields must be names of columns, got {', '.join(map(repr, fields)) or 'none'}. "
-                f'Use e.g. {type(self).__name__}("country").'
+                "fields",
+                "be names of columns",
+                got=", ".join(map(repr, fields)) or "none",
+                remedy=f'Use e.g. {type(self).__name__}("country").',
             )
         object.__setattr__(self, "fields", fields)
 
@@ -50,8 +52,10 @@ class FieldMetric(Metric):
     def bind(self, columns: Any, rows: int) -> Metric:
         if columns is None:
             raise DataError(
-                f"columns must be given for {self.name}, got none. "
-                f"Pass columns={{{self.fields[0]!r}: ...}}."
+                "columns",
+                f"be given for {self.name}",
+                got="none",
+                remedy=f"Pass columns={{{self.fields[0]!r}: ...}}.",
             )
         codes = []
         for name in self.fields:

@@ -169,7 +169,7 @@ class Metric(ABC):
         """Return the value, or raise an error where it is NaN."""
         if np.isnan(value):
             raise DataError(
-                f"labels must hold {self.needs_labels}, got none: {self.name} is undefined."
+                "labels", f"hold {self.needs_labels}", got=f"none: {self.name} is undefined"
             )
         return value
 
@@ -308,7 +308,8 @@ def require_users(metric: Metric, users: Ids | None) -> Ids:
     """Return the users, or raise an error that names the metric that needs them."""
     if users is None:
         raise DataError(
-            f"users must be given for {metric.name}, which looks at each user's list. "
-            "Pass users=..."
+            "users",
+            f"be given for {metric.name}, which looks at each user's list",
+            remedy="Pass users=...",
         )
     return users

@@ -56,8 +56,8 @@ class Misfit(NamedTuple):
     def message(self) -> str:
         """The size of the misfit and what to do about it."""
         return (
-            f"the shape does not fit the labels: {self.size}. Use --method auto, which compares "
-            "methods by cross-validation, or --method spline or isotonic."
+            f"the shape does not fit the labels: {self.size}. Use the method auto, which "
+            "compares methods by cross-validation, or spline or isotonic."
         )
 
 

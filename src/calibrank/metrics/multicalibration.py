@@ -101,8 +101,10 @@ def _names_of(segments: Any) -> list[str]:
     names = list(named) if is_table and isinstance(named, Iterable) else []
     if not names:
         raise DataError(
-            f"segments must be columns by name, got {shown(segments)}. "
-            'Pass a dict or a dataframe, e.g. {"country": countries}.'
+            "segments",
+            "be columns by name",
+            got=shown(segments),
+            remedy='Pass a dict or a dataframe, e.g. {"country": countries}.',
         )
     return names
 

@@ -62,8 +62,10 @@ class Checkpoint:
         run = self._read_metadata().get("run")
         if run != self.run:
             raise DataError(
-                f"{self.file} must be of the same run, got one with a different model, settings, "
-                "seeds or data. Delete it to start again, or choose another folder."
+                self.file,
+                "be of the same run",
+                got="one with a different model, settings, seeds or data",
+                remedy="Delete it to start again, or choose another folder.",
             )
         return self.read()
 
@@ -84,7 +86,7 @@ class Checkpoint:
     def damage(self, found: str) -> DataError:
         """The error about a file with other content than a checkpoint's."""
         return DataError(
-            f"{self.file} must be a checkpoint, got {found}. Delete it to start again."
+            self.file, "be a checkpoint", got=found, remedy="Delete it to start again."
         )
 
     def require_alike(self, arrays: Arrays, expected: Arrays) -> None:

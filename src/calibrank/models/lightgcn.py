@@ -21,7 +21,7 @@ class LightGCN(BPR):
         BPR.__post_init__(self)
         if self.layers < 1:
             raise DataError(
-                f"layers must be 1 or more, got {self.layers}. Without layers, use BPR."
+                "layers", "be 1 or more", got=self.layers, remedy="Without layers, use BPR."
             )
 
     @property

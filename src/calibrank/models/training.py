@@ -49,13 +49,13 @@ class Training:
         for name in _COUNTS:
             value = getattr(self, name)
             if value < 1:
-                raise DataError(f"{name} must be 1 or more, got {value}.")
+                raise DataError(name, "be 1 or more", got=value)
         if not self.learning_rate > 0:
-            raise DataError(f"learning_rate must be above 0, got {self.learning_rate}.")
+            raise DataError("learning_rate", "be above 0", got=self.learning_rate)
         if self.weight_decay < 0:
-            raise DataError(f"weight_decay must be at least 0, got {self.weight_decay}.")
+            raise DataError("weight_decay", "be at least 0", got=self.weight_decay)
         if self.device not in ("cpu", "cuda"):
-            raise DataError(f"device must be cpu or cuda, got {self.device!r}.")
+            raise DataError("device", "be cpu or cuda", got=f"{self.device!r}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,8 +186,10 @@ def check(fitted: CalibrationMap, days: Store | Sequence[Day], *, window: int = 
     found = days.days(digest) if isinstance(days, Store) else _sorted(days, digest)
     if not found:
         raise DataError(
-            f"days must be of the map with digest {digest[:15]}..., got none. "
-            "Add days with this map, or check the one that was deployed."
+            "days",
+            f"be of the map with digest {digest[:15]}...",
+            got="none",
+            remedy="Add days with this map, or check the one that was deployed.",
         )
     reference = _reference(found)
     points = comparison_points(window_of(reference).scores)

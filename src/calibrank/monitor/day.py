@@ -224,8 +224,10 @@ class Day:
         instance("a day to add", other, Day, "Make one with Day.of(...).")
         if self.map_digest != other.map_digest:
             raise DataError(
-                "days to merge must be of one map, got "
-                f"{self.map_digest[:15]}... and {other.map_digest[:15]}... ."
+                "days to merge",
+                "be of one map",
+                got=f"{self.map_digest[:15]}..",
+                remedy=f"and {other.map_digest[:15]}... .",
             )
         return replace(
             self,
@@ -275,7 +277,7 @@ class Day:
         """The scores of all rows, labelled or not."""
         found = merged(self.labelled, self.unlabelled)
         if found is None:
-            raise DataError("a day must hold at least one row, got none.")
+            raise DataError("a day", "hold at least one row", got="none")
         return found
 
     def save(self, path: Path) -> None:
@@ -302,8 +304,10 @@ class Day:
             return cls._of_arrays(read_arrays(path, _LARGEST_FILE))
         except (ValueError, KeyError) as error:
             raise DataError(
-                f"{path} must be a day that calibrank saved, got another or a damaged file: "
-                f"{error}. Delete it or copy it again."
+                path,
+                "be a day that calibrank saved",
+                got=f"another or a damaged file: {error}",
+                remedy="Delete it or copy it again.",
             ) from None
 
     @classmethod

@@ -49,7 +49,9 @@ def refit(
     require_refittable(fitted, calibrator)
     instance("window", window, Day, "Make one with window_of(days).")
     if window.labelled is None:
-        raise DataError("a window to refit on must hold labels, got none. Add labelled days.")
+        raise DataError(
+            "a window to refit on", "hold labels", got="none", remedy="Add labelled days."
+        )
     by_level = _by_level(fitted, window)
     if _is_anchored(fitted.record):
         refitted = _anchored_again(fitted, window, window.labelled, by_level)
@@ -81,8 +83,10 @@ def require_refittable(fitted: CalibrationMap, calibrator: Calibrator | None = N
             _model_of(record)
     elif calibrator is not None:
         raise DataError(
-            "calibrator must be None for an anchored map, whose curve the labels change, got "
-            f"{calibrator}. Leave it out."
+            "calibrator",
+            "be None for an anchored map, whose curve the labels change",
+            got=calibrator,
+            remedy="Leave it out.",
         )
 
 
@@ -112,8 +116,10 @@ def _model_of(record: FitRecord) -> tuple[Calibrator, Level | None]:
     # Maps of older versions have no recipe, and the name of a method without terms is one.
     if record.recipe is None and record.method not in CALIBRATORS:
         raise DataError(
-            f"the map to refit must say how it was fitted, got the method {record.method!r} of an "
-            "older version. Name a method."
+            "the map to refit",
+            "say how it was fitted",
+            got=f"the method {record.method!r} of an older version",
+            remedy="Name a method.",
         )
     model = parse_model(record.recipe or record.method)
     if isinstance(model, Calibrator):
@@ -130,9 +136,13 @@ def _by_level(fitted: CalibrationMap, window: Day) -> SegmentEvidence | None:
     held = sum(part.rows for part in window.by_segment)
     if held < window.labels:
         raise DataError(
-            f"days must hold the segments of all labels, got those of {held:,} of "
-            f"{window.labels:,} labels: a window keeps at most {MOST_SEGMENTS:,} segments. "
-            "Fit again to the tables of these days."
+            "days",
+            "hold the segments of all labels",
+            got=(
+                f"those of {held:,} of {window.labels:,} labels: a window keeps at most "
+                f"{MOST_SEGMENTS:,} segments"
+            ),
+            remedy="Fit again to the tables of these days.",
         )
     return window.by_segment[0]
 

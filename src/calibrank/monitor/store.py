@@ -66,7 +66,7 @@ class Store:
             folder = path_of("store", self.location)
             if folder.exists() and not folder.is_dir():
                 raise DataError(
-                    f"{folder} must be a folder of days, got a file. Name another folder."
+                    folder, "be a folder of days", got="a file", remedy="Name another folder."
                 )
             if not (folder / name).exists():
                 day.save(folder / name)
@@ -140,7 +140,7 @@ class Store:
         folder = path_of("store", self.location)
         if not folder.is_dir():
             found = "a file" if folder.exists() else "no such folder"
-            raise DataError(f"{folder} must be a folder of days, got {found}. Add a day first.")
+            raise DataError(folder, "be a folder of days", got=found, remedy="Add a day first.")
         for file in sorted(folder.glob(f"*{_SUFFIX}"), reverse=True):
             yield _Part(str(file), Day.load(file))
 
@@ -151,8 +151,10 @@ class Store:
             found = _filesystems().FileSystem.from_uri(os.fspath(self.location))
         except (ValueError, OSError) as error:
             raise DataError(
-                f"{self.location} must be an address such as s3://bucket/days that can be reached, "
-                f"got: {error}. Check it and the connection."
+                self.location,
+                "be an address such as s3://bucket/days that can be reached",
+                got=error,
+                remedy="Check it and the connection.",
             ) from None
         files, folder = found
         return files, folder
@@ -234,9 +236,15 @@ class _Merge:
 def _refused(stored: _Part) -> DataError:
     day = stored.day
     return DataError(
-        f"a day to add must be new to the store, got a table that is stored under {day.date} with "
-        f"{day.labels:,} labels: its rows would count twice. Leave it out. If the stored date or "
-        f"labels are wrong, delete {stored.name} first."
+        "a day to add",
+        "be new to the store",
+        got=(
+            f"a table that is stored under {day.date} with {day.labels:,} labels: its rows "
+            "would count twice"
+        ),
+        remedy=(
+            f"Leave it out. If the stored date or labels are wrong, delete {stored.name} first."
+        ),
     )
 
 
@@ -264,7 +272,7 @@ def _filesystems() -> ModuleType:
 def require_days(days: object) -> list[Day]:
     """A sequence of days as a list."""
     if not isinstance(days, Sequence) or isinstance(days, str | bytes):
-        raise DataError(f"days must be a list of days or a Store, got {shown(days)}.")
+        raise DataError("days", "be a list of days or a Store", got=shown(days))
     return [instance("days", day, Day, "Make one with Day.of(...).") for day in days]
 
 
@@ -277,7 +285,7 @@ def window_of(
     """
     days = require_days(days)
     if not days:
-        raise DataError("a window must hold at least one day, got none. Add a day first.")
+        raise DataError("a window", "hold at least one day", got="none", remedy="Add a day first.")
     if length is not None:
         whole("length", length, 1, 10**6)
     if half_life is not None:

@@ -52,8 +52,10 @@ class Exposure:
             require_role("weight", "weights", masses)
         if not masses.any():
             raise DataError(
-                "interactions must hold an impression to estimate exposure, got none. "
-                "Fit on the log of what was shown."
+                "interactions",
+                "hold an impression to estimate exposure",
+                got="none",
+                remedy="Fit on the log of what was shown.",
             )
         items = self._by_id(log.items, masses)
         users = self._by_id(log.users, masses) if self.by_user else None

@@ -37,8 +37,10 @@ class Known(FittedPropensity):
         array = floats("matrix", matrix)
         if array.ndim != 2:
             raise DataError(
-                "matrix must have one row per user and one column per item, "
-                f"got shape {array.shape}. Pass one list of propensities per user."
+                "matrix",
+                "have one row per user and one column per item",
+                got=f"shape {array.shape}",
+                remedy="Pass one list of propensities per user.",
             )
         remedy = "Divide counts by exposures first."
         require(is_probability, "matrix", "lie in [0, 1]", array, remedy)

@@ -53,8 +53,10 @@ class Logistic:
         items = _features("item", self.item_features)
         if len(users) * len(items) > _MAX_PAIRS:
             raise DataError(
-                f"user and item features must span at most {_MAX_PAIRS:,} pairs, "
-                f"got {len(users):,} x {len(items):,}. Fit on a sample."
+                "user and item features",
+                f"span at most {_MAX_PAIRS:,} pairs",
+                got=f"{len(users):,} x {len(items):,}",
+                remedy="Fit on a sample.",
             )
         log = as_interactions(interactions)
         rows = row_numbers("users", log.users, len(users))
@@ -90,8 +92,7 @@ def _features(side: str, values: Numbers) -> Floats:
     array = floats(name, values).astype(np.float64)
     if array.ndim != 2:
         raise DataError(
-            f"{name} must have one row per {side} and one column per feature, "
-            f"got shape {array.shape}."
+            name, f"have one row per {side} and one column per feature", got=f"shape {array.shape}"
         )
     require(np.isfinite, name, "be finite", array, "Fill in missing features.")
     return array
@@ -117,8 +118,9 @@ def _ridge_logit(users: Floats, items: Floats, observed: Floats, ridge: float) -
         if np.abs(step).max() < _TOLERANCE:
             return weights
     raise DataError(
-        f"the propensity regression must converge within {_MAX_STEPS} steps, and did not. "
-        "Raise ridge or scale the features."
+        "the propensity regression",
+        f"converge within {_MAX_STEPS} steps, and did not",
+        remedy="Raise ridge or scale the features.",
     )
 
 

@@ -39,7 +39,10 @@ class NaiveBayes:
         require_role("label", "unbiased labels", labels)
         if not labels.any():
             raise DataError(
-                f"unbiased labels must hold a positive, got none in {len(labels)}. Collect more."
+                "unbiased labels",
+                "hold a positive",
+                got=f"none in {len(labels)}",
+                remedy="Collect more.",
             )
         if self.ratings is not None:
             column("ratings", self.ratings, len(labels))
@@ -55,8 +58,10 @@ class NaiveBayes:
             return ByRating(np.zeros(0), np.zeros(0), of_positives)
         if log.ratings is None:
             raise DataError(
-                "interactions must have ratings to compare with the unbiased ones, got none. "
-                "Pass Interactions(..., ratings=...), or no ratings to NaiveBayes."
+                "interactions",
+                "have ratings to compare with the unbiased ones",
+                got="none",
+                remedy="Pass Interactions(..., ratings=...), or no ratings to NaiveBayes.",
             )
         return self._by_rating(log.ratings, pairs, of_positives)
 

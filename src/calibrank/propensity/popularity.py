@@ -92,8 +92,10 @@ class Popularity:
         counts = count_positives(codes, log.labels[kept], masses[kept])
         if not len(counts):
             raise DataError(
-                "interactions must hold a positive to estimate popularity, got none. "
-                "Fit on a log with positives."
+                "interactions",
+                "hold a positive to estimate popularity",
+                got="none",
+                remedy="Fit on a log with positives.",
             )
         propensity = self.propensity(self.exposure(counts))
         return ByItem(items, propensity, self.clip)

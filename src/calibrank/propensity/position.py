@@ -61,7 +61,7 @@ class Position:
         table = column("examination", examination)
         require_role("propensity", "examination", table)
         if not len(table):
-            raise DataError("examination must hold a probability per rank, got none.")
+            raise DataError("examination", "hold a probability per rank", got="none")
         errors = None
         if standard_errors is not None:
             errors = column("standard_errors", standard_errors, len(table))
@@ -76,8 +76,10 @@ class Position:
         rows = _whole_ranks(ranks)
         if rows.size and rows.max() > len(self.examination):
             raise DataError(
-                f"ranks must be at most {len(self.examination)}, whose examination is known, got "
-                f"{rows.max()}. Estimate on a log with such ranks, or extend the table."
+                "ranks",
+                f"be at most {len(self.examination)}, whose examination is known",
+                got=rows.max(),
+                remedy="Estimate on a log with such ranks, or extend the table.",
             )
         return np.maximum(self.examination[rows - 1], self.clip)
 
@@ -133,7 +135,7 @@ class _RankedLog:
         names = ids("items", items)
         rows = len(names)
         if not rows:
-            raise DataError("items must hold at least one row, got none.")
+            raise DataError("items", "hold at least one row", got="none")
         places = _whole_ranks(column("ranks", ranks, rows))
         labels = column("clicks", clicks, rows).astype(np.float64)
         require_role("label", "clicks", labels)
@@ -168,9 +170,10 @@ class _RankedLog:
         unknown = np.flatnonzero(~(reached & has_clicks)) + 1
         if len(unknown):
             raise DataError(
-                "every rank must have a click and be linked to rank 1 by clicked items that were "
-                f"shown at both, got none for rank {unknown[0]}. Leave out such ranks, or give a "
-                "table: Position([1.0, 0.6, ...])."
+                "every rank",
+                ("have a click and be linked to rank 1 by clicked items that were shown at both"),
+                got=f"none for rank {unknown[0]}",
+                remedy="Leave out such ranks, or give a table: Position([1.0, 0.6, ...]).",
             )
 
     def estimate(self, weights: Floats, start: Floats, tolerance: float) -> Floats:

@@ -50,8 +50,10 @@ class ByItem(FittedPropensity):
         # Comparing text with numbers would silently match nothing.
         if (self.items.dtype.kind in "iuf") != (items.dtype.kind in "iuf"):
             raise DataError(
-                f"items must be ids as in the log ({self.items.dtype}), got {items.dtype}. "
-                "Convert them."
+                "items",
+                f"be ids as in the log ({self.items.dtype})",
+                got=items.dtype,
+                remedy="Convert them.",
             )
         known, items = alike("items", [self.items, items])
         rows = np.minimum(np.searchsorted(known, items), len(self.items) - 1)

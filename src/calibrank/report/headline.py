@@ -138,7 +138,7 @@ def limitations(rows: ReportRows, fitted: CalibrationMap, *, given: bool) -> lis
     if rows.users is None or len(rows.users.names) < 2:
         found.append(
             "There are no users to group rows by, so intervals treat rows as independent and are "
-            "too narrow. Name a user column (--user)."
+            "too narrow. Name a column of users."
         )
     if rows.is_sample:
         found.append(

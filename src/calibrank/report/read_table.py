@@ -53,7 +53,7 @@ def read_report_rows(
     for rows in rows_of(table, columns, rules, progress):
         sample.add(rows)
     if not sample.batches:
-        raise DataError(f"{table.name} must hold at least one valid row, got none. Check it.")
+        raise DataError(table.name, "hold at least one valid row", got="none", remedy="Check it.")
     return sample.report_rows(columns)
 
 
@@ -136,8 +136,10 @@ def _evidence(
     if columns.needs_popularity:
         if items is None:
             raise DataError(
-                "propensities must be given or estimated from items, got neither. "
-                "Name a propensity or an item column."
+                "propensities",
+                "be given or estimated from items",
+                got="neither",
+                remedy="Name a propensity or an item column.",
             )
         is_positive = labels == 1
         mass = None if weights is None else weights[is_positive]

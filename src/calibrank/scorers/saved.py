@@ -92,8 +92,10 @@ class SavedModel:
             items = _read_index(arrays, "item_names", len(scorer.items))
         except _DAMAGED as error:
             raise DataError(
-                f"{path} must hold the arrays of a {kind.kind} model, got {error}. "
-                "Train the model again."
+                path,
+                f"hold the arrays of a {kind.kind} model",
+                got=error,
+                remedy="Train the model again.",
             ) from None
         return cls(scorer, users, items, dict(fields.child("about").values))
 
@@ -124,8 +126,10 @@ def read_arrays(path: Path) -> Arrays:
     # A `KeyError` is about a type that NumPy does not have.
     except (SafetensorError, KeyError, ValueError) as error:
         raise DataError(
-            f"{path} must be a safetensors file that calibrank wrote, got {error}. "
-            "Train the model again."
+            path,
+            "be a safetensors file that calibrank wrote",
+            got=error,
+            remedy="Train the model again.",
         ) from None
     return loaded
 
@@ -134,8 +138,10 @@ def _read_description(folder: Path) -> Fields:
     path = folder / _MODEL_FILE
     if not path.is_file():
         raise DataError(
-            f"{folder} must be a saved model, got no model.json in it. "
-            "Train one with `calibrank train`."
+            folder,
+            "be a saved model",
+            got="no model.json in it",
+            remedy="Train one with `calibrank train`.",
         )
     remedy = "Train the model again."
     fields = Fields.parse(str(path), read_document(path, remedy), remedy)
@@ -145,13 +151,14 @@ def _read_description(folder: Path) -> Fields:
     # Files of older versions have no digest.
     if "digest" in fields.values and fields.text("digest") != digest_of(content):
         raise DataError(
-            f"{path} must match its digest: it was changed after it was saved. "
-            "Train the model again."
+            path,
+            "match its digest: it was changed after it was saved",
+            remedy="Train the model again.",
         )
     kind = fields.text("scorer")
     if fields.count("format") != _FORMAT or kind not in _KINDS:
         raise DataError(
-            f"{folder} must be a model of format {_FORMAT}, got {kind!r}. Update calibrank."
+            folder, f"be a model of format {_FORMAT}", got=f"{kind!r}", remedy="Update calibrank."
         )
     return fields
 
@@ -160,8 +167,10 @@ def _verified_weights(folder: Path, digest: str) -> Path:
     weights = folder / _WEIGHTS_FILE
     if not weights.is_file() or _file_digest(weights) != digest:
         raise DataError(
-            f"{weights} must be the file saved with model.json, got a different one. "
-            "Train the model again."
+            weights,
+            "be the file saved with model.json",
+            got="a different one",
+            remedy="Train the model again.",
         )
     return weights
 

@@ -93,8 +93,10 @@ def require_judged(judged: object) -> None:
 def _require_queries(judged: Judged, fewest: int) -> None:
     if judged.n_queries < fewest:
         raise FitError(
-            f"the run must have {fewest} or more queries with judged documents to hold some out, "
-            f"got {judged.n_queries}. Judge documents of more queries."
+            "the run",
+            f"have {fewest} or more queries with judged documents to hold some out",
+            got=judged.n_queries,
+            remedy="Judge documents of more queries.",
         )
 
 
@@ -107,8 +109,10 @@ def _require_both_classes(judged: Judged, fold_of_row: Indices) -> None:
         if len(found) == 1:
             queries = np.unique(judged.queries[fold_of_row == found[0]])
             raise FitError(
-                f"{name} documents must remain when some queries are held out, got all of them in "
-                f"{listed(queries)}. Judge documents of more queries."
+                f"{name} documents",
+                "remain when some queries are held out",
+                got=f"all of them in {listed(queries)}",
+                remedy="Judge documents of more queries.",
             )
 
 

@@ -21,7 +21,7 @@ from calibrank._internal.validation import (
     ids,
     require_scores,
 )
-from calibrank.errors import DataError, FitError
+from calibrank.errors import DataError, FitError, Remedy, Setting
 from calibrank.evidence import Evidence, impressions, soft_evidence
 from calibrank.maps import JudgementSource, Population
 from calibrank.search.runs import MOST_DOCUMENTS, Run
@@ -132,8 +132,10 @@ def judged_rows(
     is_judged = ~np.isnan(judged)
     if not is_judged.any():
         raise DataError(
-            "the run and the judgements must share queries and documents, got no judgement of the "
-            f"{which} of the run{_different_ids(run, grades)}. Check that ids are written alike."
+            "the run and the judgements",
+            "share queries and documents",
+            got=f"no judgement of the {which} of the run{_different_ids(run, grades)}",
+            remedy="Check that ids are written alike.",
         )
     kept, propensity = is_judged, None
     depth = whole("depth", depth, 1, MOST_DOCUMENTS)
@@ -142,8 +144,10 @@ def judged_rows(
         kept = is_judged & (reached > 0)
         if not kept.any():
             raise DataError(
-                f"the pool must hold judged documents of the run, got none in its first {depth}. "
-                "Check the runs of --pool and --pool-depth."
+                "the pool",
+                "hold judged documents of the run",
+                got=f"none in its first {depth}",
+                remedy=("Check ", Setting("pool"), " and ", Setting("pool_depth"), "."),
             )
         propensity = _judged_fraction(reached, is_judged)[kept]
         population, warning = _pool_known(is_judged, reached, which, depth)
@@ -186,7 +190,9 @@ def effective_rows(run: Run) -> float:
 def _require_pool(pool: object) -> bool:
     """Whether runs of a pool are given."""
     if isinstance(pool, str | bytes) or not isinstance(pool, Sequence):
-        raise DataError(f"pool must be a list of runs, got {shown(pool)}. Read them with read_run.")
+        raise DataError(
+            "pool", "be a list of runs", got=shown(pool), remedy="Read them with read_run."
+        )
     for run in pool:
         instance("pool", run, Run, "Read its runs with read_run(name).")
     return bool(pool)
@@ -220,9 +226,13 @@ def _require_probabilities(run: Run, rows: Indices, grades: Floats) -> None:
         row = rows[wrong[0]]
         query, document = str(run.queries[row]), str(run.documents[row])
         raise DataError(
-            f"a judge's probabilities must lie in [0, 1], got {grades[wrong[0]]:g} for "
-            f"query {shown(query)} and document {shown(document)}. Declare the lowest relevant "
-            "grade instead (--relevant), or divide percentages by 100."
+            "a judge's probabilities",
+            "lie in [0, 1]",
+            got=(f"{grades[wrong[0]]:g} for query {shown(query)} and document {shown(document)}"),
+            remedy=[
+                "Divide percentages by 100.",
+                ("Or declare the lowest relevant grade: ", Setting("relevant"), "."),
+            ],
         )
 
 
@@ -233,16 +243,19 @@ def _require_both_classes(labels: Floats, grades: Floats, relevant: Threshold | 
     found = np.unique(grades)
     verdict = "all" if labels[0] else "none"
     rule = "" if relevant is None else f" ({relevant})"
+    remedy: Remedy
     if len(found) == 1:
         held = f"grade {found[0]:g}"
         remedy = "A map needs judgements of both kinds: judge more documents."
     else:
         held = f"grades {found[0]:g} to {found[-1]:g}"
         lowest = found[1] if labels[0] else found[-1]
-        remedy = f"Declare another rule, such as grade >= {lowest:g} (--relevant {lowest:g})."
+        remedy = ("Declare another rule, such as ", Setting("relevant", f"{lowest:g}"), ".")
     raise FitError(
-        f"some judged documents must be relevant{rule} and some not, got {verdict} of "
-        f"{len(labels):,} relevant, with {held}. {remedy}"
+        "some judged documents",
+        f"be relevant{rule} and some not",
+        got=f"{verdict} of {len(labels):,} relevant, with {held}",
+        remedy=remedy,
     )
 
 
@@ -283,7 +296,7 @@ def _pool_known(
     if left_out:
         warning += (
             f" {left_out:,} of them are judged and left out, because nothing says why these were "
-            "judged: give the other runs of the pool with --pool, or a larger --pool-depth."
+            "judged: give the other runs of the pool, or a larger depth."
         )
     return population, warning
 
@@ -307,7 +320,7 @@ def _pool_unknown(run: Run, is_judged: Mask, which: str) -> tuple[str, str | Non
     warning = (
         f"{is_judged.sum():,} of {of_judged.sum():,} documents{in_judged} are judged{shares}; "
         "the others are left out, not counted as irrelevant. Judged documents are a selection, "
-        "usually with more relevant ones: give the runs that made the pool with --pool, or use "
+        "usually with more relevant ones: give the runs that made the pool, or use "
         "the map on documents such as the judged ones."
     )
     return population, warning

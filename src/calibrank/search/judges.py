@@ -79,7 +79,7 @@ def judged_by(
     probability with which each pair was chosen to be judged, as `search plan` writes it.
     """
     if not judges:
-        raise DataError("judges must be at least one, got none. E.g. Judge(name, grades).")
+        raise DataError("judges", "be at least one", got="none", remedy="E.g. Judge(name, grades).")
     grades, relevant = judges[0].grades, judges[0].relevant
     rules = {judge.source.rule for judge in judges}
     if len(judges) > 1:
@@ -97,8 +97,10 @@ def _with_propensity(judged: Judged, propensity: Grades) -> Judged:
     absent = [pair for pair in pairs if pair not in propensity]
     if absent:
         raise DataError(
-            f"propensity must be given for every judged pair, got none for {absent[0]}. "
-            "Judge the pairs of one plan, or leave the column out."
+            "propensity",
+            "be given for every judged pair",
+            got=f"none for {absent[0]}",
+            remedy="Judge the pairs of one plan, or leave the column out.",
         )
     chances = np.array([propensity[pair] for pair in pairs])
     evidence = soft_evidence(impressions, judged.labels, chances, None)
@@ -122,8 +124,10 @@ def anchor_judged(
     for source in judged.sources:
         if (source.name, source.rule) in known:
             raise DataError(
-                f"judgements to anchor on must be others than those of the fit, got {source.name} "
-                "again. Give those that you trust more."
+                "judgements to anchor on",
+                "be others than those of the fit",
+                got=f"{source.name} again",
+                remedy="Give those that you trust more.",
             )
     anchored = anchor(
         fitted,
@@ -179,8 +183,10 @@ def agreement(judge: Judge, trusted: Judge) -> Agreement:
     pairs = [pair for pair in truths if pair in labels]
     if not pairs:
         raise DataError(
-            f"{judge.name} and {trusted.name} must judge some of the same pairs, got none. "
-            "Check that ids are written alike."
+            f"{judge.name} and {trusted.name}",
+            "judge some of the same pairs",
+            got="none",
+            remedy="Check that ids are written alike.",
         )
     called = np.array([labels[pair] >= _CALLED for pair in pairs])
     truth = np.array([truths[pair] >= _CALLED for pair in pairs])

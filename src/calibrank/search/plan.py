@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrank._internal.arguments import instance
+from calibrank._internal.arguments import instance, listed
 from calibrank._internal.validation import Floats
 from calibrank.anchoring import ExpectedError, choose_pairs, plan_labels
 from calibrank.errors import DataError
@@ -79,6 +79,8 @@ def require_scores_alone(fitted: CalibrationMap) -> None:
     instance("fitted", fitted, CalibrationMap, "Fit one, or read one with calibrank.load.")
     if fitted.columns:
         raise DataError(
-            f"the map must be one of scores alone, got one that uses {', '.join(fitted.columns)}, "
-            "which runs do not hold. Use fitted.without_terms()."
+            "the map",
+            "be one of scores alone",
+            got=f"one that uses {listed(fitted.columns)}, which runs do not hold",
+            remedy="Use calibrank apply on a table with these columns.",
         )

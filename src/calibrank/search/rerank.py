@@ -77,8 +77,10 @@ def fit_judged(judged: Judged) -> CalibrationMap:
     require_judged(judged)
     if judged.n_queries < FEWEST_QUERIES:
         raise FitError(
-            f"the run must have {FEWEST_QUERIES} or more queries with judged documents, "
-            f"got {judged.n_queries}. Judge documents of more queries."
+            "the run",
+            f"have {FEWEST_QUERIES} or more queries with judged documents",
+            got=judged.n_queries,
+            remedy="Judge documents of more queries.",
         )
     fitted = fit_for_new_queries(judged.scores, judged.evidence, judged.queries)
     record = replace(fitted.record, population=judged.recorded_population)
@@ -110,7 +112,7 @@ def choose_cut(
     True
     """
     if not isinstance(aim, str) or aim not in ("precision", "recall"):
-        raise DataError(f"aim must be precision or recall, got {shown(aim)}.")
+        raise DataError("aim", "be precision or recall", got=shown(aim))
     real(f"the wanted {aim}", wanted, "(0, 1]")
     require_judged(judged)
     probabilities = probability_column(probabilities, len(judged))
@@ -174,8 +176,10 @@ def reachable_cuts(
                 cuts.append(_cut(judged, kept, ("precision", wanted), threshold, top_k, draws))
     if not cuts:
         raise FitError(
-            f"the run must have {_FEWEST_DOCUMENTS} judged documents in {_FEWEST_QUERIES} queries, "
-            f"got {len(judged)} in {judged.n_queries}. Judge more."
+            "the run",
+            f"have {_FEWEST_DOCUMENTS} judged documents in {_FEWEST_QUERIES} queries",
+            got=f"{len(judged)} in {judged.n_queries}",
+            remedy="Judge more.",
         )
 
     def lower_end(cut: Cut) -> float:

@@ -126,8 +126,10 @@ def read_qrels(name: str, grade: str | None = None) -> dict[tuple[str, str], flo
         earlier = grades.setdefault((query, document), value)
         if earlier != value:
             raise DataError(
-                f"{name} must grade each pair once, got {earlier:g} and {value:g} for query "
-                f"{query!r} and document {document!r}. Combine the judges' grades first."
+                name,
+                "grade each pair once",
+                got=(f"{earlier:g} and {value:g} for query {query!r} and document {document!r}"),
+                remedy="Combine the judges' grades first.",
             )
     return grades
 
@@ -160,8 +162,10 @@ def _files(name: str, what: str) -> tuple[Path, ...]:
 def _require_entries(name: str, what: str, entries: list[_Entry]) -> None:
     if not entries:
         raise DataError(
-            f"{name} must hold at least one {what}, got none: it is empty. "
-            "Check how the file was written."
+            name,
+            f"hold at least one {what}",
+            got="none: it is empty",
+            remedy="Check how the file was written.",
         )
 
 
@@ -169,9 +173,13 @@ def _require_once(name: str, entry: _Entry, seen: set[tuple[str, str]]) -> None:
     pair = entry.query, entry.document
     if pair in seen:
         raise DataError(
-            f"{name} must hold each pair of query and document once, got {entry.document!r} twice "
-            f"for query {entry.query!r}. Keep the line with the highest score; runs of different "
-            "systems are fitted one by one."
+            name,
+            "hold each pair of query and document once",
+            got=f"{entry.document!r} twice for query {entry.query!r}",
+            remedy=(
+                "Keep the line with the highest score; runs of different systems are "
+                "fitted one by one."
+            ),
         )
     seen.add(pair)
 
@@ -207,8 +215,10 @@ def _from_trec(file: Path, what: str, fields: int, value_field: int) -> Iterator
         if len(parts) != fields:
             shape = _SHAPES[fields]
             raise DataError(
-                f"{file}, line {number} must have {fields} columns ({shape}), got {len(parts)}. "
-                f"{_remedy_for(parts)}"
+                f"{file}, line {number}",
+                f"have {fields} columns ({shape})",
+                got=len(parts),
+                remedy=_remedy_for(parts),
             )
         yield _Entry(parts[0], parts[2], _number(file, f"line {number}", what, parts[value_field]))
 
@@ -216,9 +226,9 @@ def _from_trec(file: Path, what: str, fields: int, value_field: int) -> Iterator
 def _remedy_for(parts: list[str]) -> str:
     """What to do with a line that has as many columns as another layout."""
     if len(parts) == _RUN_FIELDS:
-        return "This looks like a run: exchange it and the judgements (--qrels)."
+        return "This looks like a run: exchange it and the judgements."
     if len(parts) == _QRELS_FIELDS and parts[-1].lstrip("-").isdigit():
-        return "These look like judgements: give them as --qrels, and the run in their place."
+        return "These look like judgements: give them as such, and the run in their place."
     return "Other layouts have other endings: .json, .jsonl, .tsv, .csv, .parquet."
 
 
@@ -233,8 +243,10 @@ def _from_tsv(file: Path, what: str, names: tuple[str, ...]) -> Iterator[_Entry]
         row = line.split("\t")
         if len(row) != len(header):
             raise DataError(
-                f"{file}, line {number} must have {len(header)} columns as the header has, "
-                f"got {len(row)}. Put a tab between all columns, and none inside them."
+                f"{file}, line {number}",
+                f"have {len(header)} columns as the header has",
+                got=len(row),
+                remedy="Put a tab between all columns, and none inside them.",
             )
         query, document, value = [row[place] for place in places]
         yield _Entry(query, document, _number(file, f"line {number}", what, value))
@@ -250,8 +262,10 @@ def _from_table(file: Path, what: str, names: tuple[str, ...]) -> Iterator[_Entr
             row += 1
             if query is None or document is None:
                 raise DataError(
-                    f"{file}, row {row} must have a query and a document, got none. "
-                    "Leave such rows out."
+                    f"{file}, row {row}",
+                    "have a query and a document",
+                    got="none",
+                    remedy="Leave such rows out.",
                 )
             if value is None and what == "grade":
                 continue  # a row without a grade was not judged
@@ -266,7 +280,7 @@ def _from_json(file: Path, what: str) -> Iterator[_Entry]:
     if isinstance(content, dict) and _MTEB_KEY in content:
         content = _mteb_predictions(file, content)
     if not isinstance(content, dict) or not all(isinstance(v, dict) for v in content.values()):
-        raise DataError(f"{file} must be {layout}, got JSON of another layout. {remedy}")
+        raise DataError(file, f"be {layout}", got="JSON of another layout", remedy=remedy)
     for query, documents in content.items():
         for document, value in documents.items():
             where = f"query {shown(query)}, document {shown(document)}"
@@ -281,11 +295,11 @@ def _from_json_lines(file: Path, what: str, names: tuple[str, ...]) -> Iterator[
         where = f"line {number}"
         row = parse_json(f"{file}, {where}", line, "Write one object per line.", float)
         if not isinstance(row, dict):
-            raise DataError(f"{file}, {where} must be an object, got {shown(row)}.")
+            raise DataError(f"{file}, {where}", "be an object", got=shown(row))
         query, document, value = [row[name] for name in _chosen(file, row, what, names)]
         for part in (query, document):
             if isinstance(part, bool) or not isinstance(part, str | int):
-                raise DataError(f"{file}, {where} must have ids of text, got {shown(part)}.")
+                raise DataError(f"{file}, {where}", "have ids of text", got=shown(part))
         if value is None and what == "grade":
             continue  # not judged
         yield _Entry(str(query), str(document), _json_number(file, where, what, value))
@@ -300,8 +314,10 @@ def _mteb_predictions(file: Path, content: dict[str, Any]) -> Any:
                 splits[f"{subset}/{split}"] = predictions
     if len(splits) != 1:
         raise DataError(
-            f"{file} must hold one subset and split, got {', '.join(splits) or 'none'}. "
-            "Save the one to calibrate as {query: {document: score}}."
+            file,
+            "hold one subset and split",
+            got=", ".join(splits) or "none",
+            remedy="Save the one to calibrate as {query: {document: score}}.",
         )
     return next(iter(splits.values()))
 
@@ -314,8 +330,10 @@ def _chosen(file: Path, columns: Iterable[str], what: str, names: tuple[str, ...
         found = [name for name in wanted if name in columns]
         if not found:
             raise DataError(
-                f"{file} must have a {role} column ({', '.join(wanted)}), got "
-                f"{listed(columns)}. Rename it."
+                file,
+                f"have a {role} column ({', '.join(wanted)})",
+                got=listed(columns),
+                remedy="Rename it.",
             )
         chosen.append(found[0])
     return chosen
@@ -339,6 +357,8 @@ def _json_number(file: Path, where: str, what: str, value: object) -> float:
 
 def _not_a_number(file: Path, where: str, what: str, value: object) -> DataError:
     return DataError(
-        f"{file}, {where}: the {what} must be a finite number within +-1e30, got {shown(value)}. "
-        "Correct it, or leave it out."
+        f"{file}, {where}: the {what}",
+        "be a finite number within +-1e30",
+        got=shown(value),
+        remedy="Correct it, or leave it out.",
     )

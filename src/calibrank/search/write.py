@@ -65,7 +65,7 @@ def require_layout(out: Path, run: Run) -> None:
     ending = ending_of(out)
     if is_compressed(out) and ending in TABLE_ENDINGS:
         raise DataError(
-            f"{out} must not end in .gz: tables are not read compressed. Leave the .gz out."
+            out, "not end in .gz: tables are not read compressed", remedy="Leave the .gz out."
         )
     if ending == ".tsv":
         _require_ids(run, _TSV)
@@ -78,8 +78,12 @@ def _require_ids(run: Run, layout: _Layout) -> None:
         for name in map(str, names.tolist()):
             if not name or layout.separators.search(name):
                 raise DataError(
-                    f"ids must {layout.rule}, got {shown(name)}. Write another layout: name the "
-                    "output .json, .jsonl, .csv or .parquet."
+                    "ids",
+                    layout.rule,
+                    got=shown(name),
+                    remedy=(
+                        "Write another layout: name the output .json, .jsonl, .csv or .parquet."
+                    ),
                 )
 
 
@@ -105,8 +109,10 @@ def _mask(kept: Any, rows: int) -> Mask:
     array = np.asarray(kept)
     if array.dtype != np.bool_ or array.shape != (rows,):
         raise DataError(
-            f"kept must have one boolean per row ({rows}), got {array.dtype} of shape "
-            f"{array.shape}. E.g. probabilities >= 0.5."
+            "kept",
+            f"have one boolean per row ({rows})",
+            got=f"{array.dtype} of shape {array.shape}",
+            remedy="E.g. probabilities >= 0.5.",
         )
     return array
 

@@ -75,6 +75,8 @@ def _require_present(rows: Rows, values: list[tuple[Any, ...]]) -> None:
     for place, name in enumerate(rows.names_kept):
         if any(row[place] is None for row in values):
             raise DataError(
-                f"column {name!r} must not be missing, got rows without a level. Drop such rows, "
-                'or fill them with a text, such as "missing".'
+                f"column {name!r}",
+                "not be missing",
+                got="rows without a level",
+                remedy='Drop such rows, or fill them with a text, such as "missing".',
             )

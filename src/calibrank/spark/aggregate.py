@@ -189,8 +189,10 @@ def _supported(evidence: EvidenceFunction | None, propensity: str | None) -> Evi
     function = evidence_function(evidence, propensity)
     if function not in (naive, ips, impressions):
         raise DataError(
-            f"evidence must be naive, ips or impressions, got {function.__name__}. Summarize the "
-            "rows on one machine."
+            "evidence",
+            "be naive, ips or impressions",
+            got=function.__name__,
+            remedy="Summarize the rows on one machine.",
         )
     return function
 

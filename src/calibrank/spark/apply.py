@@ -35,8 +35,10 @@ def transform(
     require_columns(frame, {"score": score})
     if to in frame.columns:
         raise DataError(
-            f"frame must not have a column {to!r} already, got {listed(frame.columns)}. "
-            "Name another with to=... (outputCol=... in a pipeline), or drop it first."
+            "frame",
+            f"not have a column {to!r} already",
+            got=listed(frame.columns),
+            remedy=("Name another with to=... (outputCol=... in a pipeline), or drop it first."),
         )
     target = SparkTarget(frame.columns)
     staged = frame

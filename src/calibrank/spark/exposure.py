@@ -62,10 +62,10 @@ def _times_factor(
     highest, missing_ids, ids = counts.agg(F.max(_COUNT), missing, F.count(F.lit(1))).collect()[0]
     if missing_ids:
         raise DataError(
-            f"{role} must be ids (integers or strings), got null. Drop rows without an id."
+            role, "be ids (integers or strings)", got="null", remedy="Drop rows without an id."
         )
     if not highest:
-        raise DataError("frame must hold an impression to estimate exposure, got none.")
+        raise DataError("frame", "hold an impression to estimate exposure", got="none")
     factors = counts.withColumn(_COUNT, model.factor(F.col(_COUNT), highest, greatest))
     if ids <= MOST_BROADCAST_ITEMS:
         factors = F.broadcast(factors)

@@ -97,11 +97,14 @@ class _Totals(NamedTuple):
             raise rows.invalid_row_error()
         if self.missing_ids:
             raise DataError(
-                "item must be ids (integers or strings), got null. Drop rows without an id."
+                "item",
+                "be ids (integers or strings)",
+                got="null",
+                remedy="Drop rows without an id.",
             )
         if not self.largest:
             raise DataError(
-                "labels must hold a positive with nonzero weight to estimate popularity, got none."
+                "labels", "hold a positive with nonzero weight to estimate popularity", got="none"
             )
 
 

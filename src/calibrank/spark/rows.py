@@ -41,13 +41,16 @@ def quoted(name: str) -> str:
 def require_columns(frame: DataFrame, names: Mapping[str, str]) -> None:
     """Raise a `DataError` unless every named column exists and is numeric."""
     if not hasattr(frame, "dtypes") or not hasattr(frame, "withColumn"):
-        raise DataError(f"frame must be a Spark DataFrame, got {type(frame).__name__}.")
+        raise DataError("frame", "be a Spark DataFrame", got=type(frame).__name__)
     types = dict(frame.dtypes)
     for role, name in names.items():
         require_column(frame, role, name)
         if types[name] not in _INTEGERS and not types[name].startswith(_FRACTIONS):
             raise DataError(
-                f"{role} must be numbers, got column {name!r} of type {types[name]}. Cast it first."
+                role,
+                "be numbers",
+                got=f"column {name!r} of type {types[name]}",
+                remedy="Cast it first.",
             )
 
 
@@ -55,8 +58,10 @@ def require_column(frame: DataFrame, role: str, name: str) -> None:
     """Raise a `DataError` unless the frame has a column of that name."""
     if name not in frame.columns:
         raise DataError(
-            f"frame must have a column {name!r}, got {listed(frame.columns)}. "
-            f"Name it, e.g. {role}='x'."
+            "frame",
+            f"have a column {name!r}",
+            got=listed(frame.columns),
+            remedy=f"Name it, e.g. {role}='x'.",
         )
 
 
@@ -68,8 +73,10 @@ def level_column(frame: DataFrame, name: str) -> Column:
         return column(name, "string")
     if not kind.startswith(_FRACTIONS):
         raise DataError(
-            f"column {name!r} must hold text, whole numbers or booleans, got type {kind}. "
-            "Cast it to text first, as for the fit."
+            f"column {name!r}",
+            "hold text, whole numbers or booleans",
+            got=f"type {kind}",
+            remedy="Cast it to text first, as for the fit.",
         )
     number = column(name)
     # Larger ones stand for many whole numbers.
@@ -81,7 +88,10 @@ def require_map_column(frame: DataFrame, name: str) -> None:
     """Raise a `DataError` unless the frame has a column that a term needs."""
     if name not in frame.columns:
         raise DataError(
-            f"frame must have the column {name!r} of the map, got {listed(frame.columns)}. Add it."
+            "frame",
+            f"have the column {name!r} of the map",
+            got=listed(frame.columns),
+            remedy="Add it.",
         )
 
 
@@ -204,12 +214,16 @@ class Rows:
         rows = "1 row" if count == 1 else f"{count:,} rows"
         value = math.nan if example == "null" else float(example)
         remedy = remedy_for(role, value)
-        return DataError(f"{subject} must {rule.statement}, got {example} in {rows}. {remedy}")
+        return DataError(subject, rule.statement, got=f"{example} in {rows}", remedy=remedy)
 
 
 def changed_rows_error() -> DataError:
     """Return the error about a frame whose rows change from one pass to the next."""
     return DataError(
-        "frame must hold the same rows each time it is read, got others the second time. "
-        "Cache it, or write it to storage first: random columns and growing tables change."
+        "frame",
+        "hold the same rows each time it is read",
+        got="others the second time",
+        remedy=(
+            "Cache it, or write it to storage first: random columns and growing tables change."
+        ),
     )

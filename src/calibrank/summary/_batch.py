@@ -32,7 +32,7 @@ class Batch(NamedTuple):
         kept = evidence.total > 0
         if not kept.any():
             raise DataError(
-                f"weights must not all be zero, got {len(scores):,} rows of weight zero."
+                "weights", "not all be zero", got=f"{len(scores):,} rows of weight zero"
             )
         scores = scores[kept]
         return cls(scores, evidence.rows(kept), float(scores.min()), float(scores.max()))

@@ -26,8 +26,10 @@ def difference(mine: Masses, theirs: Masses) -> tuple[Masses, Indices]:
     left = np.flatnonzero(masses.total > smallest)
     if not len(left):
         raise DataError(
-            "a difference of summaries must leave some mass, got none. "
-            "Add new rows before subtracting old ones."
+            "a difference of summaries",
+            "leave some mass",
+            got="none",
+            remedy="Add new rows before subtracting old ones.",
         )
     kept = masses.take(left)
     # What remains of a sum of no positives or of equal squares may be a little below zero.
@@ -43,6 +45,8 @@ def difference(mine: Masses, theirs: Masses) -> tuple[Masses, Indices]:
 def not_contained(got: str) -> DataError:
     """The error for a summary that holds what the other does not."""
     return DataError(
-        f"a summary to subtract must be part of the other, got {got}. "
-        "Subtract only what was added before, with the same weights."
+        "a summary to subtract",
+        "be part of the other",
+        got=got,
+        remedy="Subtract only what was added before, with the same weights.",
     )

@@ -179,8 +179,10 @@ class SegmentSums:
         ):
             if own and given and own != given:
                 raise DataError(
-                    f"sums by segment must be of the same {what}, got {own} and {given}. "
-                    "Make them again from the rows."
+                    "sums by segment",
+                    f"be of the same {what}",
+                    got=f"{own} and {given}",
+                    remedy="Make them again from the rows.",
                 )
 
     def __add__(self, other: SegmentSums) -> SegmentSums:
@@ -204,7 +206,10 @@ class SegmentSums:
             return cls.of_arrays(read_arrays(file, _segment_file.LARGEST_FILE))
         except ValueError as error:
             raise DataError(
-                f"{path} must be {rule}, got another or a damaged file: {error}. Create it again."
+                path,
+                f"be {rule}",
+                got=f"another or a damaged file: {error}",
+                remedy="Create it again.",
             ) from None
 
     def to_arrays(self) -> Arrays:

@@ -276,7 +276,10 @@ class Summary:
             return cls(**_file.read(file)._asdict())
         except ValueError as error:
             raise DataError(
-                f"{path} must be {rule}, got another or a damaged file: {error}. Create it again."
+                path,
+                f"be {rule}",
+                got=f"another or a damaged file: {error}",
+                remedy="Create it again.",
             ) from None
 
     def __len__(self) -> int:
@@ -351,6 +354,8 @@ def _means(masses: Masses, grid: Grid, low: float, high: float) -> Floats:
 def _require_summary(operation: str, other: object) -> None:
     if not isinstance(other, Summary):
         raise DataError(
-            f"{operation} must be of two summaries, got {type(other).__name__}. "
-            "Make one of rows with Summary.of(scores, labels)."
+            operation,
+            "be of two summaries",
+            got=type(other).__name__,
+            remedy="Make one of rows with Summary.of(scores, labels).",
         )

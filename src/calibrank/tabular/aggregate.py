@@ -72,8 +72,10 @@ def summarize(
     builders, _ = _build(table, columns, rules, progress, exposure, new_builders)
     if not all(builder.rows for builder in builders):
         raise DataError(
-            f"{table.name} must have enough users for {folds} folds, got an empty fold. "
-            "Use fewer folds."
+            table.name,
+            f"have enough users for {folds} folds",
+            got="an empty fold",
+            remedy="Use fewer folds.",
         )
     return [builder.summary() for builder in builders]
 
@@ -150,12 +152,14 @@ def _add_to_folds(builders: list[FoldBuilder], rows: Rows, first: int) -> None:
 def _require_rows(builders: list[FoldBuilder], table: Table, columns: Columns) -> None:
     rows = sum(builder.rows for builder in builders)
     if not rows:
-        raise DataError(f"{table.name} must hold at least one valid row, got none. Check it.")
+        raise DataError(table.name, "hold at least one valid row", got="none", remedy="Check it.")
     only_positives = all(builder.only_positives for builder in builders)
     if only_positives and columns.evidence is not naive:
         raise FitError(
-            f"labels must hold both classes, got only positives in {rows:,} rows of "
-            f"{table.name}. Add pairs without an interaction (negatives)."
+            "labels",
+            "hold both classes",
+            got=f"only positives in {rows:,} rows of {table.name}",
+            remedy="Add pairs without an interaction (negatives).",
         )
 
 

@@ -48,8 +48,10 @@ class Batch:
         is_integer = pa.types.is_integer(column.type)
         if not is_integer and not pa.types.is_floating(column.type):
             raise DataError(
-                f"{self.file}, column {name} must hold numbers, got {column.type}. "
-                "Convert it, or name another column."
+                f"{self.file}, column {name}",
+                "hold numbers",
+                got=column.type,
+                remedy="Convert it, or name another column.",
             )
         if column.null_count or pa.types.is_float16(column.type):
             column = column.cast(pa.float64()).fill_null(np.nan)
@@ -79,8 +81,10 @@ class Batch:
             column = column.dictionary_decode()
         if pa.types.is_nested(column.type) or pa.types.is_binary(column.type):
             raise DataError(
-                f"{self.file}, column {name} must hold text or numbers, got {column.type}. "
-                "Convert it, or name another column."
+                f"{self.file}, column {name}",
+                "hold text or numbers",
+                got=column.type,
+                remedy="Convert it, or name another column.",
             )
         return values_of_text(column) if self.from_csv else column
 

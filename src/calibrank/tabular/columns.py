@@ -50,7 +50,7 @@ class Columns:
             name = getattr(self, role)
             if name is not None and name in taken:
                 raise DataError(
-                    f"{taken[name]} and {role} must be different columns, got {name!r} for both."
+                    f"{taken[name]} and {role}", "be different columns", got=f"{name!r} for both"
                 )
             if name is not None:
                 taken[name] = role
@@ -63,8 +63,10 @@ class Columns:
         for name in (*self.segments, *self.features):
             if name in used:
                 raise DataError(
-                    f"segments and features must be known before the label, got {name!r}, the "
-                    f"{used[name]} column. Name other columns."
+                    "segments and features",
+                    "be known before the label",
+                    got=f"{name!r}, the {used[name]} column",
+                    remedy="Name other columns.",
                 )
 
     def used_by(self, fitted: CalibrationMap) -> Columns:

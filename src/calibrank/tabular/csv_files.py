@@ -69,8 +69,10 @@ def numbers_of_text(column: pa.Array, where: str, first: int) -> Floats:
         number = _number(text)
         if number is None:
             raise DataError(
-                f"{where}, row {first + row} must be a number, got {text[:40]!r}. "
-                "Correct it, or leave the row out."
+                f"{where}, row {first + row}",
+                "be a number",
+                got=f"{text[:40]!r}",
+                remedy="Correct it, or leave the row out.",
             )
         numbers[row] = number
     return numbers
@@ -118,8 +120,10 @@ def cast_columns(rows: pa.RecordBatch, schema: pa.Schema, file: Path) -> list[pa
             columns.append(column.cast(field.type))
         except pa.ArrowInvalid as error:
             raise DataError(
-                f"{file}, column {field.name} must hold numbers as its first rows do, got: "
-                f"{error}. Write CSV instead, which keeps the text of every cell."
+                f"{file}, column {field.name}",
+                "hold numbers as its first rows do",
+                got=error,
+                remedy="Write CSV instead, which keeps the text of every cell.",
             ) from None
     return columns
 
@@ -140,7 +144,10 @@ def _cells(column: pa.Array) -> pa.Array:
         text = column.cast(pa.large_string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise DataError(
-            f"a CSV file must hold text and numbers, got a column of {column.type}. Write Parquet."
+            "a CSV file",
+            "hold text and numbers",
+            got=f"a column of {column.type}",
+            remedy="Write Parquet.",
         ) from None
     if pa.types.is_large_string(column.type) or pa.types.is_string(column.type):
         quoted = _compute().match_substring_regex(text, r'[",\r\n]|^$')
@@ -188,7 +195,7 @@ def not_utf8(file: Path, found: str) -> DataError:
     if is_utf16(file):
         found, encoding = "UTF-16", "utf16"
     return DataError(
-        f"{file} must be UTF-8 text, got {found}. Convert it: iconv -f {encoding} -t utf8."
+        file, "be UTF-8 text", got=found, remedy=f"Convert it: iconv -f {encoding} -t utf8."
     )
 
 
@@ -225,13 +232,13 @@ def _require_one_line_per_row(file: Path, rows: int) -> None:
         while block := content.read(_BLOCK_BYTES):
             if b"\0" in block:
                 raise DataError(
-                    f"{file} must be text, got a NUL byte in it: it is damaged, or no CSV file."
+                    file, "be text", got="a NUL byte in it: it is damaged, or no CSV file"
                 )
             breaks += block.count(b"\n")
             end = (end + block)[-_LONGEST_LINE:]
     last_line = end.rstrip().rpartition(b"\n")[2]
     if _UNCLOSED_CELL.search(last_line):
-        raise DataError(f"{file} must close its quotes, got an open one in the last line.")
+        raise DataError(file, "close its quotes", got="an open one in the last line")
     if not end.endswith((b"\n", b"\r")):
         breaks += 1
         warnings.warn(
@@ -256,7 +263,11 @@ def _require_closed_quotes(file: Path, rows: int) -> None:
                 unclosed = number
     if lines != rows + 1:
         raise DataError(
-            f"{file} must have one row per line, got {rows:,} rows in {lines - 1:,} lines: the "
-            f"quote in line {unclosed} is not closed there. Remove it, or the line breaks in "
-            "quoted cells, or save the table as Parquet."
+            file,
+            "have one row per line",
+            got=(
+                f"{rows:,} rows in {lines - 1:,} lines: the quote in line {unclosed} is not "
+                "closed there"
+            ),
+            remedy=("Remove it, or the line breaks in quoted cells, or save the table as Parquet."),
         )

@@ -89,8 +89,10 @@ def evaluate(
             comparison.add(rows.scores)
     if not accumulator.rows:
         raise DataError(
-            f"{table.name} must hold at least one valid row of nonzero weight, got none. "
-            "Name a table with rows."
+            table.name,
+            "hold at least one valid row of nonzero weight",
+            got="none",
+            remedy="Name a table with rows.",
         )
     if comparison is not None:
         comparison.warn()
@@ -124,8 +126,10 @@ def _add_to_segments(
 
 def _too_many_segments(column: str) -> DataError:
     return DataError(
-        f"segment column {column!r} must have at most {MOST_SEGMENTS} values, got more. "
-        "Put numbers into groups first, such as quantiles."
+        f"segment column {column!r}",
+        f"have at most {MOST_SEGMENTS} values",
+        got="more",
+        remedy="Put numbers into groups first, such as quantiles.",
     )
 
 

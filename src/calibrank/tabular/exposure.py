@@ -92,7 +92,6 @@ def count_exposure(table: Table, columns: Columns, rules: Rules) -> TableExposur
     counted = [ids.counts for ids in (found.items, found.users) if ids is not None]
     if not all(any(counts.values()) for counts in counted):
         raise DataError(
-            f"{table.name} must hold an impression with nonzero weight to estimate exposure, "
-            "got none."
+            table.name, "hold an impression with nonzero weight to estimate exposure", got="none"
         )
     return found

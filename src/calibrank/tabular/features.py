@@ -59,14 +59,19 @@ def read_features(
         count += len(rows)
         if count > MOST_ROWS:
             raise DataError(
-                f"{table.name} must have at most {MOST_ROWS:,} rows for a fit with features, which "
-                "holds them in memory, got more. Use levels alone, or a random sample of the rows."
+                table.name,
+                (
+                    f"have at most {MOST_ROWS:,} rows for a fit with features, which holds "
+                    "them in memory"
+                ),
+                got="more",
+                remedy="Use levels alone, or a random sample of the rows.",
             )
         if exposure is not None:
             rows = replace(rows, propensity=exposure.propensity(rows))
         batches.append(rows)
     if not batches:
-        raise DataError(f"{table.name} must hold at least one valid row, got none. Check it.")
+        raise DataError(table.name, "hold at least one valid row", got="none", remedy="Check it.")
     features: dict[str, Floats | Encoded] = {}
     for place, name in enumerate(columns.features):
         parts = [rows.features[place] for rows in batches]

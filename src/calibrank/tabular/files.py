@@ -224,8 +224,10 @@ def _readable(file: Path) -> Iterator[None]:
         if "invalid UTF8" in reason or is_utf16(file):
             raise not_utf8(file, "other bytes") from None
         raise DataError(
-            f"{file} must be readable as {format_of(file)}, got: {reason}. "
-            "Check how it was written, and whether it is complete."
+            file,
+            f"be readable as {format_of(file)}",
+            got=reason,
+            remedy="Check how it was written, and whether it is complete.",
         ) from None
 
 
@@ -233,8 +235,10 @@ def _require_distinct(file: Path, names: Sequence[str]) -> None:
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise DataError(
-            f"{file} must have columns with different names, got {repeated[0]!r} more than once. "
-            "Rename or drop one."
+            file,
+            "have columns with different names",
+            got=f"{repeated[0]!r} more than once",
+            remedy="Rename or drop one.",
         )
 
 
@@ -254,7 +258,7 @@ def format_of(file: Path) -> str:
     if ending in _JSON:
         remedy = " Save it as Parquet, e.g. polars.read_ndjson(file).write_parquet(...)."
     found = file.suffix or "no ending"
-    raise DataError(f"{file} must end in {', '.join(FORMATS)}, got {found}.{remedy}")
+    raise DataError(file, f"end in {', '.join(FORMATS)}", got=f"{found}.{remedy}")
 
 
 def _is_trec_run(file: Path) -> bool:

@@ -130,5 +130,5 @@ def _without_decimals(text: pa.Array) -> pa.Array:
 
 def _not_ids(where: str, found: Any) -> DataError:
     return DataError(
-        f"{where} must hold ids (text or whole numbers), got {found}. Convert them to text."
+        where, "hold ids (text or whole numbers)", got=found, remedy="Convert them to text."
     )

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from calibrank._internal.arguments import instance, shown
 from calibrank._internal.validation import Floats
-from calibrank.errors import DataError
+from calibrank.errors import DataError, Remedy, Setting
 
 Values = npt.NDArray[Any]
 
@@ -152,8 +152,10 @@ class Counts(LabelRule):
         if too_many.any():
             row = int(np.argmax(too_many))
             raise DataError(
-                f"{self.clicks} must be at most {self.impressions}, got {clicks[row]:g} clicks of "
-                f"{shown[row]:g} impressions. Exchange the two columns, or fix the row."
+                self.clicks,
+                f"be at most {self.impressions}",
+                got=f"{clicks[row]:g} clicks of {shown[row]:g} impressions",
+                remedy="Exchange the two columns, or fix the row.",
             )
         # A row without impressions has no weight, so its label does not matter.
         return clicks / np.where(shown > 0, shown, 1), shown
@@ -197,8 +199,10 @@ def declare(text: str) -> LabelRule:
     found = _RULE.match(text)
     if found and _number(found["value"]) is None and found["sign"] in ("==", "!="):
         raise DataError(
-            f"a text in a label rule must stand in quotes, got {shown(text)}. "
-            f'Write {found["column"]} {found["sign"]} "{found["value"]}".'
+            "a text in a label rule",
+            "stand in quotes",
+            got=shown(text),
+            remedy=f'Write {found["column"]} {found["sign"]} "{found["value"]}".',
         )
     return parse_rule(text)
 
@@ -214,8 +218,10 @@ def parse_rule(text: str) -> Threshold:
     value = _number(found["value"]) if found else None
     if found is None or value is None:
         raise DataError(
-            f"a rule for positives must be a column, a comparison ({', '.join(_OPERATORS)}) and a "
-            f'number, got {shown(text)}. Write it as "rating >= 4".'
+            "a rule for positives",
+            f"be a column, a comparison ({', '.join(_OPERATORS)}) and a number",
+            got=shown(text),
+            remedy='Write it as "rating >= 4".',
         )
     return Threshold(found["column"], found["sign"], value)
 
@@ -228,28 +234,31 @@ def _number(text: str) -> float | None:
     return value if np.isfinite(value) else None
 
 
-def declaration_for(name: str, values: Values, value: float) -> str:
-    """The declaration that would make a column valid whose values are not 0 and 1.
+def declaration_for(name: str, values: Values, value: float) -> list[Remedy]:
+    """The declarations that would make a column valid whose values are not 0 and 1.
 
     Only the wording of an error depends on what the values look like, never a result.
     """
     largest = float(np.nanmax(values))
     if float(np.nanmin(values)) >= 0 and largest <= 1:
-        return (
-            f"Or declare what is liked, for example --label '{name} >= 0.5'. "
-            f"Or declare a probability, such as a judge's: --label 'probability({name})'."
-        )
+        probability = Setting("label", f"probability({name})")
+        return [
+            ("Or declare what is liked, for example ", Setting("label", f"{name} >= 0.5"), "."),
+            ("Or declare a probability, such as a judge's: ", probability, "."),
+        ]
     if value == -1 and largest <= 1:
-        return f"Declare what is liked: --label '{name} > 0'."
+        return [("Declare what is liked: ", Setting("label", f"{name} > 0"), ".")]
+    declare = "Declare what is liked, for example "
     if largest <= _LARGEST_RATING:
         middle = int(np.ceil(0.75 * largest))
-        return f"Declare what is liked, for example --label '{name} >= {middle}'."
+        return [(declare, Setting("label", f"{name} >= {middle}"), ".")]
     if values.dtype.kind in "iu" or bool((values == np.floor(values)).all()):
-        return (
-            f"Declare what is liked, for example --label '{name} > 0'. Numbers of clicks are "
-            f"--label '{name} / IMPRESSIONS', with the column of impressions."
-        )
-    return f"Declare what is liked, for example --label '{name} > 30'."
+        clicks = Setting("label", f"{name} / IMPRESSIONS")
+        return [
+            (declare, Setting("label", f"{name} > 0"), "."),
+            ("Numbers of clicks are ", clicks, ", with the column of impressions."),
+        ]
+    return [(declare, Setting("label", f"{name} > 30"), ".")]
 
 
 # The largest rating of common scales; larger labels are counts or durations.

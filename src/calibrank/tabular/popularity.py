@@ -31,7 +31,7 @@ def item_exposure(counts: npt.NDArray[Any]) -> Floats:
     """Return the exposure of each item from the total weight of its positives."""
     if not counts.any():
         raise DataError(
-            "labels must hold a positive with nonzero weight to estimate popularity, got none."
+            "labels", "hold a positive with nonzero weight to estimate popularity", got="none"
         )
     return POPULARITY.exposure(counts)
 

@@ -60,13 +60,18 @@ class Table:
         if "://" in name:
             scheme = name.partition("://")[0]
             raise DataError(
-                f"{name} must be on a local disk, got a {scheme}:// address. Copy or mount it "
-                "first, or pass batches of its rows to calibrank.frames.summarize."
+                name,
+                "be on a local disk",
+                got=f"a {scheme}:// address",
+                remedy=(
+                    "Copy or mount it first, or pass batches of its rows to "
+                    "calibrank.frames.summarize."
+                ),
             )
         found = [file for file in _matches(name) if _is_file(file)]
         files = [file for file in found if not _is_hidden(file.name)]
         if not files:
-            raise DataError(f"{name} must be {rule}, got {_what_is_there(name)}. Check the path.")
+            raise DataError(name, f"be {rule}", got=_what_is_there(name), remedy="Check the path.")
         return cls(name, tuple(files))
 
     @property
@@ -101,8 +106,10 @@ class Table:
         if len(names) == 1 and any(separator in names[0] for separator in ";\t|"):
             remedy = "Save it with commas between columns, or as Parquet."
         raise DataError(
-            f"{self.name} must have {article} {role} column ({' or '.join(wanted)}), got "
-            f"{listed(names)}. {remedy}"
+            self.name,
+            f"have {article} {role} column ({' or '.join(wanted)})",
+            got=listed(names),
+            remedy=remedy,
         )
 
     def has(self, role: str) -> str | None:
@@ -170,8 +177,10 @@ def _require_columns(file: Path, columns: Sequence[str]) -> None:
     for name in columns:
         if name not in names:
             raise DataError(
-                f"{file} must have the column {name!r}, got {listed(names)}. "
-                "Name one of these; all files of a table must have it."
+                file,
+                f"have the column {name!r}",
+                got=listed(names),
+                remedy="Name one of these; all files of a table must have it.",
             )
 
 
@@ -214,16 +223,22 @@ def _require_readable(folder: Path, file: Path) -> None:
     """Refuse what is probably a part of the table, but would not be read."""
     if file.is_symlink() and (file.is_dir() or not file.exists()):
         raise DataError(
-            f"{folder} must not hold links to folders or to missing files, got {file}. Name the "
-            "folder that it leads to, or remove it."
+            folder,
+            "not hold links to folders or to missing files",
+            got=file,
+            remedy="Name the folder that it leads to, or remove it.",
         )
     if file.suffix.lower() in UNREADABLE and file.is_file():
         raise DataError(
-            f"{folder} must hold only {_ENDINGS} files, got {file}, which would not be read. "
-            "Convert it, move it, or name the files to read by a quoted glob."
+            folder,
+            f"hold only {_ENDINGS} files",
+            got=f"{file}, which would not be read",
+            remedy="Convert it, move it, or name the files to read by a quoted glob.",
         )
     if file.suffix.lower() in FORMATS and not file.is_file() and not file.is_dir():
-        raise DataError(f"{file} must be a regular file, got a pipe or a device. Save it first.")
+        raise DataError(
+            file, "be a regular file", got="a pipe or a device", remedy="Save it first."
+        )
 
 
 def _what_is_there(name: str) -> str:
@@ -235,8 +250,10 @@ def _what_is_there(name: str) -> str:
 def _is_file(path: Path) -> bool:
     if path.exists() and not path.is_file() and not path.is_dir():
         raise DataError(
-            f"{path} must be a regular file, got a pipe or a device: tables are read more than "
-            "once. Save it first."
+            path,
+            "be a regular file",
+            got="a pipe or a device: tables are read more than once",
+            remedy="Save it first.",
         )
     return path.is_file()
 

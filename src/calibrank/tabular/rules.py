@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from calibrank._internal.rules import COLUMN_RULES, ColumnRule, remedy_for
-from calibrank.errors import DataError
+from calibrank.errors import DataError, Remedy, Setting
 from calibrank.tables import Index
 from calibrank.tabular.batch import Batch, names_of, to_arrow
 from calibrank.tabular.ids import names_like
@@ -21,9 +21,8 @@ from calibrank.tabular.labels import declaration_for
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
-# One sentence per option: the command line leaves out those whose option a command does not have.
 _FIX = "Fix the table."
-_SKIP = f"{_FIX} Or leave such rows out with --on-bad-rows skip."
+_SKIP: list[Remedy] = [_FIX, ("Or leave such rows out with ", Setting("on_bad_rows", "skip"), ".")]
 
 
 @dataclass(slots=True)
@@ -104,8 +103,10 @@ class Rules:
             row = int(np.argmin(other))
             remedy = _remedy(role, name, values, float(values[row]))
             raise DataError(
-                f"{batch.file}, row {batch.first + row}: {name} must be 0 or 1, or missing to be "
-                f"skipped, got {values[row]}. {remedy}"
+                f"{batch.file}, row {batch.first + row}: {name}",
+                "be 0 or 1, or missing to be skipped",
+                got=values[row],
+                remedy=remedy,
             )
 
     def _check_present(
@@ -126,7 +127,7 @@ class Rules:
         statement: str,
         values: npt.NDArray[Any],
         valid: Mask,
-        remedy: str = _SKIP,
+        remedy: list[Remedy] = _SKIP,
     ) -> None:
         """Count the invalid rows if they are skipped, else raise an error about the first one."""
         if self.skip:
@@ -135,22 +136,24 @@ class Rules:
             return
         row = int(np.argmin(valid))
         raise DataError(
-            f"{batch.file}, row {batch.first + row}: {name} must {statement}, "
-            f"got {values[row]}. {remedy}"
+            f"{batch.file}, row {batch.first + row}: {name}",
+            statement,
+            got=values[row],
+            remedy=remedy,
         )
 
 
-def _remedy(role: str, name: str, values: npt.NDArray[Any], value: float) -> str:
+def _remedy(role: str, name: str, values: npt.NDArray[Any], value: float) -> list[Remedy]:
     """What to do about the first invalid value of a column."""
     if role != "label":
         return _SKIP
     if np.isnan(value):
-        return f"This label is missing. {_SKIP}"
+        return ["This label is missing.", *_SKIP]
     declaration = declaration_for(name, values, value)
     # No label but a missing one is offered to be skipped: `_require_labels` would refuse it.
     if values.dtype.kind in "iu" or value > 1:
-        return f"{remedy_for(role, value, float(np.nanmax(values)))} {declaration}"
-    return f"{_FIX} {declaration}"
+        return [remedy_for(role, value, float(np.nanmax(values))), *declaration]
+    return [_FIX, *declaration]
 
 
 def _range_is_valid(rule: ColumnRule, values: npt.NDArray[Any]) -> bool:

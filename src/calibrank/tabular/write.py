@@ -20,7 +20,7 @@ from calibrank._internal.arguments import listed
 from calibrank._internal.atomic import atomic_path
 from calibrank._internal.json import digest_of
 from calibrank._internal.validation import Floats, Indices, floats
-from calibrank.errors import DataError
+from calibrank.errors import DataError, Setting
 from calibrank.maps import CalibrationMap
 from calibrank.maps.score_shift import ScoreComparison
 from calibrank.scorers import SavedModel
@@ -178,11 +178,13 @@ def _targets(table: Table, out: Path) -> list[tuple[Path, Path]]:
         pairs = [(file, out / file.relative_to(table.root)) for file in table.files]
     _require_outside(table, out)
     if out.exists() and not out.is_file() and not out.is_dir():
-        raise DataError(f"{out} must be a file or a folder, got a pipe or a device. Name another.")
+        raise DataError(
+            out, "be a file or a folder", got="a pipe or a device", remedy="Name another."
+        )
     sources = {_identity(source) for source, _ in pairs}
     for _, target in pairs:
         if target.exists() and _identity(target) in sources:
-            raise DataError(f"{target} must not be the table itself. Name another output.")
+            raise DataError(target, "not be the table itself", remedy="Name another output.")
     return pairs
 
 
@@ -196,8 +198,9 @@ def _require_outside(table: Table, out: Path) -> None:
     folder = Path(table.name)
     if folder.is_dir() and out.resolve().is_relative_to(folder.resolve()):
         raise DataError(
-            f"{out} must lie outside {folder}: the next run would read it as part of the table. "
-            "Name another output."
+            out,
+            f"lie outside {folder}: the next run would read it as part of the table",
+            remedy="Name another output.",
         )
 
 
@@ -230,11 +233,17 @@ def _require_columns(column: NewColumn, source: Path, schema: pa.Schema, to: str
     for name in column.inputs():
         if name not in schema.names:
             raise DataError(
-                f"{source} must have a column {name!r}, got {listed(schema.names)}. "
-                "It is needed to compute the new column."
+                source,
+                f"have a column {name!r}",
+                got=listed(schema.names),
+                remedy="It is needed to compute the new column.",
             )
     if to in schema.names:
-        raise DataError(f"{source} must not have a column {to} already. Name another with --to.")
+        raise DataError(
+            source,
+            f"not have a column {to} already",
+            remedy=("Name another with ", Setting("to"), "."),
+        )
 
 
 @contextmanager

@@ -78,8 +78,10 @@ class NumberBlock:
             places = np.unique([used.min(), used.max()])
         if len(places) < 2:
             raise DataError(
-                f"column {spec.column!r} must differ from row to row, got only {x[0]:.6g}. "
-                "Leave it out."
+                f"column {spec.column!r}",
+                "differ from row to row",
+                got=f"only {x[0]:.6g}",
+                remedy="Leave it out.",
             )
         # A line in the number of the knot, so in the normal score of the rank: one in the number
         # itself would follow a long tail, in which there are few rows.

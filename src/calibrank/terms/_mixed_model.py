@@ -82,8 +82,10 @@ def fit_mixed_model(curve: Floats, positive: Floats, total: Floats, group: Indic
         result = minimize(_loss, start, args=(rows,), jac=True, method="L-BFGS-B", bounds=bounds)
     if not np.isfinite(result.fun):
         raise FitError(
-            f"the random intercept model must have a finite likelihood, got {result.fun}. "
-            "Clip outlying scores, or calibrate without groups."
+            "the random intercept model",
+            "have a finite likelihood",
+            got=result.fun,
+            remedy="Clip outlying scores, or calibrate without groups.",
         )
     intercept, slope, log_spread = result.x.tolist()
     return MixedModel(intercept, slope, float(np.exp(log_spread)))

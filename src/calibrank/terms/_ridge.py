@@ -69,8 +69,10 @@ def fit_ridge(
         return _with_smallest_slope(problem, sds, offset)
     if not residual <= _ACCEPTED:
         raise FitError(
-            f"the fit must reach an optimality residual of {_ACCEPTED}, got {residual:.1e}. "
-            "Drop outlying features."
+            "the fit",
+            f"reach an optimality residual of {_ACCEPTED}",
+            got=f"{residual:.1e}",
+            remedy="Drop outlying features.",
         )
     return problem.solution(coefficients, sds, residual, iterations)
 

@@ -39,8 +39,10 @@ def fit_rows(
     """
     if len(scores) > MOST_ROWS:
         raise DataError(
-            f"a fit of these terms must have at most {MOST_ROWS:,} rows, which are all in memory, "
-            f"got {len(scores):,}. Fit on a random sample of them, or use a Level alone."
+            "a fit of these terms",
+            f"have at most {MOST_ROWS:,} rows, which are all in memory",
+            got=f"{len(scores):,}",
+            remedy="Fit on a random sample of them, or use a Level alone.",
         )
     log_odds = np.asarray(fitted.curve.log_odds_on(NumpyTarget(), scores), dtype=np.float64)
     positive = np.asarray(evidence.positive, dtype=np.float64)
@@ -61,9 +63,13 @@ def fit_rows(
     solution = fit_ridge(design, positive, total, 0.0 if offset is None else log_odds + offset)
     if solution.loss < 0:
         raise FitError(
-            f"the log loss must be 0 or more, got {solution.loss:.4f}: the evidence has more "
-            "positive than total mass, and no finite best fit exists. Use positive_ips, or Level "
-            "alone."
+            "the log loss",
+            "be 0 or more",
+            got=(
+                f"{solution.loss:.4f}: the evidence has more positive than total mass, and "
+                "no finite best fit exists"
+            ),
+            remedy="Use positive_ips, or Level alone.",
         )
     change = float(solution.coefficients[1])
     slope = change + (1.0 if is_change else 0.0)

@@ -134,10 +134,10 @@ def column_names(given: Sequence[str], argument: str = "columns") -> tuple[str, 
     names = tuple(given)
     for name in names:
         if not isinstance(name, str):
-            raise DataError(f"{argument} must be column names, got {shown(name)}. E.g. 'country'.")
+            raise DataError(argument, "be column names", got=shown(name), remedy="E.g. 'country'.")
         text(argument, name, "It names a column.")
     if not names or len(set(names)) < len(names):
         raise DataError(
-            f"{argument} must be one or more different column names, got {names}. Name each once."
+            argument, "be one or more different column names", got=names, remedy="Name each once."
         )
     return names

@@ -121,8 +121,10 @@ def _level(name: str, kind: nw.dtypes.DType) -> nw.Expr:
         return column.cast(nw.String)
     if not kind.is_numeric():
         raise DataError(
-            f"column {name!r} must hold text, whole numbers or booleans, got {kind}. "
-            "Cast it to text first, as for the fit."
+            f"column {name!r}",
+            "hold text, whole numbers or booleans",
+            got=kind,
+            remedy="Cast it to text first, as for the fit.",
         )
     number = column.cast(nw.Float64)
     # Larger ones stand for many whole numbers.
@@ -136,8 +138,12 @@ def transform(fitted: CalibrationMap, frame: Any, score: str, to: str) -> Any:
         wrapped = nw.from_native(frame)
     except TypeError:
         raise DataError(
-            "frame must be a dataframe of pandas, polars, pyarrow, duckdb or another library that "
-            f"narwhals supports, got {type(frame).__name__}."
+            "frame",
+            (
+                "be a dataframe of pandas, polars, pyarrow, duckdb or another library that "
+                "narwhals supports"
+            ),
+            got=type(frame).__name__,
         ) from None
     text("score", score, "It names a column.")
     text("to", to, "It names a column.")
@@ -145,15 +151,17 @@ def transform(fitted: CalibrationMap, frame: Any, score: str, to: str) -> Any:
     names = schema.names()
     if score not in names:
         raise DataError(
-            f"frame must have a column {score!r}, got {listed(names)}. Name it with score=..."
+            "frame", f"have a column {score!r}", got=listed(names), remedy="Name it with score=..."
         )
     for name in fitted.columns:
         if name not in names:
-            raise DataError(f"frame must have the column {name!r} of the map, got {listed(names)}.")
+            raise DataError("frame", f"have the column {name!r} of the map", got=listed(names))
     if to in names:
         raise DataError(
-            f"frame must not have a column {to!r} already, got {listed(names)}. "
-            "Name another with to=..., or drop it first."
+            "frame",
+            f"not have a column {to!r} already",
+            got=listed(names),
+            remedy="Name another with to=..., or drop it first.",
         )
     if isinstance(wrapped, nw.LazyFrame):
         inputs = []

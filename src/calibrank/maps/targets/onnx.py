@@ -73,8 +73,10 @@ def _checked_shape(shape: Sequence[str | int]) -> list[str | int]:
     """The dimensions of a tensor: names, which are dynamic, or sizes."""
     if not isinstance(shape, tuple | list):
         raise DataError(
-            f"shape must be a tuple of names and sizes, got {shown(shape)}. "
-            'Use e.g. ("rows",) or ("rows", 1).'
+            "shape",
+            "be a tuple of names and sizes",
+            got=shown(shape),
+            remedy='Use e.g. ("rows",) or ("rows", 1).',
         )
     return [_dimension(size) for size in shape]
 

@@ -215,7 +215,7 @@ def check_score(score: float) -> None:
     """Raise the error of `predict` for a score that is not valid."""
     if not isinstance(score, Real):
         raise DataError(
-            f"score must be a number, got {shown(score)}. Arrays are for predict(scores)."
+            "score", "be a number", got=shown(score), remedy="Arrays are for predict(scores)."
         )
     try:
         number = float(score)

@@ -53,9 +53,9 @@ def to_sql(fitted: CalibrationMap, dialect: str, score: str = "score") -> str:
     """
     require_map(fitted)
     if text("dialect", dialect) not in DIALECTS:
-        raise DataError(f"dialect must be one of {', '.join(DIALECTS)}, got {shown(dialect)}.")
+        raise DataError("dialect", f"be one of {', '.join(DIALECTS)}", got=shown(dialect))
     if "\0" in label("score", score, "It names a column."):
-        raise DataError(f"score must be the name of a column, got {score!r}.")
+        raise DataError("score", "be the name of a column", got=f"{score!r}")
     target = SqlTarget(DIALECTS[dialect])
     inputs = [target.input(term) for term in fitted.terms]
     return target.text(fitted.where_valid(target, target.column(score), inputs))

@@ -31,10 +31,10 @@ _LARGEST_KERNEL_TERM = 100.0
 def predict(fitted: CalibrationMap, scores: Tensor) -> Tensor:
     """Probabilities on the device and in the float type of the scores; NaN for invalid scores."""
     if scores.is_complex():
-        raise DataError(f"scores must be real numbers, got a tensor of {scores.dtype}.")
+        raise DataError("scores", "be real numbers", got=f"a tensor of {scores.dtype}")
     if scores.layout != torch.strided:
         raise DataError(
-            f"scores must be a dense tensor, got layout {scores.layout}. Use its values."
+            "scores", "be a dense tensor", got=f"layout {scores.layout}", remedy="Use its values."
         )
     # Only `export.to_torch` keeps gradients.
     scores = scores.detach()
