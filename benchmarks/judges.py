@@ -243,8 +243,8 @@ def compare_models(folder: Path, count: int) -> None:
                 half = len(order) // 2
                 test, pool = order[:half], order[half:]
                 scores, labels = new["test_scores"], new["test_labels"]
-                evidence = cr.ips(old["labels"], old["propensity"], weights=old["weights"])
-                log_map = cr.Gaussian().fit(old["scores"], evidence)
+                evidence = cr.ips(old["pair_labels"], old["propensity"], weights=old["weights"])
+                log_map = cr.Gaussian().fit(old["pair_scores"], evidence)
                 past = pool[100:400]
                 start = cr.anchor(log_map, old["test_scores"][past], old["test_labels"][past])
                 moved = transfer(start, scores[pool])

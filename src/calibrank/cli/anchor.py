@@ -9,7 +9,7 @@ import typer
 
 from calibrank._internal.validation import Floats
 from calibrank.anchoring import anchor as anchor_map
-from calibrank.anchoring import compare_with_constant, to_base_rate
+from calibrank.anchoring import compare_with_constant, to_base_rate, transfer
 from calibrank.cli import console, options
 from calibrank.cli.declared import Label, choose_label, require_columns
 from calibrank.cli.failures import UsageError
@@ -19,7 +19,7 @@ from calibrank.cli.terms import TermFeatureOption, TermSegmentOption, choose_ter
 from calibrank.errors import DataError
 from calibrank.evidence import naive
 from calibrank.maps import CalibrationMap, load
-from calibrank.search import anchor_judged
+from calibrank.search import anchor_judged, read_run
 from calibrank.tabular.columns import Columns
 from calibrank.tabular.features import FeatureRows, read_features
 from calibrank.tabular.read import Table
@@ -70,7 +70,11 @@ BaseRateRangeOption = Annotated[
 ]
 RunOption = Annotated[
     str | None,
-    options.option("Instead of TABLE: the run of a search system. With --qrels.", panel=PANEL),
+    options.option(
+        "Instead of TABLE: the run of a search system. With --qrels; without, the run of a model "
+        "that replaced the map's.",
+        panel=PANEL,
+    ),
 ]
 QrelsOption = Annotated[
     str | None,
@@ -84,7 +88,8 @@ PopulationOption = Annotated[
     str | None,
     options.option(
         "Table of the pairs that probabilities are wanted for, with scores and the map's columns. "
-        "Default: scores like those of the fit, of which the map has a sketch.",
+        "Default: scores like those of the fit, of which the map has a sketch. Without labels: "
+        "scores of a model that replaced the map's.",
         panel=options.ROWS,
     ),
 ]
@@ -118,7 +123,7 @@ def anchor(
 
     Example: calibrank anchor map.json random_pairs.parquet -o anchored.json
     """
-    _require_one_source(context, table, run, qrels, base_rate, base_rate_range)
+    _require_one_source(context, table, run, qrels, base_rate, base_rate_range, population)
     _require_valid_rate(base_rate, base_rate_range)
     console.require_output(out, map_file, table, run, qrels, population)
     fitted = load(map_file)
@@ -129,6 +134,10 @@ def anchor(
         found = read_judged(run, Judgements([qrels], [label] if label else (), relevant))
         compared = compare(known, found, [Path(each).parent for each in (map_file, run, qrels)])
         anchored = anchor_judged(known, found.judged)
+    elif run is not None:
+        anchored = _transferred(known, read_run(run).scores)
+    elif table is None and population is not None and base_rate is None:
+        anchored = _transferred(known, _population(population, score, known)["score"])
     elif table is not None:
         source = Table.find(table)
         console.require_output(out, *source.files)
@@ -166,6 +175,16 @@ def anchor(
     console.state(f"[bold]Saved:[/] {console.shown(out)}")
 
 
+def _transferred(fitted: CalibrationMap, scores: Floats) -> CalibrationMap:
+    """The map for the scores of a model that replaced its own, without labels."""
+    console.warn(
+        "No labels were given: the new scores get the probabilities that the map's own scores of "
+        "the same rank have. This is right if both models rank equally well; anchor the result on "
+        "about 30 labels."
+    )
+    return transfer(fitted, scores)
+
+
 def _require_one_source(
     context: typer.Context,
     table: str | None,
@@ -173,9 +192,10 @@ def _require_one_source(
     qrels: str | None,
     base_rate: float | None,
     rate_range: tuple[float, float] | None,
+    population: str | None,
 ) -> None:
-    if (run is None) != (qrels is None):
-        raise UsageError("--run", "go with --qrels, the judgements of its documents")
+    if qrels is not None and run is None:
+        raise UsageError("--qrels", "go with --run, whose documents were judged")
     if table is not None and run is not None:
         raise UsageError("labels", "come from TABLE or from --run and --qrels", got="both")
     if base_rate is not None and rate_range is None and (table or run):
@@ -187,17 +207,18 @@ def _require_one_source(
             ),
             remedy="Give the range, and the labels are weighed against it.",
         )
-    if table is None and run is None and base_rate is None:
+    if table is None and run is None and base_rate is None and population is None:
         raise UsageError(
             "anchor",
             ("have labels to trust (TABLE, or --run and --qrels) or a known rate (--base-rate)"),
             got="none",
+            remedy="For a replaced model, name its scores: --run or --population.",
         )
     always = {"map_file", "out", "json", "base_rate", "base_rate_range"}
     if run is not None:
         console.require_only(context, "--run", {*always, "run", "qrels", "label", "relevant"})
     elif table is None:
-        console.require_only(context, "--base-rate without TABLE", {*always, "population", "score"})
+        console.require_only(context, "no labels", {*always, "population", "score"})
     elif "relevant" in context.params and context.params["relevant"] is not None:
         raise UsageError("--relevant", "go with --qrels, whose grades it is about")
 

@@ -140,7 +140,7 @@ def _rule(text: str) -> Threshold | Soft:
 def read_judge(name: str, rule: Threshold | Soft) -> Judge:
     """Read the judgements of one source."""
     grades = read_qrels(name, _grade_column(name, rule))
-    return Judge(name, grades, rule if isinstance(rule, Threshold) else None)
+    return Judge(name, grades, rule if isinstance(rule, Threshold) else None, rule.column)
 
 
 class JudgedRun(NamedTuple):

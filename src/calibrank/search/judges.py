@@ -34,11 +34,13 @@ class Judge:
     grades: Grades
     relevant: Threshold | None = None
     """The rule of relevance; None where grades are probabilities."""
+    column: str = "grade"
+    """The column of probabilities, in a table of several judges."""
 
     @property
     def source(self) -> JudgementSource:
         """What a map keeps of the judge: the file without its folder, and the rule."""
-        rule = "probability(grade)" if self.relevant is None else str(self.relevant)
+        rule = f"probability({self.column})" if self.relevant is None else str(self.relevant)
         return JudgementSource(PurePath(self.name).name, rule)
 
     def labels(self) -> Grades:
