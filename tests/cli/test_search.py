@@ -300,9 +300,8 @@ def test_a_replaced_model_starts_from_the_old_map(
     run, qrels = files
     saved, swapped, out = (tmp_path / name for name in ("old.json", "new.trec", "new.json"))
     lines = [line.split() for line in run.read_text().splitlines()]
-    swapped.write_text(
-        "".join(f"{q} Q0 {d} 1 {float(np.exp(float(s))) + 50!r} new\n" for q, _, d, _, s, _ in lines)
-    )
+    moved = [(line[0], line[2], float(np.exp(float(line[4]))) + 50) for line in lines]
+    swapped.write_text("".join(f"{q} Q0 {d} 1 {score!r} new\n" for q, d, score in moved))
     assert call(*FIT, run, qrels, *RULE, "-o", saved)[0] == 0
     code, text, error = call(
         "search", "apply", saved, swapped, "-o", tmp_path / "out.trec", "--json"
