@@ -1,6 +1,7 @@
 """Evidence and its constructors."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 import calibrank as cr
 from calibrank.evidence import as_evidence, evidence_function, nonzero_evidence, soft_evidence
+from calibrank.metrics import GAUC, NDCG
 
 LABELS = [1, 0, 1, 0]
 PROPENSITY = [0.5, 0.5, 0.25, 0.1]
@@ -61,6 +63,31 @@ def test_doubly_robust_evidence_is_unbiased_and_fits_everything() -> None:
     # With right outcomes, propensities may be wrong.
     right = cr.doubly_robust(shown, np.full(60_000, 0.5), truth)
     assert right.positive.mean() == pytest.approx(truth.mean(), abs=0.01)
+
+
+def test_doubly_robust_evidence_has_terms_and_metrics_and_no_files_or_lists(tmp_path: Path) -> None:
+    """Sums of many rows are right; a file or the list of one user would have negative masses."""
+    rng = np.random.default_rng(1)
+    scores, x = rng.normal(size=(2, 40_000))
+    country = rng.choice(["a", "b", "c"], 40_000)
+    truth = 1 / (1 + np.exp(1 - scores - (country == "a")))
+    liked = (rng.random(40_000) < truth).astype(float)
+    propensity = np.clip(1 / (1 + np.exp(-scores)), 0.2, 1)
+    shown = np.where(rng.random(40_000) < propensity, liked, np.nan)
+    evidence = cr.doubly_robust(shown, propensity, np.full(40_000, 0.4))
+    columns = {"country": country, "x": x}
+    level = cr.Platt() + cr.Level("country")
+    for model in (level, level + cr.Smooth("x")):
+        fitted = model.fit(scores, evidence, columns)
+        assert np.abs(fitted.predict(scores, columns) - truth).mean() < 0.03
+    for metric in (cr.LogLoss(), cr.Brier(), cr.ECE()):
+        assert metric(truth, evidence) == pytest.approx(metric(truth, liked), abs=0.02)
+    for saved in (cr.Summary.of(scores, evidence), level.sums(scores, evidence, columns)):
+        with pytest.raises(cr.DataError, match="doubly_robust must not go with a saved summary"):
+            saved.save(tmp_path / "sums.npz")
+    for metric in (NDCG(5), GAUC()):
+        with pytest.raises(cr.DataError, match="doubly_robust must not go with metrics of each"):
+            metric(truth, evidence, users=np.arange(40_000) % 100)
 
 
 def test_doubly_robust_evidence_of_a_log_of_positives_is_ips() -> None:

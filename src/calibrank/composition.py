@@ -59,6 +59,18 @@ REFUSED = (
         "Fit with ips, impressions or naive evidence.",
     ),
     Refusal(
+        "doubly_robust",
+        "a saved summary",
+        "masses of rows may be negative, which is how a damaged file is recognised",
+        "Fit on the rows, or on the summary in memory.",
+    ),
+    Refusal(
+        "doubly_robust",
+        "metrics of each user's list",
+        "the positive mass of one list may be 0 or negative",
+        "Evaluate on labels, or with impressions evidence.",
+    ),
+    Refusal(
         "terms",
         "a tensor of scores",
         "the columns of terms are not tensors",

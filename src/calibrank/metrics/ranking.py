@@ -10,6 +10,7 @@ import numpy as np
 
 from calibrank._internal.arguments import LARGEST_COUNT, whole
 from calibrank._internal.validation import Floats, Ids, Indices, Numbers, add_up, score_column
+from calibrank.composition import refusal
 from calibrank.evidence import Evidence
 from calibrank.metrics.metric import (
     Additive,
@@ -63,6 +64,8 @@ class UserMean(Metric):
         """Compute the value of each user's list."""
 
     def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
+        if evidence.kind == "doubly_robust":
+            raise refusal("doubly_robust", "metrics of each user's list")
         return self.per_user(probabilities, evidence, require_users(self, users)).mean()
 
 

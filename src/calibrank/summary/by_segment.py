@@ -15,6 +15,7 @@ from calibrank._internal.logit import logit
 from calibrank._internal.npz import Arrays, read_arrays, write_arrays
 from calibrank._internal.segment_keys import Encoded, Key, leaves_of
 from calibrank._internal.validation import Floats, Indices, add_up, starts_of
+from calibrank.composition import refusal
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence
 from calibrank.summary import _segment_file
@@ -195,6 +196,8 @@ class SegmentSums:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the sums to a file, atomically, for `SegmentSums.load`."""
+        if self.kind == "doubly_robust":
+            raise refusal("doubly_robust", "a saved summary")
         write_arrays(path_of("path", path), self.to_arrays())
 
     @classmethod

@@ -15,6 +15,7 @@ import numpy as np
 from calibrank._internal.arguments import path_of, real, regular_file, whole
 from calibrank._internal.npz import Arrays, read_arrays, write_arrays
 from calibrank._internal.validation import Floats, Numbers, on_gpu
+from calibrank.composition import refusal
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels
 from calibrank.summary import _file
@@ -276,6 +277,8 @@ class Summary:
 
         The file holds arrays and their digest, in NumPy's npz format.
         """
+        if self.kind == "doubly_robust":
+            raise refusal("doubly_robust", "a saved summary")
         write_arrays(path_of("path", path), self.to_arrays())
 
     def to_arrays(self) -> Arrays:
