@@ -68,9 +68,9 @@ class Spline(Calibrator):
         frame = _Frame.of(summary, self.knots)
         require_optimum(summary, frame.normal_scores(summary.scores)[None])
         problem = frame.problem(summary.scores, summary.positive, summary.total)
-        penalty, dispersion = _choose_penalty(frame, summary)
+        penalty, dispersion, near = _choose_penalty(frame, summary)
         penalized = frame.penalized(problem, penalty * dispersion)
-        optimum = minimize(penalized)
+        optimum = minimize(penalized, near)
         covariance = dispersion * penalized.covariance(optimum)
         solved = {
             "loss": problem.mean_loss(optimum.unknowns),
@@ -92,6 +92,8 @@ class _Frame:
 
     The squared length of its product is the integral of the squared second derivative.
     """
+    log_singular: Floats
+    """Logarithms of the singular values of `roughness` that are not 0."""
 
     @classmethod
     def of(cls, summary: Summary, count: int) -> Self:
@@ -104,7 +106,11 @@ class _Frame:
         places = places[starts_of(places)]
         quantile = NormalDist().inv_cdf
         normal = np.array([quantile(rank) for rank in ranks[places].tolist()])
-        return cls(summary.scores[places], normal, _roughness(normal))
+        roughness = _roughness(normal)
+        singular = np.linalg.svd(roughness, compute_uv=False)
+        # The first is the largest; two knots have none.
+        proper = singular[singular > _NULL_SPACE * singular[:1]]
+        return cls(summary.scores[places], normal, roughness, np.log(proper))
 
     def normal_scores(self, scores: Floats) -> Floats:
         """Normal scores, interpolated between the knots."""
@@ -139,8 +145,8 @@ def _roughness(x: Floats) -> Floats:
     return second
 
 
-def _choose_penalty(frame: _Frame, summary: Summary) -> tuple[float, float]:
-    """The penalty with the highest marginal likelihood, and the dispersion of the evidence.
+def _choose_penalty(frame: _Frame, summary: Summary) -> tuple[float, float, Floats]:
+    """The penalty with the highest marginal likelihood, the dispersion, and unknowns close to it.
 
     Inverse-propensity evidence varies more than labels do. Dividing the log likelihood by the
     dispersion (quasi-likelihood) makes the penalty see the information there really is.
@@ -148,14 +154,27 @@ def _choose_penalty(frame: _Frame, summary: Summary) -> tuple[float, float]:
     problem = frame.problem(*_pooled(summary))
     start = minimize(frame.penalized(problem, _rough_dispersion(problem)))
     dispersion = _dispersion(problem, start)
-    evidence = np.empty(len(_PENALTIES))
-    warm = start.unknowns
-    for index, penalty in enumerate(_PENALTIES.tolist()):
-        penalized = frame.penalized(problem, penalty * dispersion)
-        optimum = minimize(penalized, warm)
-        warm = optimum.unknowns
-        evidence[index] = _log_marginal_likelihood(penalized, optimum, dispersion)
-    return 10.0 ** _peak(np.log10(_PENALTIES), evidence), dispersion
+    evidence = np.full(len(_PENALTIES), -np.inf)
+    unknowns = [start.unknowns] * len(_PENALTIES)
+
+    def visit(index: int, near: Floats) -> Floats:
+        penalized = frame.penalized(problem, _PENALTIES[index] * dispersion)
+        optimum = minimize(penalized, near)
+        unknowns[index] = optimum.unknowns
+        evidence[index] = _log_marginal_likelihood(
+            frame, penalized, optimum, _PENALTIES[index], dispersion
+        )
+        return optimum.unknowns
+
+    near = start.unknowns
+    # Every other penalty, and then those beside the best: it is smooth over factors of ten.
+    for index in range(0, len(_PENALTIES), 2):
+        near = visit(index, near)
+    best = int(np.argmax(evidence))
+    for index in {max(best - 1, 0), min(best + 1, len(_PENALTIES) - 1)} - {best}:
+        visit(index, unknowns[best])
+    penalty = 10.0 ** _peak(np.log10(_PENALTIES), evidence)
+    return penalty, dispersion, unknowns[int(np.argmax(evidence))]
 
 
 def _peak(x: Floats, values: Floats) -> float:
@@ -219,18 +238,15 @@ def _dispersion(problem: MonotoneProblem, optimum: Optimum) -> float:
 
 
 def _log_marginal_likelihood(
-    problem: MonotoneProblem, optimum: Optimum, dispersion: float
+    frame: _Frame, problem: MonotoneProblem, optimum: Optimum, penalty: float, dispersion: float
 ) -> float:
     """Laplace approximation: log p(labels, z) at the mode, and the volume around it.
 
     The volume counts all coefficients. Counting only those that are not at their bound would
     reward small penalties, which push many coefficients to their bound, by fewer dimensions.
     """
-    singular = np.linalg.svd(problem.penalty_root / np.sqrt(dispersion), compute_uv=False)
-    # The first is the largest; two knots have none.
-    proper = singular[singular > _NULL_SPACE * singular[:1]]
     # The log determinant of the prior precision is twice that of its root.
-    log_prior = float(np.log(proper).sum())
+    log_prior = float((frame.log_singular + np.log(penalty) / 2).sum())
     posterior = problem.hessian(optimum.unknowns) / dispersion
     log_posterior = float(np.linalg.slogdet(posterior)[1]) / 2
     return -problem.loss(optimum.unknowns) / dispersion + log_prior - log_posterior
