@@ -1,6 +1,7 @@
 """`Auto` chooses the simplest method that is as good as the best, and records why."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -139,7 +140,7 @@ def test_a_method_without_a_fit_is_recorded_and_not_chosen() -> None:
 
 
 class _Unfittable(cr.Platt):
-    def _fit(self, summary: Summary) -> cr.CalibrationMap:
+    def _problem(self, summary: Summary) -> Any:
         raise cr.FitError("no fit")
 
 

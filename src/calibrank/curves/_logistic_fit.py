@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -114,14 +114,21 @@ def as_curve(
         "iterations": solution.iterations,
         "at_bound": tuple(bound_names),
     }
-    # Multiplying by a spread and dividing again may round a positive lower bound to below 0.
-    coefficients = tuple(np.maximum(raw[1:], 0).tolist())
     rows = tuple(tuple(row) for row in covariance.tolist())
     # Coefficients at a bound count as known in the covariance: what they miss is a deviation.
     squares = float(squared_residuals.sum())
     deviation = deviation_of(summary, columns, point.probabilities, bread, squares)
+    curve = curve_without_errors(basis, summary, raw)
+    return replace(curve, covariance=rows, deviation=deviation), solved
+
+
+def curve_without_errors(basis: Basis, summary: Summary, raw: Floats) -> LogisticCurve:
+    """The curve of these coefficients, the intercept first, as if they were known."""
+    # Multiplying by a spread and dividing again may round a positive lower bound to below 0.
+    coefficients = tuple(np.maximum(raw[1:], 0).tolist())
+    known = ((0.0,) * len(raw),) * len(raw)
     ends = summary.low, summary.high
-    return LogisticCurve(basis, *ends, float(raw[0]), coefficients, rows, deviation), solved
+    return LogisticCurve(basis, *ends, float(raw[0]), coefficients, known)
 
 
 def _sandwich(columns: Floats, bread: Floats, squared_residuals: Floats) -> Floats:

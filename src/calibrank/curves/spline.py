@@ -9,9 +9,10 @@ likelihood (empirical Bayes), so smoothness is not a setting.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from calibrank._internal.validation import Floats, add_up, starts_of
 from calibrank.curves._logistic_fit import require_optimum
 from calibrank.curves._monotone import MonotoneProblem, Optimum, minimize
 from calibrank.curves.calibrator import Calibrator, Desiderata
-from calibrank.maps import PiecewiseCurve
+from calibrank.maps import Curve, PiecewiseCurve
 from calibrank.summary import Summary
 
 # Weights of the penalty that are tried, from nearly a line to hardly smoothed.
@@ -65,19 +66,46 @@ class Spline(Calibrator):
 
     @one_blas_thread()
     def _fit(self, summary: Summary) -> tuple[PiecewiseCurve, dict[str, Any]]:
+        curve, solved, _ = self._fit_near(summary, None)
+        return curve, solved
+
+    @one_blas_thread()
+    def _fit_curves(self, summaries: Sequence[Summary]) -> list[Curve]:
+        curves: list[Curve] = []
+        near = None
+        for summary in summaries:
+            curve, _, near = self._fit_near(summary, near)
+            curves.append(curve)
+        return curves
+
+    def _fit_near(
+        self, summary: Summary, near: _Found | None
+    ) -> tuple[PiecewiseCurve, dict[str, Any], _Found]:
         frame = _Frame.of(summary, self.knots)
         require_optimum(summary, frame.normal_scores(summary.scores)[None])
         problem = frame.problem(summary.scores, summary.positive, summary.total)
-        penalty, dispersion, near = _choose_penalty(frame, summary)
-        penalized = frame.penalized(problem, penalty * dispersion)
-        optimum = minimize(penalized, near)
-        covariance = dispersion * penalized.covariance(optimum)
+        found = _choose_penalty(frame, summary, near)
+        penalized = frame.penalized(problem, found.penalty * found.dispersion)
+        optimum = minimize(penalized, found.unknowns)
+        covariance = found.dispersion * penalized.covariance(optimum)
         solved = {
             "loss": problem.mean_loss(optimum.unknowns),
             "residual": optimum.residual,
             "iterations": optimum.iterations,
         }
-        return _as_curve(frame.knots, optimum.log_odds, covariance), solved
+        return _as_curve(frame.knots, optimum.log_odds, covariance), solved, found
+
+
+class _Found(NamedTuple):
+    """The penalty with the highest marginal likelihood."""
+
+    penalty: float
+    place: int
+    """The place in `_PENALTIES` of the highest that was tried."""
+    unknowns: Floats
+    """Its optimum."""
+    dispersion: float
+    """Of the evidence."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,36 +173,43 @@ def _roughness(x: Floats) -> Floats:
     return second
 
 
-def _choose_penalty(frame: _Frame, summary: Summary) -> tuple[float, float, Floats]:
-    """The penalty with the highest marginal likelihood, the dispersion, and unknowns close to it.
+def _choose_penalty(frame: _Frame, summary: Summary, near: _Found | None) -> _Found:
+    """Maximize the marginal likelihood over all penalties, or uphill from one that is near.
 
     Inverse-propensity evidence varies more than labels do. Dividing the log likelihood by the
     dispersion (quasi-likelihood) makes the penalty see the information there really is.
     """
     problem = frame.problem(*_pooled(summary))
-    start = minimize(frame.penalized(problem, _rough_dispersion(problem)))
+    if near is not None and len(near.unknowns) != len(frame.knots):
+        near = None
+    first = None if near is None else near.unknowns
+    start = minimize(frame.penalized(problem, _rough_dispersion(problem)), first)
     dispersion = _dispersion(problem, start)
     evidence = np.full(len(_PENALTIES), -np.inf)
-    unknowns = [start.unknowns] * len(_PENALTIES)
+    optima: dict[int, Floats] = {}
 
-    def visit(index: int, near: Floats) -> Floats:
-        penalized = frame.penalized(problem, _PENALTIES[index] * dispersion)
-        optimum = minimize(penalized, near)
-        unknowns[index] = optimum.unknowns
-        evidence[index] = _log_marginal_likelihood(
-            frame, penalized, optimum, _PENALTIES[index], dispersion
-        )
-        return optimum.unknowns
+    def visit(place: int, from_unknowns: Floats) -> None:
+        penalty = float(_PENALTIES[place])
+        penalized = frame.penalized(problem, penalty * dispersion)
+        optimum = minimize(penalized, from_unknowns)
+        optima[place] = optimum.unknowns
+        evidence[place] = _log_marginal_likelihood(frame, penalized, optimum, penalty, dispersion)
 
-    near = start.unknowns
-    # Every other penalty, and then those beside the best: it is smooth over factors of ten.
-    for index in range(0, len(_PENALTIES), 2):
-        near = visit(index, near)
+    if near is None:
+        unknowns = start.unknowns
+        # It is smooth over factors of ten: those between are tried beside the best alone.
+        for place in range(0, len(_PENALTIES), 2):
+            visit(place, unknowns)
+            unknowns = optima[place]
+    else:
+        visit(near.place, near.unknowns)
     best = int(np.argmax(evidence))
-    for index in {max(best - 1, 0), min(best + 1, len(_PENALTIES) - 1)} - {best}:
-        visit(index, unknowns[best])
+    while beside := {best - 1, best + 1} & set(range(len(_PENALTIES))) - set(optima):
+        for place in sorted(beside):
+            visit(place, optima[best])
+        best = int(np.argmax(evidence))
     penalty = 10.0 ** _peak(np.log10(_PENALTIES), evidence)
-    return penalty, dispersion, unknowns[int(np.argmax(evidence))]
+    return _Found(penalty, best, optima[best], dispersion)
 
 
 def _peak(x: Floats, values: Floats) -> float:
