@@ -19,7 +19,7 @@ from calibrank._internal.arguments import instance, real, require_seed, seeded, 
 from calibrank._internal.validation import Floats, IdsLike, Indices, Numbers, floats, ids, require
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels, nonzero_evidence
-from calibrank.metrics.metric import Additive, Metric, Top, codes_of
+from calibrank.metrics.metric import Additive, Metric, Top, codes_of, rank_by_user
 from calibrank.metrics.pooled import LogOddsBinned, Pooled, mean_probabilities
 from calibrank.metrics.ranking import UserMean
 
@@ -126,8 +126,8 @@ def bootstrap_all(
     _require_settings(resamples, level)
     chosen: Indices = np.flatnonzero(evidence.total > 0)
     if len(metrics) > 1:
-        # Each sorts its lists anew, which takes little time for values that are sorted already.
-        chosen = chosen[np.argsort(-values[chosen], kind="stable")]
+        # Each ranks the lists, which takes no sorting for rows that are in this order already.
+        chosen = chosen[rank_by_user(values[chosen], user_ids[chosen]).order]
     if len(metrics) > 1 or len(chosen) < len(values):
         values = values[chosen]
         user_ids = user_ids[chosen]
