@@ -18,12 +18,12 @@ ROWS = 1_000_000
 REPEATS = 7
 
 
-def best(function: Callable[[], object]) -> float:
+def best(function: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
     times = []
     for _ in range(REPEATS):
-        start = time.perf_counter()
+        start = clock()
         function()
-        times.append(time.perf_counter() - start)
+        times.append(clock() - start)
     return min(times)
 
 
@@ -45,9 +45,11 @@ def main() -> None:
     Gaussian().fit(scores, labels)
     memory = tracemalloc.get_traced_memory()[1] / (scores.nbytes + labels.nbytes)
     tracemalloc.stop()
-    auto = best(lambda: Auto().fit(scores, labels)) / best(lambda: Gaussian().fit(scores, labels))
+    clock = time.process_time  # of a machine that others use too
+    auto = best(lambda: Auto().fit(scores, labels), clock)
+    auto /= best(lambda: Gaussian().fit(scores, labels), clock)
     few = slice(0, 10_000)
-    auto_of_few = best(lambda: Auto().fit(scores[few], labels[few]))
+    auto_of_few = best(lambda: Auto().fit(scores[few], labels[few]), clock)
     nothing = import_time("pass")
     imports = (import_time("import calibrank") - nothing) / (
         import_time("import numpy, scipy.optimize") - nothing
@@ -59,8 +61,8 @@ def main() -> None:
     )
     cold = (import_time(first_fit) - nothing) / (import_time("import scipy.optimize") - nothing)
     rows = [
-        ("Auto over a Gaussian fit, 1e6 rows", auto, auto <= 10, "at most 10"),
-        ("Auto, 1e4 rows, seconds", auto_of_few, auto_of_few <= 0.1, "at most 0.1"),
+        ("Auto over a Gaussian fit, 1e6 rows, processor time", auto, auto <= 10, "at most 10"),
+        ("Auto, 1e4 rows, processor seconds", auto_of_few, auto_of_few <= 0.1, "at most 0.1"),
         (
             "first Gaussian fit of a process, 1e4 rows, over import scipy.optimize",
             cold,

@@ -1,6 +1,7 @@
 """`Auto` chooses the simplest method that is as good as the best, and records why."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -139,7 +140,7 @@ def test_a_method_without_a_fit_is_recorded_and_not_chosen() -> None:
 
 
 class _Unfittable(cr.Platt):
-    def _fit(self, summary: Summary) -> cr.CalibrationMap:
+    def _problem(self, summary: Summary) -> Any:
         raise cr.FitError("no fit")
 
 
@@ -167,3 +168,20 @@ def test_what_cannot_be_selected_is_said() -> None:
         cr.Auto(candidates=(_Unfittable(),)).fit(SCORES, LINEAR)
     with pytest.raises(cr.DataError, match=r"the chosen method must be a candidate"):
         Selection("Beta", 5, (CandidateLoss("Platt", 0.1, 0.0),))
+
+
+def test_many_bins_are_merged_to_choose_but_not_to_fit() -> None:
+    rng = np.random.default_rng(8)
+    scores = rng.normal(size=60_000)
+    labels = (rng.random(60_000) < 1 / (1 + np.exp(1 - scores))).astype(float)
+    fitted = cr.Auto(candidates=(cr.Platt(), cr.Spline())).fit(scores, labels)
+    folds = row_partitions(0, len(scores), 5)
+    summaries = [Summary.of(scores[folds == fold], labels[folds == fold]) for fold in range(5)]
+    assert min(map(len, summaries)) > 8192
+    assert fitted.record.selection is not None
+    for found, method in zip(
+        fitted.record.selection.candidates, (cr.Platt(), cr.Spline()), strict=True
+    ):
+        assert found.loss == pytest.approx(held_out_losses(method, summaries).mean, abs=1e-5)
+    expected = cr.Platt().fit(scores, labels).predict(scores)
+    np.testing.assert_allclose(fitted.predict(scores), expected, rtol=1e-9)

@@ -194,4 +194,5 @@ def test_the_marginal_likelihood_has_the_volumes_of_prior_and_posterior(penalty:
     volumes = np.linalg.slogdet(root @ root.T / 2)[1] / 2
     volumes -= np.linalg.slogdet(scaled.hessian(optimum.unknowns) / 2)[1] / 2
     expected = volumes - scaled.loss(optimum.unknowns) / 2
-    assert _log_marginal_likelihood(scaled, optimum, 2.0) == pytest.approx(expected, abs=1e-6)
+    found = _log_marginal_likelihood(frame, scaled, optimum, penalty / 2, 2.0)
+    assert found == pytest.approx(expected, abs=1e-6)

@@ -20,6 +20,7 @@ from calibrank.metrics import (
     cluster_sums,
 )
 from calibrank.metrics import clustered_bootstrap as engine
+from calibrank.metrics.panel import RANKING
 
 
 def test_the_interval_reflects_the_quantiles_and_stops_at_zero() -> None:
@@ -302,3 +303,17 @@ def test_draws_are_kept_for_a_seed_and_new_from_a_generator(
     monkeypatch.setattr(engine, "RESAMPLES", 19)
     assert engine._drawn_blocks(8, 20, 0) is not kept
     np.testing.assert_array_equal(drawn(0), first)
+
+
+def test_metrics_that_share_resamples_have_the_intervals_they_have_alone() -> None:
+    rng = np.random.default_rng(5)
+    users = rng.integers(40, size=600)
+    probabilities = np.round(rng.random(600), 2)  # with ties
+    evidence = naive(rng.random(600) < probabilities, weights=rng.integers(0, 3, 600))
+    metrics = (cr.ECE() @ 3, cr.LogLoss(), *RANKING)
+    found = engine.bootstrap_all(metrics, probabilities, evidence, users)
+    for metric, estimate in zip(metrics, found, strict=True):
+        np.testing.assert_allclose(
+            estimate, engine.bootstrap(metric, probabilities, evidence, users)
+        )
+    assert engine.bootstrap_all((), probabilities, evidence, users) == []

@@ -23,17 +23,24 @@ _COSINES = 16
 # Normal scores are in bins of a quarter, up to 3 on either side.
 _REACH = 3.0
 _BINS = 24
+_NORMAL_EDGES = np.linspace(-_REACH, _REACH, _BINS + 1)[1:-1].tolist()
+_EDGES = np.array([NormalDist().cdf(edge) for edge in _NORMAL_EDGES])
 
 
-def deviation_of(summary: Summary, free: Floats, probabilities: Floats) -> Deviation:
-    """The deviation from a fit in which the rows of `free` have coefficients that are not bound."""
+def deviation_of(
+    summary: Summary, free: Floats, probabilities: Floats, bread: Floats, squares: float
+) -> Deviation:
+    """The deviation from a fit in which the rows of `free` have coefficients that are not bound.
+
+    `bread` is the inverse of their Hessian, and `squares` the sum of squared residuals.
+    """
     total = summary.total
-    mass = total.sum()
-    normal = NormalDist()
-    places = np.linspace(-_REACH, _REACH, _BINS + 1)[1:-1]
-    edges = [normal.cdf(place) for place in places.tolist()]
-    bins = np.searchsorted(edges, (np.cumsum(total) - total / 2) / mass)
-    occupied, starts = np.unique(bins, return_index=True)
+    middles = np.cumsum(total) - total / 2
+    ends = np.searchsorted(middles, _EDGES * total.sum(), side="right")
+    starts = np.concatenate([[0], ends])
+    # A bin without points starts where the next one does, or beyond the last point.
+    occupied = np.flatnonzero(np.append(starts[1:], len(total)) > starts)
+    starts = starts[occupied]
 
     def sums(values: Floats) -> Floats:
         return np.add.reduceat(values, starts, axis=-1)
@@ -43,10 +50,9 @@ def deviation_of(summary: Summary, free: Floats, probabilities: Floats) -> Devia
     taken_up = sums(free * weights)
     cosines = np.cos(np.pi * np.arange(_COSINES + 1)[:, None] * (occupied + 0.5) / _BINS)
     # Regressed on the free rows: at the optimum these have no residuals.
-    share = cosines @ taken_up.T @ np.linalg.pinv((free * weights) @ free.T)
+    share = cosines @ taken_up.T @ bread
     columns = cosines - share @ taken_up / by_bin
     # Labels that are probabilities may leave no residuals at all.
-    squares = float(summary.squared_residuals(probabilities).sum())
     dispersion = max(squares / max(float(weights.sum()), 1e-300), 1e-9)
     information = (columns * by_bin) @ columns.T / dispersion
     gradient = columns @ sums(summary.positive - total * probabilities) / dispersion
@@ -61,17 +67,16 @@ def deviation_of(summary: Summary, free: Floats, probabilities: Floats) -> Devia
 def _posterior(information: Floats, gradient: Floats, columns: Floats) -> tuple[Floats, Floats]:
     """Mean and variance of the deviation in each bin, averaged over sizes of the prior."""
     orders = np.maximum(np.arange(len(gradient)), 1)
-    scores = []
-    moments = []
-    for size in _SIZES:
-        sds = size / orders
-        # Relative to the prior, so that a size of 0 is exact.
-        ratio = np.eye(len(sds)) + sds[:, None] * information * sds
-        covariance = sds[:, None] * np.linalg.inv(ratio) * sds
-        at = covariance @ gradient
-        scores.append(float(gradient @ at - np.linalg.slogdet(ratio)[1]) / 2)
-        mean = at @ columns
-        moments.append([mean, mean**2 + ((covariance @ columns) * columns).sum(axis=0)])
-    weights = np.exp(np.array(scores) - max(scores))
-    mean, squares = np.tensordot(weights / weights.sum(), np.array(moments), axes=1)
-    return mean, np.maximum(squares - mean**2, 0)
+    sds = np.array(_SIZES)[:, None] / orders
+    both = sds[:, :, None] * sds[:, None]
+    # Relative to the prior, so that a size of 0 is exact.
+    ratio = np.eye(len(orders)) + both * information
+    covariance = both * np.linalg.inv(ratio)
+    at = covariance @ gradient
+    scores = (at @ gradient - np.linalg.slogdet(ratio)[1]) / 2
+    weights = np.exp(scores - scores.max())
+    weights /= weights.sum()
+    means = at @ columns
+    squares = means**2 + ((covariance @ columns) * columns).sum(axis=1)
+    mean: Floats = weights @ means
+    return mean, np.maximum(weights @ squares - mean**2, 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -93,7 +93,14 @@ def as_curve(
 ) -> tuple[LogisticCurve, dict[str, Any]]:
     """The solved problem as a curve with its covariance, and how it was solved."""
     raw = to_raw @ solution.point.solution
-    covariance = to_raw @ _sandwich(summary, problem, solution) @ to_raw.T
+    point = solution.point
+    free = np.flatnonzero(solution.free)
+    hessian = problem.hessian(point)[np.ix_(free, free)] * summary.total.sum()
+    bread = np.linalg.pinv(hessian)
+    squared_residuals = summary.squared_residuals(point.probabilities)
+    columns = problem.design[free]
+    covariance = _sandwich(columns, bread, squared_residuals)
+    covariance = to_raw[:, free] @ covariance @ to_raw[:, free].T
     bounded = np.isfinite(problem.lower_bounds)
     at_bound = np.flatnonzero(~solution.free & bounded)
     if len(at_bound) == bounded.sum():
@@ -102,35 +109,36 @@ def as_curve(
     at_smallest = np.flatnonzero(raw[1:] <= smallest * 1.01)
     bound_names = [f"coefficient {index}" for index in at_smallest]
     solved = {
-        "loss": solution.point.value,
+        "loss": point.value,
         "residual": solution.residual,
         "iterations": solution.iterations,
         "at_bound": tuple(bound_names),
     }
-    # Multiplying by a spread and dividing again may round a positive lower bound to below 0.
-    coefficients = tuple(np.maximum(raw[1:], 0).tolist())
     rows = tuple(tuple(row) for row in covariance.tolist())
     # Coefficients at a bound count as known in the covariance: what they miss is a deviation.
-    deviation = deviation_of(summary, problem.design[solution.free], solution.point.probabilities)
+    squares = float(squared_residuals.sum())
+    deviation = deviation_of(summary, columns, point.probabilities, bread, squares)
+    curve = curve_without_errors(basis, summary, raw)
+    return replace(curve, covariance=rows, deviation=deviation), solved
+
+
+def curve_without_errors(basis: Basis, summary: Summary, raw: Floats) -> LogisticCurve:
+    """The curve of these coefficients, the intercept first, as if they were known."""
+    # Multiplying by a spread and dividing again may round a positive lower bound to below 0.
+    coefficients = tuple(np.maximum(raw[1:], 0).tolist())
+    known = ((0.0,) * len(raw),) * len(raw)
     ends = summary.low, summary.high
-    return LogisticCurve(basis, *ends, float(raw[0]), coefficients, rows, deviation), solved
+    return LogisticCurve(basis, *ends, float(raw[0]), coefficients, known)
 
 
-def _sandwich(summary: Summary, problem: Problem, solution: Solution) -> Floats:
-    """The sandwich covariance of the standardized coefficients: bread @ meat @ bread.
+def _sandwich(columns: Floats, bread: Floats, squared_residuals: Floats) -> Floats:
+    """The sandwich covariance of the free standardized coefficients: bread @ meat @ bread.
 
     It is valid under inverse-propensity weights, unlike the inverse Hessian alone. Coefficients at
     their lower bound are treated as known.
     """
-    point = solution.point
-    free = np.flatnonzero(solution.free)
-    hessian = problem.hessian(point)[np.ix_(free, free)] * summary.total.sum()
-    bread = np.linalg.pinv(hessian)
-    columns = problem.design[free]
-    squared_residuals = summary.squared_residuals(point.probabilities)
     meat = (columns * squared_residuals) @ columns.T
-    covariance = np.zeros((len(point.solution), len(point.solution)))
-    covariance[np.ix_(free, free)] = bread @ meat @ bread
+    covariance: Floats = bread @ meat @ bread
     return covariance
 
 

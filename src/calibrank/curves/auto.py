@@ -28,6 +28,10 @@ from calibrank.tables import hash_partitions, row_partitions
 # Each fold costs one fit per candidate; more folds than this change no choice.
 _MOST_FOLDS = 1000
 
+# Of each fold, where methods are compared: the chosen one is fitted on all bins. About a third of
+# them are within the range of most scores, which moves mean losses by less than 1e-5.
+_MOST_BINS = 8192
+
 _CANDIDATES = (Platt(), Gaussian(), Beta(), Gamma(), Spline(), Isotonic())
 
 
@@ -110,10 +114,11 @@ class Auto(Calibrator):
         """Choose a method by one summary per fold."""
         _require_folds(folds)
         losses = {}
-        others = sums_without_each(folds)
+        merged = [fold.coarsened(_MOST_BINS) for fold in folds]
+        others = sums_without_each(merged)
         for candidate in self.candidates:
             try:
-                losses[candidate.name] = held_out_losses(candidate, list(folds), others)
+                losses[candidate.name] = held_out_losses(candidate, merged, others)
             except (FitError, DataError):
                 continue  # a method without a fit is no choice; its loss is recorded as None
         _require_losses(losses, self.candidates)

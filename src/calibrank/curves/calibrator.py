@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -98,12 +99,25 @@ class Calibrator(ABC):
     def fit_fold(self, summary: Summary) -> CalibrationMap:
         """Fit as `fit_summary` does, but record no error of pooling: for cross-validation."""
         instance("summary", summary, Summary, "Make one with Summary.of(scores, labels).")
-        if self.learns:
-            require_both_classes(summary)
-            require_spread(summary)
+        self._require(summary)
         curve, solved = self._fit(summary)
         record = replace(record_of(summary), method=self.name, recipe=repr(self), **solved)
         return CalibrationMap(curve, record)
+
+    def fit_curves(self, summaries: Sequence[Summary]) -> list[Curve]:
+        """Fit similar summaries for their log odds alone: nothing is known of the errors."""
+        for summary in summaries:
+            self._require(summary)
+        return self._fit_curves(summaries)
+
+    def _fit_curves(self, summaries: Sequence[Summary]) -> list[Curve]:
+        """A method that starts from its last solution, or leaves errors out, overrides this."""
+        return [self._fit(summary)[0] for summary in summaries]
+
+    def _require(self, summary: Summary) -> None:
+        if self.learns:
+            require_both_classes(summary)
+            require_spread(summary)
 
     @property
     def name(self) -> str:

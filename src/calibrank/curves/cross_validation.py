@@ -30,12 +30,8 @@ def sums_without_each(folds: Sequence[Summary]) -> list[Summary]:
     return [after[0], *inner, before[-1]]
 
 
-def fit_without_each(
-    calibrator: Calibrator, folds: list[Summary], others: Sequence[Summary] | None = None
-) -> list[CalibrationMap]:
+def fit_without_each(calibrator: Calibrator, folds: list[Summary]) -> list[CalibrationMap]:
     """Fit one map per fold on the evidence of all other folds.
-
-    Who fits several calibrators passes `sums_without_each(folds)` as `others`.
 
     >>> from calibrank import Platt
     >>> first = Summary.of([0.0, 1.0, 2.0, 3.0], [0, 1, 0, 1])
@@ -53,7 +49,7 @@ def fit_without_each(
     with warnings.catch_warnings():
         # A flat map needs no warning here: its held-out log loss shows it.
         warnings.simplefilter("ignore", FlatMapWarning)
-        return [calibrator.fit_fold(rest) for rest in others or sums_without_each(folds)]
+        return [calibrator.fit_fold(rest) for rest in sums_without_each(folds)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,7 +80,9 @@ class HeldOutLosses:
 def held_out_losses(
     calibrator: Calibrator, folds: list[Summary], others: Sequence[Summary] | None = None
 ) -> HeldOutLosses:
-    """Cross-validate a calibrator by log loss; `others` are those of `fit_without_each`.
+    """Cross-validate a calibrator by log loss.
+
+    Who compares several calibrators passes `sums_without_each(folds)` as `others`.
 
     >>> from calibrank import Platt
     >>> first = Summary.of([0.0, 1.0, 2.0, 3.0], [0, 1, 0, 1])
@@ -92,10 +90,13 @@ def held_out_losses(
     >>> round(held_out_losses(Platt(), [first, second]).mean, 4)
     0.8342
     """
-    maps = fit_without_each(calibrator, folds, others)
+    with warnings.catch_warnings():
+        # A flat map needs no warning here: its held-out log loss shows it.
+        warnings.simplefilter("ignore", FlatMapWarning)
+        curves = calibrator.fit_curves(others or sums_without_each(folds))
     sums = []
-    for fitted, held_out in zip(maps, folds, strict=True):
-        log_odds = fitted.log_odds(held_out.scores)
+    for curve, held_out in zip(curves, folds, strict=True):
+        log_odds = curve.log_odds(held_out.scores)
         log_odds = np.clip(log_odds, -_MOST_LOG_ODDS, _MOST_LOG_ODDS)
         # -log(1 - p) = softplus(log odds), and -log p is smaller by the log odds.
         loss = held_out.total @ np.logaddexp(0, log_odds) - held_out.positive @ log_odds

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from calibrank._internal.arguments import real
+from calibrank._internal.blas import one_blas_thread
 from calibrank._internal.logit import logit
-from calibrank.curves._logistic_fit import ROUNDING, StandardizedDesign, as_curve, no_optimum
+from calibrank._internal.validation import Floats
+from calibrank.curves._logistic_fit import (
+    ROUNDING,
+    StandardizedDesign,
+    as_curve,
+    curve_without_errors,
+    no_optimum,
+)
 from calibrank.curves.calibrator import Calibrator, Desiderata
 from calibrank.curves.solver import Problem, solve
-from calibrank.maps import LogisticCurve
+from calibrank.maps import Curve, LogisticCurve
 from calibrank.maps.basis import Basis, Linear, Log, LogQuadratic, Quadratic, Softplus
 from calibrank.maps.training import SMALLEST_RISE
 from calibrank.summary import Summary
+
+_ONE_THREAD_FROM = 16_384
 
 
 class Parametric(Calibrator):
@@ -28,14 +40,33 @@ class Parametric(Calibrator):
         """The functions of the score that the log odds are a sum of."""
 
     def _fit(self, summary: Summary) -> tuple[LogisticCurve, dict[str, Any]]:
+        # Loading what limits threads takes 10 ms, and they only cost time with many points.
+        limit = one_blas_thread() if len(summary) > _ONE_THREAD_FROM else nullcontext()
+        with limit:
+            problem, start, to_raw = self._problem(summary)
+            solution = solve(problem, start)
+            return as_curve(self.name, self.basis, summary, problem, solution, to_raw)
+
+    @one_blas_thread()
+    def _fit_curves(self, summaries: Sequence[Summary]) -> list[Curve]:
+        curves: list[Curve] = []
+        near: Floats = np.empty(0)
+        for summary in summaries:
+            problem, start, to_raw = self._problem(summary)
+            if len(near) == len(start):
+                start = np.maximum(near, problem.lower_bounds)
+            near = solve(problem, start).point.solution
+            curves.append(curve_without_errors(self.basis, summary, to_raw @ near))
+        return curves
+
+    def _problem(self, summary: Summary) -> tuple[Problem, Floats, Floats]:
+        """The problem in standard units, where to start, and the matrix to raw coefficients."""
         design = StandardizedDesign.of(self.basis, summary)
         rate = float(summary.positive.sum() / summary.total.sum())
         # The intercept is unbounded; each generator gains at least SMALLEST_RISE over the range.
         bounds = np.concatenate([[-np.inf], SMALLEST_RISE / design.rises])
         problem = Problem(design.columns, summary.total, design.positive_sums, bounds, rate)
-        start = np.concatenate([[logit(rate)], bounds[1:]])
-        solution = solve(problem, start)
-        return as_curve(self.name, self.basis, summary, problem, solution, design.to_raw)
+        return problem, np.concatenate([[logit(rate)], bounds[1:]]), design.to_raw
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +194,7 @@ class Temperature(Parametric):
     def basis(self) -> Basis:
         return Linear()
 
-    def _fit(self, summary: Summary) -> tuple[LogisticCurve, dict[str, Any]]:
+    def _problem(self, summary: Summary) -> tuple[Problem, Floats, Floats]:
         scores = summary.scores
         # As T goes to 0 the loss grows by `growth` / T: without growth it has no minimum.
         growth = summary.total @ np.maximum(scores, 0) - summary.positive @ scores
@@ -179,10 +210,9 @@ class Temperature(Parametric):
         rate = float(summary.positive.sum() / summary.total.sum())
         design = scores[None] / size
         problem = Problem(design, summary.total, positive_sums, bounds, rate)
-        solution = solve(problem, bounds)
         # s / T as intercept and slope of the linear basis (s - low) / width.
         to_raw = np.array([[summary.low], [width]]) / size
-        return as_curve(self.name, self.basis, summary, problem, solution, to_raw)
+        return problem, bounds, to_raw
 
 
 def _checked_margin(margin: float) -> float:

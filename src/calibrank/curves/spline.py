@@ -9,9 +9,10 @@ likelihood (empirical Bayes), so smoothness is not a setting.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from calibrank._internal.validation import Floats, add_up, starts_of
 from calibrank.curves._logistic_fit import require_optimum
 from calibrank.curves._monotone import MonotoneProblem, Optimum, minimize
 from calibrank.curves.calibrator import Calibrator, Desiderata
-from calibrank.maps import PiecewiseCurve
+from calibrank.maps import Curve, PiecewiseCurve
 from calibrank.summary import Summary
 
 # Weights of the penalty that are tried, from nearly a line to hardly smoothed.
@@ -65,19 +66,46 @@ class Spline(Calibrator):
 
     @one_blas_thread()
     def _fit(self, summary: Summary) -> tuple[PiecewiseCurve, dict[str, Any]]:
+        curve, solved, _ = self._fit_near(summary, None)
+        return curve, solved
+
+    @one_blas_thread()
+    def _fit_curves(self, summaries: Sequence[Summary]) -> list[Curve]:
+        curves: list[Curve] = []
+        near = None
+        for summary in summaries:
+            curve, _, near = self._fit_near(summary, near)
+            curves.append(curve)
+        return curves
+
+    def _fit_near(
+        self, summary: Summary, near: _Found | None
+    ) -> tuple[PiecewiseCurve, dict[str, Any], _Found]:
         frame = _Frame.of(summary, self.knots)
         require_optimum(summary, frame.normal_scores(summary.scores)[None])
         problem = frame.problem(summary.scores, summary.positive, summary.total)
-        penalty, dispersion = _choose_penalty(frame, summary)
-        penalized = frame.penalized(problem, penalty * dispersion)
-        optimum = minimize(penalized)
-        covariance = dispersion * penalized.covariance(optimum)
+        found = _choose_penalty(frame, summary, near)
+        penalized = frame.penalized(problem, found.penalty * found.dispersion)
+        optimum = minimize(penalized, found.unknowns)
+        covariance = found.dispersion * penalized.covariance(optimum)
         solved = {
             "loss": problem.mean_loss(optimum.unknowns),
             "residual": optimum.residual,
             "iterations": optimum.iterations,
         }
-        return _as_curve(frame.knots, optimum.log_odds, covariance), solved
+        return _as_curve(frame.knots, optimum.log_odds, covariance), solved, found
+
+
+class _Found(NamedTuple):
+    """The penalty with the highest marginal likelihood."""
+
+    penalty: float
+    place: int
+    """The place in `_PENALTIES` of the highest that was tried."""
+    unknowns: Floats
+    """Its optimum."""
+    dispersion: float
+    """Of the evidence."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,6 +120,8 @@ class _Frame:
 
     The squared length of its product is the integral of the squared second derivative.
     """
+    log_singular: Floats
+    """Logarithms of the singular values of `roughness` that are not 0."""
 
     @classmethod
     def of(cls, summary: Summary, count: int) -> Self:
@@ -104,7 +134,11 @@ class _Frame:
         places = places[starts_of(places)]
         quantile = NormalDist().inv_cdf
         normal = np.array([quantile(rank) for rank in ranks[places].tolist()])
-        return cls(summary.scores[places], normal, _roughness(normal))
+        roughness = _roughness(normal)
+        singular = np.linalg.svd(roughness, compute_uv=False)
+        # The first is the largest; two knots have none.
+        proper = singular[singular > _NULL_SPACE * singular[:1]]
+        return cls(summary.scores[places], normal, roughness, np.log(proper))
 
     def normal_scores(self, scores: Floats) -> Floats:
         """Normal scores, interpolated between the knots."""
@@ -139,23 +173,43 @@ def _roughness(x: Floats) -> Floats:
     return second
 
 
-def _choose_penalty(frame: _Frame, summary: Summary) -> tuple[float, float]:
-    """The penalty with the highest marginal likelihood, and the dispersion of the evidence.
+def _choose_penalty(frame: _Frame, summary: Summary, near: _Found | None) -> _Found:
+    """Maximize the marginal likelihood over all penalties, or uphill from one that is near.
 
     Inverse-propensity evidence varies more than labels do. Dividing the log likelihood by the
     dispersion (quasi-likelihood) makes the penalty see the information there really is.
     """
     problem = frame.problem(*_pooled(summary))
-    start = minimize(frame.penalized(problem, _rough_dispersion(problem)))
+    if near is not None and len(near.unknowns) != len(frame.knots):
+        near = None
+    first = None if near is None else near.unknowns
+    start = minimize(frame.penalized(problem, _rough_dispersion(problem)), first)
     dispersion = _dispersion(problem, start)
-    evidence = np.empty(len(_PENALTIES))
-    warm = start.unknowns
-    for index, penalty in enumerate(_PENALTIES.tolist()):
+    evidence = np.full(len(_PENALTIES), -np.inf)
+    optima: dict[int, Floats] = {}
+
+    def visit(place: int, from_unknowns: Floats) -> None:
+        penalty = float(_PENALTIES[place])
         penalized = frame.penalized(problem, penalty * dispersion)
-        optimum = minimize(penalized, warm)
-        warm = optimum.unknowns
-        evidence[index] = _log_marginal_likelihood(penalized, optimum, dispersion)
-    return 10.0 ** _peak(np.log10(_PENALTIES), evidence), dispersion
+        optimum = minimize(penalized, from_unknowns)
+        optima[place] = optimum.unknowns
+        evidence[place] = _log_marginal_likelihood(frame, penalized, optimum, penalty, dispersion)
+
+    if near is None:
+        unknowns = start.unknowns
+        # It is smooth over factors of ten: those between are tried beside the best alone.
+        for place in range(0, len(_PENALTIES), 2):
+            visit(place, unknowns)
+            unknowns = optima[place]
+    else:
+        visit(near.place, near.unknowns)
+    best = int(np.argmax(evidence))
+    while beside := {best - 1, best + 1} & set(range(len(_PENALTIES))) - set(optima):
+        for place in sorted(beside):
+            visit(place, optima[best])
+        best = int(np.argmax(evidence))
+    penalty = 10.0 ** _peak(np.log10(_PENALTIES), evidence)
+    return _Found(penalty, best, optima[best], dispersion)
 
 
 def _peak(x: Floats, values: Floats) -> float:
@@ -219,18 +273,15 @@ def _dispersion(problem: MonotoneProblem, optimum: Optimum) -> float:
 
 
 def _log_marginal_likelihood(
-    problem: MonotoneProblem, optimum: Optimum, dispersion: float
+    frame: _Frame, problem: MonotoneProblem, optimum: Optimum, penalty: float, dispersion: float
 ) -> float:
     """Laplace approximation: log p(labels, z) at the mode, and the volume around it.
 
     The volume counts all coefficients. Counting only those that are not at their bound would
     reward small penalties, which push many coefficients to their bound, by fewer dimensions.
     """
-    singular = np.linalg.svd(problem.penalty_root / np.sqrt(dispersion), compute_uv=False)
-    # The first is the largest; two knots have none.
-    proper = singular[singular > _NULL_SPACE * singular[:1]]
     # The log determinant of the prior precision is twice that of its root.
-    log_prior = float(np.log(proper).sum())
+    log_prior = float((frame.log_singular + np.log(penalty) / 2).sum())
     posterior = problem.hessian(optimum.unknowns) / dispersion
     log_posterior = float(np.linalg.slogdet(posterior)[1]) / 2
     return -problem.loss(optimum.unknowns) / dispersion + log_prior - log_posterior

@@ -6,8 +6,9 @@ a resample, and recomputes the metric from sums weighted by these counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -15,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrank._internal.arguments import instance, real, require_seed, seeded, whole
-from calibrank._internal.validation import Floats, IdsLike, Numbers, floats, ids, require
+from calibrank._internal.validation import Floats, IdsLike, Indices, Numbers, floats, ids, require
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels, nonzero_evidence
-from calibrank.metrics.metric import Additive, Metric, Top, codes_of
+from calibrank.metrics.metric import Additive, Metric, Top, codes_of, rank_by_user
 from calibrank.metrics.pooled import LogOddsBinned, Pooled, mean_probabilities
 from calibrank.metrics.ranking import UserMean
 
@@ -96,18 +97,42 @@ def bootstrap(
     True
     """
     instance("metric", metric, Metric, "Use e.g. LogLoss().")
+    return bootstrap_all(
+        (metric,), probabilities, labels, users, columns, resamples, level=level, seed=seed
+    )[0]
+
+
+def bootstrap_all(
+    metrics: Sequence[Metric],
+    probabilities: Numbers,
+    labels: Labels,
+    users: IdsLike,
+    columns: Any = None,
+    resamples: int = RESAMPLES,
+    *,
+    level: float = 0.95,
+    seed: int | np.random.Generator = 0,
+) -> list[Estimate]:
+    """Compute several metrics as `bootstrap` does, all of them over the same resamples."""
     require_seed(seed)
-    probabilities = metric.check(probabilities)
-    evidence = nonzero_evidence(labels, len(probabilities))
-    user_ids = ids("users", users, len(probabilities))
-    metric = metric.bind(columns, len(probabilities))
+    if not metrics:
+        return []
+    values: Floats = np.empty(0)
+    for metric in metrics:
+        values = metric.check(probabilities)
+    evidence = nonzero_evidence(labels, len(values))
+    user_ids = ids("users", users, len(values))
+    metrics = [metric.bind(columns, len(values)) for metric in metrics]
     _require_settings(resamples, level)
-    weighted = evidence.total > 0
-    if not weighted.all():
-        probabilities = probabilities[weighted]
-        user_ids = user_ids[weighted]
-        evidence = evidence.rows(weighted)
-        metric = metric.take(weighted)
+    chosen: Indices = np.flatnonzero(evidence.total > 0)
+    if len(metrics) > 1:
+        # Each ranks the lists, which takes no sorting for rows that are in this order already.
+        chosen = chosen[rank_by_user(values[chosen], user_ids[chosen]).order]
+    if len(metrics) > 1 or len(chosen) < len(values):
+        values = values[chosen]
+        user_ids = user_ids[chosen]
+        evidence = evidence.rows(chosen)
+        metrics = [metric.take(chosen) for metric in metrics]
     codes = codes_of(user_ids)
     if not codes.any():
         raise DataError(
@@ -117,29 +142,74 @@ def bootstrap(
             remedy="Add rows of other users, or leave users out.",
         )
     n_users = int(codes.max()) + 1
-    if isinstance(metric, Top):
-        # A user's list is the same in every resample, so the top n is selected once.
-        rows, evidence = metric.select(probabilities, evidence, codes)
-        probabilities = probabilities[rows]
-        codes = codes[rows]
-        metric = metric.metric.take(rows)
-    if isinstance(metric, UserMean):
-        # A resample only changes the users' weights, so each list is ranked once.
-        per_user = metric.per_user(probabilities, evidence, codes)
-        value = metric.require_defined(per_user.mean())
-        at_once = int(np.clip(_MOST_SUMS // n_users, 1, _BLOCK))
-        blocks = _blocks(_draws(n_users, resamples, seeded(seed)), at_once)
-        means = np.concatenate([per_user.means(block) for block in blocks])
-        return basic_interval(metric, value, means, level, n_users)
-    value = metric.defined_value(probabilities, evidence, codes)
-    if isinstance(metric, Pooled):
-        metric = LogOddsBinned(metric)
+    resampled = [_Resampled.of(metric, values, evidence, codes, n_users) for metric in metrics]
+    at_once = min(_MOST_SUMS // each.size for each in resampled)
     draws = _draws(n_users, resamples, seeded(seed))
-    if not isinstance(metric, Additive):
-        replicates: Iterable[float] = _reweighted(metric, probabilities, evidence, codes, draws)
-        return basic_interval(metric, value, replicates, level, n_users)
-    table = _Table.of_rows(metric, probabilities, evidence, codes, n_users)
-    return _interval(metric, table, _blocks(draws, table.rows_at_once), level).with_value(value)
+    for block in _blocks(draws, int(np.clip(at_once, 1, _BLOCK))):
+        for each in resampled:
+            each.add(block)
+    return [each.interval(level, n_users) for each in resampled]
+
+
+@dataclass(slots=True)
+class _Resampled:
+    """What a metric needs of each resample, collected block by block."""
+
+    metric: Metric
+    value: float
+    of_block: Callable[[Floats], Floats]
+    size: int
+    """Numbers per resample that are in memory at once."""
+    totals: Floats | None = None
+    """The sums of all rows of a metric of sums."""
+    found: list[Floats] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls, metric: Metric, probabilities: Floats, evidence: Evidence, codes: Codes, n_users: int
+    ) -> _Resampled:
+        if isinstance(metric, Top):
+            # A user's list is the same in every resample, so the top n is selected once.
+            rows, evidence = metric.select(probabilities, evidence, codes)
+            probabilities = probabilities[rows]
+            codes = codes[rows]
+            metric = metric.metric.take(rows)
+        if isinstance(metric, UserMean):
+            # A resample only changes the users' weights, so each list is ranked once.
+            per_user = metric.per_user(probabilities, evidence, codes)
+            value = metric.require_defined(per_user.mean())
+            return cls(metric, value, per_user.means, n_users)
+        value = metric.defined_value(probabilities, evidence, codes)
+        if isinstance(metric, Pooled):
+            metric = LogOddsBinned(metric)
+        if not isinstance(metric, Additive):
+            reweighted = partial(_reweighted, metric, probabilities, evidence, codes)
+            return cls(metric, value, reweighted, n_users)
+        table = _Table.of_rows(metric, probabilities, evidence, codes, n_users)
+        totals = table.resampled(np.ones((1, n_users)))
+        return cls(metric, value, table.resampled, table.sums.shape[1], totals)
+
+    def add(self, counts: Floats) -> None:
+        """Add a block of resamples."""
+        found = self.of_block(counts)
+        if isinstance(self.metric, Additive) and not self.metric.noise_adds:
+            found = self.metric.resampled(found)
+        self.found.append(found)
+
+    def interval(self, level: float, clusters: int) -> Estimate:
+        """The value with its interval."""
+        value = self.value
+        if self.totals is not None and isinstance(self.metric, Additive):
+            if self.metric.noise_adds:
+                estimate = inverted_interval(
+                    self.metric, self.totals[0], self.found, level, clusters
+                )
+                return estimate.with_value(value)
+            # That of pooled bins may differ from the exact one a little.
+            value = float(self.metric.resampled(self.totals)[0])
+        replicates = np.concatenate(self.found)
+        estimate = basic_interval(self.metric, value, replicates, level, clusters)
+        return estimate.with_value(self.value)
 
 
 def bootstrap_sums(
@@ -166,8 +236,11 @@ def bootstrap_sums(
     if len(sums) < 2:
         return Estimate(value, float("nan"), float("nan"))
     table = _Table(sums.reshape(len(sums), -1), sums.shape[1])
-    draws = _drawn_blocks(len(sums), resamples, seed)
-    return _interval(metric, table, draws, level).with_value(value)
+    totals = table.resampled(np.ones((1, len(sums))))
+    resampled = _Resampled(metric, value, table.resampled, table.sums.shape[1], totals)
+    for counts in _drawn_blocks(len(sums), resamples, seed):
+        resampled.add(counts)
+    return resampled.interval(level, len(sums))
 
 
 def _checked_sums(sums: Floats) -> Floats:
@@ -226,25 +299,9 @@ class _Table(NamedTuple):
         shape = (size, len(terms) * n_bins)
         return cls(sparse.csr_array((terms.ravel(), (rows, places)), shape=shape), len(terms))
 
-    @property
-    def rows_at_once(self) -> int:
-        """How many resamples to multiply at once, so that their sums fit in memory."""
-        return int(np.clip(_MOST_SUMS // self.sums.shape[1], 1, _BLOCK))
-
     def resampled(self, counts: Floats) -> Floats:
         """The summed terms of resamples, resamples x terms x bins."""
         return np.asarray(counts @ self.sums).reshape(len(counts), self.n_terms, -1)
-
-
-def _interval(metric: Additive, table: _Table, draws: Iterable[Floats], level: float) -> Estimate:
-    """The interval of a metric of sums, around the value of all sums."""
-    clusters = table.sums.shape[0]
-    totals = table.resampled(np.ones((1, clusters)))
-    blocks = map(table.resampled, draws)
-    if metric.noise_adds:
-        return inverted_interval(metric, totals[0], blocks, level, clusters)
-    replicates = np.concatenate([metric.resampled(block) for block in blocks])
-    return basic_interval(metric, float(metric.resampled(totals)[0]), replicates, level, clusters)
 
 
 def basic_interval(
@@ -436,12 +493,14 @@ def _blocks(draws: Iterator[Counts], size: int = _BLOCK) -> Iterator[Floats]:
 
 
 def _reweighted(
-    metric: Metric, probabilities: Floats, evidence: Evidence, codes: Codes, draws: Iterator[Counts]
-) -> Iterator[float]:
+    metric: Metric, probabilities: Floats, evidence: Evidence, codes: Codes, draws: Floats
+) -> Floats:
     """Recompute any metric with each row weighted by how often its user was drawn."""
+    replicates = []
     for counts in draws:
         weight = counts[codes]
         positive = evidence.positive * weight
         total = evidence.total * weight
         reweighted = Evidence.trusted(positive, total, evidence.kind)
-        yield metric.evaluate(probabilities, reweighted, codes)
+        replicates.append(metric.evaluate(probabilities, reweighted, codes))
+    return np.array(replicates)

@@ -31,7 +31,7 @@ from calibrank.metrics.clustered_bootstrap import (
     Codes,
     Estimate,
     basic_interval,
-    bootstrap,
+    bootstrap_all,
     bootstrap_sums,
     inverted_interval,
     nonempty,
@@ -198,4 +198,5 @@ def list_estimates(
     >>> list_estimates(scores, naive([1, 0, 1, 0]), users, RANKING)["NDCG@5"].value > 0.8
     True
     """
-    return {metric.name: bootstrap(metric, values, evidence, users, columns) for metric in metrics}
+    estimates = bootstrap_all(metrics, values, evidence, users, columns)
+    return {metric.name: each for metric, each in zip(metrics, estimates, strict=True)}
