@@ -25,13 +25,10 @@ _SMALLEST_PROBABILITY = 1e-12
 
 
 def anchored_curve(
-    fitted: CalibrationMap,
-    labels: RandomLabels,
-    population: Population,
-    rate_range: tuple[float, float] | None = None,
+    fitted: CalibrationMap, labels: RandomLabels, population: Population
 ) -> tuple[PiecewiseCurve, PosteriorCurve]:
     """The curve of a map of the score alone, anchored on labels, and the posterior behind it."""
-    curve = posterior_curve(fitted, labels, population, rate_range)
+    curve = posterior_curve(fitted, labels, population)
     lowest = min(fitted.span[0], labels.scores.min(), population.scores[0])
     highest = max(fitted.span[1], labels.scores.max(), population.scores[-1])
     return _over_range(_piecewise_curve(curve), float(lowest), float(highest)), curve

@@ -63,9 +63,9 @@ def anchor(
     those of the map's fit, of which its record has a sketch. `record.anchoring` has the base rate
     before and after.
 
-    Where the map has an interval for its base rate (`record.base_rate_range`), the intercept's
-    prior has that width or less with probability 0.98. Otherwise the prior is as wide as if there
-    were no interval.
+    Where the map has an interval of its base rate (`record.base_rate_range`), the intercept's prior
+    has that width with probability 0.75. The slope is as uncertain as without an interval, unless
+    the interval is the sampling error of labels that the map was anchored on before.
 
     >>> from calibrank import Gaussian
     >>> biased = Gaussian().fit([-2.0, -1.0, 0.0, 1.0, 2.0, 3.0], [0, 0, 1, 0, 1, 1])
@@ -86,7 +86,7 @@ def anchor(
         weights = weights * group_weights(alone, shown, given, offset, groups)
     total, positive = weights * given.total, weights * given.positive
     random_labels = RandomLabels(shown, total, positive, offset)
-    anchored, curve = anchored_curve(alone, random_labels, pairs, fitted.record.base_rate_range)
+    anchored, curve = anchored_curve(alone, random_labels, pairs)
     rate, rate_range = _rate(curve, pairs)
     start_rate = pairs.mean(expit(alone.log_odds(pairs.grid)))
     anchoring = Anchoring(
