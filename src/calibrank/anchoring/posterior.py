@@ -28,8 +28,9 @@ increase, so it is projected on the increasing curves (isotonic regression over 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -77,6 +78,18 @@ SPLINE_INFORMATION = 600.0
 SPLINE_FROM = 30.0
 """Beyond the second, information about the rate makes a `Spline` of the labels alone count as much
 as the posterior with about the first: in units of k p (1 - p), for k labels of rate p."""
+
+JUDGED_PROBABILITY = 0.9
+"""Prior probability that a judge's curve has about the right shape: it saw the same documents, so
+that no exposure is between its labels and those of people. Otherwise priors are wide."""
+JUDGED_INTERCEPT_SD = 1.0
+"""How far its level may be off: 33 judges of one collection called 2% to 60% relevant where 27%
+were."""
+JUDGED_SLOPE_FACTORS = {1.0: 0.25, 0.75: 0.25, 0.5: 0.25, 0.25: 0.25}
+"""How much of its slope holds: judges are rather too sure than too unsure."""
+JUDGED_SLOPE_SD = 0.1
+JUDGED_COSINE_SDS = {0.0: 1 / 3, 0.03: 1 / 3, 0.1: 1 / 3}
+"""Small deviations from a judge's curve: a few labels must not bend a good one."""
 
 # Standard deviations to either end of a 95% interval.
 _TWO_SIDED_95 = 1.96
@@ -130,30 +143,67 @@ class PosteriorCurve:
 
 
 def posterior_curve(
-    biased: CalibrationMap, labels: RandomLabels, population: Population
+    starts: Sequence[CalibrationMap],
+    labels: RandomLabels,
+    population: Population,
+    rate_range: tuple[float, float] | None = None,
+    *,
+    is_judged: bool = False,
 ) -> PosteriorCurve:
     """Average the posterior curves of all priors over the grid of a population.
 
-    The biased fit's record may have a 95% interval of its base rate.
+    `starts` are biased fits, each as likely as the others. `rate_range` is a 95% interval of the
+    base rate of the first, if it has one. `is_judged` says that biased labels are of a judge.
     """
     ordered = labels.ordered()
+    sets: list[_Weighted] = []
+    for biased in starts:
+        found = _posterior_sets(biased, ordered, population, rate_range, is_judged=is_judged)
+        sets += [(probability / len(starts), chosen) for probability, chosen in found]
+    return _average(population, _mixed(sets), _spline(ordered, population))
+
+
+def _posterior_sets(
+    biased: CalibrationMap,
+    labels: RandomLabels,
+    population: Population,
+    rate_range: tuple[float, float] | None,
+    *,
+    is_judged: bool,
+) -> list[_Weighted]:
+    """The posteriors around one biased fit, in sets with their probabilities before the labels."""
     probabilities = expit(biased.log_odds(population.grid))
-    biased_rate = population.mean(probabilities)
     # The logarithm of the odds must stay finite.
-    rate = min(max(biased_rate, 1e-9), 1 - 1e-9)
-    priors = _priors(biased, probabilities, population)
-    posteriors: list[_Posterior] = []
-    for position, terms in enumerate(candidate_terms(biased, population, ordered.scores)):
-        for factor in TERM_FACTORS if ordered.offset is not None else {0.0: 1.0}:
-            for each in priors:
-                family = _CurveFamily(terms, ordered, population, rate, each, factor)
-                if not each.of_labels:
-                    posteriors += family.posteriors()
-                # The first base curve is the start itself.
-                elif position == 0:
-                    certain = replace(terms, probability=1.0)
-                    posteriors += replace(family, terms=certain).posteriors()
-    return _average(population, posteriors, _spline(ordered, population))
+    rate = min(max(population.mean(probabilities), 1e-9), 1 - 1e-9)
+    candidates = list(candidate_terms(biased, population, labels.scores))
+    factors = TERM_FACTORS if labels.offset is not None else {0.0: 1.0}
+
+    def found(priors: _Priors, base_curves: Sequence[Terms] = candidates) -> list[_Posterior]:
+        chosen: list[_Posterior] = []
+        for terms in base_curves:
+            for factor in factors:
+                chosen += _CurveFamily(terms, labels, population, rate, priors, factor).posteriors()
+        return chosen
+
+    # The first base curve is the biased fit itself.
+    start = candidates[:1]
+    if is_judged:
+        judged = (JUDGED_PROBABILITY, found(_JUDGED, start))
+        return [judged, (1 - JUDGED_PROBABILITY, found(_WIDE))]
+    if rate_range is None:
+        return [(1.0, found(_WIDE))]
+    width = _intercept_sd(rate_range, probabilities, population)
+    if biased.record.base_rate is not None:
+        narrow = found(replace(_WIDE, intercept_sd=width))
+        return [(RANGE_PROBABILITY, narrow), (1 - RANGE_PROBABILITY, found(_WIDE))]
+    # A range without a rate is the sampling error of labels, from which the curve comes too. Terms
+    # are orthonormal, so that slope and deviations have about the same error as the intercept.
+    spread = max(population.spread(start[0].base_curve), _LEAST_SPREAD)
+    sizes = {0.0: 1 / 3, width / 3: 1 / 3, width: 1 / 3}
+    narrow = found(
+        _Priors(width, {1.0: 1.0}, width / spread, sizes), [replace(start[0], probability=1.0)]
+    )
+    return [(LABELS_PROBABILITY, narrow), (1 - LABELS_PROBABILITY, found(_WIDE))]
 
 
 def _spline(labels: RandomLabels, population: Population) -> tuple[float, Floats]:
@@ -168,16 +218,13 @@ def _spline(labels: RandomLabels, population: Population) -> tuple[float, Floats
     return share, Spline().fit(labels.scores, evidence).predict(population.grid)
 
 
-def _priors(biased: CalibrationMap, probabilities: Floats, population: Population) -> list[_Priors]:
-    """Wide priors, and those of a range of base rates."""
-    rate_range = biased.record.base_rate_range
-    if rate_range is None:
-        return [_Priors()]
-    width = _intercept_sd(rate_range, probabilities, population)
-    # A range without a rate is the sampling error of labels, from which the curve comes too.
-    of_labels = biased.record.base_rate is None
-    probability = LABELS_PROBABILITY if of_labels else RANGE_PROBABILITY
-    return [_Priors(width, probability, of_labels), _Priors(probability=1 - probability)]
+def _mixed(sets: list[_Weighted]) -> list[_Posterior]:
+    """Sets of posteriors in one list, each set with its probability before the labels."""
+    mixed = []
+    for probability, chosen in sets:
+        each = float(np.log(probability))
+        mixed += [replace(one, log_prior=one.log_prior + each) for one in chosen]
+    return mixed
 
 
 def _intercept_sd(
@@ -216,25 +263,22 @@ class _Posterior:
         return 1 - np.diag(self.covariance)
 
 
+_Weighted: TypeAlias = tuple[float, list[_Posterior]]
+"""Posteriors with the probability of their priors together."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Priors:
     """Widths of the priors of a family of curves."""
 
-    intercept_sd: float = INTERCEPT_SD
-    probability: float = 1.0
-    of_labels: bool = False
-    """Whether the curve comes from labels as good as these. Terms are orthonormal, so that slope
-    and deviations have about the same sampling error as the intercept."""
+    intercept_sd: float
+    slope_factors: dict[float, float]
+    slope_sd: float
+    cosine_sds: dict[float, float]
 
-    @property
-    def slope_factors(self) -> dict[float, float]:
-        return {1.0: 1.0} if self.of_labels else SLOPE_FACTORS
 
-    @property
-    def cosine_sds(self) -> dict[float, float]:
-        if not self.of_labels:
-            return COSINE_SDS
-        return {0.0: 1 / 3, self.intercept_sd / 3: 1 / 3, self.intercept_sd: 1 / 3}
+_WIDE = _Priors(INTERCEPT_SD, SLOPE_FACTORS, SLOPE_SD, COSINE_SDS)
+_JUDGED = _Priors(JUDGED_INTERCEPT_SD, JUDGED_SLOPE_FACTORS, JUDGED_SLOPE_SD, JUDGED_COSINE_SDS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -272,9 +316,7 @@ class _CurveFamily:
         With the probability of each before the labels.
         """
         base_curve = self.terms.base_curve
-        slope_sd = SLOPE_SD * max(self.population.spread(base_curve), _LEAST_SPREAD)
-        if self.priors.of_labels:
-            slope_sd = self.priors.intercept_sd
+        slope_sd = self.priors.slope_sd * max(self.population.spread(base_curve), _LEAST_SPREAD)
         first: Floats = np.array([self.priors.intercept_sd, slope_sd])
         deviations = len(self.terms.population) - 2
         if self.terms.are_cosines:
@@ -335,9 +377,9 @@ class _CurveFamily:
 
     @property
     def _log_prior(self) -> float:
-        """Log probability of the priors, of the base curve and of the factor of the terms."""
+        """Log probability of the base curve and of the factor of the terms."""
         factor = 1.0 if self.labels.offset is None else TERM_FACTORS[self.term_factor]
-        return float(np.log(self.priors.probability * self.terms.probability * factor))
+        return float(np.log(self.terms.probability * factor))
 
     def _pooled_labels(self) -> tuple[Floats, Floats, Floats, Floats | float]:
         """Mean terms, masses and offset of the labels, or of runs of neighbouring labels."""
