@@ -3,7 +3,7 @@
 `python benchmarks/arena_scores.py coat --data DIR --out scores` trains the five base models and,
 where they are installed, ALS of implicit and a LightGBM ranker. Each file holds the scores of the
 randomly exposed test set, and those of held-out positives with sampled negatives, with their
-propensities and weights; the users and items of both.
+propensities and weights; the users and items of both, and their counts in the training log.
 """
 
 from __future__ import annotations
@@ -132,6 +132,8 @@ def main() -> None:
             test_items=test.items,
             pair_users=log.pairs.users,
             pair_items=log.pairs.items,
+            popularity=np.bincount(log.kept.items, minlength=log.kept.n_items),
+            activity=np.bincount(log.kept.users, minlength=log.kept.n_users),
         )
         print(f"{options.dataset}, {name}: saved")
 

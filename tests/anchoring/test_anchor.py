@@ -1,6 +1,7 @@
 """Anchoring on labels of randomly shown pairs."""
 
 import warnings
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -337,31 +338,70 @@ def test_invalid_labels_propensities_and_populations_are_rejected(biased):
         cr.anchor(biased, [1.0, 1.0], [0, 1], population=[1.0, 1.0, 1.0])
 
 
-def test_a_range_of_rates_keeps_a_good_start_and_gives_up_a_bad_one(world, biased):
-    population = world.scores[:3_000]
-    truth = world.probability(population)
-    rate = world.probability(world.scores).mean()
+@dataclass(frozen=True)
+class SteepStart:
+    """A world of known probabilities, and a fit that is twice too steep."""
 
-    def errors(start, labels):
+    scores: np.ndarray
+    truth: np.ndarray
+    biased: cr.CalibrationMap
+
+    @classmethod
+    def make(cls) -> "SteepStart":
+        rng = np.random.default_rng(5)
+        scores = rng.standard_normal(8_000)
+        steep = 1 / (1 + np.exp(3 - 1.6 * scores))
+        biased = cr.Platt().fit(scores, (rng.random(len(scores)) < steep).astype(float))
+        return cls(scores, 1 / (1 + np.exp(2 - 0.8 * scores)), biased)
+
+    def at(self, factor: float, low: float, high: float) -> cr.CalibrationMap:
+        """The start at a multiple of the true rate, with a range relative to that."""
+        rate = factor * self.truth.mean()
+        return cr.to_base_rate(self.biased, rate, self.scores, rate_range=(low * rate, high * rate))
+
+    def anchored(self, start: cr.CalibrationMap, *counts: int) -> tuple[float, float]:
+        """Mean excess log loss and coverage, after anchoring once per count."""
+        rows = np.argsort(self.scores)[200:-200:600]
         found = []
-        for seed in range(3):
-            drawn = random_labels(world, labels, 100 + seed)
-            anchored = cr.anchor(start, *drawn, population=population)
-            found.append(np.abs(anchored.predict(population) - truth).mean())
-        return np.mean(found)
+        for seed in range(8):
+            fitted = start
+            rng = np.random.default_rng([seed, *counts])
+            for count in counts:
+                shown = rng.choice(len(self.scores), count, replace=False)
+                labels = (rng.random(count) < self.truth[shown]).astype(float)
+                fitted = cr.anchor(
+                    fitted, self.scores[shown], labels, population=self.scores[:2_000]
+                )
+            p, truth = fitted.predict(self.scores), self.truth
+            excess = truth * np.log(truth / p) + (1 - truth) * np.log((1 - truth) / (1 - p))
+            interval = fitted.interval(self.scores[rows])
+            covered = (interval.low <= truth[rows]) & (truth[rows] <= interval.high)
+            found.append([excess.mean(), covered.mean()])
+        loss, coverage = np.mean(found, axis=0)
+        return float(loss), float(coverage)
 
-    def start(factor, *, known_range):
-        near = rate * factor
-        ends = (near / 1.25, near * 1.25) if known_range else None
-        return cr.to_base_rate(biased, near, world.scores, rate_range=ends)
 
-    good = start(1.15, known_range=True)
-    before = np.abs(good.predict(population) - truth).mean()
-    assert errors(good, 30) < 1.1 * before
-    assert errors(start(1.15, known_range=False), 30) > 1.5 * before
-    # A tenfold error of the rate is outside of its range; a few hundred labels say so.
-    wrong = start(0.1, known_range=True)
-    assert errors(wrong, 300) < 0.25 * np.abs(wrong.predict(population) - truth).mean()
+def test_a_range_of_rates_helps_the_level_and_leaves_the_slope_free():
+    world = SteepStart.make()
+    for count, factor in ((30, 0.7), (300, 1.0)):
+        without, _ = world.anchored(world.biased, count)
+        right, coverage = world.anchored(world.at(1.1, 0.8, 1.25), count)
+        assert coverage > 0.9
+        assert right < factor * without
+        vacuous, coverage = world.anchored(world.at(2.0, 0.05, 3.0), count)
+        assert coverage > 0.85
+        assert vacuous < 1.5 * without
+    wrong, coverage = world.anchored(world.at(3.0, 0.8, 1.25), 300)
+    assert coverage > 0.85
+    assert wrong < 1.5 * without
+
+
+def test_labels_of_an_earlier_anchoring_are_not_forgotten():
+    world = SteepStart.make()
+    once, _ = world.anchored(world.biased, 1_000)
+    twice, coverage = world.anchored(world.biased, 1_000, 30)
+    assert coverage > 0.85
+    assert twice < 1.3 * once
 
 
 def test_a_range_of_rates_is_saved_and_checked(world, biased, tmp_path):

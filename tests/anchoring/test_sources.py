@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank.anchoring import PropensityModel, undo_undersampling
+from calibrank.anchoring import Positives, PropensityModel, undo_undersampling, with_sensitivity
 from calibrank.data.score_world import GammaScores, GaussianScores, make_world
 from calibrank.propensity import Popularity
 from calibrank.registry import CALIBRATORS
@@ -102,6 +102,31 @@ def test_the_band_covers_a_world_that_is_observed_less():
     scores = np.quantile(world.scores, LEVELS)
     assert fitted.predict(scores).mean() < 0.5 * world.probability(scores).mean()
     assert coverage(fitted.band(scores), world.probability(scores)) > 0.95
+
+
+@pytest.mark.parametrize("slope", [0.3, 1.6])
+def test_the_band_at_a_known_rate_covers_a_slope_that_exposure_biased(slope):
+    """Liked pairs of high scores are shown more often, or less: no propensity model has that."""
+    rng = np.random.default_rng(3)
+    scores = rng.standard_normal(40_000)
+    truth = 1 / (1 + np.exp(2 - slope * scores))
+    seen = 1 / (1 + np.exp(3 - scores))
+    exposure = rng.uniform(0.5, 1, len(scores))
+    labels = (rng.random(len(scores)) < seen * exposure).astype(float)
+    propensity_model = PropensityModel(power=1, clip=0)
+    summary = cr.Summary.of(scores, cr.ips(labels, exposure))
+    moved = cr.to_base_rate(cr.Platt().fit_summary(summary), truth.mean(), scores)
+    liked = labels == 1
+    positives = Positives(scores[liked], exposure[liked], np.ones(liked.sum()))
+    parts = (cr.Platt(), summary, positives, propensity_model)
+    fitted = with_sensitivity(moved, *parts, assumption="relative propensities")
+    places = np.argsort(scores)[400:-400:1000]
+    assert coverage(fitted.band(scores[places]), truth[places]) == 1
+    low, high = fitted.band(scores)
+    assert 0.01 < (high - low).mean() < 0.3
+    # Known propensities leave the slope to the sampling error.
+    logged = with_sensitivity(moved, *parts, assumption="logged propensities")
+    assert coverage(logged.band(scores[places]), truth[places]) < 0.5
 
 
 # Even odds at score 0 do not suit this world, so Temperature is flat.

@@ -65,9 +65,9 @@ def anchor(
     sketch, because the model was replaced, the map on the scale of ranks is a second start
     (`transfer`), and the labels decide. `record.anchoring` has the base rate before and after.
 
-    Where the map has an interval for its base rate (`record.base_rate_range`), the intercept's
-    prior has that width or less with probability 0.98. Otherwise the prior is as wide as if there
-    were no interval.
+    Where the map has an interval of its base rate (`record.base_rate_range`), the intercept's prior
+    has that width with probability 0.75. The slope is as uncertain as without an interval, unless
+    the interval is the sampling error of labels that the map was anchored on before.
 
     >>> from calibrank import Gaussian
     >>> biased = Gaussian().fit([-2.0, -1.0, 0.0, 1.0, 2.0, 3.0], [0, 0, 1, 0, 1, 1])

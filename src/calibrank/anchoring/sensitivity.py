@@ -11,7 +11,9 @@ Exposure also depends on the user and on preference itself, and a log without im
 show how strongly. As in Rosenbaum's bounds, a stated factor limits it: let e(s) be the mean
 exposure of liked pairs at score s, and w(s) the one assumed. If e(s) / w(s) varies by a factor of
 at most `EXPOSURE_FACTOR` over the scores, the base rate is at most that factor times the limit
-above. The lower limit needs no assumption: at least the observed positives are liked.
+above. The lower limit needs no assumption: at least the observed positives are liked. Where the
+base rate is known, exposure that depends on preference still makes the curve too steep or too flat:
+the band covers every slope that `anchor` expects of a biased fit, from none to twice as steep.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ from calibrank.anchoring._alternatives import (
     clipped_logit,
     cumulative_fractions,
 )
+from calibrank.anchoring.posterior import SLOPE_FACTORS
 from calibrank.anchoring.propensity_model import Positives, PropensityModel
+from calibrank.anchoring.shift import shift_for
 from calibrank.curves.calibrator import Calibrator
 from calibrank.evidence import ips, is_usable
 from calibrank.maps import CalibrationMap, Sensitivity
@@ -158,6 +162,8 @@ def with_sensitivity(
     factor = 1.0 if determined else EXPOSURE_FACTOR
     scales = [scale / factor for scale in scales]
     band = _band(fitted, curves, scales, scores)
+    if rate is not None and fitted.record.top_rate is None and not scale_known:
+        band = _widened(band, groups, rate)
     sensitivity = replace(band, assumption=assumption, exposure_factor=factor)
     record = replace(fitted.record, sensitivity=sensitivity)
     return replace(fitted, record=record)
@@ -186,6 +192,20 @@ def _band(
         low=tuple(clipped_log_odds(low).tolist()),
         high=tuple(clipped_log_odds(high).tolist()),
     )
+
+
+def _widened(band: Sensitivity, groups: ScoreGroups, rate: float) -> Sensitivity:
+    """The band with all slopes that `anchor` expects a biased fit to have, at a known base rate."""
+    mass = groups.total / groups.total.sum()
+    ends = [np.array(band.low), np.array(band.high)]
+    curves = list(ends)
+    for end in ends:
+        for factor in SLOPE_FACTORS:
+            shift = shift_for(factor * np.interp(groups.scores, band.scores, end), mass, rate)
+            curves.append(factor * end + shift)
+    low = clipped_log_odds(np.min(curves, axis=0))
+    high = clipped_log_odds(np.max(curves, axis=0))
+    return replace(band, low=tuple(low.tolist()), high=tuple(high.tolist()))
 
 
 def _sampling_error(fitted: CalibrationMap, scores: Floats) -> tuple[Floats, Floats]:
