@@ -27,7 +27,6 @@ from calibrank.search import (
     held_out_losses,
     held_out_probabilities,
     loss_folds,
-    plan_queries,
 )
 
 NEW_QUERIES = 10_000
@@ -47,8 +46,6 @@ class Found(NamedTuple):
     true_precision: float
     recall: Estimate
     true_recall: float
-    planned: float
-    error: float
 
 
 def judged_of(pool: Pool) -> Judged:
@@ -70,15 +67,6 @@ def gain_of(judged: Judged) -> Estimate:
     return held_out_losses(judged, held_out_probabilities(judged, folds), folds)["LogLossGain"]
 
 
-def mean_truth(new: Pool, scores: np.ndarray) -> np.ndarray:
-    """The mean probability of new documents with about these scores."""
-    edges = np.unique(np.quantile(new.scores, np.linspace(0, 1, BINS + 1)[1:-1]))
-    place = np.searchsorted(edges, new.scores, side="right")
-    sums = np.bincount(place, new.truth, len(edges) + 1)
-    means = sums / np.maximum(np.bincount(place, minlength=len(edges) + 1), 1)
-    return means[np.searchsorted(edges, scores, side="right")]
-
-
 def informative(number: int) -> Found:
     rng = np.random.default_rng([FIRST_SEED + number, 1])
     world = small_world(number, rng)
@@ -94,11 +82,9 @@ def informative(number: int) -> Found:
     relevant = float(new.truth[kept].sum())
     true_precision = relevant / kept.sum() if kept.any() else float("nan")
     true_recall = relevant / float(new.truth.sum())
-    planned = plan_queries(judged, sizes=(world.queries,), draws=6)[0].error
-    error = float(np.abs(fitted.predict(judged.scores) - mean_truth(new, judged.scores)).mean())
     gain = gain_of(judged)
     at_cut = (cut.precision, true_precision, cut.recall, true_recall)
-    return Found(gain, true_gain, *at_cut, planned, error)
+    return Found(gain, true_gain, *at_cut)
 
 
 def uninformative(number: int) -> Estimate:
@@ -143,11 +129,6 @@ def main() -> None:
     error = gaps.std() / np.sqrt(len(gaps))
     print(f"  claimed minus true precision {gaps.mean():+.3f} (s.e. {error:.3f})")
     print(f"  below by 5 points: {share([WANTED - each.true_precision > SHORT for each in cuts])}")
-    ratios = np.array([each.planned / each.error for each in found])
-    low, middle, high = np.quantile(ratios, [0.1, 0.5, 0.9])
-    print(
-        f"planned / actual error: median {middle:.2f}, 10 to 90% of pools {low:.2f} to {high:.2f}"
-    )
 
 
 if __name__ == "__main__":

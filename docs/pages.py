@@ -40,7 +40,7 @@ SELF_CONTAINED = (
 )
 """Pages whose blocks with an output each run on their own."""
 
-SEQUENTIAL = ("quickstart", "which-log", "anchor", "terms")
+SEQUENTIAL = ("quickstart", "which-log", "anchor", "terms", "judges")
 """Pages whose blocks, Python and shell, build on one another."""
 
 LEFT_OUT = "..."

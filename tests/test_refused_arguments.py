@@ -96,7 +96,7 @@ OBJECTS: dict[str, Callable[[Any], object]] = {
     "judged    ": lambda value: search.held_out_losses(value, SCORES),
     "judged     ": lambda value: search.held_out_errors(value, SCORES),
     "judged      ": lambda value: search.chance_eces(value, SCORES),
-    "judged       ": search.plan_queries,
+    "judged       ": lambda value: search.anchor_judged(FITTED, value),
     "probabilities ": lambda value: search.held_out_losses(JUDGED, value),
     "probabilities  ": lambda value: search.chance_eces(JUDGED, value),
     "pool": lambda value: search.judged_rows(RUN, GRADES, None, [value]),
@@ -219,11 +219,13 @@ REFUSED: dict[str, Callable[[], object]] = {
     "folds must be a whole number, 2 to": lambda: search.held_out_constant(JUDGED, 0),
     "draws must be a whole number, 1 to": lambda: search.chance_eces(JUDGED, LABELS, 10**18),
     "depth must be a whole number": lambda: RUN.first(-1),
-    "sizes must be a list of whole numbers, got 50": lambda: search.plan_queries(JUDGED, 50),
+    "sizes must be a list of whole numbers, got 50": lambda: search.plan_judgements(
+        FITTED, RUN, 50
+    ),
     "columns must have the column 'rank', got 'x'. Add it": lambda: Day.of(
         TOP, SCORES, LABELS, date="2026-01-01", columns={"x": SCORES}
     ),
-    "sizes must hold at least one": lambda: search.plan_queries(JUDGED, ()),
+    "sizes must hold at least one": lambda: search.plan_judgements(FITTED, RUN, ()),
     "kept must have one boolean": lambda: search.to_trec(RUN, LABELS, np.ones(3, dtype=bool)),
     "items must have one row per user": lambda: adapters.from_lists(FITTED, [1], [[1]], 0.5),
     "entries must be an item and a score": lambda: adapters.from_nested(FITTED, [(1, [3])]),

@@ -74,7 +74,7 @@ def test_without_labels_the_posterior_is_the_biased_fit(world, method):
     fitted = quiet_fit(method, world.scores, world.labels)
     negligible = RandomLabels(world.scores[:1], np.array([1e-9]), np.zeros(1))
     population = Population.of(np.sort(world.scores))
-    curve = posterior_curve(fitted, negligible, population)
+    curve = posterior_curve([fitted], negligible, population)
     expected = fitted.predict(curve.scores)
     rate = population.mean(expected)
     assert population.mean(curve.probabilities) == pytest.approx(rate, rel=1e-3)

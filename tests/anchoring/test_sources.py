@@ -60,7 +60,8 @@ def test_95_percent_intervals_cover_the_truth(fit, pairs):
         world = make_world(pairs, seed=seed)
         scores = np.quantile(world.scores, LEVELS)
         coverages.append(coverage(fit(world).sampling_interval(scores), world.probability(scores)))
-    assert 0.9 < np.mean(coverages) < 0.99
+    # They allow for a truth of another family, and are wider than needed where it is this one.
+    assert np.mean(coverages) > 0.9
 
 
 def test_a_known_rate_makes_intervals_narrower():

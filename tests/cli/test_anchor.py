@@ -246,7 +246,7 @@ def test_labels_without_a_positive_are_pointed_out(call: Call, tmp_path: Path, s
         ("--base-rate 0.2 --base-rate-range 0.3 0.1", "got 0.3 and 0.1"),
         ("t.csv --base-rate 0.2", "must not both be given without --base-rate-range"),
         ("t.csv --run r --qrels q", "got both"),
-        ("--run r", "--run must go with --qrels"),
+        ("--qrels q --base-rate 0.2", "--qrels must go with --run"),
         ("--run r --qrels q --segment x", "must not be given with --segment, which it ignores"),
         ("--base-rate 0.2 --segment x", "must not be given with --segment"),
         ("t.csv --relevant 2", "--relevant must go with --qrels"),

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank.search import held_out_probabilities, plan_queries
+from calibrank.search import held_out_probabilities
 from tests.cli.conftest import Call
 from tests.cli.running import one_line
 from tests.search_world import make_run, write_trec
@@ -27,7 +26,7 @@ def quick_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     def quick(scores: Any, evidence: Any, queries: Any) -> cr.CalibrationMap:
         return (cr.Platt() + cr.Group("query")).fit(scores, evidence, {"query": queries})
 
-    for module in ("rerank", "held_out", "plan"):
+    for module in ("rerank", "held_out"):
         monkeypatch.setattr(f"calibrank.search.{module}.fit_for_new_queries", quick)
 
 
@@ -159,7 +158,7 @@ def test_a_threshold_that_keeps_nothing_of_the_run_is_warned_about(
     def too_high(*given: Any) -> np.ndarray:
         return 1 - (1 - held_out_probabilities(*given)) / 100
 
-    monkeypatch.setattr("calibrank.cli.search.held_out_probabilities", too_high)
+    monkeypatch.setattr("calibrank.cli.search_held_out.held_out_probabilities", too_high)
     given = (saved, run, "--precision", "0.5", "--qrels", qrels, "-o", out)
     code, text, error = call(*APPLY, *given)
     assert code == 0, error
@@ -204,16 +203,162 @@ def test_too_few_queries_to_hold_some_out_are_said(call: Call, tmp_path: Path) -
     assert "queries with judged documents to hold some out, got 10" in error
 
 
-def test_plan_says_how_many_queries_to_judge(
-    call: Call, files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+def test_plan_chooses_pairs_and_says_how_many_reach_an_error(
+    call: Call, files: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    quick_plan = partial(plan_queries, sizes=(20, 50), draws=2)
-    monkeypatch.setattr("calibrank.cli.search.plan_queries", quick_plan)
-    code, text, error = call("search", "plan", *files, *RULE, "--json")
+    """The plan, once its grades are filled in, is a file of judgements with known propensities."""
+    run, qrels = files
+    saved, pairs, out = tmp_path / "judged.json", tmp_path / "pairs.csv", tmp_path / "map.json"
+    assert call(*FIT, run, qrels, *RULE, "-o", saved)[0] == 0
+    code, text, error = call("search", "plan", saved, run, "--error", "0.06", "-o", pairs, "--json")
     assert code == 0, error
-    assert [step["queries"] for step in json.loads(text)["plan"]] == [20, 50]
-    _, text, _ = call("search", "plan", *files, *RULE)
-    assert "With 50 judged queries, probabilities are off by" in text
+    told = json.loads(text)
+    errors = [step["error"] for step in told["plan"]]
+    assert errors == sorted(errors, reverse=True)
+    assert told["labels"] == told["needed"] > 0
+    code, text, error = call("search", "plan", saved, run, "--labels", "40", "-o", pairs)
+    assert code == 0, error
+    assert "40 pairs of 30 queries. Fill in the column grade." in one_line(text)
+    header, *lines = pairs.read_text().splitlines()
+    assert header == "query,document,grade,propensity"
+    graded = dict(line.rsplit(" ", 1) for line in qrels.read_text().splitlines())
+    filled = [header]
+    chances = []
+    for line in lines:
+        query, document, grade, chance = line.split(",")
+        assert grade == ""
+        chances.append(float(chance))
+        filled.append(f"{query},{document},{graded.get(f'{query} 0 {document}', '')},{chance}")
+    assert sum(1 / chance for chance in chances) == pytest.approx(360, rel=0.05)
+    pairs.write_text("\n".join(filled) + "\n")
+    code, _, error = call("anchor", saved, "--run", run, "--qrels", pairs, *RULE, "-o", out)
+    assert code == 0, error
+    assert "weighted by the column 'propensity'" in one_line(error)
+    assert cr.load(out).record.anchoring.effective_labels < len(filled) - 1
+    assert call("search", "plan", saved, run, "-o", tmp_path / "pairs.txt")[0] == 2
+
+
+def test_a_judge_is_compared_with_people_and_named(
+    call: Call, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Both sources are in the record and in what is said; a bad judge is called one."""
+    run, qrels = files
+    good, bad, human = (tmp_path / name for name in ("good.qrels", "bad.qrels", "people.qrels"))
+    human.write_text(qrels.read_text())
+    lines = [line.rsplit(" ", 1) for line in qrels.read_text().splitlines()]
+    good.write_text("".join(f"{pair} {min(int(grade) + 1, 3)}\n" for pair, grade in lines))
+    bad.write_text("".join(f"{pair} {3 - int(grade)}\n" for pair, grade in lines))
+    saved, out = tmp_path / "judged.json", tmp_path / "map.json"
+    code, text, error = call(*FIT, run, good, bad, *RULE, "-o", saved)
+    assert code == 0, error
+    assert "human" not in (text + error).lower()
+    given = ("anchor", saved, "--run", run, "--qrels", human, "--relevant", "2", "-o", out)
+    code, text, error = call(*given)
+    assert code == 0, error
+    assert "bad.qrels is worse than a constant" in one_line(error)
+    assert "good.qrels is worse" not in one_line(error)
+    assert "judgements of people.qrels (grade >= 2" in one_line(text)
+    population = cr.load(out).record.population
+    assert [source.name for source in population.sources] == ["good.qrels", "bad.qrels"]
+    assert [source.name for source in population.anchored_on] == ["people.qrels"]
+    code, text, error = call(*given, "--json")
+    told = json.loads(text)["agreement"]
+    assert [judge["worse_than_constant"] for judge in told] == [False, True]
+    assert told[1]["agreed"]["value"] == 0
+    good.unlink()
+    _, _, error = call(*given)
+    assert "How far good.qrels agrees is not known" in one_line(error)
+    code, _, error = call("anchor", saved, "--run", run, "--qrels", bad, "--relevant", "2")
+    assert code == 3
+    assert "must be others than those of the fit, got bad.qrels again" in one_line(error)
+
+
+def test_soft_scores_of_judges_in_columns_are_averaged(
+    call: Call, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    run, qrels = files
+    table = tmp_path / "judges.csv"
+    rows = ["query,document,first,second"]
+    for line in qrels.read_text().splitlines():
+        query, _, document, grade = line.split()
+        rows.append(f"{query},{document},{int(grade) / 3},{int(int(grade) > 1)}")
+    table.write_text("\n".join(rows) + "\n")
+    out = tmp_path / "map.json"
+    labels = ("--label", "probability(first)", "--label", "second >= 1")
+    code, _, error = call(*FIT, run, table, *labels, "-o", out)
+    assert code == 0, error
+    record = cr.load(out).record
+    expected = [(float(row.split(",")[2]) + float(row.split(",")[3])) / 2 for row in rows[1:]]
+    assert record.positive == pytest.approx(sum(expected))
+    rules = [source.rule for source in record.population.sources]
+    assert rules == ["probability(first)", "second >= 1"]
+
+
+def test_a_replaced_model_starts_from_the_old_map(
+    call: Call, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    run, qrels = files
+    saved, swapped, out = (tmp_path / name for name in ("old.json", "new.trec", "new.json"))
+    lines = [line.split() for line in run.read_text().splitlines()]
+    moved = [(line[0], line[2], float(np.exp(float(line[4]))) + 50) for line in lines]
+    swapped.write_text("".join(f"{q} Q0 {d} 1 {score!r} new\n" for q, d, score in moved))
+    assert call(*FIT, run, qrels, *RULE, "-o", saved)[0] == 0
+    code, text, error = call(
+        "search", "apply", saved, swapped, "-o", tmp_path / "out.trec", "--json"
+    )
+    assert code == 0, error
+    assert "the scores moved beyond what queries of the map's run differ by" in text
+    code, _, error = call("search", "apply", saved, run, "-o", tmp_path / "out.trec", "--json")
+    assert "moved" not in error
+    code, _, error = call("anchor", saved, "--run", swapped, "-o", out)
+    assert code == 0, error
+    assert "No labels were given" in error
+    old, new = cr.load(saved), cr.load(out)
+    scores = np.array([float(line[4]) for line in lines])
+    np.testing.assert_allclose(new.predict(np.exp(scores) + 50), old.predict(scores), atol=0.05)
+    given = ("anchor", saved, "--run", swapped, "--qrels", qrels, *RULE, "-o", out)
+    code, _, error = call(*given)
+    # The same judgements as those of the fit are no news.
+    assert code == 3
+    people = tmp_path / "people.qrels"
+    people.write_text("".join(qrels.read_text().splitlines(keepends=True)[::3]))
+    code, _, error = call(*given[:4], "--qrels", people, *RULE, "-o", out)
+    assert code == 0, error
+    anchored = cr.load(out)
+    gap = np.abs(anchored.predict(np.exp(scores) + 50) - old.predict(scores))
+    assert gap.mean() < 0.05
+
+
+def test_a_judged_rate_that_moved_is_said(
+    call: Call, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    run, qrels = files
+    saved, harder, out = tmp_path / "map.json", tmp_path / "harder.qrels", tmp_path / "out.trec"
+    assert call(*FIT, run, qrels, *RULE, "-o", saved)[0] == 0
+    lines = [line.rsplit(" ", 1) for line in qrels.read_text().splitlines()]
+    harder.write_text("".join(f"{pair} {max(int(grade) - 1, 0)}\n" for pair, grade in lines))
+    for judgements, moved in ((qrels, False), (harder, True)):
+        code, text, error = call(*APPLY, saved, run, "--qrels", judgements, "-o", out, "--json")
+        assert code == 0, error
+        assert any("The level moved" in each for each in json.loads(text)["warnings"]) is moved
+
+
+def test_what_can_be_had_is_said_where_a_precision_cannot(
+    call: Call, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    given = (*FIT, *files, *RULE, "--precision", "0.999", "-o", tmp_path / "map.json")
+    code, text, error = call(*given)
+    assert code == 0, error
+    assert "No threshold reaches a precision of 100%" in one_line(text)
+    assert "--top-k 1" in one_line(text)
+    told = json.loads(call(*given, "--json")[1])["reachable"]
+    assert told["by_rank"]["threshold"] == 0
+    assert told["by_probability"]["top_k"] is None
+    answered = [cut["answered"]["value"] for cut in told["curve"]]
+    precisions = [cut["precision"]["value"] for cut in told["curve"]]
+    assert answered == sorted(answered)
+    assert precisions == sorted(precisions, reverse=True)
+    assert told["by_both"]["precision"]["value"] > 0.5
 
 
 def test_the_card_of_a_map_shows_what_held_out_queries_say(

@@ -33,6 +33,7 @@ def test_all_notebooks_are_found() -> None:
     assert names == [
         "a-threshold-for-a-reranker",
         "base-rate-sources",
+        "calibrate-with-an-llm-judge",
         "from-scores-to-probabilities",
     ]
 

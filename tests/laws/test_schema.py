@@ -10,7 +10,15 @@ import pytest
 
 import calibrank as cr
 from calibrank.anchoring import undo_undersampling
-from calibrank.maps import Alternative, Anchoring, FitRecord, Population, Selection, Sensitivity
+from calibrank.maps import (
+    Alternative,
+    Anchoring,
+    FitRecord,
+    JudgementSource,
+    Population,
+    Selection,
+    Sensitivity,
+)
 from calibrank.maps.format import CURVES, TERMS
 from tests.golden.vectors import documents
 from tests.members import CALIBRATORS, name
@@ -72,7 +80,10 @@ def test_records_with_everything_keep_the_schema() -> None:
     band = Sensitivity(
         0.1, 0.3, (Alternative("power 1", 0.2, None),), (0.0, 1.0), (-2.0, -1.0), (-1.0, 0.0)
     )
-    population = Population("judged documents of this run", None, 12, 5)
+    source = JudgementSource("judge.qrels", "grade >= 2")
+    population = Population(
+        "judged documents of this run", None, 12, 5, (source,), (source,), (0.0, 1.0), 9.5
+    )
     record = replace(
         fitted.record, sensitivity=band, population=population, date="2024-05-01", model_name="a"
     )
@@ -96,6 +107,7 @@ def test_the_schema_has_every_kind_and_every_field() -> None:
         "sensitivity": Sensitivity,
         "selection": Selection,
         "population": Population,
+        "judgement_source": JudgementSource,
     }
     for part, kind in parts.items():
         assert set(SCHEMA["$defs"][part]["properties"]) == set(kind.__slots__)

@@ -23,7 +23,6 @@ from calibrank.search import (
     held_out_losses,
     held_out_probabilities,
     judged_rows,
-    plan_queries,
     read_qrels,
     read_run,
 )
@@ -428,30 +427,3 @@ def test_no_threshold_answers_nothing() -> None:
     assert cut.answered.value == 0
     with pytest.raises(cr.DataError, match="aim must be precision or recall"):
         choose_cut(judged, np.full(200, 0.25), "f1", 0.9)  # type: ignore[arg-type]
-
-
-def test_more_judged_queries_are_planned_to_err_less() -> None:
-    plan = plan_queries(judged_world(40), sizes=(10, 120), draws=3)
-    errors = [step.error for step in plan]
-    assert errors == sorted(errors, reverse=True)
-    # The error of a rate over groups falls with the root of their number.
-    assert errors[0] / errors[1] > 2
-    assert all(0 < step.standard_error < step.error for step in plan)
-    assert np.isnan(plan_queries(judged_world(15), sizes=(15,), draws=1)[0].standard_error)
-    with pytest.raises(cr.DataError, match="sizes must be a whole number, 10 to 1,000,000"):
-        plan_queries(judged_world(15), sizes=(9,))
-
-
-def test_the_plan_is_about_the_map_that_is_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The planned error is that of maps for new queries, fitted to queries of the same world."""
-    judged = judged_world(40)
-    fits = []
-
-    def counted(scores: np.ndarray, labels: np.ndarray, queries: np.ndarray) -> cr.CalibrationMap:
-        fits.append(len(np.unique(queries)))
-        model = cr.Platt() + cr.Group("query")
-        return model.fit(scores, labels, {"query": queries})
-
-    monkeypatch.setattr("calibrank.search.plan.fit_for_new_queries", counted)
-    plan_queries(judged, sizes=(20, 30), draws=2)
-    assert fits == [20, 30, 20, 30]

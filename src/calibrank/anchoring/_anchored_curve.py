@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -25,15 +26,18 @@ _SMALLEST_PROBABILITY = 1e-12
 
 
 def anchored_curve(
-    fitted: CalibrationMap,
+    starts: Sequence[CalibrationMap],
     labels: RandomLabels,
     population: Population,
     rate_range: tuple[float, float] | None = None,
+    *,
+    is_judged: bool = False,
 ) -> tuple[PiecewiseCurve, PosteriorCurve]:
-    """The curve of a map of the score alone, anchored on labels, and the posterior behind it."""
-    curve = posterior_curve(fitted, labels, population, rate_range)
-    lowest = min(fitted.span[0], labels.scores.min(), population.scores[0])
-    highest = max(fitted.span[1], labels.scores.max(), population.scores[-1])
+    """The curve of maps of the score alone, anchored on labels, and the posterior behind it."""
+    curve = posterior_curve(starts, labels, population, rate_range, is_judged=is_judged)
+    # A start at ranks stands for the population alone: the old scores are on another scale.
+    lowest = min(starts[-1].span[0], labels.scores.min(), population.scores[0])
+    highest = max(starts[-1].span[1], labels.scores.max(), population.scores[-1])
     return _over_range(_piecewise_curve(curve), float(lowest), float(highest)), curve
 
 

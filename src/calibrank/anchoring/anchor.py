@@ -25,6 +25,7 @@ from calibrank.anchoring._population import Population, population_of
 from calibrank.anchoring._terms_of import Anchored, anchored_terms, start_log_odds
 from calibrank.anchoring.count_columns import default_terms
 from calibrank.anchoring.posterior import PosteriorCurve, RandomLabels
+from calibrank.anchoring.transfer import moved_start
 from calibrank.composition import refusal
 from calibrank.evidence import Evidence, Labels, as_evidence, is_usable
 from calibrank.maps import Anchoring, CalibrationMap
@@ -60,8 +61,9 @@ def anchor(
     `propensity` is the exploration policy's probability of showing each pair, if it was not the
     same for all. `groups` are queries or users: labels of one group are alike, and count for less.
     `population` holds scores of the pairs that probabilities are wanted for; by default they are
-    those of the map's fit, of which its record has a sketch. `record.anchoring` has the base rate
-    before and after.
+    those of the map's fit, of which its record has a sketch. Where they do not look like the
+    sketch, because the model was replaced, the map on the scale of ranks is a second start
+    (`transfer`), and the labels decide. `record.anchoring` has the base rate before and after.
 
     Where the map has an interval for its base rate (`record.base_rate_range`), the intercept's
     prior has that width or less with probability 0.98. Otherwise the prior is as wide as if there
@@ -86,7 +88,14 @@ def anchor(
         weights = weights * group_weights(alone, shown, given, offset, groups)
     total, positive = weights * given.total, weights * given.positive
     random_labels = RandomLabels(shown, total, positive, offset)
-    anchored, curve = anchored_curve(alone, random_labels, pairs, fitted.record.base_rate_range)
+    moved = None if population is None else moved_start(alone, pairs)
+    anchored, curve = anchored_curve(
+        [alone] if moved is None else [alone, moved],
+        random_labels,
+        pairs,
+        fitted.record.base_rate_range,
+        is_judged=fitted.record.population is not None,
+    )
     rate, rate_range = _rate(curve, pairs)
     start_rate = pairs.mean(expit(alone.log_odds(pairs.grid)))
     anchoring = Anchoring(

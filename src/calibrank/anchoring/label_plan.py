@@ -1,20 +1,23 @@
-"""Plan how many random labels to collect, by simulation.
+"""Plan how many labels to collect, by simulation.
 
-True curves are drawn from the sensitivity band of a fit, random labels are drawn from each curve,
-the fit is anchored on them, and the error against the true curve is averaged.
+True curves are drawn around a fit, random labels are drawn from each curve, the fit is anchored on
+them, and the error against the true curve is averaged. Around a fit with a sensitivity band, curves
+are those of the band. Around that of a judge, they differ by a level and a slope.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 
 from calibrank._internal.arguments import instance, seeded, whole, whole_numbers
-from calibrank._internal.logit import expit
-from calibrank._internal.validation import Floats, Numbers, score_column
+from calibrank._internal.logit import expit, logit
+from calibrank._internal.validation import Floats, Ids, IdsLike, Numbers, ids, score_column
 from calibrank.anchoring.anchor import anchor
+from calibrank.anchoring.exploration import choose_pairs
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap, Sensitivity
 
@@ -26,6 +29,18 @@ _MOST_DRAWS = 10_000
 _MOST_LABELS = 10**7
 # Where the band reaches probability 1, that is a bound and not a plausible truth.
 _HIGHEST_LOG_ODDS = 3.0
+# How far a judge's odds may be off: 33 judges of one collection called 2% to 60% relevant where
+# 27% were, which is a standard deviation of about 1. Their slopes are too steep as often as not.
+_LEVEL_SD = 1.0
+_SLOPES = (1.0, 0.5, 0.75, 1.25)
+# Levels of queries: two labels of one query have the correlation that `_groups` expects.
+_GROUP_SD = 0.9
+# A logistic curve averaged over normal levels is flatter by this part of their variance.
+_FLATTENED = 0.346
+# Log odds of a curve stay within these.
+_LARGEST = 14.0
+# Standard deviations between the ends of a 95% interval.
+_INTERVAL = 3.92
 
 
 class ExpectedError(NamedTuple):
@@ -42,14 +57,17 @@ def plan_labels(
     sizes: Sequence[int] = SIZES,
     draws: int = 10,
     seed: int | np.random.Generator = 0,
+    *,
+    groups: IdsLike | None = None,
 ) -> list[ExpectedError]:
     """Estimate how the expected error decreases with the number of random labels.
 
-    True curves are drawn from the map's sensitivity band, so the map must have one
-    (`fit_with_sensitivity`). They have the shape that the log says: where it is wrong, few labels
-    leave more error than planned (0.07 to 0.09 after 30 labels where 0.05 to 0.06 was planned, on
-    rankers of randomly exposed datasets). `population` holds scores of the pairs that probabilities
-    are wanted for.
+    True curves are drawn from the map's sensitivity band (`fit_with_sensitivity`). They have the
+    shape that the log says: where it is wrong, few labels leave more error than planned (0.07 to
+    0.09 after 30 labels where 0.05 to 0.06 was planned, on rankers of randomly exposed datasets).
+    `population` holds scores of the pairs that probabilities are wanted for. With `groups`, their
+    queries, the map may be one of a judge's labels. Labels are then chosen by `choose_pairs`, and
+    queries differ as they do in judged collections.
 
     >>> from calibrank import Platt, fit_with_sensitivity
     >>> rng = np.random.default_rng(0)
@@ -62,7 +80,7 @@ def plan_labels(
     """
     instance("fitted", fitted, CalibrationMap, "Fit one, or read one with calibrank.load.")
     band = fitted.record.sensitivity
-    if band is None:
+    if band is None and groups is None:
         raise DataError(
             "the map to plan for",
             "carry a sensitivity band",
@@ -73,15 +91,58 @@ def plan_labels(
     sizes = whole_numbers("sizes", sizes, 0, _MOST_LABELS, "E.g. (0, 300).")
     rng = seeded(seed)
     scores = score_column(population, "population")[0].astype(np.float64)
+    queries = None if groups is None else ids("groups", groups, len(scores))
     step = max(1, len(scores) // _MAX_POPULATION)
     scores = scores[::step]
+    queries = None if queries is None else queries[::step]
     # The same true curves for all sizes, so that the errors are comparable.
-    truths = _true_curves(band, scores, draws)
+    truths = _judged_curves(fitted, scores, draws)
+    if band is not None:
+        truths = _true_curves(band, scores, draws)
     plan = []
     for size in sizes:
-        errors = [_error_after(fitted, scores, truth, size, rng) for truth in truths]
+        if queries is not None and size > len(scores):
+            continue
+        errors = [_error_after(fitted, scores, truth, size, rng, queries) for truth in truths]
         plan.append(ExpectedError(size, float(np.mean(errors))))
     return plan
+
+
+def labels_needed(plan: Sequence[ExpectedError], error: float) -> int | None:
+    """The number of labels whose expected error is the wanted one; None where no size reaches it.
+
+    Between sizes the logarithm of the error is a line in that of the number.
+
+    >>> labels_needed([ExpectedError(30, 0.08), ExpectedError(120, 0.04)], 0.056569)
+    60
+    """
+    for before, after in zip([*plan[:1], *plan], plan, strict=False):
+        if after.error <= error:
+            if before.labels < 1 or after.labels == before.labels:
+                return after.labels
+            ends = np.log([before.error, after.error])
+            part = (ends[0] - np.log(error)) / max(ends[0] - ends[1], 1e-300)
+            return int(np.ceil(before.labels * (after.labels / before.labels) ** part - 1e-3))
+    return None
+
+
+def _judged_curves(fitted: CalibrationMap, scores: Floats, count: int) -> list[Floats]:
+    """Curves with other levels and slopes than the map, as those of people differ from a judge's.
+
+    A known interval of the base rate limits the levels.
+    """
+    log_odds = fitted.without_terms().log_odds(scores).clip(-_LARGEST, _LARGEST)
+    deviation = _LEVEL_SD
+    if fitted.record.base_rate_range is not None:
+        low, high = fitted.record.base_rate_range
+        deviation = float(logit(high) - logit(low)) / _INTERVAL
+    centre = log_odds.mean()
+    curves = []
+    for index in range(count):
+        shift = deviation * NormalDist().inv_cdf((index + 0.5) / count)
+        slope = _SLOPES[index % len(_SLOPES)]
+        curves.append(expit(centre + shift + slope * (log_odds - centre)))
+    return curves
 
 
 def _true_curves(band: Sensitivity, scores: Floats, count: int) -> list[Floats]:
@@ -95,12 +156,38 @@ def _true_curves(band: Sensitivity, scores: Floats, count: int) -> list[Floats]:
 
 
 def _error_after(
-    fitted: CalibrationMap, scores: Floats, truth: Floats, size: int, rng: np.random.Generator
+    fitted: CalibrationMap,
+    scores: Floats,
+    truth: Floats,
+    size: int,
+    rng: np.random.Generator,
+    queries: Ids | None,
 ) -> float:
     """The error of the map after anchoring on `size` labels drawn from the true curve."""
     anchored = fitted
-    if size:
+    if size and queries is None:
         pairs = rng.integers(len(scores), size=size)
         labels = (rng.random(size) < truth[pairs]).astype(np.float64)
         anchored = anchor(fitted, scores[pairs], labels, population=scores)
+    elif size and queries is not None:
+        pairs, propensity = choose_pairs(fitted, scores, size, segments=queries, seed=rng)
+        chances = _by_query(truth, queries, rng)[pairs]
+        labels = (rng.random(len(pairs)) < chances).astype(np.float64)
+        anchored = anchor(
+            fitted,
+            scores[pairs],
+            labels,
+            propensity=propensity,
+            groups=queries[pairs],
+            population=scores,
+        )
     return float(np.abs(anchored.predict(scores) - truth).mean())
+
+
+def _by_query(truth: Floats, queries: Ids, rng: np.random.Generator) -> Floats:
+    """Probabilities with a level per query, whose mean over queries is the truth."""
+    names, codes = np.unique(queries, return_inverse=True)
+    levels = rng.normal(0, _GROUP_SD, len(names))
+    typical = logit(truth.clip(1e-9, 1 - 1e-9)) * np.sqrt(1 + _FLATTENED * _GROUP_SD**2)
+    chances: Floats = expit(typical + levels[codes])
+    return chances

@@ -116,7 +116,7 @@ class _TopLabels(NamedTuple):
         weights = _normalized(self.weights[rows])
         labels = RandomLabels(self.scores[rows], weights, weights * self.labels[rows])
         population = population_of(fitted, labels.scores, self.population)
-        return anchored_curve(fitted, labels, population, fitted.record.base_rate_range)[0]
+        return anchored_curve([fitted], labels, population, fitted.record.base_rate_range)[0]
 
     def gain(self, fitted: CalibrationMap, other: TopCurve) -> float:
         """The log likelihood of held-out labels under curves of the rest, minus that of `other`."""

@@ -28,7 +28,7 @@ increase, so it is projected on the increasing curves (isotonic regression over 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -86,6 +86,15 @@ TRUSTED_COSINE_SDS = {0.0: 1 / 3, 0.03: 1 / 3, 0.1: 1 / 3}
 must not bend a good curve. In a world of known probabilities, 30 labels doubled the error of a good
 start at a slope's standard deviation of 0.3, and left it as it was at 0.1."""
 
+JUDGED_PROBABILITY = 0.9
+"""Prior probability that a judge's curve has about the right shape: it saw the same documents, so
+that no exposure is between its labels and those of people. Otherwise priors are wide."""
+JUDGED_INTERCEPT_SD = 1.0
+"""How far its level may be off: 33 judges of one collection called 2% to 60% relevant where 27%
+were."""
+JUDGED_SLOPE_FACTORS = {1.0: 0.25, 0.75: 0.25, 0.5: 0.25, 0.25: 0.25}
+"""How much of its slope holds: judges are rather too sure than too unsure."""
+
 # Standard deviations to either end of a 95% interval.
 _TWO_SIDED_95 = 1.96
 # In log odds: a flatter biased fit than this is no reason to expect a flat curve.
@@ -138,33 +147,56 @@ class PosteriorCurve:
 
 
 def posterior_curve(
-    biased: CalibrationMap,
+    starts: Sequence[CalibrationMap],
     labels: RandomLabels,
     population: Population,
     rate_range: tuple[float, float] | None = None,
+    *,
+    is_judged: bool = False,
 ) -> PosteriorCurve:
     """Average the posterior curves of all priors over the grid of a population.
 
-    `rate_range` is a 95% interval of the biased fit's base rate, if it has one.
+    `starts` are biased fits, each as likely as the others. `rate_range` is a 95% interval of the
+    base rate of the first, if it has one. `is_judged` says that biased labels are of a judge.
     """
     ordered = labels.ordered()
+    sets: list[_Weighted] = []
+    for biased in starts:
+        found = _posterior_sets(biased, ordered, population, rate_range, is_judged=is_judged)
+        sets += [(probability / len(starts), chosen) for probability, chosen in found]
+    return _average(population, _mixed(sets), _spline(ordered, population))
+
+
+def _posterior_sets(
+    biased: CalibrationMap,
+    labels: RandomLabels,
+    population: Population,
+    rate_range: tuple[float, float] | None,
+    *,
+    is_judged: bool,
+) -> list[_Weighted]:
+    """The posteriors around one biased fit, in sets with their probabilities before the labels."""
     probabilities = expit(biased.log_odds(population.grid))
-    biased_rate = population.mean(probabilities)
     # The logarithm of the odds must stay finite.
-    rate = min(max(biased_rate, 1e-9), 1 - 1e-9)
+    rate = min(max(population.mean(probabilities), 1e-9), 1 - 1e-9)
     posteriors: list[_Posterior] = []
     trusted: list[_Weighted] = []
-    for position, terms in enumerate(candidate_terms(biased, population, ordered.scores)):
-        for factor in TERM_FACTORS if ordered.offset is not None else {0.0: 1.0}:
-            family = _CurveFamily(terms, ordered, population, rate, _WIDE, factor)
+    for position, terms in enumerate(candidate_terms(biased, population, labels.scores)):
+        for factor in TERM_FACTORS if labels.offset is not None else {0.0: 1.0}:
+            family = _CurveFamily(terms, labels, population, rate, _WIDE, factor)
             posteriors += family.posteriors()
             # The first base curve is the biased fit itself.
-            if position == 0 and rate_range is not None:
+            if position == 0 and is_judged:
+                trusted.append(
+                    (JUDGED_PROBABILITY, list(replace(family, priors=_JUDGED).posteriors()))
+                )
+            elif position == 0 and rate_range is not None:
                 width = _intercept_sd(rate_range, probabilities, population)
                 trusted += _trusted(family, width)
-    if trusted:
-        posteriors = _mixed([*trusted, (1 - RANGE_PROBABILITY, posteriors)])
-    return _average(population, posteriors, _spline(ordered, population))
+    if not trusted:
+        return [(1.0, posteriors)]
+    wide = 1 - (JUDGED_PROBABILITY if is_judged else RANGE_PROBABILITY)
+    return [*trusted, (wide, posteriors)]
 
 
 def _spline(labels: RandomLabels, population: Population) -> tuple[float, Floats]:
@@ -250,6 +282,7 @@ class _Priors:
 
 
 _WIDE = _Priors(INTERCEPT_SD, SLOPE_FACTORS, SLOPE_SD, COSINE_SDS)
+_JUDGED = _Priors(JUDGED_INTERCEPT_SD, JUDGED_SLOPE_FACTORS, TRUSTED_SLOPE_SD, TRUSTED_COSINE_SDS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

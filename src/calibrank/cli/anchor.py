@@ -8,17 +8,18 @@ import numpy as np
 
 from calibrank._internal.validation import Floats
 from calibrank.anchoring import anchor as anchor_map
-from calibrank.anchoring import compare_with_constant, to_base_rate
+from calibrank.anchoring import compare_with_constant, to_base_rate, transfer
 from calibrank.anchoring.count_columns import default_terms
 from calibrank.cli import console
 from calibrank.cli.declared import Label, choose_label, require_columns
 from calibrank.cli.failures import UsageError
-from calibrank.cli.judgements import Judgements, read_judged
+from calibrank.cli.judgements import Judgements, compare, read_judged
 from calibrank.cli.rendering import base_rate_lines, probability_table
 from calibrank.cli.terms import choose_terms, print_terms
 from calibrank.errors import DataError
 from calibrank.evidence import naive
 from calibrank.maps import CalibrationMap, load
+from calibrank.search import anchor_judged, read_run
 from calibrank.tabular.columns import Columns
 from calibrank.tabular.features import FeatureRows, read_features
 from calibrank.tabular.read import Table
@@ -48,18 +49,21 @@ def anchor(
     json: bool,
 ) -> None:
     """Move a map to labels that can be trusted more, or to a known base rate."""
-    _require_one_source(table, run, qrels, relevant, base_rate, base_rate_range)
+    _require_one_source(table, run, qrels, relevant, base_rate, base_rate_range, population)
     _require_valid_rate(base_rate, base_rate_range)
     console.require_output(out, map_file, table, run, qrels, population)
     fitted = load(map_file)
     known = _moved(fitted, base_rate, base_rate_range, population, score)
     anchored = known
+    compared = None
     if run is not None and qrels is not None:
-        judged = read_judged(run, Judgements(qrels, label, relevant)).judged
-        anchored = anchor_map(known, judged.scores, judged.evidence, groups=judged.queries)
-        of_judged = known.record.population or judged.recorded_population
-        record = replace(anchored.record, population=of_judged)
-        anchored = replace(anchored, record=record)
+        found = read_judged(run, Judgements([qrels], [label] if label else (), relevant))
+        compared = compare(known, found, [Path(each).parent for each in (map_file, run, qrels)])
+        anchored = anchor_judged(known, found.judged)
+    elif run is not None:
+        anchored = _transferred(known, read_run(run).scores)
+    elif table is None and population is not None and base_rate is None:
+        anchored = _transferred(known, _population(population, score, known)["score"])
     elif table is not None:
         source = Table.find(table)
         console.require_output(out, *source.files)
@@ -87,12 +91,25 @@ def anchor(
     out.parent.mkdir(parents=True, exist_ok=True)
     anchored.save(out)
     if json:
-        console.print_json({"out": str(out), **anchored.to_dict(), **_constant_check(anchored)})
+        about = {"out": str(out), **anchored.to_dict(), **_constant_check(anchored)}
+        console.print_json(about | (compared.to_dict() if compared else {}))
         return
     console.state(base_rate_lines(anchored.record))
+    if compared is not None and qrels is not None:
+        compared.print(Path(qrels).name)
     console.show(probability_table(anchored))
     print_terms(anchored)
     console.state(f"[bold]Saved:[/] {console.shown(out)}")
+
+
+def _transferred(fitted: CalibrationMap, scores: Floats) -> CalibrationMap:
+    """The map for the scores of a model that replaced its own, without labels."""
+    console.warn(
+        "No labels were given: the new scores get the probabilities that the map's own scores of "
+        "the same rank have. This is right if both models rank equally well; anchor the result on "
+        "about 30 labels."
+    )
+    return transfer(fitted, scores)
 
 
 def _require_one_source(
@@ -102,9 +119,10 @@ def _require_one_source(
     relevant: float | None,
     base_rate: float | None,
     rate_range: tuple[float, float] | None,
+    population: str | None,
 ) -> None:
-    if (run is None) != (qrels is None):
-        raise UsageError("--run", "go with --qrels, the judgements of its documents")
+    if qrels is not None and run is None:
+        raise UsageError("--qrels", "go with --run, whose documents were judged")
     if table is not None and run is not None:
         raise UsageError("labels", "come from TABLE or from --run and --qrels", got="both")
     if base_rate is not None and rate_range is None and (table or run):
@@ -116,17 +134,18 @@ def _require_one_source(
             ),
             remedy="Give the range, and the labels are weighed against it.",
         )
-    if table is None and run is None and base_rate is None:
+    if table is None and run is None and base_rate is None and population is None:
         raise UsageError(
             "anchor",
             ("have labels to trust (TABLE, or --run and --qrels) or a known rate (--base-rate)"),
             got="none",
+            remedy="For a replaced model, name its scores: --run or --population.",
         )
     always = {"map_file", "out", "json", "base_rate", "base_rate_range"}
     if run is not None:
         console.require_only("--run", {*always, "run", "qrels", "label", "relevant"})
     elif table is None:
-        console.require_only("--base-rate without TABLE", {*always, "population", "score"})
+        console.require_only("no labels", {*always, "population", "score"})
     elif relevant is not None:
         raise UsageError("--relevant", "go with --qrels, whose grades it is about")
 

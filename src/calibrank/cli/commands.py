@@ -121,10 +121,16 @@ def fit() -> None:
         "--propensity", "The exploration policy's probability of showing each pair, if they differ."
     ),
     column("--group", "Users or queries: labels of one are alike, and count for less."),
-    Option("--run", "Instead of TABLE: the run of a search system. With --qrels.", panel=_TRUSTED),
+    Option(
+        "--run",
+        "Instead of TABLE: the run of a search system. With --qrels; without, the run of a model "
+        "that replaced the map's.",
+        panel=_TRUSTED,
+    ),
     Option(
         "--qrels",
-        "Human judgements of the run: TREC qrels, .tsv, .json or a table.",
+        "Judgements of the run to trust more than the map's, such as people's: TREC qrels, .tsv, "
+        ".json or a table.",
         panel=_TRUSTED,
     ),
     options.RELEVANT,
@@ -147,7 +153,8 @@ def fit() -> None:
     Option(
         "--population",
         "Table of the pairs that probabilities are wanted for, with scores and the map's columns. "
-        "Default: scores like those of the fit, of which the map has a sketch.",
+        "Default: scores like those of the fit, of which the map has a sketch. Without labels: "
+        "scores of a model that replaced the map's.",
         panel=ROWS,
     ),
     *(options.TERM_SEGMENT, options.TERM_FEATURE),
@@ -163,7 +170,7 @@ def fit() -> None:
 def anchor() -> None:
     """Move a map to labels that can be trusted more, or to a known base rate.
 
-    The labels are those of pairs shown at random (TABLE), or human judgements of a search run
+    The labels are those of pairs shown at random (TABLE), or judgements of a search run
     (--run, --qrels). The map's log is not needed. The map may have terms, whose columns TABLE must
     have, and may be anchored already; --segment, --feature and --rank add terms. By default, terms
     are smooth functions of the columns item_popularity and user_activity, if TABLE has them.

@@ -212,11 +212,11 @@ class Command(NamedTuple):
             names = [each.name.split()[-1] for each in self.members]
             raise self._wrong("the command", f"be one of {', '.join(names)}", repr(loose[0]))
         positional = [option for option in self.options if option.is_argument]
-        if len(loose) > len(positional):
+        if len(loose) > len(positional) and not (positional and positional[-1].is_repeated):
             raise self._wrong("arguments", f"be at most {len(positional)}", repr(loose[-1]))
-        return found | {
-            option.name: [text] for option, text in zip(positional, loose, strict=False)
-        }
+        for at, option in enumerate(positional[: len(loose)]):
+            found[option.name] = loose[at:] if option.is_repeated else [loose[at]]
+        return found
 
     def _option(self, argument: str, rest: Iterator[str]) -> tuple[Option, list[str]]:
         flag, has_value, value = argument.partition("=")

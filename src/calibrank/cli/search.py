@@ -1,52 +1,46 @@
 """`calibrank search`: fit, apply and plan for the runs of search systems."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from rich.table import Table as RichTable
 
-from calibrank._internal.arguments import listed
 from calibrank._internal.atomic import write_all_atomic, write_atomic
-from calibrank._internal.validation import Floats, Mask
+from calibrank.anchoring import labels_needed
 from calibrank.cli import console
 from calibrank.cli.failures import UsageError
 from calibrank.cli.judgements import Judgements, read_judged
 from calibrank.cli.rendering import base_rate_lines, probability_table
+from calibrank.cli.search_held_out import Counts, aim_of, evaluate_held_out, sentence
 from calibrank.cli.search_page import page_data
-from calibrank.errors import DataError, FitError
+from calibrank.errors import FitError
 from calibrank.maps import FitRecord, describe_population, load
 from calibrank.maps.score_shift import ScoreComparison
-from calibrank.metrics import ECE, Estimate
 from calibrank.report.render import RERANK_SCRIPTS, render
 from calibrank.search import (
-    Cut,
-    Judged,
     Run,
-    choose_cut,
     encode_run,
     fit_judged,
-    held_out_errors,
-    held_out_losses,
-    held_out_probabilities,
-    loss_folds,
-    plan_queries,
+    plan_judgements,
+    plan_pairs,
+    rate_moved,
     read_run,
+    scores_moved,
 )
-from calibrank.search.held_out import FOLDS, GAIN
+from calibrank.search.plan import SIZES, require_scores_alone
 from calibrank.search.rerank import Aim
 from calibrank.search.write import require_layout
 
-_ECE = ECE().name
 _PANEL = "Threshold"
+# Pairs to judge unless told otherwise.
+_LABELS = 100
 
 
 def fit(
     run: str,
-    qrels: str,
+    qrels: list[str],
     relevant: float | None,
-    label: str | None,
+    label: list[str] | None,
     pool: list[str] | None,
     pool_depth: int | None,
     top_k: int | None,
@@ -57,16 +51,16 @@ def fit(
     json: bool,
 ) -> None:
     """Fit a map for new queries to the judged documents of a run."""
-    aim = _aim(precision, recall)
-    given = Judgements(qrels, label, relevant, pool, pool_depth, top_k)
+    aim = aim_of(precision, recall)
+    given = Judgements(qrels, label or (), relevant, pool, pool_depth, top_k)
     console.require_different_outputs({"--out": out, "--report": report})
     for output in (out, report):
         if output is not None:
             console.require_output(output, run, *given.files)
-    source, judged = read_judged(run, given)
+    source, judged, _ = read_judged(run, given)
     fitted = fit_judged(judged)
     try:
-        held_out = _held_out(judged, aim)
+        held_out = evaluate_held_out(judged, aim)
     except FitError as error:
         if aim is not None or report is not None:
             raise
@@ -102,7 +96,7 @@ def fit(
                 better=held_out.is_better,
             )
             title = f"Reranking: {run}"
-            contents[report] = render(title, _sentence(held_out.cut), data, RERANK_SCRIPTS)
+            contents[report] = render(title, sentence(held_out.cut), data, RERANK_SCRIPTS)
     write_all_atomic(contents)
     if json:
         console.print_json({**about, **fitted.to_dict()})
@@ -131,19 +125,18 @@ def apply(
     json: bool,
 ) -> None:
     """Write a run with probabilities of relevance for scores, and cut it by a threshold."""
-    aim = _require_threshold(threshold, _aim(precision, recall), qrels)
+    aim = _require_threshold(threshold, aim_of(precision, recall), qrels)
     console.require_output(out, run, map_file, qrels)
     fitted = load(map_file)
-    if fitted.columns:
-        raise DataError(
-            map_file,
-            "be a map of scores alone",
-            got=f"one that uses {listed(fitted.columns)}, which runs do not hold",
-            remedy="Use calibrank apply on a table with these columns.",
-        )
+    require_scores_alone(fitted)
     source = read_run(run)
     require_layout(out, source)
     found = _contradictions(fitted.record, source, run, top_k)
+    judged = None
+    if qrels is not None:
+        judged = read_judged(run, _as_recorded(fitted.record, qrels)).judged
+        moved = rate_moved(fitted, judged)
+        found += [f"In {qrels} {moved}"] if moved else []
     for message in found:
         console.warn(message)
     source = source if top_k is None else source.first(top_k)
@@ -151,8 +144,8 @@ def apply(
     about: dict[str, Any] = {"out": str(out), "warnings": found}
     lowest = threshold or 0.0
     chosen = None
-    if qrels is not None:
-        chosen = _held_out(read_judged(run, _as_recorded(fitted.record, qrels)).judged, aim)
+    if judged is not None and aim is not None:
+        chosen = evaluate_held_out(judged, aim)
         lowest = chosen.lowest
         about |= chosen.to_dict()
     kept = probabilities >= lowest
@@ -166,7 +159,7 @@ def apply(
     if fitted.record.population is not None:
         console.state(f"The map: {console.shown(describe_population(fitted.record.population))}")
     if chosen is not None:
-        console.state(_sentence(chosen.cut))
+        chosen.print_cut()
     console.state(
         f"[bold]Wrote[/] {console.shown(out)}: {counts.kept:,} of {counts.documents:,} documents; "
         f"{counts.answered:,} of {counts.queries:,} queries get an answer."
@@ -174,140 +167,59 @@ def apply(
 
 
 def plan(
+    map_file: Path,
     run: str,
-    qrels: str,
-    relevant: float | None,
-    label: str | None,
-    pool: list[str] | None,
-    pool_depth: int | None,
+    labels: int | None,
+    error: float | None,
+    out: Path,
     top_k: int | None,
+    seed: int,
     json: bool,
 ) -> None:
-    """Estimate by simulation how many queries to judge."""
-    given = Judgements(qrels, label, relevant, pool, pool_depth, top_k)
-    planned = plan_queries(read_judged(run, given).judged)
+    """Choose which pairs of query and document people should judge, and how many."""
+    if out.suffix != ".csv":
+        remedy = "Annotators fill in its column grade."
+        raise UsageError("--out", "end in .csv", got=out, remedy=remedy)
+    if error is not None:
+        console.require_fraction("--error", error)
+    console.require_output(out, run, map_file)
+    fitted = load(map_file)
+    source = read_run(run)
+    source = source if top_k is None else source.first(top_k)
+    sizes = [size for size in SIZES if size < len(source)] or [len(source)]
+    expected = plan_judgements(fitted, source, sizes)
+    needed = None if error is None else labels_needed(expected, error)
+    count = min(labels or needed or (_LABELS if error is None else sizes[-1]), len(source))
+    chosen = plan_pairs(fitted, source, count, seed)
+    write_atomic(out, chosen.to_csv().encode())
     if json:
-        console.print_json({"plan": [dict(step._asdict()) for step in planned]})
+        steps = [dict(step._asdict()) for step in expected]
+        console.print_json({"out": str(out), "labels": count, "needed": needed, "plan": steps})
         return
-    for step in planned:
+    for step in expected:
         console.state(
-            f"With {step.queries:,} judged queries, probabilities are off by {step.error:.3f} on "
-            f"average (standard error of the simulation {step.standard_error:.3f})."
+            f"With {step.labels:,} judged pairs, probabilities are off by {step.error:.3f} on "
+            "average."
         )
-    console.state("For a single set of judgements, this may be off by a factor of two.")
-
-
-class Counts(NamedTuple):
-    """What of a run reaches a threshold."""
-
-    documents: int
-    kept: int
-    queries: int
-    answered: int
-    """Queries of which some document does."""
-
-    @classmethod
-    def of(cls, run: Run, kept: Mask) -> "Counts":
-        """Count what is kept of a run."""
-        queries = len(np.unique(run.queries))
-        return cls(len(run), int(kept.sum()), queries, len(np.unique(run.queries[kept])))
-
-
-class HeldOut(NamedTuple):
-    """Probabilities of documents under maps of other queries, what they are worth, and a cut."""
-
-    probabilities: Floats
-    losses: Mapping[str, Estimate]
-    errors: Mapping[str, Estimate]
-    cut: Cut | None
-
-    @property
-    def is_better(self) -> bool:
-        """Whether the interval of the gain over a constant lies above 0."""
-        return self.losses[GAIN].low > 0
-
-    @property
-    def lowest(self) -> float:
-        """The lowest probability that is kept."""
-        return 0.0 if self.cut is None else self.cut.lowest
-
-    def warn(self, counts: Counts) -> None:
-        """Warn where the map may be no better than a constant, or the cut keeps all or nothing.
-
-        That it is worse is not said even of an interval below 0: of maps that are nearly flat, a
-        third of the intervals are, by next to nothing.
-        """
-        value, low, high = self.losses[GAIN]
-        if not self.is_better:
-            threshold = "" if self.cut is None else " or on the threshold"
-            console.warn(
-                "On held-out queries the map may be no better than a constant: gain in log loss "
-                f"{value:.4f} (95% interval by query {low:.4f} to {high:.4f}). Do not rely on its "
-                f"differences between documents{threshold}; judge more queries, or use a better "
-                "ranker."
-            )
-        if self.cut is None or self.cut.threshold is None or 0 < counts.kept < counts.documents:
-            return
-        reached = "every document reaches" if counts.kept else "no document reaches"
-        console.warn(
-            f"Under the map of all queries {reached} the threshold {self.cut.threshold:.3f}, which "
-            "was chosen under maps of fewer queries: probabilities differ too little for a "
-            "threshold. Judge more queries, or use a better ranker."
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """What --json prints."""
-        metrics = {**self.losses, **self.errors}
-        return {
-            "metrics": {name: dict(each._asdict()) for name, each in metrics.items()},
-            "held_out": {name: dict(each._asdict()) for name, each in self.losses.items()},
-            "better_than_constant": self.is_better,
-            "cut": None if self.cut is None else _cut_as_json(self.cut),
-        }
-
-    def print(self) -> None:
-        """Print losses, errors and the threshold."""
-        table = RichTable(
-            "metric",
-            "value",
-            "95% interval",
-            title="Held-out queries; intervals take the maps as given",
-        )
-        for name, estimate in {**self.losses, **self.errors}.items():
-            ends = f"{estimate.low:.4f} to {estimate.high:.4f}"
-            basis = "if calibrated" if name == _ECE else "by query"
-            table.add_row(name, f"{estimate.value:.4f}", f"{ends} ({basis})")
-        console.show(table)
-        if self.cut is not None:
-            console.state(_sentence(self.cut))
-
-
-def _held_out(judged: Judged, aim: tuple[Aim, float] | None) -> HeldOut:
-    """Evaluate maps of other queries, and choose a threshold on them if there is an aim."""
-    probabilities = _predict_held_out(judged, FOLDS)
-    # The loss of the candidate that was lowest would be too good: it was chosen by it.
-    folds = loss_folds(judged.n_queries)
-    of_losses = probabilities if folds == FOLDS else _predict_held_out(judged, folds)
-    return HeldOut(
-        probabilities,
-        held_out_losses(judged, of_losses, folds),
-        held_out_errors(judged, probabilities),
-        None if aim is None else choose_cut(judged, probabilities, *aim),
+    if error is not None:
+        reach = f"{needed:,} judged pairs" if needed else f"More than {sizes[-1]:,} judged pairs"
+        console.state(f"{reach} reach an error of {error:g}.")
+    console.state(
+        "By simulation: for a single set of judgements, it may be off by a factor of two."
     )
-
-
-def _predict_held_out(judged: Judged, folds: int) -> Floats:
-    with console.counting_bar(judged.n_queries, "Held-out queries") as progress:
-        return held_out_probabilities(judged, folds, progress)
+    console.state(
+        f"[bold]Wrote[/] {console.shown(out)}: {len(chosen.pairs):,} pairs of "
+        f"{len(np.unique(chosen.pairs.queries)):,} queries. Fill in the column grade."
+    )
 
 
 def _as_recorded(record: FitRecord, qrels: str) -> Judgements:
     """Judgements with the rule and the depth that the map was fitted with."""
     population = record.population
     if population is None:
-        return Judgements(qrels)
+        return Judgements([qrels])
     label = population.relevant or "probability(grade)"
-    return Judgements(qrels, label, top_k=population.top_k)
+    return Judgements([qrels], [label], top_k=population.top_k)
 
 
 def _require_threshold(
@@ -328,8 +240,6 @@ def _require_threshold(
             "go with --qrels, judgements of RUN to choose the threshold by",
             remedy="Or give a --threshold, which calibrank search fit chooses.",
         )
-    if aim is None:
-        console.require_unused("without --precision or --recall", {"--qrels": qrels})
     return aim
 
 
@@ -350,43 +260,10 @@ def _contradictions(record: FitRecord, run: Run, name: str, top_k: int | None) -
             f"up to {used:,}: probabilities of the others are not calibrated. Use "
             f"--top-k {population.top_k}."
         )
+    used_run = run if top_k is None else run.first(top_k)
     comparison = ScoreComparison(record)
-    comparison.add((run if top_k is None else run.first(top_k)).scores)
-    if comparison.is_shifted:
-        found.append(f"In {name} {comparison.message}")
+    comparison.add(used_run.scores)
+    moved = scores_moved(record, used_run)
+    if moved or comparison.is_shifted:
+        found.append(f"In {name} {moved or comparison.message}")
     return found
-
-
-def _aim(precision: float | None, recall: float | None) -> tuple[Aim, float] | None:
-    if precision is not None and recall is not None:
-        raise UsageError("--precision and --recall", "not both be given", remedy="Leave one out.")
-    if precision is not None:
-        console.require_fraction("--precision", precision)
-        return "precision", precision
-    if recall is not None:
-        console.require_fraction("--recall", recall)
-        return "recall", recall
-    return None
-
-
-def _sentence(cut: Cut | None) -> str:
-    if cut is None:
-        return "Probabilities of relevance, without a threshold."
-    if cut.threshold is None:
-        return f"No threshold reaches a {cut.aim} of {cut.wanted:.0%}: the answer is nothing."
-    return (
-        f"Documents with a probability of at least {cut.threshold:.3f}: precision "
-        f"{_text(cut.precision)}, recall {_text(cut.recall)}, some answer for "
-        f"{_text(cut.answered)} of the queries (judged documents of held-out queries, on which the "
-        "threshold was chosen; 95% intervals by query)."
-    )
-
-
-def _text(estimate: Estimate) -> str:
-    return f"{estimate.value:.1%} ({estimate.low:.1%} to {estimate.high:.1%})"
-
-
-def _cut_as_json(cut: Cut) -> dict[str, Any]:
-    estimates = {"precision": cut.precision, "recall": cut.recall, "answered": cut.answered}
-    about = {"aim": cut.aim, "wanted": cut.wanted, "threshold": cut.threshold, "kept": cut.kept}
-    return {**about, **{name: dict(each._asdict()) for name, each in estimates.items()}}

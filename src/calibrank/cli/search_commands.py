@@ -1,18 +1,26 @@
 """The commands of `calibrank search`."""
 
+from pathlib import Path
+
 from calibrank.cli import options
 from calibrank.cli.options import OUTPUT, ROWS
 from calibrank.cli.parse import REQUIRED, Option, Whole, command, number, path
 
 _THRESHOLD = "Threshold"
 _RUN = Option("RUN", "Run of a search system: TREC, .json, .tsv or a table.", default=REQUIRED)
-_QRELS = Option("QRELS", "Judgements: TREC qrels, .tsv, .json or a table.", default=REQUIRED)
+_QRELS = Option(
+    "QRELS ...",
+    "Judgements: TREC qrels, .tsv, .json or a table. Labels of several judges are averaged.",
+    default=REQUIRED,
+    is_repeated=True,
+)
 _GRADE = Option(
     "--label",
     "What is relevant, by a rule: 'grade >= 2', or 'probability(grade)' for a judge's "
-    "probabilities. Instead of --relevant.",
+    "probabilities. Instead of --relevant. Repeated: one judge per rule and column.",
     panel=ROWS,
     metavar="RULE",
+    is_repeated=True,
 )
 _POOL = Option(
     "--pool",
@@ -87,7 +95,8 @@ def search_fit() -> None:
     *(_PRECISION, _RECALL),
     Option(
         "--qrels",
-        "With --precision or --recall: judgements of RUN to choose the threshold by.",
+        "Judgements of RUN: to check that its level is the map's, and to choose the threshold of "
+        "--precision or --recall by.",
         panel=_THRESHOLD,
     ),
     *(_TOP_K, options.JSON),
@@ -102,9 +111,28 @@ def search_apply() -> None:
     """
 
 
-@command(*_JUDGEMENTS, options.JSON)
+@command(
+    *(options.MAP, _RUN),
+    Option(
+        "--labels", "How many pairs to choose. Default: 100, or as many as --error needs.", Whole(1)
+    ),
+    Option("--error", "How far probabilities may be off on average, such as 0.05.", number),
+    Option(
+        "--out -o",
+        "Where to write the pairs, for annotators (.csv).",
+        path,
+        Path("pairs.csv"),
+        OUTPUT,
+    ),
+    _TOP_K,
+    Option("--seed", "Seed of everything random.", Whole(0, options.LARGEST_SEED), 0),
+    options.JSON,
+)
 def search_plan() -> None:
-    """Estimate by simulation how many queries to judge.
+    """Choose which pairs of query and document people should judge, and how many.
 
-    Example: calibrank search plan run.trec qrels.txt --relevant 2
+    Pairs are spread over queries and ranks, with more where the map is unsure. Fill in the column
+    grade, then anchor the map: calibrank anchor MAP --run RUN --qrels pairs.csv.
+
+    Example: calibrank search plan judged.json run.trec --labels 100 -o pairs.csv
     """

@@ -1,11 +1,12 @@
 """Datasets, train/validation splits, sampled negatives and synthetic data.
 
-Two functions make synthetic data. `make_world` draws scored pairs whose true probabilities are
+Three functions make synthetic data. `make_world` draws scored pairs whose true probabilities are
 known, to test calibrators. `simulate` draws a complete dataset with a log and a test set, to train
-and evaluate models.
+and evaluate models. `write_judged_example` writes a search run with the grades of a judge.
 """
 
 from calibrank.data.download import fetch
+from calibrank.data.judged_example import write_judged_example
 from calibrank.data.negatives import Positives, draw_negatives, population_negatives, with_negatives
 from calibrank.data.official import load_coat, load_kuairand, load_kuairec, load_yahoo_r3
 from calibrank.data.score_world import (
@@ -46,4 +47,5 @@ __all__ = [
     "population_negatives",
     "simulate",
     "with_negatives",
+    "write_judged_example",
 ]

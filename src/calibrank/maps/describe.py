@@ -5,6 +5,7 @@ from __future__ import annotations
 from calibrank.maps.record import (
     CandidateLoss,
     FitRecord,
+    JudgementSource,
     Population,
     Selection,
     Sensitivity,
@@ -61,14 +62,24 @@ def describe_base_rate(record: FitRecord) -> str:
 
 
 def describe_population(population: Population) -> str:
-    """Which documents a map is for, and what its probabilities are about.
+    """Which documents a map is for, what its probabilities are about, and whose judgements it has.
 
     >>> describe_population(Population("judged documents of this run", "grade >= 2", 50))
     'For judged documents of this run, 50 queries; relevant is "grade >= 2".'
     """
     relevant = "a judge's probability" if population.relevant is None else population.relevant
     about = f'relevant is "{relevant}"' if population.relevant else f"relevance is {relevant}"
-    return f"For {population.documents}, {population.queries:,} queries; {about}."
+    judged = ""
+    if population.sources:
+        judged = f" Judgements: {_names(population.sources)}"
+        if population.anchored_on:
+            judged += f", anchored on {_names(population.anchored_on)}"
+        judged += "."
+    return f"For {population.documents}, {population.queries:,} queries; {about}.{judged}"
+
+
+def _names(sources: tuple[JudgementSource, ...]) -> str:
+    return " and ".join([f"{source.name} ({source.rule})" for source in sources])
 
 
 def describe_range(sensitivity: Sensitivity) -> str:
@@ -178,8 +189,15 @@ def _describe_random_labels(record: FitRecord) -> str:
     anchoring = record.anchoring
     if anchoring is None:
         return "The base rate comes from labels of randomly shown pairs."
+    population = record.population
+    of_whom, subject, start = "randomly shown pairs", "pairs are liked", "the log"
+    if population is not None:
+        names = _names(population.anchored_on[-1:])
+        of_whom = f"judgements of {names}" if names else "judgements"
+        subject = "such documents are relevant"
+        start = _names(population.anchored_on[-2:-1] or population.sources) or "the map before"
     labels = (
-        f"Anchored on {anchoring.labels:,} randomly shown pairs "
+        f"Anchored on {anchoring.labels:,} {of_whom} "
         f"(effective number {anchoring.effective_labels:,.0f})"
     )
     if anchoring.rate is None:
@@ -190,8 +208,8 @@ def _describe_random_labels(record: FitRecord) -> str:
         interval = f" (95% interval {100 * low:.3g} to {_percent(high)})"
     before = ""
     if anchoring.start_rate is not None:
-        before = f"; the log said {_percent(anchoring.start_rate)}"
-    return f"{_percent(anchoring.rate)} of all pairs are liked{interval}{before}. {labels}."
+        before = f"; {start} said {_percent(anchoring.start_rate)}"
+    return f"{_percent(anchoring.rate)} of all {subject}{interval}{before}. {labels}."
 
 
 def _describe_assumed_rate(rate: float, band: tuple[float, float] | None) -> str:

@@ -157,6 +157,15 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
+class JudgementSource:
+    """Where judgements came from: a file by its name, and which of its grades are relevant."""
+
+    name: str
+    rule: str
+    """E.g. "grade >= 2" or "probability(grade)"."""
+
+
+@dataclass(frozen=True, slots=True)
 class Population:
     """Which documents a map of search results is for, and what its probabilities are about."""
 
@@ -167,6 +176,14 @@ class Population:
     queries: int
     top_k: int | None = None
     """How many documents of each query it is for, the first ones; None for any number."""
+    sources: tuple[JudgementSource, ...] = ()
+    """Whose judgements the map was fitted on; () if that was not said."""
+    anchored_on: tuple[JudgementSource, ...] = ()
+    """Whose judgements it was anchored on, in this order."""
+    run_scores: tuple[float, ...] | None = None
+    """Evenly spaced quantiles of the scores of the run, judged or not."""
+    effective_rows: float | None = None
+    """How many unrelated scores those of the run are worth: scores of one query are alike."""
 
 
 @dataclass(frozen=True, slots=True)

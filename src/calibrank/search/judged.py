@@ -6,20 +6,31 @@ What is not judged is not irrelevant: such rows are left out, never counted as n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from calibrank._internal.arguments import instance, shown, whole
-from calibrank._internal.validation import Floats, Ids, Indices, Mask, column, ids, require_scores
+from calibrank._internal.validation import (
+    Floats,
+    Ids,
+    Indices,
+    Mask,
+    add_up,
+    column,
+    ids,
+    require_scores,
+)
 from calibrank.errors import DataError, FitError, Remedy, Setting
 from calibrank.evidence import Evidence, impressions, soft_evidence
-from calibrank.maps import Population
+from calibrank.maps import JudgementSource, Population
 from calibrank.search.runs import MOST_DOCUMENTS, Run
 from calibrank.tabular.labels import Threshold
 
 Grades = Mapping[tuple[str, str], float]
 
+# Quantiles of the scores of a run that a map keeps.
+_SKETCH = 51
 # Depths at which the fraction of judged documents is said.
 _DEPTHS = (10, 100)
 
@@ -44,6 +55,12 @@ class Judged:
     """How many documents of each query were considered; None for all of the run."""
     coverage: str = ""
     """Queries that say nothing or little: not judged, not in the run, none relevant."""
+    sources: tuple[JudgementSource, ...] = ()
+    """Whose judgements these are, where that was said."""
+    run: Run | None = None
+    """The documents considered, judged or not."""
+    propensity: Floats | None = None
+    """The probability with which each document was chosen to be judged, where it is known."""
 
     def __post_init__(self) -> None:
         scores = column("scores", self.scores)
@@ -64,9 +81,28 @@ class Judged:
         return len(np.unique(self.queries))
 
     @property
+    def ranks(self) -> Indices:
+        """The rank of each document in its query, from 1: in the run, or else among the judged."""
+        run = self.run or Run(self.queries, self.documents, self.scores)
+        pairs = zip(run.queries.tolist(), run.documents.tolist(), strict=True)
+        rank = dict(zip(pairs, run.ranks.tolist(), strict=True))
+        judged = zip(self.queries.tolist(), self.documents.tolist(), strict=True)
+        return np.array([rank[pair] for pair in judged], dtype=np.intp)
+
+    @property
     def recorded_population(self) -> Population:
         """The population as a map keeps it."""
-        return Population(self.population, self.relevant, self.n_queries, self.top_k)
+        known = Population(
+            self.population, self.relevant, self.n_queries, self.top_k, sources=self.sources
+        )
+        if self.run is None:
+            return known
+        levels = np.linspace(0, 1, _SKETCH)
+        return replace(
+            known,
+            run_scores=tuple(np.quantile(self.run.scores, levels).tolist()),
+            effective_rows=effective_rows(self.run),
+        )
 
 
 def judged_rows(
@@ -133,7 +169,22 @@ def judged_rows(
         relevant=None if relevant is None else str(relevant),
         top_k=top_k,
         coverage=_coverage(run.queries, run.queries[rows], labels, grades),
+        run=run,
+        propensity=propensity,
     )
+
+
+def effective_rows(run: Run) -> float:
+    """How many unrelated scores the scores of a run are worth, as those of one query are alike.
+
+    Of ranks r over all n documents, with residual sums R by query: n times the variance of r over
+    the mean square of R per document. It is n where queries do not differ.
+    """
+    ranks = np.argsort(np.argsort(run.scores, kind="stable")) / max(len(run) - 1, 1)
+    residuals = ranks - ranks.mean()
+    by_query = add_up(np.unique(run.queries, return_inverse=True)[1], residuals)
+    inflation = float((by_query**2).sum() / max((residuals**2).sum(), 1e-300))
+    return len(run) / max(inflation, 1.0)
 
 
 def _require_pool(pool: object) -> bool:

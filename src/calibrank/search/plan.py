@@ -1,123 +1,86 @@
-"""Plan how many queries to judge, by simulation."""
+"""Plan which pairs of query and document people should judge, and how many."""
 
 from __future__ import annotations
 
-import warnings
+import csv
+import io
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from calibrank._internal.arguments import seeded, whole, whole_numbers
-from calibrank._internal.logit import expit
-from calibrank._internal.validation import Floats, Indices, Mask
-from calibrank.curves import Platt
-from calibrank.errors import DataError, FitError, FlatMapWarning
-from calibrank.search.held_out import FEWEST_QUERIES, fit_for_new_queries, require_judged
-from calibrank.search.judged import Judged
-from calibrank.terms._mixed_model import MixedModel, fit_mixed_model, integrated
+from calibrank._internal.arguments import instance, listed
+from calibrank._internal.validation import Floats
+from calibrank.anchoring import ExpectedError, choose_pairs, plan_labels
+from calibrank.errors import DataError
+from calibrank.maps import CalibrationMap
+from calibrank.search.runs import Run
 
-SIZES = (20, 50, 100, 200, 500)
-# Each draw fits a map to each number of queries: about 5 seconds.
-_DRAWS = 8
-_MOST_DRAWS = 10_000
-_MOST_QUERIES = 10**6
+SIZES = (30, 100, 300, 1_000)
+COLUMNS = ("query", "document", "grade", "propensity")
+"""The columns of a plan; grades are left empty, for annotators to fill in."""
 
 
-class ExpectedQueryError(NamedTuple):
-    """The expected error of a map that is fitted on a number of judged queries."""
+class Plan(NamedTuple):
+    """The pairs to judge, in the order of the run, and how likely each was chosen."""
 
-    queries: int
-    error: float
-    """Mean absolute difference of predicted and true probabilities: an ECE without bins."""
-    standard_error: float
-    """Of the simulation alone: over its draws; NaN for a single one."""
+    pairs: Run
+    propensity: Floats
+
+    def to_csv(self) -> str:
+        """A table for annotators, which `anchor --qrels` takes once its grades are filled in."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        columns = (self.pairs.queries, self.pairs.documents, self.propensity)
+        for query, document, chance in zip(*[each.tolist() for each in columns], strict=True):
+            writer.writerow([query, document, "", repr(chance)])
+        return text.getvalue()
 
 
-def plan_queries(
-    judged: Judged,
-    sizes: Sequence[int] = SIZES,
-    draws: int = _DRAWS,
-    seed: int | np.random.Generator = 0,
-) -> list[ExpectedQueryError]:
-    """Estimate how the error of a map decreases with the number of judged queries.
+def plan_pairs(
+    fitted: CalibrationMap, run: Run, labels: int = 100, seed: int | np.random.Generator = 0
+) -> Plan:
+    """Choose pairs to judge: spread over queries and ranks, more where the map is unsure.
 
-    A model with a random intercept per query is fitted to the judged documents and taken as true.
-    Queries are drawn from it, with the scores of the judged ones and levels of their own, a map is
-    fitted on them as `fit_judged` does, and compared with the true probabilities of new queries.
-    Documents per query stay as many as they are. On 60 synthetic pools of 20 to 30 queries the
-    planned error at that number was half to twice the true one in four of five.
+    Hundred pairs of thirty queries say as much about new queries as all pairs of thirty queries.
 
-    >>> from calibrank import impressions
+    >>> from calibrank import Platt
     >>> rng = np.random.default_rng(0)
-    >>> queries = np.repeat(np.arange(50), 10)
-    >>> scores = rng.normal(size=500)
-    >>> labels = (rng.random(500) < expit(scores + rng.normal(size=50)[queries])).astype(float)
-    >>> judged = Judged(queries, queries, scores, labels, impressions(labels), "all")
-    >>> few, many = plan_queries(judged, sizes=(20, 200), draws=2)
-    >>> few.error > many.error
-    True
+    >>> queries, documents = np.repeat(np.arange(50), 20), np.tile(np.arange(20), 50)
+    >>> run = Run(queries, documents, rng.normal(size=1000))
+    >>> fitted = Platt().fit(run.scores, run.scores + rng.normal(size=1000) > 0)
+    >>> plan = plan_pairs(fitted, run, 50)
+    >>> len(plan.pairs), len(set(plan.pairs.queries))
+    (50, 50)
     """
-    draws = whole("draws", draws, 1, _MOST_DRAWS)
-    sizes = whole_numbers("sizes", sizes, FEWEST_QUERIES, _MOST_QUERIES, "E.g. (50, 200).")
-    require_judged(judged)
-    rng = seeded(seed)
-    query = np.unique(judged.queries, return_inverse=True)[1]
-    curve = Platt().fit(judged.scores, judged.evidence).log_odds(judged.scores)
-    evidence = judged.evidence
-    model = fit_mixed_model(curve, evidence.positive, evidence.total, query)
-    fixed = model.intercept + model.slope * curve
-    truth = integrated(fixed, model.spread)
-    rows_of = np.split(np.argsort(query, kind="stable"), np.cumsum(np.bincount(query))[:-1])
-    errors: dict[int, list[float]] = {size: [] for size in sizes}
-    for _ in range(draws):
-        # The first queries of the largest draw: sizes differ by their number alone.
-        drawn = _draw(rows_of, model, max(sizes), fixed, rng)
-        for size, found in errors.items():
-            error = _error(judged.scores, truth, drawn.first(size))
-            if error is not None:
-                found.append(error)
-    plan = [_expected(size, found) for size, found in errors.items() if found]
-    if not plan:
+    instance("run", run, Run, "Read one with read_run(name).")
+    require_scores_alone(fitted)
+    rows, propensity = choose_pairs(fitted, run.scores, labels, segments=run.queries, seed=seed)
+    pairs = Run(run.queries[rows], run.documents[rows], run.scores[rows])
+    return Plan(pairs, propensity)
+
+
+def plan_judgements(
+    fitted: CalibrationMap,
+    run: Run,
+    sizes: Sequence[int] = SIZES,
+    draws: int = 10,
+    seed: int | np.random.Generator = 0,
+) -> list[ExpectedError]:
+    """Estimate how far probabilities are off after anchoring on the pairs of `plan_pairs`."""
+    instance("run", run, Run, "Read one with read_run(name).")
+    require_scores_alone(fitted)
+    return plan_labels(fitted, run.scores, sizes, draws, seed, groups=run.queries)
+
+
+def require_scores_alone(fitted: CalibrationMap) -> None:
+    """Check that a map needs no columns, which runs do not hold."""
+    instance("fitted", fitted, CalibrationMap, "Fit one, or read one with calibrank.load.")
+    if fitted.columns:
         raise DataError(
-            "sizes", "allow a fit", got="too few queries with both classes", remedy="Use more."
+            "the map",
+            "be one of scores alone",
+            got=f"one that uses {listed(fitted.columns)}, which runs do not hold",
+            remedy="Use calibrank apply on a table with these columns.",
         )
-    return plan
-
-
-def _expected(size: int, errors: list[float]) -> ExpectedQueryError:
-    spread = float(np.std(errors, ddof=1)) if len(errors) > 1 else float("nan")
-    return ExpectedQueryError(size, float(np.mean(errors)), spread / len(errors) ** 0.5)
-
-
-class _Drawn(NamedTuple):
-    rows: Indices
-    query: Indices
-    labels: Mask
-
-    def first(self, queries: int) -> _Drawn:
-        """The rows of the first queries."""
-        kept = self.query < queries
-        return _Drawn(self.rows[kept], self.query[kept], self.labels[kept])
-
-
-def _draw(
-    rows_of: list[Indices], model: MixedModel, size: int, fixed: Floats, rng: np.random.Generator
-) -> _Drawn:
-    """Rows of `size` drawn queries, with labels; one that is drawn twice is two queries."""
-    parts = [rows_of[index] for index in rng.integers(len(rows_of), size=size).tolist()]
-    query = np.repeat(np.arange(size), [len(part) for part in parts])
-    rows = np.concatenate(parts)
-    level = rng.normal(0, model.spread, size)[query]
-    return _Drawn(rows, query, rng.random(len(rows)) < expit(fixed[rows] + level))
-
-
-def _error(scores: Floats, truth: Floats, drawn: _Drawn) -> float | None:
-    """The error of a map fitted on drawn queries; None where these have no fit."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FlatMapWarning)
-            fitted = fit_for_new_queries(scores[drawn.rows], drawn.labels, drawn.query)
-    except (FitError, DataError):
-        return None
-    return float(np.abs(fitted.predict(scores) - truth).mean())

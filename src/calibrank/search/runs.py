@@ -46,6 +46,7 @@ _QRELS_FIELDS = 4
 _SHAPES = {_RUN_FIELDS: "query Q0 document rank score tag", _QRELS_FIELDS: "query 0 document grade"}
 TABLE_ENDINGS = (".parquet", ".pq", ".csv")
 
+_PROPENSITY = "propensity"
 # Marks a file of predictions that MTEB wrote.
 _MTEB_KEY = "mteb_model_meta"
 
@@ -131,6 +132,17 @@ def read_qrels(name: str, grade: str | None = None) -> dict[tuple[str, str], flo
                 remedy="Combine the judges' grades first.",
             )
     return grades
+
+
+def read_propensities(name: str) -> dict[tuple[str, str], float] | None:
+    """The column `propensity` of a table of judgements, such as a plan; None if it has none."""
+    if ending_of(Path(name)) not in TABLE_ENDINGS or _PROPENSITY not in Table.find(name).columns():
+        return None
+    chances: dict[tuple[str, str], float] = {}
+    for file in _files(name, "judgements"):
+        for query, document, value in _from_table(file, _PROPENSITY, (_PROPENSITY,)):
+            chances[query, document] = value
+    return chances
 
 
 def has_named_columns(name: str) -> bool:
