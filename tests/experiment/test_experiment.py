@@ -335,6 +335,9 @@ def test_the_specs_of_the_repository_are_valid():
     honest, released = specs
     assert honest.negatives_for("coat", "ips") == 0
     assert released.negatives_for("yahoo_r3", "ips") == 57
+    # A table may ask for a loss that a spec does not have.
+    variant = Spec.load(REPRODUCE / "variants" / "epochs.toml")
+    assert variant.negatives_for("coat", "naive") == 21
     assert released.calibrator_for("coat", "Histogram").bins == 15
     assert released.calibrator_for("yahoo_r3", "Histogram").bins == 50
     # Nothing of the headline is chosen by its result: no training lengths, no margins.
@@ -360,14 +363,17 @@ def test_specs_and_models_can_be_chosen_by_name():
 
 def test_a_spec_can_change_the_settings_of_a_model():
     cell = Cell("coat", "released", "CML", 3, 0, (("margin", 0.5),))
-    assert cell.configured_model().margin == 0.5
+    model, training = cell.configured(Training(9))
+    assert (model.margin, training) == (0.5, Training(9))
+    slower = Cell("coat", "released", "BPR", 3, 2, (("learning_rate", 0.1),))
+    assert slower.configured(Training(9))[1] == Training(2, learning_rate=0.1)
     assert re.fullmatch(r"coat-released-CML-[0-9a-f]{8}-3", cell.key)
     wider = Cell("coat", "released", "CML", 3, 0, (("margin", 1.5),))
     assert wider.key != cell.key
     variant = Spec.load(REPRODUCE / "variants" / "margin_0.5.toml")
     assert variant.settings_for("coat", "CML") == cell.settings
     with pytest.raises(DataError, match="settings must be those of BPR, got margin"):
-        Cell("coat", "released", "BPR", 3, 0, (("margin", 0.5),)).configured_model()
+        Cell("coat", "released", "BPR", 3, 0, (("margin", 0.5),)).configured(Training())
 
 
 def test_no_value_of_a_spec_becomes_part_of_a_path():

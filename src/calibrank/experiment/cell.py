@@ -81,11 +81,15 @@ class Cell:
             settings = f"-{digest[:8]}"
         return f"{self.dataset}-{self.split}-{self.model}{epochs}{settings}-{self.seed}"
 
-    def configured_model(self) -> Model:
-        """The model to train, with its settings."""
+    def configured(self, training: Training) -> tuple[Model, Training]:
+        """The model to train and how; of the cell's settings, a learning rate is the trainer's."""
         settings: dict[str, Any] = dict(self.settings)
+        if "learning_rate" in settings:
+            training = replace(training, learning_rate=settings.pop("learning_rate"))
+        if self.epochs:
+            training = replace(training, epochs=self.epochs)
         try:
-            return replace(MODELS[self.model], **settings)
+            return replace(MODELS[self.model], **settings), training
         except TypeError:
             raise DataError(
                 "settings",
@@ -115,10 +119,9 @@ def run_cell(
         raise DataError(dataset.name, "have a test set of random exposures", got="none")
     split = SPLITS[cell.split]().with_seed(cell.seed)
     kept, held_out = split.divide(dataset.train.positives())
+    model, settings = cell.configured(training)
     # A fixed number of epochs is trained to the end, without early stopping.
-    settings = replace(training, epochs=cell.epochs) if cell.epochs else training
     validation = None if cell.epochs else held_out
-    model = cell.configured_model()
     scorer = train(model, kept, validation, settings, cell.seed, checkpoint).scorer
     scores = scorer.score(dataset.test.users, dataset.test.items).astype(np.float64)
     result = CellResult()

@@ -164,7 +164,8 @@ class Figures:
             fit = Fit("Gaussian", loss, negatives=count)
             spread = self.protocol.spread("ECE", fit, model)
             # 0 means as many as represent all unobserved pairs, which has no place on the axis.
-            if spread is not None and count:
+            # Where the fit of a seed failed, the mean of the others would mislead.
+            if spread is not None and count and spread.seeds == self.protocol.seeds:
                 points.append((float(count), spread.mean, spread.half))
         if not points:
             return None

@@ -79,7 +79,7 @@ class Grid:
             "version": calibrank.__version__,
             "cell": asdict(cell),
             "specs": [_content(spec) for spec in self.specs_for(cell)],
-            "settings": repr((cell.configured_model(), self.training)),
+            "settings": repr(cell.configured(self.training)),
             "data": _data_digest(self.dataset, self.data),
         }
         # Through JSON and back, so that tuples and lists give the same digest.

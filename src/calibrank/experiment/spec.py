@@ -38,7 +38,8 @@ class Spec:
     negatives : negatives per held-out positive, by dataset, with "default" for all others; one
         number, or one by loss. 0 means as many as represent all unobserved pairs.
     epochs : epochs to train for, by dataset and model; where none are given, validation decides.
-    settings : model settings that differ from the defaults, by dataset and model.
+    settings : model settings that differ from the defaults, and the learning rate, by dataset and
+        model.
     method_settings : settings of calibrators that differ from the defaults, by dataset and method.
     sweep : further numbers of negatives to try, on the first split.
     estimators : propensity estimators to try besides popularity, on the first split.
@@ -87,11 +88,9 @@ class Spec:
         return spec
 
     def negatives_for(self, dataset: str, loss: str) -> int:
-        """Negatives per held-out positive; without a loss ("none"), the largest of all losses."""
+        """Negatives per held-out positive; for a loss not in the spec, the largest of all."""
         count = self.negatives.get(dataset, self.negatives["default"])
-        if isinstance(count, int):
-            return count
-        return max(count.values()) if loss == "none" else count[loss]
+        return count if isinstance(count, int) else count.get(loss, max(count.values()))
 
     def calibrator_for(self, dataset: str, method: str) -> Calibrator:
         """A calibrator with the settings for a dataset."""

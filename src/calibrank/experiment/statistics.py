@@ -25,6 +25,10 @@ SCHEMA = pa.schema(
 )
 
 
+# The names of metrics in rows of older versions.
+_RENAMED = {"ECE of top 5": "ECE@5"}
+
+
 @dataclass(frozen=True, slots=True)
 class Spread:
     """The mean of a number over seeds, with two 95% intervals (Student's t)."""
@@ -100,6 +104,10 @@ def _read(file: Path) -> pa.Table:
             file, "have the columns of result rows", got=f"none named {', '.join(missing)}"
         )
     try:
-        return table.select(SCHEMA.names).cast(SCHEMA)
+        table = table.select(SCHEMA.names).cast(SCHEMA)
     except (pa.ArrowException, ValueError) as error:
         raise DataError(file, f"have columns of result rows: {error}") from None
+    metrics = [_RENAMED.get(name, name) for name in table["metric"].to_pylist()]
+    return table.set_column(
+        table.column_names.index("metric"), "metric", pa.array(metrics, pa.string())
+    )

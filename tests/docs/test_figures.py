@@ -1,0 +1,53 @@
+"""The list of the documentation's figures."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = """
+# Speed
+| claim | number | made by |
+|---|---|---|
+| `x 1` in words | none | `make demo` |
+| `calibrank fit` | 3 times | `python benchmarks/core.py` |
+## Search
+| | loss |
+|---|---|
+| a | .5 |
+| b | .6 |
+
+From `calibrank search fit`.
+## Else
+| a | 7 |
+"""
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    import figures
+
+    return figures
+
+
+def test_each_row_of_numbers_has_the_command_that_made_it(figures):
+    lines = PAGE.splitlines()
+    found = figures.figures_of(lines, [f"{place:02}" for place in range(len(lines))])
+    assert found == [
+        (6, "python benchmarks/core.py", 1, "05"),
+        (10, "calibrank search fit", 2, "10"),
+        (15, figures.NO_COMMAND, 1, "14"),
+    ]
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs the history")
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_the_script_lists_the_measurements(figures):
+    command = [sys.executable, figures.__file__, ROOT / "docs" / "measurements.md"]
+    run = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert "python benchmarks/core.py" in run.stdout
+    assert figures.NO_COMMAND not in run.stdout
