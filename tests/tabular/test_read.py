@@ -96,7 +96,7 @@ def test_columns_are_resolved_by_name_or_by_alias(tmp_path: Path) -> None:
 
 def test_a_column_that_is_missing_raises_with_the_option_that_names_it(tmp_path: Path) -> None:
     write(tmp_path / "t.parquet", {"x": [1.0], "y": [2]})
-    message = r"must have an item column \(item or .*\), got 'x', 'y'\. Name it with --item\."
+    message = r"must have an item column \(item or .*\), got 'x', 'y'\. Name it with item\."
     with pytest.raises(cr.DataError, match=message):
         find(tmp_path).resolve("item", None)
     with pytest.raises(cr.DataError, match=r"must have a score column \(z\), got 'x', 'y'"):

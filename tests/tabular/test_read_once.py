@@ -15,7 +15,7 @@ import calibrank as cr
 from calibrank.tabular.read import Table
 from tests.cli.running import run_here
 
-pytest.importorskip("typer")
+pytest.importorskip("rich")
 
 FILES = 3
 # The schema, the metadata of a pass, and the rows of one row group.

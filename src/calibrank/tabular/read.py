@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from calibrank._internal.aliases import ALIASES
 from calibrank._internal.arguments import listed, path_of
-from calibrank.errors import CalibrankWarning, DataError
+from calibrank.errors import CalibrankWarning, DataError, Remedy, Setting
 from calibrank.tabular.batch import Batch, indices_of, names_of
 from calibrank.tabular.csv_files import ending_of
 from calibrank.tabular.files import FORMATS, UNREADABLE, Progress, ReadTask, read_tasks, schema
@@ -102,7 +102,7 @@ class Table:
             if name in names:
                 return name
         article = "an" if role[0] in "aeio" else "a"
-        remedy = f"Name it with --{role}."
+        remedy: Remedy = ("Name it with ", Setting(role), ".")
         if len(names) == 1 and any(separator in names[0] for separator in ";\t|"):
             remedy = "Save it with commas between columns, or as Parquet."
         raise DataError(
