@@ -47,12 +47,11 @@ class CalibrankError(Exception):
         subject: object,
         rule: str = "",
         got: object = "",
-        row: int | None = None,
         remedy: Remedy | list[Remedy] = "",
+        row: int | None = None,
     ) -> None:
-        super().__init__(
-            subject, rule, got, row, remedy
-        )  # what a copy in another process is made of
+        # What a copy in another process is made of.
+        super().__init__(subject, rule, got, remedy, row)
         self.subject = str(subject)
         self.rule = rule
         self.got = str(got)
@@ -78,7 +77,7 @@ class CalibrankError(Exception):
     def within(self, where: str, kind: "type[CalibrankError] | None" = None) -> "CalibrankError":
         """The same error with the name of a file or option before its subject."""
         make = type(self) if kind is None else kind
-        return make(f"{where}: {self.subject}", self.rule, self.got, self.row, self.remedies)
+        return make(f"{where}: {self.subject}", self.rule, self.got, self.remedies, self.row)
 
 
 class DataError(CalibrankError, ValueError):

@@ -192,8 +192,8 @@ def doubly_robust(
         raise DataError(
             "doubly robust evidence",
             "have a positive mass above 0",
-            got=f"{positive.sum():.6g}",
-            remedy="The outcome model is far too high for these propensities: use impressions.",
+            f"{positive.sum():.6g}",
+            "The outcome model is far too high for these propensities: use impressions.",
         )
     return _evidence(positive, None, weights, "doubly_robust")
 
@@ -233,14 +233,14 @@ def evidence_function(given: EvidenceFunction | None, propensity: object) -> Evi
         return naive if propensity is None else ips
     if not callable(given) or isinstance(given, type):
         raise DataError(
-            "evidence", "be a function: naive, ips, positive_ips or impressions", got=shown(given)
+            "evidence", "be a function: naive, ips, positive_ips or impressions", shown(given)
         )
     if propensity is None and given not in (naive, impressions):
         raise DataError(
             f"{given.__name__} evidence",
             "have propensities",
-            got="none",
-            remedy="Name their column, or use naive labels.",
+            "none",
+            "Name their column, or use naive labels.",
         )
     return given
 
@@ -263,8 +263,8 @@ def weighted(labels: Labels, sample_weight: Numbers | None) -> Labels:
         raise DataError(
             "sample_weight",
             "go with labels",
-            got="evidence",
-            remedy="Give weights to the evidence: ips(labels, propensity, weights=...).",
+            "evidence",
+            "Give weights to the evidence: ips(labels, propensity, weights=...).",
         )
     return naive(labels, weights=sample_weight)
 
@@ -281,7 +281,7 @@ def nonzero_evidence(labels: Labels, rows: int) -> Evidence:
     """Convert labels to evidence as `as_evidence` does, and require a nonzero total."""
     evidence = as_evidence(labels, rows)
     if not evidence.total.any():
-        raise DataError("evidence", "have a total weight above 0", got="0")
+        raise DataError("evidence", "have a total weight above 0", "0")
     return evidence
 
 

@@ -88,8 +88,8 @@ def _columns(frame: Any, names: list[str]) -> dict[str, npt.NDArray[Any]]:
             raise DataError(
                 "frame",
                 f"have a column {shown(name)}",
-                got=listed(available),
-                remedy="Name it, e.g. score='x'.",
+                listed(available),
+                "Name it, e.g. score='x'.",
             )
     selected = frame.select(names)
     eager = selected.collect() if isinstance(selected, nw.LazyFrame) else selected
@@ -98,4 +98,4 @@ def _columns(frame: Any, names: list[str]) -> dict[str, npt.NDArray[Any]]:
 
 def _not_a_frame(value: Any) -> DataError:
     kind = type(value).__name__
-    return DataError("frames", "be dataframes or an iterator of them", got=kind)
+    return DataError("frames", "be dataframes or an iterator of them", kind)

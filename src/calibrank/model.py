@@ -68,7 +68,7 @@ class Model:
             instance("a term", term, TermSpec, 'E.g. Level("country").')
         names = [name for term in self.terms for name in term.columns]
         if len(set(names)) < len(names):
-            raise DataError("terms", "be of different columns", got=listed(names))
+            raise DataError("terms", "be of different columns", listed(names))
         require_composable(self.terms)
 
     def __add__(self, term: TermSpec) -> Model:
@@ -108,9 +108,7 @@ class Model:
         """Fit on scores, labels or evidence, and a mapping (or dataframe) of columns."""
         labels = weighted(labels, sample_weight)
         if columns is None:
-            raise DataError(
-                "columns", f"have {listed(self.columns)}, which the terms need", got="none"
-            )
+            raise DataError("columns", f"have {listed(self.columns)}, which the terms need", "none")
         if self.group is not None:
             groups = column_of("columns", self.group.column, columns)
             fit = GroupFit(self.curve.candidates_by_group, self.group.folds)
@@ -137,7 +135,7 @@ class Model:
         """Add the level to a map of the score, from sums of rows by level."""
         level = self.level_alone
         if level is None:
-            raise DataError("sums", "go with one Level as the only term", got=self)
+            raise DataError("sums", "go with one Level as the only term", self)
         sums.require(level.columns, fitted.record.evidence)
         return self.recorded(fit_levels(fitted, sums, level))
 
@@ -161,7 +159,7 @@ class Model:
         """
         level = self.level_alone
         if level is None:
-            raise DataError("sums", "be of one Level as the only term", got=self)
+            raise DataError("sums", "be of one Level as the only term", self)
         array = score_column(scores)[0]
         sums = SegmentSums(names=level.columns)
         encoded = encode_columns(level.columns, columns, len(array))

@@ -242,7 +242,7 @@ def _checked(name: str, values: Mapping[str, Inner]) -> Mapping[str, Inner]:
     """A mapping of names to what is drawn, with at least one."""
     if not isinstance(values, Mapping) or not values:
         found = "an empty one" if isinstance(values, Mapping) else shown(values)
-        raise DataError(name, "be a dict of names to what is drawn", got=found)
+        raise DataError(name, "be a dict of names to what is drawn", found)
     for key in values:
         instance(f"a name in {name}", key, str)
     return values
@@ -251,7 +251,7 @@ def _checked(name: str, values: Mapping[str, Inner]) -> Mapping[str, Inner]:
 def _pair(name: str, values: Any) -> tuple[Floats, Floats]:
     """A panel's two arrays of one dimension."""
     if not isinstance(values, tuple | list) or len(values) != 2:
-        raise DataError(f"panel {name!r}", "be 2 arrays", got=shown(values))
+        raise DataError(f"panel {name!r}", "be 2 arrays", shown(values))
     return column(f"panel {name!r}", values[0]), column(f"panel {name!r}", values[1])
 
 

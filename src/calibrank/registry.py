@@ -154,7 +154,7 @@ def find(what: str, members: Mapping[str, Member], name: str) -> Member:
     for known, member in members.items():
         if _plain(known) == wanted:
             return member
-    raise DataError(f"the {what}", f"be one of {', '.join(members)}", got=f"{name!r}")
+    raise DataError(f"the {what}", f"be one of {', '.join(members)}", f"{name!r}")
 
 
 TERMS: dict[str, type[TermSpec]] = {
@@ -175,7 +175,7 @@ def parse_model(text: str) -> Calibrator | Model:
     calibrators = {name: type(member) for name, member in CALIBRATORS.items()}
     model = parse_value("a model", text, {**calibrators, **selectors, **TERMS})
     if not isinstance(model, Calibrator | Model):
-        raise DataError("a model", "be a calibrator, or one plus terms", got=f"{text!r}")
+        raise DataError("a model", "be a calibrator, or one plus terms", f"{text!r}")
     return model
 
 
@@ -189,9 +189,7 @@ def parse_metric(text: str) -> Metric:
     """
     metric = parse_value("a metric", text, METRIC_KINDS)
     if not isinstance(metric, Metric):
-        raise DataError(
-            "a metric", "be named", got=f"{text!r}", remedy="Use e.g. LogLoss or ECE@5."
-        )
+        raise DataError("a metric", "be named", f"{text!r}", "Use e.g. LogLoss or ECE@5.")
     return metric
 
 
@@ -203,7 +201,7 @@ def parse_promise(text: str) -> Promise:
     """
     promise = parse_value("a promise", text, PROMISES)
     if not isinstance(promise, Promise):
-        raise DataError("a promise", "be named", got=repr(text), remedy="Use e.g. Recall(0.8).")
+        raise DataError("a promise", "be named", repr(text), "Use e.g. Recall(0.8).")
     return promise
 
 
@@ -218,7 +216,7 @@ def parse_cut(text: str) -> Cut:
         return find("cut", kinds, text)()
     cut = parse_value("a cut", text, kinds)
     if not isinstance(cut, Cut):
-        raise DataError("a cut", "be named", got=repr(text), remedy="Use e.g. Rank.")
+        raise DataError("a cut", "be named", repr(text), "Use e.g. Rank.")
     return cut
 
 

@@ -195,12 +195,12 @@ def _split(X: Any, names: Sequence[str]) -> tuple[Any, dict[str, Array] | None]:
         frame = nw.from_native(X, eager_only=True)
     except TypeError:
         raise DataError(
-            "X", f"be a dataframe with {listed(names)}, which the terms need", got=type(X).__name__
+            "X", f"be a dataframe with {listed(names)}, which the terms need", type(X).__name__
         ) from None
     missing = [name for name in names if name not in frame.columns]
     if missing:
         raise DataError(
-            "X", f"have the column {missing[0]!r}, which a term needs", got=listed(frame.columns)
+            "X", f"have the column {missing[0]!r}, which a term needs", listed(frame.columns)
         )
     columns = {name: frame[name].to_numpy() for name in names}
     return frame.drop(list(names)).to_native(), columns
@@ -208,9 +208,7 @@ def _split(X: Any, names: Sequence[str]) -> tuple[Any, dict[str, Array] | None]:
 
 def _given_groups(groups: Any, term: Group) -> Any:
     if groups is None:
-        raise DataError(
-            "groups", f"be given for {term}", got="none", remedy="Pass fit(X, y, groups=...)."
-        )
+        raise DataError("groups", f"be given for {term}", "none", "Pass fit(X, y, groups=...).")
     return groups
 
 
@@ -234,8 +232,8 @@ def _score_method(estimator: Any) -> str:
     raise DataError(
         "estimator",
         "have fit and one of decision_function, predict_proba or predict",
-        got=found,
-        remedy="Pass a classifier or a regressor.",
+        found,
+        "Pass a classifier or a regressor.",
     )
 
 
@@ -247,8 +245,8 @@ def _require_folds(cv: Any) -> None:
         raise DataError(
             "cv",
             "be at least 2 folds",
-            got=shown(cv),
-            remedy="If the estimator is fitted already, pass FrozenEstimator(estimator).",
+            shown(cv),
+            "If the estimator is fitted already, pass FrozenEstimator(estimator).",
         )
     is_splitter = hasattr(cv, "split") and not isinstance(cv, str | bytes | type)
     is_pairs = hasattr(cv, "__iter__") and not isinstance(cv, str | bytes | dict | np.ndarray)
@@ -256,8 +254,8 @@ def _require_folds(cv: Any) -> None:
         raise DataError(
             "cv",
             "be a number of folds, a splitter of scikit-learn or pairs of row numbers",
-            got=shown(cv),
-            remedy="Use e.g. 5.",
+            shown(cv),
+            "Use e.g. 5.",
         )
 
 

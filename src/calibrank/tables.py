@@ -129,8 +129,8 @@ def as_interactions(log: Interactions | Frame) -> Interactions:
         raise DataError(
             "interactions",
             "be calibrank.Interactions or a dataframe with columns user, item and label",
-            got=type(log).__name__,
-            remedy="Pass Interactions(users, items, labels).",
+            type(log).__name__,
+            "Pass Interactions(users, items, labels).",
         ) from None
     names = frame.collect_schema().names()
     missing = [name for name in _FRAME_COLUMNS if name not in names]
@@ -138,8 +138,8 @@ def as_interactions(log: Interactions | Frame) -> Interactions:
         raise DataError(
             "a frame of interactions",
             "have columns user, item and label",
-            got=listed(names),
-            remedy="Rename its columns, or pass Interactions(users, items, labels).",
+            listed(names),
+            "Rename its columns, or pass Interactions(users, items, labels).",
         )
     # A lazy frame is collected; an eager one stays as it is.
     selected = frame.lazy().select(_FRAME_COLUMNS).collect()
@@ -319,9 +319,7 @@ def alike(what: str, columns: list[Ids]) -> list[Ids]:
     """Ids of several columns in types that can be compared without rounding."""
     kinds = {names.dtype.kind for names in columns if len(names)}
     if kinds & {"U", "S"} and kinds - {"U", "S"}:
-        raise DataError(
-            what, "be ids of one kind", got="strings and numbers", remedy="Convert them."
-        )
+        raise DataError(what, "be ids of one kind", "strings and numbers", "Convert them.")
     if "u" not in kinds or kinds == {"u"}:
         return columns
     # Only ids beyond int64 are unsigned here; NumPy would compare the two as decimals.
@@ -329,8 +327,8 @@ def alike(what: str, columns: list[Ids]) -> list[Ids]:
         raise DataError(
             what,
             "be integers of one type",
-            got="ids above 2^63 and negative or decimal ones",
-            remedy="Convert them to strings.",
+            "ids above 2^63 and negative or decimal ones",
+            "Convert them to strings.",
         )
     return [names.astype(np.uint64) for names in columns]
 
@@ -358,5 +356,5 @@ def _size(name: str, given: int | None, seen: Ids) -> int:
         return distinct
     given = whole(name, given)
     if given < distinct:
-        raise DataError(name, f"be at least the {distinct:,} ids seen", got=f"{given:,}")
+        raise DataError(name, f"be at least the {distinct:,} ids seen", f"{given:,}")
     return given

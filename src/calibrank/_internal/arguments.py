@@ -62,16 +62,16 @@ def whole(name: str, value: Any, low: int = 0, high: int = LARGEST_COUNT, remedy
         return number
     is_bounded = high < LARGEST_COUNT or (number is not None and number > high)
     rule = f"{low:,} to {high:,}" if is_bounded else f"{low} or more"
-    raise DataError(name, f"be a whole number, {rule}", got=shown(value), remedy=remedy)
+    raise DataError(name, f"be a whole number, {rule}", shown(value), remedy)
 
 
 def whole_numbers(name: str, values: Any, low: int, high: int, example: str) -> list[int]:
     """A sequence of integers between `low` and `high`, not empty."""
     is_column = isinstance(values, np.ndarray) and values.ndim == 1
     if isinstance(values, str | bytes) or not (isinstance(values, Sequence) or is_column):
-        raise DataError(name, "be a list of whole numbers", got=shown(values), remedy=example)
+        raise DataError(name, "be a list of whole numbers", shown(values), example)
     if len(values) == 0:
-        raise DataError(name, "hold at least one whole number", got="none", remedy=example)
+        raise DataError(name, "hold at least one whole number", "none", example)
     return [whole(name, value, low, high) for value in values]
 
 
@@ -87,7 +87,7 @@ def real(name: str, value: Any, interval: str = "(-inf, inf)", remedy: str = "")
     number = _as_float(_without_array(value))
     if number is not None and _holds(interval, number):
         return number
-    raise DataError(name, _rule(interval), got=shown(value), remedy=remedy)
+    raise DataError(name, _rule(interval), shown(value), remedy)
 
 
 def _as_float(value: Any) -> float | None:
@@ -139,14 +139,14 @@ def instance(
     names = " or ".join(each.__name__ for each in kinds)
     if isinstance(value, type) and issubclass(value, kind):
         remedy = f"Create one: {value.__name__}(...)."
-    raise DataError(name, f"be of type {names}", got=shown(value), remedy=remedy)
+    raise DataError(name, f"be of type {names}", shown(value), remedy)
 
 
 def text(name: str, value: Any, remedy: str = "") -> str:
     """A string that is not empty."""
     if isinstance(value, str) and value:
         return value
-    raise DataError(name, "be a string", got=shown(value), remedy=remedy)
+    raise DataError(name, "be a string", shown(value), remedy)
 
 
 def label(name: str, value: Any, remedy: str = "") -> str:
@@ -155,7 +155,7 @@ def label(name: str, value: Any, remedy: str = "") -> str:
     if given.isprintable() and len(given) <= _LONGEST_NAME:
         return given
     rule = f"be at most {_LONGEST_NAME} printable characters"
-    raise DataError(name, rule, got=shown(value), remedy=remedy)
+    raise DataError(name, rule, shown(value), remedy)
 
 
 def date_of(name: str, value: Any) -> str:
@@ -166,7 +166,7 @@ def date_of(name: str, value: Any) -> str:
         parsed = None
     # Some versions of Python read other forms, such as 20260131.
     if parsed is None or parsed != value:
-        raise DataError(name, "be a date such as 2026-01-31", got=shown(value))
+        raise DataError(name, "be a date such as 2026-01-31", shown(value))
     return parsed
 
 
@@ -191,30 +191,27 @@ def require_seed(seed: Any) -> None:
         raise DataError(
             "seed",
             "be a whole number, 0 or more, or a numpy.random.Generator",
-            got=shown(seed),
-            remedy="Use e.g. seed=0.",
+            shown(seed),
+            "Use e.g. seed=0.",
         )
 
 
 def path_of(name: str, value: Any) -> Path:
     """A path from a string or a path."""
     if isinstance(value, bytes) or not isinstance(value, str | os.PathLike):
-        raise DataError(name, "be a string or a path", got=shown(value))
+        raise DataError(name, "be a string or a path", shown(value))
     written = os.fspath(value)
     if not isinstance(written, str) or not written or "\0" in written:
-        raise DataError(name, "be the name of a file or folder", got=shown(written))
+        raise DataError(name, "be the name of a file or folder", shown(written))
     try:
         os.fsencode(written)
     except UnicodeEncodeError:
-        raise DataError(name, "be text that can be encoded", got=shown(written)) from None
+        raise DataError(name, "be text that can be encoded", shown(written)) from None
     path = Path(written)
     too_long = [part for part in path.parts if len(os.fsencode(part)) > _LONGEST_NAME]
     if too_long or len(os.fsencode(written)) > _LONGEST_PATH:
         raise DataError(
-            name,
-            f"be at most {_LONGEST_NAME} bytes per part",
-            got=shown(written),
-            remedy="Shorten it.",
+            name, f"be at most {_LONGEST_NAME} bytes per part", shown(written), "Shorten it."
         )
     return path
 
@@ -227,4 +224,4 @@ def regular_file(path: Path, rule: str, remedy: str) -> Path:
         found = "a folder"
     else:
         found = "a pipe or a device" if path.exists() else "no such file"
-    raise DataError(path, f"be {rule}", got=found, remedy=remedy)
+    raise DataError(path, f"be {rule}", found, remedy)

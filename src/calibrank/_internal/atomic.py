@@ -91,7 +91,7 @@ def _is_stream(target: Path) -> bool:
         return False
     if stat.S_ISDIR(mode) or stat.S_ISSOCK(mode):
         found = "folder" if stat.S_ISDIR(mode) else "socket"
-        raise DataError(target, "be a file to write", got=f"a {found}", remedy="Name a file.")
+        raise DataError(target, "be a file to write", f"a {found}", "Name a file.")
     folder = target.absolute().parent
     is_open_file = any(root in (folder, *folder.parents) for root in _OPEN_FILES)
     return not stat.S_ISREG(mode) or (target.is_symlink() and is_open_file)

@@ -24,19 +24,16 @@ def parse_value(what: str, text: str, members: Mapping[str, Callable[..., Any]])
     3
     """
     if not isinstance(text, str) or len(text) > _LONGEST:
-        raise DataError(what, "be a short text", got=shown(text))
+        raise DataError(what, "be a short text", shown(text))
     try:
         tree = ast.parse(text.strip(), mode="eval")
         return _value(tree.body, members)
     except DataError as error:
-        raise DataError(what, "be valid", got=f"{shown(text)}: {error}") from None
+        raise DataError(what, "be valid", f"{shown(text)}: {error}") from None
     except (SyntaxError, ValueError, TypeError, RecursionError):
         known = ", ".join(members)
         raise DataError(
-            what,
-            f"be made of {known}",
-            got=shown(text),
-            remedy=f"Write e.g. {next(iter(members))}().",
+            what, f"be made of {known}", shown(text), f"Write e.g. {next(iter(members))}()."
         ) from None
 
 

@@ -39,15 +39,13 @@ def read_document(path: Path, remedy: str) -> str:
     """The text of a JSON file, whose size is checked before it is read."""
     size = path.stat().st_size
     if size > LARGEST_DOCUMENT:
-        raise DataError(
-            path, f"be JSON of at most {LARGEST_DOCUMENT:,} bytes", got=f"{size:,}", remedy=remedy
-        )
+        raise DataError(path, f"be JSON of at most {LARGEST_DOCUMENT:,} bytes", f"{size:,}", remedy)
     try:
         # Some editors start a file with a byte order mark.
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(
-            path, "be JSON in UTF-8", got=f"another byte at {error.start:,}", remedy=remedy
+            path, "be JSON in UTF-8", f"another byte at {error.start:,}", remedy
         ) from None
 
 
@@ -70,9 +68,7 @@ def parse_json(
         # Python refuses to parse integers of more digits, with advice that is not for users.
         is_number = "integer string conversion" in str(error)
         reason = "a number with thousands of digits" if is_number else str(error)
-    raise DataError(
-        where, "be JSON", got=f"damaged text or another format: {reason}", remedy=remedy
-    )
+    raise DataError(where, "be JSON", f"damaged text or another format: {reason}", remedy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +96,8 @@ class Fields:
                 raise DataError(
                     self.where,
                     f"hold only {', '.join(names)}",
-                    got=f"field {shown(name)}",
-                    remedy=(
-                        f"If a newer calibrank wrote it, upgrade calibrank; otherwise {otherwise}"
-                    ),
+                    f"field {shown(name)}",
+                    (f"If a newer calibrank wrote it, upgrade calibrank; otherwise {otherwise}"),
                 )
 
     def holds(self, name: str) -> bool:
@@ -216,7 +210,7 @@ class Fields:
 
     def _get(self, name: str) -> Any:
         if name not in self.values:
-            raise DataError(self.where, f"hold {name!r}", got="none", remedy=self.remedy)
+            raise DataError(self.where, f"hold {name!r}", "none", self.remedy)
         return self.values[name]
 
     def _typed(self, name: str, kind: type, description: str) -> Any:
@@ -226,14 +220,12 @@ class Fields:
         return value
 
     def _wrong(self, name: str, description: str, value: Any) -> DataError:
-        return DataError(
-            f"{self.where}, {name}", f"be {description}", got=shown(value), remedy=self.remedy
-        )
+        return DataError(f"{self.where}, {name}", f"be {description}", shown(value), self.remedy)
 
 
 def _require_object(where: str, value: Any, remedy: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise DataError(where, "be a JSON object", got=shown(value), remedy=remedy)
+        raise DataError(where, "be a JSON object", shown(value), remedy)
     return value
 
 

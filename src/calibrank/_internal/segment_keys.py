@@ -106,7 +106,7 @@ def encode_columns(
         rows = len(column.codes) if rows is None else rows
         if len(column.codes) != rows:
             raise DataError(
-                f"column {name!r}", f"have one value per score ({rows})", got=len(column.codes)
+                f"column {name!r}", f"have one value per score ({rows})", len(column.codes)
             )
         encoded.append(column)
     return encoded
@@ -116,7 +116,7 @@ def column_of(what: str, name: str, frame: Any) -> Any:
     """A column of a mapping or a dataframe; `what` names the argument in errors."""
     names = names_of(what, frame, name)
     if name not in names:
-        raise DataError(what, f"have the column {shown(name)}", got=listed(names), remedy="Add it.")
+        raise DataError(what, f"have the column {shown(name)}", listed(names), "Add it.")
     return frame[name]
 
 
@@ -136,8 +136,8 @@ def names_of(what: str, frame: Any, name: str = "country") -> list[str]:
     raise DataError(
         what,
         "be a mapping of column names to values or a dataframe",
-        got=type(frame).__name__,
-        remedy=f"For example {what}={{{name!r}: [...]}}.",
+        type(frame).__name__,
+        f"For example {what}={{{name!r}: [...]}}.",
     )
 
 
@@ -164,8 +164,8 @@ def _not_a_segment(name: str, found: str) -> DataError:
     return DataError(
         f"column {name!r}",
         "hold text, whole numbers or booleans",
-        got=found,
-        remedy=("Put other numbers into groups first, such as quantiles, and write dates as text."),
+        found,
+        ("Put other numbers into groups first, such as quantiles, and write dates as text."),
     )
 
 

@@ -32,9 +32,7 @@ def thread_count() -> int:
     is_number = setting.isascii() and setting.isdigit() and len(setting) < 5
     if not is_number or not 1 <= int(setting) <= _MOST_SET_THREADS:
         raise DataError(
-            "CALIBRANK_THREADS",
-            f"be a whole number from 1 to {_MOST_SET_THREADS}",
-            got=f"{setting!r}",
+            "CALIBRANK_THREADS", f"be a whole number from 1 to {_MOST_SET_THREADS}", f"{setting!r}"
         )
     return int(setting)
 

@@ -71,10 +71,7 @@ def floats(name: str, values: Numbers) -> Floats:
         array = np.asarray(values)
     except ValueError:
         raise DataError(
-            name,
-            "be one array of numbers",
-            got="rows of different lengths",
-            remedy="Pass one number per row.",
+            name, "be one array of numbers", "rows of different lengths", "Pass one number per row."
         ) from None
     if array.dtype in (np.float32, np.float64):
         return array
@@ -96,9 +93,7 @@ _NOT_NUMBERS = {
 
 def _not_numbers(name: str, kind: str, array: npt.NDArray[Any]) -> DataError:
     example = f" such as {_example(array)}" if array.size else ""
-    return DataError(
-        name, "be real numbers", got=f"{kind}{example}", remedy="Convert it to numbers first."
-    )
+    return DataError(name, "be real numbers", f"{kind}{example}", "Convert it to numbers first.")
 
 
 def _example(array: npt.NDArray[Any]) -> str:
@@ -121,7 +116,7 @@ def _from_objects(name: str, array: npt.NDArray[Any]) -> npt.NDArray[np.float64]
         return array.astype(np.float64)
     except OverflowError:
         raise DataError(
-            name, "be real numbers", got="an integer beyond the largest float", remedy="Rescale it."
+            name, "be real numbers", "an integer beyond the largest float", "Rescale it."
         ) from None
     except (TypeError, ValueError):
         strange = (value for value in array.flat if value is not None and not _is_number(value))
@@ -129,8 +124,8 @@ def _from_objects(name: str, array: npt.NDArray[Any]) -> npt.NDArray[np.float64]
         raise DataError(
             name,
             "be real numbers",
-            got=f"a value of type {type(odd).__name__}",
-            remedy="Pass one number per row.",
+            f"a value of type {type(odd).__name__}",
+            "Pass one number per row.",
         ) from None
 
 
@@ -139,9 +134,7 @@ def _is_number(value: object) -> bool:
 
 
 def _not_a_column(name: str, array: npt.NDArray[Any]) -> DataError:
-    return DataError(
-        name, "be one number per row", got=shown(array.item()), remedy="Pass an array or a list."
-    )
+    return DataError(name, "be one number per row", shown(array.item()), "Pass an array or a list.")
 
 
 def require_unmasked(name: str, values: Any) -> None:
@@ -150,9 +143,7 @@ def require_unmasked(name: str, values: Any) -> None:
     if "numpy.ma" not in sys.modules:
         return
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
-        raise DataError(
-            name, "be without masked values", got="some", remedy="Drop them first: .compressed()."
-        )
+        raise DataError(name, "be without masked values", "some", "Drop them first: .compressed().")
 
 
 def column(name: str, values: Numbers, rows: int | None = None) -> Floats:
@@ -166,9 +157,7 @@ def _require_shape(name: str, array: npt.NDArray[Any], rows: int | None) -> None
     if array.ndim == 0:
         raise _not_a_column(name, array)
     if array.ndim != 1:
-        raise DataError(
-            name, "have one dimension", got=f"shape {array.shape}", remedy="Flatten it first."
-        )
+        raise DataError(name, "have one dimension", f"shape {array.shape}", "Flatten it first.")
     if rows is not None and len(array) != rows:
         raise wrong_length(name, len(array), rows)
 
@@ -178,8 +167,8 @@ def wrong_length(name: str, values: int, rows: int) -> DataError:
     return DataError(
         name,
         "have one value per row",
-        got=f"{values} values for {rows} rows",
-        remedy="Pass columns of the same rows.",
+        f"{values} values for {rows} rows",
+        "Pass columns of the same rows.",
     )
 
 
@@ -198,10 +187,7 @@ def ids(name: str, values: IdsLike, rows: int | None = None) -> Ids:
         _require_ids(_is_time, name, array)
     elif array.dtype.kind not in "biuUS":
         raise DataError(
-            name,
-            "be ids (integers or strings)",
-            got=f"{array.dtype} values",
-            remedy="Convert them.",
+            name, "be ids (integers or strings)", f"{array.dtype} values", "Convert them."
         )
     return _as_int64(array)
 
@@ -209,15 +195,12 @@ def ids(name: str, values: IdsLike, rows: int | None = None) -> Ids:
 def _id_array(name: str, values: IdsLike) -> npt.NDArray[Any]:
     require_unmasked(name, values)
     if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
-        raise DataError(name, "be one id per row", got=shown(values), remedy="Pass a list of ids.")
+        raise DataError(name, "be one id per row", shown(values), "Pass a list of ids.")
     try:
         array = np.asarray(values)
     except ValueError:
         raise DataError(
-            name,
-            "be one id per row",
-            got="lists of different lengths",
-            remedy="Pass a list of ids.",
+            name, "be one id per row", "lists of different lengths", "Pass a list of ids."
         ) from None
     # A list of integers of which some fit only int64 and others only uint64 becomes floats.
     if array.dtype.kind == "f" and not hasattr(values, "dtype"):
@@ -231,23 +214,18 @@ def _array_of_objects(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     kinds = {_kind_of_id(value) for value in objects}
     if kinds == {"string", "number"}:
         raise DataError(
-            name, "be ids of one kind", got="both strings and numbers", remedy="Convert them first."
+            name, "be ids of one kind", "both strings and numbers", "Convert them first."
         )
     if "other" in kinds:
         value = next(value for value in objects if _kind_of_id(value) == "other")
-        raise DataError(
-            name, "be ids (integers or strings)", got=shown(value), remedy="Convert them first."
-        )
+        raise DataError(name, "be ids (integers or strings)", shown(value), "Convert them first.")
     is_integer = bool(objects) and all(isinstance(value, Integral) for value in objects)
     # NumPy would make decimals of integers of which some fit only int64 and others only uint64.
     fits_uint64 = is_integer and min(objects) >= 0 and max(objects) < 2**64
     converted = np.array(objects, dtype=np.uint64) if fits_uint64 else np.array(objects)
     if converted.dtype.kind == "O" or (is_integer and converted.dtype.kind == "f"):
         raise DataError(
-            name,
-            "be integers of 64 bits or strings",
-            got="larger integers",
-            remedy="Convert them to strings.",
+            name, "be integers of 64 bits or strings", "larger integers", "Convert them to strings."
         )
     return converted
 
@@ -295,7 +273,7 @@ def row_numbers(name: str, values: Ids, size: int) -> Indices:
     """Require ids that are row numbers of a table with `size` rows."""
     if values.dtype.kind not in "iu":
         raise DataError(
-            name, f"be numbers below {size}", got=f"{values.dtype} values", remedy="Recode the ids."
+            name, f"be numbers below {size}", f"{values.dtype} values", "Recode the ids."
         )
 
     def is_row(rows: Ids) -> Mask:
@@ -357,7 +335,7 @@ def score_column(scores: Numbers, name: str = "scores") -> tuple[Floats, float, 
     """Check a nonempty column of scores; return it with its lowest and highest value."""
     array = column(name, scores)
     if len(array) == 0:
-        raise DataError(name, "hold at least one row", got="none")
+        raise DataError(name, "hold at least one row", "none")
     return array, *require_scores(array, name)
 
 
@@ -387,7 +365,7 @@ def probability_column(probabilities: Numbers, rows: int | None = None) -> Float
     """Check probabilities to evaluate: one dimension, not empty, within [0, 1]."""
     array = column("probabilities", probabilities, rows)
     if array.size == 0:
-        raise DataError("probabilities", "hold at least one row", got="none")
+        raise DataError("probabilities", "hold at least one row", "none")
     require_role("probability", "probabilities", array)
     return array
 

@@ -34,10 +34,7 @@ class ProbabilityCutoff:
         missing = [document.id for document in documents if document.score is None]
         if missing:
             raise DataError(
-                "documents",
-                "have scores",
-                got=f"none for {missing[0]!r}",
-                remedy="Rank them first.",
+                "documents", "have scores", f"none for {missing[0]!r}", "Rank them first."
             )
         result = []
         metadata = [document.meta for document in documents]
@@ -71,7 +68,7 @@ def init_parameters(cutoff: Cutoff) -> dict[str, Any]:
 def _outputs(name: str) -> Outputs:
     known = {each.__name__: each for each in Outputs.__subclasses__()}
     if name not in known:
-        raise DataError("outputs", f"be one of {', '.join(known)}", got=f"{name!r}")
+        raise DataError("outputs", f"be one of {', '.join(known)}", f"{name!r}")
     return known[name]()
 
 

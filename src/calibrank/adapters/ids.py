@@ -38,10 +38,7 @@ class IdMap:
         repeated = np.flatnonzero(ordered[1:] == ordered[:-1])
         if len(repeated):
             raise DataError(
-                kind,
-                "be distinct",
-                got=f"{ordered[repeated[0]].item()!r} twice",
-                remedy="Drop the repeats.",
+                kind, "be distinct", f"{ordered[repeated[0]].item()!r} twice", "Drop the repeats."
             )
         return cls(kind, checked, order)
 

@@ -136,8 +136,8 @@ def from_lists(
             raise DataError(
                 name,
                 f"have one row per user ({len(checked)} users)",
-                got=f"shape {grid.shape}",
-                remedy="Pass lists of equal length, padded with NaN.",
+                f"shape {grid.shape}",
+                "Pass lists of equal length, padded with NaN.",
             )
     return calibrated(fitted, checked, lists, outputs, columns)
 
@@ -171,17 +171,12 @@ def from_nested(
 def _nested_rows(rows: Any) -> Iterator[tuple[Any, Any]]:
     """Yield the user and the list of each row."""
     if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
-        raise DataError(
-            "rows", "be (user, list) pairs", got=shown(rows), remedy="Pass a list of them."
-        )
+        raise DataError("rows", "be (user, list) pairs", shown(rows), "Pass a list of them.")
     for row in rows:
         is_pair = isinstance(row, Sequence) and not isinstance(row, str | bytes) and len(row) == 2
         if not is_pair or not isinstance(row[1], Iterable | None):
             raise DataError(
-                "rows",
-                "be (user, list) pairs",
-                got=shown(row),
-                remedy="Select the user and the list first.",
+                "rows", "be (user, list) pairs", shown(row), "Select the user and the list first."
             )
         yield row[0], row[1]
 
@@ -214,7 +209,7 @@ def calibrated(
             raise DataError(
                 f"column {name!r}",
                 f"have one value per user ({len(users)}) or per item {shown.shape}",
-                got=f"shape {values.shape}",
+                f"shape {values.shape}",
             )
         return values[user_rows] if values.ndim == 1 else values[shown]
 
@@ -240,8 +235,8 @@ def with_ranks(
             raise DataError(
                 "columns",
                 f"have {name!r}, which the map needs",
-                got="none",
-                remedy="Pass columns=..., or use fitted.without_terms().",
+                "none",
+                "Pass columns=..., or use fitted.without_terms().",
             )
         else:
             found[name] = of_rows(name)
@@ -271,10 +266,7 @@ def _item_and_score(entry: Any) -> tuple[Any, Any]:
     fields = tuple(values) if isinstance(values, Iterable) and not is_text else (entry,)
     if len(fields) != 2:
         raise DataError(
-            "entries",
-            "be an item and a score",
-            got=str(fields)[:60],
-            remedy="Select these two first.",
+            "entries", "be an item and a score", str(fields)[:60], "Select these two first."
         )
     return fields
 

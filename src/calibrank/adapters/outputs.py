@@ -134,8 +134,8 @@ def make_score_table(
         raise DataError(
             "scores",
             "hold at least one number",
-            got=f"none in {rows:,} rows",
-            remedy="Check that the ids are the model's.",
+            f"none in {rows:,} rows",
+            "Check that the ids are the model's.",
         )
     n_missing = rows - np.count_nonzero(scored)
     if n_missing:

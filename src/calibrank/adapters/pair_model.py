@@ -50,7 +50,7 @@ class UnseenPairs:
             raise DataError(
                 "validation",
                 "hold positives and leave other pairs to sample",
-                got=f"{len(held)} positives and {n_others} other pairs",
+                f"{len(held)} positives and {n_others} other pairs",
             )
         n_negatives = max(_NEGATIVES_PER_POSITIVE * len(held), _FEWEST_NEGATIVES)
         n_negatives = min(n_negatives, n_others)
@@ -144,7 +144,7 @@ class PairModel(ABC):
         """
         checked = ids("users", users)
         if k < 1:
-            raise DataError("k", "be 1 or more", got=k)
+            raise DataError("k", "be 1 or more", k)
         lists = self._lists(checked, k)
         hidden = self._hidden(checked, lists)
         result = calibrated(fitted, checked, lists, self.outputs, columns, hidden, k)

@@ -144,7 +144,7 @@ class Implicit(_MatrixModel):
         for id_map, size in ((self.users, n_rows), (self.items, n_columns)):
             if len(id_map) != size:
                 raise DataError(
-                    id_map.kind, f"be the {size:,} ids of the matrix", got=f"{len(id_map):,} ids"
+                    id_map.kind, f"be the {size:,} ids of the matrix", f"{len(id_map):,} ids"
                 )
 
     def _score_rows(self, rows: Indices, columns: Indices) -> Floats:
@@ -155,7 +155,7 @@ class Implicit(_MatrixModel):
         if hasattr(self.model, "similarity"):
             return _neighbour_scores(self.user_items, self.model.similarity, rows, columns)
         raise DataError(
-            "model", "have factors or similarities to score with", got=type(self.model).__name__
+            "model", "have factors or similarities to score with", type(self.model).__name__
         )
 
     def _lists(self, users: Ids, k: int) -> PaddedLists:
@@ -273,7 +273,7 @@ class RecBole(_MatrixModel):
             raise DataError(
                 "scores",
                 "have one row per user and one column per item",
-                got=f"shape {self.scores.shape}",
+                f"shape {self.scores.shape}",
             )
         # The padding item never has a score, even if its column was not masked.
         self.scores[:, :1] = np.nan
@@ -284,7 +284,7 @@ class RecBole(_MatrixModel):
             raise DataError(
                 "scores",
                 "have one row per user and one column per item",
-                got=f"{self.scores.shape} for {len(self.users)} users and {len(self.items)} items",
+                f"{self.scores.shape} for {len(self.users)} users and {len(self.items)} items",
             )
 
     def _score_rows(self, rows: Indices, columns: Indices) -> Floats:

@@ -101,8 +101,8 @@ class Cutoff:
                     raise DataError(
                         "documents",
                         f"have metadata[{name!r}], which the map needs",
-                        got=sorted(each),
-                        remedy="Add it, or use fitted.without_terms().",
+                        sorted(each),
+                        "Add it, or use fitted.without_terms().",
                     )
             return [each[name] for each in metadata]
 
@@ -129,8 +129,8 @@ def langchain_compressor(cutoff: Cutoff, encoder: CrossEncoder | str) -> Any:
         raise DataError(
             "cutoff and encoder",
             "declare the same outputs",
-            got=f"{cutoff.outputs} and {encoder.outputs}",
-            remedy="Both are about what the encoder's predict returns.",
+            f"{cutoff.outputs} and {encoder.outputs}",
+            "Both are about what the encoder's predict returns.",
         )
     # Importing the callbacks completes the types that the base class names.
     imported("langchain_core.callbacks", "langchain-core")
@@ -174,10 +174,7 @@ def llamaindex_postprocessor(cutoff: Cutoff) -> Any:
         missing = [node.node_id for node in nodes if node.score is None]
         if missing:
             raise DataError(
-                "nodes",
-                "have scores",
-                got=f"none for {missing[0]!r}",
-                remedy="Use a retriever with scores.",
+                "nodes", "have scores", f"none for {missing[0]!r}", "Use a retriever with scores."
             )
         result = []
         metadata = [node.node.metadata for node in nodes]
@@ -223,8 +220,8 @@ def _langchain_values(
             raise DataError(
                 "documents",
                 f"have metadata[{name!r}]",
-                got=sorted(document.metadata),
-                remedy="Let the retriever write its score there, or pass a CrossEncoder.",
+                sorted(document.metadata),
+                "Let the retriever write its score there, or pass a CrossEncoder.",
             )
     return [document.metadata[name] for document in documents]
 
@@ -236,5 +233,5 @@ def imported(module: str, package: str) -> Any:
     except ImportError as error:
         # These packages are no extras of calibrank: whoever has a pipeline has them.
         raise CalibrankError(
-            package, "be installed", got=error, remedy=f"Run: pip install {package}"
+            package, "be installed", error, f"Run: pip install {package}"
         ) from None

@@ -58,18 +58,15 @@ def prediction_function(model: Any) -> Callable[[Any], Any]:
         raise DataError(
             "model",
             "predict scores",
-            got=f"a classifier ({type(model).__name__}), whose predictions are classes",
-            remedy=(
+            f"a classifier ({type(model).__name__}), whose predictions are classes",
+            (
                 "Pass a function and declare its output: lambda rows: "
                 "model.predict_proba(rows)[:, 1], Probability()."
             ),
         )
     if isinstance(model, type) or not (hasattr(model, "predict") or callable(model)):
         raise DataError(
-            "model",
-            "have predict or be a function",
-            got=shown(model),
-            remedy="Pass a trained model.",
+            "model", "have predict or be a function", shown(model), "Pass a trained model."
         )
     return model.predict if hasattr(model, "predict") else model
 
@@ -83,8 +80,8 @@ def scores_of(outputs: Outputs, values: Any) -> Floats:
         raise DataError(
             "scores",
             "be one number per row",
-            got=f"shape {array.shape}",
-            remedy="Choose the column of the relevant class.",
+            f"shape {array.shape}",
+            "Choose the column of the relevant class.",
         )
     return outputs.scores(array)
 
@@ -214,6 +211,6 @@ def _require_agreement(model: Any, outputs: Outputs) -> None:
         raise DataError(
             "outputs",
             f"be {expected.__name__}() for a model whose activation_fn is {activation}",
-            got=f"{type(outputs).__name__}()",
-            remedy="A map for the one is wrong for the other: declare what predict returns.",
+            f"{type(outputs).__name__}()",
+            "A map for the one is wrong for the other: declare what predict returns.",
         )

@@ -70,8 +70,8 @@ class LogisticPosteriors:
         raise FitError(
             "labels",
             f"lead to a posterior mode within {_MAX_STEPS} steps",
-            got="none",
-            remedy="Drop outlying scores from them.",
+            "none",
+            "Drop outlying scores from them.",
         )
 
     def held_out_scores(self, modes: Floats, covariances: Floats) -> Floats:

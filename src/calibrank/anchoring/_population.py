@@ -101,9 +101,6 @@ def population_of(fitted: CalibrationMap, shown: Floats, population: Any) -> Pop
     scores = np.sort(scores[::step].astype(np.float64))
     if np.count_nonzero(starts_of(scores)) < 2:
         raise DataError(
-            "population",
-            "hold scores that differ",
-            got="only one",
-            remedy="Pass scores of more pairs.",
+            "population", "hold scores that differ", "only one", "Pass scores of more pairs."
         )
     return Population.of(scores)

@@ -108,7 +108,7 @@ def _specs(start: CalibrationMap, terms: Sequence[TermSpec]) -> list[TermSpec]:
         specs.append(spec)
     names = [name for spec in specs for name in spec.columns]
     if len(set(names)) < len(names):
-        raise DataError("terms", "be of different columns", got=listed(names))
+        raise DataError("terms", "be of different columns", listed(names))
     return specs
 
 

@@ -67,7 +67,7 @@ class AssumedRate:
         real("rate", self.rate, "(0, 1)")
         if not self.low <= self.rate <= self.high:
             raise DataError(
-                "rate", f"lie within its band, {self.low:g} to {self.high:g}", got=f"{self.rate:g}"
+                "rate", f"lie within its band, {self.low:g} to {self.high:g}", f"{self.rate:g}"
             )
 
     def __str__(self) -> str:
@@ -102,8 +102,8 @@ def assume_rate_from_activity(shown: Interactions | Frame) -> AssumedRate:
         raise FitError(
             "the share of likes by activity",
             "fit a dependence of being shown on being liked",
-            got="none that does: users who see more seem to like more, or less",
-            remedy=(
+            "none that does: users who see more seem to like more, or less",
+            (
                 "The base rate cannot be assumed from this log: collect labels of "
                 "randomly shown pairs."
             ),
@@ -147,14 +147,14 @@ class _Groups:
             raise FitError(
                 "the log",
                 (f"have at least {LEAST_USERS} users to assume a base rate from their activity"),
-                got=len(shown),
+                len(shown),
             )
         if not 0 < likes.sum() < shown.sum():
             raise DataError(
                 "labels",
                 "hold likes and dislikes",
-                got="one of them only",
-                remedy="Pass the log of all pairs that were shown.",
+                "one of them only",
+                "Pass the log of all pairs that were shown.",
             )
         order = np.argsort(shown, kind="stable")
         shown, likes = shown[order], likes[order]
@@ -182,8 +182,8 @@ class _Groups:
             raise FitError(
                 "the activity of users",
                 (f"differ by a factor of {LEAST_RATIO:g} or more to assume a base rate from it"),
-                got=f"{ratio:.2g}",
-                remedy="Collect labels of randomly shown pairs instead.",
+                f"{ratio:.2g}",
+                "Collect labels of randomly shown pairs instead.",
             )
         return cls(np.minimum(activity, 1.0), share, variance, size / size.sum())
 

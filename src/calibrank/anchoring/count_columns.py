@@ -39,7 +39,7 @@ def _log_counts(name: str, logged: Ids, asked: Ids) -> Floats:
     # Comparing text with numbers would silently match nothing.
     if (logged.dtype.kind in "iuf") != (asked.dtype.kind in "iuf"):
         raise DataError(
-            name, f"be ids as in the log ({logged.dtype})", got=asked.dtype, remedy="Convert them."
+            name, f"be ids as in the log ({logged.dtype})", asked.dtype, "Convert them."
         )
     if not len(logged):
         return np.zeros(len(asked))

@@ -109,9 +109,7 @@ def compare_with_constant(moved: CalibrationMap, population: Numbers | Summary) 
     require_map(moved)
     rate = moved.record.base_rate
     if rate is None:
-        raise DataError(
-            "the map", "be at a known base rate", got="none", remedy="Use to_base_rate first."
-        )
+        raise DataError("the map", "be at a known base rate", "none", "Use to_base_rate first.")
     scores, mass = _scores_and_mass(population)
     return check_against_constant(moved.log_odds(scores), mass, rate)
 
@@ -150,25 +148,25 @@ def _require_unmoved_naive(sampled: CalibrationMap) -> None:
         raise DataError(
             "the map to be moved",
             "be fitted on naive evidence",
-            got=(
+            (
                 f"{sampled.record.evidence}: positives weigh more than 1 there, and no "
                 "shift is exact"
             ),
-            remedy="Fit again with weights=undersampling_weights(labels, kept).",
+            "Fit again with weights=undersampling_weights(labels, kept).",
         )
     if sampled.record.base_rate_source != "assumed":
         raise DataError(
             "the map to be moved",
             "come straight from a fit",
-            got=f"one whose base rate comes from {sampled.record.base_rate_source} already",
-            remedy="Undo the sampling first.",
+            f"one whose base rate comes from {sampled.record.base_rate_source} already",
+            "Undo the sampling first.",
         )
     if sampled.record.negatives_kept is not None:
         raise DataError(
             "the map to be moved",
             "be of the sampled table",
-            got=(f"one whose sampling (kept={sampled.record.negatives_kept:g}) was undone before"),
-            remedy="Undo it once.",
+            (f"one whose sampling (kept={sampled.record.negatives_kept:g}) was undone before"),
+            "Undo it once.",
         )
 
 
@@ -183,7 +181,7 @@ def _scores_and_mass(population: Numbers | Summary) -> tuple[Floats, Floats]:
 def _slope_for(log_odds: Floats, mass: Floats, rate: float, top_rate: float) -> float:
     """The factor on the log odds at which both the base rate and the top rate are met."""
     if log_odds.min() == log_odds.max():
-        raise DataError("population", "hold scores that differ to set a slope", got="only one")
+        raise DataError("population", "hold scores that differ to set a slope", "only one")
     top = top_tenth(log_odds, mass)
 
     def excess(log_slope: float) -> float:
@@ -196,9 +194,7 @@ def _slope_for(log_odds: Floats, mass: Floats, rate: float, top_rate: float) -> 
     highest = excess(steepest) + top_rate
     if not lowest < top_rate < highest:
         raise DataError(
-            "top_rate",
-            f"lie between {lowest:.4f} and {highest:.4f} at this base rate",
-            got=top_rate,
+            "top_rate", f"lie between {lowest:.4f} and {highest:.4f} at this base rate", top_rate
         )
     return float(np.exp(root(excess, flattest, steepest)) / log_odds.std())
 

@@ -84,8 +84,8 @@ def plan_labels(
         raise DataError(
             "the map to plan for",
             "carry a sensitivity band",
-            got=f"a {fitted.method} without",
-            remedy="Use fit_with_sensitivity.",
+            f"a {fitted.method} without",
+            "Use fit_with_sensitivity.",
         )
     draws = whole("draws", draws, 1, _MOST_DRAWS)
     sizes = whole_numbers("sizes", sizes, 0, _MOST_LABELS, "E.g. (0, 300).")

@@ -172,8 +172,8 @@ def choose_top_pairs(
             raise DataError(
                 "count",
                 ("be at most the number of pairs at the top and elsewhere, and at least 1 of each"),
-                got=f"{size} of {len(part)} pairs",
-                remedy="Change count or share.",
+                f"{size} of {len(part)} pairs",
+                "Change count or share.",
             )
         chosen = choose_pairs(fitted, values[part], size, seed=rng)
         rows.append(part[chosen.rows])

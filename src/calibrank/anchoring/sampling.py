@@ -35,8 +35,8 @@ def with_sampling_range(fitted: Map, summary: Summary) -> Map:
         raise DataError(
             "evidence",
             "be impressions to have a sampling error",
-            got=summary.kind,
-            remedy="Use impressions(labels, propensity).",
+            summary.kind,
+            "Use impressions(labels, propensity).",
         )
     total = float(summary.total.sum())
     rate = float(summary.positive.sum()) / total

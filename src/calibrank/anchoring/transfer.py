@@ -38,8 +38,8 @@ def transfer(fitted: CalibrationMap, scores: Numbers) -> CalibrationMap:
         raise DataError(
             "the map to transfer",
             "be one of scores alone",
-            got=f"terms of {', '.join(fitted.columns)}",
-            remedy="Use fitted.without_terms().",
+            f"terms of {', '.join(fitted.columns)}",
+            "Use fitted.without_terms().",
         )
     values = score_column(scores)[0].astype(np.float64)
     return at_ranks(fitted, population_of(fitted, values, values), _sketch(fitted.record))
@@ -97,7 +97,7 @@ def _sketch(record: FitRecord) -> tuple[float, ...]:
         sketch = known.run_scores
     if sketch is None:
         raise DataError(
-            "the map to transfer", "have a sketch of its scores", got="none", remedy="Fit it again."
+            "the map to transfer", "have a sketch of its scores", "none", "Fit it again."
         )
     return sketch
 

@@ -124,7 +124,7 @@ def _require_one_source(
     if qrels is not None and run is None:
         raise UsageError("--qrels", "go with --run, whose documents were judged")
     if table is not None and run is not None:
-        raise UsageError("labels", "come from TABLE or from --run and --qrels", got="both")
+        raise UsageError("labels", "come from TABLE or from --run and --qrels", "both")
     if base_rate is not None and rate_range is None and (table or run):
         raise UsageError(
             "labels and --base-rate",
@@ -138,8 +138,8 @@ def _require_one_source(
         raise UsageError(
             "anchor",
             ("have labels to trust (TABLE, or --run and --qrels) or a known rate (--base-rate)"),
-            got="none",
-            remedy="For a replaced model, name its scores: --run or --population.",
+            "none",
+            "For a replaced model, name its scores: --run or --population.",
         )
     always = {"map_file", "out", "json", "base_rate", "base_rate_range"}
     if run is not None:
@@ -155,8 +155,8 @@ def _require_valid_rate(rate: float | None, rate_range: tuple[float, float] | No
         raise UsageError(
             "--base-rate",
             "lie between 0 and 1",
-            got=rate,
-            remedy="It is the fraction of all pairs that are liked.",
+            rate,
+            "It is the fraction of all pairs that are liked.",
         )
     if rate_range is None:
         return
@@ -167,7 +167,7 @@ def _require_valid_rate(rate: float | None, rate_range: tuple[float, float] | No
         raise UsageError(
             "--base-rate-range",
             f"be two rates in (0, 1) with the base rate {rate} between them",
-            got=f"{low} and {high}",
+            f"{low} and {high}",
         )
 
 
@@ -280,5 +280,5 @@ def _population(
         for each in levels:
             parts[each].append(batch.texts(each))
     if not parts["score"]:
-        raise DataError(table.name, "hold at least one row", got="none", remedy="Check it.")
+        raise DataError(table.name, "hold at least one row", "none", "Check it.")
     return {each: np.concatenate(arrays) for each, arrays in parts.items()}

@@ -60,12 +60,10 @@ def _require_values(arguments: list[str]) -> None:
     for argument in arguments:
         name, has_value, value = argument.partition("=")
         if "\0" in argument:
-            raise UsageError("an argument", "not hold a NUL character", got=f"{argument!r}")
+            raise UsageError("an argument", "not hold a NUL character", f"{argument!r}")
         if argument == "" or (name.startswith("--") and has_value and not value):
             subject = name if name.startswith("--") else option
-            raise UsageError(
-                subject, "not be empty", got="''", remedy="Give a value, or leave it out."
-            )
+            raise UsageError(subject, "not be empty", "''", "Give a value, or leave it out.")
         option = argument if argument.startswith("-") else "an argument"
 
 

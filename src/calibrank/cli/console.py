@@ -111,7 +111,7 @@ def require_only(option: str, used: Collection[str]) -> None:
 def require_fraction(option: str, value: float) -> None:
     """Check that an option is a fraction above 0; one of 1e-300 would only overflow later."""
     if not SMALLEST_FRACTION <= value <= 1:
-        raise UsageError(option, "lie in (0, 1]", got=value, remedy="It is a fraction.")
+        raise UsageError(option, "lie in (0, 1]", value, "It is a fraction.")
 
 
 def rules_for(on_bad_rows: options.OnBadRows) -> Rules:
@@ -134,12 +134,12 @@ def require_output(out: Path, *inputs: str | Path | None) -> None:
     """Check, before any work is done, that an output can be written and overwrites no input."""
     path_of("the output", out)
     if out.is_dir():
-        raise DataError(out, "be a file to write", got="a folder", remedy="Name a file in it.")
+        raise DataError(out, "be a file to write", "a folder", "Name a file in it.")
     existing = [parent for parent in out.parents if parent.exists()]
     if existing and not existing[0].is_dir():
-        raise DataError(out, "be in a folder", got=f"{existing[0]}, which is a file")
+        raise DataError(out, "be in a folder", f"{existing[0]}, which is a file")
     if existing and not os.access(existing[0], os.W_OK):
-        raise DataError(out, "be in a folder to write to", got="one without permission")
+        raise DataError(out, "be in a folder to write to", "one without permission")
     require_other_file(out, *inputs)
 
 
@@ -152,7 +152,7 @@ def require_different_outputs(outputs: Mapping[str, Path | None]) -> None:
         place = out.resolve()
         if place in seen:
             raise UsageError(
-                f"{seen[place]} and {option}", "be different files", got=f"{str(out)!r} for both"
+                f"{seen[place]} and {option}", "be different files", f"{str(out)!r} for both"
             )
         seen[place] = option
 
@@ -161,7 +161,7 @@ def require_folder(out: Path) -> None:
     """Check, before any work is done, that an output can be a folder."""
     existing = [path for path in (out, *out.parents) if path.exists()]
     if existing and not existing[0].is_dir():
-        raise DataError(out, "be a folder", got=f"{existing[0]}, which is a file")
+        raise DataError(out, "be a folder", f"{existing[0]}, which is a file")
 
 
 def require_other_file(out: Path, *inputs: str | Path | None) -> None:

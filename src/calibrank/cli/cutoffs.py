@@ -49,11 +49,11 @@ def _row(fitted: CalibrationMap, where: list[str]) -> dict[str, str | float]:
         name, sign, value = text.partition("=")
         if not sign or name not in fitted.columns:
             known = ", ".join(fitted.columns) or "none"
-            raise UsageError("--where", f"be COLUMN=VALUE with a column of {known}", got=repr(text))
+            raise UsageError("--where", f"be COLUMN=VALUE with a column of {known}", repr(text))
         try:
             values[name] = float(value) if name in fitted.number_columns else value
         except ValueError:
-            raise UsageError("--where", f"be a number for {name}", got=repr(value)) from None
+            raise UsageError("--where", f"be a number for {name}", repr(value)) from None
     missing = [name for name in fitted.columns if name not in values]
     if missing:
         raise UsageError(

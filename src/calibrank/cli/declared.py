@@ -127,8 +127,8 @@ def _choose_weighting(table: Table, log: Log, label: Label, *, needs_weights: bo
         raise UsageError(
             f"--label '{label.rule}'",
             "go with --log impressions or policy",
-            got="interactions, which weights single positives",
-            remedy="If the rows were shown, give --log impressions.",
+            "interactions, which weights single positives",
+            "If the rows were shown, give --log impressions.",
         )
     estimated = column is not None and column == table.roles().column(RELATIVE_PROPENSITY)
     assumption = "item popularity" if estimated else "relative propensities"
@@ -156,8 +156,8 @@ def _weight_impressions(table: Table, log: Log, kind: options.LogKind) -> Weight
             raise UsageError(
                 "--log policy",
                 "have probabilities that your system logged",
-                got=f"{log.propensity!r}, which calibrank estimated",
-                remedy="Name the logged column.",
+                f"{log.propensity!r}, which calibrank estimated",
+                "Name the logged column.",
             )
         return Weighting(impressions, log.propensity, (), "logged propensities")
     if log.propensity is not None:
@@ -254,8 +254,8 @@ def require_columns(table: Table, names: list[str], what: str) -> tuple[str, ...
             raise DataError(
                 table.name,
                 f"have the {what} column {name!r}",
-                got=listed(columns),
-                remedy="Name one of these.",
+                listed(columns),
+                "Name one of these.",
             )
     return tuple(dict.fromkeys(names))
 

@@ -23,11 +23,9 @@ def export(
     """Convert a map to SQL, ONNX, a torch program, a search engine's script or JSON."""
     if to == "sql" and dialect is None:
         names = ", ".join(options.DIALECTS)
-        raise UsageError("--to sql", "have a dialect", got="none", remedy=f"Name one of: {names}")
+        raise UsageError("--to sql", "have a dialect", "none", f"Name one of: {names}")
     if to in {"onnx", "torch"} and out is None:
-        raise UsageError(
-            f"--to {to}", "have a file to write", got="none", remedy="Name one with -o."
-        )
+        raise UsageError(f"--to {to}", "have a file to write", "none", "Name one with -o.")
     if to != "sql":
         console.require_unused(f"with --to {to}", {"--dialect": dialect})
     if to not in {"sql", "vespa", "painless"}:

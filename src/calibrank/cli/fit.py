@@ -76,9 +76,9 @@ def fit(
         raise FitError(
             "the log loss",
             "be 0 or more",
-            got=f"{fitted.record.loss:.4f}: positives weigh more than the rows they are among, so "
+            f"{fitted.record.loss:.4f}: positives weigh more than the rows they are among, so "
             "that rows and weights do not stand for all pairs",
-            remedy="Add or weight negatives (--negatives-kept), or raise small propensities.",
+            "Add or weight negatives (--negatives-kept), or raise small propensities.",
         )
     if log_kind is options.LogKind.policy:
         fitted = with_sampling_range(fitted, aggregated.summary)

@@ -29,7 +29,7 @@ def inspect(
     if card is None:
         console.require_unused("without --card", {"--metrics": metrics})
     elif card.suffix not in {".md", ".html"}:
-        raise UsageError("--card", "end in .md or .html", got=f"{str(card)!r}")
+        raise UsageError("--card", "end in .md or .html", f"{str(card)!r}")
     if score_at is None:
         console.require_unused("without --score-at", {"--where": where})
     fitted = load(map_file)

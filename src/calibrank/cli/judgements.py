@@ -65,8 +65,8 @@ class Judgements(NamedTuple):
                 raise UsageError(
                     "--relevant",
                     "be a finite number",
-                    got=self.relevant,
-                    remedy="It is the lowest relevant grade.",
+                    self.relevant,
+                    "It is the lowest relevant grade.",
                 )
             return [parse_rule(f"{_GRADE} >= {self.relevant!r}")]
         return [_rule(text) for text in self.labels or (_RELEVANT,)]
@@ -88,9 +88,7 @@ def _rule(text: str) -> Threshold | Soft:
     rule = declare(text)
     if isinstance(rule, Threshold | Soft):
         return rule
-    raise UsageError(
-        "--label", "be a grade compared with a number, or probability(grade)", got=rule
-    )
+    raise UsageError("--label", "be a grade compared with a number, or probability(grade)", rule)
 
 
 def read_judge(name: str, rule: Threshold | Soft) -> Judge:
@@ -146,8 +144,8 @@ def _require_whole(judge: Judge) -> None:
             raise DataError(
                 f"{judge.name}: grades",
                 "be whole numbers where no rule is declared",
-                got=f"{grade:g} for query {query!r} and document {document!r}",
-                remedy=(
+                f"{grade:g} for query {query!r} and document {document!r}",
+                (
                     "Declare the probabilities of a judge with --label "
                     "'probability(grade)', the lowest relevant grade with --relevant."
                 ),
@@ -162,7 +160,7 @@ def _grade_column(qrels: str, rule: Threshold | Soft) -> str | None:
         raise UsageError(
             "--label",
             "be about the grade, as 'grade >= 2'",
-            got=f"column {rule.column!r}: these judgements have no named columns",
+            f"column {rule.column!r}: these judgements have no named columns",
         )
     return rule.column
 

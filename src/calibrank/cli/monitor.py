@@ -108,10 +108,7 @@ def _require_past(date: str) -> None:
     tomorrow = dt.datetime.now(dt.UTC).date() + dt.timedelta(days=1)
     if date_of("date", date) > tomorrow.isoformat():
         raise UsageError(
-            "--date",
-            f"not be later than tomorrow (UTC), {tomorrow}",
-            got=date,
-            remedy="Check the year.",
+            "--date", f"not be later than tomorrow (UTC), {tomorrow}", date, "Check the year."
         )
 
 
@@ -134,8 +131,8 @@ def _require_outside(output: Path, store: str, add: str | None, map_file: Path) 
         raise UsageError(
             "outputs",
             "lie outside the store of days",
-            got=f"{str(output)!r}",
-            remedy="Name a file in another folder.",
+            f"{str(output)!r}",
+            "Name a file in another folder.",
         )
 
 

@@ -38,7 +38,7 @@ def _estimate(table: Table, columns: Columns, rules: Rules) -> Position:
     ranked = replace(columns, features=ranks, segments=(), propensity=None, evidence=naive)
     batches = list(rows_of(table, ranked, Rules(skip=rules.skip), None))
     if not batches:
-        raise DataError(table.name, "hold at least one valid row", got="none", remedy="Check it.")
+        raise DataError(table.name, "hold at least one valid row", "none", "Check it.")
     joined = Rows.joined(batches)
     clusters = None if columns.user is None else _names([rows.users for rows in batches])
     items = _names([rows.items for rows in batches])

@@ -32,7 +32,7 @@ def report(
 ) -> None:
     """Write an interactive HTML page on how well probabilities are calibrated."""
     if (table is None) == (results is None):
-        raise UsageError("a report", "be about a TABLE or about --results", got="both or neither")
+        raise UsageError("a report", "be about a TABLE or about --results", "both or neither")
     console.require_output(out, table, map_file)
     # Without --log, users and items only label the page.
     ids = (None, None) if log_kind is None else (item, user)

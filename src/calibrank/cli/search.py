@@ -179,7 +179,7 @@ def plan(
     """Choose which pairs of query and document people should judge, and how many."""
     if out.suffix != ".csv":
         remedy = "Annotators fill in its column grade."
-        raise UsageError("--out", "end in .csv", got=out, remedy=remedy)
+        raise UsageError("--out", "end in .csv", out, remedy)
     if error is not None:
         console.require_fraction("--error", error)
     console.require_output(out, run, map_file)
@@ -227,9 +227,7 @@ def _require_threshold(
 ) -> tuple[Aim, float] | None:
     if threshold is not None:
         if not 0 <= threshold <= 1:
-            raise UsageError(
-                "--threshold", "lie in [0, 1]", got=threshold, remedy="It is a probability."
-            )
+            raise UsageError("--threshold", "lie in [0, 1]", threshold, "It is a probability.")
         if aim is not None:
             raise UsageError(
                 "--threshold", "not go with --precision or --recall", remedy="Leave one out."

@@ -74,7 +74,7 @@ def _require_enough(folds: tuple[Summary, ...]) -> None:
             raise FitError(
                 f"each of the {len(folds)} folds",
                 (f"have {_FEWEST_PER_FOLD} or more positives and negatives to compare methods on"),
-                got=f"{fewest:.0f}",
+                f"{fewest:.0f}",
             )
 
 

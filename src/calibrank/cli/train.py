@@ -115,7 +115,7 @@ def _load(
             raise UsageError(
                 "--label",
                 "be a column of 0 and 1, or a comparison such as 'rating >= 4'",
-                got=f"{label!r}: base models are trained on single likes",
+                f"{label!r}: base models are trained on single likes",
             )
         label, positive = None, str(rule)
     kind = None
@@ -139,8 +139,8 @@ def _hold_out(
         raise DataError(
             source,
             "have users with 5 positives or more to hold some out",
-            got="none",
-            remedy="Add rows of active users, or check the user column.",
+            "none",
+            "Add rows of active users, or check the user column.",
         )
     return kept, held_out
 

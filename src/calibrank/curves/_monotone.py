@@ -176,8 +176,8 @@ def minimize(problem: MonotoneProblem, start: Floats | None = None) -> Optimum:
     raise FitError(
         "the fit",
         f"reach an optimality residual of {_ACCEPTED}",
-        got=f"{residual:.1e} after {iteration} steps",
-        remedy="Drop outlying scores, or use Isotonic.",
+        f"{residual:.1e} after {iteration} steps",
+        "Drop outlying scores, or use Isotonic.",
     )
 
 

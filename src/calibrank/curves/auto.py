@@ -62,7 +62,7 @@ class Auto(Calibrator):
         names = [candidate.name for candidate in _checked_candidates(self.candidates)]
         if not names or len(set(names)) < len(names):
             raise DataError(
-                "candidates", "be one or more different methods", got=", ".join(names) or "()"
+                "candidates", "be one or more different methods", ", ".join(names) or "()"
             )
         object.__setattr__(self, "folds", whole("folds", self.folds, 2, _MOST_FOLDS))
 
@@ -133,10 +133,8 @@ class Auto(Calibrator):
         raise DataError(
             "Auto",
             "be fitted on folds",
-            got="one summary, whose rows cannot be divided",
-            remedy=(
-                "Use fit_folds with one summary per fold, or a fixed method such as Gaussian()."
-            ),
+            "one summary, whose rows cannot be divided",
+            ("Use fit_folds with one summary per fold, or a fixed method such as Gaussian()."),
         )
 
     def _fit(self, summary: Summary) -> tuple[Curve, dict[str, Any]]:
@@ -152,8 +150,8 @@ def _checked_candidates(candidates: object) -> tuple[Calibrator, ...]:
         raise DataError(
             "candidates",
             "be a tuple of calibrators",
-            got=shown(candidates),
-            remedy="Use e.g. (Platt(), Isotonic()).",
+            shown(candidates),
+            "Use e.g. (Platt(), Isotonic()).",
         )
     return tuple([instance("candidates", each, Calibrator) for each in candidates])
 
@@ -179,8 +177,8 @@ def _empty_fold(fold: int) -> FitError:
     return FitError(
         "each fold",
         "hold rows of both classes",
-        got=f"none in fold {fold + 1}",
-        remedy="Use fewer folds, or a fixed method such as Gaussian().",
+        f"none in fold {fold + 1}",
+        "Use fewer folds, or a fixed method such as Gaussian().",
     )
 
 
@@ -189,8 +187,8 @@ def _require_folds(folds: Sequence[Summary]) -> None:
         raise FitError(
             "there",
             "be 2 or more folds with rows",
-            got=len(folds),
-            remedy="Use more rows or users, or a fixed method such as Gaussian().",
+            len(folds),
+            "Use more rows or users, or a fixed method such as Gaussian().",
         )
     for fold, summary in enumerate(folds):
         if not len(summary):
@@ -201,8 +199,8 @@ def _require_folds(folds: Sequence[Summary]) -> None:
             raise FitError(
                 "each fold",
                 "hold rows of both classes",
-                got=f"one class in fold {fold + 1} of {len(folds)} ({summary.rows:,} rows)",
-                remedy="Use fewer folds, or a fixed method such as Gaussian().",
+                f"one class in fold {fold + 1} of {len(folds)} ({summary.rows:,} rows)",
+                "Use fewer folds, or a fixed method such as Gaussian().",
             ) from None
 
 
@@ -212,8 +210,8 @@ def _require_losses(losses: dict[str, HeldOutLosses], candidates: tuple[Calibrat
         raise FitError(
             "at least one candidate",
             "have a fit in every fold",
-            got=f"none of {names}",
-            remedy="Run calibrank diagnose, or fit one of them to see why.",
+            f"none of {names}",
+            "Run calibrank diagnose, or fit one of them to see why.",
         )
     # With weighted labels above 1 the log loss has no lower bound, so its minimum means nothing.
     lowest = min(each.mean for each in losses.values())
@@ -221,6 +219,6 @@ def _require_losses(losses: dict[str, HeldOutLosses], candidates: tuple[Calibrat
         raise FitError(
             "the log loss",
             "be 0 or more to select by",
-            got=f"{lowest:.4f}: the mean weighted label exceeds 1 for some scores",
-            remedy="Raise the propensity clip, or use a fixed method such as Gaussian().",
+            f"{lowest:.4f}: the mean weighted label exceeds 1 for some scores",
+            "Raise the propensity clip, or use a fixed method such as Gaussian().",
         )

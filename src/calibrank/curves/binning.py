@@ -87,10 +87,7 @@ class BBQ(Calibrator):
             or not self.bins
         ):
             raise DataError(
-                "bins",
-                "be a tuple of numbers of bins",
-                got=shown(self.bins),
-                remedy="Use e.g. (10, 20).",
+                "bins", "be a tuple of numbers of bins", shown(self.bins), "Use e.g. (10, 20)."
             )
         counts = tuple([whole("bins", count, 1, MOST_BINS) for count in self.bins])
         object.__setattr__(self, "bins", counts)

@@ -78,8 +78,8 @@ class Calibrator(ABC):
             raise DataError(
                 "columns",
                 "go with terms",
-                got=f"{self.name} without any",
-                remedy=f'Add some, e.g. {self.name}() + Level("country").',
+                f"{self.name} without any",
+                f'Add some, e.g. {self.name}() + Level("country").',
             )
 
     def __add__(self, term: TermSpec) -> Model:

@@ -43,8 +43,8 @@ def fit_without_each(calibrator: Calibrator, folds: list[Summary]) -> list[Calib
         raise FitError(
             "cross-validation",
             "have rows of at least 2 users or folds",
-            got=len(folds),
-            remedy="Use a larger table.",
+            len(folds),
+            "Use a larger table.",
         )
     with warnings.catch_warnings():
         # A flat map needs no warning here: its held-out log loss shows it.

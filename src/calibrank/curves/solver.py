@@ -105,8 +105,8 @@ def solve(problem: Problem, start: Floats) -> Solution:
     raise FitError(
         "the fit",
         f"reach an optimality residual of {_REQUIRED_RESIDUAL}",
-        got=f"{solution.residual:.1e} after {_MAX_STEPS} steps",
-        remedy=(
+        f"{solution.residual:.1e} after {_MAX_STEPS} steps",
+        (
             "The optimum is too far away for double precision: drop outlying scores, or "
             "use Isotonic."
         ),

@@ -60,7 +60,7 @@ def fetch(name: str, folder: str | Path | None = None, source: Source | None = N
         raise MissingExtraError("pooch", "data") from error
     source = SOURCES.get(name) if source is None else source
     if source is None:
-        raise DataError("name", f"be one of {', '.join(SOURCES)}", got=f"{name!r}")
+        raise DataError("name", f"be one of {', '.join(SOURCES)}", f"{name!r}")
     cache = Path(folder) if folder is not None else Path(pooch.os_cache("calibrank")) / name
     # The archive stays in the cache beside its unpacked files, so a second call downloads nothing.
     try:
@@ -73,7 +73,7 @@ def fetch(name: str, folder: str | Path | None = None, source: Source | None = N
         )
     except ValueError as error:
         raise DataError(
-            source.url, "be the archive with the known hash", got=f"a different file: {error}"
+            source.url, "be the archive with the known hash", f"a different file: {error}"
         ) from None
     return unpack(Path(archive), cache / "files")
 
@@ -108,7 +108,7 @@ def _extract(archive: Path, folder: Path) -> None:
             tar.extractall(folder, filter="data")
     except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error) as error:
         raise DataError(
-            archive, "be a zip or tar archive of files", got=error, remedy="Delete it to try again."
+            archive, "be a zip or tar archive of files", error, "Delete it to try again."
         ) from None
 
 

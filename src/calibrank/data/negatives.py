@@ -135,8 +135,8 @@ def _other_items(positives: Positives, user: int) -> Rows:
         raise DataError(
             f"user {user}",
             "have an item without a positive to draw as a negative",
-            got="none",
-            remedy="Leave that user out.",
+            "none",
+            "Leave that user out.",
         )
     return others
 

@@ -46,18 +46,18 @@ def read_numbers(
         cells = line.split(delimiter)
         where = f"{path}, line {number}"
         if len(cells) != columns:
-            raise DataError(where, f"hold {columns} numbers", got=len(cells))
+            raise DataError(where, f"hold {columns} numbers", len(cells))
         for cell in cells:
             if not _is_number(cell):
-                raise DataError(where, f"hold {description}", got=repr(cell.strip()))
+                raise DataError(where, f"hold {description}", repr(cell.strip()))
     # Lines that cannot be parsed come before lines whose numbers are out of range.
     for number, line in rows.items():
         values = np.array([[float(cell) for cell in line.split(delimiter)]])
         if not is_valid(values).all():
             raise DataError(
-                f"{path}, line {number}", f"hold {description}", got=f"{line.strip()[:80]!r}"
+                f"{path}, line {number}", f"hold {description}", f"{line.strip()[:80]!r}"
             )
-    raise DataError(path, f"hold lines of {columns} numbers", got=f"{len(lines)} lines")
+    raise DataError(path, f"hold lines of {columns} numbers", f"{len(lines)} lines")
 
 
 # Archives hold their files in up to two folders; deeper down lie other things.
@@ -68,7 +68,7 @@ def find_file(folder: Path, name: str, how_to_get: str) -> Path:
     """A file in the folder or below it; `how_to_get` ends the message if it is missing."""
     found = files_below(folder, name)
     if not found:
-        raise DataError(folder, f"hold {name}", got="no such file", remedy=how_to_get)
+        raise DataError(folder, f"hold {name}", "no such file", how_to_get)
     return found[0]
 
 
@@ -81,8 +81,8 @@ def files_below(folder: Path, name: str) -> list[Path]:
         raise DataError(
             folder,
             f"hold one {name}",
-            got=f"{len(found)}, such as {found[0]} and {found[1]}",
-            remedy="Name the folder of one of them.",
+            f"{len(found)}, such as {found[0]} and {found[1]}",
+            "Name the folder of one of them.",
         )
     return found
 
@@ -136,8 +136,8 @@ def _coat_ratings(path: Path, liked_above: float) -> Interactions:
         raise DataError(
             path,
             f"hold one line per user, {COAT_USERS} in all",
-            got=f"{len(ratings)}: it is cut or another file",
-            remedy=_GET_COAT,
+            f"{len(ratings)}: it is cut or another file",
+            _GET_COAT,
         )
     users, items = np.nonzero(ratings)
     given = ratings[users, items]

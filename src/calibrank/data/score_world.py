@@ -32,7 +32,7 @@ _DRAW_STREAM = 1
 
 def _pair(name: str, value: object, described: str) -> tuple[object, object]:
     if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
-        raise DataError(name, f"be {described}", got=shown(value), remedy="Use e.g. (1.5, 0.9).")
+        raise DataError(name, f"be {described}", shown(value), "Use e.g. (1.5, 0.9).")
     return value[0], value[1]
 
 

@@ -39,8 +39,8 @@ def simulate(
         raise DataError(
             "n_users times n_items",
             f"be at most {_MOST_PAIRS:,}",
-            got=f"{n_users:,} and {n_items:,}",
-            remedy="Simulate fewer.",
+            f"{n_users:,} and {n_items:,}",
+            "Simulate fewer.",
         )
     shown = whole("shown", shown, 1, n_items, "A user has at most one impression per item.")
     rng = seeded(seed, _DATASET_STREAM)

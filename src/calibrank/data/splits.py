@@ -114,9 +114,7 @@ class TimeSplit(Split):
 
     def _keys(self, rows: Interactions) -> Keys:
         if rows.times is None:
-            raise DataError(
-                "interactions", "have times to split by", got="none", remedy="Use RandomSplit."
-            )
+            raise DataError("interactions", "have times to split by", "none", "Use RandomSplit.")
         return _known_times(rows.times)
 
 

@@ -58,9 +58,7 @@ class ColumnNames:
     def __post_init__(self) -> None:
         if len(set(self.all)) < len(self.all):
             raise DataError(
-                "user, item, label and time",
-                "be different columns",
-                got=", ".join(map(repr, self.all)),
+                "user, item, label and time", "be different columns", ", ".join(map(repr, self.all))
             )
 
     @property
@@ -187,7 +185,7 @@ def read_log(
         if columns.time is not None:
             times.append(batch.numbers(columns.time))
     if not users:
-        raise DataError(table.name, "hold at least one row", got="none")
+        raise DataError(table.name, "hold at least one row", "none")
     # Arrow arrays are joined before conversion: strings become one numpy array once.
     user_ids = names_of(compact_ids(pa.chunked_array(unify_ids(users)).combine_chunks()))
     item_ids = names_of(compact_ids(pa.chunked_array(unify_ids(items)).combine_chunks()))

@@ -132,7 +132,7 @@ def _several(
 ) -> tuple[Kind, ...]:
     values = given if isinstance(given, Sequence) else (given,)
     if not values:
-        raise DataError(name, f"hold at least one {kind.__name__}", got="none")
+        raise DataError(name, f"hold at least one {kind.__name__}", "none")
     # There are metrics of the same names.
     remedy = f"Use one of calibrank.decisions, such as {example}."
     return tuple(instance(name, value, kind, remedy) for value in values)
@@ -146,8 +146,8 @@ def _require_one_recall(
     raise DataError(
         "confidence",
         "be given, except for one promise of Recall at one kind of cut without abstain",
-        got="None",
-        remedy="Use e.g. confidence=0.95.",
+        "None",
+        "Use e.g. confidence=0.95.",
     )
 
 
@@ -157,8 +157,8 @@ def _unbiased(evidence: Evidence, promises: tuple[Promise, ...]) -> Evidence:
         raise DataError(
             "labels",
             "be unbiased for a guarantee",
-            got=(f"{evidence.kind} evidence, whose positive mass exceeds the total mass of a row"),
-            remedy="Use labels of randomly shown pairs, or impressions.",
+            (f"{evidence.kind} evidence, whose positive mass exceeds the total mass of a row"),
+            "Use labels of randomly shown pairs, or impressions.",
         )
     largest = float(evidence.total.max())
     if evidence.total.min() == largest:
@@ -168,8 +168,8 @@ def _unbiased(evidence: Evidence, promises: tuple[Promise, ...]) -> Evidence:
             raise DataError(
                 "labels",
                 f"have equal weights for {type(promise).__name__}",
-                got=f"weights of {evidence.total.min():.3g} to {largest:.3g}",
-                remedy=(
+                f"weights of {evidence.total.min():.3g} to {largest:.3g}",
+                (
                     "Promise PooledPrecision(0.8, smallest_propensity=...) with the "
                     "smallest propensity that the log's design allows."
                 ),
@@ -178,8 +178,8 @@ def _unbiased(evidence: Evidence, promises: tuple[Promise, ...]) -> Evidence:
             raise DataError(
                 "smallest_propensity",
                 f"be at most {1 / largest:.3g}, the smallest of these labels",
-                got=f"{promise.smallest_propensity:.3g}",
-                remedy="Give the smallest that the log's design allows.",
+                f"{promise.smallest_propensity:.3g}",
+                "Give the smallest that the log's design allows.",
             )
     return evidence
 

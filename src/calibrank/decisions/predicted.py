@@ -43,8 +43,6 @@ def require_fresh_labels(anchored_on: str | None, scores: Numbers, labels: Label
         raise DataError(
             "labels",
             "be of pairs that the map was not anchored on",
-            got=(
-                "the same ones: a promise that is checked on them is broken more often than stated"
-            ),
-            remedy="Use labels of other users, or keep half of the users for each step.",
+            ("the same ones: a promise that is checked on them is broken more often than stated"),
+            "Use labels of other users, or keep half of the users for each step.",
         )

@@ -115,8 +115,8 @@ class PooledPrecision(Promise):
             raise DataError(
                 "longest",
                 "be given for PooledPrecision",
-                got="None: one rare user with a long list can decide the share",
-                remedy=("Give longest=10, or promise Precision, where every list counts the same."),
+                "None: one rare user with a long list can decide the share",
+                ("Give longest=10, or promise Precision, where every list counts the same."),
             )
         largest = shown.longest / self.smallest_propensity
         return Ratios((shown.total - shown.positive) / largest, shown.total / largest)

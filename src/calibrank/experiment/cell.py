@@ -92,10 +92,7 @@ class Cell:
             return replace(MODELS[self.model], **settings), training
         except TypeError:
             raise DataError(
-                "settings",
-                f"be those of {self.model}",
-                got=", ".join(settings),
-                remedy="Correct the spec.",
+                "settings", f"be those of {self.model}", ", ".join(settings), "Correct the spec."
             ) from None
 
 
@@ -116,7 +113,7 @@ def run_cell(
 ) -> CellResult:
     """Train the cell's model, then fit and evaluate everything that the specs ask for."""
     if dataset.test is None:
-        raise DataError(dataset.name, "have a test set of random exposures", got="none")
+        raise DataError(dataset.name, "have a test set of random exposures", "none")
     split = SPLITS[cell.split]().with_seed(cell.seed)
     kept, held_out = split.divide(dataset.train.positives())
     model, settings = cell.configured(training)

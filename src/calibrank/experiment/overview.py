@@ -34,10 +34,7 @@ def read_rows(folder: Path) -> pa.Table:
     files = sorted([*folder.glob("rows.parquet"), *folder.glob("*/rows.parquet")])
     if not files:
         raise DataError(
-            folder,
-            "hold rows.parquet",
-            got="no such file",
-            remedy="Write it with calibrank reproduce.",
+            folder, "hold rows.parquet", "no such file", "Write it with calibrank reproduce."
         )
     return Results.read(files).table
 

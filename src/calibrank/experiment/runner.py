@@ -132,9 +132,7 @@ def collect(grid: Grid) -> pa.Table:
     """The rows of all finished cells, also written to `rows.parquet` and `rows.csv`."""
     files = [grid.file(cell) for cell in grid.cells() if grid.is_done(cell)]
     if not files:
-        raise DataError(
-            grid.out, "hold a finished cell", got="none", remedy=f"See {grid.out / 'failed'}."
-        )
+        raise DataError(grid.out, "hold a finished cell", "none", f"See {grid.out / 'failed'}.")
     table = pa.concat_tables([pq.read_table(file, schema=SCHEMA) for file in files])
     with atomic_path(grid.out / "rows.parquet") as partial:
         pq.write_table(table, partial)
@@ -252,7 +250,7 @@ def _save(grid: Grid, cell: Cell, result: CellResult) -> None:
 def _load(name: str, data: str | None) -> Dataset:
     if name not in EXPERIMENT_DATASETS:
         names = ", ".join(EXPERIMENT_DATASETS)
-        raise DataError("the dataset", f"be one of {names}", got=f"{name!r}")
+        raise DataError("the dataset", f"be one of {names}", f"{name!r}")
     return simulate() if name == "synthetic" else load_dataset(name, data)
 
 

@@ -77,8 +77,8 @@ class Scored:
             raise DataError(
                 path,
                 "be scores that calibrank saved",
-                got=error,
-                remedy="Delete it and run the command again.",
+                error,
+                "Delete it and run the command again.",
             ) from None
 
     @classmethod

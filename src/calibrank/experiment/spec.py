@@ -79,10 +79,10 @@ class Spec:
                 _require_settings(path, method, settings)
         for key in ("splits", "models", "methods", "losses"):
             if not getattr(spec, key):
-                raise DataError(f"{path}, {key}", "name at least one", got="none")
+                raise DataError(f"{path}, {key}", "name at least one", "none")
         Popularity(spec.power, spec.clip)  # checks both
         if "default" not in spec.negatives:
-            raise DataError(f"{path}, negatives", "have a default", got=dict(spec.negatives))
+            raise DataError(f"{path}, negatives", "have a default", dict(spec.negatives))
         for dataset in spec.negatives:
             _require_counts(path, dataset, spec)
         return spec
@@ -117,8 +117,8 @@ def find_folder(name: str) -> Path:
     raise DataError(
         name,
         "be a folder of specs (*.toml)",
-        got="no such folder",
-        remedy="Run it from calibrank's repository.",
+        "no such folder",
+        "Run it from calibrank's repository.",
     )
 
 
@@ -153,7 +153,7 @@ def _parse(path: Path) -> Spec:
     known = {each.name for each in fields(Spec)} - {"name"}
     for key in values:
         if key not in known:
-            raise DataError(path, f"hold only {', '.join(sorted(known))}", got=f"key {key!r}")
+            raise DataError(path, f"hold only {', '.join(sorted(known))}", f"key {key!r}")
     # Specs are hashed and compared, so lists become tuples.
     arguments: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
@@ -177,7 +177,7 @@ def _require_settings(path: Path, method: str, settings: Mapping[str, Any]) -> N
         _configured(method, settings)
     except TypeError:
         raise DataError(
-            f"{path}, method_settings", f"be those of {method}", got=", ".join(settings)
+            f"{path}, method_settings", f"be those of {method}", ", ".join(settings)
         ) from None
 
 
@@ -191,7 +191,7 @@ def _require_counts(path: Path, dataset: str, spec: Spec) -> None:
             raise DataError(
                 f"{path}, negatives of {dataset}",
                 "be given for every loss",
-                got=f"none for {', '.join(missing)}",
+                f"none for {', '.join(missing)}",
             )
 
 
@@ -200,9 +200,7 @@ def _require_types(path: Path, arguments: Mapping[str, Any]) -> None:
     for key, value in arguments.items():
         is_valid, statement = _TYPES[key]
         if not is_valid(value):
-            raise DataError(
-                f"{path}, {key}", f"be {statement}", got=f"{value!r}", remedy="Correct the spec."
-            )
+            raise DataError(f"{path}, {key}", f"be {statement}", f"{value!r}", "Correct the spec.")
 
 
 def _is_number(value: Any) -> bool:
@@ -254,4 +252,4 @@ def _require_names(where: str, names: Collection[str], known: Collection[str]) -
     for name in names:
         if name not in known:
             rule = f"be among {', '.join(known)}"
-            raise DataError(where, rule, got=repr(name), remedy="Name one of these.")
+            raise DataError(where, rule, repr(name), "Name one of these.")

@@ -100,9 +100,7 @@ def _read(file: Path) -> pa.Table:
         table = table.append_column("note", pa.nulls(len(table), pa.string()))
     missing = [name for name in SCHEMA.names if name not in table.column_names]
     if missing:
-        raise DataError(
-            file, "have the columns of result rows", got=f"none named {', '.join(missing)}"
-        )
+        raise DataError(file, "have the columns of result rows", f"none named {', '.join(missing)}")
     try:
         table = table.select(SCHEMA.names).cast(SCHEMA)
     except (pa.ArrowException, ValueError) as error:

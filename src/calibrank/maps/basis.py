@@ -137,7 +137,7 @@ class _Shifted(Basis):
         fields.only("name", "margin")
         margin = fields.number("margin")
         if margin <= 0:
-            raise DataError(f"{fields.where}, margin", "be above 0", got=margin)
+            raise DataError(f"{fields.where}, margin", "be above 0", margin)
         return cls(margin)
 
     def _logarithmic(self, intercept: float, coefficients: tuple[float, ...]) -> Curve:
@@ -264,5 +264,5 @@ def read_basis(fields: Fields) -> Basis:
     name = fields.text("name")
     if name not in _BASES:
         known = ", ".join(_BASES)
-        raise DataError(f"{fields.where}, name", f"be one of {known}", got=f"{name!r}")
+        raise DataError(f"{fields.where}, name", f"be one of {known}", f"{name!r}")
     return _BASES[name].read(fields)

@@ -62,7 +62,7 @@ class CalibrationMap:
     def __post_init__(self) -> None:
         inputs = [(term.role, term.columns) for term in self.terms]
         if len(set(inputs)) < len(inputs):
-            raise DataError("terms", "be of different columns", got=inputs)
+            raise DataError("terms", "be of different columns", inputs)
         if self.terms:
             # It raises an error if the curve has no log odds.
             self.curve.log_odds_on(NumpyTarget(), np.zeros(1))
@@ -200,8 +200,8 @@ class CalibrationMap:
             raise DataError(
                 "a map",
                 "increase with the score to have a score_at",
-                got=f"a {self.method} map that falls somewhere",
-                remedy="Fit Isotonic or Spline.",
+                f"a {self.method} map that falls somewhere",
+                "Fit Isotonic or Spline.",
             )
         if not self.terms:
             self.inputs(columns)
@@ -278,8 +278,8 @@ class CalibrationMap:
             raise DataError(
                 "a sensitivity band",
                 "come from alternative propensity models",
-                got=f"a {self.method} map that was fitted with one",
-                remedy="Fit with fit_with_sensitivity, or with calibrank fit.",
+                f"a {self.method} map that was fitted with one",
+                "Fit with fit_with_sensitivity, or with calibrank fit.",
             )
         array = floats("scores", scores)
         change: Floats | float = 0.0
@@ -469,8 +469,8 @@ class CalibrationMap:
             raise DataError(
                 "columns",
                 f"have {', '.join(self.columns)}, which this map needs",
-                got="none",
-                remedy=("Pass columns=..., a mapping or dataframe, or use map.without_terms()."),
+                "none",
+                ("Pass columns=..., a mapping or dataframe, or use map.without_terms()."),
             )
         if columns is not None:
             names_of("columns", columns)

@@ -83,9 +83,7 @@ def _check_probabilities(fitted: CalibrationMap) -> None:
         # The numbers of terms are bounded, so that sums are finite if the curve's log odds are.
         log_odds = fitted.curve.log_odds_on(NumpyTarget(), points) if fitted.terms else np.zeros(1)
     if not ((values >= 0) & (values <= 1)).all() or not np.isfinite(log_odds).all():
-        raise DataError(
-            "the map's probabilities", "lie in [0, 1]", got="NaN", remedy="Save the map again."
-        )
+        raise DataError("the map's probabilities", "lie in [0, 1]", "NaN", "Save the map again.")
 
 
 def _read_map(fields: Fields) -> CalibrationMap:
@@ -103,8 +101,8 @@ def _kind_of(fields: Fields, kinds: Mapping[str, Part]) -> Part:
         raise DataError(
             f"{fields.where}, kind",
             f"be one of {', '.join(kinds)}",
-            got=f"{name!r}",
-            remedy="If a newer calibrank wrote it, upgrade calibrank.",
+            f"{name!r}",
+            "If a newer calibrank wrote it, upgrade calibrank.",
         )
     return kinds[name]
 
@@ -113,16 +111,12 @@ def _check_document(fields: Fields) -> None:
     """Refuse documents of another format, of a later version, or changed since they were saved."""
     where = fields.where
     if fields.text("format") != FORMAT:
-        raise DataError(where, f"be a {FORMAT} document", got=f"format {fields.text('format')!r}")
+        raise DataError(where, f"be a {FORMAT} document", f"format {fields.text('format')!r}")
     version = fields.count("version")
     if version > VERSION:
-        raise DataError(
-            where, f"be of version {VERSION} or older", got=version, remedy="Upgrade calibrank."
-        )
+        raise DataError(where, f"be of version {VERSION} or older", version, "Upgrade calibrank.")
     if version < 1:
-        raise DataError(
-            f"{where}, version", "be 1 or more", got=version, remedy="Save the map again."
-        )
+        raise DataError(f"{where}, version", "be 1 or more", version, "Save the map again.")
     content = {name: value for name, value in fields.values.items() if name != "digest"}
     if fields.text("digest") != digest_of(content):
         raise DataError(

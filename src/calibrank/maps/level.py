@@ -94,11 +94,11 @@ class LevelTerm(Term):
         if len(lengths | {len(self.rows)}) > 1:
             raise DataError("a level term", "have one number of each kind per key")
         if not all(slope > 0 for slope in self.slopes):
-            raise DataError("the slope of a level", "be positive", got=min(self.slopes))
+            raise DataError("the slope of a level", "be positive", min(self.slopes))
         if not all(error >= 0 for error in self.errors):
-            raise DataError("the error of a level", "not be negative", got=min(self.errors))
+            raise DataError("the error of a level", "not be negative", min(self.errors))
         if len(self.spreads) != len(self.columns) or not all(each >= 0 for each in self.spreads):
-            raise DataError("spreads", "be one number of 0 or more per column", got=self.spreads)
+            raise DataError("spreads", "be one number of 0 or more per column", self.spreads)
         require_finite("the numbers of a level", (self.typical, *self.intercepts, *self.slopes))
         if self.slope_errors is not None:
             self._require_slope_errors(self.slope_errors)
@@ -110,11 +110,11 @@ class LevelTerm(Term):
             raise DataError(
                 "slope_errors",
                 "have an error and a covariance per key and a spread per column",
-                got=counts,
+                counts,
             )
         numbers = (*of.errors, *of.spreads)
         if not min(numbers, default=0.0) >= 0:
-            raise DataError("slope_errors", "not be negative", got=min(numbers))
+            raise DataError("slope_errors", "not be negative", min(numbers))
         require_finite("the numbers of slope_errors", (of.center, *numbers, *of.covariances))
 
     def _require_keys(self) -> None:

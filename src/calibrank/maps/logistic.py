@@ -67,15 +67,15 @@ class LogisticCurve(Curve):
     def __post_init__(self) -> None:
         size = len(self.basis.parameters)
         if not self.low < self.high:
-            raise DataError("low", "be below high", got=f"{self.low} and {self.high}")
+            raise DataError("low", "be below high", f"{self.low} and {self.high}")
         if len(self.coefficients) != size - 1 or min(self.coefficients) < 0:
             raise DataError(
-                "coefficients", f"be {size - 1} numbers, none negative", got=self.coefficients
+                "coefficients", f"be {size - 1} numbers, none negative", self.coefficients
             )
         if min(self.end_slopes) <= 0:
-            raise DataError("the curve", "rise at both ends", got=f"slopes {self.end_slopes}")
+            raise DataError("the curve", "rise at both ends", f"slopes {self.end_slopes}")
         if len(self.covariance) != size or any(len(row) != size for row in self.covariance):
-            raise DataError("covariance", f"be {size} x {size}", got=self.covariance)
+            raise DataError("covariance", f"be {size} x {size}", self.covariance)
 
     @property
     def end_slopes(self) -> tuple[float, float]:

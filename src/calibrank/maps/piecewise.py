@@ -43,19 +43,19 @@ class PiecewiseCurve(Curve):
     def __post_init__(self) -> None:
         count = len(self.knots)
         if not 1 <= count <= MOST_KNOTS:
-            raise DataError("knots", f"be 1 to {MOST_KNOTS}", got=count)
+            raise DataError("knots", f"be 1 to {MOST_KNOTS}", count)
         if len(self.values) != count or len(self.value_errors) != count:
             raise DataError(
                 "values and value_errors",
                 f"be as many as knots ({count})",
-                got=f"{len(self.values)} and {len(self.value_errors)}",
+                f"{len(self.values)} and {len(self.value_errors)}",
             )
         if not all(low < high for low, high in pairwise(self.knots)):
             raise DataError("knots", "be strictly increasing")
         if not all(low <= high for low, high in pairwise(self.values)):
             raise DataError("values", "not decrease")
         if len(self.end_slopes) != 2 or min(self.end_slopes) < 0:
-            raise DataError("end_slopes", "be 2 numbers of 0 or more", got=self.end_slopes)
+            raise DataError("end_slopes", "be 2 numbers of 0 or more", self.end_slopes)
         if len(self.slope_errors) != 2 or min(*self.slope_errors, *self.value_errors) < 0:
             raise DataError("slope_errors", "be 2 numbers, and no standard error negative")
 
@@ -192,5 +192,5 @@ class PiecewiseCurve(Curve):
 def _pair(fields: Fields, name: str) -> tuple[float, float]:
     numbers = fields.numbers(name)
     if len(numbers) != 2:
-        raise DataError(f"{fields.where}, {name}", "be 2 numbers", got=len(numbers))
+        raise DataError(f"{fields.where}, {name}", "be 2 numbers", len(numbers))
     return numbers[0], numbers[1]

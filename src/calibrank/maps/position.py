@@ -46,7 +46,7 @@ class PositionTerm(Term):
             raise DataError(
                 "the function of the rank",
                 f"be of the column {self.column!r}",
-                got=f"{self.by_rank.column!r}",
+                f"{self.by_rank.column!r}",
             )
 
     @property

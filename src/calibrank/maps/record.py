@@ -90,19 +90,17 @@ class Sensitivity:
             raise DataError(
                 "a sensitivity band",
                 "have one lower and one upper end per score, for two or more scores",
-                got=f"lengths {sorted(lengths)}",
+                f"lengths {sorted(lengths)}",
             )
         if not 0 <= self.low_rate <= self.high_rate <= 1:
             raise DataError(
-                "base rates",
-                "be increasing within [0, 1]",
-                got=f"{self.low_rate} to {self.high_rate}",
+                "base rates", "be increasing within [0, 1]", f"{self.low_rate} to {self.high_rate}"
             )
         if self.assumption not in ASSUMPTIONS:
             known = ", ".join(ASSUMPTIONS)
-            raise DataError("assumption", f"be one of {known}", got=f"{self.assumption!r}")
+            raise DataError("assumption", f"be one of {known}", f"{self.assumption!r}")
         if not 1 <= self.exposure_factor < np.inf:
-            raise DataError("exposure_factor", "be finite and 1 or more", got=self.exposure_factor)
+            raise DataError("exposure_factor", "be finite and 1 or more", self.exposure_factor)
 
     @property
     def is_informative(self) -> bool:
@@ -145,7 +143,7 @@ class Selection:
             raise DataError(
                 "the chosen method",
                 "be a candidate that has a loss",
-                got=f"{self.chosen!r} and {fitted}",
+                f"{self.chosen!r} and {fitted}",
             )
 
     @property
@@ -254,7 +252,7 @@ def read_record(fields: Fields) -> FitRecord:
     for (name, rule), holds in rules.items():
         if not holds:
             value = fields.values.get(name)
-            raise DataError(f"{fields.where}, {name}", rule, got=shown(value))
+            raise DataError(f"{fields.where}, {name}", rule, shown(value))
     for ends in (record.base_rate_range, record.anchoring and record.anchoring.rate_range):
         if ends is not None:
             require_rate_range(ends)
@@ -268,13 +266,11 @@ def _are_quantiles(values: tuple[float, ...] | None) -> bool:
 def require_rate_range(ends: Any) -> tuple[float, float]:
     """The ends of an interval of base rates, checked."""
     if not isinstance(ends, Sequence) or isinstance(ends, str | bytes) or len(ends) != 2:
-        raise DataError(
-            "a range of base rates", "be two numbers", got=shown(ends), remedy="E.g. (0.05, 0.2)."
-        )
+        raise DataError("a range of base rates", "be two numbers", shown(ends), "E.g. (0.05, 0.2).")
     low, high = ends
     numbers = [real("an end of a range of base rates", end) for end in (low, high)]
     if not 0 < numbers[0] < numbers[1] < 1:
         raise DataError(
-            "a range of base rates", "be increasing between 0 and 1", got=f"{low} to {high}"
+            "a range of base rates", "be increasing between 0 and 1", f"{low} to {high}"
         )
     return numbers[0], numbers[1]

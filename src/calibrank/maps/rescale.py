@@ -28,7 +28,7 @@ class RescaleCurve(Curve):
 
     def __post_init__(self) -> None:
         if not self.low < self.high:
-            raise DataError("low", "be below high", got=f"{self.low} and {self.high}")
+            raise DataError("low", "be below high", f"{self.low} and {self.high}")
 
     @property
     def description(self) -> str:

@@ -208,9 +208,7 @@ def _metrics(fitted: CalibrationMap, evaluation: Mapping[str, Any] | None) -> Se
     if evaluation is None:
         return Section("Metrics", ("None were given: evaluate the map, and add its JSON.",))
     if not isinstance(evaluation, Mapping):
-        raise DataError(
-            "evaluation", "be a JSON object", got=type(evaluation).__name__, remedy=_EVALUATE
-        )
+        raise DataError("evaluation", "be a JSON object", type(evaluation).__name__, _EVALUATE)
     fields = Fields("evaluation", evaluation, _EVALUATE)
     _require_same_map(fitted, evaluation.get("map"))
     rows = []
@@ -237,8 +235,8 @@ def _require_same_map(fitted: CalibrationMap, evaluated: object) -> None:
         raise DataError(
             "evaluation",
             f"be of this map ({digest[:15]}...)",
-            got=f"one of {shown(evaluated)}",
-            remedy="Evaluate this map, and pass the JSON.",
+            f"one of {shown(evaluated)}",
+            "Evaluate this map, and pass the JSON.",
         )
 
 

@@ -42,7 +42,7 @@ class SmoothTerm(Term):
             raise DataError(
                 "a smooth term",
                 "have two or more knots and as many values",
-                got=f"{len(self.knots)} and {len(self.values)}",
+                f"{len(self.knots)} and {len(self.values)}",
             )
         require_increasing("the knots of a smooth term", self.knots)
         require_finite("the values of a smooth term", self.values)

@@ -43,16 +43,14 @@ class StepCurve(Curve):
             raise DataError(
                 "values and effective_rows",
                 f"be one more than edges ({steps})",
-                got=f"{len(self.values)} and {len(self.effective_rows)}",
+                f"{len(self.values)} and {len(self.effective_rows)}",
             )
         if not all(low < high for low, high in pairwise(self.edges)):
             raise DataError("edges", "be strictly increasing")
         if not all(0 <= value <= 1 for value in self.values):
-            raise DataError(
-                "values", "lie in [0, 1]", got=f"{min(self.values)} to {max(self.values)}"
-            )
+            raise DataError("values", "lie in [0, 1]", f"{min(self.values)} to {max(self.values)}")
         if min(self.effective_rows) < 0:
-            raise DataError("effective_rows", "not be negative", got=min(self.effective_rows))
+            raise DataError("effective_rows", "not be negative", min(self.effective_rows))
 
     @property
     def description(self) -> str:

@@ -111,7 +111,7 @@ def number_column(name: str, columns: Any, rows: int | None, role: str) -> Float
 def require_rows(name: str, found: int, rows: int) -> None:
     """Raise a `DataError` unless a column has one value per score."""
     if found != rows:
-        raise DataError(f"column {name!r}", f"have one value per score ({rows})", got=found)
+        raise DataError(f"column {name!r}", f"have one value per score ({rows})", found)
 
 
 def require_names(columns: Sequence[str], what: str) -> None:
@@ -119,13 +119,13 @@ def require_names(columns: Sequence[str], what: str) -> None:
     for name in columns:
         text(what, name, "It names a column.")
     if not columns or len(set(columns)) < len(columns):
-        raise DataError(what, "be one or more different column names", got=columns)
+        raise DataError(what, "be one or more different column names", columns)
 
 
 def require_finite(what: str, values: Sequence[float]) -> None:
     """Raise a `DataError` if a number is so large that sums of log odds would not be finite."""
     if values and not max(map(abs, values)) <= _LARGEST_NUMBER:
-        raise DataError(what, "lie within +-1e9", got=max(values, key=abs))
+        raise DataError(what, "lie within +-1e9", max(values, key=abs))
 
 
 def require_increasing(what: str, values: Sequence[float]) -> None:

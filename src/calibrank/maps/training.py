@@ -49,16 +49,16 @@ def require_both_classes(summary: Summary) -> None:
         raise FitError(
             "labels",
             "hold both classes",
-            got=f"no positive in {summary.rows:,} rows",
-            remedy="Calibrate on a sample that holds interactions too.",
+            f"no positive in {summary.rows:,} rows",
+            "Calibrate on a sample that holds interactions too.",
         )
     # At probability 1 a row has no residual exactly when its positive mass is its total mass.
     if not summary.squared_residuals(np.ones(len(summary))).any():
         raise FitError(
             "labels",
             "hold both classes",
-            got=f"only positives in {summary.rows:,} rows",
-            remedy="Add pairs without an interaction (negatives).",
+            f"only positives in {summary.rows:,} rows",
+            "Add pairs without an interaction (negatives).",
         )
 
 
@@ -68,6 +68,6 @@ def require_spread(summary: Summary) -> None:
         raise DataError(
             "scores",
             "differ from row to row",
-            got=f"only {summary.low:.6g}",
-            remedy="A constant score carries no information: check the model or the column.",
+            f"only {summary.low:.6g}",
+            "A constant score carries no information: check the model or the column.",
         )

@@ -27,7 +27,7 @@ def _parts(kind: str, fields: Fields) -> tuple[Mapping[str, Any], list[dict[str,
         return {"kind": kind, **fields.values}, []
     if kind not in _TERMS:
         known = ", ".join((*_CURVES, *_TERMS))
-        raise DataError(f"{fields.where}, kind", f"be one of {known}", got=f"{kind!r}")
+        raise DataError(f"{fields.where}, kind", f"be one of {known}", f"{kind!r}")
     base = fields.child("base")
     curve, nested = _parts(base.text("kind"), base.child("map"))
     if nested:

@@ -95,8 +95,8 @@ def _weighted(labels: Labels, weights: Numbers | None) -> Labels:
         raise DataError(
             "weights",
             "go with plain labels",
-            got="evidence, which has weights of its own",
-            remedy="Pass the weights to the function that made the evidence.",
+            "evidence, which has weights of its own",
+            "Pass the weights to the function that made the evidence.",
         )
     return naive(labels, weights=weights)
 

@@ -138,8 +138,8 @@ def bootstrap_all(
         raise DataError(
             "users",
             "hold at least 2 distinct ids for an interval",
-            got="1",
-            remedy="Add rows of other users, or leave users out.",
+            "1",
+            "Add rows of other users, or leave users out.",
         )
     n_users = int(codes.max()) + 1
     resampled = [_Resampled.of(metric, values, evidence, codes, n_users) for metric in metrics]
@@ -249,8 +249,8 @@ def _checked_sums(sums: Floats) -> Floats:
         raise DataError(
             "sums",
             "be an array of clusters x terms x bins that holds rows",
-            got=f"shape {array.shape}",
-            remedy="Make it with cluster_sums.",
+            f"shape {array.shape}",
+            "Make it with cluster_sums.",
         )
     require(np.isfinite, "sums", "be finite", array, "Make them with cluster_sums.")
     return array
@@ -414,8 +414,8 @@ class ClusterSums:
             raise DataError(
                 "metric",
                 "have fixed bins to be summed in batches",
-                got=metric.name,
-                remedy="Use bootstrap, which needs all rows at once.",
+                metric.name,
+                "Use bootstrap, which needs all rows at once.",
             )
         self.metric = metric
         self.n_clusters = n_clusters

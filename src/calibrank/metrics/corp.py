@@ -57,7 +57,7 @@ def _require_score(score: object) -> None:
     remedy = "Use a proper score: Brier() or LogLoss()."
     found = instance("score", score, Additive, remedy)
     if found.n_bins > 1 or not found.has_fixed_bins:
-        raise DataError("score", "be a sum over rows", got=found.name, remedy=remedy)
+        raise DataError("score", "be a sum over rows", found.name, remedy)
 
 
 @dataclass(frozen=True, slots=True)

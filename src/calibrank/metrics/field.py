@@ -32,8 +32,8 @@ class FieldMetric(Metric):
             raise DataError(
                 "fields",
                 "be names of columns",
-                got=", ".join(map(repr, fields)) or "none",
-                remedy=f'Use e.g. {type(self).__name__}("country").',
+                ", ".join(map(repr, fields)) or "none",
+                f'Use e.g. {type(self).__name__}("country").',
             )
         object.__setattr__(self, "fields", fields)
 
@@ -54,8 +54,8 @@ class FieldMetric(Metric):
             raise DataError(
                 "columns",
                 f"be given for {self.name}",
-                got="none",
-                remedy=f"Pass columns={{{self.fields[0]!r}: ...}}.",
+                "none",
+                f"Pass columns={{{self.fields[0]!r}: ...}}.",
             )
         codes = []
         for name in self.fields:

@@ -232,7 +232,7 @@ class Metric(ABC):
         """Return the value, or raise an error where it is NaN."""
         if np.isnan(value):
             raise DataError(
-                "labels", f"hold {self.needs_labels}", got=f"none: {self.name} is undefined"
+                "labels", f"hold {self.needs_labels}", f"none: {self.name} is undefined"
             )
         return value
 

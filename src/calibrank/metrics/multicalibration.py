@@ -192,8 +192,8 @@ def _names_of(segments: Any) -> list[str]:
         raise DataError(
             "segments",
             "be columns by name",
-            got=shown(segments),
-            remedy='Pass a dict or a dataframe, e.g. {"country": countries}.',
+            shown(segments),
+            'Pass a dict or a dataframe, e.g. {"country": countries}.',
         )
     return names
 

@@ -231,10 +231,7 @@ def require_device(device: str) -> None:
     """Raise `DataError` if the device is a GPU that is not there."""
     if device == "cuda" and not torch.cuda.is_available():
         raise DataError(
-            "device cuda",
-            "be available",
-            got="no GPU that torch can use",
-            remedy="Train with device cpu.",
+            "device cuda", "be available", "no GPU that torch can use", "Train with device cpu."
         )
 
 

@@ -64,8 +64,8 @@ class Checkpoint:
             raise DataError(
                 self.file,
                 "be of the same run",
-                got="one with a different model, settings, seeds or data",
-                remedy="Delete it to start again, or choose another folder.",
+                "one with a different model, settings, seeds or data",
+                "Delete it to start again, or choose another folder.",
             )
         return self.read()
 
@@ -85,9 +85,7 @@ class Checkpoint:
 
     def damage(self, found: str) -> DataError:
         """The error about a file with other content than a checkpoint's."""
-        return DataError(
-            self.file, "be a checkpoint", got=found, remedy="Delete it to start again."
-        )
+        return DataError(self.file, "be a checkpoint", found, "Delete it to start again.")
 
     def require_alike(self, arrays: Arrays, expected: Arrays) -> None:
         """Raise unless the arrays have the expected names, types and shapes, and are finite."""

@@ -29,7 +29,7 @@ class CML(Model):
     def __post_init__(self) -> None:
         Model.__post_init__(self)
         if not self.margin > 0:
-            raise DataError("margin", "be above 0", got=self.margin)
+            raise DataError("margin", "be above 0", self.margin)
 
     @property
     def initial_std(self) -> float:

@@ -20,9 +20,7 @@ class LightGCN(BPR):
     def __post_init__(self) -> None:
         BPR.__post_init__(self)
         if self.layers < 1:
-            raise DataError(
-                "layers", "be 1 or more", got=self.layers, remedy="Without layers, use BPR."
-            )
+            raise DataError("layers", "be 1 or more", self.layers, "Without layers, use BPR.")
 
     @property
     def graph_layers(self) -> int:

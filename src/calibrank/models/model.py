@@ -33,7 +33,7 @@ class Model(ABC):
 
     def __post_init__(self) -> None:
         if self.dim < 1:
-            raise DataError("dim", "be 1 or more", got=self.dim)
+            raise DataError("dim", "be 1 or more", self.dim)
 
     @property
     def width(self) -> int:

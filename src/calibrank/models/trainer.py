@@ -50,7 +50,7 @@ def train_seeds(
 
     _run.require_device(training.device)
     if not seeds:
-        raise DataError("seeds", "hold at least one seed", got="none")
+        raise DataError("seeds", "hold at least one seed", "none")
     numbers = tuple(_seed_number(seed) for seed in seeds)
     kept = _checked_positives(positives, "positives")
     held_out = None
@@ -83,7 +83,7 @@ def _seed_number(seed: int | np.random.Generator) -> int:
 def _checked_positives(log: Interactions, name: str) -> Interactions:
     positives = log.positives()
     if not len(positives):
-        raise DataError(name, "hold at least one positive", got="none")
+        raise DataError(name, "hold at least one positive", "none")
     users = row_numbers("users", positives.users, positives.n_users)
     items = row_numbers("items", positives.items, positives.n_items)
     return Interactions(users, items, None, positives.n_users, positives.n_items)

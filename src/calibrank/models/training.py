@@ -50,13 +50,13 @@ class Training:
         for name in _COUNTS:
             value = getattr(self, name)
             if value < 1:
-                raise DataError(name, "be 1 or more", got=value)
+                raise DataError(name, "be 1 or more", value)
         if not self.learning_rate > 0:
-            raise DataError("learning_rate", "be above 0", got=self.learning_rate)
+            raise DataError("learning_rate", "be above 0", self.learning_rate)
         if self.weight_decay < 0:
-            raise DataError("weight_decay", "be at least 0", got=self.weight_decay)
+            raise DataError("weight_decay", "be at least 0", self.weight_decay)
         if self.device not in ("cpu", "cuda"):
-            raise DataError("device", "be cpu or cuda", got=f"{self.device!r}")
+            raise DataError("device", "be cpu or cuda", f"{self.device!r}")
 
 
 @dataclass(frozen=True, slots=True)

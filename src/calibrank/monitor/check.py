@@ -181,8 +181,8 @@ def check(fitted: CalibrationMap, days: Store | Sequence[Day], *, window: int = 
         raise DataError(
             "days",
             f"be of the map with digest {digest[:15]}...",
-            got="none",
-            remedy="Add days with this map, or check the one that was deployed.",
+            "none",
+            "Add days with this map, or check the one that was deployed.",
         )
     reference = _reference(found)
     points = comparison_points(window_of(reference).scores)

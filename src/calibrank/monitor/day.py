@@ -225,8 +225,8 @@ class Day:
             raise DataError(
                 "days to merge",
                 "be of one map",
-                got=f"{self.map_digest[:15]}..",
-                remedy=f"and {other.map_digest[:15]}... .",
+                f"{self.map_digest[:15]}..",
+                f"and {other.map_digest[:15]}... .",
             )
         return replace(
             self,
@@ -276,7 +276,7 @@ class Day:
         """The scores of all rows, labelled or not."""
         found = merged(self.labelled, self.unlabelled)
         if found is None:
-            raise DataError("a day", "hold at least one row", got="none")
+            raise DataError("a day", "hold at least one row", "none")
         return found
 
     def save(self, path: Path) -> None:
@@ -305,8 +305,8 @@ class Day:
             raise DataError(
                 path,
                 "be a day that calibrank saved",
-                got=f"another or a damaged file: {error}",
-                remedy="Delete it or copy it again.",
+                f"another or a damaged file: {error}",
+                "Delete it or copy it again.",
             ) from None
 
     @classmethod

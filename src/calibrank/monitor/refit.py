@@ -49,9 +49,7 @@ def refit(
     require_refittable(fitted, calibrator)
     instance("window", window, Day, "Make one with window_of(days).")
     if window.labelled is None:
-        raise DataError(
-            "a window to refit on", "hold labels", got="none", remedy="Add labelled days."
-        )
+        raise DataError("a window to refit on", "hold labels", "none", "Add labelled days.")
     by_level = _by_level(fitted, window)
     if _is_anchored(fitted.record):
         refitted = _anchored_again(fitted, window, window.labelled, by_level)
@@ -85,8 +83,8 @@ def require_refittable(fitted: CalibrationMap, calibrator: Calibrator | None = N
         raise DataError(
             "calibrator",
             "be None for an anchored map, whose curve the labels change",
-            got=calibrator,
-            remedy="Leave it out.",
+            calibrator,
+            "Leave it out.",
         )
 
 
@@ -118,8 +116,8 @@ def _model_of(record: FitRecord) -> tuple[Calibrator, Level | None]:
         raise DataError(
             "the map to refit",
             "say how it was fitted",
-            got=f"the method {record.method!r} of an older version",
-            remedy="Name a method.",
+            f"the method {record.method!r} of an older version",
+            "Name a method.",
         )
     model = parse_model(record.recipe or record.method)
     if isinstance(model, Calibrator):
@@ -138,11 +136,11 @@ def _by_level(fitted: CalibrationMap, window: Day) -> SegmentEvidence | None:
         raise DataError(
             "days",
             "hold the segments of all labels",
-            got=(
+            (
                 f"those of {held:,} of {window.labels:,} labels: a window keeps at most "
                 f"{MOST_SEGMENTS:,} segments"
             ),
-            remedy="Fit again to the tables of these days.",
+            "Fit again to the tables of these days.",
         )
     return window.by_segment[0]
 

@@ -138,9 +138,7 @@ class Store:
         if not self._is_remote:
             folder = path_of("store", self.location)
             if folder.exists() and not folder.is_dir():
-                raise DataError(
-                    folder, "be a folder of days", got="a file", remedy="Name another folder."
-                )
+                raise DataError(folder, "be a folder of days", "a file", "Name another folder.")
             if not (folder / name).exists():
                 day.save(folder / name)
             return
@@ -213,7 +211,7 @@ class Store:
         folder = path_of("store", self.location)
         if not folder.is_dir():
             found = "a file" if folder.exists() else "no such folder"
-            raise DataError(folder, "be a folder of days", got=found, remedy="Add a day first.")
+            raise DataError(folder, "be a folder of days", found, "Add a day first.")
         for file in sorted(folder.glob(f"*{_SUFFIX}"), reverse=True):
             yield _Part(str(file), Day.load(file))
 
@@ -226,8 +224,8 @@ class Store:
             raise DataError(
                 self.location,
                 "be an address such as s3://bucket/days that can be reached",
-                got=error,
-                remedy="Check it and the connection.",
+                error,
+                "Check it and the connection.",
             ) from None
         files, folder = found
         return files, folder
@@ -311,13 +309,11 @@ def _refused(stored: _Part) -> DataError:
     return DataError(
         "a day to add",
         "be new to the store",
-        got=(
+        (
             f"a table that is stored under {day.date} with {day.labels:,} labels: its rows "
             "would count twice"
         ),
-        remedy=(
-            f"Leave it out. If the stored date or labels are wrong, delete {stored.name} first."
-        ),
+        (f"Leave it out. If the stored date or labels are wrong, delete {stored.name} first."),
     )
 
 
@@ -345,7 +341,7 @@ def _filesystems() -> ModuleType:
 def require_days(days: object) -> list[Day]:
     """A sequence of days as a list."""
     if not isinstance(days, Sequence) or isinstance(days, str | bytes):
-        raise DataError("days", "be a list of days or a Store", got=shown(days))
+        raise DataError("days", "be a list of days or a Store", shown(days))
     return [instance("days", day, Day, "Make one with Day.of(...).") for day in days]
 
 
@@ -358,7 +354,7 @@ def window_of(
     """
     days = require_days(days)
     if not days:
-        raise DataError("a window", "hold at least one day", got="none", remedy="Add a day first.")
+        raise DataError("a window", "hold at least one day", "none", "Add a day first.")
     if length is not None:
         whole("length", length, 1, 10**6)
     if half_life is not None:

@@ -75,7 +75,7 @@ def day_of_table(
                 day = part if day is None else day + part
         first += len(rows)
     if day is None:
-        raise DataError(table.name, "hold at least one valid row", got="none", remedy="Check it.")
+        raise DataError(table.name, "hold at least one valid row", "none", "Check it.")
     return day
 
 

@@ -54,8 +54,8 @@ class Exposure:
             raise DataError(
                 "interactions",
                 "hold an impression to estimate exposure",
-                got="none",
-                remedy="Fit on the log of what was shown.",
+                "none",
+                "Fit on the log of what was shown.",
             )
         items = self._by_id(log.items, masses)
         users = self._by_id(log.users, masses) if self.by_user else None

@@ -40,8 +40,8 @@ class Known(FittedPropensity):
             raise DataError(
                 "matrix",
                 "have one row per user and one column per item",
-                got=f"shape {array.shape}",
-                remedy="Pass one list of propensities per user.",
+                f"shape {array.shape}",
+                "Pass one list of propensities per user.",
             )
         remedy = "Divide counts by exposures first."
         require(is_probability, "matrix", "lie in [0, 1]", array, remedy)

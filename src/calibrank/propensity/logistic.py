@@ -55,8 +55,8 @@ class Logistic:
             raise DataError(
                 "user and item features",
                 f"span at most {_MAX_PAIRS:,} pairs",
-                got=f"{len(users):,} x {len(items):,}",
-                remedy="Fit on a sample.",
+                f"{len(users):,} x {len(items):,}",
+                "Fit on a sample.",
             )
         log = as_interactions(interactions)
         rows = row_numbers("users", log.users, len(users))
@@ -92,7 +92,7 @@ def _features(side: str, values: Numbers) -> Floats:
     array = floats(name, values).astype(np.float64)
     if array.ndim != 2:
         raise DataError(
-            name, f"have one row per {side} and one column per feature", got=f"shape {array.shape}"
+            name, f"have one row per {side} and one column per feature", f"shape {array.shape}"
         )
     require(np.isfinite, name, "be finite", array, "Fill in missing features.")
     return array

@@ -39,10 +39,7 @@ class NaiveBayes:
         require_role("label", "unbiased labels", labels)
         if not labels.any():
             raise DataError(
-                "unbiased labels",
-                "hold a positive",
-                got=f"none in {len(labels)}",
-                remedy="Collect more.",
+                "unbiased labels", "hold a positive", f"none in {len(labels)}", "Collect more."
             )
         if self.ratings is not None:
             column("ratings", self.ratings, len(labels))
@@ -60,8 +57,8 @@ class NaiveBayes:
             raise DataError(
                 "interactions",
                 "have ratings to compare with the unbiased ones",
-                got="none",
-                remedy="Pass Interactions(..., ratings=...), or no ratings to NaiveBayes.",
+                "none",
+                "Pass Interactions(..., ratings=...), or no ratings to NaiveBayes.",
             )
         return self._by_rating(log.ratings, pairs, of_positives)
 

@@ -94,8 +94,8 @@ class Popularity:
             raise DataError(
                 "interactions",
                 "hold a positive to estimate popularity",
-                got="none",
-                remedy="Fit on a log with positives.",
+                "none",
+                "Fit on a log with positives.",
             )
         propensity = self.propensity(self.exposure(counts))
         return ByItem(items, propensity, self.clip)

@@ -64,7 +64,7 @@ class Position:
         table = column("examination", examination)
         require_role("propensity", "examination", table)
         if not len(table):
-            raise DataError("examination", "hold a probability per rank", got="none")
+            raise DataError("examination", "hold a probability per rank", "none")
         errors = None
         if standard_errors is not None:
             errors = column("standard_errors", standard_errors, len(table))
@@ -81,8 +81,8 @@ class Position:
             raise DataError(
                 "ranks",
                 f"be at most {len(self.examination)}, whose examination is known",
-                got=rows.max(),
-                remedy="Estimate on a log with such ranks, or extend the table.",
+                rows.max(),
+                "Estimate on a log with such ranks, or extend the table.",
             )
         return np.maximum(self.examination[rows - 1], self.clip)
 
@@ -143,7 +143,7 @@ class _RankedLog:
         names = ids("items", items)
         rows = len(names)
         if not rows:
-            raise DataError("items", "hold at least one row", got="none")
+            raise DataError("items", "hold at least one row", "none")
         places = _whole_ranks(column("ranks", ranks, rows))
         labels = column("clicks", clicks, rows).astype(np.float64)
         require_role("label", "clicks", labels)
@@ -188,8 +188,8 @@ class _RankedLog:
                 "every rank",
                 "have a click and be linked to rank 1 by clicked items that were shown at both "
                 "(with similar scores, where these are given)",
-                got=f"none for rank {unknown[0]}",
-                remedy="Leave out such ranks, or give a table: Position([1.0, 0.6, ...]).",
+                f"none for rank {unknown[0]}",
+                "Leave out such ranks, or give a table: Position([1.0, 0.6, ...]).",
             )
 
     def estimate(self, weights: Floats, start: Floats, tolerance: float) -> Floats:

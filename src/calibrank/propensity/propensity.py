@@ -50,10 +50,7 @@ class ByItem(FittedPropensity):
         # Comparing text with numbers would silently match nothing.
         if (self.items.dtype.kind in "iuf") != (items.dtype.kind in "iuf"):
             raise DataError(
-                "items",
-                f"be ids as in the log ({self.items.dtype})",
-                got=items.dtype,
-                remedy="Convert them.",
+                "items", f"be ids as in the log ({self.items.dtype})", items.dtype, "Convert them."
             )
         known, items = alike("items", [self.items, items])
         rows = np.minimum(np.searchsorted(known, items), len(self.items) - 1)

@@ -46,7 +46,7 @@ def read_report_rows(
     for rows in rows_of(table, columns, rules, progress):
         sample.add(rows)
     if not sample.batches:
-        raise DataError(table.name, "hold at least one valid row", got="none", remedy="Check it.")
+        raise DataError(table.name, "hold at least one valid row", "none", "Check it.")
     return sample.report_rows(columns)
 
 
@@ -123,8 +123,8 @@ def _propensity(columns: Columns, batches: list[Rows], given: Floats | None) -> 
             raise DataError(
                 "propensities",
                 "be given or estimated from items",
-                got="neither",
-                remedy="Name a propensity or an item column.",
+                "neither",
+                "Name a propensity or an item column.",
             )
         return POPULARITY.propensity(np.concatenate(list(estimate_exposure(batches))))
     if columns.needs_exposure:

@@ -166,8 +166,8 @@ def _labels_and_evidence(
         raise DataError(
             "propensity",
             "not be given together with evidence",
-            got="both",
-            remedy="Evidence contains it already: leave it out.",
+            "both",
+            "Evidence contains it already: leave it out.",
         )
     if len(labels) != rows:
         raise wrong_length("labels", len(labels), rows)
@@ -181,7 +181,7 @@ def segment_column(name: str, values: Any, rows: int) -> Categorical | Floats:
         values = np.array(values.values, dtype=object)[values.codes]
     values = np.asarray(values)
     if values.shape != (rows,):
-        raise DataError(name, "have one value per row", got=f"shape {values.shape} for {rows} rows")
+        raise DataError(name, "have one value per row", f"shape {values.shape} for {rows} rows")
     if values.dtype.kind in "iuf" and len(np.unique(values)) > MOST_CATEGORIES:
         return values.astype(np.float64)
     names = [_category_name(value) for value in values.tolist()]

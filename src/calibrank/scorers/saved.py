@@ -89,10 +89,7 @@ class SavedModel:
             items = _read_index(arrays, "item_names", len(scorer.items))
         except _DAMAGED as error:
             raise DataError(
-                path,
-                f"hold the arrays of a {kind.kind} model",
-                got=error,
-                remedy="Train the model again.",
+                path, f"hold the arrays of a {kind.kind} model", error, "Train the model again."
             ) from None
         return cls(scorer, users, items, dict(fields.child("about").values))
 
@@ -123,10 +120,7 @@ def read_arrays(path: Path) -> Arrays:
     # A `KeyError` is about a type that NumPy does not have.
     except (SafetensorError, KeyError, ValueError) as error:
         raise DataError(
-            path,
-            "be a safetensors file that calibrank wrote",
-            got=error,
-            remedy="Train the model again.",
+            path, "be a safetensors file that calibrank wrote", error, "Train the model again."
         ) from None
     return loaded
 
@@ -135,10 +129,7 @@ def _read_description(folder: Path) -> Fields:
     path = folder / _MODEL_FILE
     if not path.is_file():
         raise DataError(
-            folder,
-            "be a saved model",
-            got="no model.json in it",
-            remedy="Train one with `calibrank train`.",
+            folder, "be a saved model", "no model.json in it", "Train one with `calibrank train`."
         )
     remedy = "Train the model again."
     fields = Fields.parse(str(path), read_document(path, remedy), remedy)
@@ -154,9 +145,7 @@ def _read_description(folder: Path) -> Fields:
         )
     kind = fields.text("scorer")
     if fields.count("format") != _FORMAT or kind not in _KINDS:
-        raise DataError(
-            folder, f"be a model of format {_FORMAT}", got=f"{kind!r}", remedy="Update calibrank."
-        )
+        raise DataError(folder, f"be a model of format {_FORMAT}", f"{kind!r}", "Update calibrank.")
     return fields
 
 
@@ -166,8 +155,8 @@ def _verified_weights(folder: Path, digest: str) -> Path:
         raise DataError(
             weights,
             "be the file saved with model.json",
-            got="a different one",
-            remedy="Train the model again.",
+            "a different one",
+            "Train the model again.",
         )
     return weights
 

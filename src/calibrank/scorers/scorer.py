@@ -88,7 +88,7 @@ class Factors(ABC):
         """
         user_rows = self._user_rows(users)
         if not 1 <= k <= len(self.items):
-            raise DataError("k", f"be between 1 and the {len(self.items):,} items", got=k)
+            raise DataError("k", f"be between 1 and the {len(self.items):,} items", k)
         excluded = _Excluded.of(exclude, len(self.users), len(self.items))
         # The empty first blocks give the right shape if there are no users.
         items = [np.empty((0, k), dtype=np.intp)]

@@ -30,24 +30,19 @@ def text_of(file: Path) -> str:
         content = _decompressed(file, content)
     elif content.startswith(_GZIP):
         raise DataError(
-            file,
-            "be text, or have a name that ends in .gz",
-            got="text packed by gzip",
-            remedy="Rename it.",
+            file, "be text, or have a name that ends in .gz", "text packed by gzip", "Rename it."
         )
     # Without a mark, text that starts with an ASCII character has a zero in its first two bytes.
     if content.startswith(_UTF16_MARKS) or b"\0" in content[:2]:
-        raise DataError(
-            file, "be UTF-8 text", got="UTF-16", remedy="Convert it: iconv -f utf16 -t utf8."
-        )
+        raise DataError(file, "be UTF-8 text", "UTF-16", "Convert it: iconv -f utf16 -t utf8.")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(
             file,
             "be UTF-8 text",
-            got=f"another byte at {error.start:,}",
-            remedy="Convert it: iconv -f latin1 -t utf8.",
+            f"another byte at {error.start:,}",
+            "Convert it: iconv -f latin1 -t utf8.",
         ) from None
 
 
@@ -63,17 +58,14 @@ def _decompressed(file: Path, content: bytes) -> bytes:
             unpacked = packed.read(_LARGEST_TEXT + 1)
     except EOFError:
         raise DataError(
-            file, "be a complete file", got="one that ends too early", remedy="Copy it again."
+            file, "be a complete file", "one that ends too early", "Copy it again."
         ) from None
     except (OSError, zlib.error) as error:
         raise DataError(
-            file, "be compressed by gzip", got=error, remedy="Rename it, or pack it again."
+            file, "be compressed by gzip", error, "Rename it, or pack it again."
         ) from None
     if len(unpacked) > _LARGEST_TEXT:
         raise DataError(
-            file,
-            f"unpack to at most {_LARGEST_TEXT:,} bytes",
-            got="more",
-            remedy="Divide it by query.",
+            file, f"unpack to at most {_LARGEST_TEXT:,} bytes", "more", "Divide it by query."
         )
     return unpacked

@@ -95,8 +95,8 @@ def _require_queries(judged: Judged, fewest: int) -> None:
         raise FitError(
             "the run",
             f"have {fewest} or more queries with judged documents to hold some out",
-            got=judged.n_queries,
-            remedy="Judge documents of more queries.",
+            judged.n_queries,
+            "Judge documents of more queries.",
         )
 
 
@@ -111,8 +111,8 @@ def _require_both_classes(judged: Judged, fold_of_row: Indices) -> None:
             raise FitError(
                 f"{name} documents",
                 "remain when some queries are held out",
-                got=f"all of them in {listed(queries)}",
-                remedy="Judge documents of more queries.",
+                f"all of them in {listed(queries)}",
+                "Judge documents of more queries.",
             )
 
 

@@ -134,8 +134,8 @@ def judged_rows(
         raise DataError(
             "the run and the judgements",
             "share queries and documents",
-            got=f"no judgement of the {which} of the run{_different_ids(run, grades)}",
-            remedy="Check that ids are written alike.",
+            f"no judgement of the {which} of the run{_different_ids(run, grades)}",
+            "Check that ids are written alike.",
         )
     kept, propensity = is_judged, None
     depth = whole("depth", depth, 1, MOST_DOCUMENTS)
@@ -146,8 +146,8 @@ def judged_rows(
             raise DataError(
                 "the pool",
                 "hold judged documents of the run",
-                got=f"none in its first {depth}",
-                remedy=("Check ", Setting("pool"), " and ", Setting("pool_depth"), "."),
+                f"none in its first {depth}",
+                ("Check ", Setting("pool"), " and ", Setting("pool_depth"), "."),
             )
         propensity = _judged_fraction(reached, is_judged)[kept]
         population, warning = _pool_known(is_judged, reached, which, depth)
@@ -190,9 +190,7 @@ def effective_rows(run: Run) -> float:
 def _require_pool(pool: object) -> bool:
     """Whether runs of a pool are given."""
     if isinstance(pool, str | bytes) or not isinstance(pool, Sequence):
-        raise DataError(
-            "pool", "be a list of runs", got=shown(pool), remedy="Read them with read_run."
-        )
+        raise DataError("pool", "be a list of runs", shown(pool), "Read them with read_run.")
     for run in pool:
         instance("pool", run, Run, "Read its runs with read_run(name).")
     return bool(pool)
@@ -228,8 +226,8 @@ def _require_probabilities(run: Run, rows: Indices, grades: Floats) -> None:
         raise DataError(
             "a judge's probabilities",
             "lie in [0, 1]",
-            got=(f"{grades[wrong[0]]:g} for query {shown(query)} and document {shown(document)}"),
-            remedy=[
+            (f"{grades[wrong[0]]:g} for query {shown(query)} and document {shown(document)}"),
+            [
                 "Divide percentages by 100.",
                 ("Or declare the lowest relevant grade: ", Setting("relevant"), "."),
             ],
@@ -254,8 +252,8 @@ def _require_both_classes(labels: Floats, grades: Floats, relevant: Threshold | 
     raise FitError(
         "some judged documents",
         f"be relevant{rule} and some not",
-        got=f"{verdict} of {len(labels):,} relevant, with {held}",
-        remedy=remedy,
+        f"{verdict} of {len(labels):,} relevant, with {held}",
+        remedy,
     )
 
 

@@ -81,7 +81,7 @@ def judged_by(
     probability with which each pair was chosen to be judged, as `search plan` writes it.
     """
     if not judges:
-        raise DataError("judges", "be at least one", got="none", remedy="E.g. Judge(name, grades).")
+        raise DataError("judges", "be at least one", "none", "E.g. Judge(name, grades).")
     grades, relevant = judges[0].grades, judges[0].relevant
     rules = {judge.source.rule for judge in judges}
     if len(judges) > 1:
@@ -101,8 +101,8 @@ def _with_propensity(judged: Judged, propensity: Grades) -> Judged:
         raise DataError(
             "propensity",
             "be given for every judged pair",
-            got=f"none for {absent[0]}",
-            remedy="Judge the pairs of one plan, or leave the column out.",
+            f"none for {absent[0]}",
+            "Judge the pairs of one plan, or leave the column out.",
         )
     chances = np.array([propensity[pair] for pair in pairs])
     evidence = soft_evidence(impressions, judged.labels, chances, None)
@@ -128,8 +128,8 @@ def anchor_judged(
             raise DataError(
                 "judgements to anchor on",
                 "be others than those of the fit",
-                got=f"{source.name} again",
-                remedy="Give those that you trust more.",
+                f"{source.name} again",
+                "Give those that you trust more.",
             )
     anchored = anchor(
         fitted,
@@ -187,8 +187,8 @@ def agreement(judge: Judge, trusted: Judge) -> Agreement:
         raise DataError(
             f"{judge.name} and {trusted.name}",
             "judge some of the same pairs",
-            got="none",
-            remedy="Check that ids are written alike.",
+            "none",
+            "Check that ids are written alike.",
         )
     called = np.array([labels[pair] >= _CALLED for pair in pairs])
     truth = np.array([truths[pair] >= _CALLED for pair in pairs])

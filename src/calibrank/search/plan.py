@@ -81,6 +81,6 @@ def require_scores_alone(fitted: CalibrationMap) -> None:
         raise DataError(
             "the map",
             "be one of scores alone",
-            got=f"one that uses {listed(fitted.columns)}, which runs do not hold",
-            remedy="Use calibrank apply on a table with these columns.",
+            f"one that uses {listed(fitted.columns)}, which runs do not hold",
+            "Use calibrank apply on a table with these columns.",
         )

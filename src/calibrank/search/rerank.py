@@ -79,8 +79,8 @@ def fit_judged(judged: Judged) -> CalibrationMap:
         raise FitError(
             "the run",
             f"have {FEWEST_QUERIES} or more queries with judged documents",
-            got=judged.n_queries,
-            remedy="Judge documents of more queries.",
+            judged.n_queries,
+            "Judge documents of more queries.",
         )
     fitted = fit_for_new_queries(judged.scores, judged.evidence, judged.queries)
     record = replace(fitted.record, population=judged.recorded_population)
@@ -112,7 +112,7 @@ def choose_cut(
     True
     """
     if not isinstance(aim, str) or aim not in ("precision", "recall"):
-        raise DataError("aim", "be precision or recall", got=shown(aim))
+        raise DataError("aim", "be precision or recall", shown(aim))
     real(f"the wanted {aim}", wanted, "(0, 1]")
     require_judged(judged)
     probabilities = probability_column(probabilities, len(judged))
@@ -178,8 +178,8 @@ def reachable_cuts(
         raise FitError(
             "the run",
             f"have {_FEWEST_DOCUMENTS} judged documents in {_FEWEST_QUERIES} queries",
-            got=f"{len(judged)} in {judged.n_queries}",
-            remedy="Judge more.",
+            f"{len(judged)} in {judged.n_queries}",
+            "Judge more.",
         )
 
     def lower_end(cut: Cut) -> float:

@@ -128,8 +128,8 @@ def read_qrels(name: str, grade: str | None = None) -> dict[tuple[str, str], flo
             raise DataError(
                 name,
                 "grade each pair once",
-                got=(f"{earlier:g} and {value:g} for query {query!r} and document {document!r}"),
-                remedy="Combine the judges' grades first.",
+                (f"{earlier:g} and {value:g} for query {query!r} and document {document!r}"),
+                "Combine the judges' grades first.",
             )
     return grades
 
@@ -164,8 +164,8 @@ def _require_entries(name: str, what: str, entries: list[_Entry]) -> None:
         raise DataError(
             name,
             f"hold at least one {what}",
-            got="none: it is empty",
-            remedy="Check how the file was written.",
+            "none: it is empty",
+            "Check how the file was written.",
         )
 
 
@@ -175,8 +175,8 @@ def _require_once(name: str, entry: _Entry, seen: set[tuple[str, str]]) -> None:
         raise DataError(
             name,
             "hold each pair of query and document once",
-            got=f"{entry.document!r} twice for query {entry.query!r}",
-            remedy=(
+            f"{entry.document!r} twice for query {entry.query!r}",
+            (
                 "Keep the line with the highest score; runs of different systems are "
                 "fitted one by one."
             ),
@@ -217,8 +217,8 @@ def _from_trec(file: Path, what: str, fields: int, value_field: int) -> Iterator
             raise DataError(
                 f"{file}, line {number}",
                 f"have {fields} columns ({shape})",
-                got=len(parts),
-                remedy=_remedy_for(parts),
+                len(parts),
+                _remedy_for(parts),
             )
         yield _Entry(parts[0], parts[2], _number(file, f"line {number}", what, parts[value_field]))
 
@@ -245,8 +245,8 @@ def _from_tsv(file: Path, what: str, names: tuple[str, ...]) -> Iterator[_Entry]
             raise DataError(
                 f"{file}, line {number}",
                 f"have {len(header)} columns as the header has",
-                got=len(row),
-                remedy="Put a tab between all columns, and none inside them.",
+                len(row),
+                "Put a tab between all columns, and none inside them.",
             )
         query, document, value = [row[place] for place in places]
         yield _Entry(query, document, _number(file, f"line {number}", what, value))
@@ -264,8 +264,8 @@ def _from_table(file: Path, what: str, names: tuple[str, ...]) -> Iterator[_Entr
                 raise DataError(
                     f"{file}, row {row}",
                     "have a query and a document",
-                    got="none",
-                    remedy="Leave such rows out.",
+                    "none",
+                    "Leave such rows out.",
                 )
             if value is None and what == "grade":
                 continue  # a row without a grade was not judged
@@ -280,7 +280,7 @@ def _from_json(file: Path, what: str) -> Iterator[_Entry]:
     if isinstance(content, dict) and _MTEB_KEY in content:
         content = _mteb_predictions(file, content)
     if not isinstance(content, dict) or not all(isinstance(v, dict) for v in content.values()):
-        raise DataError(file, f"be {layout}", got="JSON of another layout", remedy=remedy)
+        raise DataError(file, f"be {layout}", "JSON of another layout", remedy)
     for query, documents in content.items():
         for document, value in documents.items():
             where = f"query {shown(query)}, document {shown(document)}"
@@ -295,11 +295,11 @@ def _from_json_lines(file: Path, what: str, names: tuple[str, ...]) -> Iterator[
         where = f"line {number}"
         row = parse_json(f"{file}, {where}", line, "Write one object per line.", float)
         if not isinstance(row, dict):
-            raise DataError(f"{file}, {where}", "be an object", got=shown(row))
+            raise DataError(f"{file}, {where}", "be an object", shown(row))
         query, document, value = [row[name] for name in _chosen(file, row, what, names)]
         for part in (query, document):
             if isinstance(part, bool) or not isinstance(part, str | int):
-                raise DataError(f"{file}, {where}", "have ids of text", got=shown(part))
+                raise DataError(f"{file}, {where}", "have ids of text", shown(part))
         if value is None and what == "grade":
             continue  # not judged
         yield _Entry(str(query), str(document), _json_number(file, where, what, value))
@@ -316,8 +316,8 @@ def _mteb_predictions(file: Path, content: dict[str, Any]) -> Any:
         raise DataError(
             file,
             "hold one subset and split",
-            got=", ".join(splits) or "none",
-            remedy="Save the one to calibrate as {query: {document: score}}.",
+            ", ".join(splits) or "none",
+            "Save the one to calibrate as {query: {document: score}}.",
         )
     return next(iter(splits.values()))
 
@@ -330,10 +330,7 @@ def _chosen(file: Path, columns: Iterable[str], what: str, names: tuple[str, ...
         found = [name for name in wanted if name in columns]
         if not found:
             raise DataError(
-                file,
-                f"have a {role} column ({', '.join(wanted)})",
-                got=listed(columns),
-                remedy="Rename it.",
+                file, f"have a {role} column ({', '.join(wanted)})", listed(columns), "Rename it."
             )
         chosen.append(found[0])
     return chosen
@@ -359,6 +356,6 @@ def _not_a_number(file: Path, where: str, what: str, value: object) -> DataError
     return DataError(
         f"{file}, {where}: the {what}",
         "be a finite number within +-1e30",
-        got=shown(value),
-        remedy="Correct it, or leave it out.",
+        shown(value),
+        "Correct it, or leave it out.",
     )

@@ -80,10 +80,8 @@ def _require_ids(run: Run, layout: _Layout) -> None:
                 raise DataError(
                     "ids",
                     layout.rule,
-                    got=shown(name),
-                    remedy=(
-                        "Write another layout: name the output .json, .jsonl, .csv or .parquet."
-                    ),
+                    shown(name),
+                    ("Write another layout: name the output .json, .jsonl, .csv or .parquet."),
                 )
 
 
@@ -111,8 +109,8 @@ def _mask(kept: Any, rows: int) -> Mask:
         raise DataError(
             "kept",
             f"have one boolean per row ({rows})",
-            got=f"{array.dtype} of shape {array.shape}",
-            remedy="E.g. probabilities >= 0.5.",
+            f"{array.dtype} of shape {array.shape}",
+            "E.g. probabilities >= 0.5.",
         )
     return array
 

@@ -74,6 +74,6 @@ def _require_present(rows: Rows, values: list[tuple[Any, ...]]) -> None:
             raise DataError(
                 f"column {name!r}",
                 "not be missing",
-                got="rows without a level",
-                remedy='Drop such rows, or fill them with a text, such as "missing".',
+                "rows without a level",
+                'Drop such rows, or fill them with a text, such as "missing".',
             )

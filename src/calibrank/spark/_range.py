@@ -83,7 +83,7 @@ class ScoreRange:
             F.max(weighted).alias("high"),
         ).collect()[0]
         if not found["rows"]:
-            raise DataError("frame", "hold at least one row", got="none")
+            raise DataError("frame", "hold at least one row", "none")
         if found["present"] < found["rows"]:
             raise rows.invalid_row_error()
         # NaN is the highest score to Spark, so it fails this check too.
@@ -99,4 +99,4 @@ class ScoreRange:
 def _zero_weight_error(rows: Rows, count: int) -> DataError:
     if rows.frame.where(~rows.valid).limit(1).count():
         return rows.invalid_row_error()
-    return DataError("weights", "not all be zero", got=f"{count:,} rows without weight")
+    return DataError("weights", "not all be zero", f"{count:,} rows without weight")

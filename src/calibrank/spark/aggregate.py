@@ -191,8 +191,8 @@ def _supported(evidence: EvidenceFunction | None, propensity: str | None) -> Evi
         raise DataError(
             "evidence",
             "be naive, ips or impressions",
-            got=function.__name__,
-            remedy="Summarize the rows on one machine.",
+            function.__name__,
+            "Summarize the rows on one machine.",
         )
     return function
 

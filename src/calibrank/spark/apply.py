@@ -37,8 +37,8 @@ def transform(
         raise DataError(
             "frame",
             f"not have a column {to!r} already",
-            got=listed(frame.columns),
-            remedy=("Name another with to=... (outputCol=... in a pipeline), or drop it first."),
+            listed(frame.columns),
+            ("Name another with to=... (outputCol=... in a pipeline), or drop it first."),
         )
     target = SparkTarget(frame.columns)
     staged = frame

@@ -97,15 +97,15 @@ def _distinct_names(metrics: Sequence[Metric]) -> list[str]:
     names = [metric.name for metric in metrics]
     if len(set(names)) < len(names):
         raise DataError(
-            "metrics", "have distinct names", got=", ".join(names), remedy="Ask for one at a time."
+            "metrics", "have distinct names", ", ".join(names), "Ask for one at a time."
         )
     for metric in metrics:
         if metric.needs_users:
             raise DataError(
                 "metrics",
                 "need no users on Spark",
-                got=metric.name,
-                remedy="Evaluate a sample of users instead.",
+                metric.name,
+                "Evaluate a sample of users instead.",
             )
     return names
 
@@ -141,9 +141,9 @@ def _aggregate(
     if found["invalid"].sum():
         raise rows.invalid_row_error()
     if not len(found["invalid"]):
-        raise DataError("frame", "hold at least one row", got="none")
+        raise DataError("frame", "hold at least one row", "none")
     if not found["mass"].sum() > 0:
-        raise DataError("evidence", "have nonzero weight", got="a total of 0")
+        raise DataError("evidence", "have nonzero weight", "a total of 0")
     return found
 
 

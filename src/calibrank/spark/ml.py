@@ -78,7 +78,7 @@ class CalibrationModel(Model, _Columns, DefaultParamsReadable[Any], DefaultParam
         """Return the map."""
         if not self.isSet(self.map):
             raise DataError(
-                "map", "be given", got="none", remedy="Fit a CalibrationEstimator, or pass map=..."
+                "map", "be given", "none", "Fit a CalibrationEstimator, or pass map=..."
             )
         return parse("map", self.getOrDefault(self.map))
 

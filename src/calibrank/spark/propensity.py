@@ -48,7 +48,7 @@ def popularity(
     counted = _Counted.of(frame, rows, "item", item, mass)
     if not counted.highest:
         raise DataError(
-            "labels", "hold a positive with nonzero weight to estimate popularity", got="none"
+            "labels", "hold a positive with nonzero weight to estimate popularity", "none"
         )
     propensity = model.propensity(model.exposure(F.col(_MASS), counted.highest), greatest)
     return counted.joined(frame.withColumn(to, F.lit(1.0)), item, propensity, clip, to)
@@ -81,7 +81,7 @@ def exposure(
         if name is not None:
             counted = _Counted.of(frame, rows, role, name, _mass(weight))
             if not counted.highest:
-                raise DataError("frame", "hold an impression to estimate exposure", got="none")
+                raise DataError("frame", "hold an impression to estimate exposure", "none")
             factor = model.factor(F.col(_MASS), counted.highest, greatest)
             result = counted.joined(result, name, factor, clip, to)
     return result
@@ -118,7 +118,7 @@ class _Counted(NamedTuple):
             raise rows.invalid_row_error()
         if missing:
             raise DataError(
-                role, "be ids (integers or strings)", got="null", remedy="Drop rows without an id."
+                role, "be ids (integers or strings)", "null", "Drop rows without an id."
             )
         return cls(masses, highest, ids)
 

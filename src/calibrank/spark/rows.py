@@ -41,16 +41,13 @@ def quoted(name: str) -> str:
 def require_columns(frame: DataFrame, names: Mapping[str, str]) -> None:
     """Raise a `DataError` unless every named column exists and is numeric."""
     if not hasattr(frame, "dtypes") or not hasattr(frame, "withColumn"):
-        raise DataError("frame", "be a Spark DataFrame", got=type(frame).__name__)
+        raise DataError("frame", "be a Spark DataFrame", type(frame).__name__)
     types = dict(frame.dtypes)
     for role, name in names.items():
         require_column(frame, role, name)
         if types[name] not in _INTEGERS and not types[name].startswith(_FRACTIONS):
             raise DataError(
-                role,
-                "be numbers",
-                got=f"column {name!r} of type {types[name]}",
-                remedy="Cast it first.",
+                role, "be numbers", f"column {name!r} of type {types[name]}", "Cast it first."
             )
 
 
@@ -58,10 +55,7 @@ def require_column(frame: DataFrame, role: str, name: str) -> None:
     """Raise a `DataError` unless the frame has a column of that name."""
     if name not in frame.columns:
         raise DataError(
-            "frame",
-            f"have a column {name!r}",
-            got=listed(frame.columns),
-            remedy=f"Name it, e.g. {role}='x'.",
+            "frame", f"have a column {name!r}", listed(frame.columns), f"Name it, e.g. {role}='x'."
         )
 
 
@@ -75,8 +69,8 @@ def level_column(frame: DataFrame, name: str) -> Column:
         raise DataError(
             f"column {name!r}",
             "hold text, whole numbers or booleans",
-            got=f"type {kind}",
-            remedy="Cast it to text first, as for the fit.",
+            f"type {kind}",
+            "Cast it to text first, as for the fit.",
         )
     number = column(name)
     # Larger ones stand for many whole numbers.
@@ -88,10 +82,7 @@ def require_map_column(frame: DataFrame, name: str) -> None:
     """Raise a `DataError` unless the frame has a column that a term needs."""
     if name not in frame.columns:
         raise DataError(
-            "frame",
-            f"have the column {name!r} of the map",
-            got=listed(frame.columns),
-            remedy="Add it.",
+            "frame", f"have the column {name!r} of the map", listed(frame.columns), "Add it."
         )
 
 
@@ -214,7 +205,7 @@ class Rows:
         rows = "1 row" if count == 1 else f"{count:,} rows"
         value = math.nan if example == "null" else float(example)
         remedy = remedy_for(role, value)
-        return DataError(subject, rule.statement, got=f"{example} in {rows}", remedy=remedy)
+        return DataError(subject, rule.statement, f"{example} in {rows}", remedy)
 
 
 def changed_rows_error() -> DataError:
@@ -222,8 +213,6 @@ def changed_rows_error() -> DataError:
     return DataError(
         "frame",
         "hold the same rows each time it is read",
-        got="others the second time",
-        remedy=(
-            "Cache it, or write it to storage first: random columns and growing tables change."
-        ),
+        "others the second time",
+        ("Cache it, or write it to storage first: random columns and growing tables change."),
     )

@@ -31,9 +31,7 @@ class Batch(NamedTuple):
             return cls(scores, evidence, low, high)
         kept = evidence.total > 0
         if not kept.any():
-            raise DataError(
-                "weights", "not all be zero", got=f"{len(scores):,} rows of weight zero"
-            )
+            raise DataError("weights", "not all be zero", f"{len(scores):,} rows of weight zero")
         scores = scores[kept]
         return cls(scores, evidence.rows(kept), float(scores.min()), float(scores.max()))
 

@@ -290,8 +290,8 @@ def difference(mine: Masses, theirs: Masses) -> tuple[Masses, Indices]:
         raise DataError(
             "a difference of summaries",
             "leave some mass",
-            got="none",
-            remedy="Add new rows before subtracting old ones.",
+            "none",
+            "Add new rows before subtracting old ones.",
         )
     kept = masses.take(left)
     # What remains of a sum of no positives or of equal squares may be a little below zero.
@@ -304,6 +304,6 @@ def not_contained(got: str) -> DataError:
     return DataError(
         "a summary to subtract",
         "be part of the other",
-        got=got,
-        remedy="Subtract only what was added before, with the same weights.",
+        got,
+        "Subtract only what was added before, with the same weights.",
     )

@@ -93,7 +93,7 @@ class SummaryBuilder:
         if self._bins is not None:
             return self._bins.summary()
         if self._exact is None:
-            raise DataError("a summary", "hold at least one row", got="no batch")
+            raise DataError("a summary", "hold at least one row", "no batch")
         return self._exact
 
     def _merge(self, other: Summary) -> None:

@@ -182,8 +182,8 @@ class SegmentSums:
                 raise DataError(
                     "sums by segment",
                     f"be of the same {what}",
-                    got=f"{own} and {given}",
-                    remedy="Make them again from the rows.",
+                    f"{own} and {given}",
+                    "Make them again from the rows.",
                 )
 
     def __add__(self, other: SegmentSums) -> SegmentSums:
@@ -209,10 +209,7 @@ class SegmentSums:
             return cls.of_arrays(read_arrays(file, _segment_file.LARGEST_FILE))
         except ValueError as error:
             raise DataError(
-                path,
-                f"be {rule}",
-                got=f"another or a damaged file: {error}",
-                remedy="Create it again.",
+                path, f"be {rule}", f"another or a damaged file: {error}", "Create it again."
             ) from None
 
     def to_arrays(self) -> Arrays:

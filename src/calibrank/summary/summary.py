@@ -306,10 +306,7 @@ class Summary:
             return cls.of_arrays(read_arrays(file, _file.LARGEST_FILE))
         except ValueError as error:
             raise DataError(
-                path,
-                f"be {rule}",
-                got=f"another or a damaged file: {error}",
-                remedy="Create it again.",
+                path, f"be {rule}", f"another or a damaged file: {error}", "Create it again."
             ) from None
 
     def __len__(self) -> int:
@@ -386,6 +383,6 @@ def _require_summary(operation: str, other: object) -> None:
         raise DataError(
             operation,
             "be of two summaries",
-            got=type(other).__name__,
-            remedy="Make one of rows with Summary.of(scores, labels).",
+            type(other).__name__,
+            "Make one of rows with Summary.of(scores, labels).",
         )

@@ -50,10 +50,7 @@ def summarize(
         return [found.summary]
     if len(found.folds) < folds:
         raise DataError(
-            table.name,
-            f"have enough users for {folds} folds",
-            got="an empty fold",
-            remedy="Use fewer folds.",
+            table.name, f"have enough users for {folds} folds", "an empty fold", "Use fewer folds."
         )
     return list(found.folds)
 
@@ -130,14 +127,14 @@ def _add_to_folds(builders: list[FoldBuilder], rows: Rows, first: int) -> None:
 def _require_rows(builders: list[FoldBuilder], table: Table, columns: Columns) -> None:
     rows = sum(builder.rows for builder in builders)
     if not rows:
-        raise DataError(table.name, "hold at least one valid row", got="none", remedy="Check it.")
+        raise DataError(table.name, "hold at least one valid row", "none", "Check it.")
     only_positives = all(builder.only_positives for builder in builders)
     if only_positives and columns.evidence is not naive:
         raise FitError(
             "labels",
             "hold both classes",
-            got=f"only positives in {rows:,} rows of {table.name}",
-            remedy="Add pairs without an interaction (negatives).",
+            f"only positives in {rows:,} rows of {table.name}",
+            "Add pairs without an interaction (negatives).",
         )
 
 

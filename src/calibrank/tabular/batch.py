@@ -50,8 +50,8 @@ class Batch:
             raise DataError(
                 f"{self.file}, column {name}",
                 "hold numbers",
-                got=column.type,
-                remedy="Convert it, or name another column.",
+                column.type,
+                "Convert it, or name another column.",
             )
         if column.null_count or pa.types.is_float16(column.type):
             column = column.cast(pa.float64()).fill_null(np.nan)
@@ -83,8 +83,8 @@ class Batch:
             raise DataError(
                 f"{self.file}, column {name}",
                 "hold text or numbers",
-                got=column.type,
-                remedy="Convert it, or name another column.",
+                column.type,
+                "Convert it, or name another column.",
             )
         return values_of_text(column) if self.from_csv else column
 

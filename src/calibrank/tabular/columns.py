@@ -50,7 +50,7 @@ class Columns:
             name = getattr(self, role)
             if name is not None and name in taken:
                 raise DataError(
-                    f"{taken[name]} and {role}", "be different columns", got=f"{name!r} for both"
+                    f"{taken[name]} and {role}", "be different columns", f"{name!r} for both"
                 )
             if name is not None:
                 taken[name] = role
@@ -65,8 +65,8 @@ class Columns:
                 raise DataError(
                     "segments and features",
                     "be known before the label",
-                    got=f"{name!r}, the {used[name]} column",
-                    remedy="Name other columns.",
+                    f"{name!r}, the {used[name]} column",
+                    "Name other columns.",
                 )
 
     def used_by(self, fitted: CalibrationMap) -> Columns:

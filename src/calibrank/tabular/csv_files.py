@@ -95,8 +95,8 @@ def numbers_of_text(column: pa.Array, where: str, first: int) -> Floats:
             raise DataError(
                 f"{where}, row {first + row}",
                 "be a number",
-                got=f"{text[:40]!r}",
-                remedy="Correct it, or leave the row out.",
+                f"{text[:40]!r}",
+                "Correct it, or leave the row out.",
             )
         numbers[row] = number
     return numbers
@@ -146,8 +146,8 @@ def cast_columns(rows: pa.RecordBatch, schema: pa.Schema, file: Path) -> list[pa
             raise DataError(
                 f"{file}, column {field.name}",
                 "hold numbers as its first rows do",
-                got=error,
-                remedy="Write CSV instead, which keeps the text of every cell.",
+                error,
+                "Write CSV instead, which keeps the text of every cell.",
             ) from None
     return columns
 
@@ -168,10 +168,7 @@ def _cells(column: pa.Array, delimiter: str) -> pa.Array:
         text = column.cast(pa.large_string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise DataError(
-            "a CSV file",
-            "hold text and numbers",
-            got=f"a column of {column.type}",
-            remedy="Write Parquet.",
+            "a CSV file", "hold text and numbers", f"a column of {column.type}", "Write Parquet."
         ) from None
     if pa.types.is_large_string(column.type) or pa.types.is_string(column.type):
         quoted = _compute().match_substring_regex(text, rf'["{delimiter}\r\n]|^$')
@@ -219,9 +216,7 @@ def not_utf8(file: Path, found: str) -> DataError:
     encoding = "latin1"
     if is_utf16(file):
         found, encoding = "UTF-16", "utf16"
-    return DataError(
-        file, "be UTF-8 text", got=found, remedy=f"Convert it: iconv -f {encoding} -t utf8."
-    )
+    return DataError(file, "be UTF-8 text", found, f"Convert it: iconv -f {encoding} -t utf8.")
 
 
 def is_utf16(file: Path) -> bool:
@@ -256,14 +251,12 @@ def _require_one_line_per_row(file: Path, rows: int) -> None:
     with open_bytes(file) as content:
         while block := content.read(_BLOCK_BYTES):
             if b"\0" in block:
-                raise DataError(
-                    file, "be text", got="a NUL byte in it: it is damaged, or no CSV file"
-                )
+                raise DataError(file, "be text", "a NUL byte in it: it is damaged, or no CSV file")
             breaks += block.count(b"\n")
             end = (end + block)[-_LONGEST_LINE:]
     last_line = end.rstrip().rpartition(b"\n")[2]
     if _UNCLOSED_CELL.search(last_line):
-        raise DataError(file, "close its quotes", got="an open one in the last line")
+        raise DataError(file, "close its quotes", "an open one in the last line")
     if not end.endswith((b"\n", b"\r")):
         breaks += 1
         warnings.warn(
@@ -290,9 +283,9 @@ def _require_closed_quotes(file: Path, rows: int) -> None:
         raise DataError(
             file,
             "have one row per line",
-            got=(
+            (
                 f"{rows:,} rows in {lines - 1:,} lines: the quote in line {unclosed} is not "
                 "closed there"
             ),
-            remedy=("Remove it, or the line breaks in quoted cells, or save the table as Parquet."),
+            ("Remove it, or the line breaks in quoted cells, or save the table as Parquet."),
         )

@@ -92,8 +92,8 @@ def evaluate(
         raise DataError(
             table.name,
             "hold at least one valid row of nonzero weight",
-            got="none",
-            remedy="Name a table with rows.",
+            "none",
+            "Name a table with rows.",
         )
     if comparison is not None:
         comparison.warn()
@@ -129,8 +129,8 @@ def _too_many_segments(column: str) -> DataError:
     return DataError(
         f"segment column {column!r}",
         f"have at most {MOST_SEGMENTS} values",
-        got="more",
-        remedy="Put numbers into groups first, such as quantiles.",
+        "more",
+        "Put numbers into groups first, such as quantiles.",
     )
 
 

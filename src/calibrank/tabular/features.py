@@ -62,14 +62,14 @@ def read_features(
                     f"have at most {MOST_ROWS:,} rows for a fit with features, which holds "
                     "them in memory"
                 ),
-                got="more",
-                remedy="Use levels alone, or a random sample of the rows.",
+                "more",
+                "Use levels alone, or a random sample of the rows.",
             )
         if exposure is not None:
             rows = replace(rows, propensity=exposure.propensity(rows))
         batches.append(rows)
     if not batches:
-        raise DataError(table.name, "hold at least one valid row", got="none", remedy="Check it.")
+        raise DataError(table.name, "hold at least one valid row", "none", "Check it.")
     features: dict[str, Floats | Encoded] = {}
     for place, name in enumerate(columns.features):
         parts = [rows.features[place] for rows in batches]

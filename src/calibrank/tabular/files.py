@@ -224,8 +224,8 @@ def _readable(file: Path) -> Iterator[None]:
         raise DataError(
             file,
             f"be readable as {format_of(file)}",
-            got=reason,
-            remedy="Check how it was written, and whether it is complete.",
+            reason,
+            "Check how it was written, and whether it is complete.",
         ) from None
 
 
@@ -235,8 +235,8 @@ def _require_distinct(file: Path, names: Sequence[str]) -> None:
         raise DataError(
             file,
             "have columns with different names",
-            got=f"{repeated[0]!r} more than once",
-            remedy="Rename or drop one.",
+            f"{repeated[0]!r} more than once",
+            "Rename or drop one.",
         )
 
 
@@ -256,7 +256,7 @@ def format_of(file: Path) -> str:
     if ending in _JSON:
         remedy = " Save it as Parquet, e.g. polars.read_ndjson(file).write_parquet(...)."
     found = file.suffix or "no ending"
-    raise DataError(file, f"end in {', '.join(FORMATS)}", got=f"{found}.{remedy}")
+    raise DataError(file, f"end in {', '.join(FORMATS)}", f"{found}.{remedy}")
 
 
 def _is_trec_run(file: Path) -> bool:

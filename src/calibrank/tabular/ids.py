@@ -129,6 +129,4 @@ def _without_decimals(text: pa.Array) -> pa.Array:
 
 
 def _not_ids(where: str, found: Any) -> DataError:
-    return DataError(
-        where, "hold ids (text or whole numbers)", got=found, remedy="Convert them to text."
-    )
+    return DataError(where, "hold ids (text or whole numbers)", found, "Convert them to text.")

@@ -144,8 +144,8 @@ class Counts(LabelRule):
             raise DataError(
                 self.clicks,
                 f"be at most {self.impressions}",
-                got=f"{clicks[row]:g} clicks of {shown[row]:g} impressions",
-                remedy="Exchange the two columns, or fix the row.",
+                f"{clicks[row]:g} clicks of {shown[row]:g} impressions",
+                "Exchange the two columns, or fix the row.",
             )
         # A row without impressions has no weight, so its label does not matter.
         return clicks / np.where(shown > 0, shown, 1), shown
@@ -191,8 +191,8 @@ def declare(text: str) -> LabelRule:
         raise DataError(
             "a text in a label rule",
             "stand in quotes",
-            got=shown(text),
-            remedy=f'Write {found["column"]} {found["sign"]} "{found["value"]}".',
+            shown(text),
+            f'Write {found["column"]} {found["sign"]} "{found["value"]}".',
         )
     return parse_rule(text)
 
@@ -210,8 +210,8 @@ def parse_rule(text: str) -> Threshold:
         raise DataError(
             "a rule for positives",
             f"be a column, a comparison ({', '.join(_OPERATORS)}) and a number",
-            got=shown(text),
-            remedy='Write it as "rating >= 4".',
+            shown(text),
+            'Write it as "rating >= 4".',
         )
     return Threshold(found["column"], found["sign"], value)
 

@@ -111,7 +111,7 @@ def profile(table: Table, columns: Columns, progress: Progress | None = None) ->
         _count_ids(batch, columns, found)
     invalid = found.bad_scores.total() + found.bad_labels
     if found.rows == invalid:
-        raise DataError(table.name, "hold at least one valid row", got=f"none in {found.rows:,}")
+        raise DataError(table.name, "hold at least one valid row", f"none in {found.rows:,}")
     found.summary = builder.summary()
     found.sample = np.concatenate(sample)[:_SAMPLE_ROWS]
     return found

@@ -45,7 +45,7 @@ def estimate_exposure(batches: Sequence[Rows]) -> Iterator[Floats]:
         counts += np.bincount(code[is_positive], masses, len(counts))
     if not counts.any():
         raise DataError(
-            "labels", "hold a positive with nonzero weight to estimate popularity", got="none"
+            "labels", "hold a positive with nonzero weight to estimate popularity", "none"
         )
     by_item = POPULARITY.exposure(counts)
     return (by_item[code] for code in codes)
@@ -166,7 +166,7 @@ def count_exposure(table: Table, columns: Columns, rules: Rules) -> TableExposur
         any(ids.counts.values()) for ids in (counted.items, counted.users) if ids is not None
     ):
         raise DataError(
-            table.name, "hold an impression with nonzero weight to estimate exposure", got="none"
+            table.name, "hold an impression with nonzero weight to estimate exposure", "none"
         )
     return counted
 

@@ -56,8 +56,8 @@ class Table:
             raise DataError(
                 name,
                 "be on a local disk",
-                got=f"a {scheme}:// address",
-                remedy=(
+                f"a {scheme}:// address",
+                (
                     "Copy or mount it first, or pass batches of its rows to "
                     "calibrank.frames.summarize."
                 ),
@@ -65,7 +65,7 @@ class Table:
         found = [file for file in _matches(name) if _is_file(file)]
         files = [file for file in found if not _is_hidden(file.name)]
         if not files:
-            raise DataError(name, f"be {rule}", got=_what_is_there(name), remedy="Check the path.")
+            raise DataError(name, f"be {rule}", _what_is_there(name), "Check the path.")
         return cls(name, tuple(files))
 
     @property
@@ -108,8 +108,8 @@ class Table:
         raise DataError(
             self.name,
             f"have {article} {role} column ({' or '.join(wanted)})",
-            got=listed(names),
-            remedy=remedy,
+            listed(names),
+            remedy,
         )
 
     def has(self, role: str) -> str | None:
@@ -151,8 +151,8 @@ class Table:
                 raise DataError(
                     file,
                     f"have the column {name!r}",
-                    got=listed(names),
-                    remedy="Name one of these; all files of a table must have it.",
+                    listed(names),
+                    "Name one of these; all files of a table must have it.",
                 )
 
 
@@ -224,20 +224,18 @@ def _require_readable(folder: Path, file: Path) -> None:
         raise DataError(
             folder,
             "not hold links to folders or to missing files",
-            got=file,
-            remedy="Name the folder that it leads to, or remove it.",
+            file,
+            "Name the folder that it leads to, or remove it.",
         )
     if ending_of(file) not in FORMATS and file.suffix.lower() in UNREADABLE and file.is_file():
         raise DataError(
             folder,
             f"hold only {_ENDINGS} files",
-            got=f"{file}, which would not be read",
-            remedy="Convert it, move it, or name the files to read by a quoted glob.",
+            f"{file}, which would not be read",
+            "Convert it, move it, or name the files to read by a quoted glob.",
         )
     if ending_of(file) in FORMATS and not file.is_file() and not file.is_dir():
-        raise DataError(
-            file, "be a regular file", got="a pipe or a device", remedy="Save it first."
-        )
+        raise DataError(file, "be a regular file", "a pipe or a device", "Save it first.")
 
 
 def _what_is_there(name: str) -> str:
@@ -251,8 +249,8 @@ def _is_file(path: Path) -> bool:
         raise DataError(
             path,
             "be a regular file",
-            got="a pipe or a device: tables are read more than once",
-            remedy="Save it first.",
+            "a pipe or a device: tables are read more than once",
+            "Save it first.",
         )
     return path.is_file()
 

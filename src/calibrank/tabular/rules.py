@@ -105,8 +105,8 @@ class Rules:
             raise DataError(
                 f"{batch.file}, row {batch.first + row}: {name}",
                 "be 0 or 1, or missing to be skipped",
-                got=values[row],
-                remedy=remedy,
+                values[row],
+                remedy,
             )
 
     def _check_present(
@@ -136,10 +136,7 @@ class Rules:
             return
         row = int(np.argmin(valid))
         raise DataError(
-            f"{batch.file}, row {batch.first + row}: {name}",
-            statement,
-            got=values[row],
-            remedy=remedy,
+            f"{batch.file}, row {batch.first + row}: {name}", statement, values[row], remedy
         )
 
 

@@ -165,9 +165,7 @@ def _targets(table: Table, out: Path) -> list[tuple[Path, Path]]:
         pairs = [(file, out / file.relative_to(table.root)) for file in table.files]
     _require_outside(table, out)
     if out.exists() and not out.is_file() and not out.is_dir():
-        raise DataError(
-            out, "be a file or a folder", got="a pipe or a device", remedy="Name another."
-        )
+        raise DataError(out, "be a file or a folder", "a pipe or a device", "Name another.")
     sources = {_identity(source) for source, _ in pairs}
     for _, target in pairs:
         if target.exists() and _identity(target) in sources:
@@ -222,8 +220,8 @@ def _require_columns(column: NewColumn, source: Path, schema: pa.Schema, to: str
             raise DataError(
                 source,
                 f"have a column {name!r}",
-                got=listed(schema.names),
-                remedy="It is needed to compute the new column.",
+                listed(schema.names),
+                "It is needed to compute the new column.",
             )
     if to in schema.names:
         raise DataError(

@@ -92,8 +92,8 @@ class NumberBlock:
             raise DataError(
                 f"column {spec.column!r}",
                 "differ from row to row",
-                got=f"only {x[0]:.6g}",
-                remedy="Leave it out.",
+                f"only {x[0]:.6g}",
+                "Leave it out.",
             )
         # A line in the number of the knot, so in the normal score of the rank: one in the number
         # itself would follow a long tail, in which there are few rows.
@@ -175,8 +175,8 @@ def _require_slopes(block: LevelBlock, *, is_change: bool) -> None:
     raise DataError(
         repr(block.spec),
         rule,
-        got=f"{block.width:,} levels",
-        remedy="Without slopes=True it has intercepts alone.",
+        f"{block.width:,} levels",
+        "Without slopes=True it has intercepts alone.",
     )
 
 

@@ -84,8 +84,8 @@ def fit_mixed_model(curve: Floats, positive: Floats, total: Floats, group: Indic
         raise FitError(
             "the random intercept model",
             "have a finite likelihood",
-            got=result.fun,
-            remedy="Clip outlying scores, or calibrate without groups.",
+            result.fun,
+            "Clip outlying scores, or calibrate without groups.",
         )
     intercept, slope, log_spread = result.x.tolist()
     return MixedModel(intercept, slope, float(np.exp(log_spread)))

@@ -90,8 +90,8 @@ def fit_ridge(
         raise FitError(
             "the fit",
             f"reach an optimality residual of {_ACCEPTED}",
-            got=f"{residual:.1e}",
-            remedy="Drop outlying features.",
+            f"{residual:.1e}",
+            "Drop outlying features.",
         )
     return problem.solution(coefficients, sds, residual, iterations)
 

@@ -80,7 +80,7 @@ class GroupFit:
         if rows.n_groups < self.fewest_groups:
             rule = f"hold at least {self.fewest_groups} ids for {self.folds} folds"
             remedy = "Judge more of them, or use a fixed method such as Platt()."
-            raise FitError("groups", rule, got=rows.n_groups, remedy=remedy)
+            raise FitError("groups", rule, rows.n_groups, remedy)
         summary = rows.summary()
         require_both_classes(summary)
         require_spread(summary)

@@ -64,7 +64,7 @@ def fit_levels(
     slopes = spec.slopes is not False
     leaves = SegmentCells.of(fitted, sums)
     if not len(leaves.total):
-        raise DataError(f"column {columns[0]!r}", "have values", got="only missing ones")
+        raise DataError(f"column {columns[0]!r}", "have values", "only missing ones")
     # Slopes turn around the mean log odds, where they change the level of a segment least.
     center = float(leaves.total @ leaves.log_odds / leaves.total.sum())
     found: dict[Key, _Change] = {}

@@ -42,8 +42,8 @@ def fit_rows(
         raise DataError(
             "a fit of these terms",
             f"have at most {MOST_ROWS:,} rows, which are all in memory",
-            got=f"{len(scores):,}",
-            remedy="Fit on a random sample of them, or use a Level alone.",
+            f"{len(scores):,}",
+            "Fit on a random sample of them, or use a Level alone.",
         )
     log_odds = np.asarray(fitted.curve.log_odds_on(NumpyTarget(), scores), dtype=np.float64)
     positive = np.asarray(evidence.positive, dtype=np.float64)
@@ -67,11 +67,11 @@ def fit_rows(
         raise FitError(
             "the log loss",
             "be 0 or more",
-            got=(
+            (
                 f"{solution.loss:.4f}: the evidence has more positive than total mass, and "
                 "no finite best fit exists"
             ),
-            remedy="Use positive_ips, or Level alone.",
+            "Use positive_ips, or Level alone.",
         )
     change = float(solution.coefficients[1])
     slope = change + (1.0 if is_change else 0.0)

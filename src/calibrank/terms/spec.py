@@ -135,10 +135,8 @@ def column_names(given: Sequence[str], argument: str = "columns") -> tuple[str, 
     names = tuple(given)
     for name in names:
         if not isinstance(name, str):
-            raise DataError(argument, "be column names", got=shown(name), remedy="E.g. 'country'.")
+            raise DataError(argument, "be column names", shown(name), "E.g. 'country'.")
         text(argument, name, "It names a column.")
     if not names or len(set(names)) < len(names):
-        raise DataError(
-            argument, "be one or more different column names", got=names, remedy="Name each once."
-        )
+        raise DataError(argument, "be one or more different column names", names, "Name each once.")
     return names

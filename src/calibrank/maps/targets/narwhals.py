@@ -117,8 +117,8 @@ def _level(name: str, kind: nw.dtypes.DType) -> nw.Expr:
         raise DataError(
             f"column {name!r}",
             "hold text, whole numbers or booleans",
-            got=kind,
-            remedy="Cast it to text first, as for the fit.",
+            kind,
+            "Cast it to text first, as for the fit.",
         )
     number = column.cast(nw.Float64)
     # Larger ones stand for many whole numbers.
@@ -137,7 +137,7 @@ def transform(fitted: CalibrationMap, frame: Any, score: str, to: str) -> Any:
                 "be a dataframe of pandas, polars, pyarrow, duckdb or another library that "
                 "narwhals supports"
             ),
-            got=type(frame).__name__,
+            type(frame).__name__,
         ) from None
     text("score", score, "It names a column.")
     text("to", to, "It names a column.")
@@ -145,17 +145,17 @@ def transform(fitted: CalibrationMap, frame: Any, score: str, to: str) -> Any:
     names = schema.names()
     if score not in names:
         raise DataError(
-            "frame", f"have a column {score!r}", got=listed(names), remedy="Name it with score=..."
+            "frame", f"have a column {score!r}", listed(names), "Name it with score=..."
         )
     for name in fitted.columns:
         if name not in names:
-            raise DataError("frame", f"have the column {name!r} of the map", got=listed(names))
+            raise DataError("frame", f"have the column {name!r} of the map", listed(names))
     if to in names:
         raise DataError(
             "frame",
             f"not have a column {to!r} already",
-            got=listed(names),
-            remedy="Name another with to=..., or drop it first.",
+            listed(names),
+            "Name another with to=..., or drop it first.",
         )
     if isinstance(wrapped, nw.LazyFrame):
         inputs = []

@@ -86,8 +86,8 @@ def _checked_shape(shape: Sequence[str | int]) -> list[str | int]:
         raise DataError(
             "shape",
             "be a tuple of names and sizes",
-            got=shown(shape),
-            remedy='Use e.g. ("rows",) or ("rows", 1).',
+            shown(shape),
+            'Use e.g. ("rows",) or ("rows", 1).',
         )
     return [_dimension(size) for size in shape]
 

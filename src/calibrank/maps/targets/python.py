@@ -184,9 +184,7 @@ def _log1p(x: float) -> float:
 def check_score(score: float) -> None:
     """Raise the error of `predict` for a score that is not valid."""
     if not isinstance(score, Real):
-        raise DataError(
-            "score", "be a number", got=shown(score), remedy="Arrays are for predict(scores)."
-        )
+        raise DataError("score", "be a number", shown(score), "Arrays are for predict(scores).")
     try:
         number = float(score)
     except OverflowError:  # an integer beyond the largest float

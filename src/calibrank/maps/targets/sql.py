@@ -66,9 +66,9 @@ def to_sql(fitted: CalibrationMap, dialect: str, score: str = "score") -> str:
     """
     require_map(fitted)
     if text("dialect", dialect) not in DIALECTS:
-        raise DataError("dialect", f"be one of {', '.join(DIALECTS)}", got=shown(dialect))
+        raise DataError("dialect", f"be one of {', '.join(DIALECTS)}", shown(dialect))
     if "\0" in label("score", score, "It names a column."):
-        raise DataError("score", "be the name of a column", got=f"{score!r}")
+        raise DataError("score", "be the name of a column", f"{score!r}")
     names = free_names([score, *fitted.columns])
     target = SqlTarget(DIALECTS[dialect], {"k": next(names), "v": next(names)})
     inputs = [target.input(term) for term in fitted.terms]

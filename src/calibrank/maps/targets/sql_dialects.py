@@ -51,10 +51,7 @@ class Dialect:
         """A quoted string."""
         if "\0" in text:
             raise DataError(
-                "a level",
-                "have no character 0 in SQL",
-                got=f"{text!r}",
-                remedy="Use transform or to_json.",
+                "a level", "have no character 0 in SQL", f"{text!r}", "Use transform or to_json."
             )
         if not self.has_escapes:
             return "'" + text.replace("'", "''") + "'"

@@ -240,7 +240,7 @@ def require_dtype(fitted: CalibrationMap, dtype: Any) -> Dtype:
     if name == "float64":
         return "float64"
     if name != "float32":
-        raise DataError("dtype", "be float32 or float64", got=name)
+        raise DataError("dtype", "be float32 or float64", name)
     problem = fitted.float32_problem()
     if problem is not None:
         raise DataError(f"{problem} Use dtype float64, sql or json.")

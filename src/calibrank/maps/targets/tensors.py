@@ -31,11 +31,9 @@ _LARGEST_KERNEL_TERM = 100.0
 def predict(fitted: CalibrationMap, scores: Tensor) -> Tensor:
     """Probabilities on the device and in the float type of the scores; NaN for invalid scores."""
     if scores.is_complex():
-        raise DataError("scores", "be real numbers", got=f"a tensor of {scores.dtype}")
+        raise DataError("scores", "be real numbers", f"a tensor of {scores.dtype}")
     if scores.layout != torch.strided:
-        raise DataError(
-            "scores", "be a dense tensor", got=f"layout {scores.layout}", remedy="Use its values."
-        )
+        raise DataError("scores", "be a dense tensor", f"layout {scores.layout}", "Use its values.")
     # Only `export.to_torch` keeps gradients.
     scores = scores.detach()
     if not scores.is_floating_point():

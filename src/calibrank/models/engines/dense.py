@@ -124,8 +124,6 @@ def explain_out_of_memory() -> Iterator[None]:
         raise FitError(
             "training",
             "fit in the GPU's memory",
-            got=f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free",
-            remedy=(
-                "Train fewer seeds at a time, lower dim or batch, or train on the CPU (device cpu)."
-            ),
+            f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free",
+            ("Train fewer seeds at a time, lower dim or batch, or train on the CPU (device cpu)."),
         ) from error
