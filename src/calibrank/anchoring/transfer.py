@@ -79,7 +79,7 @@ def at_ranks(
 
 def _errors(fitted: CalibrationMap, scores: Floats, log_odds: Floats) -> Floats:
     """Standard errors of the log odds, from the ends of their 95% interval."""
-    interval = fitted.interval(scores)
+    interval = fitted.sampling_interval(scores)
     low, high = interval.low.clip(1e-9, 1 - 1e-9), interval.high.clip(1e-9, 1 - 1e-9)
     width = np.log(high / (1 - high)) - np.log(low / (1 - low))
     return np.where(np.isfinite(log_odds), width / 3.92, 0.0)

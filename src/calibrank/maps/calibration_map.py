@@ -236,6 +236,7 @@ class CalibrationMap:
         positives, intervals are far too narrow. Where the base rate is assumed, a warning says that
         the truth may lie far outside.
         """
+        found = self.sampling_interval(scores, columns, level)
         if not is_base_rate_known(self.record):
             warnings.warn(
                 "the base rate of this map is assumed: its intervals are about the log's sampling "
@@ -244,7 +245,7 @@ class CalibrationMap:
                 AssumedRateWarning,
                 stacklevel=2,
             )
-        return self.sampling_interval(scores, columns, level)
+        return found
 
     def sampling_interval(
         self, scores: Numbers, columns: Any = None, level: float = 0.95

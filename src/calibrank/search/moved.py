@@ -56,7 +56,7 @@ def rate_moved(fitted: CalibrationMap, judged: Judged) -> str | None:
     by_query = add_up(np.unique(judged.queries, return_inverse=True)[1], residuals)
     count = len(by_query)
     variance = float((by_query**2).sum()) / total.sum() ** 2 * count / max(count - 1, 1)
-    interval = fitted.interval(judged.scores)
+    interval = fitted.sampling_interval(judged.scores)
     own = float((interval.high - interval.low) @ total / total.sum()) / 3.92
     error = float(np.sqrt(variance + own**2))
     if count < 2 or abs(observed - predicted) <= _STANDARD_ERRORS * error:
