@@ -63,7 +63,7 @@ ADD = "--map map.json --date 2026-01-03 --add"
             "gaps.parquet, row 7: age",
         ),
         ("monitor d --map age.json --add gaps.parquet --date 2026-01-01", 3, "row 7: age must be"),
-        ("search apply seg.json run.trec -o o.trec", 3, "map of scores alone, got one that uses"),
+        ("search apply seg.json run.trec -o o.trec", 3, "one of scores alone, got one that uses"),
         ("search apply top.json run.trec -o o.trec", 3, "that uses 'rank'"),
         (f"{FIT} --segment score", 3, "known before the label, got 'score', the score column"),
         (f"{FIT} --segment country --feature country", 3, "terms must be of different columns"),

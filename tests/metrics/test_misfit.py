@@ -47,7 +47,7 @@ def test_a_wrong_family_is_reported_with_its_size() -> None:
     found = misfit(cr.Platt().fit_summary(summary).predict(summary.scores), summary)
     assert found.matters
     assert abs(found.largest_difference) > 0.2
-    assert "Use --method auto" in found.message
+    assert "Use the method auto" in found.message
     spline = misfit(cr.Spline().fit_summary(summary).predict(summary.scores), summary)
     assert not spline.matters
 

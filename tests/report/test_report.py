@@ -377,7 +377,7 @@ def test_without_users_the_report_says_what_to_add(rows: ReportRows) -> None:
     assert data["thresholds"] is None
     assert data["user_sample"] is None
     assert data["ranking"] == {}
-    assert any("--user" in text for text in data["headline"]["limitations"])
+    assert any("a column of users" in text for text in data["headline"]["limitations"])
 
 
 # ----- segments and the sample of users -----

@@ -38,7 +38,7 @@ def scores_moved(record: FitRecord, run: Run) -> str | None:
         "the scores moved beyond what queries of the map's run differ by: the fraction of "
         f"documents below some score changed by {comparison.distance:.0%}, and by chance by up to "
         f"{min(noise, 1):.0%}. Either the model or the queries are others. Anchor the map on a few "
-        "judgements of this run (calibrank anchor MAP --run RUN --qrels QRELS)."
+        "judgements of this run."
     )
 
 
