@@ -12,7 +12,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 # Importing it needs Haystack, which only the group `pipelines` installs. It has no examples.
-collect_ignore = ["src/calibrank/adapters/_haystack.py"]
+collect_ignore = [
+    "src/calibrank/adapters/_haystack.py",
+    "src/calibrank/summary/_count_kernel.py",  # needs triton, which comes with torch for CUDA
+]
 
 # What `--fast` leaves out: tests that start processes, Spark, a browser or a training run, and
 # those that repeat a fit hundreds of times to see that its intervals cover the truth.

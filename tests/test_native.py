@@ -300,7 +300,7 @@ def valid_calls() -> dict[str, tuple[Any, ...]]:
     tables = (np.zeros((9, 3)), np.zeros((9, 4)), np.zeros(9))
     texts = (np.array([0, 1, 3]), np.frombuffer(b"abb", np.uint8))
     starts = np.array([0, 2, 5])
-    modes = (np.zeros(2), np.zeros(2), np.zeros(2), None)
+    modes = (*[np.zeros(2)] * 5, None)
     return {
         "pool": (floats, column, None, *tables, 0.0, 20, 0, 0, 0, 0),
         "pool_segments": (*rows, column, np.zeros(CELLS), np.zeros((2, 3))),

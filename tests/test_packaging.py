@@ -17,7 +17,10 @@ EXTRAS = PROJECT["project"]["optional-dependencies"]
 # Packages whose module has another name.
 MODULES = {"scikit-learn": "sklearn"}
 # Imported only with an object of the library in hand.
-BROUGHT_BY_THE_USER = {"pandas", "duckdb", "implicit", "cornac", "recbole", "sentence_transformers"}
+BROUGHT_BY_THE_USER = {
+    *("pandas", "duckdb", "implicit", "cornac", "recbole", "sentence_transformers"),
+    "triton",  # comes with torch for CUDA
+}
 
 
 def installed_by(requirements: list[str]) -> set[str]:

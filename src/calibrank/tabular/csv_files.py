@@ -45,7 +45,9 @@ def ending_of(file: Path) -> str:
 def open_bytes(file: Path) -> IO[bytes]:
     """Open a file, unpacked if its name ends in .gz."""
     return (
-        cast("IO[bytes]", gzip.open(file)) if ending_of(file).endswith(".gz") else file.open("rb")
+        cast("IO[bytes]", gzip.open(file, "rb"))
+        if ending_of(file).endswith(".gz")
+        else file.open("rb")
     )
 
 

@@ -248,15 +248,15 @@ def format_of(file: Path) -> str:
     remedy = ""
     if _is_trec_run(file):
         remedy = (
-            " Runs of search systems are fitted by calibrank search fit, and calibrated by "
+            "Runs of search systems are fitted by calibrank search fit, and calibrated by "
             "calibrank search apply."
         )
     elif file.suffix.lower() in _COMPRESSED:
-        remedy = " Unpack it first, or save it as Parquet, which is compressed itself."
+        remedy = "Unpack it first, or save it as Parquet, which is compressed itself."
     if ending in _JSON:
-        remedy = " Save it as Parquet, e.g. polars.read_ndjson(file).write_parquet(...)."
+        remedy = "Save it as Parquet, e.g. polars.read_ndjson(file).write_parquet(...)."
     found = file.suffix or "no ending"
-    raise DataError(file, f"end in {', '.join(FORMATS)}", f"{found}.{remedy}")
+    raise DataError(file, f"end in {', '.join(FORMATS)}", found, remedy)
 
 
 def _is_trec_run(file: Path) -> bool:
