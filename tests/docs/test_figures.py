@@ -44,8 +44,8 @@ def test_each_row_of_numbers_has_the_command_that_made_it(figures):
     ]
 
 
-@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs the history")
-@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs the history")  # an sdist has none
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")  # dates come from it
 def test_the_script_lists_the_measurements(figures):
     command = [sys.executable, figures.__file__, ROOT / "docs" / "measurements.md"]
     run = subprocess.run(command, check=True, capture_output=True, text=True)

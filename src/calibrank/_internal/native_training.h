@@ -97,25 +97,25 @@ INLINE void catch_up_columns(
     }
 }
 
-enum { LANES = 16 };
+enum { PARTS = 16 };
 
 /* Sums in a fixed order, whatever the width of the processor's registers. */
-INLINE float sum_of_lanes(float *lanes) {
-    for (int half = LANES / 2; half; half /= 2)
-        for (int lane = 0; lane < half; lane++) lanes[lane] += lanes[lane + half];
-    return lanes[0];
+INLINE float sum_of_parts(float *parts) {
+    for (int half = PARTS / 2; half; half /= 2)
+        for (int part = 0; part < half; part++) parts[part] += parts[part + half];
+    return parts[0];
 }
 
 INLINE float score_difference(
     const float *user, const float *positive, const float *negative, size_t count) {
-    float lanes[LANES] = {0};
+    float parts[PARTS] = {0};
     size_t column = 0;
-    for (; column + LANES <= count; column += LANES)
-        for (size_t lane = 0; lane < LANES; lane++)
-            lanes[lane] += user[column + lane] * (positive[column + lane] - negative[column + lane]);
-    for (size_t lane = 0; column + lane < count; lane++)
-        lanes[lane] += user[column + lane] * (positive[column + lane] - negative[column + lane]);
-    return sum_of_lanes(lanes);
+    for (; column + PARTS <= count; column += PARTS)
+        for (size_t part = 0; part < PARTS; part++)
+            parts[part] += user[column + part] * (positive[column + part] - negative[column + part]);
+    for (size_t part = 0; column + part < count; part++)
+        parts[part] += user[column + part] * (positive[column + part] - negative[column + part]);
+    return sum_of_parts(parts);
 }
 
 /* Wait until all threads have been here as often as this one. */
@@ -304,14 +304,14 @@ METHOD(train_bpr, "SSSslsLLSSLrzzz", a) {
 
 /* Scale a row into the unit ball. */
 INLINE void project(float *row, size_t width) {
-    float lanes[LANES] = {0};
+    float parts[PARTS] = {0};
     size_t start = 0;
-    for (; start + LANES <= width; start += LANES)
-        for (size_t lane = 0; lane < LANES; lane++)
-            lanes[lane] += row[start + lane] * row[start + lane];
-    for (size_t lane = 0; start + lane < width; lane++)
-        lanes[lane] += row[start + lane] * row[start + lane];
-    const float squares = sum_of_lanes(lanes);
+    for (; start + PARTS <= width; start += PARTS)
+        for (size_t part = 0; part < PARTS; part++)
+            parts[part] += row[start + part] * row[start + part];
+    for (size_t part = 0; start + part < width; part++)
+        parts[part] += row[start + part] * row[start + part];
+    const float squares = sum_of_parts(parts);
     const float scale = squares > 1 ? 1 / sqrtf(squares) : 1;
     for (size_t column = 0; column < width; column++) row[column] *= scale;
 }

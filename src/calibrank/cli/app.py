@@ -43,7 +43,7 @@ def _run(arguments: list[str]) -> int:
     # Plain text: rich would wrap it, and takes longer to load than all of this.
     if values is None or command.members:
         is_version = values is not None and values.get("version", False)
-        print(f"calibrank {__version__}" if is_version else command.help())  # noqa: T201
+        print(f"calibrank {__version__}" if is_version else command.help())  # noqa: T201  (see above)
         return 0
     for package in _PACKAGES:
         if find_spec(package) is None:

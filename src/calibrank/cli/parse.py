@@ -29,7 +29,7 @@ _WIDEST_LABEL = 24
 def path(text: str) -> Path:
     """A path; an existing one must be readable."""
     # A name that is too long does not exist; `Path.exists` would raise.
-    if os.path.exists(text) and not os.access(text, os.R_OK):  # noqa: PTH110
+    if os.path.exists(text) and not os.access(text, os.R_OK):  # noqa: PTH110  (see above)
         raise PermissionError(errno.EACCES, "no permission to read it", text)
     return Path(text)
 
