@@ -241,7 +241,7 @@ def test_labels_without_a_positive_are_pointed_out(call: Call, tmp_path: Path, s
     [
         ("", "must have labels to trust (TABLE, or --run and --qrels) or a known rate"),
         ("--base-rate 1.5", "--base-rate must lie between 0 and 1, got 1.5"),
-        ("--base-rate-range 0.1 0.2", "must have labels to trust"),
+        ("--base-rate-range 0.1 0.2", "--base-rate-range must go with --base-rate"),
         ("t.csv --base-rate-range 0.1 0.2", "--base-rate-range must go with --base-rate"),
         ("--base-rate 0.2 --base-rate-range 0.3 0.1", "got 0.3 and 0.1"),
         ("t.csv --base-rate 0.2", "must not both be given without --base-rate-range"),

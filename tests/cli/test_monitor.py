@@ -246,7 +246,7 @@ def test_a_map_by_segment_is_refitted_from_the_store(tmp_path: Path, call: Call)
     ("options", "message"),
     [
         (["--add", "day.parquet"], "--add must go with --date"),
-        (["--half-life", "3"], "--method and --half-life must go with --refit"),
+        (["--half-life", "3"], "--half-life must not be given without --refit"),
         ([], "must be a folder of days, got no such folder"),
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 import calibrank as cr
 from calibrank.cli import options as declared
 from calibrank.cli.app import COMMANDS
-from calibrank.cli.parse import Whole, as_typed
+from calibrank.cli.parse import Given, Whole, as_typed
 from calibrank.monitor.check import LONGEST_WINDOW, WINDOW
 from calibrank.registry import (
     CALIBRATORS,
@@ -60,10 +60,25 @@ def test_help_of_a_command_has_an_example_and_few_options(
 def test_a_command_is_run_by_the_function_of_its_name(command: str) -> None:
     words = command.split()
     function = getattr(import_module(f"calibrank.cli.{words[0]}"), words[-1])
-    parameters = inspect.signature(function).parameters.values()
-    assert {each.name for each in parameters} == {each.name for each in COMMANDS[command].options}
-    assert all(each.default is inspect.Parameter.empty for each in parameters)
+    assert [*inspect.signature(function).parameters] == ["given"]
     assert inspect.getdoc(function) == COMMANDS[command].summary
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if not COMMANDS[name].members])
+def test_a_command_asks_for_its_options_alone(command: str) -> None:
+    """What is given has no types: a name that no option sets would fail only when it is asked."""
+    words = command.split()
+    function = getattr(import_module(f"calibrank.cli.{words[0]}"), words[-1])
+    asked = set(re.findall(r"\bgiven\.(\w+)", inspect.getsource(function)))
+    methods = {name for name in vars(Given) if callable(getattr(Given, name, None))}
+    assert asked - methods <= {each.name for each in COMMANDS[command].options}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_rules_are_about_options_of_the_command(command: str) -> None:
+    flags = {flag for option in COMMANDS[command].options for flag in option.names}
+    for rule in COMMANDS[command].rules:
+        assert {*rule.flags.split(), *rule.needs.split()} <= flags
 
 
 def test_what_help_says_about_members_is_what_the_registry_has() -> None:
@@ -203,7 +218,7 @@ def test_options_that_exclude_each_other_are_wrong_usage(
             3,
             "broken.parquet must be readable as parquet",
         ),
-        (["report"], 2, "a report must be about a TABLE or about --results"),
+        (["report"], 2, "TABLE must be given, got none. See calibrank report --help."),
         (
             ["report", "log.parquet", "--segment", "x"],
             3,

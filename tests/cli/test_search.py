@@ -361,19 +361,6 @@ def test_what_can_be_had_is_said_where_a_precision_cannot(
     assert told["by_both"]["precision"]["value"] > 0.5
 
 
-def test_the_card_of_a_map_shows_what_held_out_queries_say(
-    call: Call, files: tuple[Path, Path], tmp_path: Path
-) -> None:
-    saved, evaluation, card = (tmp_path / name for name in ("map.json", "e.json", "card.md"))
-    code, text, error = call(*FIT, *files, "--relevant", "2", "-o", saved, "--json")
-    assert code == 0, error
-    evaluation.write_text(text)
-    code, _, error = call("inspect", saved, "--metrics", evaluation, "--card", card)
-    assert code == 0, error
-    assert "judged documents of held-out queries, under maps of the other" in card.read_text()
-    assert "| LogLossGain |" in card.read_text()
-
-
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [

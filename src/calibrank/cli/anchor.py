@@ -11,95 +11,93 @@ from calibrank.anchoring import anchor as anchor_map
 from calibrank.anchoring import compare_with_constant, to_base_rate, transfer
 from calibrank.anchoring.count_columns import default_terms
 from calibrank.cli import console
-from calibrank.cli.declared import Label, choose_label, require_columns
+from calibrank.cli.declared import choose_label, choose_terms, require_columns, with_terms
 from calibrank.cli.failures import UsageError
 from calibrank.cli.judgements import Judgements, compare, read_judged
-from calibrank.cli.rendering import base_rate_lines, probability_table
-from calibrank.cli.terms import choose_terms, print_terms
+from calibrank.cli.parse import Given
+from calibrank.cli.rendering import base_rate_lines, print_terms, probability_table
 from calibrank.errors import DataError
 from calibrank.evidence import naive
 from calibrank.maps import CalibrationMap, load
 from calibrank.search import anchor_judged, read_run
 from calibrank.tabular.columns import Columns
-from calibrank.tabular.features import FeatureRows, read_features
+from calibrank.tabular.features import read_features
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
-from calibrank.terms import Level, Position, Smooth, TermSpec
+from calibrank.terms import Position
 
-PANEL = "Labels to trust"
+# Options that have an effect whatever the labels are.
+_ALWAYS = {"map_file", "out", "json", "base_rate", "base_rate_range"}
 
 
-def anchor(
-    map_file: Path,
-    table: str | None,
-    score: str | None,
-    label: str | None,
-    propensity: str | None,
-    group: str | None,
-    run: str | None,
-    qrels: str | None,
-    relevant: float | None,
-    base_rate: float | None,
-    base_rate_range: tuple[float, float] | None,
-    population: str | None,
-    segment: list[str] | None,
-    feature: list[str] | None,
-    rank: str | None,
-    out: Path,
-    json: bool,
-) -> None:
+def anchor(given: Given) -> None:
     """Move a map to labels that can be trusted more, or to a known base rate."""
-    _require_one_source(table, run, qrels, relevant, base_rate, base_rate_range, population)
-    _require_valid_rate(base_rate, base_rate_range)
-    console.require_output(out, map_file, table, run, qrels, population)
-    fitted = load(map_file)
-    known = _moved(fitted, base_rate, base_rate_range, population, score)
+    _require_one_source(given)
+    inputs = (given.map_file, given.table, given.run, given.qrels, given.population)
+    console.require_output(given.out, *inputs)
+    fitted = load(given.map_file)
+    known = fitted if given.base_rate is None else _moved(fitted, given)
     anchored = known
     compared = None
-    if run is not None and qrels is not None:
-        found = read_judged(run, Judgements([qrels], [label] if label else (), relevant))
-        compared = compare(known, found, [Path(each).parent for each in (map_file, run, qrels)])
+    if given.qrels is not None:
+        labels = [given.label] if given.label else []
+        found = read_judged(given.run, Judgements([given.qrels], labels, given.relevant))
+        folders = [Path(each).parent for each in (given.map_file, given.run, given.qrels)]
+        compared = compare(known, found, folders)
         anchored = anchor_judged(known, found.judged)
-    elif run is not None:
-        anchored = _transferred(known, read_run(run).scores)
-    elif table is None and population is not None and base_rate is None:
-        anchored = _transferred(known, _population(population, score, known)["score"])
-    elif table is not None:
-        source = Table.find(table)
-        console.require_output(out, *source.files)
-        terms = choose_terms(source, segment, feature)
-        if rank is not None:
-            require_columns(source, [rank], "rank")
-            terms.append(Position(rank))
-        terms = terms or list(default_terms(fitted, source.columns()))
-        columns = _columns(source, fitted, score, choose_label(source, label), group, terms)
-        if propensity is not None:
-            columns = replace(columns, features={**columns.features, propensity: "propensity"})
-        rows = _read(source, columns, propensity)
-        chances: Any = None if propensity is None else rows.features[propensity]
-        pairs: Any = None if population is None else _population(population, score, known, rank)
-        anchored = anchor_map(
-            known,
-            rows.scores,
-            rows.evidence,
-            rows.features,
-            propensity=chances,
-            groups=rows.users,
-            population=pairs,
-            terms=terms,
-        )
-    out.parent.mkdir(parents=True, exist_ok=True)
-    anchored.save(out)
-    if json:
-        about = {"out": str(out), **anchored.to_dict(), **_constant_check(anchored)}
-        console.print_json(about | (compared.to_dict() if compared else {}))
-        return
+    elif given.run is not None:
+        anchored = _transferred(known, read_run(given.run).scores)
+    elif given.table is not None:
+        anchored = _anchored(known, given)
+    elif given.base_rate is None:
+        anchored = _transferred(known, _population(given, known)["score"])
+    anchored.save(given.out)
+    about = {"out": str(given.out), **anchored.to_dict(), **_constant_check(anchored)}
+    console.answer(about | (compared.to_dict() if compared else {}))
     console.state(base_rate_lines(anchored.record))
-    if compared is not None and qrels is not None:
-        compared.print(Path(qrels).name)
+    if compared is not None:
+        compared.print(Path(given.qrels).name)
     console.show(probability_table(anchored))
     print_terms(anchored)
-    console.state(f"[bold]Saved:[/] {console.shown(out)}")
+    console.say_saved(given.out)
+
+
+def _anchored(known: CalibrationMap, given: Given) -> CalibrationMap:
+    """The map anchored on a table of labels."""
+    table = Table.find(given.table)
+    console.require_output(given.out, *table.files)
+    terms = choose_terms(table, given)
+    if given.rank is not None:
+        require_columns(table, [given.rank], "rank")
+        terms.append(Position(given.rank))
+    terms = terms or list(default_terms(known, table.columns()))
+    label = choose_label(table, given.label)
+    user = None if given.group is None else table.resolve("group", given.group)
+    score = table.resolve("score", given.score)
+    columns = Columns(score, label.column, naive, user=user, label_rule=label.rule)
+    columns = with_terms(columns.used_by(known), terms)
+    weighting = "every pair weighted equally"
+    if given.propensity is not None:
+        weighting = f"propensity {table.resolve('propensity', given.propensity)!r}"
+        columns = replace(columns, features={**columns.features, given.propensity: "propensity"})
+    text = f"Anchoring on score column {score!r} and label {str(label.rule or label.column)!r}"
+    console.say(f"{text} of {table.name}, {weighting}")
+    rows = read_features(table, columns, Rules(skip=False))
+    if not rows.evidence.positive.any():
+        count = len(rows.scores)
+        console.say(f"{table.name}: all {count:,} labels are 0. Check that the label is right.")
+    chances: Any = rows.features.get(given.propensity or "")
+    pairs: Any = None if given.population is None else _population(given, known, given.rank)
+    return anchor_map(
+        known,
+        rows.scores,
+        rows.evidence,
+        rows.features,
+        propensity=chances,
+        groups=rows.users,
+        population=pairs,
+        terms=terms,
+    )
 
 
 def _transferred(fitted: CalibrationMap, scores: Floats) -> CalibrationMap:
@@ -112,58 +110,30 @@ def _transferred(fitted: CalibrationMap, scores: Floats) -> CalibrationMap:
     return transfer(fitted, scores)
 
 
-def _require_one_source(
-    table: str | None,
-    run: str | None,
-    qrels: str | None,
-    relevant: float | None,
-    base_rate: float | None,
-    rate_range: tuple[float, float] | None,
-    population: str | None,
-) -> None:
-    if qrels is not None and run is None:
-        raise UsageError("--qrels", "go with --run, whose documents were judged")
-    if table is not None and run is not None:
+def _require_one_source(given: Given) -> None:
+    rate = given.base_rate
+    if given.table is not None and given.run is not None:
         raise UsageError("labels", "come from TABLE or from --run and --qrels", "both")
-    if base_rate is not None and rate_range is None and (table or run):
+    if rate is not None and given.base_rate_range is None and (given.table or given.run):
         raise UsageError(
             "labels and --base-rate",
-            (
-                "not both be given without --base-rate-range: the labels already determine "
-                "the base rate"
-            ),
+            "not both be given without --base-rate-range: the labels already determine the base "
+            "rate",
             remedy="Give the range, and the labels are weighed against it.",
         )
-    if table is None and run is None and base_rate is None and population is None:
+    if all(each is None for each in (given.table, given.run, rate, given.population)):
         raise UsageError(
             "anchor",
-            ("have labels to trust (TABLE, or --run and --qrels) or a known rate (--base-rate)"),
+            "have labels to trust (TABLE, or --run and --qrels) or a known rate (--base-rate)",
             "none",
             "For a replaced model, name its scores: --run or --population.",
         )
-    always = {"map_file", "out", "json", "base_rate", "base_rate_range"}
-    if run is not None:
-        console.require_only("--run", {*always, "run", "qrels", "label", "relevant"})
-    elif table is None:
-        console.require_only("no labels", {*always, "population", "score"})
-    elif relevant is not None:
-        raise UsageError("--relevant", "go with --qrels, whose grades it is about")
-
-
-def _require_valid_rate(rate: float | None, rate_range: tuple[float, float] | None) -> None:
-    if rate is not None and not console.SMALLEST_FRACTION <= rate < 1:
-        raise UsageError(
-            "--base-rate",
-            "lie between 0 and 1",
-            rate,
-            "It is the fraction of all pairs that are liked.",
-        )
-    if rate_range is None:
-        return
-    if rate is None:
-        raise UsageError("--base-rate-range", "go with --base-rate, the most plausible rate")
-    low, high = rate_range
-    if not 0 < low < rate < high < 1:
+    if given.run is not None:
+        given.refuse_others("--run", {*_ALWAYS, "run", "qrels", "label", "relevant"})
+    elif given.table is None:
+        given.refuse_others("no labels", {*_ALWAYS, "population", "score"})
+    low, high = given.base_rate_range or (0, 1)
+    if rate is not None and not low < rate < high:
         raise UsageError(
             "--base-rate-range",
             f"be two rates in (0, 1) with the base rate {rate} between them",
@@ -171,29 +141,21 @@ def _require_valid_rate(rate: float | None, rate_range: tuple[float, float] | No
         )
 
 
-def _moved(
-    fitted: CalibrationMap,
-    rate: float | None,
-    rate_range: tuple[float, float] | None,
-    population: str | None,
-    score: str | None,
-) -> CalibrationMap:
-    """The map at the known rate, if there is one."""
-    if rate is None:
-        return fitted
-    if population is not None:
-        pairs = _population(population, score, fitted)
-        return to_base_rate(fitted, rate, pairs["score"], None, rate_range, pairs)
-    if fitted.terms:
+def _moved(fitted: CalibrationMap, given: Given) -> CalibrationMap:
+    """The map at the known rate."""
+    if given.population is not None:
+        pairs = _population(given, fitted)
+        scores = pairs["score"]
+    elif fitted.terms:
         raise UsageError(
             "--base-rate",
-            (
-                "go with --population for a map with terms: the rate is a mean over pairs, "
-                f"and the map needs their {', '.join(fitted.columns)}"
-            ),
+            "go with --population for a map with terms: the rate is a mean over pairs, and the "
+            f"map needs their {', '.join(fitted.columns)}",
             remedy="Name a table of pairs.",
         )
-    return to_base_rate(fitted, rate, _sketch(fitted), None, rate_range)
+    else:
+        pairs, scores = None, _sketch(fitted)
+    return to_base_rate(fitted, given.base_rate, scores, None, given.base_rate_range, pairs)
 
 
 def _sketch(fitted: CalibrationMap) -> Floats:
@@ -202,7 +164,7 @@ def _sketch(fitted: CalibrationMap) -> Floats:
     if quantiles is None:
         raise UsageError(
             "--population",
-            ("be given for a map without a sketch of its scores, such as one of an older version"),
+            "be given for a map without a sketch of its scores, such as one of an older version",
             remedy="Name a table of pairs.",
         )
     ends = np.array(quantiles)
@@ -220,55 +182,10 @@ def _constant_check(fitted: CalibrationMap) -> dict[str, Any]:
     return {"constant_check": {**check._asdict(), "warning": warning}}
 
 
-def _columns(
-    table: Table,
-    fitted: CalibrationMap,
-    score: str | None,
-    label: Label,
-    group: str | None,
-    terms: list[TermSpec],
-) -> Columns:
-    """The columns of labels: those of the map's terms, and of further ones."""
-    roles: dict[type[TermSpec], str] = {Smooth: "feature", Position: "rank"}
-    numbers = dict(fitted.number_columns)
-    levels = list(fitted.level_columns)
-    for term in terms:
-        if isinstance(term, Level):
-            levels += term.columns
-        else:
-            numbers[term.columns[0]] = roles[type(term)]
-    return Columns(
-        table.resolve("score", score),
-        label.column,
-        naive,
-        user=None if group is None else table.resolve("group", group),
-        label_rule=label.rule,
-        segments=tuple(dict.fromkeys(levels)),
-        features=numbers,
-    )
-
-
-def _read(table: Table, columns: Columns, propensity: str | None) -> FeatureRows:
-    """All rows of a table of labels."""
-    weighting = "every pair weighted equally"
-    if propensity is not None:
-        weighting = f"propensity {table.resolve('propensity', propensity)!r}"
-    label = str(columns.label_rule or columns.label)
-    text = f"Anchoring on score column {columns.score!r} and label {label!r} of {table.name}"
-    console.say(f"{text}, {weighting}")
-    rows = read_features(table, columns, Rules(skip=False))
-    if not rows.evidence.positive.any():
-        count = len(rows.scores)
-        console.say(f"{table.name}: all {count:,} labels are 0. Check that the label is right.")
-    return rows
-
-
-def _population(
-    name: str, score: str | None, fitted: CalibrationMap, rank: str | None = None
-) -> dict[str, Any]:
+def _population(given: Given, fitted: CalibrationMap, rank: str | None = None) -> dict[str, Any]:
     """Rows of the pairs that probabilities are wanted for, with the map's columns."""
-    table = Table.find(name)
-    named = {"score": table.resolve("score", score)}
+    table = Table.find(given.population)
+    named = {"score": table.resolve("score", given.score)}
     numbers = fitted.number_columns | ({} if rank is None else {rank: "rank"})
     levels = fitted.level_columns
     parts: dict[str, list[Any]] = {each: [] for each in ("score", *numbers, *levels)}

@@ -39,10 +39,10 @@ def main() -> None:
 
 def _run(arguments: list[str]) -> int:
     command, rest = find_command(arguments)
-    values = command.values(rest)
+    given = command.given(rest)
     # Plain text: rich would wrap it, and takes longer to load than all of this.
-    if values is None or command.members:
-        is_version = values is not None and values.get("version", False)
+    if given is None or command.members:
+        is_version = given is not None and getattr(given, "version", False)
         print(f"calibrank {__version__}" if is_version else command.help())  # noqa: T201  (see above)
         return 0
     for package in _PACKAGES:
@@ -50,8 +50,9 @@ def _run(arguments: list[str]) -> int:
             raise MissingExtraError(package, "cli")
     module = import_module(f"calibrank.cli.{command.name.split()[0]}")
     function = getattr(module, command.name.split()[-1])
+    module.console.screen.quiet = getattr(given, "json", False)
     raise_on_interrupt()  # from here on, files that are being written are removed
-    return function(**values) or 0
+    return function(given) or 0
 
 
 def _require_values(arguments: list[str]) -> None:

@@ -1,34 +1,23 @@
 """`calibrank apply`."""
 
-from pathlib import Path
-
-from calibrank.cli import console, options
+from calibrank.cli import console
+from calibrank.cli.parse import Given
 from calibrank.maps import load
 from calibrank.maps.score_shift import ScoreComparison
 from calibrank.tabular.read import Table
 from calibrank.tabular.write import Probabilities, add_column
 
 
-def apply(
-    map_file: Path,
-    table: str,
-    out: Path,
-    score: str | None,
-    to: str,
-    on_bad_rows: options.OnBadRows,
-    json: bool,
-) -> None:
+def apply(given: Given) -> None:
     """Add a column of probabilities to a table, file by file."""
-    fitted = load(map_file)
-    source = Table.find(table)
-    console.require_other_file(out, map_file, *source.files)
-    rules = console.rules_for(on_bad_rows)
+    fitted = load(given.map_file)
+    table = Table.find(given.table)
+    console.require_other_file(given.out, given.map_file, *table.files)
+    rules = console.rules_for(given)
+    comparison = ScoreComparison(fitted.record)
+    filler = Probabilities(fitted, table.resolve("score", given.score), rules, comparison)
     # One batch at a time: memory does not grow with the table.
-    with console.progress_bar(source, "Applying") as progress:
-        comparison = ScoreComparison(fitted.record)
-        filler = Probabilities(fitted, source.resolve("score", score), rules, comparison)
-        rows, up_to_date = add_column(filler, source, out, to, progress)
-    console.report_skipped(rules)
+    with console.reading(table, "Applying", rules) as progress:
+        written = add_column(filler, table, given.out, given.to, progress)
     comparison.warn()
-    files = len(source.files)
-    console.report_written(out, rows, to, up_to_date, files, rules, json=json)
+    console.report_written(given, table, rules, *written)

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from calibrank.cli import options
-from calibrank.cli.options import MODEL, OUTPUT, ROWS, column, one_of
-from calibrank.cli.parse import REQUIRED, OneOf, Option, Whole, command, number, path
+from calibrank.cli.options import MODEL, ROWS, column, one_of
+from calibrank.cli.parse import FINITE, RATE, REQUIRED, OneOf, Option, Rule, Whole, command, path
 
 _TRUSTED = "Labels to trust"
 # Each process holds a copy of the dataset and a model, so not one per core on large machines.
@@ -29,9 +29,7 @@ def calibrank() -> None:
     Option("SOURCE", f"A table, or one of {', '.join(options.DATASETS)}.", default=REQUIRED),
     Option("--out -o", "Folder for the model and the pairs to calibrate on.", path, REQUIRED),
     Option("--model", "Base model.", one_of(*options.MODELS), "bpr"),
-    Option(
-        "--data", "Folder of a named dataset's files; downloaded if its licence allows it.", path
-    ),
+    options.DATA,
     Option("--split", "How positives are held out.", one_of(*options.SPLITS), "random"),
     Option(
         "--negatives",
@@ -41,9 +39,7 @@ def calibrank() -> None:
     *(options.USER, options.ITEM, options.LABEL, options.LOG),
     Option("--time", "Time column."),
     Option("--dim", "Length of the embedding vectors. Default: the paper's.", Whole(1, 4096)),
-    options.EPOCHS,
-    Option("--seed", "Seed of everything random.", Whole(0, options.LARGEST_SEED), 0),
-    *(options.DEVICE, options.JSON),
+    *(options.EPOCHS, options.SEED, options.DEVICE, options.JSON),
 )
 def train() -> None:
     """Train a base model and hold out pairs to calibrate it on.
@@ -84,6 +80,7 @@ def score() -> None:
         "whether the propensities are calibrated.",
     ),
     options.JSON,
+    rules=[Rule("--balance --exposed", "--propensity")],
 )
 def diagnose() -> None:
     """Check a table before fitting: what it identifies, and which labels to collect.
@@ -102,6 +99,13 @@ def diagnose() -> None:
     ),
     *(options.LOG, options.NEGATIVES_KEPT, options.BAD_ROWS, options.METHOD),
     *(options.TERM_SEGMENT, options.TERM_FEATURE, options.MAP_OUT, options.JSON),
+    rules=[
+        Rule(
+            "--position",
+            "--item",
+            ": how often each rank is looked at is estimated from items at several ranks",
+        )
+    ],
 )
 def fit() -> None:
     """Fit a calibration map to a table of scores and labels of any size.
@@ -137,7 +141,7 @@ def fit() -> None:
     Option(
         "--base-rate",
         "The fraction of all pairs that are liked, if it is known from elsewhere.",
-        number,
+        RATE,
         panel=_TRUSTED,
         metavar="RATE",
     ),
@@ -145,7 +149,7 @@ def fit() -> None:
         "--base-rate-range",
         "With --base-rate: the lowest and the highest plausible rate (a 95% interval). Labels of "
         "TABLE are weighed against it; fewer than 300 do not overrule a wrong one.",
-        number,
+        RATE,
         panel=_TRUSTED,
         metavar="LOW HIGH",
         n_values=2,
@@ -166,6 +170,12 @@ def fit() -> None:
     ),
     replace(options.MAP_OUT, default=Path("anchored.json")),
     options.JSON,
+    rules=[
+        Rule("--qrels", "--run", ", whose documents were judged"),
+        Rule("--relevant", "--qrels", ", whose grades it is about"),
+        Rule("--base-rate-range", "--base-rate", ", the most plausible rate"),
+        options.ONE_RULE,
+    ],
 )
 def anchor() -> None:
     """Move a map to labels that can be trusted more, or to a known base rate.
@@ -205,6 +215,7 @@ def apply() -> None:
         is_repeated=True,
     ),
     *(options.BAD_ROWS, options.JSON),
+    rules=options.MAP_OR_PROBABILITY,
 )
 def evaluate() -> None:
     """Evaluate probabilities against labels: all metrics, with intervals over users.
@@ -256,7 +267,7 @@ def compare() -> None:
         bool,
         default=False,
     ),
-    Option("--confidence", "Confidence of the promise.", number, 0.95),
+    Option("--confidence", "Confidence of the promise.", FINITE, 0.95),
     Option(
         "--longest",
         "Length of the longest list: of each user's rows, which must be all candidates, only the "
@@ -264,6 +275,7 @@ def compare() -> None:
         Whole(),
     ),
     *(options.BAD_ROWS, options.JSON),
+    rules=options.MAP_OR_PROBABILITY,
 )
 def control() -> None:
     """Find where lists must end to keep promises about new users, or queries.
@@ -281,7 +293,7 @@ def control() -> None:
         "--score-at",
         "Print the raw score from which on the probability is at least this, e.g. 0.5: one per "
         "level where the map has levels. With settings for search engines and SQL.",
-        number,
+        FINITE,
     ),
     Option(
         "--where",
@@ -289,32 +301,25 @@ def control() -> None:
         "repeated.",
         is_repeated=True,
     ),
-    Option("--card", "Where to write a card for reviewers, .md or .html.", path, panel=OUTPUT),
-    Option(
-        "--metrics",
-        "With --card: metrics to show, as `evaluate` or `search fit` print them with --json.",
-        path,
-    ),
     options.JSON,
+    rules=[Rule("--where", "--score-at")],
 )
 def inspect() -> None:
-    """Describe a saved map, find the score of a probability, or write a card.
+    """Describe a saved map, or find the score of a probability.
 
     Example: calibrank inspect map.json --score-at 0.5
     """
 
 
 @command(
-    Option("[TABLE]", "Parquet or CSV file, folder, or quoted glob."),
+    options.TABLE,
     Option("--out -o", "Where to write the HTML page.", path, Path("report.html")),
     replace(
         options.MAP_OPTION,
         help="Map to evaluate; without one, Gaussian is fitted and cross-validated.",
     ),
     *(options.SCORE, options.LABEL, options.USER, options.ITEM, options.PROPENSITY),
-    *(options.WEIGHT, options.SEGMENT, options.LOG, options.BAD_ROWS),
-    Option("--results", "Instead of a table: a folder of results of calibrank reproduce.", path),
-    options.JSON,
+    *(options.WEIGHT, options.SEGMENT, options.LOG, options.BAD_ROWS, options.JSON),
 )
 def report() -> None:
     """Write an interactive HTML page on how well probabilities are calibrated.
@@ -358,11 +363,16 @@ def report() -> None:
     Option(
         "--half-life",
         "With --refit: days after which a label counts half. All days, unless --window is given.",
-        number,
+        FINITE,
     ),
     *(options.SCORE, options.LABEL, options.USER, options.WEIGHT, options.BAD_ROWS),
     Option("--fail-on-alarm", "Exit with code 7 if calibration has changed.", bool, default=False),
     options.JSON,
+    rules=[
+        Rule("--add", "--date", ", the date of its rows"),
+        Rule("--date --score --label --user --weight --on-bad-rows", "--add"),
+        Rule("--method --half-life", "--refit"),
+    ],
 )
 def monitor() -> None:
     """Check whether a deployed map is still right, on a store of daily summaries.
@@ -412,7 +422,7 @@ def search() -> None:
 @command(
     Option("[NAME]", "A folder of specs, or its name under reproduce/.", default="aaai22"),
     Option("--dataset", f"One of synthetic, {', '.join(options.DATASETS)}.", default="synthetic"),
-    Option("--data", "Folder of the dataset's files; downloaded if its licence allows it.", path),
+    options.DATA,
     Option("--seeds", "Number of repetitions.", Whole(1, 10_000), 10),
     Option("--out", "Folder for result rows, tables and figures.", path, Path("results")),
     Option("--jobs", "Number of parallel processes.", Whole(1, 256), _JOBS),
@@ -439,7 +449,7 @@ def reproduce() -> None:
 
 @command(
     Option("--pairs", "Number of synthetic user-item pairs.", Whole(1_000, 100_000_000), 200_000),
-    Option("--seed", "Seed of the synthetic data.", Whole(0, options.LARGEST_SEED), 0),
+    options.SEED,
     Option("--out", "Folder for the figures and the saved map.", path, Path("demo")),
 )
 def demo() -> None:

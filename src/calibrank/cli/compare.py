@@ -6,9 +6,9 @@ import numpy as np
 from rich import box
 from rich.table import Table as RichTable
 
-from calibrank.cli import console, options
-from calibrank.cli.declared import Log, choose_columns
-from calibrank.cli.parse import as_typed
+from calibrank.cli import console
+from calibrank.cli.declared import choose_columns
+from calibrank.cli.parse import Given, as_typed
 from calibrank.curves import Calibrator, fit_without_each
 from calibrank.errors import DataError, FitError
 from calibrank.evidence import Evidence
@@ -40,41 +40,23 @@ Result = dict[str, float | str]
 """Metrics by name, or the reason under "error"."""
 
 
-def compare(
-    table: str,
-    score: str | None,
-    label: str | None,
-    user: str | None,
-    propensity: str | None,
-    item: str | None,
-    weight: str | None,
-    log_kind: options.LogKind | None,
-    folds: int,
-    on_bad_rows: options.OnBadRows,
-    json: bool,
-) -> None:
+def compare(given: Given) -> None:
     """Compare all calibration methods by cross-validation over users."""
-    log = Log(log_kind, propensity, item, user)
-    source = Table.find(table)
-    rules = console.rules_for(on_bad_rows)
+    table = Table.find(given.table)
+    rules = console.rules_for(given)
     # Folds by user: rows of one user are alike, and must not be on both sides.
-    user_column = user or source.has("user")
-    columns = choose_columns(source, log, score, label, weight, item, user_column)
+    user = given.user or table.has("user")
+    columns = choose_columns(table, given, given.item, user)
     kind = columns.evidence.__name__
-    with console.progress_bar(source, "Reading") as progress:
-        summaries = summarize(source, columns, rules, progress, folds=folds)
-    console.report_skipped(rules)
+    with console.reading(table, "Reading", rules) as progress:
+        summaries = summarize(table, columns, rules, progress, folds=given.folds)
     results = {}
     for name, calibrator in CALIBRATORS.items():
         results[as_typed(name)] = _cross_validate(calibrator, summaries)
-    if json:
-        about = {"evidence": kind, "folds": folds, "user": user_column}
-        console.print_json({**about, "methods": results, "skipped": rules.skipped})
-        return
-    unit = (
-        f"user ({console.shown(user_column)})" if user_column else "row (there is no user column)"
-    )
-    title = f"{folds}-fold cross-validation by {unit}, {kind} evidence"
+    about = {"evidence": kind, "folds": given.folds, "user": user}
+    console.answer({**about, "methods": results, "skipped": rules.skipped})
+    unit = f"user ({console.shown(user)})" if user else "row (there is no user column)"
+    title = f"{given.folds}-fold cross-validation by {unit}, {kind} evidence"
     _print_comparison(results, title, weighted=kind != "naive")
 
 

@@ -5,7 +5,7 @@ import math
 import os
 import shlex
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
@@ -18,16 +18,12 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from calibrank._internal.arguments import path_of
-from calibrank.cli import options
 from calibrank.cli.failures import UsageError, printable
-from calibrank.cli.parse import find_command
+from calibrank.cli.parse import Given
 from calibrank.errors import DataError
 from calibrank.tabular.read import Progress as OnProgress
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
-
-SMALLEST_FRACTION = 1e-12
-"""Of an option that is a fraction or a rate: a smaller one would only overflow later."""
 
 SECONDS_PER_LINE = 30
 """How often progress is printed where there is no terminal."""
@@ -79,6 +75,11 @@ def state(text: str) -> None:
     screen.print(text, soft_wrap=True)
 
 
+def say_saved(out: Path, what: str = "Saved:") -> None:
+    """Print where a result was written."""
+    state(f"[bold]{what}[/] {shown(out)}")
+
+
 def command_line() -> str:
     """The command that runs, as it is typed."""
     return shlex.join(["calibrank", *sys.argv[1:]])
@@ -92,42 +93,10 @@ def table(*headings: str, title: str | None = None, **settings: Any) -> RichTabl
     return made
 
 
-def require_unused(reason: str, given: Mapping[str, object]) -> None:
-    """Refuse options that have no effect here; `reason` completes "--x must not be given ..."."""
-    for option, value in given.items():
-        if value is not None:
-            raise UsageError(option, f"not be given {reason}: it would have no effect")
-
-
-def require_only(option: str, used: Collection[str]) -> None:
-    """Refuse all options on the command line that `option` leaves without effect."""
-    command, arguments = find_command(sys.argv[1:])
-    typed = command.texts(arguments)
-    given = [each.names[0] for each in command.options if each.name in {*typed} - {*used}]
-    if given:
-        raise UsageError(option, f"not be given with {', '.join(given)}, which it ignores")
-
-
-def require_fraction(option: str, value: float) -> None:
-    """Check that an option is a fraction above 0; one of 1e-300 would only overflow later."""
-    if not SMALLEST_FRACTION <= value <= 1:
-        raise UsageError(option, "lie in (0, 1]", value, "It is a fraction.")
-
-
-def rules_for(on_bad_rows: options.OnBadRows) -> Rules:
+def rules_for(given: Given) -> Rules:
     """The checks that every row must pass, as --on-bad-rows asks for."""
-    is_skipped = on_bad_rows is options.OnBadRows.skip
+    is_skipped = given.on_bad_rows == "skip"
     return Rules(skip=is_skipped, only_missing_labels=is_skipped)
-
-
-def require_map_or_probability(
-    map_file: Path | None, score: str | None, probability: str | None
-) -> None:
-    """Refuse the column that has no effect."""
-    if map_file is None:
-        require_unused("without --map", {"--score": score})
-    else:
-        require_unused("with --map", {"--probability": probability})
 
 
 def require_output(out: Path, *inputs: str | Path | None) -> None:
@@ -143,18 +112,11 @@ def require_output(out: Path, *inputs: str | Path | None) -> None:
     require_other_file(out, *inputs)
 
 
-def require_different_outputs(outputs: Mapping[str, Path | None]) -> None:
+def require_different_outputs(out: Path | None, option: str, other: Path | None) -> None:
     """Check that no output overwrites another one of the same command."""
-    seen: dict[Path, str] = {}
-    for option, out in outputs.items():
-        if out is None:
-            continue
-        place = out.resolve()
-        if place in seen:
-            raise UsageError(
-                f"{seen[place]} and {option}", "be different files", f"{str(out)!r} for both"
-            )
-        seen[place] = option
+    if out is not None and other is not None and out.resolve() == other.resolve():
+        got = f"{str(out)!r} for both"
+        raise UsageError(f"--out and {option}", "be different files", got)
 
 
 def require_folder(out: Path) -> None:
@@ -178,21 +140,23 @@ def require_other_file(out: Path, *inputs: str | Path | None) -> None:
 
 
 @contextmanager
-def progress_bar(table: Table, description: str) -> Iterator[OnProgress]:
-    """A progress bar over the bytes of a table's files; without a terminal, a line now and then."""
-    with _bar(description, table.size, in_bytes=True) as progress:
+def reading(table: Table, description: str, rules: Rules | None = None) -> Iterator[OnProgress]:
+    """A progress bar over the bytes of a table's files, and then how many rows were skipped."""
+    with progress_bar(description, table.size, in_bytes=True) as progress:
         yield progress
+    if rules is not None:
+        report_skipped(rules)
+
+
+def report_skipped(rules: Rules) -> None:
+    """Print how many rows were skipped, by the column whose value is invalid."""
+    for role, count in rules.skipped.items():
+        warn(f"skipped {count:,} rows with an invalid {role}")
 
 
 @contextmanager
-def counting_bar(total: int, description: str) -> Iterator[Advance]:
+def progress_bar(description: str, total: int, *, in_bytes: bool = False) -> Iterator[Advance]:
     """A progress bar over so many steps; without a terminal, a line now and then."""
-    with _bar(description, total, in_bytes=False) as progress:
-        yield progress
-
-
-@contextmanager
-def _bar(description: str, total: int, *, in_bytes: bool) -> Iterator[Advance]:
     if not log.is_terminal:
         # In log files a progress bar would be thousands of lines.
         yield _Lines(description, total)
@@ -238,36 +202,31 @@ class _Lines:
             say(f"{self.description}: {self.done / max(self.total, 1):.0%}")
 
 
-def report_skipped(rules: Rules) -> None:
-    """Print how many rows were skipped, by the column whose value is invalid."""
-    for role, count in rules.skipped.items():
-        warn(f"skipped {count:,} rows with an invalid {role}")
-
-
-def report_written(
-    out: Path, rows: int, column: str, up_to_date: int, files: int, rules: Rules, *, json: bool
-) -> None:
+def report_written(given: Given, table: Table, rules: Rules, rows: int, up_to_date: int) -> None:
     """Print what a command wrote that adds a column to a table."""
-    if json:
-        about = {"out": str(out), "rows": rows, "files": files}
-        print_json({**about, "already_done": up_to_date, "skipped": rules.skipped})
-        return
+    files = len(table.files)
+    about = {"out": str(given.out), "rows": rows, "files": files}
+    answer({**about, "already_done": up_to_date, "skipped": rules.skipped})
     if up_to_date == files:
-        screen.print(f"[bold]Already up to date:[/] {shown(out)}", soft_wrap=True)
+        say_saved(given.out, "Already up to date:")
         return
     kept = f"; {up_to_date} of {files} files were already up to date" if up_to_date else ""
-    text = f"{shown(out)}: {rows:,} rows with the new column '{shown(column)}'{kept}"
-    screen.print(f"[bold]Wrote[/] {text}")
+    text = f"{shown(given.out)}: {rows:,} rows with the new column '{shown(given.to)}'{kept}"
+    show(f"[bold]Wrote[/] {text}")
 
 
-def print_json(content: dict[str, Any]) -> None:
-    """Print one JSON object; NaN and infinities become null."""
-    text = json.dumps(_json_ready(content), indent=1, allow_nan=False)
-    print(text)  # noqa: T201  (rich would wrap long lines)
+def answer(content: Mapping[str, Any]) -> None:
+    """Print one JSON object if --json was given, which silences the screen.
+
+    NaN and infinities become null.
+    """
+    if screen.quiet:
+        text = json.dumps(_json_ready(content), indent=1, allow_nan=False)
+        print(text)  # noqa: T201  (rich would wrap long lines)
 
 
 def _json_ready(value: Any) -> Any:
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {key: _json_ready(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_json_ready(inner) for inner in value]

@@ -1,19 +1,23 @@
-"""What options and the record of a table declare: labels, the log, propensities and weights."""
+"""What options and the record of a table declare: labels, the log, weights and terms."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from calibrank._internal.aliases import ALIASES
 from calibrank._internal.arguments import listed
-from calibrank.cli import console, options
+from calibrank.cli import console
 from calibrank.cli.failures import UsageError
+from calibrank.cli.parse import Given
 from calibrank.errors import DataError
-from calibrank.evidence import EvidenceFunction, impressions, ips, naive
+from calibrank.evidence import impressions, ips, naive
+from calibrank.maps import CalibrationMap, load
 from calibrank.tabular.columns import Columns
+from calibrank.tabular.features import is_level_column
 from calibrank.tabular.labels import Counts, LabelRule, declare
 from calibrank.tabular.read import Table
-from calibrank.tabular.roles import EXPOSURE, RELATIVE_PROPENSITY, Roles
+from calibrank.tabular.roles import EXPOSURE, RELATIVE_PROPENSITY
+from calibrank.terms import Level, Position, Smooth, TermSpec
 
 
 class Label(NamedTuple):
@@ -39,201 +43,177 @@ def choose_label(table: Table, given: str | None) -> Label:
     return Label(columns[0], rule)
 
 
-@dataclass(frozen=True, slots=True)
-class Log:
-    """The options that say how a table came about; checked before it is read."""
+def choose_columns(
+    table: Table,
+    given: Given,
+    item: str | None = None,
+    user: str | None = None,
+    *,
+    needs_weights: bool = True,
+) -> Columns:
+    """The columns to read; those that are not named are found by usual names or the record.
 
-    kind: options.LogKind | None = None
-    propensity: str | None = None
-    item: str | None = None
-    user: str | None = None
-    position: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.propensity is not None and self.item is not None:
-            raise UsageError(
-                "--propensity and --item",
-                (
-                    "not both be given: propensities are either read from a column or "
-                    "estimated from item popularity"
-                ),
-                remedy="Leave one out.",
-            )
-        if self.kind is options.LogKind.policy and self.propensity is None:
-            raise UsageError(
-                "--log policy",
-                (
-                    "have the logged probabilities of showing each pair: name their column "
-                    "with --propensity"
-                ),
-            )
-        if self.position is not None:
-            self._require_position()
-
-    def _require_position(self) -> None:
-        if self.kind in (options.LogKind.impressions, options.LogKind.policy):
-            raise UsageError(
-                "--position",
-                (
-                    f"not go with --log {self.kind}, in which label 0 means not liked: a row "
-                    "that was not clicked may not have been looked at"
-                ),
-                remedy="Leave --log out.",
-            )
-        if self.item is None:
-            raise UsageError(
-                "--position",
-                (
-                    "go with --item: how often each rank is looked at is estimated from items "
-                    "that were shown at several ranks"
-                ),
-            )
-
-
-class Weighting(NamedTuple):
-    """How labels become evidence, and where propensities come from."""
-
-    evidence: EvidenceFunction
-    propensity: str | None = None
-    """Column of propensities."""
-    exposure: tuple[str, ...] = ()
-    """Columns of ids whose numbers of impressions give the propensity of being shown."""
-    assumption: str = "relative propensities"
-
-
-def _choose_weighting(table: Table, log: Log, label: Label, *, needs_weights: bool) -> Weighting:
-    """How to weight labels: as options say, then as recorded in the table, then by default.
-
-    Without `needs_weights`, labels are used as they are if there is nothing to weight them by.
+    Items and users may be read that are not named. Without `needs_weights`, labels are used as
+    they are if there is nothing to weight them by.
     """
-    kind = _kind_of_log(table, log, label)
-    if kind is not options.LogKind.interactions:
-        return _weight_impressions(table, log, kind)
-    if log.position is not None:
-        return Weighting(ips, table.resolve("position", log.position))
-    column = log.propensity if log.propensity or log.item else _recorded_propensity(table)
-    if column is None and log.item is None:
-        if not needs_weights and log.kind is None:
-            return Weighting(naive)
+    _require_consistent(given)
+    label = choose_label(table, given.label)
+    columns = Columns(
+        table.resolve("score", given.score),
+        label.column,
+        naive,
+        label_rule=label.rule,
+        item=item and table.resolve("item", item),
+        user=user and table.resolve("user", user),
+        negatives_kept=given.negatives_kept,
+    )
+    kind = _kind_of_log(table, given, label)
+    if kind == "interactions":
+        columns = _weight_interactions(table, given, columns, needs_weights=needs_weights)
+    else:
+        columns = _weight_impressions(table, given, columns, kind)
+    weight = choose_weight(table, given.weight)
+    if given.negatives_kept != 1 and weight and weight == table.roles().column("weight"):
+        raise UsageError(
+            "--negatives-kept",
+            f"not be given with the recorded weights in {weight!r}, which already count each "
+            "sampled negative as often as it stands for",
+            remedy="Leave it out.",
+        )
+    return replace(columns, weight=weight)
+
+
+def _require_consistent(given: Given) -> None:
+    """Refuse options about the log that contradict each other."""
+    if given.propensity is not None and given.item is not None:
+        raise UsageError(
+            "--propensity and --item",
+            "not both be given: propensities are either read from a column or estimated from item "
+            "popularity",
+            remedy="Leave one out.",
+        )
+    if given.log_kind == "policy" and given.propensity is None:
+        raise UsageError(
+            "--log policy",
+            "have the logged probabilities of showing each pair: name their column with "
+            "--propensity",
+        )
+    if given.position is not None and given.log_kind in ("impressions", "policy"):
+        raise UsageError(
+            "--position",
+            f"not go with --log {given.log_kind}, in which label 0 means not liked: a row that "
+            "was not clicked may not have been looked at",
+            remedy="Leave --log out.",
+        )
+
+
+def _kind_of_log(table: Table, given: Given, label: Label) -> str:
+    """What the log is: as given, by what its labels are, as recorded, or interactions."""
+    if given.log_kind is not None:
+        return given.log_kind
+    # Numbers of impressions say what the rows are.
+    if isinstance(label.rule, Counts):
+        return "impressions"
+    roles = table.roles()
+    if roles.log != "impressions" or given.position is not None:
+        return "interactions"
+    console.say(f"Reading the table as a log of impressions (recorded by {roles.written_by})")
+    return "impressions"
+
+
+def _weight_interactions(
+    table: Table, given: Given, columns: Columns, *, needs_weights: bool
+) -> Columns:
+    if given.position is not None:
+        return replace(columns, evidence=ips, propensity=table.resolve("position", given.position))
+    named = given.propensity or given.item
+    propensity = given.propensity if named else _recorded(table, "propensity", RELATIVE_PROPENSITY)
+    if propensity is None and given.item is None:
+        if not needs_weights and given.log_kind is None:
+            return columns
         raise UsageError(
             "a log of interactions",
-            (
-                "have propensities: estimate them from item popularity with --item, or name "
-                "their column with --propensity"
-            ),
-            remedy=("If every row was shown, and label 0 means not liked, give --log impressions."),
+            "have propensities: estimate them from item popularity with --item, or name their "
+            "column with --propensity",
+            remedy="If every row was shown, and label 0 means not liked, give --log impressions.",
         )
-    if label.rule is not None and not label.rule.is_binary:
+    if columns.label_rule is not None and not columns.label_rule.is_binary:
         raise UsageError(
-            f"--label '{label.rule}'",
+            f"--label '{columns.label_rule}'",
             "go with --log impressions or policy",
             "interactions, which weights single positives",
             "If the rows were shown, give --log impressions.",
         )
-    estimated = column is not None and column == table.roles().column(RELATIVE_PROPENSITY)
+    if propensity is None:
+        return replace(columns, evidence=ips)
+    estimated = propensity == table.roles().column(RELATIVE_PROPENSITY)
     assumption = "item popularity" if estimated else "relative propensities"
-    return Weighting(ips, column, (), assumption)
+    column = table.resolve("propensity", propensity)
+    return replace(columns, evidence=ips, propensity=column, assumption=assumption)
 
 
-def _kind_of_log(table: Table, log: Log, label: Label) -> options.LogKind:
-    """What the log is: as given, by what its labels are, as recorded, or interactions."""
-    if log.kind is not None:
-        return log.kind
-    # Numbers of impressions say what the rows are.
-    if isinstance(label.rule, Counts):
-        return options.LogKind.impressions
-    roles = table.roles()
-    if roles.log != options.LogKind.impressions.value or log.position is not None:
-        return options.LogKind.interactions
-    console.say(f"Reading the table as a log of impressions (recorded by {roles.written_by})")
-    return options.LogKind.impressions
-
-
-def _weight_impressions(table: Table, log: Log, kind: options.LogKind) -> Weighting:
-    if kind is options.LogKind.policy:
-        estimated = (table.roles().column(RELATIVE_PROPENSITY), table.roles().column(EXPOSURE))
-        if log.propensity in estimated:
+def _weight_impressions(table: Table, given: Given, columns: Columns, kind: str) -> Columns:
+    propensity = given.propensity
+    if kind == "policy":
+        roles = table.roles()
+        if propensity in (roles.column(RELATIVE_PROPENSITY), roles.column(EXPOSURE)):
             raise UsageError(
                 "--log policy",
                 "have probabilities that your system logged",
-                f"{log.propensity!r}, which calibrank estimated",
+                f"{propensity!r}, which calibrank estimated",
                 "Name the logged column.",
             )
-        return Weighting(impressions, log.propensity, (), "logged propensities")
-    if log.propensity is not None:
-        return Weighting(impressions, log.propensity)
-    recorded = table.roles().column(EXPOSURE)
-    if recorded is not None and log.item is None:
-        _say_recorded("exposure", recorded, table.roles())
-        return Weighting(impressions, recorded)
-    columns = [("item", log.item), ("user", log.user)]
-    exposure = [table.resolve(role, name) for role, name in columns if name is not None]
+        columns = replace(columns, assumption="logged propensities")
+    elif propensity is None and given.item is None:
+        propensity = _recorded(table, EXPOSURE)
+    if propensity is not None:
+        column = table.resolve("propensity", propensity)
+        return replace(columns, evidence=impressions, propensity=column)
+    named = {"item": given.item, "user": given.user}
+    exposure = tuple([table.resolve(role, name) for role, name in named.items() if name])
     # Without ids to count impressions by, every row counts the same.
-    return Weighting(impressions, None, tuple(exposure)) if exposure else Weighting(naive)
+    return replace(columns, evidence=impressions, exposure=exposure) if exposure else columns
 
 
-def _recorded_propensity(table: Table) -> str | None:
-    roles = table.roles()
-    recorded = roles.column("propensity") or roles.column(RELATIVE_PROPENSITY)
-    if recorded is not None:
-        _say_recorded("propensity", recorded, roles)
-    return recorded
+def _recorded(table: Table, *roles: str) -> str | None:
+    """The column that is recorded for the first of some roles, if any."""
+    record = table.roles()
+    for role in roles:
+        name = record.column(role)
+        if name is not None:
+            shown = "propensity" if role == RELATIVE_PROPENSITY else role
+            console.say(f"Using {shown} column {name!r} (recorded by {record.written_by})")
+            return name
+    return None
 
 
 def choose_weight(table: Table, given: str | None) -> str | None:
     """The column of row weights: the given one, or the recorded one."""
     if given is not None:
         return table.resolve("weight", given)
-    recorded = table.roles().column("weight")
-    if recorded is not None:
-        _say_recorded("weight", recorded, table.roles())
-        return recorded
-    unused = table.has("weight")
+    recorded = _recorded(table, "weight")
+    unused = None if recorded else table.has("weight")
     if unused is not None:
         console.say(f"Column {unused!r} is not used. If rows are weighted, give --weight {unused}.")
-    return None
+    return recorded
 
 
-def choose_columns(
-    table: Table,
-    log: Log,
-    score: str | None,
-    label: str | None,
-    weight: str | None,
-    item: str | None = None,
-    user: str | None = None,
-    negatives_kept: float = 1.0,
-    *,
-    needs_weights: bool = True,
-) -> Columns:
-    """The columns to read; those that are not named are found by usual names or the record."""
-    declared = choose_label(table, label)
-    weighting = _choose_weighting(table, log, declared, needs_weights=needs_weights)
-    console.require_fraction("--negatives-kept", negatives_kept)
-    weight = choose_weight(table, weight)
-    if negatives_kept != 1 and weight is not None and weight == table.roles().column("weight"):
-        raise UsageError(
-            "--negatives-kept",
-            (
-                f"not be given with the recorded weights in {weight!r}, which already count "
-                "each sampled negative as often as it stands for"
-            ),
-            remedy="Leave it out.",
-        )
-    propensity = weighting.propensity
-    return Columns(
-        score=table.resolve("score", score),
-        label=declared.column,
-        label_rule=declared.rule,
-        evidence=weighting.evidence,
-        propensity=None if propensity is None else table.resolve("propensity", propensity),
-        assumption=weighting.assumption,
-        item=None if item is None else table.resolve("item", item),
-        weight=weight,
-        user=None if user is None else table.resolve("user", user),
-        exposure=weighting.exposure,
-        negatives_kept=negatives_kept,
-    )
+class Evaluated(NamedTuple):
+    """A map with scores, or probabilities alone; and the columns that they are evaluated by."""
+
+    fitted: CalibrationMap | None
+    columns: Columns
+
+
+def choose_evaluated(table: Table, given: Given) -> Evaluated:
+    """What is to be evaluated: --map and --score, or --probability."""
+    fitted = None if given.map_file is None else load(given.map_file)
+    # Scores may be any finite number, probabilities must lie in [0, 1].
+    role = "probability" if fitted is None else "score"
+    score = table.resolve(role, given.probability if fitted is None else given.score)
+    label = choose_label(table, given.label)
+    columns = Columns(score, label.column, naive, label_rule=label.rule, score_is=role)
+    return Evaluated(fitted, columns)
 
 
 def without_users(columns: Columns) -> Columns:
@@ -251,13 +231,31 @@ def require_columns(table: Table, names: list[str], what: str) -> tuple[str, ...
     columns = table.columns()
     for name in names:
         if name not in columns:
-            raise DataError(
-                table.name,
-                f"have the {what} column {name!r}",
-                listed(columns),
-                "Name one of these.",
-            )
+            rule = f"have the {what} column {name!r}"
+            raise DataError(table.name, rule, listed(columns), "Name one of these.")
     return tuple(dict.fromkeys(names))
+
+
+def choose_terms(table: Table, given: Given) -> list[TermSpec]:
+    """The terms that options name, of columns that the table has."""
+    terms: list[TermSpec] = []
+    for text in given.segment:
+        nested = [text] if text in table.columns() else [part.strip() for part in text.split(">")]
+        terms.append(Level(*require_columns(table, nested, "segment")))
+    names = require_columns(table, given.feature, "feature")
+    return terms + [Level(each) if is_level_column(table, each) else Smooth(each) for each in names]
+
+
+def with_terms(columns: Columns, terms: list[TermSpec]) -> Columns:
+    """The columns and those of terms: levels are read as text, others as numbers."""
+    levels = list(columns.segments)
+    numbers = dict(columns.features)
+    for term in terms:
+        if isinstance(term, Level):
+            levels += term.columns
+        else:
+            numbers[term.columns[0]] = "rank" if isinstance(term, Position) else "feature"
+    return replace(columns, segments=tuple(dict.fromkeys(levels)), features=numbers)
 
 
 def say_choice(table: Table, role: str, given: str | None, chosen: str) -> None:
@@ -278,9 +276,5 @@ def report_lost_roles(table: Table, out: Path) -> None:
         return
     named = [f"--weight {weight}"] if weight else []
     named += [f"--propensity {propensity}"] if propensity else []
-    named += [f"--log {roles.log}"] if roles.log == options.LogKind.impressions.value else []
+    named += ["--log impressions"] if roles.log == "impressions" else []
     console.warn(f"CSV files do not record the roles of columns: give {' '.join(named)} to fit.")
-
-
-def _say_recorded(role: str, name: str, roles: Roles) -> None:
-    console.say(f"Using {role} column {name!r} (recorded by {roles.written_by})")

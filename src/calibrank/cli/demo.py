@@ -1,30 +1,30 @@
 """`calibrank demo`."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.table import Table as RichTable
 
 from calibrank.cli import console
+from calibrank.cli.parse import Given
 
 if TYPE_CHECKING:
     from calibrank.demo import Demo, Run
 
 
-def demo(pairs: int, seed: int, out: Path) -> int:
+def demo(given: Given) -> int:
     """Compare every calibration method on synthetic data with known preferences."""
-    console.require_folder(out)
+    console.require_folder(given.out)
     # matplotlib takes longer to load than most commands take to run.
     from calibrank import demo as demonstration  # noqa: PLC0415  (slow to load)
 
     with console.screen.status("Generating data and fitting every method ..."):
-        result = demonstration.run_demo(pairs, seed)
+        result = demonstration.run_demo(given.pairs, given.seed)
     console.show(_introduction(result))
     console.show(_result_table(result))
     console.show(_conclusion(result))
     with console.screen.status("Drawing figures ..."):
-        paths = demonstration.save_figures(result, out)
-    map_file = out / "map.json"
+        paths = demonstration.save_figures(result, given.out)
+    map_file = given.out / "map.json"
     unchanged = demonstration.save_and_reload(result, map_file)
     console.show("[bold]Figures:[/] " + ", ".join(console.shown(path) for path in paths))
     outcome = "the same probabilities" if unchanged else "DIFFERENT probabilities"

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from calibrank._internal.validation import Floats
-from calibrank.cli import console, options
-from calibrank.cli.declared import Log, choose_columns, find_user, require_columns, without_users
+from calibrank.cli import console
+from calibrank.cli.declared import choose_columns, find_user, require_columns, without_users
 from calibrank.cli.failures import as_option
+from calibrank.cli.parse import Given
 from calibrank.cli.rendering import bar, sensitivity_lines
 from calibrank.cli.selection import FALLBACK, Method
 from calibrank.curves import Calibrator
@@ -17,7 +18,6 @@ from calibrank.diagnosis import Diagnosis, Finding, Severity, check_balance
 from calibrank.diagnosis import diagnose as diagnose_table
 from calibrank.errors import CalibrankError, FlatMapWarning, remedy_text
 from calibrank.evidence import ips
-from calibrank.maps import Sensitivity
 from calibrank.tabular.aggregate import Aggregate, aggregate
 from calibrank.tabular.columns import Columns
 from calibrank.tabular.profile import profile
@@ -31,68 +31,46 @@ _MARKS = {
 }
 
 
-def diagnose(
-    table: str,
-    score: str | None,
-    label: str | None,
-    user: str | None,
-    propensity: str | None,
-    item: str | None,
-    weight: str | None,
-    log_kind: options.LogKind | None,
-    negatives_kept: float,
-    balance: list[str] | None,
-    exposed: str | None,
-    json: bool,
-) -> None:
+def diagnose(given: Given) -> None:
     """Check a table before fitting: what it identifies, and which labels to collect."""
-    if propensity is None:
-        unused = {"--balance": balance, "--exposed": exposed}
-        console.require_unused("without --propensity", unused)
-    log = Log(log_kind, propensity, item, user)
-    source = Table.find(table)
-    user_column = find_user(source, user)
-    columns = choose_columns(
-        source, log, score, label, weight, item, user_column, negatives_kept, needs_weights=False
-    )
+    table = Table.find(given.table)
+    user = find_user(table, given.user)
+    columns = choose_columns(table, given, given.item, user, needs_weights=False)
     # Invalid rows are what a diagnosis is about: they are counted, never an error.
     rules = Rules(skip=True)
-    with console.progress_bar(source, "Profiling") as progress:
+    with console.reading(table, "Profiling") as progress:
         # Items are counted even if propensities do not come from them.
-        profiled = replace(columns, item=columns.item or source.has("item"))
-        found = profile(source, profiled, progress)
-    with console.progress_bar(source, "Aggregating") as progress:
+        profiled = replace(columns, item=columns.item or table.has("item"))
+        found = profile(table, profiled, progress)
+    with console.reading(table, "Aggregating") as progress:
         # As in a fit: without --user, a row with a missing user counts.
-        columns = columns if user is not None else without_users(columns)
+        columns = columns if given.user is not None else without_users(columns)
         method = Method("auto")
-        aggregated = aggregate(source, columns, rules, progress, method.folds)
+        aggregated = aggregate(table, columns, rules, progress, method.folds)
     diagnosis = diagnose_table(
         found,
         aggregated,
         columns,
         rules.skipped,
-        has_users=user_column is not None,
+        has_users=user is not None,
         calibrator=_chosen(method, aggregated),
     )
-    if propensity is not None and (balance or exposed):
-        checks = _check_balance(source, columns, propensity, balance or [], exposed)
+    if given.balance or given.exposed:
+        checks = _check_balance(table, columns, given)
         diagnosis = replace(diagnosis, findings=(*diagnosis.findings, *checks))
-    if json:
-        console.print_json(_as_json(diagnosis))
-        return
+    console.answer(_as_json(diagnosis))
     _print_diagnosis(diagnosis)
 
 
-def _check_balance(
-    source: Table, columns: Columns, propensity: str, names: list[str], exposed: str | None
-) -> list[Finding]:
+def _check_balance(table: Table, columns: Columns, given: Given) -> list[Finding]:
     """Compare the columns of shown rows: in a log of interactions, those of positives."""
-    require_columns(source, names, "balance")
-    extra = require_columns(source, [] if exposed is None else [exposed], "exposed")
-    positives_only = columns.evidence is ips and exposed is None
+    names = require_columns(table, given.balance, "balance")
+    extra = require_columns(table, [given.exposed] if given.exposed else [], "exposed")
+    propensity = str(given.propensity)
+    positives_only = columns.evidence is ips and not extra
     read = [*dict.fromkeys([propensity, *names, *extra, columns.label])]
     parts: dict[str, list[Floats]] = {name: [] for name in read}
-    for batch in source.batches(read):
+    for batch in table.batches(read):
         numbers = {name: batch.numbers(name).astype(np.float64) for name in read}
         used = np.isfinite(numbers[propensity]) & (numbers[propensity] > 0)
         for name in names:
@@ -102,7 +80,7 @@ def _check_balance(
         for name in read:
             parts[name].append(numbers[name][used])
     values = {name: np.concatenate(each) for name, each in parts.items()}
-    known = None if exposed is None else values[exposed]
+    known = values[given.exposed] if extra else None
     return list(check_balance(values[propensity], {name: values[name] for name in names}, known))
 
 
@@ -118,26 +96,21 @@ def _chosen(method: Method, aggregated: Aggregate) -> Calibrator:
 
 
 def _as_json(diagnosis: Diagnosis) -> dict[str, Any]:
-    sensitivity = diagnosis.sensitivity
-    deciles = []
-    for score, rate in diagnosis.deciles:
-        deciles.append({"score": score, "preference": rate})
+    findings = []
+    for each in diagnosis.findings:
+        about = {"subject": each.subject, "severity": each.severity, "message": _message(each)}
+        findings.append(about)
+    ranged = diagnosis.sensitivity
+    sensitivity = ranged and asdict(ranged) | {"is_informative": ranged.is_informative}
     return {
-        "findings": [
-            {"subject": each.subject, "severity": each.severity, "message": _message(each)}
-            for each in diagnosis.findings
-        ],
-        "deciles": deciles,
-        "sensitivity": None if sensitivity is None else _sensitivity_json(sensitivity),
+        "findings": findings,
+        "deciles": [{"score": score, "preference": rate} for score, rate in diagnosis.deciles],
+        "sensitivity": sensitivity,
         "label_plan": [step._asdict() for step in diagnosis.label_plan],
         "propensity_bias": [
             {"factor": factor, "bias": bias} for factor, bias in diagnosis.propensity_bias.items()
         ],
     }
-
-
-def _sensitivity_json(sensitivity: Sensitivity) -> dict[str, Any]:
-    return {**asdict(sensitivity), "is_informative": sensitivity.is_informative}
 
 
 def _message(finding: Finding) -> str:

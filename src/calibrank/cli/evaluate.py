@@ -1,19 +1,17 @@
 """`calibrank evaluate`."""
 
 import math
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from rich.table import Table as RichTable
 
-from calibrank.cli import console, options
-from calibrank.cli.declared import choose_label, choose_weight, find_user, require_columns
+from calibrank.cli import console
+from calibrank.cli.declared import choose_evaluated, choose_weight, find_user, require_columns
+from calibrank.cli.parse import Given
 from calibrank.cli.rendering import reliability_diagram
-from calibrank.evidence import naive
-from calibrank.maps import load
 from calibrank.metrics import LogLossGain
 from calibrank.registry import parse_metric
-from calibrank.tabular.columns import Columns
 from calibrank.tabular.evaluate import MOST_ROWS_IN_MEMORY, Evaluation
 from calibrank.tabular.evaluate import evaluate as evaluate_table
 from calibrank.tabular.read import Table
@@ -25,82 +23,50 @@ _SIGNIFICANT = 0.05
 _SEGMENT_METRICS = ("LogLoss", "LogLossGain", "ECE", "CalibrationInTheLarge", "CalibrationSlope")
 
 
-def evaluate(
-    table: str,
-    map_file: Path | None,
-    probability: str | None,
-    score: str | None,
-    label: str | None,
-    user: str | None,
-    weight: str | None,
-    segment: list[str] | None,
-    metric: list[str] | None,
-    on_bad_rows: options.OnBadRows,
-    json: bool,
-) -> None:
+def evaluate(given: Given) -> None:
     """Evaluate probabilities against labels: all metrics, with intervals over users."""
-    console.require_map_or_probability(map_file, score, probability)
-    source = Table.find(table)
-    metrics = [parse_metric(text) for text in metric or []]
-    segments = require_columns(source, segment or [], "segment")
+    table = Table.find(given.table)
+    metrics = [parse_metric(text) for text in given.metric]
+    segments = require_columns(table, given.segment, "segment")
     named = [name for each in metrics for name in each.columns]
-    fields = require_columns(source, named, "field")
-    rules = console.rules_for(on_bad_rows)
-    fitted = None if map_file is None else load(map_file)
-    # Scores may be any finite number, probabilities must lie in [0, 1].
-    role = "probability" if fitted is None else "score"
-    evaluated = source.resolve(role, probability if fitted is None else score)
-    user_column = find_user(source, user)
-    declared = choose_label(source, label)
-    columns = Columns(
-        evaluated,
-        declared.column,
-        naive,
-        label_rule=declared.rule,
-        weight=choose_weight(source, weight),
-        user=user_column,
-        score_is=role,
+    fields = require_columns(table, named, "field")
+    rules = console.rules_for(given)
+    fitted, columns = choose_evaluated(table, given)
+    columns = replace(
+        columns,
+        weight=choose_weight(table, given.weight),
+        user=find_user(table, given.user),
         others=tuple(dict.fromkeys([*segments, *fields])),
     )
-    with console.progress_bar(source, "Evaluating") as progress:
-        result = evaluate_table(source, columns, fitted, rules, progress, metrics, segments)
-    console.report_skipped(rules)
-    if json:
-        digest = None if fitted is None else fitted.digest
-        about = {"map": digest, "rows": result.rows, "users": user_column, "skipped": rules.skipped}
-        console.print_json({**about, **_as_json(result), "segments": _segments_as_json(result)})
-        return
-    _print_evaluation(result, user_column)
+    with console.reading(table, "Evaluating", rules) as progress:
+        result = evaluate_table(table, columns, fitted, rules, progress, metrics, segments)
+    by_segment = {
+        column: {value: _as_json(each) for value, each in by_value.items()}
+        for column, by_value in result.segments.items()
+    }
+    about = {"map": fitted and fitted.digest, "users": columns.user, "skipped": rules.skipped}
+    console.answer({**about, **_as_json(result), "segments": by_segment})
+    _print_evaluation(result, columns.user)
 
 
 def _as_json(result: Evaluation) -> dict[str, Any]:
-    metrics = {}
-    for name, estimate in result.estimates.items():
-        metrics[name] = dict(estimate._asdict())
-    curve = {}
-    for name, column in result.curve._asdict().items():
-        curve[name] = column.tolist()
+    estimates = {name: each._asdict() for name, each in result.estimates.items()}
+    curve = result.curve._asdict()
     return {
+        "rows": result.rows,
         "not_computed": list(result.left_out),
-        "metrics": metrics,
+        "metrics": estimates,
         "calibration_test": result.calibration_test._asdict(),
-        "reliability": curve,
+        "reliability": {name: column.tolist() for name, column in curve.items()},
     }
-
-
-def _segments_as_json(result: Evaluation) -> dict[str, Any]:
-    segments = {}
-    for column, by_value in result.segments.items():
-        segments[column] = {
-            value: {"rows": segment.rows, **_as_json(segment)}
-            for value, segment in by_value.items()
-        }
-    return segments
 
 
 def _print_evaluation(result: Evaluation, user: str | None) -> None:
     console.show(_metric_table(result, user))
-    console.show(_test_line(result))
+    p_value = result.calibration_test.p_value
+    contradicts = "contradict calibration" if p_value < _SIGNIFICANT else "agree with calibration"
+    test = f"p = {p_value:.3g}, the labels {contradicts} at the 5% level"
+    console.show(f"Test of calibration: {test}.")
     gain = result.estimates[LogLossGain().name].value
     if gain < 0:
         console.show(
@@ -113,12 +79,6 @@ def _print_evaluation(result: Evaluation, user: str | None) -> None:
         console.show(f"[dim]Not computed ({_why_not_computed(result, user)}): {names}[/]")
     for column, by_value in result.segments.items():
         console.show(_segment_table(column, by_value))
-
-
-def _test_line(result: Evaluation) -> str:
-    p_value = result.calibration_test.p_value
-    contradicts = "contradict calibration" if p_value < _SIGNIFICANT else "agree with calibration"
-    return f"Test of calibration: p = {p_value:.3g}, the labels {contradicts} at the 5% level."
 
 
 def _segment_table(column: str, by_value: dict[str, Evaluation]) -> RichTable:

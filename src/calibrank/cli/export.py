@@ -2,67 +2,56 @@
 
 import io
 import json
-from pathlib import Path
 from typing import Any
 
 from calibrank._internal.atomic import write_atomic
 from calibrank.cli import console, options
 from calibrank.cli.failures import UsageError
+from calibrank.cli.parse import Given
 from calibrank.export import to_json, to_lucene, to_onnx, to_painless, to_sql, to_torch, to_vespa
 from calibrank.maps import CalibrationMap, load
 
+# What can be converted with an option.
+_USED_BY = {"dialect": ("sql",), "score": ("sql", "vespa", "painless"), "dtype": ("onnx", "torch")}
 
-def export(
-    map_file: Path,
-    to: str,
-    dialect: str | None,
-    score: str | None,
-    dtype: str | None,
-    out: Path | None,
-) -> None:
+
+def export(given: Given) -> None:
     """Convert a map to SQL, ONNX, a torch program, a search engine's script or JSON."""
-    if to == "sql" and dialect is None:
+    if given.to == "sql" and given.dialect is None:
         names = ", ".join(options.DIALECTS)
         raise UsageError("--to sql", "have a dialect", "none", f"Name one of: {names}")
-    if to in {"onnx", "torch"} and out is None:
-        raise UsageError(f"--to {to}", "have a file to write", "none", "Name one with -o.")
-    if to != "sql":
-        console.require_unused(f"with --to {to}", {"--dialect": dialect})
-    if to not in {"sql", "vespa", "painless"}:
-        console.require_unused(f"with --to {to}", {"--score": score})
-    if to not in {"onnx", "torch"}:
-        console.require_unused(f"with --to {to}", {"--dtype": dtype})
-    fitted = load(map_file)
-    content = _content(fitted, to, str(dialect), score, dtype or "float32")
-    if out is None:
+    if given.to in _USED_BY["dtype"] and given.out is None:
+        raise UsageError(f"--to {given.to}", "have a file to write", "none", "Name one with -o.")
+    unused = [option for option, targets in _USED_BY.items() if given.to not in targets]
+    given.refuse(f"with --to {given.to}", *unused)
+    content = _content(load(given.map_file), given)
+    if given.out is None:
         print(content, end="")  # noqa: T201  (rich would wrap long lines)
         return
-    console.require_output(out, map_file)
-    write_atomic(out, content)
-    console.show(f"[bold]Wrote[/] {console.shown(out)}")
+    console.require_output(given.out, given.map_file)
+    write_atomic(given.out, content)
+    console.say_saved(given.out, "Wrote")
 
 
-def _content(fitted: CalibrationMap, to: str, dialect: str, score: str | None, dtype: str) -> Any:
+def _content(fitted: CalibrationMap, given: Given) -> Any:
     """Exporters take arguments of their own, so they are called one by one."""
+    to, dtype = given.to, given.dtype or "float32"
     if to == "sql":
-        return to_sql(fitted, dialect, score or "score") + "\n"
+        return to_sql(fitted, given.dialect, given.score or "score") + "\n"
     if to == "vespa":
-        return to_vespa(fitted, score or "firstPhase") + "\n"
+        return to_vespa(fitted, given.score or "firstPhase") + "\n"
     if to == "painless":
-        return to_painless(fitted, score or "_score") + "\n"
+        return to_painless(fitted, given.score or "_score") + "\n"
     if to == "lucene":
         return json.dumps(to_lucene(fitted)._asdict()) + "\n"
-    return to_json(fitted) if to == "json" else _graph(fitted, to, dtype)
-
-
-def _graph(fitted: CalibrationMap, to: str, dtype: str) -> Any:
     if to == "onnx":
         return to_onnx(fitted, dtype).SerializeToString()
-    return _torch_program(fitted, to_torch(fitted, dtype), dtype)
+    return to_json(fitted) if to == "json" else _torch_program(fitted, dtype)
 
 
-def _torch_program(fitted: CalibrationMap, module: Any, dtype: str) -> bytes:
+def _torch_program(fitted: CalibrationMap, dtype: str) -> bytes:
     """The module in the format of `torch.export.load`, for any number of scores."""
+    module = to_torch(fitted, dtype)
     import torch  # noqa: PLC0415  (slow to load; `to_torch` has checked that it is installed)
 
     score_type = getattr(torch, dtype)

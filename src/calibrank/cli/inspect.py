@@ -1,65 +1,42 @@
 """`calibrank inspect`."""
 
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from rich.table import Table as RichTable
 
-from calibrank._internal.arguments import regular_file
-from calibrank._internal.atomic import write_atomic
-from calibrank._internal.json import Fields, read_document
+from calibrank._internal.segment_keys import Key
 from calibrank.cli import console
-from calibrank.cli.cutoffs import show_cutoffs
 from calibrank.cli.failures import UsageError
-from calibrank.cli.rendering import base_rate_lines, map_curve, sensitivity_lines
-from calibrank.cli.terms import print_terms
-from calibrank.maps import CalibrationMap, describe_population, describe_selection, load
-from calibrank.maps.review import make_card
+from calibrank.cli.parse import Given
+from calibrank.cli.rendering import map_curve, print_base_rate, print_terms
+from calibrank.errors import DataError
+from calibrank.maps import (
+    CalibrationMap,
+    Interval,
+    LevelTerm,
+    describe_population,
+    describe_selection,
+    load,
+)
+
+Cutoffs = Mapping[Key, Interval[float]]
+"""By level, the deepest first; the last is that of any other level, or of all rows."""
 
 
-def inspect(
-    map_file: Path,
-    score_at: float | None,
-    where: list[str] | None,
-    card: Path | None,
-    metrics: Path | None,
-    json: bool,
-) -> None:
-    """Describe a saved map, find the score of a probability, or write a card."""
-    if card is None:
-        console.require_unused("without --card", {"--metrics": metrics})
-    elif card.suffix not in {".md", ".html"}:
-        raise UsageError("--card", "end in .md or .html", f"{str(card)!r}")
-    if score_at is None:
-        console.require_unused("without --score-at", {"--where": where})
-    fitted = load(map_file)
-    if score_at is not None:
-        console.require_unused("with --score-at", {"--card": card})
-        show_cutoffs(fitted, score_at, where or [], as_json=json)
+def inspect(given: Given) -> None:
+    """Describe a saved map, or find the score of a probability."""
+    fitted = load(given.map_file)
+    if given.score_at is not None:
+        _show_cutoffs(fitted, given.score_at, given.where)
         return
-    if card is not None:
-        console.require_output(card, map_file, metrics)
-        made = make_card(fitted, None if metrics is None else _read(metrics))
-        write_atomic(card, made.to_html() if card.suffix == ".html" else made.to_markdown())
-    if json:
-        console.print_json(fitted.to_dict())
-        return
-    if card is not None:
-        console.state(f"[bold]Card:[/] {console.shown(card)}")
-        return
-    console.state(base_rate_lines(fitted.record))
-    if fitted.record.sensitivity is not None:
-        console.show(sensitivity_lines(fitted.record.sensitivity))
+    console.answer(fitted.to_dict())
+    print_base_rate(fitted.record)
     console.state(f"[bold]{console.shown(fitted.method)}[/] calibration map")
     console.show(_facts(fitted))
     console.show(map_curve(fitted))
     print_terms(fitted)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    remedy = "Write it with calibrank evaluate --json > evaluation.json."
-    regular_file(path, "the file of --metrics", remedy)
-    return dict(Fields.parse(str(path), read_document(path, remedy), remedy).values)
 
 
 def _facts(fitted: CalibrationMap) -> RichTable:
@@ -94,3 +71,100 @@ def _facts(fitted: CalibrationMap) -> RichTable:
         limit = "the curve is held from falling, so that higher scores keep higher probabilities"
         table.add_row("constraint", f"[yellow]active: {limit}[/]")
     return table
+
+
+def _show_cutoffs(fitted: CalibrationMap, probability: float, where: list[str]) -> None:
+    """Print raw scores at which a map, or each of its levels, reaches a probability.
+
+    With settings of engines that filter by score.
+    """
+    only = fitted.terms[0] if len(fitted.terms) == 1 and not where else None
+    if isinstance(only, LevelTerm):
+        cutoffs = _by_level(fitted, only, probability)
+    else:
+        cutoffs = {(): _cutoff(fitted, probability, _row(fitted, where))}
+    settings = _settings(fitted, cutoffs)
+    rows = []
+    table = RichTable(" > ".join(fitted.columns) or "rows", f"score at {probability:g}")
+    for level, found in cutoffs.items():
+        named = dict(zip(fitted.columns, level, strict=False))
+        rows.append({"level": named, "score": found.low, "up_to": found.high})
+        table.add_row(console.shown(" > ".join(level) or "(any)"), _words(found))
+    console.answer({"probability": probability, "cutoffs": rows, "settings": settings})
+    console.show(table)
+    for engine, text in settings.items():
+        console.state(f"[bold]{engine}:[/] {console.shown(text)}")
+
+
+def _row(fitted: CalibrationMap, where: list[str]) -> dict[str, str | float]:
+    """The values of --where, for all columns that the map needs."""
+    values: dict[str, str | float] = {}
+    for text in where:
+        name, sign, value = text.partition("=")
+        if not sign or name not in fitted.columns:
+            known = ", ".join(fitted.columns) or "none"
+            raise UsageError("--where", f"be COLUMN=VALUE with a column of {known}", repr(text))
+        try:
+            values[name] = float(value) if name in fitted.number_columns else value
+        except ValueError:
+            raise UsageError("--where", f"be a number for {name}", repr(value)) from None
+    missing = [name for name in fitted.columns if name not in values]
+    if missing:
+        raise UsageError(
+            "--where",
+            f"name {', '.join(missing)}, which this map needs",
+            remedy=f"Add --where {missing[0]}=VALUE.",
+        )
+    return values
+
+
+def _cutoff(fitted: CalibrationMap, probability: float, row: Mapping[str, Any]) -> Interval[float]:
+    found = fitted.score_at(probability, {name: [value] for name, value in row.items()} or None)
+    low, high = [float(np.ravel(end)[0]) for end in found]
+    return Interval(low, high)
+
+
+def _by_level(fitted: CalibrationMap, term: LevelTerm, probability: float) -> Cutoffs:
+    found = {}
+    for key in [*sorted(term.keys, key=lambda each: (-len(each), each)), ()]:
+        row = {**term.example(0), **dict(zip(term.columns, key, strict=False))}
+        try:
+            found[key] = _cutoff(fitted, probability, row)
+        except DataError as error:
+            raise error.within(f"level {' > '.join(key) or '(any)'}") from None
+    return found
+
+
+def _words(scores: Interval[float]) -> str:
+    low, high = scores
+    return f"{low!r}" if low == high else f"{low!r} to {high!r}, where the map is flat"
+
+
+def _settings(fitted: CalibrationMap, cutoffs: Cutoffs) -> dict[str, str]:
+    """What to write into each engine; filters start at the lower end."""
+    lows = {level: max(found.low, -1e30) for level, found in cutoffs.items()}
+    settings = {}
+    if len(lows) == 1:
+        # Vespa drops what is equal to the limit.
+        below = float(np.nextafter(lows[()], -np.inf))
+        settings["Elasticsearch"] = f'"min_score": {lows[()]!r}'
+        settings["Vespa"] = f"rank-score-drop-limit: {below!r}"
+    return {**settings, "SQL": f"score >= {_sql(fitted, lows)}"}
+
+
+def _sql(fitted: CalibrationMap, lows: Mapping[Key, float]) -> str:
+    """The cutoff in standard SQL; NULL, so that no row passes, where a level is missing."""
+    if len(lows) == 1:
+        return repr(lows[()])
+    names = [_quoted(name, '"') for name in fitted.columns]
+    cases = []
+    for level, low in lows.items():
+        parts = zip(names, level, strict=False)
+        conditions = [f"{name} = {_quoted(value, chr(39))}" for name, value in parts]
+        conditions += [f"{name} IS NOT NULL" for name in names[len(level) :]]
+        cases.append(f"WHEN {' AND '.join(conditions)} THEN {low!r}")
+    return f"CASE {' '.join(cases)} END"
+
+
+def _quoted(text: str, quote: str) -> str:
+    return quote + text.replace(quote, 2 * quote) + quote

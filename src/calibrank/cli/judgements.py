@@ -42,7 +42,7 @@ class Judgements(NamedTuple):
     qrels: Sequence[str]
     labels: Sequence[str] = ()
     relevant: float | None = None
-    pool: list[str] | None = None
+    pool: Sequence[str] = ()
     depth: int | None = None
     top_k: int | None = None
 
@@ -54,34 +54,13 @@ class Judgements(NamedTuple):
     @property
     def rules(self) -> list[Threshold | Soft]:
         """The rules of relevance."""
-        if self.labels and self.relevant is not None:
-            raise UsageError(
-                "--label and --relevant",
-                "not both be given: each says what is relevant",
-                remedy="Leave one out.",
-            )
         if self.relevant is not None:
-            if not math.isfinite(self.relevant):
-                raise UsageError(
-                    "--relevant",
-                    "be a finite number",
-                    self.relevant,
-                    "It is the lowest relevant grade.",
-                )
             return [parse_rule(f"{_GRADE} >= {self.relevant!r}")]
         return [_rule(text) for text in self.labels or (_RELEVANT,)]
 
-    @property
-    def files(self) -> tuple[str, ...]:
-        return (*self.qrels, *(self.pool or ()))
-
     def judges(self) -> list[Judge]:
         """Read every file by every rule."""
-        return [read_judge(name, rule) for name in self.qrels for rule in self.rules]
-
-    def propensities(self) -> Mapping[tuple[str, str], float] | None:
-        """How likely each pair was chosen, if the one file of judgements says it."""
-        return read_propensities(self.qrels[0]) if len(self.qrels) == 1 else None
+        return [_read_judge(name, rule) for name in self.qrels for rule in self.rules]
 
 
 def _rule(text: str) -> Threshold | Soft:
@@ -91,7 +70,7 @@ def _rule(text: str) -> Threshold | Soft:
     raise UsageError("--label", "be a grade compared with a number, or probability(grade)", rule)
 
 
-def read_judge(name: str, rule: Threshold | Soft) -> Judge:
+def _read_judge(name: str, rule: Threshold | Soft) -> Judge:
     """Read the judgements of one source."""
     grades = read_qrels(name, _grade_column(name, rule))
     return Judge(name, grades, rule if isinstance(rule, Threshold) else None, rule.column)
@@ -107,8 +86,6 @@ class JudgedRun(NamedTuple):
 
 def read_judged(run_name: str, given: Judgements) -> JudgedRun:
     """Read a run and its judgements, and print which documents a map will be for."""
-    if not given.pool:
-        console.require_unused("without --pool", {"--pool-depth": given.depth})
     judges = given.judges()
     if given.is_default:
         console.say(
@@ -118,8 +95,9 @@ def read_judged(run_name: str, given: Judgements) -> JudgedRun:
         for judge in judges:
             _require_whole(judge)
     run = read_run(run_name)
-    pooled = [read_run(name) for name in given.pool or ()]
-    chances = given.propensities()
+    pooled = [read_run(name) for name in given.pool]
+    # How likely each pair was chosen, if the one file of judgements says it.
+    chances = read_propensities(given.qrels[0]) if len(given.qrels) == 1 else None
     if chances is not None:
         console.say(f"{given.qrels[0]}: pairs are weighted by the column 'propensity'.")
     depth = given.depth or _POOL_DEPTH
@@ -145,10 +123,8 @@ def _require_whole(judge: Judge) -> None:
                 f"{judge.name}: grades",
                 "be whole numbers where no rule is declared",
                 f"{grade:g} for query {query!r} and document {document!r}",
-                (
-                    "Declare the probabilities of a judge with --label "
-                    "'probability(grade)', the lowest relevant grade with --relevant."
-                ),
+                "Declare the probabilities of a judge with --label 'probability(grade)', the "
+                "lowest relevant grade with --relevant.",
             )
 
 
@@ -179,13 +155,13 @@ class Compared(NamedTuple):
             estimates = {k: v._asdict() for k, v in each._asdict().items() if k not in _COUNTED}
             about = {"judge": each.judge, "pairs": each.pairs, **estimates}
             judges.append({**about, "worse_than_constant": each.is_worse_than_constant})
-        losses = {name: dict(each._asdict()) for name, each in self.losses.items()}
+        losses = {name: each._asdict() for name, each in self.losses.items()}
         return {"agreement": judges, "start": losses}
 
     def print(self, trusted: str) -> None:
         """Print the confusion of each judge, and warn of what is worse than a constant."""
         if self.agreements:
-            print_agreements(self.agreements, trusted)
+            _print_agreements(self.agreements, trusted)
         gain = self.losses[GAIN]
         if gain.high < 0:
             loss, constant = self.losses[LOSS].value, self.losses[CONSTANT_LOSS].value
@@ -216,7 +192,7 @@ def _judges_of(record: FitRecord, folders: Sequence[Path]) -> list[Judge]:
     for source in record.population.sources if record.population else ():
         files = [folder / source.name for folder in folders if (folder / source.name).is_file()]
         if files:
-            judges.append(read_judge(str(files[0]), _rule(source.rule)))
+            judges.append(_read_judge(str(files[0]), _rule(source.rule)))
         else:
             console.say(
                 f"How far {source.name} agrees is not known: it is neither beside the map, the run "
@@ -225,7 +201,7 @@ def _judges_of(record: FitRecord, folders: Sequence[Path]) -> list[Judge]:
     return judges
 
 
-def print_agreements(agreements: Sequence[Agreement], trusted: str) -> None:
+def _print_agreements(agreements: Sequence[Agreement], trusted: str) -> None:
     """The confusion of each judge with trusted labels, in rates."""
     table = RichTable(
         "judge",
@@ -251,7 +227,7 @@ def print_agreements(agreements: Sequence[Agreement], trusted: str) -> None:
                 f"{each.judge} may be no better than a constant: it agrees with {trusted} by "
                 f"{low:.0f} to {high:.0f} points more often than one answer for all pairs."
             )
-    console.screen.print(table, highlight=False)
+    console.show(table)
 
 
 def _percent(estimate: Estimate) -> str:

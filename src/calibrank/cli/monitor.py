@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from calibrank._internal.arguments import date_of
-from calibrank.cli import console, options
+from calibrank.cli import console
 from calibrank.cli.declared import choose_weight, find_user
 from calibrank.cli.failures import UsageError
+from calibrank.cli.parse import Given
 from calibrank.errors import CalibrankError
 from calibrank.maps import CalibrationMap, load
 from calibrank.monitor import (
@@ -31,76 +32,43 @@ from calibrank.tabular.read import Table
 ALARM_EXIT_CODE = 7
 
 
-def monitor(
-    store: str,
-    map_file: Path,
-    add: str | None,
-    date: str | None,
-    out: Path | None,
-    refit_to: Path | None,
-    method: str | None,
-    window: int | None,
-    half_life: float | None,
-    score: str | None,
-    label: str | None,
-    user: str | None,
-    weight: str | None,
-    on_bad_rows: options.OnBadRows,
-    fail_on_alarm: bool,
-    json: bool,
-) -> int:
+def monitor(given: Given) -> int:
     """Check whether a deployed map is still right, on a store of daily summaries."""
-    skip = None if on_bad_rows is options.OnBadRows.error else on_bad_rows
-    about_table = {"--score": score, "--label": label, "--user": user, "--weight": weight}
-    _require_added(add, date, {**about_table, "--on-bad-rows": skip})
-    if refit_to is None and (method is not None or half_life is not None):
-        raise UsageError("--method and --half-life", "go with --refit")
-    console.require_different_outputs({"--out": out, "--refit": refit_to})
-    for output in filter(None, (out, refit_to)):
-        _require_outside(output, store, add, map_file)
-    calibrator = None if method is None else find("method", CALIBRATORS, method)
-    fitted = load(map_file)
-    if refit_to is not None:  # one that cannot be refitted is refused before a table is read
+    console.require_different_outputs(given.out, "--refit", given.refit_to)
+    for output in filter(None, (given.out, given.refit_to)):
+        _require_outside(output, given)
+    calibrator = given.method and find("method", CALIBRATORS, given.method)
+    fitted = load(given.map_file)
+    if given.refit_to is not None:  # one that cannot be refitted is refused before a table is read
         require_refittable(fitted, calibrator)
-    days = Store(store)
-    new = None
-    if add is not None and date is not None:
-        _require_past(date)
-        source = Table.find(add)
-        named = _columns(source, score, label, user, weight)
-        new = _day(source, named, fitted, date, on_bad_rows)
+    days = Store(given.store)
+    new = None if given.add is None else _day(given, fitted)
     # All is computed before anything is written: a command that failed can be repeated.
     found = days.days(digest_of_map(fitted)) if new is None else days.with_day(new)
-    status = check(fitted, found, window=window or WINDOW)
-    about: dict[str, Any] = {"store": store, **status.to_dict()}
+    status = check(fitted, found, window=given.window or WINDOW)
+    about: dict[str, Any] = {"store": given.store, **status.to_dict()}
     refitted = None
-    if refit_to is not None:
-        length = WINDOW if window is None and half_life is None else window
-        recent = window_of(found, length, half_life)
+    if given.refit_to is not None:
+        length = WINDOW if given.window is None and given.half_life is None else given.window
+        recent = window_of(found, length, given.half_life)
         with _noting(new, "was not added to the store. To add it, leave out --refit."):
             refitted = refit(fitted, recent, calibrator)
-        about["refit"] = {"out": str(refit_to), "labels": recent.labels}
+        about["refit"] = {"out": str(given.refit_to), "labels": recent.labels}
     if new is not None:
         days.add(new)
     with _noting(new, "was added to the store. To repeat the rest, leave out --add and --date."):
-        if out is not None:
-            monitor_report(status.to_dict(), store, console.command_line()).save(out)
-            about["out"] = str(out)
-        if refit_to is not None and refitted is not None:
-            refitted.save(refit_to)
-    if json:
-        console.print_json(about)
-    else:
-        _print_status(status, about)
-    return ALARM_EXIT_CODE if fail_on_alarm and status.alarm else 0
-
-
-def _require_added(add: str | None, date: str | None, about_table: dict[str, str | None]) -> None:
-    """Refuse options about a day's table where there is none."""
-    if (add is None) != (date is None):
-        raise UsageError("--add", "go with --date, the date of its rows")
-    if add is None:
-        console.require_unused("without --add", about_table)
+        if given.out is not None:
+            page = monitor_report(status.to_dict(), given.store, console.command_line())
+            page.save(given.out)
+            about["out"] = str(given.out)
+        if refitted is not None:
+            refitted.save(given.refit_to)
+    console.answer(about)
+    _print_status(status)
+    for what, path in {"Page:": given.out, "New map:": given.refit_to}.items():
+        if path is not None:
+            console.say_saved(path, what)
+    return ALARM_EXIT_CODE if given.fail_on_alarm and status.alarm else 0
 
 
 def _require_past(date: str) -> None:
@@ -119,57 +87,40 @@ def _noting(new: Day | None, outcome: str) -> Iterator[None]:
         yield
     except (CalibrankError, OSError):
         if new is not None:
-            message = f"The day {new.date} {outcome}"
-            console.log.print(message, style="yellow", soft_wrap=True)
+            console.warn(f"The day {new.date} {outcome}")
         raise
 
 
-def _require_outside(output: Path, store: str, add: str | None, map_file: Path) -> None:
+def _require_outside(output: Path, given: Given) -> None:
     """Check that an output overwrites no input and lies outside the store."""
-    console.require_output(output, add, map_file, *Path(store).glob("*"))
-    if output.resolve().is_relative_to(Path(store).resolve()):
-        raise UsageError(
-            "outputs",
-            "lie outside the store of days",
-            f"{str(output)!r}",
-            "Name a file in another folder.",
-        )
+    store = Path(given.store)
+    console.require_output(output, given.add, given.map_file, *store.glob("*"))
+    if output.resolve().is_relative_to(store.resolve()):
+        got = f"{str(output)!r}"
+        remedy = "Name a file in another folder."
+        raise UsageError("outputs", "lie outside the store of days", got, remedy)
 
 
-def _columns(
-    source: Table, score: str | None, label: str | None, user: str | None, weight: str | None
-) -> DayColumns:
-    """The columns of a day's table; one without a label column has only scores."""
-    name = source.resolve("label", label) if label else source.has("label")
-    return DayColumns(
-        score=source.resolve("score", score),
-        label=name,
-        weight=choose_weight(source, weight),
-        user=find_user(source, user),
+def _day(given: Given, fitted: CalibrationMap) -> Day:
+    """The day of a table; one without a label column has only scores."""
+    _require_past(given.date)
+    table = Table.find(given.add)
+    columns = DayColumns(
+        score=table.resolve("score", given.score),
+        label=table.resolve("label", given.label) if given.label else table.has("label"),
+        weight=choose_weight(table, given.weight),
+        user=find_user(table, given.user),
     )
-
-
-def _day(
-    source: Table,
-    columns: DayColumns,
-    fitted: CalibrationMap,
-    date: str,
-    on_bad_rows: options.OnBadRows,
-) -> Day:
-    rules = console.rules_for(on_bad_rows)
-    with console.progress_bar(source, "Reading") as progress:
-        day = day_of_table(source, fitted, columns, rules, date, progress)
-    console.report_skipped(rules)
+    rules = console.rules_for(given)
+    with console.reading(table, "Reading", rules) as progress:
+        day = day_of_table(table, fitted, columns, rules, given.date, progress)
     if columns.label is not None and day.labels < day.rows:
-        console.log.print(
-            f"{day.rows - day.labels:,} of {day.rows:,} rows have no label: they count for the "
-            "scores only.",
-            style="yellow",
-        )
+        missing = f"{day.rows - day.labels:,} of {day.rows:,} rows have no label"
+        console.warn(f"{missing}: they count for the scores only.")
     return day
 
 
-def _print_status(status: Status, about: dict[str, Any]) -> None:
+def _print_status(status: Status) -> None:
     color = "yellow" if status.alarm else "green"
     console.state(f"[{color}]{console.shown(status.headline)}[/]")
     if status.change is not None:
@@ -190,10 +141,6 @@ def _print_status(status: Status, about: dict[str, Any]) -> None:
             f"{last.drift.noise:.3f}), mean probability {100 * last.drift.effect:+.2f} points "
             f"(standard error {100 * last.drift.effect_error:.2f})."
         )
-    for name, what in (("out", "Page"), ("refit", "New map")):
-        if name in about:
-            path = about[name] if name == "out" else about[name]["out"]
-            console.show(f"[bold]{what}:[/] {console.shown(path)}")
 
 
 def _interval(estimate: Any) -> str:

@@ -1,11 +1,20 @@
 """Options that several commands share."""
 
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 
 from calibrank._internal.aliases import ALIASES
-from calibrank.cli.parse import REQUIRED, OneOf, Option, Whole, as_typed, number, path
+from calibrank.cli.parse import (
+    FINITE,
+    FRACTION,
+    REQUIRED,
+    OneOf,
+    Option,
+    Rule,
+    Whole,
+    as_typed,
+    path,
+)
 
 # Panels of `--help`.
 COLUMNS = "Columns of the table"
@@ -13,30 +22,6 @@ ROWS = "What the rows are"
 MODEL = "The map"
 OUTPUT = "Output"
 
-
-class Device(StrEnum):
-    """Where to train."""
-
-    cpu = "cpu"
-    cuda = "cuda"
-
-
-class OnBadRows(StrEnum):
-    """What to do with rows that contain an invalid value."""
-
-    error = "error"
-    skip = "skip"
-
-
-class LogKind(StrEnum):
-    """What the rows of a table are, which only the user can know."""
-
-    interactions = "interactions"
-    impressions = "impressions"
-    policy = "policy"
-
-
-LARGEST_SEED = 2**32 - 1
 
 # Names of the registry, which takes longer to load than help may take; a test compares them.
 METHODS = (
@@ -108,6 +93,7 @@ SEGMENT = replace(
     is_repeated=True,
 )
 PROBABILITY = column("--probability", "Without --map: the probabilities.", "probability")
+MAP_OR_PROBABILITY = (Rule("--score", "--map"), Rule("--map --probability"))
 METHOD = Option(
     "--method",
     "How the curve is fitted; auto chooses by cross-validation.",
@@ -136,7 +122,7 @@ LOG = Option(
     "What label 0 means. interactions: the pair is not in the log, and may be liked. impressions: "
     "it was shown and not liked. policy: the same, and --propensity has the logged probabilities "
     "of showing it. Default: what calibrank recorded in the table, otherwise interactions.",
-    OneOf(tuple(LogKind), LogKind),
+    OneOf(("interactions", "impressions", "policy")),
     panel=ROWS,
     metavar="KIND",
     parameter="log_kind",
@@ -144,7 +130,7 @@ LOG = Option(
 NEGATIVES_KEPT = Option(
     "--negatives-kept",
     "The fraction of all negatives that is in the table, if they were sampled.",
-    number,
+    FRACTION,
     1.0,
     ROWS,
     "FRACTION",
@@ -152,18 +138,23 @@ NEGATIVES_KEPT = Option(
 BAD_ROWS = Option(
     "--on-bad-rows",
     "Stop at the first invalid row, or skip invalid rows and count them.",
-    OneOf(tuple(OnBadRows), OnBadRows),
-    OnBadRows.error,
+    OneOf(("error", "skip")),
+    "error",
     ROWS,
 )
+SEED = Option("--seed", "Seed of everything random.", Whole(0, 2**32 - 1), 0)
+DATA = Option(
+    "--data", "Folder of a named dataset's files; downloaded if its licence allows it.", path
+)
 EPOCHS = Option("--epochs", "The largest number of passes over the data.", Whole(1, 1_000_000), 200)
-DEVICE = Option("--device", "Where to train.", OneOf(tuple(Device), Device), Device.cpu)
+DEVICE = Option("--device", "Where to train.", OneOf(("cpu", "cuda")), "cpu")
 JSON = Option("--json", "Print one JSON object instead of text.", bool, default=False, panel=OUTPUT)
 
 RELEVANT = Option(
     "--relevant",
     "The lowest relevant grade of the judgements. Default: 1, as in trec_eval.",
-    number,
+    FINITE,
     panel=ROWS,
     metavar="GRADE",
 )
+ONE_RULE = Rule("--label --relevant", reason=": each says what is relevant")

@@ -5,14 +5,16 @@ Nothing heavy is imported here: help and wrong usage must not wait for what a co
 
 import errno
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from inspect import cleandoc
 from itertools import islice
 from pathlib import Path
 from shutil import get_terminal_size
+from sys import float_info
 from textwrap import wrap
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from calibrank.cli.failures import UsageError
@@ -34,12 +36,29 @@ def path(text: str) -> Path:
     return Path(text)
 
 
-def number(text: str) -> float:
-    """Any number."""
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError("be a number") from None
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number in a range, which the rule states."""
+
+    low: float
+    high: float
+    rule: str
+
+    def __call__(self, text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise ValueError("be a number") from None
+        if not self.low <= value <= self.high:
+            raise ValueError(self.rule, value)
+        return value
+
+
+FINITE = Number(-float_info.max, float_info.max, "be a finite number")
+PROBABILITY = Number(0, 1, "lie in [0, 1]")
+# Smaller ones would only overflow later.
+FRACTION = Number(1e-12, 1, "lie in (0, 1]")
+RATE = Number(1e-12, 1 - 1e-12, "lie between 0 and 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +86,11 @@ class OneOf:
     """One of some names, in upper or lower case."""
 
     names: tuple[str, ...]
-    make: Callable[[str], Any] = str
 
-    def __call__(self, text: str) -> Any:
+    def __call__(self, text: str) -> str:
         if as_typed(text) not in self.names:
             raise ValueError(f"be one of {', '.join(self.names)}")
-        return self.make(as_typed(text))
+        return as_typed(text)
 
 
 def as_typed(name: str) -> str:
@@ -116,8 +134,8 @@ class Option:
         """How help shows it."""
         if self.kind is bool or self.is_argument:
             return self.flags
-        shown = {str: "TEXT", path: "PATH", number: "NUMBER"}.get(self.kind, "N")
-        shown = "NAME" if isinstance(self.kind, OneOf) else shown
+        by_kind = {Number: "NUMBER", Whole: "N", OneOf: "NAME"}
+        shown = by_kind.get(type(self.kind), "PATH" if self.kind is path else "TEXT")
         return f"{', '.join(self.names)} {self.metavar or shown}"
 
     @property
@@ -134,32 +152,87 @@ class Option:
     @property
     def full_help(self) -> str:
         default = self.shown_default
-        if not default:
-            return self.description
         note = default if self.default is REQUIRED else f"default: {default}"
-        return f"{self.description} [{note}]"
+        return f"{self.description} [{note}]" if default else self.description
 
     def convert(self, texts: Sequence[str]) -> Any:
         """The value of texts; raises ValueError with the rule that one of them breaks."""
         values = [self.kind(text) for text in texts]
-        return (
-            values
-            if self.is_repeated
-            else tuple(values[-self.n_values :])
-            if self.n_values > 1
-            else values[-1]
-        )
+        if self.is_repeated:
+            return values
+        return values[-1] if self.n_values == 1 else tuple(values[-self.n_values :])
 
 
 _HELP = Option("--help", "Show this message and exit.", bool, default=False)
 
 
+class Rule(NamedTuple):
+    """Options that have no effect without the one that they need, or that exclude each other."""
+
+    flags: str
+    needs: str = ""
+    reason: str = ""
+
+    def check(self, typed: Collection[str]) -> None:
+        """Refuse options that break the rule, of those that are on the command line."""
+        used = [flag for flag in self.flags.split() if flag in typed]
+        if self.needs and used and self.needs not in typed:
+            alone = f"not be given without {self.needs}: it would have no effect"
+            rule = f"go with {self.needs}{self.reason}" if self.reason else alone
+            raise UsageError(" and ".join(used), rule)
+        if not self.needs and len(used) > 1:
+            rule = f"not both be given{self.reason}"
+            raise UsageError(" and ".join(used), rule, remedy="Leave one out.")
+
+
+class Given(SimpleNamespace):
+    """What a command was given: the value of each option, by its parameter.
+
+    Functions of several commands ask for these, which not all of them have.
+    """
+
+    typed: dict[str, str]
+    """The options and arguments on the command line, by parameter."""
+    json: bool
+    table: str
+    map_file: Path
+    score: str | None = None
+    user: str | None = None
+    item: str | None = None
+    propensity: str | None = None
+    weight: str | None = None
+    position: str | None = None
+    log_kind: str | None = None
+    negatives_kept: float = 1.0
+    on_bad_rows: str
+    segment: list[str]
+    feature: list[str]
+
+    def but(self, **values: object) -> "Given":
+        """The same with other values."""
+        return Given(**{**vars(self), **values})
+
+    def refuse(self, reason: str, *names: str) -> None:
+        """Refuse options without effect here; `reason` completes "--x must not be given ..."."""
+        for name in names:
+            if name in self.typed:
+                rule = f"not be given {reason}: it would have no effect"
+                raise UsageError(self.typed[name], rule)
+
+    def refuse_others(self, option: str, used: Collection[str]) -> None:
+        """Refuse all options on the command line that `option` leaves without effect."""
+        others = [flag for name, flag in self.typed.items() if name not in used]
+        if others:
+            raise UsageError(option, f"not be given with {', '.join(others)}, which it ignores")
+
+
 class Command(NamedTuple):
-    """A command: its name, its help, and its options in the order of help."""
+    """A command: its name, its help, its options in the order of help, and rules about them."""
 
     name: str
     text: str
     options: tuple[Option, ...]
+    rules: tuple[Rule, ...] = ()
 
     @property
     def title(self) -> str:
@@ -180,20 +253,23 @@ class Command(NamedTuple):
                 found.append(each)
         return found
 
-    def values(self, arguments: Sequence[str]) -> dict[str, Any] | None:
+    def given(self, arguments: Sequence[str]) -> Given | None:
         """The values of all parameters, or None if help is asked for."""
         texts = self.texts(arguments)
         if _HELP.name in texts:
             return None
-        values = {}
+        typed = {each.name: each.names[0] for each in self.options if each.name in texts}
+        values: dict[str, Any] = {}
         for option in sorted(self.options, key=lambda each: each.name not in texts):
             if option.name in texts:
                 values[option.name] = self._convert(option, texts[option.name])
             elif option.default is REQUIRED:
                 raise self._wrong(option.names[0], "be given")
             else:
-                values[option.name] = option.default
-        return values
+                values[option.name] = [] if option.is_repeated else option.default
+        for rule in self.rules:
+            rule.check(typed.values())
+        return Given(typed=typed, **values)
 
     def texts(self, arguments: Sequence[str]) -> dict[str, list[str]]:
         """What is given on the command line, by parameter."""
@@ -297,11 +373,11 @@ def find_command(arguments: list[str]) -> tuple[Command, list[str]]:
     return COMMANDS[" ".join(arguments[:words])], arguments[words:]
 
 
-def command(*options: Option) -> Callable[[Callable[[], None]], None]:
+def command(*options: Option, rules: Sequence[Rule] = ()) -> Callable[[Callable[[], None]], None]:
     """Declare a command: the function has its name and its help, and is not called."""
 
     def declare(function: Callable[[], None]) -> None:
         name = function.__name__.replace("_", " ").removeprefix("calibrank")
-        COMMANDS[name] = Command(name, cleandoc(function.__doc__ or ""), options)
+        COMMANDS[name] = Command(name, cleandoc(function.__doc__ or ""), options, tuple(rules))
 
     return declare

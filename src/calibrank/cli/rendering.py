@@ -1,14 +1,28 @@
 """Maps and reliability curves as text for the terminal."""
 
+from collections.abc import Iterator
+
 import numpy as np
 from rich.table import Table as RichTable
 
 from calibrank import maps
+from calibrank._internal.logit import expit, logit
 from calibrank.cli import console
-from calibrank.maps import CalibrationMap, FitRecord, Sensitivity
+from calibrank.maps import (
+    CalibrationMap,
+    FitRecord,
+    LevelTerm,
+    PositionTerm,
+    Sensitivity,
+    SmoothTerm,
+    Term,
+)
 from calibrank.metrics import ReliabilityCurve
 
 _BAR_WIDTH = 40
+# Values of a term that are printed; --json and the saved map have all.
+_MOST_PRINTED = 12
+_MOST_KNOTS = 8
 _SENSITIVITY_LEGEND = (
     "power, clip: how exposure becomes a propensity; negatives: how many unobserved pairs count."
 )
@@ -29,6 +43,13 @@ def base_rate_lines(record: FitRecord) -> str:
         meaning = f"[yellow]Probabilities that {subject}, at a level that is not known.[/]"
     explanation = console.shown(maps.describe_base_rate(record))
     return f"[bold]{meaning}[/] Base-rate source: {record.base_rate_source}. {explanation}"
+
+
+def print_base_rate(record: FitRecord) -> None:
+    """Print what probabilities mean, and the range of base rates where it is not known."""
+    console.state(base_rate_lines(record))
+    if record.sensitivity is not None:
+        console.show(sensitivity_lines(record.sensitivity))
 
 
 def sensitivity_lines(sensitivity: Sensitivity) -> str:
@@ -91,3 +112,48 @@ def map_curve(fitted: CalibrationMap, points: int = 15, width: int = 35) -> str:
             f"{score:8.3g}  {probability:11.4f}  {bounds}  {bar(probability, width=width)}"
         )
     return "\n".join(lines)
+
+
+def print_terms(fitted: CalibrationMap) -> None:
+    """Print what each term makes of the probability of an average row."""
+    tables = [term for term in fitted.terms if not isinstance(term, PositionTerm)]
+    if tables:
+        record = fitted.record
+        rate = min(max(record.positive / record.total, 1e-6), 1 - 1e-6)
+        if record.anchoring is not None and record.anchoring.rate is not None:
+            rate = record.anchoring.rate
+        lowest, highest = fitted.without_terms().log_odds(fitted.span)
+        middle = float(np.clip(logit(rate), lowest, highest))
+        table = RichTable("column", "value", f"where others have {expit(middle):.1%}", "rows")
+        for term in tables:
+            _add_rows(table, term, middle)
+        console.show(table)
+    for term in fitted.terms:
+        if isinstance(term, PositionTerm):
+            text = f"a curve of its own for the first {term.n} positions, by {term.column}."
+            console.state(f"[bold]Top of the list:[/] {console.shown(text)}")
+
+
+def _add_rows(table: RichTable, term: Term, middle: float) -> None:
+    found = sorted(_values(term, middle), key=lambda each: -abs(each[1] - middle))
+    shown_values = (
+        found[:_MOST_PRINTED] if isinstance(term, LevelTerm) else list(_values(term, middle))
+    )
+    for place, (value, log_odds, rows) in enumerate(shown_values):
+        name = " > ".join(term.columns) if not place else ""
+        table.add_row(console.shown(name), console.shown(value), f"{expit(log_odds):.1%}", rows)
+    if len(found) > len(shown_values):
+        table.add_row("", f"and {len(found) - len(shown_values):,} more", "", "")
+
+
+def _values(term: Term, middle: float) -> Iterator[tuple[str, float, str]]:
+    """Values of a term, and the log odds of a row there that would have `middle` otherwise."""
+    if isinstance(term, LevelTerm):
+        parts = zip(term.keys, term.intercepts, term.slopes, term.rows, strict=True)
+        for key, intercept, slope, rows in parts:
+            yield " > ".join(key), intercept + slope * middle, f"{rows:,}"
+    if isinstance(term, SmoothTerm):
+        # An anchored function has the knots of the start and of the labels: a few are enough.
+        places = np.unique(np.linspace(0, len(term.knots) - 1, _MOST_KNOTS).round().astype(int))
+        for place in places.tolist():
+            yield f"{term.knots[place]:.4g}", middle + term.values[place], ""

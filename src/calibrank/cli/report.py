@@ -1,93 +1,41 @@
 """`calibrank report`."""
 
 from dataclasses import replace
-from pathlib import Path
 
-from calibrank.cli import console, options
-from calibrank.cli.declared import Log, choose_columns, require_columns
-from calibrank.cli.failures import UsageError
-from calibrank.errors import DataError
+from calibrank.cli import console
+from calibrank.cli.declared import choose_columns, require_columns
+from calibrank.cli.parse import Given
 from calibrank.evidence import naive
 from calibrank.maps import load
-from calibrank.report.html_report import Report, fingerprint_files, report_on_rows, results_report
+from calibrank.report.html_report import fingerprint_files, report_on_rows
 from calibrank.report.read_table import read_report_rows
 from calibrank.tabular.read import Table
 
 
-def report(
-    table: str | None,
-    out: Path,
-    map_file: Path | None,
-    score: str | None,
-    label: str | None,
-    user: str | None,
-    item: str | None,
-    propensity: str | None,
-    weight: str | None,
-    segment: list[str] | None,
-    log_kind: options.LogKind | None,
-    on_bad_rows: options.OnBadRows,
-    results: Path | None,
-    json: bool,
-) -> None:
+def report(given: Given) -> None:
     """Write an interactive HTML page on how well probabilities are calibrated."""
-    if (table is None) == (results is None):
-        raise UsageError("a report", "be about a TABLE or about --results", "both or neither")
-    console.require_output(out, table, map_file)
-    # Without --log, users and items only label the page.
-    ids = (None, None) if log_kind is None else (item, user)
-    declared_log = Log(log_kind, propensity, *ids)
-    if table is None:
-        console.require_only("--results", ("results", "out", "json"))
-        _save(_report_on_results(results or Path()), out, json=json)
-        return
-    source = Table.find(table)
-    console.require_output(out, *source.files)
-    rules = console.rules_for(on_bad_rows)
+    table = Table.find(given.table)
+    console.require_output(given.out, given.map_file, *table.files)
+    rules = console.rules_for(given)
     # Users and items also label the page, so columns with a usual name are read in any case.
-    user_column = user or source.has("user")
-    item_column = item or source.has("item")
-    named = (score, label, weight, item_column, user_column)
-    columns = choose_columns(source, declared_log, *named, needs_weights=False)
-    fitted = None if map_file is None else load(map_file)
-    columns = replace(columns, others=require_columns(source, segment or [], "segment"))
-    with console.progress_bar(source, "Reading") as progress:
-        rows = read_report_rows(source, columns, rules, progress, fitted=fitted)
-    console.report_skipped(rules)
+    item, user = given.item or table.has("item"), given.user or table.has("user")
+    # Without --log, they do nothing else.
+    declared = given if given.log_kind else given.but(item=None, user=None)
+    columns = choose_columns(table, declared, item, user, needs_weights=False)
+    columns = replace(columns, others=require_columns(table, given.segment, "segment"))
+    fitted = None if given.map_file is None else load(given.map_file)
+    with console.reading(table, "Reading", rules) as progress:
+        rows = read_report_rows(table, columns, rules, progress, fitted=fitted)
     with console.log.status("Fitting and evaluating every method ..."):
-        fingerprint = fingerprint_files(source.files)
-        made = report_on_rows(rows, fitted, table, fingerprint, console.command_line())
-    _save(made, out, json=json)
+        fingerprint = fingerprint_files(table.files)
+        made = report_on_rows(rows, fitted, given.table, fingerprint, console.command_line())
+    made.save(given.out)
+    console.answer({"out": str(given.out), "headline_text": made.headline, **made.data})
+    console.show(console.shown(made.headline))
+    size = f"({given.out.stat().st_size / 1e6:.2f} MB, one file, no network needed)"
+    console.show(f"[bold]Report:[/] {console.shown(given.out)} {size}")
     if columns.evidence is naive:
         console.say(
             "Labels were used as they are, which is correct if the pairs were shown at random. "
             "To weight labels of a biased log, use --log interactions."
         )
-
-
-def _save(made: Report, out: Path, *, json: bool) -> None:
-    made.save(out)
-    if json:
-        console.print_json({"out": str(out), "headline_text": made.headline, **made.data})
-        return
-    console.show(console.shown(made.headline))
-    megabytes = out.stat().st_size / 1e6
-    console.show(
-        f"[bold]Report:[/] {console.shown(out)} ({megabytes:.2f} MB, one file, no network needed)"
-    )
-
-
-def _report_on_results(folder: Path) -> Report:
-    from calibrank.experiment.overview import overview, read_rows  # noqa: PLC0415  (torch)
-    from calibrank.experiment.published import Published  # noqa: PLC0415  (torch)
-    from calibrank.experiment.spec import find_folder  # noqa: PLC0415  (torch)
-
-    rows = read_rows(folder)
-    try:
-        file = find_folder("aaai22") / "published.csv"
-    except DataError:
-        # Without the repository there are no published numbers to compare with.
-        found = overview(rows, lambda *_: None)
-        return results_report(found, str(folder), "", console.command_line())
-    found = overview(rows, Published.load(file).find)
-    return results_report(found, str(folder), "aaai22/published.csv", console.command_line())

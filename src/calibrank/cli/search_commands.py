@@ -4,7 +4,7 @@ from pathlib import Path
 
 from calibrank.cli import options
 from calibrank.cli.options import OUTPUT, ROWS
-from calibrank.cli.parse import REQUIRED, Option, Whole, command, number, path
+from calibrank.cli.parse import FRACTION, PROBABILITY, REQUIRED, Option, Rule, Whole, command, path
 
 _THRESHOLD = "Threshold"
 _RUN = Option("RUN", "Run of a search system: TREC, .json, .tsv or a table.", default=REQUIRED)
@@ -41,18 +41,15 @@ _TOP_K = Option(
     Whole(1),
     panel=ROWS,
 )
-_PRECISION = Option(
-    "--precision",
-    "Choose the threshold that has this precision on held-out queries.",
-    number,
-    panel=_THRESHOLD,
-)
-_RECALL = Option(
-    "--recall",
-    "Choose the threshold that has this recall on held-out queries.",
-    number,
-    panel=_THRESHOLD,
-)
+_PRECISION, _RECALL = [
+    Option(
+        f"--{aim}",
+        f"Choose the threshold that has this {aim} on held-out queries.",
+        FRACTION,
+        panel=_THRESHOLD,
+    )
+    for aim in ("precision", "recall")
+]
 _JUDGEMENTS = (_RUN, _QRELS, options.RELEVANT, _GRADE, _POOL, _POOL_DEPTH, _TOP_K)
 
 
@@ -65,6 +62,7 @@ _JUDGEMENTS = (_RUN, _QRELS, options.RELEVANT, _GRADE, _POOL, _POOL_DEPTH, _TOP_
         panel=OUTPUT,
     ),
     options.JSON,
+    rules=[Rule("--precision --recall"), options.ONE_RULE, Rule("--pool-depth", "--pool")],
 )
 def search_fit() -> None:
     """Fit a map for new queries to the judged documents of a run.
@@ -89,7 +87,7 @@ def search_fit() -> None:
     Option(
         "--threshold",
         "Write only documents with at least this probability.",
-        number,
+        PROBABILITY,
         panel=_THRESHOLD,
     ),
     *(_PRECISION, _RECALL),
@@ -100,6 +98,10 @@ def search_fit() -> None:
         panel=_THRESHOLD,
     ),
     *(_TOP_K, options.JSON),
+    rules=[
+        Rule("--threshold --precision --recall"),
+        Rule("--precision --recall", "--qrels", ", judgements of RUN to choose the threshold by"),
+    ],
 )
 def search_apply() -> None:
     """Write a run with probabilities of relevance for scores, and cut it by a threshold.
@@ -116,7 +118,7 @@ def search_apply() -> None:
     Option(
         "--labels", "How many pairs to choose. Default: 100, or as many as --error needs.", Whole(1)
     ),
-    Option("--error", "How far probabilities may be off on average, such as 0.05.", number),
+    Option("--error", "How far probabilities may be off on average, such as 0.05.", FRACTION),
     Option(
         "--out -o",
         "Where to write the pairs, for annotators (.csv).",
@@ -124,9 +126,7 @@ def search_apply() -> None:
         Path("pairs.csv"),
         OUTPUT,
     ),
-    _TOP_K,
-    Option("--seed", "Seed of everything random.", Whole(0, options.LARGEST_SEED), 0),
-    options.JSON,
+    *(_TOP_K, options.SEED, options.JSON),
 )
 def search_plan() -> None:
     """Choose which pairs of query and document people should judge, and how many.

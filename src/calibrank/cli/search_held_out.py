@@ -8,7 +8,6 @@ from rich.table import Table as RichTable
 
 from calibrank._internal.validation import Floats, Mask
 from calibrank.cli import console
-from calibrank.cli.failures import UsageError
 from calibrank.metrics import ECE, Estimate
 from calibrank.search import (
     Cut,
@@ -26,6 +25,8 @@ from calibrank.search.held_out import FOLDS, GAIN
 from calibrank.search.rerank import Aim
 
 _ECE = ECE().name
+# Of a cut.
+_ESTIMATES = ("precision", "recall", "answered")
 
 
 class Counts(NamedTuple):
@@ -92,8 +93,8 @@ class HeldOut(NamedTuple):
         """What --json prints."""
         metrics = {**self.losses, **self.errors}
         return {
-            "metrics": {name: dict(each._asdict()) for name, each in metrics.items()},
-            "held_out": {name: dict(each._asdict()) for name, each in self.losses.items()},
+            "metrics": {name: each._asdict() for name, each in metrics.items()},
+            "held_out": {name: each._asdict() for name, each in self.losses.items()},
             "better_than_constant": self.is_better,
             "cut": None if self.cut is None else _cut_as_json(self.cut),
             "reachable": None if self.reachable is None else _reachable_as_json(self.reachable),
@@ -106,7 +107,7 @@ class HeldOut(NamedTuple):
             ends = f"{estimate.low:.4f} to {estimate.high:.4f}"
             basis = "if calibrated" if name == _ECE else "by query"
             table.add_row(name, f"{estimate.value:.4f}", f"{ends} ({basis})")
-        console.screen.print(table)
+        console.show(table)
         self.print_cut()
 
     def print_cut(self) -> None:
@@ -137,21 +138,8 @@ def evaluate_held_out(judged: Judged, aim: tuple[Aim, float] | None) -> HeldOut:
 
 
 def _predict_held_out(judged: Judged, folds: int) -> Floats:
-    with console.counting_bar(judged.n_queries, "Held-out queries") as progress:
+    with console.progress_bar("Held-out queries", judged.n_queries) as progress:
         return held_out_probabilities(judged, folds, progress)
-
-
-def aim_of(precision: float | None, recall: float | None) -> tuple[Aim, float] | None:
-    """The wanted precision or recall, if any."""
-    if precision is not None and recall is not None:
-        raise UsageError("--precision and --recall", "not both be given", remedy="Leave one out.")
-    if precision is not None:
-        console.require_fraction("--precision", precision)
-        return "precision", precision
-    if recall is not None:
-        console.require_fraction("--recall", recall)
-        return "recall", recall
-    return None
 
 
 def sentence(cut: Cut | None) -> str:
@@ -173,10 +161,9 @@ def _text(estimate: Estimate) -> str:
 
 
 def _cut_as_json(cut: Cut) -> dict[str, Any]:
-    estimates = {"precision": cut.precision, "recall": cut.recall, "answered": cut.answered}
+    estimates = {name: getattr(cut, name)._asdict() for name in _ESTIMATES}
     about = {"aim": cut.aim, "wanted": cut.wanted, "threshold": cut.threshold, "kept": cut.kept}
-    about["top_k"] = cut.top_k
-    return {**about, **{name: dict(each._asdict()) for name, each in estimates.items()}}
+    return {**about, "top_k": cut.top_k, **estimates}
 
 
 def _reachable_as_json(reachable: Reachable) -> dict[str, Any]:
@@ -195,14 +182,54 @@ def _print_reachable(reachable: Reachable) -> None:
     }
     by_answers = {f"{cut.answered.value:.0%} answered": cut for cut in reachable.curve}
     for name, cut in {**best, **by_answers}.items():
-        estimates = (cut.precision, cut.recall, cut.answered)
-        table.add_row(name, options_of(cut), *[_text(each) for each in estimates])
-    console.screen.print(table, highlight=False)
+        # The options of `calibrank search apply` that make this cut.
+        parts = [] if cut.top_k is None else [f"--top-k {cut.top_k}"]
+        parts += [f"--threshold {cut.threshold:.3f}"] if cut.threshold else []
+        cells = [_text(getattr(cut, each)) for each in _ESTIMATES]
+        table.add_row(name, " ".join(parts) or "all documents", *cells)
+    console.show(table)
 
 
-def options_of(cut: Cut) -> str:
-    """The options of `calibrank search apply` that make this cut."""
-    parts = [] if cut.top_k is None else [f"--top-k {cut.top_k}"]
-    if cut.threshold:
-        parts.append(f"--threshold {cut.threshold:.3f}")
-    return " ".join(parts) or "all documents"
+def judged_rate(judged: Judged) -> float:
+    """The fraction of judged documents that are relevant."""
+    return float(judged.evidence.positive.sum() / judged.evidence.total.sum())
+
+
+def page_data(run: str, judged: Judged, held_out: HeldOut, counts: Counts) -> dict[str, Any]:
+    """What the page of `search fit` shows: metrics, the threshold, and one row per query."""
+    cut = held_out.cut
+    about: dict[str, Any] = {}
+    if cut is not None:
+        about = {"aim": cut.aim, "wanted": cut.wanted, "threshold": cut.threshold}
+        for name in _ESTIMATES:
+            # JSON has no NaN, so an unknown precision is None.
+            about[name] = [None if np.isnan(value) else value for value in getattr(cut, name)]
+    queries = []
+    for query in np.unique(judged.queries).tolist():
+        rows = judged.queries == query
+        kept = rows & (held_out.probabilities >= (np.inf if cut is None else cut.lowest))
+        queries.append(
+            {
+                "query": query,
+                "documents": int(rows.sum()),
+                "relevant": float(judged.labels[rows].sum()),
+                "best": float(held_out.probabilities[rows].max()),
+                "kept": int(kept.sum()),
+                "kept_relevant": float(judged.labels[kept].sum()),
+            }
+        )
+    return {
+        "source": run,
+        "rows": len(judged),
+        "rate": judged_rate(judged),
+        "written": counts._asdict(),
+        "population": judged.population,
+        "warning": judged.warning,
+        "cut": about or None,
+        "coverage": judged.coverage,
+        "relevant": judged.relevant,
+        "better": held_out.is_better,
+        "metrics": {name: list(each) for name, each in held_out.losses.items()},
+        "errors": {name: list(each) for name, each in held_out.errors.items()},
+        "queries": sorted(queries, key=lambda each: -each["best"]),
+    }
