@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from calibrank.cli import commands, search_commands
-from calibrank.cli.parse import COMMANDS, Command, OneOf, Option, Whole, number, path
+from calibrank.cli.parse import COMMANDS, Command, Number, OneOf, Option, Whole, path
 
 DECLARED = (commands, search_commands)  # importing them fills COMMANDS
 
@@ -251,7 +251,7 @@ def cases_of(command: Command, tables: list[str], maps: list[str]) -> Iterator[C
 
 def values_for(option: Option) -> list[str]:
     """Bad values of an option's kind."""
-    if option.kind is number:
+    if isinstance(option.kind, Number):
         return NUMBERS
     if isinstance(option.kind, Whole):
         return WHOLES
