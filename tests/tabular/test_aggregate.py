@@ -11,7 +11,6 @@ import pytest
 import calibrank as cr
 from calibrank.evidence import make_evidence
 from calibrank.tables import row_partitions
-from calibrank.tabular import _fold
 from calibrank.tabular.aggregate import aggregate, summarize
 from calibrank.tabular.columns import Columns
 from calibrank.tabular.read import Table
@@ -233,7 +232,7 @@ def test_a_sample_of_the_positives_stands_for_all(
     monkeypatch: pytest.MonkeyPatch,
     columns: dict[str, str],
 ) -> None:
-    monkeypatch.setattr(_fold, "_MOST_POSITIVES", 100)
+    monkeypatch.setattr("calibrank.tabular.aggregate._MOST_POSITIVES", 100)
     found = aggregate(table, Columns("score", "label", cr.ips, **columns), strict()).positives
     positives = log["label"].sum()
     assert len(found.scores) <= 100 < positives
@@ -248,20 +247,11 @@ def test_weights_of_small_integer_types_do_not_overflow(
     monkeypatch: pytest.MonkeyPatch,
     columns: dict[str, str],
 ) -> None:
-    monkeypatch.setattr(_fold, "_MOST_POSITIVES", 100)
+    monkeypatch.setattr("calibrank.tabular.aggregate._MOST_POSITIVES", 100)
     table = save(tmp_path, {**log, "weight": np.full(ROWS, 200, np.uint8)})
     chosen = Columns("score", "label", cr.ips, weight="weight", **columns)
     found = aggregate(table, chosen, strict()).positives
     assert found.weights.sum() == pytest.approx(200 * log["label"].sum(), rel=0.1)
-
-
-def test_every_nth_positive_is_counted_over_all_batches() -> None:
-    def rows(scores: list[float]) -> Rows:
-        return Rows(np.array(scores), np.ones(len(scores)), None, None, None, None)
-
-    batches = [rows([0, 1, 2]), rows([3, 4, 5, 6]), rows([7]), rows([8, 9, 10])]
-    found = [batch.scores.tolist() for batch in _fold._every(5, batches)]
-    assert found == [[0], [5], [], [10]]
 
 
 # Folds

@@ -69,7 +69,7 @@ def fit(
     first = columns if alone else replace(columns, segments=(), features={})
     with console.progress_bar(source, "Reading") as progress:
         aggregated = aggregate(source, first, rules, progress, chosen.folds, chosen.distinct_scores)
-    if aggregated.exposure is not None:
+    if columns.needs_exposure:
         console.say(f"Using {aggregated.exposure}")
     calibrator, fitted = chosen.fit(aggregated)
     if (fitted.record.loss or 0.0) < 0:

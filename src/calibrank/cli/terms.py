@@ -55,10 +55,10 @@ def fit_terms(
     """Add the terms of a model to the map of the score."""
     if aggregated.segments is not None:
         return model.fit_sums(fitted, aggregated.segments)
-    exposure = aggregated.exposure if columns.needs_exposure else None
     with console.progress_bar(table, "Reading columns") as progress:
         # Rows that are skipped were counted in the first pass.
-        rows = read_features(table, columns, Rules(skip=rules.skip), exposure, progress)
+        counted = Rules(skip=rules.skip)
+        rows = read_features(table, columns, counted, aggregated.exposure, progress)
     return model.fit_rows(fitted, rows.scores, rows.evidence, rows.features)
 
 
