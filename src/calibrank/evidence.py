@@ -315,7 +315,7 @@ def _labels(labels: Numbers) -> Floats:
     return array
 
 
-def _propensity(propensity: Numbers | None, rows: int) -> Floats:
+def _propensity(propensity: Numbers, rows: int) -> Floats:
     array = column("propensity", propensity, rows)
     require_role("propensity", "propensity", array)
     return array
@@ -325,7 +325,7 @@ def _weighted_labels(
     function: EvidenceFunction, labels: Floats, propensity: Numbers | None, weights: Numbers | None
 ) -> Evidence:
     """Evidence of checked labels with propensities that are checked here."""
-    w = _propensity(propensity, len(labels))
+    w = _propensity([] if propensity is None else propensity, len(labels))
     return _evidence(*_masses(function, labels, w), weights, function.__name__)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from threading import Event
+from typing import cast
 
 import numpy as np
 
@@ -190,8 +191,8 @@ class _Fold:
             # out before, the halves differ.
             both = Rows.joined(self.kept)
             half = both.take(np.arange(0, count, 2))
-            factor = _weight(both) / _weight(half)
-            self.kept = [replace(half, weights=factor * half.weights)]
+            factor = _weights(both).sum() / _weights(half).sum()
+            self.kept = [replace(half, weights=factor * _weights(half))]
 
 
 @dataclass(slots=True)
@@ -274,5 +275,5 @@ class _Worker:
             self._shared.are_known.set()
 
 
-def _weight(rows: Rows) -> float:
-    return 0.0 if rows.weights is None else float(rows.weights.sum())
+def _weights(rows: Rows) -> Floats:
+    return cast("Floats", rows.weights)  # kept rows always have them

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from calibrank._internal.validation import Floats
+from calibrank._internal.validation import Floats, add_up
 from calibrank.anchoring import PropensityModel
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, checked_evidence
@@ -39,7 +39,7 @@ class IdCounts:
         """Count some more rows."""
         encoded = ids.dictionary_encode(null_encoding="encode")
         self._ids.append(encoded.dictionary)
-        self._counts.append(np.bincount(indices_of(encoded), weights, len(encoded.dictionary)))
+        self._counts.append(add_up(indices_of(encoded), weights, len(encoded.dictionary)))
         # Waiting until the unmerged ids outnumber the merged ones keeps the total work linear.
         unmerged = sum(len(counts) for counts in self._counts[1:])
         if unmerged > max(len(self._counts[0]), _MERGE_IDS):
@@ -71,7 +71,7 @@ class IdCounts:
             return
         joined = pa.chunked_array(unify_ids(self._ids)).combine_chunks()
         encoded = joined.dictionary_encode(null_encoding="encode")
-        self._counts = [np.bincount(indices_of(encoded), np.concatenate(self._counts))]
+        self._counts = [add_up(indices_of(encoded), np.concatenate(self._counts))]
         self._ids = [encoded.dictionary]
 
 
