@@ -10,9 +10,9 @@ NAN, INF = np.nan, np.inf
 VALID = {
     "score": [-LARGEST_SCORE, -1.5, 0.0, LARGEST_SCORE],
     "label": [0.0, 1.0, -0.0],
-    "propensity": [5e-324, 0.5, 1.0],
+    "propensity": [1e-30, 0.5, 1.0],
     "probability": [0.0, 0.5, 1.0],
-    "weight": [0.0, 0.5, 1e30],
+    "weight": [0.0, 1e-30, 0.5, 1e30],
     "grade": [-1.7976931348623157e308, -1.0, 0.0, 4.5, 1.7976931348623157e308],
     "clicks": [0.0, 3.0, 1e30],
     "impressions": [0.0, 3.0, 1e30],
@@ -23,9 +23,9 @@ VALID = {
 INVALID = {
     "score": [NAN, INF, -INF, 1.1e30, -3.4e38],
     "label": [NAN, INF, -INF, 0.5, 2.0, -1.0],
-    "propensity": [NAN, INF, 0.0, -0.5, 1.5],
+    "propensity": [NAN, INF, 0.0, -0.5, 1.5, 5e-324, 1e-31],
     "probability": [NAN, INF, -0.1, 1.5],
-    "weight": [NAN, INF, -1.0],
+    "weight": [NAN, INF, -1.0, 1e-35, 1e-31],
     "grade": [NAN, INF, -INF],
     "clicks": [NAN, INF, -1.0],
     "impressions": [NAN, INF, -1.0],

@@ -127,9 +127,7 @@ def ips(labels: Numbers, propensity: Numbers, *, weights: Numbers | None = None)
     >>> ips([1, 0, 0], [0.5, 0.5, 0.1])
     Evidence(3 rows, positive=2, total=3, kind='ips')
     """
-    binary = _labels(labels)
-    positive = binary / _propensity(propensity, len(binary))
-    return _evidence(positive, None, weights, "ips")
+    return _weighted_labels(ips, _labels(labels), propensity, weights)
 
 
 def positive_ips(
@@ -142,9 +140,7 @@ def positive_ips(
     >>> positive_ips([1, 0, 0], [0.5, 0.5, 0.1])
     Evidence(3 rows, positive=2, total=4, kind='positive_ips')
     """
-    binary = _labels(labels)
-    positive = binary / _propensity(propensity, len(binary))
-    return _evidence(positive, positive + 1 - binary, weights, "positive_ips")
+    return _weighted_labels(positive_ips, _labels(labels), propensity, weights)
 
 
 def impressions(
@@ -162,8 +158,7 @@ def impressions(
     binary = _labels(labels)
     if propensity is None:
         return _evidence(_as_float64(binary), None, weights, "impressions")
-    inverse = 1 / _propensity(propensity, len(binary))
-    return _evidence(binary * inverse, inverse, weights, "impressions")
+    return _weighted_labels(impressions, binary, propensity, weights)
 
 
 def doubly_robust(
@@ -221,10 +216,36 @@ def soft_evidence(
     """
     shares = column("labels", labels)
     require_role("soft label", "labels", shares)
-    ones = make_evidence(function, np.ones(len(shares)), propensity, weights)
-    zeros = make_evidence(function, np.zeros(len(shares)), propensity, weights)
-    total = shares * ones.total + (1 - shares) * zeros.total
-    return Evidence.trusted(shares * ones.positive, total, ones.kind)
+    if function is naive or (function is impressions and propensity is None):
+        made = _evidence(shares, None, weights, function.__name__)
+    else:
+        made = _weighted_labels(function, shares, propensity, weights)
+    return Evidence.trusted(made.positive, made.total, made.kind)
+
+
+def checked_evidence(
+    function: EvidenceFunction,
+    labels: npt.NDArray[Any],
+    propensity: Floats | None,
+    weights: Floats | None,
+    *,
+    is_binary: bool = True,
+) -> Evidence:
+    """Evidence of labels that a reader has checked, as well as the other columns.
+
+    `is_binary` is False where labels may lie between 0 and 1.
+
+    >>> checked_evidence(ips, np.array([1, 0]), np.array([0.5, 0.5]), None)
+    Evidence(2 rows, positive=2, total=2, kind='ips')
+    """
+    kind = function.__name__
+    if function is naive or propensity is None:
+        made = _times_weights(labels, None, weights, kind)
+    else:
+        masses = _masses(function, labels.astype(np.float64), propensity)
+        made = _times_weights(*masses, weights, kind)
+    # Naive labels of weight 1 are counted, which those between 0 and 1 cannot be.
+    return made if is_binary else Evidence.trusted(made.positive, made.total, kind)
 
 
 def evidence_function(given: EvidenceFunction | None, propensity: object) -> EvidenceFunction:
@@ -300,17 +321,43 @@ def _propensity(propensity: Numbers, rows: int) -> Floats:
     return array
 
 
+def _weighted_labels(
+    function: EvidenceFunction, labels: Floats, propensity: Numbers | None, weights: Numbers | None
+) -> Evidence:
+    """Evidence of checked labels with propensities that are checked here."""
+    w = _propensity([] if propensity is None else propensity, len(labels))
+    return _evidence(*_masses(function, labels, w), weights, function.__name__)
+
+
+def _masses(function: EvidenceFunction, labels: Floats, w: Floats) -> tuple[Floats, Floats | None]:
+    """The positive and the total mass of each row; None for a total of 1. Linear in the labels."""
+    if function is impressions:
+        inverse = 1 / w
+        return labels * inverse, inverse
+    positive = labels / w
+    return positive, positive + 1 - labels if function is positive_ips else None
+
+
 def _evidence(
     positive: Floats, total: Floats | None, weights: Numbers | None, kind: str
 ) -> Evidence:
+    """Check the weights and multiply the masses by them."""
+    weight = None
+    if weights is not None:
+        weight = column("weights", weights, len(positive))
+        require_role("weight", "weights", weight)
+    return _times_weights(positive, total, weight, kind)
+
+
+def _times_weights(
+    positive: Floats, total: Floats | None, weight: Floats | None, kind: str
+) -> Evidence:
     """Multiply the masses of each row by its weight; a missing total is 1 in every row."""
-    if weights is None:
+    if weight is None:
         if total is None:
             ones = np.broadcast_to(np.float64(1), len(positive))  # takes no memory
             return Evidence.trusted(positive, ones, kind, unit_weights=True)
         return Evidence.trusted(positive, total, kind)
-    weight = column("weights", weights, len(positive))
-    require_role("weight", "weights", weight)
     weighted_total = _as_float64(weight) if total is None else total * weight
     return Evidence.trusted(positive * weight, weighted_total, kind)
 

@@ -17,7 +17,7 @@ from calibrank.propensity import propensity_bias
 from calibrank.tables import row_partitions
 from calibrank.tabular.aggregate import summarize
 from calibrank.tabular.columns import Columns
-from calibrank.tabular.profile import Tally
+from calibrank.tabular.propensity import IdCounts
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
 from tests.cli.running import run_here
@@ -219,18 +219,17 @@ def test_two_distinct_scores_are_enough_for_a_label_plan(tmp_path, world):
 
 
 def test_ids_are_counted_in_whatever_type_files_store_them() -> None:
-    tally = Tally()
+    tally = IdCounts()
     for ids in ([1, 2, 2], ["2", "x", None], [None, None], [2.0]):
         tally.add(pa.array(ids))
     tally.add(pa.array([2**63], pa.uint64()))
-    assert tally.most_frequent() == ("2", 4)
+    assert tally.of(pa.array(["2"])).tolist() == [4]
     assert sorted(tally.counts.tolist()) == [1, 1, 1, 3, 4]
-    assert Tally().most_frequent() == (None, 0)
-    assert len(Tally().counts) == 0
-    alike = Tally()
+    assert len(IdCounts().counts) == 0
+    alike = IdCounts()
     for ids in (pa.array([1, 1], pa.int32()), pa.array([1, 5], pa.int64())):
         alike.add(ids)
-    assert alike.most_frequent() == (1, 3)
+    assert alike.of(pa.array([1, 5, 7])).tolist() == [3, 1, 0]
 
 
 def test_folds_without_users_split_the_rows_of_the_whole_table(tmp_path: Path) -> None:

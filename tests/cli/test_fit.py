@@ -115,7 +115,7 @@ def test_small_integer_weights_do_not_overflow(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Few enough positives to keep that each of them stands for several.
-    monkeypatch.setattr("calibrank.tabular._fold._MOST_POSITIVES", 100)
+    monkeypatch.setattr("calibrank.tabular.aggregate._MOST_POSITIVES", 100)
     rng = np.random.default_rng(0)
     columns = {
         "score": rng.normal(size=3_000),

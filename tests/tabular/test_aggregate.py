@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import calibrank as cr
+from calibrank._internal.rules import COLUMN_RULES
 from calibrank.evidence import make_evidence
 from calibrank.tables import row_partitions
-from calibrank.tabular import _fold
 from calibrank.tabular.aggregate import aggregate, summarize
 from calibrank.tabular.columns import Columns
 from calibrank.tabular.read import Table
@@ -233,7 +233,7 @@ def test_a_sample_of_the_positives_stands_for_all(
     monkeypatch: pytest.MonkeyPatch,
     columns: dict[str, str],
 ) -> None:
-    monkeypatch.setattr(_fold, "_MOST_POSITIVES", 100)
+    monkeypatch.setattr("calibrank.tabular.aggregate._MOST_POSITIVES", 100)
     found = aggregate(table, Columns("score", "label", cr.ips, **columns), strict()).positives
     positives = log["label"].sum()
     assert len(found.scores) <= 100 < positives
@@ -248,20 +248,11 @@ def test_weights_of_small_integer_types_do_not_overflow(
     monkeypatch: pytest.MonkeyPatch,
     columns: dict[str, str],
 ) -> None:
-    monkeypatch.setattr(_fold, "_MOST_POSITIVES", 100)
+    monkeypatch.setattr("calibrank.tabular.aggregate._MOST_POSITIVES", 100)
     table = save(tmp_path, {**log, "weight": np.full(ROWS, 200, np.uint8)})
     chosen = Columns("score", "label", cr.ips, weight="weight", **columns)
     found = aggregate(table, chosen, strict()).positives
     assert found.weights.sum() == pytest.approx(200 * log["label"].sum(), rel=0.1)
-
-
-def test_every_nth_positive_is_counted_over_all_batches() -> None:
-    def rows(scores: list[float]) -> Rows:
-        return Rows(np.array(scores), np.ones(len(scores)), None, None, None, None)
-
-    batches = [rows([0, 1, 2]), rows([3, 4, 5, 6]), rows([7]), rows([8, 9, 10])]
-    found = [batch.scores.tolist() for batch in _fold._every(5, batches)]
-    assert found == [[0], [5], [], [10]]
 
 
 # Folds
@@ -412,3 +403,51 @@ def test_columns_are_read_once_each() -> None:
     assert not columns.needs_popularity
     assert Columns("s", "y", cr.ips, item="i").needs_popularity
     assert not Columns("s", "y", cr.naive, item="i").needs_popularity
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("propensity", 5e-324, r"propensity must be at least 1e-30, got 5e-324"),
+        ("propensity", 1e-31, r"propensity must be at least 1e-30, got 1e-31"),
+        ("weight", 1e-200, r"weight must be 0 or at least 1e-30, got 1e-200"),
+    ],
+)
+def test_masses_too_small_to_sum_are_refused(
+    tmp_path: Path, log: dict[str, np.ndarray], column: str, value: float, message: str
+) -> None:
+    """Also beside zeros, where the range of the values proves nothing."""
+    weights = np.ones(ROWS)
+    weights[0] = 0
+    content = {**log, "weight": weights}
+    content[column] = content[column].copy()
+    content[column][1] = value
+    columns = Columns("score", "label", cr.ips, propensity="propensity", weight="weight")
+    with pytest.raises(cr.DataError, match=message):
+        aggregate(save(tmp_path, content), columns, strict())
+
+
+def test_weights_that_are_all_zero_are_named(tmp_path: Path, log: dict[str, np.ndarray]) -> None:
+    table = save(tmp_path, {**log, "weight": np.zeros(ROWS)})
+    columns = Columns("score", "label", cr.ips, propensity="propensity", weight="weight")
+    with pytest.raises(cr.DataError, match="weight must not be 0 in every row"):
+        aggregate(table, columns, strict())
+
+
+def test_labels_are_checked_once(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the reader; evidence is made without a second check."""
+    counted: list[str] = []
+    original = type(COLUMN_RULES["label"]).holds
+
+    def holds(rule: object, values: object) -> object:
+        if rule is COLUMN_RULES["label"]:
+            counted.append("label")
+        return original(rule, values)
+
+    monkeypatch.setattr(type(COLUMN_RULES["label"]), "holds", holds)
+    for columns in ({"propensity": "propensity"}, {"item": "item"}):
+        counted.clear()
+        chosen = Columns("score", "label", cr.ips, **columns)
+        batches = list(table.batches(chosen.read))
+        aggregate(table, chosen, strict())
+        assert 0 < len(counted) <= len(batches)

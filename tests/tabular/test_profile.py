@@ -11,7 +11,8 @@ import pytest
 import calibrank as cr
 from calibrank.tabular import profile as profiling
 from calibrank.tabular.columns import Columns
-from calibrank.tabular.profile import Profile, Tally, profile
+from calibrank.tabular.profile import Profile, profile
+from calibrank.tabular.propensity import IdCounts
 from calibrank.tabular.read import Table
 
 COLUMNS = Columns("score", "label", cr.naive, item="item", user="user")
@@ -55,8 +56,8 @@ def test_users_and_items_are_counted_over_all_files(tmp_path: Path) -> None:
         {"score": [4.0, 5.0], "label": [0, 1], "user": [2, 2], "item": ["a", "c"]},
     )
     assert sorted(found.per_user.counts.tolist()) == [2, 3]
-    assert found.per_user.most_frequent() == (2, 3)
-    assert found.per_item.most_frequent() == ("a", 3)
+    assert found.per_user.of(pa.array([2])).tolist() == [3]
+    assert found.per_item.of(pa.array(["a"])).tolist() == [3]
 
 
 def test_falling_scores_are_counted_within_users(tmp_path: Path) -> None:
@@ -90,24 +91,23 @@ def test_a_table_without_valid_rows_raises(tmp_path: Path, scores: list[float]) 
 
 
 def test_counts_of_batches_are_merged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profiling, "_MERGE_IDS", 10)
+    monkeypatch.setattr("calibrank.tabular.propensity._MERGE_IDS", 10)
     rng = np.random.default_rng(0)
     batches = [rng.integers(0, 30, 50) for _ in range(20)]
-    tally = Tally()
+    tally = IdCounts()
     for batch in batches:
         tally.add(pa.array(batch))
-    assert len(tally.ids) < 20
+    assert len(tally._ids) < 20
     distinct, counts = np.unique(np.concatenate(batches), return_counts=True)
     assert sorted(tally.counts.tolist()) == sorted(counts.tolist())
-    name, count = tally.most_frequent()
-    assert count == counts[distinct == name][0] == counts.max()
+    assert tally.of(pa.array(distinct)).tolist() == counts.tolist()
+    assert tally.of(pa.array(["7", "77"])).tolist() == [counts[distinct == 7][0], 0]
 
 
 def test_missing_ids_and_ids_of_several_types_are_counted() -> None:
-    tally = Tally()
+    tally = IdCounts()
     for ids in ([5, 5, None], ["5", "x", None]):
         tally.add(pa.array(ids))
     tally.add(pa.array([2**64 - 1], pa.uint64()))
-    assert tally.most_frequent() == ("5", 3)
+    assert dict(zip(tally.ids.to_pylist(), tally.counts.tolist(), strict=True))["5"] == 3
     assert sorted(tally.counts.tolist()) == [1, 1, 2, 3]
-    assert Tally().most_frequent() == (None, 0)

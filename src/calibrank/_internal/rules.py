@@ -13,6 +13,8 @@ LARGEST_SCORE = 1e30
 LARGEST_WEIGHT = 1e30
 """Sums of larger weights and of their squares might not be finite."""
 
+SMALLEST_MASS = 1e-30
+"""Squares of smaller weights vanish, and inverses of smaller propensities overflow."""
 
 LARGEST_RANK = 1e9
 """A larger rank is a padding value."""
@@ -20,7 +22,10 @@ LARGEST_RANK = 1e9
 
 @dataclass(frozen=True, slots=True)
 class ColumnRule:
-    """A range of numbers; with `only_ends`, just its two ends."""
+    """A range of numbers; with `only_ends`, just its two ends.
+
+    Above 0, values are at least `smallest`.
+    """
 
     low: float
     high: float
@@ -30,6 +35,7 @@ class ColumnRule:
     only_ends: bool = False
     excludes_low: bool = False
     excludes_high: bool = False
+    smallest: float = 0.0
 
     def holds(self, values: Any) -> Any:
         """Whether each value is valid; NaN never is.
@@ -43,7 +49,16 @@ class ColumnRule:
         # would become 0 and the largest one infinity, so open ends are strict comparisons.
         above = values > self.low if self.excludes_low else values >= self.low
         below = values < self.high if self.excludes_high else values <= self.high
-        return above & below
+        if not self.smallest:
+            return above & below
+        return above & below & ((values >= self.smallest) | (values == 0))
+
+    def statement_for(self, value: float) -> str:
+        """What a value must be that is not valid."""
+        if not 0 < value < self.smallest:
+            return self.statement
+        zero = "" if self.excludes_low else "0 or "
+        return f"be {zero}at least {self.smallest:g}"
 
 
 COLUMN_RULES = {
@@ -66,6 +81,7 @@ COLUMN_RULES = {
         statement="lie in (0, 1]",
         remedy="Clip in the estimator that made it, e.g. Popularity(clip=0.1).",
         excludes_low=True,
+        smallest=SMALLEST_MASS,
     ),
     "probability": ColumnRule(
         low=0, high=1, statement="lie in [0, 1]", remedy="Calibrate scores first."
@@ -75,6 +91,7 @@ COLUMN_RULES = {
         high=LARGEST_WEIGHT,
         statement="be finite and not negative",
         remedy="Drop the row to ignore it; a weight above 1e30 counts as infinite.",
+        smallest=SMALLEST_MASS,
     ),
     "grade": ColumnRule(
         low=-float("inf"),

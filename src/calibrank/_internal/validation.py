@@ -304,8 +304,10 @@ def require_role(role: str, name: str, values: Floats) -> None:
         return
     invalid = _first_invalid(rule.holds, values)
     if invalid is not None:
-        remedy = remedy_for(role, float(invalid.value), float(values.max()))
-        raise DataError(name, rule.statement, got=invalid.found, row=invalid.row, remedy=remedy)
+        value = float(invalid.value)
+        remedy = remedy_for(role, value, float(values.max()))
+        statement = rule.statement_for(value)
+        raise DataError(name, statement, got=invalid.found, row=invalid.row, remedy=remedy)
 
 
 class _Invalid(NamedTuple):

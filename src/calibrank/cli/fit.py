@@ -68,7 +68,7 @@ def fit(given: Given) -> None:
     first = columns if alone else replace(columns, segments=(), features={})
     with console.reading(table, "Reading") as progress:
         aggregated = aggregate(table, first, rules, progress, method.folds, method.distinct_scores)
-    if aggregated.exposure is not None:
+    if columns.needs_exposure:
         console.say(f"Using {aggregated.exposure}")
     calibrator, fitted = method.fit(aggregated)
     _require_loss(fitted)
@@ -109,10 +109,9 @@ def _add_terms(
     """Add the terms of a model to the map of the score."""
     if aggregated.segments is not None:
         return model.fit_sums(fitted, aggregated.segments)
-    exposure = aggregated.exposure if columns.needs_exposure else None
     again = Rules(skip=rules.skip)
     with console.reading(table, "Reading columns") as progress:
-        rows = read_features(table, columns, again, exposure, progress)
+        rows = read_features(table, columns, again, aggregated.exposure, progress)
     # The same rows and those with an invalid value in the columns of terms.
     rules.skipped.update(again.skipped)
     return model.fit_rows(fitted, rows.scores, rows.evidence, rows.features)

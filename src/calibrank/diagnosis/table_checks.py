@@ -125,10 +125,10 @@ def check_lists(found: Profile, *, has_users: bool) -> Iterator[Finding]:
         yield note("users", "No user column: truncated lists cannot be detected.")
         return
     yield _check_truncated(found)
-    item, count = found.per_item.most_frequent()
-    items = len(found.per_item.counts)
-    if items > _LEAST_ITEMS and count > _MOST_ROWS * found.rows:
-        fraction = count / found.rows
+    counts = found.per_item.counts
+    if len(counts) > _LEAST_ITEMS and counts.max() > _MOST_ROWS * found.rows:
+        item = found.per_item.ids[int(counts.argmax())].as_py()
+        fraction = counts.max() / found.rows
         yield warning(
             "items",
             f"Item {item!r} makes up {fraction:.0%} of all rows. If it is padding, drop it.",

@@ -18,7 +18,7 @@ from calibrank.report.rows import MISSING, MOST_CATEGORIES, Categorical, ReportR
 from calibrank.tabular.batch import IdNumbers
 from calibrank.tabular.columns import Columns
 from calibrank.tabular.evaluate import MOST_ROWS_IN_MEMORY
-from calibrank.tabular.propensity import POPULARITY, estimate_exposure, exposure_of
+from calibrank.tabular.propensity import POPULARITY, exposure_of
 from calibrank.tabular.read import Progress, Table, indices_of
 from calibrank.tabular.rows import Rows, buckets_of, rows_of
 from calibrank.tabular.rules import Rules
@@ -82,6 +82,9 @@ class _UserSample:
 
     def report_rows(self, columns: Columns) -> ReportRows:
         batches = [rows for rows, _ in self.batches]
+        exposure = exposure_of(columns, batches)
+        if exposure is not None:
+            batches = [exposure.fill(rows) for rows in batches]
         joined = Rows.joined(batches)
         labels = joined.labels.astype(np.float64)
         items = None if columns.item is None else _categorical([rows.items for rows in batches])
@@ -90,7 +93,9 @@ class _UserSample:
         for position, name in enumerate(columns.others):
             segments[name] = _segment(name, [rows.others[position] for rows in batches])
         used = _columns(columns, batches)
-        propensity = _propensity(columns, batches, joined.propensity)
+        propensity = joined.propensity
+        if columns.needs_popularity:
+            propensity = POPULARITY.propensity(propensity)
         for name, values in used.items():
             segments[name] = segment_column(name, values, len(joined))
         return ReportRows(
@@ -114,23 +119,6 @@ def _columns(columns: Columns, batches: list[Rows]) -> dict[str, Encoded | Float
     for place, name in enumerate(columns.features):
         used[name] = np.concatenate([rows.features[place] for rows in batches])
     return used
-
-
-def _propensity(columns: Columns, batches: list[Rows], given: Floats | None) -> Floats | None:
-    """Propensities as given, or estimated from how often items were liked or pairs shown."""
-    if columns.needs_popularity:
-        if columns.item is None:
-            raise DataError(
-                "propensities",
-                "be given or estimated from items",
-                "neither",
-                "Name a propensity or an item column.",
-            )
-        return POPULARITY.propensity(np.concatenate(list(estimate_exposure(batches))))
-    if columns.needs_exposure:
-        exposure = exposure_of(columns, batches)
-        return np.concatenate([exposure.propensity(rows) for rows in batches])
-    return given
 
 
 def _categorical(chunks: list[Any]) -> Categorical:

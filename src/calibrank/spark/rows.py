@@ -205,7 +205,7 @@ class Rows:
         rows = "1 row" if count == 1 else f"{count:,} rows"
         value = math.nan if example == "null" else float(example)
         remedy = remedy_for(role, value)
-        return DataError(subject, rule.statement, f"{example} in {rows}", remedy)
+        return DataError(subject, rule.statement_for(value), f"{example} in {rows}", remedy)
 
 
 def changed_rows_error() -> DataError:

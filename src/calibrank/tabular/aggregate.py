@@ -1,27 +1,32 @@
-"""Summarize a table on disk in one pass and in bounded memory."""
+"""Summarize a table on disk, in one pass unless exposure is counted first."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
-from itertools import islice
+from threading import Event
+from typing import cast
+
+import numpy as np
 
 from calibrank._internal.threads import in_workers, thread_count
+from calibrank._internal.validation import Floats, Indices
 from calibrank.anchoring import Positives
 from calibrank.errors import DataError, FitError
-from calibrank.evidence import naive
-from calibrank.summary import Summary
+from calibrank.evidence import Evidence, checked_evidence, impressions, naive
+from calibrank.summary import Summary, SummaryBuilder
 from calibrank.summary.by_segment import SegmentSums
 from calibrank.summary.grid import CAPACITY
-from calibrank.tabular._fold import FoldBuilder
-from calibrank.tabular.by_segment import SegmentWorkers
 from calibrank.tabular.columns import Columns
 from calibrank.tabular.files import Progress, ReadTask
-from calibrank.tabular.propensity import TableExposure, count_exposure, estimate_exposure
+from calibrank.tabular.propensity import TableExposure, evidence_of, exposure_of
 from calibrank.tabular.read import Table
-from calibrank.tabular.rows import Rows, folds_of, valid_rows
+from calibrank.tabular.rows import Rows, folds_of, rows_of, valid_rows
 from calibrank.tabular.rules import Rules
+from calibrank.tabular.segment_codes import SegmentCodes
+
+# Positives kept for the sensitivity analysis. Its answers no longer change with more of them.
+_MOST_POSITIVES = 400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +38,7 @@ class Aggregate:
     folds: tuple[Summary, ...] = ()
     """One summary per fold that has rows, if folds were asked for."""
     exposure: TableExposure | None = None
-    """The counts that propensities of being shown come from, where they were estimated."""
+    """The counts that propensities come from, where they were estimated."""
     segments: SegmentSums | None = None
     """Sums by segment, if there are segment columns."""
 
@@ -68,79 +73,207 @@ def aggregate(
     Up to `distinct` scores get a bin each. Where `columns` name segments, their sums are taken in
     the same pass.
     """
-    exposure = count_exposure(table, columns, rules) if columns.needs_exposure else None
-
-    def new_builders() -> list[FoldBuilder]:
-        return [FoldBuilder(columns, distinct) for _ in range(folds)]
-
-    builders, segments = _build(table, columns, rules, progress, exposure, new_builders)
-    by_fold: tuple[Summary, ...] = ()
+    # Each worker has sums of its own, so that none waits for a lock.
+    edges = _SharedEdges()
+    workers = []
+    for number in range(thread_count()):
+        parts = [_Fold(columns, SummaryBuilder(distinct)) for _ in range(folds)]
+        workers.append(_Worker(columns, number, parts, edges))
+    exposure = _read(table, columns, rules, progress, workers)
+    by_fold = [reduce(_Fold.merge, each) for each in zip(*[w.folds for w in workers], strict=True)]
+    summaries: tuple[Summary, ...] = ()
     if folds > 1:
-        by_fold = tuple(each.summary() for each in builders if not each.builder.empty)
-    whole = reduce(FoldBuilder.merge, builders)
-    sums = segments.sums() if columns.segments else None
-    return Aggregate(whole.summary(), whole.positives(), by_fold, exposure, sums)
+        summaries = tuple([each.builder.summary() for each in by_fold if not each.builder.empty])
+    whole = reduce(_Fold.merge, by_fold)
+    whole.require_both_classes(table.name)
+    segments = None
+    if columns.segments:
+        segments = workers[0].segments
+        for worker in workers[1:]:
+            segments.merge(worker.segments)
+    return Aggregate(whole.builder.summary(), whole.positives(), summaries, exposure, segments)
 
 
-def _build(
-    table: Table,
-    columns: Columns,
-    rules: Rules,
-    progress: Progress | None,
-    exposure: TableExposure | None,
-    new_builders: Callable[[], list[FoldBuilder]],
-) -> tuple[list[FoldBuilder], SegmentWorkers]:
-    """A builder per fold, and workers that sum by segment where there are segment columns."""
-    # Each worker has builders of its own, so that none waits for a lock.
-    by_worker = [new_builders() for _ in range(thread_count())]
-    segments = SegmentWorkers(columns, len(by_worker))
+def _read(
+    table: Table, columns: Columns, rules: Rules, progress: Progress | None, workers: list[_Worker]
+) -> TableExposure | None:
+    """Add all rows to the workers; return what exposure was estimated from, if it was."""
+    exposure = None
+    if columns.needs_exposure:
+        # Skipped rows are counted by the pass that sums them.
+        batches = rows_of(table, columns, Rules(skip=rules.skip), None)
+        exposure = exposure_of(columns, batches, table.name)
 
     def add(worker: int, task: ReadTask) -> None:
-        with segments.task_of(worker):
+        try:
             for batch in task():
                 rows = valid_rows(batch, columns, rules)
-                if exposure is not None:
-                    rows = replace(rows, propensity=exposure.propensity(rows))
-                segments.add(worker, rows)
-                rows = replace(rows, segments=())
-                _add_to_folds(by_worker[worker], rows, batch.before)
+                if len(rows):
+                    rows = rows if exposure is None else exposure.fill(rows)
+                    workers[worker].add(rows, batch.before)
+        finally:
+            workers[worker].share_edges()
 
-    tasks = table.read_tasks(columns.read, progress, columns.segments)
-    in_workers(add, tasks, len(by_worker))
-    by_fold = zip(*by_worker, strict=True)
-    builders = [reduce(FoldBuilder.merge, same_fold) for same_fold in by_fold]
-    _require_rows(builders, table, columns)
-    if columns.needs_popularity and columns.item is not None:
-        _set_exposure(builders)
-    return builders, segments
-
-
-def _add_to_folds(builders: list[FoldBuilder], rows: Rows, first: int) -> None:
-    if len(builders) == 1:
-        builders[0].add(rows)
-        return
-    fold_of_row = folds_of(rows, first, len(builders))
-    for fold, builder in enumerate(builders):
-        builder.add(rows.take(fold_of_row == fold))
+    in_workers(add, table.read_tasks(columns.read, progress, columns.segments), len(workers))
+    waiting = [rows for worker in workers for rows, _ in worker.waiting]
+    if not waiting:
+        return exposure
+    popularity = exposure_of(columns, waiting)
+    for worker in workers:
+        worker.add_waiting(popularity)
+    return popularity
 
 
-def _require_rows(builders: list[FoldBuilder], table: Table, columns: Columns) -> None:
-    rows = sum(builder.rows for builder in builders)
-    if not rows:
-        raise DataError(table.name, "hold at least one valid row", "none", "Check it.")
-    only_positives = all(builder.only_positives for builder in builders)
-    if only_positives and columns.evidence is not naive:
-        raise FitError(
-            "labels",
-            "hold both classes",
-            f"only positives in {rows:,} rows of {table.name}",
-            "Add pairs without an interaction (negatives).",
+@dataclass(slots=True)
+class _Fold:
+    """One worker's sums of one fold, and its positives where a sensitivity analysis varies them."""
+
+    columns: Columns
+    builder: SummaryBuilder
+    kept: list[Rows] = field(default_factory=list)
+    rows: int = 0
+    only_positives: bool = True
+
+    def add(self, rows: Rows, evidence: Evidence) -> None:
+        if not len(rows):
+            return
+        self.rows += len(rows)
+        self.only_positives = self.only_positives and bool((rows.labels == 1).all())
+        self.builder.update(rows.scores, evidence)
+        # Impressions identify the base rate, so there is no sensitivity to analyse.
+        if self.columns.evidence not in (naive, impressions):
+            self._keep(rows)
+
+    def merge(self, other: _Fold) -> _Fold:
+        """Add all rows of another one, and return this one."""
+        self.builder.merge(other.builder)
+        self.kept += other.kept
+        self.rows += other.rows
+        self.only_positives = self.only_positives and other.only_positives
+        return self
+
+    def require_both_classes(self, name: str) -> None:
+        if not self.rows:
+            raise DataError(name, "hold at least one valid row", "none", "Check it.")
+        if self.builder.empty:
+            weight = self.columns.weight or "its weights"
+            raise DataError(f"{name}: {weight}", "not be 0 in every row", f"{self.rows:,} rows")
+        if self.only_positives and self.columns.evidence is not naive:
+            raise FitError(
+                "labels",
+                "hold both classes",
+                f"only positives in {self.rows:,} rows of {name}",
+                "Add pairs without an interaction (negatives).",
+            )
+
+    def positives(self) -> Positives | None:
+        """The kept positives, at most `_MOST_POSITIVES` of them, evenly chosen."""
+        if not self.kept:
+            return None
+        joined = Rows.joined(self.kept)
+        step = -(-len(joined) // _MOST_POSITIVES)  # rounded up
+        chosen = joined.take(np.arange(0, len(joined), step))
+        if chosen.propensity is None or chosen.weights is None:
+            return None
+        return Positives(chosen.scores, chosen.propensity, step * chosen.weights)
+
+    def _keep(self, rows: Rows) -> None:
+        weights = np.ones(len(rows)) if rows.weights is None else rows.weights.astype(np.float64)
+        positives = replace(rows.numbers(), weights=weights).take(
+            (rows.labels != 0) & (weights > 0)
         )
+        if not len(positives):
+            return
+        self.kept.append(positives)
+        count = sum(len(each) for each in self.kept)
+        if count > _MOST_POSITIVES // thread_count():
+            # Every other one stands for all, with about twice the weight: where rows were thinned
+            # out before, the halves differ.
+            both = Rows.joined(self.kept)
+            half = both.take(np.arange(0, count, 2))
+            factor = _weights(both).sum() / _weights(half).sum()
+            self.kept = [replace(half, weights=factor * _weights(half))]
 
 
-def _set_exposure(builders: list[FoldBuilder]) -> None:
-    """Estimate the exposure of every item from the whole table, and weight the positives by it."""
-    kept = [rows for builder in builders for rows in builder.kept]
-    exposures = estimate_exposure(kept)
-    for builder in builders:
-        builder.set_exposure(islice(exposures, len(builder.kept)))
+@dataclass(slots=True)
+class _SharedEdges:
+    """The bins of sums by segment, which the first rows of the first worker ask for."""
+
+    are_known: Event = field(default_factory=Event)
+    edges: Floats | None = None
+
+
+class _Worker:
+    """The sums of one worker, by fold and by segment."""
+
+    def __init__(
+        self, columns: Columns, number: int, folds: list[_Fold], edges: _SharedEdges
+    ) -> None:
+        self.columns = columns
+        self.folds = folds
+        self.segments = SegmentSums(names=columns.segments, kind=columns.evidence.__name__)
+        self._is_first = number == 0
+        self._shared = edges
+        self.waiting: list[tuple[Rows, Indices]] = []
+        self._codes = [SegmentCodes() for _ in columns.segments]
+
+    def add(self, rows: Rows, first: int) -> None:
+        """Add valid rows; `first` is the number of the first row of their batch."""
+        folds = np.zeros(len(rows), dtype=np.intp)
+        if len(self.folds) > 1:
+            folds = folds_of(rows, first, len(self.folds))
+        if not self.columns.needs_popularity:
+            self._add(rows, folds)
+            return
+        # The weights of positives follow from the whole table.
+        is_positive = rows.labels != 0
+        self.waiting.append((rows.take(is_positive), folds[is_positive]))
+        if self.columns.segments:
+            # Bins are placed by all rows: positives have higher scores.
+            everything = checked_evidence(naive, rows.labels, None, rows.weights)
+            self._wait_for_edges()
+            self.segments.place_bins(rows.scores, everything)
+            self.share_edges()
+        rows = replace(rows, propensity=np.ones(len(rows)))
+        self._add(rows.take(~is_positive), folds[~is_positive])
+
+    def add_waiting(self, exposure: TableExposure | None) -> None:
+        """Add the positives, when the exposure of their items is known."""
+        for rows, folds in self.waiting:
+            self._add(rows if exposure is None else exposure.fill(rows), folds)
+
+    def _add(self, rows: Rows, folds: Indices) -> None:
+        if not len(rows):
+            return
+        evidence = evidence_of(self.columns, rows)
+        if self.columns.segments:
+            self._wait_for_edges()
+            columns = zip(self._codes, rows.segments, strict=True)
+            encoded = [codes.encode(column) for codes, column in columns]
+            self.segments.add(rows.scores, evidence, encoded)
+            self.share_edges()
+        rows = replace(rows, segments=())
+        if len(self.folds) == 1:
+            self.folds[0].add(rows, evidence)
+            return
+        for number, fold in enumerate(self.folds):
+            chosen = folds == number
+            fold.add(rows.take(chosen), evidence.rows(chosen))
+
+    def _wait_for_edges(self) -> None:
+        if self._is_first or self.segments.has_edges:
+            return
+        self._shared.are_known.wait()
+        if self._shared.edges is not None:
+            self.segments.start_with(self._shared.edges)
+
+    def share_edges(self) -> None:
+        """Let the others start, after the first rows of the first worker, or if it had none."""
+        if self._is_first and not self._shared.are_known.is_set():
+            if self.segments.has_edges:
+                self._shared.edges = self.segments.edges
+            self._shared.are_known.set()
+
+
+def _weights(rows: Rows) -> Floats:
+    return cast("Floats", rows.weights)  # kept rows always have them

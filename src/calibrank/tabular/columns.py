@@ -91,6 +91,11 @@ class Columns:
         return () if self.label_rule is None else self.label_rule.texts
 
     @property
+    def has_binary_labels(self) -> bool:
+        """Whether every label is 0 or 1."""
+        return self.label_rule is None or self.label_rule.is_binary
+
+    @property
     def ids(self) -> list[str]:
         """Columns of ids."""
         return [name for name in (self.item, self.user) if name is not None]

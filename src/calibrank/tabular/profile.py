@@ -7,73 +7,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
 from calibrank._internal.rules import COLUMN_RULES
 from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
-from calibrank.evidence import naive, soft_evidence
+from calibrank.evidence import checked_evidence, naive
 from calibrank.summary import Summary, SummaryBuilder
-from calibrank.tabular.batch import Batch, indices_of, names_of
+from calibrank.tabular.batch import Batch, indices_of
 from calibrank.tabular.columns import Columns
 from calibrank.tabular.files import Progress
+from calibrank.tabular.propensity import IdCounts
 from calibrank.tabular.read import Table
 from calibrank.tabular.rows import labels_of
 from calibrank.tabular.rules import Mask
 
-# Counts of separate batches are merged when they hold this many ids: merging hashes all of them.
-_MERGE_IDS = 1_000_000
-
 # Enough scores to find ties and sentinels, and only 8 MB.
 _SAMPLE_ROWS = 1_000_000
-
-
-@dataclass(slots=True)
-class Tally:
-    """How often each id occurs; counts of separate batches are merged from time to time."""
-
-    ids: list[pa.Array] = field(default_factory=list)
-    occurrences: list[npt.NDArray[np.int64]] = field(default_factory=list)
-
-    def add(self, ids: pa.Array) -> None:
-        """Count the ids of some more rows."""
-        found = _comparable(ids).value_counts()
-        self.ids.append(found.field(0))
-        self.occurrences.append(names_of(found.field(1)))
-        # Waiting until the unmerged ids outnumber the merged ones keeps the total work linear.
-        unmerged = sum(len(counts) for counts in self.occurrences[1:])
-        if unmerged > max(len(self.occurrences[0]), _MERGE_IDS):
-            self._merge()
-
-    @property
-    def counts(self) -> npt.NDArray[np.int64]:
-        """The number of rows of each distinct id."""
-        self._merge()
-        if not self.occurrences:
-            return np.empty(0, dtype=np.int64)
-        return self.occurrences[0]
-
-    def most_frequent(self) -> tuple[object, int]:
-        """Return the id with the most rows, and their number."""
-        counts = self.counts
-        if not len(counts):
-            return None, 0
-        best = int(counts.argmax())
-        return self.ids[0][best].as_py(), int(counts[best])
-
-    def _merge(self) -> None:
-        if len(self.ids) < 2:
-            return
-        # Files of one table may store ids in different types.
-        types = {ids.type for ids in self.ids}
-        shared = types.pop() if len(types) == 1 else pa.large_string()
-        columns = [ids.cast(shared) for ids in self.ids]
-        joined = pa.chunked_array(columns).combine_chunks()
-        encoded = joined.dictionary_encode(null_encoding="encode")
-        sums = np.bincount(indices_of(encoded), np.concatenate(self.occurrences))
-        self.ids = [encoded.dictionary]
-        self.occurrences = [sums.astype(np.int64)]
 
 
 @dataclass(slots=True)
@@ -89,8 +38,8 @@ class Profile:
     """Naive evidence of all valid rows."""
     sample: Floats = field(default_factory=lambda: np.empty(0))
     """The first valid scores, at most a million."""
-    per_user: Tally = field(default_factory=Tally)
-    per_item: Tally = field(default_factory=Tally)
+    per_user: IdCounts = field(default_factory=IdCounts)
+    per_item: IdCounts = field(default_factory=IdCounts)
     neighbours: int = 0
     """Number of rows that directly follow a row of the same user."""
     falling: int = 0
@@ -105,7 +54,7 @@ def profile(table: Table, columns: Columns, progress: Progress | None = None) ->
     for batch in table.batches(columns.read, progress):
         scores, labels = _valid_pairs(batch, columns, found)
         if len(scores):
-            builder.update(scores, soft_evidence(naive, labels, None, None))
+            builder.update(scores, checked_evidence(naive, labels, None, None, is_binary=False))
         if sum(len(scores) for scores in sample) < _SAMPLE_ROWS:
             sample.append(scores)
         _count_ids(batch, columns, found)
@@ -160,9 +109,3 @@ def _count_ids(batch: Batch, columns: Columns, found: Profile) -> None:
     same_user = codes[1:] == codes[:-1]
     found.neighbours += int(same_user.sum())
     found.falling += int((same_user & (scores[1:] <= scores[:-1])).sum())
-
-
-def _comparable(ids: pa.Array) -> pa.Array:
-    """Convert integers to int64 and anything else to text, so that equal ids compare equal."""
-    fits_int64 = pa.types.is_integer(ids.type) and not pa.types.is_uint64(ids.type)
-    return ids.cast(pa.int64() if fits_int64 else pa.large_string())

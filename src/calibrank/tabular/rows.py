@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from calibrank._internal.validation import Floats
-from calibrank.evidence import undersampling_weights
 from calibrank.tables import hash_partitions, row_partitions
 from calibrank.tabular.batch import Batch, indices_of, take_ids
 from calibrank.tabular.columns import Columns
@@ -54,9 +53,9 @@ class Rows:
             tuple(column[chosen] for column in self.features),
         )
 
-    def without_columns(self) -> Rows:
-        """The same rows, without users and the columns of terms."""
-        return replace(self, users=None, others=(), segments=(), features=())
+    def numbers(self) -> Rows:
+        """The same rows, without ids and the columns of terms."""
+        return replace(self, items=None, users=None, others=(), segments=(), features=())
 
     @classmethod
     def joined(cls, batches: Sequence[Rows]) -> Rows:
@@ -90,22 +89,10 @@ def valid_rows(batch: Batch, columns: Columns, rules: Rules) -> Rows:
         rows = rows.take(valid)
     if columns.examination is not None and rows.propensity is not None:
         rows = replace(rows, propensity=columns.examination.predict(rows.propensity))
-    return rows
+    return rows if columns.negatives_kept == 1 else _reweighted(rows, columns.negatives_kept)
 
 
-class TermColumns(Protocol):
-    """The names of the columns of terms, by role."""
-
-    @property
-    def segments(self) -> tuple[str, ...]:
-        """Columns whose values are levels."""
-
-    @property
-    def features(self) -> Mapping[str, str]:
-        """Columns of numbers, with their role."""
-
-
-def columns_of(columns: TermColumns, rows: Rows) -> dict[str, Any]:
+def columns_of(columns: Any, rows: Rows) -> dict[str, Any]:
     """The columns of terms, by name, as maps take them."""
     by_name: dict[str, Any] = dict(zip(columns.features, rows.features, strict=True))
     for name, values in zip(columns.segments, rows.segments, strict=True):
@@ -146,7 +133,7 @@ def _all_rows(batch: Batch, columns: Columns) -> Rows:
     weights = numbers(columns.weight)
     if counts is not None:
         weights = counts if weights is None else weights * counts
-    rows = Rows(
+    return Rows(
         scores,
         labels,
         numbers(columns.propensity),
@@ -157,9 +144,6 @@ def _all_rows(batch: Batch, columns: Columns) -> Rows:
         tuple(batch.segments(name) for name in columns.segments),
         tuple(batch.numbers(name) for name in columns.features),
     )
-    if columns.negatives_kept == 1:
-        return rows
-    return _reweighted(rows, columns.negatives_kept)
 
 
 def labels_of(batch: Batch, columns: Columns) -> tuple[npt.NDArray[Any], Floats | None]:
@@ -174,22 +158,10 @@ def labels_of(batch: Batch, columns: Columns) -> tuple[npt.NDArray[Any], Floats 
 
 
 def _reweighted(rows: Rows, kept: float) -> Rows:
-    """Weight negative mass by the number of negatives that it was sampled from."""
-    if not np.isin(rows.labels, (0, 1)).all():
-        return _with_more_negatives(rows, kept)
-    factors = undersampling_weights(rows.labels, kept)
-    weights = factors if rows.weights is None else rows.weights * factors
-    return replace(rows, weights=weights)
-
-
-def _with_more_negatives(rows: Rows, kept: float) -> Rows:
-    """Labels between 0 and 1: a row's negative mass is 1 - label, and grows by 1 / kept."""
-    # Labels that are not checked yet may be anything; such rows are left out.
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        total = rows.labels + (1 - rows.labels) / kept
-        labels = rows.labels / total
-        weights = total if rows.weights is None else rows.weights * total
-    return replace(rows, labels=labels, weights=weights)
+    """Weight negative mass, 1 - label, by the number of negatives that it was sampled from."""
+    total = rows.labels + (1 - rows.labels) / kept
+    weights = total if rows.weights is None else rows.weights * total
+    return replace(rows, labels=rows.labels / total, weights=weights)
 
 
 def _concatenate(arrays: Sequence[Floats | None]) -> Floats | None:

@@ -88,8 +88,9 @@ class Rules:
         if valid.all():
             return None
         self._require_labels(batch, role, name, values, valid)
-        remedy = _remedy(role, name, values, float(values[np.argmin(valid)]))
-        self._reject(batch, role, name, rule.statement, values, valid, remedy)
+        value = float(values[np.argmin(valid)])
+        remedy = _remedy(role, name, values, value)
+        self._reject(batch, role, name, rule.statement_for(value), values, valid, remedy)
         return valid
 
     def _require_labels(
@@ -161,7 +162,10 @@ def _range_is_valid(rule: ColumnRule, values: npt.NDArray[Any]) -> bool:
     """
     if not values.size or (rule.only_ends and values.dtype.kind not in "iu"):
         return False
-    return bool(rule.holds(np.array([values.min(), values.max()])).all())
+    lowest = values.min()
+    if rule.smallest and lowest == 0 and values.dtype.kind not in "iu":
+        return False  # between 0 and the smallest valid value there may be others
+    return bool(rule.holds(np.array([lowest, values.max()])).all())
 
 
 def _both(first: Mask | None, second: Mask | None) -> Mask | None:
