@@ -104,8 +104,14 @@ class SegmentProblem:
         return self._of(cells, starts - starts[0], self.dispersion[segments])
 
     def _of(self, cells: Indices | slice, starts: Indices, dispersion: Floats) -> SegmentProblem:
-        columns = [column[cells] for column in (self.positive, self.total, self.offset, self.x)]
-        return SegmentProblem(*columns, starts, dispersion)
+        return SegmentProblem(
+            self.positive[cells],
+            self.total[cells],
+            self.offset[cells],
+            self.x[cells],
+            starts,
+            dispersion,
+        )
 
     @property
     def columns(self) -> tuple[Floats | Indices, ...]:
