@@ -300,7 +300,7 @@ def valid_calls() -> dict[str, tuple[Any, ...]]:
     tables = (np.zeros((9, 3)), np.zeros((9, 4)), np.zeros(9))
     texts = (np.array([0, 1, 3]), np.frombuffer(b"abb", np.uint8))
     starts = np.array([0, 2, 5])
-    modes = (*[np.zeros(2)] * 5, None)
+    cells = (*[column] * 4, starts, np.ones(2))
     return {
         "pool": (floats, column, None, *tables, 0.0, 20, 0, 0, 0, 0),
         "pool_segments": (*rows, column, np.zeros(CELLS), np.zeros((2, 3))),
@@ -313,7 +313,8 @@ def valid_calls() -> dict[str, tuple[Any, ...]]:
         "look_up": (np.array([4, 5], I), 4, np.array([7, 8], I), np.zeros(2, I)),
         "insert_texts": (*texts, 0, np.zeros(8, np.uint64)),
         "find_texts": (*texts, *texts, np.zeros(8, np.uint64), np.zeros(2, I)),
-        "segment_modes": (*[column] * 4, starts, np.ones(2), 1.0, 0.0, 9, 1e-8, *modes),
+        "segment_modes": (*cells, np.array([1.0, 0.0, 0.5]), 1, np.zeros((6, 2))),
+        "segment_slopes": (*cells, 0.5, np.zeros(2), np.zeros(2)),
         "changed_loss": (*[column] * 3, starts, np.ones(2), np.ones(2), np.zeros(1)),
     }
 
@@ -373,6 +374,7 @@ def test_a_loop_refuses_sizes_that_do_not_agree(name: str) -> None:
         ("look_up", 1, -(2**63)),
         ("segment_modes", 4, np.array([0, 3, 2])),
         ("segment_modes", 4, np.array([0, 2, 6])),
+        ("segment_slopes", 4, np.array([0, 2, 6])),
         ("changed_loss", 3, np.array([-1, 2, 5])),
     ],
 )

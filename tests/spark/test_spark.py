@@ -283,66 +283,6 @@ def test_popularity_of_invalid_rows_raises(
         engine.popularity(frame(rows, "item int, label int, v double"), weight="v")
 
 
-def test_pipelines_are_saved_and_loaded(engine: Any, tmp_path: Path) -> None:
-    from pyspark.ml import Pipeline, PipelineModel
-
-    rng = np.random.default_rng(0)
-    scores = rng.normal(size=300)
-    labels = (rng.random(300) < 0.4).astype(int)
-    propensity = rng.uniform(0.4, 1, 300)
-    given = from_arrays(s=scores, y=labels, w=propensity)
-    calibrator = cr.BBQ(bins=(3, 8))
-    stage = engine.CalibrationEstimator(
-        calibrator=calibrator, scoreCol="s", labelCol="y", propensityCol="w", outputCol="p"
-    )
-    Pipeline(stages=[stage]).write().overwrite().save(str(tmp_path / "pipeline"))
-    pipeline = Pipeline.load(str(tmp_path / "pipeline"))
-    assert pipeline.getStages()[0].getCalibrator() == calibrator
-    model = pipeline.fit(given)
-    model.write().overwrite().save(str(tmp_path / "model"))
-    loaded = PipelineModel.load(str(tmp_path / "model"))
-    expected = calibrator.fit(scores, cr.ips(labels, propensity))
-    assert loaded.stages[0].getMap().curve.edges == expected.curve.edges
-    found = loaded.transform(given).toArrow()["p"].to_numpy()
-    np.testing.assert_allclose(found, expected.predict(scores), rtol=1e-9)
-
-
-def test_a_model_that_was_changed_after_saving_is_not_loaded(engine: Any, tmp_path: Path) -> None:
-    engine.CalibrationModel(map=some_map()).write().save(str(tmp_path / "model"))
-    [metadata] = (tmp_path / "model" / "metadata").glob("part-*")
-    saved = metadata.read_text()
-    changed = re.sub(r'(intercept\\": -?)\d', r"\g<1>7", saved)
-    assert changed != saved
-    lines = frame([(changed.strip(),)], "value string").coalesce(1)
-    lines.write.text(str(tmp_path / "bad/metadata"))
-    with pytest.raises(ValueError, match="map must match its digest"):
-        engine.CalibrationModel.load(str(tmp_path / "bad"))
-
-
-def test_stages_without_a_map_or_with_a_wrong_calibrator_raise(engine: Any) -> None:
-    message = "map must be given, got none. Fit a CalibrationEstimator"
-    with pytest.raises(cr.DataError, match=message):
-        engine.CalibrationModel().getMap()
-    with pytest.raises(cr.DataError, match="a model must be a calibrator, or one plus terms"):
-        engine.CalibrationEstimator(calibrator=3)
-    with pytest.raises(cr.DataError, match=r"a model must be made of MinMax, .* got 'Magic\(\)'"):
-        engine.CalibrationEstimator(calibrator="Magic()")
-    with pytest.raises(cr.DataError, match=r"a model must be made of MinMax, .* got 'Platt\(bins"):
-        engine.CalibrationEstimator(calibrator="Platt(bins=3)")
-
-
-def test_setters_set_every_parameter(engine: Any) -> None:
-    stage = engine.CalibrationEstimator().setScoreCol("a").setLabelCol("b")
-    stage = stage.setPropensityCol("c").setWeightCol("d").setOutputCol("e")
-    stage = stage.setCalibrator(cr.Platt()).copy()
-    assert stage.getCalibrator() == cr.Platt()
-    assert stage.getOrDefault(stage.scoreCol) == "a"
-    assert stage.getLabelCol() == "b"
-    assert stage.getOrDefault(stage.propensityCol) == "c"
-    assert stage.getWeightCol() == "d"
-    assert stage.getOutputCol() == "e"
-
-
 def test_without_pyspark_the_error_is_the_install_command() -> None:
     code = "import sys; sys.modules['pyspark'] = None\nimport calibrank.spark"
     result = subprocess.run(
@@ -373,10 +313,6 @@ def test_impressions_are_weighted_as_on_one_machine(engine: Any) -> None:
         assert found.record.evidence == "impressions"
         assert found.parameters == pytest.approx(expected.parameters, rel=1e-9)
         assert found.standard_errors == pytest.approx(expected.standard_errors, rel=1e-9)
-    estimator = engine.CalibrationEstimator(
-        propensityCol="propensity", weightCol="v", evidence="impressions"
-    )
-    assert estimator.fit(weighted).getMap().parameters == pytest.approx(expected.parameters)
     by_item = engine.exposure(table, user=None).collect()
     found_propensity = np.array([row.propensity for row in by_item])
     assert np.allclose(

@@ -12,7 +12,7 @@ from calibrank.terms._grouped_rows import GroupedRows
 from calibrank.terms._mixed_model import fit_mixed_model
 from calibrank.terms._segment_cells import SegmentCells
 from calibrank.terms.group import CONSTANT, GroupFit
-from calibrank.terms.level import Start, _Change, _Parents
+from calibrank.terms.level import Start, _Found
 
 SCORES = np.linspace(-2, 2, 40)
 LABELS = (np.arange(40) * 7 % 40 < np.arange(40)).astype(float)
@@ -74,14 +74,18 @@ def test_candidates_of_a_random_intercept_start_with_the_constant() -> None:
     np.testing.assert_allclose(constant.probabilities(SCORES), LABELS.mean())
 
 
+def found(keys: list[tuple[str, ...]], *changes: tuple[float, float]) -> _Found:
+    """Levels with an intercept and a slope each."""
+    rest = np.zeros((4, len(keys)))
+    return _Found(keys, np.vstack([np.array(changes).reshape(len(keys), 2).T, rest]), center=0.0)
+
+
 def test_segments_start_from_their_parents() -> None:
-    top = _Parents.of({}, [("a",), ("b",)])
-    assert (top.intercepts.tolist(), top.slopes.tolist()) == ([0, 0], [1, 1])
-    keys = [("a",), ("a", "b")]
-    changes = [_Change(0.5, 2.0, 0.1, 7), _Change(0.25, 3.0, 0.1, 8)]
-    found = dict(zip(keys, changes, strict=True))
-    below = _Parents.of(found, [("a", "b", "c"), ("a", "b", "d")])
-    assert (below.intercepts.tolist(), below.slopes.tolist()) == ([0.25, 0.25], [3, 3])
+    top = found([]).expected([("a",), ("b",)])
+    assert top.tolist() == [[0, 0], [1, 1]]
+    known = found([("a",), ("a", "b")], (0.5, 2.0), (0.25, 3.0))
+    below = known.expected([("a", "b", "c"), ("a", "b", "d")])
+    assert below.tolist() == [[0.25, 0.25], [3, 3]]
 
 
 @pytest.mark.parametrize(
@@ -98,8 +102,8 @@ def test_cells_have_the_log_odds_of_their_parent(
 ) -> None:
     column, log_odds = np.ones(3), np.array([1.0, 2.0, 4.0])
     cells = SegmentCells(column, column, log_odds, np.array([0, 2, 3]), np.ones((3, 2)))
-    parents = _Parents(np.array(intercepts), np.array(slopes))
-    assert parents.log_odds_of(cells).tolist() == expected
+    changed = cells.changed_log_odds(np.array(intercepts), np.array(slopes))
+    assert changed.tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -129,9 +133,8 @@ def test_levels_start_from_what_is_expected_of_them() -> None:
     assert start.change(("a", "b")) == (1.5, 1.5)
     assert start.change(("a", "?")) == (0.5, 1.0)
     assert start.change(("?",)) == (0.2, 1.0)
-    top = _Parents.of({}, [("a",), ("?",)], start)
-    assert (top.intercepts.tolist(), top.slopes.tolist()) == ([0.5, 0.2], [1, 1])
-    found = {("a",): _Change(0.8, 1.25, 0.1, 7)}
-    below = _Parents.of(found, [("a", "b")], start)
+    top = found([]).expected([("a",), ("?",)], start)
+    assert top.tolist() == [[0.5, 0.2], [1, 1]]
+    below = found([("a",)], (0.8, 1.25)).expected([("a", "b")], start)
     # From a to b the term expects 1.5 - 0.5 more, and a slope of 0.5 more.
-    assert (below.intercepts.tolist(), below.slopes.tolist()) == ([1.8], [1.75])
+    assert below.tolist() == [[1.8], [1.75]]

@@ -11,7 +11,7 @@ from calibrank._internal.segment_keys import encode
 from calibrank.evidence import naive
 from calibrank.maps.format import parse
 from calibrank.summary.by_segment import SegmentSums, bin_edges
-from calibrank.terms._shrinkage import SegmentProblem, posterior_mode, shrunk_changes
+from calibrank.terms._shrinkage import Prior, SegmentProblem, posterior_modes, shrunk_changes
 
 BY_COUNTRY = cr.Gaussian() + cr.Level("country")
 
@@ -142,7 +142,7 @@ def test_the_mode_and_the_marginal_likelihood_agree_with_numerical_ones() -> Non
     positive = np.floor(total * rng.random(5))
     problem = SegmentProblem(positive, total, offset, np.zeros(5), np.array([0, 5]), np.ones(1))
     tau = 0.7
-    mode = posterior_mode(problem, tau, 0.0, marginal=True)
+    (mode,) = posterior_modes(problem, [Prior(tau, 0.0)])
 
     def negative_log_joint(a: float) -> float:
         z = offset + a

@@ -7,9 +7,10 @@ from scipy.optimize import minimize
 from calibrank.terms import _shrinkage
 from calibrank.terms._shrinkage import (
     Mode,
+    Prior,
     SegmentProblem,
     mode_with_numpy,
-    posterior_mode,
+    posterior_modes,
     shrunk_changes,
 )
 
@@ -27,8 +28,12 @@ def problem(segments: int = 4, bins: int = 6, seed: int = 0) -> SegmentProblem:
 
 def mode_in_either(made: SegmentProblem, tau: float, kappa: float) -> Mode:
     """The mode in C, after a comparison with that of NumPy."""
-    found = posterior_mode(made, tau, kappa, marginal=True)
-    for mine, theirs in zip(found, mode_with_numpy(made, tau, kappa), strict=True):
+    prior = Prior(tau, kappa)
+    # The search starts at the mode under the prior before.
+    first, found = posterior_modes(made, [prior._replace(tau=1.0, mean=0.5), prior])
+    for mine, theirs in zip(first, mode_with_numpy(made, Prior(1.0, kappa, 0.5)), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-7, atol=1e-9)
+    for mine, theirs in zip(found, mode_with_numpy(made, prior), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-7, atol=1e-9)
     return found
 
@@ -137,11 +142,11 @@ def test_many_segments_are_weighted_by_some_of_them(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(_shrinkage, "_MOST_SEGMENTS", 4)
     seen = []
 
-    def counted(made: SegmentProblem, tau: float, kappa: float, *, marginal: bool) -> Mode:
+    def counted(made: SegmentProblem, priors: list[Prior], *, marginal: bool = True) -> list[Mode]:
         seen.append(len(made))
-        return posterior_mode(made, tau, kappa, marginal=marginal)
+        return posterior_modes(made, priors, marginal=marginal)
 
-    monkeypatch.setattr(_shrinkage, "posterior_mode", counted)
+    monkeypatch.setattr(_shrinkage, "posterior_modes", counted)
     # Four equal segments, each three times: every third one stands for three.
     once = problem(4)
     made = once.take(np.repeat(np.arange(4), 3))
@@ -174,7 +179,7 @@ def test_a_step_that_overshoots_is_halved_for_its_segment_alone() -> None:
 @pytest.mark.parametrize("threads", ["2", "3"])
 def test_threads_find_the_same_modes(monkeypatch: pytest.MonkeyPatch, threads: str) -> None:
     made = problem(7, bins=3)
-    alone = posterior_mode(made, 0.5, 0.3, marginal=True)
+    alone = mode_in_either(made, 0.5, 0.3)
     monkeypatch.setattr(_shrinkage, "_SEGMENTS_PER_THREAD", 6)
     monkeypatch.setenv("CALIBRANK_THREADS", threads)
     for one, several in zip(alone, mode_in_either(made, 0.5, 0.3), strict=True):

@@ -109,6 +109,7 @@ static PyMethodDef methods[] = {
     FAST(insert_texts),
     FAST(find_texts),
     FAST(segment_modes),
+    FAST(segment_slopes),
     FAST(changed_loss),
     FAST(train_bpr),
     FAST(catch_up_rows),

@@ -1,46 +1,74 @@
 /* Loops that fit changes of log odds by segment; a part of `native.c`. */
 
-/* Cells of a segment handled at a time. */
-#define CELLS ((size_t)64)
+/* Cells of a segment handled at a time: sums over them have one part per lane, so that loops over
+   lanes vectorise. */
+enum { LANES = 8 };
 
-/* The problem of one segment, as in `curves/_shrinkage.py`. */
+/* The problem of one segment, as in `terms/_shrinkage.py`. */
 struct segment {
-    const double *positive, *total, *offset, *x;
+    const double *columns[4]; /* positive, total, offset, x */
     size_t cells;
-    double dispersion;
+    size_t room; /* cells up to the end of the columns: those of other segments follow */
+    double scale; /* 1 / dispersion */
 };
 
+struct lanes {
+    const double *positive, *total, *offset, *x;
+    double kept[LANES]; /* 0 for lanes beyond the last cell */
+    double padded[4][LANES];
+};
+
+/* Cells from number `start` on. */
+INLINE void take_lanes(const struct segment *problem, size_t start, struct lanes *result) {
+    const double *from[4];
+    for (int column = 0; column < 4; column++) from[column] = problem->columns[column] + start;
+    if (problem->room - start < LANES)
+        for (int column = 0; column < 4; column++) {
+            memset(result->padded[column], 0, sizeof result->padded[column]);
+            memcpy(result->padded[column], from[column], (problem->room - start) * sizeof(double));
+            from[column] = result->padded[column];
+        }
+    const int left = problem->cells - start < LANES ? (int)(problem->cells - start) : LANES;
+    for (int lane = 0; lane < LANES; lane++) result->kept[lane] = lane < left ? 1.0 : 0.0;
+    result->positive = from[0];
+    result->total = from[1];
+    result->offset = from[2];
+    result->x = from[3];
+}
+
+INLINE double sum_of(const double *lanes) {
+    const double first = (lanes[0] + lanes[4]) + (lanes[1] + lanes[5]);
+    return first + ((lanes[2] + lanes[6]) + (lanes[3] + lanes[7]));
+}
+
 /* Gradient (2 numbers) and Hessian (3) of a segment's loss at a change of its log odds. */
-static inline void derivatives(
+INLINE void derivatives(
     const struct segment *problem, double intercept, double slope, double *result) {
-    double probabilities[CELLS];
-    double g_a = 0, g_c = 0, h_aa = 0, h_ac = 0, h_cc = 0;
-    for (size_t start = 0; start < problem->cells; start += CELLS) {
-        const size_t left = problem->cells - start;
-        const size_t count = left < CELLS ? left : CELLS;
-        const double *x = problem->x + start;
-        for (size_t cell = 0; cell < count; cell++)
-            probabilities[cell] =
-                sigmoid(problem->offset[start + cell] + intercept + slope * x[cell]);
-        for (size_t cell = 0; cell < count; cell++) {
-            const double p = probabilities[cell];
-            const double mass = problem->total[start + cell] * p;
-            const double residual = mass - problem->positive[start + cell];
+    double g_a[LANES] = {0}, g_c[LANES] = {0};
+    double h_aa[LANES] = {0}, h_ac[LANES] = {0}, h_cc[LANES] = {0};
+    for (size_t start = 0; start < problem->cells; start += LANES) {
+        struct lanes cells;
+        take_lanes(problem, start, &cells);
+        for (int lane = 0; lane < LANES; lane++) {
+            const double x = cells.x[lane];
+            const double p = sigmoid(cells.offset[lane] + intercept + slope * x);
+            const double mass = cells.kept[lane] * cells.total[lane] * p;
+            const double residual = mass - cells.kept[lane] * cells.positive[lane];
             const double weight = mass * (1 - p);
-            const double moment = weight * x[cell];
-            g_a += residual;
-            g_c += residual * x[cell];
-            h_aa += weight;
-            h_ac += moment;
-            h_cc += moment * x[cell];
+            g_a[lane] += residual;
+            g_c[lane] += residual * x;
+            h_aa[lane] += weight;
+            h_ac[lane] += weight * x;
+            h_cc[lane] += weight * x * x;
         }
     }
-    const double sums[5] = {g_a, g_c, h_aa, h_ac, h_cc};
-    for (int number = 0; number < 5; number++) result[number] = sums[number] / problem->dispersion;
+    const double *sums[5] = {g_a, g_c, h_aa, h_ac, h_cc};
+    for (int number = 0; number < 5; number++)
+        result[number] = problem->scale * sum_of(sums[number]);
 }
 
 /* The log loss of a negative, log(1 + e^z); that of a positive is lower by z. */
-static inline double log_loss(double z) { return (z > 0 ? z : 0) + log1p_exp(z); }
+INLINE double log_loss(double z) { return (z > 0 ? z : 0) + log1p_exp(z); }
 
 /* The cells of segment g are those from starts[g] to starts[g + 1]. */
 struct range {
@@ -54,8 +82,11 @@ static inline int find_range(const int64_t *starts, size_t cells, struct range *
     return range->first > range->stop || range->stop > cells;
 }
 
+/* Cells whose losses are computed before they are added. */
+#define CELLS ((size_t)64)
+
 /* The log loss of all cells, whose log odds change by an intercept and a slope per segment. This
-   loop and the next give an error, in the middle of the work, if a segment has cells beyond the
+   loop and the next two give an error, in the middle of the work, if a segment has cells beyond the
    last. */
 WITH_AVX512_VARIANT const char *sum_losses(const Argument *a) {
     const double *positive = a[0].data, *total = a[1].data, *log_odds = a[2].data;
@@ -87,103 +118,148 @@ METHOD(changed_loss, "dddlddD", a) {
     return a[5].size != segments || a[6].size != 1 ? SIZES : sum_losses(a);
 }
 
-/* Loss of a segment without a change, minus its loss with one. */
-static inline double improvement(const struct segment *problem, double intercept, double slope) {
-    double sum = 0;
-    for (size_t cell = 0; cell < problem->cells; cell++) {
-        const double change = intercept + slope * problem->x[cell];
-        const double before = problem->offset[cell];
-        sum += problem->positive[cell] * change;
-        sum -= problem->total[cell] * (log_loss(before + change) - log_loss(before));
+/* The loss of a segment with a change. */
+INLINE double loss_of(const struct segment *problem, double intercept, double slope) {
+    double sums[LANES] = {0};
+    for (size_t start = 0; start < problem->cells; start += LANES) {
+        struct lanes cells;
+        take_lanes(problem, start, &cells);
+        for (int lane = 0; lane < LANES; lane++) {
+            const double z = cells.offset[lane] + intercept + slope * cells.x[lane];
+            const double loss = cells.total[lane] * log_loss(z) - cells.positive[lane] * z;
+            sums[lane] += cells.kept[lane] * loss;
+        }
     }
-    return sum / problem->dispersion;
+    return problem->scale * sum_of(sums);
 }
 
-/* Newton's method for the posterior mode of one segment. `point` is the intercept and the slope,
-   both 0 at first; a precision of 0 keeps its coefficient there. `at` gets the derivatives of the
-   loss at the mode. */
-static inline void find_mode(
-    const struct segment *problem, double precision_a, double precision_c, int most_steps,
-    double tolerance, double *point, double *at) {
-    double a = 0, c = 0;
-    derivatives(problem, a, c, at);
-    for (int step = 0; step < most_steps && (precision_a > 0 || precision_c > 0); step++) {
-        const double g_a = at[0] + a * precision_a, g_c = at[1] + c * precision_c;
-        const double h_aa = at[2] + precision_a, h_cc = at[4] + precision_c, h_ac = at[3];
-        double step_a = precision_a > 0 ? g_a / h_aa : 0;
-        double step_c = precision_c > 0 ? g_c / h_cc : 0;
-        if (precision_a > 0 && precision_c > 0) {
-            const double determinant = h_aa * h_cc - h_ac * h_ac;
-            step_a = (h_cc * g_a - h_ac * g_c) / determinant;
-            step_c = (h_aa * g_c - h_ac * g_a) / determinant;
-        }
+/* The prior of a segment's change: intercept ~ N(mean, tau^2), slope ~ N(0, kappa^2). */
+struct prior {
+    double tau, kappa, mean;
+};
+
+struct mode {
+    double u, v;           /* intercept = mean + tau u, slope = kappa v */
+    double h_uu, h_uv, h_vv; /* Hessian of the loss and the prior, by u and v */
+    double g_u, g_v;
+};
+
+INLINE struct mode mode_at(
+    const struct segment *problem, const struct prior *prior, double u, double v) {
+    const double tau = prior->tau, kappa = prior->kappa;
+    double at[5];
+    derivatives(problem, prior->mean + tau * u, kappa * v, at);
+    const struct mode result = {
+        u, v, 1 + tau * tau * at[2], tau * kappa * at[3], 1 + kappa * kappa * at[4],
+        tau * at[0] + u, kappa * at[1] + v};
+    return result;
+}
+
+/* Newton's method for the posterior mode of one segment, from given u and v on. The prior of both is
+   standard normal, so that a standard deviation of 0 needs no case of its own. */
+INLINE struct mode find_mode(
+    const struct segment *problem, const struct prior *prior, double u, double v) {
+    const int most_steps = 50;
+    const double tolerance = 1e-8;
+    struct mode at = mode_at(problem, prior, u, v);
+    for (int step = 0; step < most_steps; step++) {
+        const double determinant = at.h_uu * at.h_vv - at.h_uv * at.h_uv;
+        double step_u = (at.h_vv * at.g_u - at.h_uv * at.g_v) / determinant;
+        double step_v = (at.h_uu * at.g_v - at.h_uv * at.g_u) / determinant;
         /* The loss is convex: a step is too long if the loss increases at its end nearly as fast as
            it decreases at its start. */
-        double descent = g_a * step_a + g_c * step_c;
+        double descent = at.g_u * step_u + at.g_v * step_v;
+        struct mode next = at;
         for (int halved = 0; halved < most_steps; halved++) {
-            derivatives(problem, a - step_a, c - step_c, at);
-            const double after = (at[0] + (a - step_a) * precision_a) * step_a
-                                 + (at[1] + (c - step_c) * precision_c) * step_c;
-            if (after >= -0.9 * descent) break;
-            step_a /= 2;
-            step_c /= 2;
+            next = mode_at(problem, prior, at.u - step_u, at.v - step_v);
+            if (next.g_u * step_u + next.g_v * step_v >= -0.9 * descent) break;
+            step_u /= 2;
+            step_v /= 2;
             descent /= 2;
         }
-        a -= step_a;
-        c -= step_c;
-        if (fabs(step_a) < tolerance && fabs(step_c) < tolerance) break;
+        at = next;
+        if (fabs(step_u) * prior->tau < tolerance && fabs(step_v) * prior->kappa < tolerance) break;
     }
-    point[0] = a;
-    point[1] = c;
+    return at;
 }
 
-/* The posterior mode of each segment's intercept and slope under normal priors with standard
-   deviations `tau` and `kappa` (0: stays 0), their posterior variances and covariance, and, unless
-   `log_marginal` is NULL, its log marginal likelihood relative to no change. */
+/* The problem of a segment; returns 1 if it has cells beyond the last. */
+static inline int find_segment(const Argument *a, size_t number, struct segment *problem) {
+    struct range range;
+    if (find_range((const int64_t *)a[4].data + number, a[0].size, &range)) return 1;
+    for (int column = 0; column < 4; column++)
+        problem->columns[column] = (const double *)a[column].data + range.first;
+    problem->cells = range.stop - range.first;
+    problem->room = a[0].size - range.first;
+    problem->scale = 1 / ((const double *)a[5].data)[number];
+    return 0;
+}
+
+/* For each prior and segment: the posterior mode of its intercept (less the prior's mean) and slope,
+   their posterior variances and covariance, and, if asked for, its log marginal likelihood relative
+   to no change.
+   The mode under one prior is where the search for that under the next starts. */
 WITH_AVX512_VARIANT const char *find_modes(const Argument *a) {
-    const double *positive = a[0].data, *total = a[1].data, *offset = a[2].data, *x = a[3].data;
-    const int64_t *starts = a[4].data;
-    const double *dispersion = a[5].data, tau = a[6].real, kappa = a[7].real;
-    double *intercepts = a[10].data, *slopes = a[11].data, *variances = a[12].data;
-    double *slope_variances = a[13].data, *covariances = a[14].data;
-    double *log_marginal = a[15].data;
-    const double precision_a = tau > 0 ? 1 / (tau * tau) : 0;
-    const double precision_c = kappa > 0 ? 1 / (kappa * kappa) : 0;
-    for (size_t number = 0; number < a[5].size; number++) {
-        struct range range;
-        if (find_range(starts + number, a[0].size, &range)) return OUTSIDE;
-        const size_t first = range.first;
-        const struct segment problem = {
-            positive + first, total + first, offset + first, x + first,
-            range.stop - first, dispersion[number]};
-        double point[2], at[5];
-        find_mode(&problem, precision_a, precision_c, (int)a[8].integer, a[9].real, point, at);
-        /* Relative to the prior precision, so that both limits of 0 are exact. */
-        const double aa = 1 + at[2] * tau * tau;
-        const double cc = 1 + at[4] * kappa * kappa;
-        const double ac = at[3] * tau * kappa;
-        const double determinant = aa * cc - ac * ac;
-        intercepts[number] = point[0];
-        slopes[number] = point[1];
-        variances[number] = tau * tau * cc / determinant;
-        slope_variances[number] = kappa * kappa * aa / determinant;
-        covariances[number] = -tau * kappa * ac / determinant;
-        if (log_marginal == NULL) continue;
-        const double penalty =
-            point[0] * point[0] * precision_a + point[1] * point[1] * precision_c;
-        /* Rounding may leave the determinant just below 1. */
-        log_marginal[number] = improvement(&problem, point[0], point[1]) - penalty / 2
-                               - logarithm(determinant > 1 ? determinant : 1) / 2;
+    const struct prior *priors = a[6].data;
+    const size_t segments = a[5].size;
+    const int with_marginal = a[7].integer != 0;
+    for (size_t number = 0; number < segments; number++) {
+        struct segment problem;
+        if (find_segment(a, number, &problem)) return OUTSIDE;
+        const double before = with_marginal ? loss_of(&problem, 0, 0) : 0;
+        double intercept = 0, slope = 0;
+        for (size_t place = 0; place < a[6].size / 3; place++) {
+            const struct prior prior = priors[place];
+            const double tau = prior.tau, kappa = prior.kappa;
+            const struct mode mode = find_mode(
+                &problem, &prior, tau > 0 ? (intercept - prior.mean) / tau : 0,
+                kappa > 0 ? slope / kappa : 0);
+            intercept = prior.mean + tau * mode.u;
+            slope = kappa * mode.v;
+            const double determinant = mode.h_uu * mode.h_vv - mode.h_uv * mode.h_uv;
+            /* Rounding may leave the determinant just below 1. */
+            const double volume = logarithm(determinant > 1 ? determinant : 1);
+            const double after = with_marginal ? loss_of(&problem, intercept, slope) : 0;
+            const double results[6] = {
+                tau * mode.u, slope, tau * tau * mode.h_vv / determinant,
+                kappa * kappa * mode.h_uu / determinant, -tau * kappa * mode.h_uv / determinant,
+                before - after - (mode.u * mode.u + mode.v * mode.v + volume) / 2};
+            double *to = (double *)a[8].data + 6 * place * segments + number;
+            for (int kind = 0; kind < 6; kind++) to[(size_t)kind * segments] = results[kind];
+        }
     }
     return NULL;
 }
 
-/* positive, total, offset, x, starts, dispersion, tau, kappa, most_steps, tolerance, intercepts,
-   slopes, variances, slope_variances, covariances, log_marginal */
-METHOD(segment_modes, "ddddldrrzrDDDDDO", a) {
+static int has_problem(const Argument *a) {
     for (int column = 1; column < 4; column++)
-        if (a[column].size != a[0].size) return SIZES;
-    for (int column = 10; column < 16; column++)
-        if (!has_rows(a + column, a[5].size)) return SIZES;
-    return a[4].size != a[5].size + 1 ? SIZES : find_modes(a);
+        if (a[column].size != a[0].size) return 0;
+    return a[4].size == a[5].size + 1;
+}
+
+/* positive, total, offset, x, starts, dispersion, priors (tau, kappa and mean of each),
+   with_marginal, result (6 numbers of all segments, one after the other, for each prior) */
+METHOD(segment_modes, "ddddlddzD", a) {
+    if (a[6].size % 3 || a[8].size != 2 * a[6].size * a[5].size) return SIZES;
+    return has_problem(a) ? find_modes(a) : SIZES;
+}
+
+/* First derivative and curvature of each segment's log likelihood by its intercept. */
+WITH_AVX512_VARIANT const char *find_slopes(const Argument *a) {
+    double *slopes = a[7].data, *curvatures = a[8].data;
+    for (size_t number = 0; number < a[5].size; number++) {
+        struct segment problem;
+        double at[5];
+        if (find_segment(a, number, &problem)) return OUTSIDE;
+        derivatives(&problem, a[6].real, 0, at);
+        slopes[number] = -at[0];
+        curvatures[number] = at[2];
+    }
+    return NULL;
+}
+
+/* positive, total, offset, x, starts, dispersion, intercept, slopes, curvatures */
+METHOD(segment_slopes, "ddddldrDD", a) {
+    if (a[7].size != a[5].size || a[8].size != a[5].size) return SIZES;
+    return has_problem(a) ? find_slopes(a) : SIZES;
 }

@@ -14,16 +14,6 @@ except ImportError as error:
 from calibrank.spark.aggregate import fit, summarize
 from calibrank.spark.apply import transform
 from calibrank.spark.evaluate import evaluate
-from calibrank.spark.ml import CalibrationEstimator, CalibrationModel
 from calibrank.spark.propensity import exposure, popularity
 
-__all__ = [
-    "CalibrationEstimator",
-    "CalibrationModel",
-    "evaluate",
-    "exposure",
-    "fit",
-    "popularity",
-    "summarize",
-    "transform",
-]
+__all__ = ["evaluate", "exposure", "fit", "popularity", "summarize", "transform"]

@@ -9,13 +9,16 @@ import numpy as np
 from calibrank._internal import native
 from calibrank._internal.logit import softplus
 from calibrank._internal.threads import in_threads, row_slices
-from calibrank._internal.validation import Floats, Indices, add_up
+from calibrank._internal.validation import Floats, Indices
 from calibrank.maps import CalibrationMap
 from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.summary.by_segment import SegmentSums
+from calibrank.terms._shrinkage import sums_of_runs
 
 # Cells computed at a time: temporary arrays of this size stay in the cache.
 _BLOCK = 2**14
+# Positive mass, in units of the mean weight, with which the dispersion of a segment is shrunk.
+_DISPERSION_PRIOR = 10.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,8 +41,8 @@ class SegmentCells:
         if sums.is_weighted:
             squares = sums.by_segment
         else:
-            rows = _sums_of_runs(total, starts)
-            squares = np.array([_sums_of_runs(positive, starts), rows, rows])
+            rows = sums_of_runs(total, starts)
+            squares = np.array([sums_of_runs(positive, starts), rows, rows])
         return cls(positive, total, _log_odds(fitted, scores), starts, squares)
 
     def loss(self, intercepts: Floats, slopes: Floats) -> float:
@@ -49,25 +52,31 @@ class SegmentCells:
             losses = np.empty(1)
             native.loops.changed_loss(*columns, intercepts, slopes, losses)
         else:
-            z = self.spread(intercepts) + self.spread(slopes) * self.log_odds
+            z = self.changed_log_odds(intercepts, slopes)
             losses = self.total * softplus(z) - self.positive * z
         return float(losses.sum() / self.total.sum())
 
-    def by_segment(self, masses: Floats) -> Floats:
-        """Sums over the cells of each segment."""
-        return _sums_of_runs(masses, self.starts)
+    def changed_log_odds(self, intercepts: Floats, slopes: Floats) -> Floats:
+        """Log odds that are changed by an intercept and a slope per segment."""
+        if (slopes == 1).all() and not intercepts.any():
+            return self.log_odds
+        sizes = np.diff(self.starts)
+        return np.repeat(intercepts, sizes) + np.repeat(slopes, sizes) * self.log_odds
 
-    def spread(self, numbers: Floats) -> Floats:
-        """A number per segment, repeated for each of its cells."""
-        return np.repeat(numbers, np.diff(self.starts))
+    @property
+    def dispersion(self) -> Floats:
+        """By segment, how much the evidence varies relative to labels without weights.
 
-
-def _sums_of_runs(masses: Floats, starts: Indices) -> Floats:
-    """Sums from each start up to the next; the last is the end."""
-    sizes = np.diff(starts)
-    if sizes.all():
-        return np.add.reduceat(masses, starts[:-1])
-    return add_up(np.repeat(np.arange(len(sizes)), sizes), masses, len(sizes))
+        The sum of squares over the sum: the mean weight of a positive (or of a row) by mass.
+        Segments with few positives borrow from the others.
+        """
+        ratios = []
+        for mass, squares in zip((self.positive, self.total), self.squares[:2], strict=True):
+            sums = sums_of_runs(mass, self.starts)
+            mean = float(squares.sum() / max(sums.sum(), 1e-300))
+            prior = _DISPERSION_PRIOR * mean
+            ratios.append((squares + prior * mean) / (sums + max(prior, 1e-300)))
+        return np.maximum(np.maximum(ratios[0], ratios[1]), 1e-300)
 
 
 def _log_odds(fitted: CalibrationMap, scores: Floats) -> Floats:

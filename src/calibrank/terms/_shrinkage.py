@@ -11,8 +11,8 @@ few segments it stays uncertain rather than being fixed at its most likely value
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -44,6 +44,7 @@ _MOST_SEGMENTS = 2048
 _SMALLEST_WEIGHT = 0.01
 # Fewer segments than this are not worth a thread.
 _SEGMENTS_PER_THREAD = 256
+# As in `native_shrinkage.h`.
 _MAX_STEPS = 50
 # Steps to the mean at each point of the grid, from that of its neighbour.
 _MEAN_STEPS = 3
@@ -94,50 +95,52 @@ class SegmentProblem:
         starts = np.append(0, np.cumsum(sizes))
         # The cells of a segment follow each other, from its first one on.
         cells = np.arange(starts[-1]) + np.repeat(self.starts[chosen] - starts[:-1], sizes)
+        return self._of(cells, starts, self.dispersion[chosen])
+
+    def part(self, segments: slice) -> SegmentProblem:
+        """The problem of consecutive segments, without a copy."""
+        starts = self.starts[segments.start : segments.stop + 1]
+        cells = slice(int(starts[0]), int(starts[-1]))
+        return self._of(cells, starts - starts[0], self.dispersion[segments])
+
+    def _of(self, cells: Indices | slice, starts: Indices, dispersion: Floats) -> SegmentProblem:
         return SegmentProblem(
             self.positive[cells],
             self.total[cells],
             self.offset[cells],
             self.x[cells],
             starts,
-            self.dispersion[chosen],
+            dispersion,
         )
 
-    def part(self, segments: slice) -> SegmentProblem:
-        """The problem of consecutive segments, without a copy."""
-        starts = self.starts[segments.start : segments.stop + 1]
-        cells = slice(int(starts[0]), int(starts[-1]))
-        return SegmentProblem(
-            self.positive[cells],
-            self.total[cells],
-            self.offset[cells],
-            self.x[cells],
-            starts - starts[0],
-            self.dispersion[segments],
-        )
+    @property
+    def columns(self) -> tuple[Floats | Indices, ...]:
+        """What the C loops read."""
+        return (self.positive, self.total, self.offset, self.x, self.starts, self.dispersion)
 
-    def shifted(self, change: float) -> SegmentProblem:
-        """The problem with other log odds before the change."""
-        return replace(self, offset=self.offset + change) if change else self
+    def in_parts(self, function: Callable[[SegmentProblem], Floats]) -> list[Floats]:
+        """What a function returns of the problems of consecutive segments, one per thread."""
+        count = len(self)
+        slices = row_slices(count) if count > _SEGMENTS_PER_THREAD else [slice(0, count)]
+        return in_threads(lambda segments: function(self.part(segments)), slices)
 
-    def slope_and_curvature(self, intercept: float) -> tuple[Floats, Floats]:
+    def slope_and_curvature(self, intercept: float) -> Floats:
         """First and negative second derivative of each segment's log likelihood."""
-        result = np.zeros((2, len(self)))
+        if not native.READY:
+            shifted = np.full(len(self), intercept)
+            gradient, _, curvature, _, _ = self.derivatives(shifted, np.zeros(len(self)))
+            return np.array([-gradient, curvature])
 
-        def write(segments: slice) -> None:
-            part = self.part(segments)
-            p = expit(part.offset + intercept)
-            result[0, segments] = part.sums(part.positive - part.total * p)
-            result[1, segments] = part.sums(part.total * p * (1 - p))
+        def find(part: SegmentProblem) -> Floats:
+            result = np.empty((2, len(part)))
+            native.loops.segment_slopes(*part.columns, intercept, *result)
+            return result
 
-        in_threads(write, _slices(len(self)))
-        return result[0], result[1]
+        return np.concatenate(self.in_parts(find), axis=1)
 
     def sums(self, terms: Floats) -> Floats:
         """Sums over the cells of each segment, divided by its dispersion."""
-        if np.diff(self.starts).all():
-            return np.add.reduceat(terms, self.starts[:-1]) / self.dispersion
-        return add_up(self.segment, terms, len(self)) / self.dispersion
+        return sums_of_runs(terms, self.starts) / self.dispersion
 
     def loss(self, intercepts: Floats, slopes: Floats) -> Floats:
         """Log loss of each segment, divided by its dispersion (quasi-likelihood)."""
@@ -157,8 +160,26 @@ class SegmentProblem:
         return self.offset + intercepts[segment] + slopes[segment] * self.x
 
 
+def sums_of_runs(masses: Floats, starts: Indices) -> Floats:
+    """Sums from each start up to the next; the last is the end."""
+    sizes = np.diff(starts)
+    if sizes.all():
+        return np.add.reduceat(masses, starts[:-1])
+    return add_up(np.repeat(np.arange(len(sizes)), sizes), masses, len(sizes))
+
+
+class Prior(NamedTuple):
+    """One point of the grid, with the mean that is most likely there."""
+
+    tau: float
+    kappa: float
+    mean: float = 0.0
+    variance: float = 0.0
+    """Of the mean."""
+
+
 class Mode(NamedTuple):
-    """Posterior modes of each segment's intercept and slope."""
+    """Posterior modes of each segment's intercept, relative to the prior's mean, and slope."""
 
     intercepts: Floats
     slopes: Floats
@@ -167,21 +188,24 @@ class Mode(NamedTuple):
     slope_variances: Floats
     covariances: Floats
     log_marginal: Floats
-    """Log marginal likelihood of each segment, relative to no change; empty if not asked for."""
+    """Log marginal likelihood of each segment, relative to no change."""
 
-
-class _Prior(NamedTuple):
-    """One point of the grid, with the mean that is most likely there."""
-
-    tau: float
-    kappa: float
-    mean: float = 0.0
-    variance: float = 0.0
-    """Of the mean."""
-    log_marginal: float = 0.0
-
-
-_NO_PRIOR = _Prior(0.0, 0.0)
+    def moments(self, prior: Prior) -> Floats:
+        """The posterior means of intercept and slope, of their squares, and of their product."""
+        intercepts = prior.mean + self.intercepts
+        # A shift of the prior's mean shifts the posterior's by the share of the prior in it.
+        precision = np.sqrt(prior.variance) / prior.tau**2 if prior.tau else 0.0
+        shift = precision * self.variances
+        slope_shift = precision * self.covariances
+        return np.array(
+            [
+                intercepts,
+                self.slopes,
+                intercepts**2 + self.variances + shift**2,
+                self.slopes**2 + self.slope_variances + slope_shift**2,
+                intercepts * self.slopes + self.covariances + shift * slope_shift,
+            ]
+        )
 
 
 def shrunk_changes(
@@ -195,67 +219,41 @@ def shrunk_changes(
     step = max(1, -(-count // _MOST_SEGMENTS))
     sample = problem.take(np.arange(0, count, step))
     slope_sds = SLOPE_SDS if with_slopes else (0.0,)
-    priors = [_Prior(tau, kappa) for kappa in slope_sds for tau in INTERCEPT_SDS]
-    wide = {}
-    for kappa in slope_sds:
-        wide[kappa] = posterior_mode(sample, OUTLIER_SD, kappa, marginal=True).log_marginal
-    shifted = _Shifted(sample)
-    grid: list[_Prior] = []
-    means: dict[float, _Prior] = {0.0: _NO_PRIOR}
-    for prior in priors:
-        # The mean hardly depends on slopes; that of the neighbour on the grid is a good start.
-        steps = 0 if prior.tau in means or not with_mean else _MEAN_STEPS
-        start = means.get(prior.tau, grid[-1] if grid and with_mean else _NO_PRIOR)
-        prior = prior._replace(mean=start.mean, variance=start.variance)
-        grid.append(_with_mean(shifted, prior, wide[prior.kappa], steps))
-        means.setdefault(prior.tau, grid[-1])
-    scores = [step * prior.log_marginal for prior in grid]
+    wide = posterior_modes(sample, [Prior(OUTLIER_SD, kappa) for kappa in slope_sds])
+    priors = [Prior(tau, 0.0) for tau in INTERCEPT_SDS]
+    if with_mean:
+        priors = _with_means(sample, wide[0].log_marginal)
+    grid = [prior._replace(kappa=kappa) for kappa in slope_sds for prior in priors]
+    outliers = [mode.log_marginal for mode in wide for _ in priors]
+    scores = []
+    for prior, mode, outlier in zip(grid, posterior_modes(sample, grid), outliers, strict=True):
+        both = np.logaddexp(mode.log_marginal + _LOG_ALIKE, outlier + _LOG_OUTLIER)
+        scores.append(step * (float(both.sum()) - prior.mean**2 / (2 * MEAN_SD**2)))
     weights = np.exp(np.array(scores) - max(scores))
     weights = np.where(weights >= _SMALLEST_WEIGHT * weights.sum(), weights, 0.0)
-    weights = weights / weights.sum()
-    return _averaged(problem, grid, weights)
+    kept = np.flatnonzero(weights)
+    return _averaged(problem, [grid[place] for place in kept], weights[kept] / weights.sum())
 
 
-def _with_mean(sample: _Shifted, prior: _Prior, outliers: Floats, steps: int) -> _Prior:
-    """The prior with its most likely mean and the marginal likelihood of the segments.
+def _with_means(sample: SegmentProblem, outliers: Floats) -> list[Prior]:
+    """Priors of the intercept with the most likely mean of each.
 
     The derivative of a segment's log marginal likelihood by the mean is its deviation over tau^2,
-    and the second derivative is what the data leave of the prior's precision.
+    and the second derivative is what the data leave of the prior's precision. The mean hardly
+    depends on slopes; that of the standard deviation before is a good start.
     """
-    tau, kappa, mean, variance, _ = prior
-    for _ in range(steps):
-        mode, log_marginal = sample.mode(tau, kappa, mean)
-        alike = 1 - _outlying(log_marginal, outliers)
-        gradient = float(alike @ mode.intercepts) / tau**2 - mean / MEAN_SD**2
-        curvature = float(alike @ (1 - mode.variances / tau**2)) / tau**2 + 1 / MEAN_SD**2
-        variance = 1 / curvature
-        mean += gradient / curvature
-    _, log_marginal = sample.mode(tau, kappa, mean)
-    both = np.logaddexp(log_marginal + _LOG_ALIKE, outliers + _LOG_OUTLIER)
-    penalty = mean**2 / (2 * MEAN_SD**2)
-    return _Prior(tau, kappa, mean, variance, float(both.sum()) - penalty)
-
-
-class _Shifted:
-    """Modes under priors with a mean, and marginal likelihoods relative to no change."""
-
-    def __init__(self, problem: SegmentProblem) -> None:
-        self._problem = problem
-        self._losses: dict[float, Floats] = {}
-
-    def mode(self, tau: float, kappa: float, mean: float) -> tuple[Mode, Floats]:
-        """The mode of every segment, and its log marginal likelihood."""
-        mode = posterior_mode(self._problem.shifted(mean), tau, kappa, marginal=True)
-        if not mean:
-            return mode, mode.log_marginal
-        return mode, mode.log_marginal + self._loss(0.0) - self._loss(mean)
-
-    def _loss(self, mean: float) -> Floats:
-        # Many points of the grid share a mean.
-        if mean not in self._losses:
-            none = np.zeros(len(self._problem))
-            self._losses[mean] = self._problem.shifted(mean).loss(none, none)
-        return self._losses[mean]
+    priors = [Prior(0.0, 0.0)]
+    for tau in INTERCEPT_SDS[1:]:
+        prior = priors[-1]._replace(tau=tau)
+        for _ in range(_MEAN_STEPS):
+            mode = posterior_modes(sample, [prior])[0]
+            alike = 1 - _outlying(mode.log_marginal, outliers)
+            gradient = float(alike @ mode.intercepts) / tau**2 - prior.mean / MEAN_SD**2
+            curvature = float(alike @ (1 - mode.variances / tau**2)) / tau**2 + 1 / MEAN_SD**2
+            mean = prior.mean + gradient / curvature
+            prior = prior._replace(mean=mean, variance=1 / curvature)
+        priors.append(prior)
+    return priors
 
 
 def _outlying(log_marginal: Floats, outliers: Floats) -> Floats:
@@ -264,31 +262,21 @@ def _outlying(log_marginal: Floats, outliers: Floats) -> Floats:
     return outlying
 
 
-def _averaged(problem: SegmentProblem, grid: list[_Prior], weights: Floats) -> Changes:
-    kept = [(prior, weight) for prior, weight in zip(grid, weights.tolist(), strict=True) if weight]
-    unlike = _possible_outliers(problem, kept)
+def _averaged(problem: SegmentProblem, priors: Sequence[Prior], weights: Floats) -> Changes:
+    """Posterior means and errors under a mixture of priors, with outliers."""
+    of = np.array(priors)
+    typical = float(weights @ of[:, 2])
+    unlike = _possible_outliers(problem, typical, priors)
     few = problem.take(unlike)
-    unlikely = _Shifted(few)
-    outliers = {}
-    if len(unlike):
-        for kappa in {prior.kappa for prior, _ in kept}:
-            outliers[kappa] = posterior_mode(few, OUTLIER_SD, kappa, marginal=True)
     found = np.zeros((5, len(problem)))
-    variance = 0.0
-    slope_variance = 0.0
-    typical = 0.0
-    for prior, weight in kept:
-        mode = posterior_mode(problem.shifted(prior.mean), prior.tau, prior.kappa, marginal=False)
-        moments = _moments(mode, prior)
+    for prior, weight in zip(priors, weights.tolist(), strict=True):
+        moments = posterior_modes(problem, [prior], marginal=False)[0].moments(prior)
         if len(unlike):
-            other = outliers[prior.kappa]
-            _, log_marginal = unlikely.mode(prior.tau, prior.kappa, prior.mean)
-            share = _outlying(log_marginal, other.log_marginal)
-            moments[:, unlike] += share * (_moments(other, _NO_PRIOR) - moments[:, unlike])
+            wide = Prior(OUTLIER_SD, prior.kappa)
+            alike, other = posterior_modes(few, [prior, wide])
+            share = _outlying(alike.log_marginal, other.log_marginal)
+            moments[:, unlike] += share * (other.moments(wide) - moments[:, unlike])
         found += weight * moments
-        variance += weight * (prior.tau**2 + prior.variance)
-        slope_variance += weight * prior.kappa**2
-        typical += weight * prior.mean
     intercepts, slopes, squares, slope_squares, products = found
     # The variance of a mixture: the mean of the squares, minus the square of the mean.
     return Changes(
@@ -297,38 +285,19 @@ def _averaged(problem: SegmentProblem, grid: list[_Prior], weights: Floats) -> C
         np.sqrt(np.maximum(squares - intercepts**2, 0)),
         np.sqrt(np.maximum(slope_squares - slopes**2, 0)),
         products - intercepts * slopes,
-        float(np.sqrt(variance)),
-        float(np.sqrt(slope_variance)),
+        float(np.sqrt(weights @ (of[:, 0] ** 2 + of[:, 3]))),
+        float(np.sqrt(weights @ of[:, 1] ** 2)),
         typical,
     )
 
 
-def _moments(mode: Mode, prior: _Prior) -> Floats:
-    """The posterior means of intercept and slope, of their squares, and of their product."""
-    intercepts = prior.mean + mode.intercepts
-    # A shift of the prior's mean shifts the posterior's by the share of the prior in it.
-    precision = np.sqrt(prior.variance) / prior.tau**2 if prior.tau else 0.0
-    shift = precision * mode.variances
-    slope_shift = precision * mode.covariances
-    return np.array(
-        [
-            intercepts,
-            mode.slopes,
-            intercepts**2 + mode.variances + shift**2,
-            mode.slopes**2 + mode.slope_variances + slope_shift**2,
-            intercepts * mode.slopes + mode.covariances + shift * slope_shift,
-        ]
-    )
-
-
-def _possible_outliers(problem: SegmentProblem, kept: list[tuple[_Prior, float]]) -> Indices:
+def _possible_outliers(problem: SegmentProblem, mean: float, priors: Sequence[Prior]) -> Indices:
     """The segments that are far from the mean, by a quadratic approximation of their likelihood.
 
     They are few: what an outlier is like is computed for them alone.
     """
-    mean = sum(weight * prior.mean for prior, weight in kept)
     gradient, curvature = problem.slope_and_curvature(mean)
-    tau = min(prior.tau for prior, _ in kept)
+    tau = min(prior.tau for prior in priors)
 
     def log_marginal(sd: float, center: float) -> Floats:
         # Of a normal prior and the quadratic likelihood around `mean`, without constants.
@@ -343,89 +312,58 @@ def _possible_outliers(problem: SegmentProblem, kept: list[tuple[_Prior, float]]
     return np.flatnonzero(share > _SMALLEST_SHARE)
 
 
-def posterior_mode(problem: SegmentProblem, tau: float, kappa: float, *, marginal: bool) -> Mode:
-    """The posterior mode of every segment, in C if it was compiled."""
-    if native.READY:
-        return _mode_in_c(problem, tau, kappa, marginal=marginal)
-    return mode_with_numpy(problem, tau, kappa)
+def posterior_modes(
+    problem: SegmentProblem, priors: Sequence[Prior], *, marginal: bool = True
+) -> list[Mode]:
+    """The posterior mode of every segment under each prior, in C if it was compiled.
+
+    Without `marginal`, the marginal likelihoods mean nothing.
+    """
+    if not native.READY:
+        return [mode_with_numpy(problem, prior) for prior in priors]
+    settings = np.array([prior[:3] for prior in priors])
+
+    def find(part: SegmentProblem) -> Floats:
+        result = np.empty((len(priors), 6, len(part)))
+        native.loops.segment_modes(*part.columns, settings, marginal, result)
+        return result
+
+    return [Mode(*modes) for modes in np.concatenate(problem.in_parts(find), axis=2)]
 
 
-def _slices(count: int) -> list[slice]:
-    """Parts of the segments for threads."""
-    return row_slices(count) if count > _SEGMENTS_PER_THREAD else [slice(0, count)]
-
-
-def _mode_in_c(problem: SegmentProblem, tau: float, kappa: float, *, marginal: bool) -> Mode:
-    count = len(problem)
-    result = np.zeros((6, count))
-
-    def run(segments: slice) -> None:
-        part = problem.part(segments)
-        columns = (part.positive, part.total, part.offset, part.x, part.starts, part.dispersion)
-        *modes, log_marginal = result[:, segments]
-        settings = (tau, kappa, _MAX_STEPS, _TOLERANCE)
-        native.loops.segment_modes(*columns, *settings, *modes, log_marginal if marginal else None)
-
-    in_threads(run, _slices(count))
-    found = Mode(*result)
-    return found if marginal else found._replace(log_marginal=np.empty(0))
-
-
-def mode_with_numpy(problem: SegmentProblem, tau: float, kappa: float) -> Mode:
+def mode_with_numpy(problem: SegmentProblem, prior: Prior) -> Mode:
     """The posterior mode of every segment by Newton's method with step halving."""
-    count = len(problem)
-    # A standard deviation of 0 keeps its coefficient at 0.
-    intercept_precision = 1 / tau**2 if tau else np.inf
-    slope_precision = 1 / kappa**2 if kappa else np.inf
-    at: Floats = np.zeros((2, count))
+    # In units of the prior's standard deviations, one of 0 needs no case of its own.
+    tau, kappa, mean, _ = prior
 
-    def penalized(point: Floats) -> Floats:
-        loss = problem.loss(point[0], point[1])
-        for row, sd in enumerate((tau, kappa)):
-            if sd:
-                loss = loss + point[row] ** 2 / (2 * sd**2)
-        return loss
+    def penalized(at: Floats) -> Floats:
+        return problem.loss(mean + tau * at[0], kappa * at[1]) + (at**2).sum(axis=0) / 2
 
-    start = penalized(at)
-    value = start
+    def derivatives(at: Floats) -> tuple[Floats, ...]:
+        g_a, g_c, h_aa, h_ac, h_cc = problem.derivatives(mean + tau * at[0], kappa * at[1])
+        gradient = (tau * g_a + at[0], kappa * g_c + at[1])
+        return (*gradient, 1 + tau**2 * h_aa, tau * kappa * h_ac, 1 + kappa**2 * h_cc)
+
+    at: Floats = np.zeros((2, len(problem)))
+    value = penalized(at)
     for _ in range(_MAX_STEPS):
-        steps = _newton_steps(problem, at, intercept_precision, slope_precision)
+        g_u, g_v, h_uu, h_uv, h_vv = derivatives(at)
+        steps = np.array([h_vv * g_u - h_uv * g_v, h_uu * g_v - h_uv * g_u])
+        steps /= h_uu * h_vv - h_uv**2
         at, value, moved = _line_search(penalized, at, value, steps)
         if moved < _TOLERANCE:
             break
-    _, _, h_aa, h_ac, h_cc = problem.derivatives(at[0], at[1])
-    # Relative to the prior precision, so that both limits of 0 are exact.
-    aa = 1 + h_aa * tau**2
-    cc = 1 + h_cc * kappa**2
-    determinant = aa * cc - (h_ac * tau * kappa) ** 2
+    _, _, h_uu, h_uv, h_vv = derivatives(at)
+    determinant = h_uu * h_vv - h_uv**2
+    none = np.zeros(len(problem))
     return Mode(
-        at[0],
-        at[1],
-        tau**2 * cc / determinant,
-        kappa**2 * aa / determinant,
-        -h_ac * (tau * kappa) ** 2 / determinant,
-        start - value - np.log(determinant) / 2,
+        tau * at[0],
+        kappa * at[1],
+        tau**2 * h_vv / determinant,
+        kappa**2 * h_uu / determinant,
+        -tau * kappa * h_uv / determinant,
+        problem.loss(none, none) - value - np.log(determinant) / 2,
     )
-
-
-def _newton_steps(
-    problem: SegmentProblem, at: Floats, intercept_precision: float, slope_precision: float
-) -> Floats:
-    g_a, g_c, h_aa, h_ac, h_cc = problem.derivatives(at[0], at[1])
-    if np.isinf(intercept_precision) and np.isinf(slope_precision):
-        return np.zeros_like(at)
-    if np.isinf(slope_precision):
-        gradient = g_a + at[0] * intercept_precision
-        return np.array([gradient / (h_aa + intercept_precision), np.zeros(len(g_a))])
-    if np.isinf(intercept_precision):
-        gradient = g_c + at[1] * slope_precision
-        return np.array([np.zeros(len(g_c)), gradient / (h_cc + slope_precision)])
-    g_a = g_a + at[0] * intercept_precision
-    g_c = g_c + at[1] * slope_precision
-    h_aa = h_aa + intercept_precision
-    h_cc = h_cc + slope_precision
-    determinant = h_aa * h_cc - h_ac**2
-    return np.array([h_cc * g_a - h_ac * g_c, h_aa * g_c - h_ac * g_a]) / determinant
 
 
 def _line_search(
