@@ -23,7 +23,7 @@ from calibrank.monitor import (
     window_of,
 )
 from calibrank.monitor.check import WINDOW
-from calibrank.monitor.table_day import DayColumns, day_of_table
+from calibrank.monitor.table_day import day_of_table
 from calibrank.registry import CALIBRATORS, find
 from calibrank.report.html_report import monitor_report
 from calibrank.tabular.read import Table
@@ -40,7 +40,6 @@ def monitor(
     refit_to: Path | None,
     method: str | None,
     window: int | None,
-    half_life: float | None,
     score: str | None,
     label: str | None,
     user: str | None,
@@ -53,8 +52,8 @@ def monitor(
     skip = None if on_bad_rows is options.OnBadRows.error else on_bad_rows
     about_table = {"--score": score, "--label": label, "--user": user, "--weight": weight}
     _require_added(add, date, {**about_table, "--on-bad-rows": skip})
-    if refit_to is None and (method is not None or half_life is not None):
-        raise UsageError("--method and --half-life", "go with --refit")
+    if refit_to is None and method is not None:
+        raise UsageError("--method", "go with --refit")
     console.require_different_outputs({"--out": out, "--refit": refit_to})
     for output in filter(None, (out, refit_to)):
         _require_outside(output, store, add, map_file)
@@ -75,8 +74,7 @@ def monitor(
     about: dict[str, Any] = {"store": store, **status.to_dict()}
     refitted = None
     if refit_to is not None:
-        length = WINDOW if window is None and half_life is None else window
-        recent = window_of(found, length, half_life)
+        recent = window_of(found, window or WINDOW)
         with _noting(new, "was not added to the store. To add it, leave out --refit."):
             refitted = refit(fitted, recent, calibrator)
         about["refit"] = {"out": str(refit_to), "labels": recent.labels}
@@ -138,20 +136,20 @@ def _require_outside(output: Path, store: str, add: str | None, map_file: Path) 
 
 def _columns(
     source: Table, score: str | None, label: str | None, user: str | None, weight: str | None
-) -> DayColumns:
-    """The columns of a day's table; one without a label column has only scores."""
-    name = source.resolve("label", label) if label else source.has("label")
-    return DayColumns(
-        score=source.resolve("score", score),
-        label=name,
-        weight=choose_weight(source, weight),
-        user=find_user(source, user),
-    )
+) -> dict[str, str]:
+    """The columns of a day's table by role; one without a label column has only scores."""
+    found = {
+        "score": source.resolve("score", score),
+        "label": source.resolve("label", label) if label else source.has("label"),
+        "weight": choose_weight(source, weight),
+        "user": find_user(source, user),
+    }
+    return {role: name for role, name in found.items() if name is not None}
 
 
 def _day(
     source: Table,
-    columns: DayColumns,
+    columns: dict[str, str],
     fitted: CalibrationMap,
     date: str,
     on_bad_rows: options.OnBadRows,
@@ -160,7 +158,7 @@ def _day(
     with console.progress_bar(source, "Reading") as progress:
         day = day_of_table(source, fitted, columns, rules, date, progress)
     console.report_skipped(rules)
-    if columns.label is not None and day.labels < day.rows:
+    if "label" in columns and day.labels < day.rows:
         console.log.print(
             f"{day.rows - day.labels:,} of {day.rows:,} rows have no label: they count for the "
             "scores only.",
@@ -190,6 +188,8 @@ def _print_status(status: Status, about: dict[str, Any]) -> None:
             f"{last.drift.noise:.3f}), mean probability {100 * last.drift.effect:+.2f} points "
             f"(standard error {100 * last.drift.effect_error:.2f})."
         )
+    if status.moved is not None:
+        console.warn(f"In the last {status.window} days {status.moved}")
     for name, what in (("out", "Page"), ("refit", "New map")):
         if name in about:
             path = about[name] if name == "out" else about[name]["out"]
