@@ -183,15 +183,20 @@ class Day:
                 f"{self.map_digest[:15]}..",
                 f"and {other.map_digest[:15]}... .",
             )
-        summaries = {name: _merged(getattr(self, name), getattr(other, name)) for name in _PARTS}
         # A day without labels has none by level.
         by_segment = self.by_segment or other.by_segment
         if self.by_segment and other.by_segment:
             pairs = zip(self.by_segment, other.by_segment, strict=True)
             by_segment = tuple([_limited(one + two) for one, two in pairs])
-        date = max(self.date, other.date)
-        sums = self.sums + other.sums
-        return replace(self, date=date, sums=sums, by_segment=by_segment, **summaries)
+        return replace(
+            self,
+            date=max(self.date, other.date),
+            labelled=_merged(self.labelled, other.labelled),
+            unlabelled=_merged(self.unlabelled, other.unlabelled),
+            sums=self.sums + other.sums,
+            by_score=_merged(self.by_score, other.by_score),
+            by_segment=by_segment,
+        )
 
     def __radd__(self, other: object) -> Day:
         # The built-in `sum` starts from the number 0.

@@ -70,9 +70,7 @@ class DaySums(NamedTuple):
         """Reduce a day; `points` are the scores at which distributions are compared."""
         scores = day.scores
         squares = scores.masses.total_squared
-        of_labels = (np.zeros((3, _BINNED.n_bins)), np.zeros(3), np.zeros(3))
-        if day.labelled is not None:
-            of_labels = _label_sums(fitted, day.labelled)
+        of_labels = _label_sums(fitted, day.labelled)
         return cls(
             of_labels[0],
             day.sums,
@@ -93,8 +91,10 @@ def _moments(weights: Floats, values: Floats) -> Floats:
     return np.array([weights @ values**power for power in range(3)])
 
 
-def _label_sums(fitted: CalibrationMap, labelled: Summary) -> tuple[Floats, Floats, Floats]:
+def _label_sums(fitted: CalibrationMap, labelled: Summary | None) -> tuple[Floats, Floats, Floats]:
     """`DaySums.masses`, `variances` and `cumulants`."""
+    if labelled is None:
+        return np.zeros((3, _BINNED.n_bins)), np.zeros(3), np.zeros(3)
     p = probabilities_of(fitted, labelled.scores)
     bins = _BINNED.bin_indices(p, labelled.evidence)
     terms = _BINNED.terms(p, labelled.evidence)
