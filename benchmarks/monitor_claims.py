@@ -56,7 +56,7 @@ def alarms(years: Years, fitted_on: int, mean: float = -1.0) -> np.ndarray:
         (years.level, years.slope), years.series, errors_of(fitted_on, mean), strict=True
     ):
         model = Unchanged(series, max(error, LEAST_ERROR))
-        found.append([model.log_evidence(each, series.skewness) for each in sums])
+        found.append([model.log_evidence(each) for each in sums])
         found.append([model.log_start(each) for each in sums])
     return np.moveaxis(found, 0, 2) >= LOG_THRESHOLD
 

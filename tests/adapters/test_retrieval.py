@@ -19,6 +19,7 @@ from calibrank.adapters import (
     llamaindex_postprocessor,
 )
 from calibrank.errors import ScoreShiftWarning
+from calibrank.search import Judge, Run, anchor_judged, fit_judged, judged_by
 from tests.optional import pipeline_package
 
 
@@ -230,3 +231,51 @@ def test_a_haystack_pipeline_is_saved_and_loaded_with_its_map(
     saved["init_parameters"]["outputs"] = "Logit"
     with pytest.raises(Exception, match="outputs must be one of Margin, Distance, Probability"):
         type(component).from_dict(saved)
+
+
+@pytest.fixture(scope="module")
+def anchored() -> cr.CalibrationMap:
+    """A map of a judge's probabilities, anchored on people's answers for every fifth document."""
+    rng = np.random.default_rng(5)
+    queries = np.repeat(np.arange(40), 15).astype(str)
+    run = Run(queries, np.arange(600).astype(str), rng.normal(0, 2, 600))
+    pairs = list(zip(run.queries.tolist(), run.documents.tolist(), strict=True))
+    judged = 1 / (1 + np.exp(-1 - run.scores - 0.3 * rng.normal(size=600)))
+    truth = (rng.random(600) < 1 / (1 + np.exp(1 - run.scores))).astype(float)
+    judge = Judge("judge.qrels", dict(zip(pairs, judged.tolist(), strict=True)))
+    people = Judge("people.qrels", dict(list(zip(pairs, truth.tolist(), strict=True))[::5]))
+    fitted = anchor_judged(fit_judged(judged_by(run, [judge])), judged_by(run, [people]))
+    assert fitted.record.population is not None
+    assert fitted.record.population.anchored_on[0].name == "people.qrels"
+    return fitted
+
+
+SCORES = (-4.0, 4.0, 2.0)
+
+
+def test_langchain_takes_a_judge_anchored_on_people(anchored: cr.CalibrationMap) -> None:
+    documents = pipeline_package("langchain_core.documents")
+    given = [documents.Document(page_content="", metadata={"score": each}) for each in SCORES]
+    compressor = langchain_compressor(Cutoff(anchored), "score")
+    kept = compressor.compress_documents(given, "q")
+    found = [document.metadata["probability"] for document in kept]
+    assert found == pytest.approx(np.sort(anchored.predict(SCORES))[::-1])
+
+
+def test_llamaindex_takes_a_judge_anchored_on_people(anchored: cr.CalibrationMap) -> None:
+    schema = pipeline_package("llama_index.core.schema")
+    nodes = [schema.NodeWithScore(node=schema.TextNode(text=""), score=each) for each in SCORES]
+    kept = llamaindex_postprocessor(Cutoff(anchored)).postprocess_nodes(nodes, query_str="q")
+    found = [node.score for node in kept]
+    assert found == pytest.approx(np.sort(anchored.predict(SCORES))[::-1])
+
+
+def test_haystack_takes_a_judge_anchored_on_people(anchored: cr.CalibrationMap) -> None:
+    """Also once its pipeline was saved: the map travels as JSON, with both sources."""
+    haystack = pipeline_package("haystack")
+    component = haystack_component(Cutoff(anchored))
+    given = [haystack.Document(content=str(each), score=each) for each in SCORES]
+    for each in (component, type(component).from_dict(component.to_dict())):
+        found = [document.score for document in each.run(given)["documents"]]
+        assert found == pytest.approx(np.sort(anchored.predict(SCORES))[::-1])
+        assert each.cutoff.fitted == anchored

@@ -69,12 +69,6 @@ def test_a_changed_map_is_found_shown_and_refitted(
     record = cr.load(new).record
     assert record.previous_map == digest_of_map(fitted)
     assert record.rows == 4 * 400
-    rows = []
-    for decay in (["--half-life", "2"], ["--half-life", "2", "--window", "4"]):
-        code, _, error = call("monitor", store, "--map", map_file, "--refit", new, *decay)
-        assert code == 0, error
-        rows.append(cr.load(new).record.rows)
-    assert rows == [9 * 400, 4 * 400]
     code, _, error = call("monitor", store, *options)
     assert code == 3
     assert f"must be new to the store, got a table that is stored under {date_of(8)}" in error
@@ -246,7 +240,7 @@ def test_a_map_by_segment_is_refitted_from_the_store(tmp_path: Path, call: Call)
     ("options", "message"),
     [
         (["--add", "day.parquet"], "--add must go with --date"),
-        (["--half-life", "3"], "--half-life must not be given without --refit"),
+        (["--method", "platt"], "--method must go with --refit"),
         ([], "must be a folder of days, got no such folder"),
     ],
 )

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
+from calibrank.monitor import Day
 from calibrank.monitor.changes import LEAST_ERROR, LOG_THRESHOLD, find_changes
 from calibrank.monitor.e_process import LEVEL_SIZES, Series, Unchanged, level_series, slope_series
-from tests.monitor.worlds import days_of_users, halved, make_day, make_map, simulate
+from calibrank.monitor.windows import DaySums
+from tests.monitor.worlds import date_of, days_of_users, halved, make_map, simulate
 
 YEARS = 20
 WORLDS = 12
@@ -15,7 +17,7 @@ WORLDS = 12
 def level_alarms(years: np.ndarray, series: Series, error: float = LEAST_ERROR) -> np.ndarray:
     """Whether there is an alarm, years x days."""
     model = Unchanged(series, error)
-    logs = [model.log_evidence(sums, series.skewness) for sums in years]
+    logs = [model.log_evidence(sums) for sums in years]
     return np.array(logs) >= LOG_THRESHOLD
 
 
@@ -40,7 +42,7 @@ def test_the_null_is_the_normal_distribution_of_its_definition() -> None:
                 total += weight * multivariate_normal(cov=covariance).pdf(sums)
         return total
 
-    found = Unchanged(series, 0.1).log_start(sums)[-1]
+    found = Unchanged(series, 0.1).log_start()[-1]
     assert found == pytest.approx(np.log(density(1.0) / density(0.1) / 2))
 
 
@@ -49,7 +51,7 @@ def test_the_evidence_of_a_change_has_an_expectation_of_1_without_one() -> None:
     years = simulate(rng, 300, days=12, labels=200)
     series = years.series[0]
     model = Unchanged(series, 0.3)
-    logs = np.array([model.log_evidence(sums, series.skewness) for sums in years.level])
+    logs = np.array([model.log_evidence(sums) for sums in years.level])
     mean = np.exp(logs[:, -1]).mean()
     assert mean == pytest.approx(1, abs=0.03)
 
@@ -116,9 +118,14 @@ def test_a_change_of_slope_is_found() -> None:
     assert found.any(axis=1).sum() >= WORLDS - 2
 
 
-def find(days: list, *, error: float = LEAST_ERROR) -> list:
+def reduced(days: list[Day]) -> list[DaySums]:
+    return [DaySums.of(make_map(), day) for day in days]
+
+
+def find(days: list[Day], *, error: float = LEAST_ERROR) -> list:
     ages = np.arange(len(days))
-    processes = (level_series(days, ages), slope_series(days, ages))
+    sums = reduced(days)
+    processes = (level_series(sums, ages), slope_series(sums, ages))
     errors = [np.hypot(error, series.user_error) for series in processes]
     return find_changes(processes, errors).found
 
@@ -129,16 +136,19 @@ def test_users_who_return_are_no_change_and_do_not_make_a_map_wrong() -> None:
     for _ in range(6):
         days = days_of_users(rng, 120, 100, n_users=60, within=0.2)
         found += find(days)
-        assert level_series(days, np.arange(120)).user_error > 0.05
+        assert level_series(reduced(days), np.arange(120)).user_error > 0.05
     assert len(found) <= 1
 
 
 def test_weights_change_nothing_if_they_are_all_the_same() -> None:
     rng = np.random.default_rng(6)
     fitted = make_map()
-    days = [make_day(fitted, day, rng, 100) for day in range(5)]
-    once = level_series(days, np.arange(5))
-    weighted = level_series([3.0 * day for day in days], np.arange(5))
+    rows = [(rng.normal(size=100), rng.integers(2, size=100)) for _ in range(5)]
+    found = []
+    for weights in (None, np.full(100, 3.0)):
+        days = [Day.of(fitted, *each, weights=weights, date=date_of(0)) for each in rows]
+        found.append(level_series(reduced(days), np.arange(5)))
+    once, weighted = found
     assert weighted.sums == pytest.approx(once.sums)
     assert weighted.information == pytest.approx(once.information)
     assert weighted.skewness == pytest.approx(once.skewness)

@@ -11,6 +11,7 @@ import pytest
 import calibrank as cr
 from calibrank.maps import LevelTerm, SmoothTerm
 from calibrank.monitor import Day, Store, check, digest_of_map, refit, score_drift, window_of
+from calibrank.monitor.windows import DaySums
 from tests.monitor.worlds import date_of, make_day, make_map
 
 
@@ -41,8 +42,9 @@ def test_parts_of_a_day_add_up_in_any_split_and_order(fitted: cr.CalibrationMap)
     whole = Day.of(fitted, scores, labels, users=users, weights=weights, date="2026-01-01")
     for merged in (parts[0] + parts[1], sum(parts[::-1])):
         assert merged.sums == pytest.approx(whole.sums)
-        assert merged.variances == pytest.approx(whole.variances)
-        assert merged.cumulants == pytest.approx(whole.cumulants)
+        for name in ("variances", "cumulants"):
+            both = [getattr(DaySums.of(fitted, day), name) for day in (merged, whole)]
+            assert both[0] == pytest.approx(both[1])
         assert merged.labelled.positive == pytest.approx(whole.labelled.positive)
         assert merged.rows == 500
     residuals = weights * (labels - fitted.predict(scores))
@@ -137,17 +139,11 @@ def test_a_file_system_must_be_one_of_pyarrow(tmp_path: Path) -> None:
         Store(tmp_path, "s3")
 
 
-def test_a_window_and_a_half_life_weight_days_by_age(fitted: cr.CalibrationMap) -> None:
+def test_a_window_has_the_last_days(fitted: cr.CalibrationMap) -> None:
     days = days_of(fitted, 10, 10)
     last = window_of(days, 3)
     assert last.sums == pytest.approx(sum(days[-3:]).sums)
     assert last.rows == 900
-    decayed = window_of(days, half_life=2)
-    expected = np.sum([0.5 ** ((9 - age) / 2) * day.sums for age, day in enumerate(days)], axis=0)
-    assert decayed.sums == pytest.approx(expected)
-    both = window_of(days, 3, half_life=2)
-    expected = np.sum([0.5 ** (age / 2) * days[9 - age].sums for age in range(3)], axis=0)
-    assert both.sums == pytest.approx(expected)
 
 
 def test_nothing_is_reported_where_nothing_changed(fitted: cr.CalibrationMap) -> None:
@@ -389,3 +385,29 @@ def test_days_of_another_map_are_not_mixed(fitted: cr.CalibrationMap) -> None:
         _ = day + make_day(other, 0, np.random.default_rng(6))
     with pytest.raises(cr.DataError, match=r"date must be a date such as 2026-01-31, got '1.2.26'"):
         Day.of(fitted, [1.0], date="1.2.26")
+
+
+def test_scores_of_another_model_are_said_to_be_others(fitted: cr.CalibrationMap) -> None:
+    same = days_of(fitted, 3, 3)
+    assert check(fitted, same).moved is None
+    moved = check(fitted, days_of(fitted, 3, 0, move=2.0)).moved
+    assert moved.startswith("the scores do not look like those of the map's fit")
+    # Only those of the window count.
+    assert check(fitted, [*days_of(fitted, 1, 0, move=2.0), *same[1:]], window=2).moved is None
+
+
+def test_scores_are_compared_with_those_of_the_fit_where_a_map_has_terms() -> None:
+    rng = np.random.default_rng(3)
+    scores = rng.normal(size=4_000)
+    columns = {"country": rng.choice(COUNTRIES, 4_000)}
+    labels = (rng.random(4_000) < 1 / (1 + np.exp(-scores))).astype(float)
+    fitted = (cr.Platt() + cr.Level("country")).fit(scores, labels, columns)
+    for move in (0.0, 2.0):
+        day = Day.of(fitted, scores + move, labels, date=date_of(0), columns=columns)
+        assert (check(fitted, [day]).moved is not None) == (move > 0)
+
+
+def test_another_query_set_has_another_rate_from_the_start(fitted: cr.CalibrationMap) -> None:
+    status = check(fitted, days_of(fitted, 10, 0, level=-0.8))
+    assert status.changes[0].from_start
+    assert status.headline.startswith("The map has been off since the start: ")

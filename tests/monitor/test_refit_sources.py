@@ -9,6 +9,7 @@ import pytest
 import calibrank as cr
 from calibrank.anchoring import to_base_rate, undo_undersampling
 from calibrank.monitor import Day, check, refit
+from calibrank.monitor.day import LevelRows
 from calibrank.terms import Position
 from tests.monitor.worlds import date_of
 
@@ -189,7 +190,7 @@ def test_days_of_other_terms_keep_their_labels_by_level() -> None:
         log.scores, log.labels, rows
     )
     day = Day.of(fitted, log.scores, log.labels, date=date_of(0), columns=rows)
-    by_level = day.by_segment[0].to_rows()
+    by_level = LevelRows.of(day.by_segment[0])
     predicted = 1 / (1 + np.exp(-by_level.scores)) * by_level.evidence.total
     probabilities = fitted.predict(log.scores, rows)
     for country in EFFECTS:

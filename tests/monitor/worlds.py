@@ -9,8 +9,8 @@ from scipy.special import expit, ndtr, ndtri
 
 import calibrank as cr
 from calibrank.monitor import Day
-from calibrank.monitor.day import SHIFTS
 from calibrank.monitor.e_process import LEVEL_SIZES, SLOPE_SIZES, Series, Sizes
+from calibrank.monitor.windows import SHIFTS
 
 
 def date_of(day: int) -> str:

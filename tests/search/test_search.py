@@ -195,6 +195,13 @@ def test_files_that_unpack_to_too_much_are_refused(
         read_run(str(file))
 
 
+def test_files_of_repeated_lines_are_refused_before_they_fill_memory(tmp_path: Path) -> None:
+    file = tmp_path / "run.trec.gz"
+    file.write_bytes(gzip.compress(b"q Q0 d 1 0.5 t\n" * 4_500_000))
+    with pytest.raises(cr.DataError, match="must unpack to at most 67,108,864 bytes, got more"):
+        read_run(str(file))
+
+
 def test_queries_that_tell_nothing_are_counted() -> None:
     run = Run(np.array(["a", "b", "c"]), np.array(list("xyz")), np.array([1.0, 2, 3]))
     judged = judged_rows(run, {("a", "x"): 2.0, ("b", "y"): 0.0, ("d", "x"): 3.0}, RELEVANT)

@@ -360,18 +360,13 @@ def report() -> None:
         "Days that estimates, score drift and the refit look back. Default: 28.",
         Whole(1, 100_000),
     ),
-    Option(
-        "--half-life",
-        "With --refit: days after which a label counts half. All days, unless --window is given.",
-        FINITE,
-    ),
     *(options.SCORE, options.LABEL, options.USER, options.WEIGHT, options.BAD_ROWS),
     Option("--fail-on-alarm", "Exit with code 7 if calibration has changed.", bool, default=False),
     options.JSON,
     rules=[
         Rule("--add", "--date", ", the date of its rows"),
         Rule("--date --score --label --user --weight --on-bad-rows", "--add"),
-        Rule("--method --half-life", "--refit"),
+        Rule("--method", "--refit"),
     ],
 )
 def monitor() -> None:

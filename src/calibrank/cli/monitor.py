@@ -24,7 +24,7 @@ from calibrank.monitor import (
     window_of,
 )
 from calibrank.monitor.check import WINDOW
-from calibrank.monitor.table_day import DayColumns, day_of_table
+from calibrank.monitor.table_day import day_of_table
 from calibrank.registry import CALIBRATORS, find
 from calibrank.report.html_report import monitor_report
 from calibrank.tabular.read import Table
@@ -49,8 +49,7 @@ def monitor(given: Given) -> int:
     about: dict[str, Any] = {"store": given.store, **status.to_dict()}
     refitted = None
     if given.refit_to is not None:
-        length = WINDOW if given.window is None and given.half_life is None else given.window
-        recent = window_of(found, length, given.half_life)
+        recent = window_of(found, given.window or WINDOW)
         with _noting(new, "was not added to the store. To add it, leave out --refit."):
             refitted = refit(fitted, recent, calibrator)
         about["refit"] = {"out": str(given.refit_to), "labels": recent.labels}
@@ -105,16 +104,17 @@ def _day(given: Given, fitted: CalibrationMap) -> Day:
     """The day of a table; one without a label column has only scores."""
     _require_past(given.date)
     table = Table.find(given.add)
-    columns = DayColumns(
-        score=table.resolve("score", given.score),
-        label=table.resolve("label", given.label) if given.label else table.has("label"),
-        weight=choose_weight(table, given.weight),
-        user=find_user(table, given.user),
-    )
+    roles = {
+        "score": table.resolve("score", given.score),
+        "label": table.resolve("label", given.label) if given.label else table.has("label"),
+        "weight": choose_weight(table, given.weight),
+        "user": find_user(table, given.user),
+    }
+    columns = {role: name for role, name in roles.items() if name is not None}
     rules = console.rules_for(given)
     with console.reading(table, "Reading", rules) as progress:
         day = day_of_table(table, fitted, columns, rules, given.date, progress)
-    if columns.label is not None and day.labels < day.rows:
+    if "label" in columns and day.labels < day.rows:
         missing = f"{day.rows - day.labels:,} of {day.rows:,} rows have no label"
         console.warn(f"{missing}: they count for the scores only.")
     return day
@@ -141,6 +141,8 @@ def _print_status(status: Status) -> None:
             f"{last.drift.noise:.3f}), mean probability {100 * last.drift.effect:+.2f} points "
             f"(standard error {100 * last.drift.effect_error:.2f})."
         )
+    if status.moved is not None:
+        console.warn(f"In the last {status.window} days {status.moved}")
 
 
 def _interval(estimate: Any) -> str:

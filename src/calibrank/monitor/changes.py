@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,9 +12,9 @@ from calibrank._internal.blas import one_blas_thread
 from calibrank._internal.segment_keys import Key
 from calibrank._internal.validation import Floats, Indices
 from calibrank.maps import CalibrationMap, LevelTerm
-from calibrank.monitor.day import Day, probabilities_by_level
+from calibrank.monitor.day import Day, LevelRows, level_alone, probabilities_of
 from calibrank.monitor.e_process import LEVEL_SIZES, YEAR, Series, Unchanged
-from calibrank.monitor.segment_evidence import SegmentEvidence
+from calibrank.summary.by_segment import SegmentSums
 
 ALPHA = 0.05
 """The probability of a false alarm in a year without change, at most."""
@@ -62,55 +62,39 @@ def find_changes(
     for first in range(0, max(n_days - YEAR // 2, 1), YEAR // 2):
         last = min(first + YEAR, n_days)
         parts = [series.part(first, last) for series in processes]
+        of_map = errors if first == 0 else [None] * len(parts)
         searched = 0 if first == 0 else first + YEAR // 2
-        alarm: int | None = searched
-        while alarm is not None:
+        while True:
             known = [each.begin - first for each in changes if each.begin > first]
-            models = _models(parts, errors if first == 0 else None, known)
             earliest = max(changes[-1].alarm + 1 - first, 1) if changes else 1
-            logs = [
-                model.log_evidence(part.sums, part.skewness, earliest)
-                for model, part in zip(models, parts, strict=True)
-            ]
+            pairs = zip(parts, of_map, strict=True)
+            models = [Unchanged(part, error, known) for part, error in pairs]
+            logs = [model.log_evidence(earliest=earliest) for model in models]
             evidence[searched:last] = np.array(logs).T[searched - first :]
-            alarm = _first_alarm(evidence, searched, last, log_threshold)
-            if alarm is not None:
-                process = int(np.argmax(evidence[alarm]))
-                begin = _beginning(processes[process], first, alarm, known, earliest)
-                changes.append(Found(begin, alarm, process))
-                searched = alarm + 1
+            alarms = np.flatnonzero((evidence[searched:last] >= log_threshold).any(axis=1))
+            if not len(alarms):
+                break
+            alarm = searched + int(alarms[0])
+            process = int(np.argmax(evidence[alarm]))
+            begin = _beginning(processes[process], first, alarm, known, earliest)
+            changes.append(Found(begin, alarm, process))
+            searched = alarm + 1
         if first == 0:
-            starts = _off_from_start(models, parts, log_threshold)
+            starts = _off_from_start(models, log_threshold)
     return Search(starts + changes, evidence)
-
-
-def _models(
-    parts: Sequence[Series], errors: Sequence[float] | None, known: Sequence[int]
-) -> list[Unchanged]:
-    if errors is None:
-        return [Unchanged(part, None, known) for part in parts]
-    return [Unchanged(part, error, known) for part, error in zip(parts, errors, strict=True)]
-
-
-def _first_alarm(evidence: Floats, first: int, last: int, log_threshold: float) -> int | None:
-    alarms = np.flatnonzero((evidence[first:last] >= log_threshold).any(axis=1))
-    return first + int(alarms[0]) if len(alarms) else None
 
 
 def _beginning(series: Series, first: int, alarm: int, known: Sequence[int], earliest: int) -> int:
     """The day on which a change most likely began, by the labels until a week after the alarm."""
-    part = series.part(first, alarm + 1 + _DATING)
-    model = Unchanged(part, None, known)
-    days = model.log_since(part.sums, part.skewness)[: alarm + 1 - first]
+    model = Unchanged(series.part(first, alarm + 1 + _DATING), None, known)
+    days = model.log_since()[: alarm + 1 - first]
     return first + earliest + int(np.argmax(days[earliest:]))
 
 
-def _off_from_start(
-    models: Sequence[Unchanged], parts: Sequence[Series], log_threshold: float
-) -> list[Found]:
+def _off_from_start(models: Sequence[Unchanged], log_threshold: float) -> list[Found]:
     """Whether the offset is more than the error of the map, allowing for the changes found."""
-    for process, (model, part) in enumerate(zip(models, parts, strict=True)):
-        alarms = np.flatnonzero(model.log_start(part.sums) >= log_threshold)
+    for process, model in enumerate(models):
+        alarms = np.flatnonzero(model.log_start() >= log_threshold)
         if len(alarms):
             return [Found(0, int(alarms[0]), process, from_start=True)]
     return []
@@ -170,9 +154,10 @@ def segment_days(fitted: CalibrationMap, days: Sequence[Day]) -> list[SegmentDay
     terms = [term for term in fitted.terms if isinstance(term, LevelTerm)]
     rows: dict[tuple[int, Key], list[list[float]]] = defaultdict(list)
     for place, day in enumerate(days):
-        for number, evidence in enumerate(day.by_segment):
-            for key, sums in _sums(fitted, evidence):
-                rows[number, key].append([*sums, place])
+        for number, sums in enumerate(day.by_segment):
+            for key, masses in zip(sums.keys, _masses(fitted, sums).T.tolist(), strict=True):
+                if masses[VARIANCE] > 0:
+                    rows[number, key].append([*masses, place])
     most = sorted(rows, key=lambda each: -sum(row[TOTAL] for row in rows[each]))[:_MOST_SEGMENTS]
     # Any of the segments has a false alarm with the probability that the whole map has.
     log_threshold = LOG_THRESHOLD + float(np.log(max(len(most), 1)))
@@ -186,18 +171,14 @@ def segment_days(fitted: CalibrationMap, days: Sequence[Day]) -> list[SegmentDay
     return found
 
 
-def _sums(fitted: CalibrationMap, evidence: SegmentEvidence) -> Iterator[tuple[Key, list[float]]]:
-    """Of each level, the sums that `SegmentDays.masses` has of one day."""
-    keys = evidence.sums.keys
-    rows = evidence.to_rows()
-    probabilities = probabilities_by_level(fitted, rows)
+def _masses(fitted: CalibrationMap, sums: SegmentSums) -> Floats:
+    """`SegmentDays.masses` of one day, of each level: 4 x levels."""
+    rows = LevelRows.of(sums)
+    columns = rows.columns if level_alone(fitted) is not None else None
+    p = probabilities_of(fitted, rows.scores, columns)
     positive, total = rows.evidence.positive, rows.evidence.total
-    variance = total * probabilities * (1 - probabilities)
-    terms = (positive, total * probabilities, total, variance)
-    by_level = np.array([np.bincount(rows.levels, term, len(keys)) for term in terms])
-    for key, values in zip(keys, by_level.T, strict=True):
-        if values[VARIANCE] > 0:
-            yield key, values.tolist()
+    terms = (positive, total * p, total, total * p * (1 - p))
+    return np.array([np.bincount(rows.levels, term, len(sums.keys)) for term in terms])
 
 
 def _most_evidence(series: Series, error: float) -> float:

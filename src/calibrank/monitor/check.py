@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
 from calibrank.maps.calibration_map import require_map
+from calibrank.maps.score_shift import ScoreComparison
 from calibrank.metrics import Estimate
 from calibrank.monitor.changes import (
     LOG_THRESHOLD,
@@ -25,7 +27,14 @@ from calibrank.monitor.changes import (
 from calibrank.monitor.day import Day, digest_of_map
 from calibrank.monitor.e_process import Series, level_series, slope_series
 from calibrank.monitor.store import Store, age_of, require_days, window_of
-from calibrank.monitor.windows import DaySums, ScoreDrift, comparison_points, corrections, drift_of
+from calibrank.monitor.windows import (
+    DaySums,
+    ScoreDrift,
+    comparison_points,
+    corrections,
+    drift_of,
+    proportional,
+)
 
 WINDOW = 28
 """Days of the window that estimates and score drift are computed on: four whole weeks."""
@@ -36,6 +45,9 @@ REFERENCE = 7
 
 KINDS = ("level", "slope")
 """Of changes."""
+
+# Scores that are compared with those of the fit.
+_MOST_COMPARED = 2**14
 
 _HIGHEST = 0.2
 _MOST_DIGITS = 4
@@ -125,6 +137,8 @@ class Status(NamedTuple):
     threshold: float
     changes: tuple[Change, ...]
     """All of the map by date, then those of segments."""
+    moved: str | None = None
+    """What to say if the scores of the last window are not like those of the map's fit."""
 
     @property
     def alarm(self) -> bool:
@@ -194,7 +208,23 @@ def check(fitted: CalibrationMap, days: Store | Sequence[Day], *, window: int = 
         window=window,
         threshold=LOG_THRESHOLD,
         changes=tuple(changes),
+        moved=_scores_moved(fitted, window_of(found, window)),
     )
+
+
+def _scores_moved(fitted: CalibrationMap, recent: Day) -> str | None:
+    """What to say if scores are further from those of the fit than by chance, as in `apply`."""
+    record = fitted.record
+    known = record.population
+    if known is not None and known.run_scores is not None:
+        record = replace(record, score_quantiles=known.run_scores)
+    # With terms, only labelled rows are kept by their score.
+    scores = recent.by_score if fitted.terms else recent.scores
+    if scores is None:
+        return None
+    comparison = ScoreComparison(record)
+    comparison.add(scores.scores[proportional(scores.total, min(scores.rows, _MOST_COMPARED))])
+    return comparison.message if comparison.is_shifted else None
 
 
 def _sorted(days: Sequence[Day], digest: str) -> list[Day]:
@@ -245,13 +275,14 @@ def _find(
     fitted: CalibrationMap, days: Sequence[Day], sums: Sequence[DaySums]
 ) -> tuple[Floats, list[Change]]:
     """The log of the evidence on each day for level and slope, and all changes."""
-    places = [place for place, day in enumerate(days) if day.variances[0] > 0]
+    places = [place for place, each in enumerate(sums) if each.variances[0] > 0]
     evidence = np.zeros((len(days), 2))
     if not places:
         return evidence, []
     labelled = [days[place] for place in places]
     ages = np.array([age_of(days[0].date, day.date) for day in labelled])
-    processes = (level_series(labelled, ages), slope_series(labelled, ages))
+    reduced = [sums[place] for place in places]
+    processes = (level_series(reduced, ages), slope_series(reduced, ages))
     labels = sum(day.labels for day in labelled)
     errors = [map_error(fitted, series, labels) for series in processes]
     search = find_changes(processes, errors)
@@ -260,7 +291,7 @@ def _find(
         evidence[place:] = search.evidence[row]
     changes = []
     for found, dates, end in _dated(search.found, [day.date for day in labelled]):
-        total = DaySums.total([sums[place] for place in places[found.begin : end]])
+        total = DaySums.total(reduced[found.begin : end])
         rates = (_rates(total.masses), _highest(total.masses))
         changes.append(
             Change(*dates, KINDS[found.process], found.from_start, *rates, *corrections(total))

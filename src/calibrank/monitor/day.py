@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,12 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._internal.arguments import date_of, instance, real
+from calibrank._internal.arguments import date_of, instance
 from calibrank._internal.logit import expit, logit
 from calibrank._internal.npz import Arrays, read_arrays, write_arrays
+from calibrank._internal.segment_keys import encode_columns
 from calibrank._internal.validation import (
     Floats,
     IdsLike,
+    Indices,
     Numbers,
     add_up,
     column,
@@ -22,23 +25,11 @@ from calibrank._internal.validation import (
     require_role,
 )
 from calibrank.errors import DataError
-from calibrank.evidence import naive
-from calibrank.maps import CalibrationMap
+from calibrank.evidence import Evidence, naive
+from calibrank.maps import CalibrationMap, LevelTerm
 from calibrank.maps.calibration_map import require_map
-from calibrank.metrics.calibration_test import row_variances
-from calibrank.monitor.segment_evidence import (
-    BINS,
-    LevelRows,
-    SegmentEvidence,
-    evidence_by_level,
-    evidence_from_arrays,
-    evidence_to_arrays,
-    level_alone,
-    merged,
-    merged_evidence,
-    with_prefix,
-)
 from calibrank.summary import Summary
+from calibrank.summary.by_segment import SegmentSums
 from calibrank.tables import hash_partitions, row_partitions
 
 CLUSTERS = 128
@@ -47,23 +38,24 @@ CLUSTERS = 128
 The variance of a sum over so many clusters is estimated with a standard error of 12%.
 """
 
+BINS = 4096
+"""The most bins of a summary of a day: 4,096 bins of nine numbers are 300 kB."""
+
+MOST_SEGMENTS = 20_000
+"""With more segments, of at most 2 kB each, a day would no longer be small, and keeps none."""
+
 # A few hundred kilobytes, or 2 kB for each of 20,000 segments, and their names.
 _LARGEST_FILE = 2**26
 
 # Log odds of probabilities of 0 and 1, which step maps can have.
 _LARGEST_LOG_ODDS = 15.0
 
-_VERSION = 2
-_PARTS = ("labelled", "unlabelled")
+# Files of version 2 also have sums that follow from their summaries.
+_VERSION = 3
+_READABLE = (2, 3)
 
 LEVEL, SLOPE, PREDICTED, TOTAL = range(4)
 """Columns of `Day.sums`."""
-
-SHIFTS = (-0.75, 0.75)
-"""Changes of the level of which a day keeps what an exact likelihood ratio needs.
-
-Where positives are rare, half as many or twice as many are a change of the log odds by 0.7 to 0.8.
-"""
 
 
 def digest_of_map(fitted: CalibrationMap) -> str:
@@ -72,38 +64,17 @@ def digest_of_map(fitted: CalibrationMap) -> str:
     return fitted.digest
 
 
-class PooledRows(NamedTuple):
-    """Rows as a day pools them: by scores that alone determine the probability."""
-
-    scores: Floats
-    probabilities: Floats
-    log_odds: Floats
-
-
-def pool_rows(fitted: CalibrationMap, scores: Floats, columns: Any = None) -> PooledRows:
-    """Scores as they are, or the log odds of rows if the map has terms."""
-    require_map(fitted)
-    require_role("score", "scores", scores)
-    exact = scores.astype(np.float64)
-    sampled = _as_sampled(fitted)
-    probabilities = np.asarray(sampled.predict(exact, columns))
-    if fitted.terms:
-        log_odds = _bounded(logit(probabilities))
-        return PooledRows(log_odds, probabilities, log_odds)
-    return PooledRows(scores, probabilities, _bounded(np.asarray(sampled.log_odds(exact))))
+def probabilities_of(fitted: CalibrationMap, scores: Floats, columns: Any = None) -> Floats:
+    """The probabilities of scores that a day keeps; without the columns of terms, of log odds."""
+    if fitted.terms and columns is None:
+        return np.asarray(expit(scores))
+    return np.asarray(_as_sampled(fitted).predict(scores, columns))
 
 
-def probabilities_of(fitted: CalibrationMap, scores: Floats) -> Floats:
-    """The probabilities of the scores of a day's summaries."""
-    probabilities: Floats = expit(scores) if fitted.terms else _as_sampled(fitted).predict(scores)
-    return probabilities
-
-
-def probabilities_by_level(fitted: CalibrationMap, rows: LevelRows) -> Floats:
-    """The probabilities of a day's rows by level."""
-    if level_alone(fitted) is None:
-        return np.asarray(expit(rows.scores))
-    return np.asarray(_as_sampled(fitted).predict(rows.scores, rows.columns))
+def bounded_log_odds(probabilities: Floats) -> Floats:
+    """Log odds, of which those of 0 and 1 are finite."""
+    result: Floats = np.clip(logit(probabilities), -_LARGEST_LOG_ODDS, _LARGEST_LOG_ODDS)
+    return result
 
 
 def _as_sampled(fitted: CalibrationMap) -> CalibrationMap:
@@ -117,16 +88,11 @@ def _as_sampled(fitted: CalibrationMap) -> CalibrationMap:
     return fitted.moved(-float(np.log(record.negatives_kept)))
 
 
-def _bounded(log_odds: Floats) -> Floats:
-    result: Floats = np.clip(log_odds, -_LARGEST_LOG_ODDS, _LARGEST_LOG_ODDS)
-    return result
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Day:
     """One day of a deployed map: additive sums of a few hundred kilobytes (2 kB more per segment).
 
-    `+` merges parts of a day or several days, a factor weights them (exponential decay).
+    `+` merges parts of a day or several days.
 
     >>> from calibrank import Platt
     >>> fitted = Platt().fit([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1])
@@ -146,12 +112,14 @@ class Day:
 
     Residuals are `weight * (label - probability)` of labelled rows; masses are of all rows.
     """
-    variances: Floats
-    """Model variances of residuals times 1, log odds and squared log odds, summed over rows."""
-    cumulants: Floats
-    """For each of `SHIFTS`, the log of the expectation of exp(shift * residual), over rows."""
-    by_segment: tuple[SegmentEvidence, ...] = ()
-    """The labels by level, for each level of the map."""
+    by_score: Summary | None = None
+    """Scores and labels, if the map has terms."""
+    by_segment: tuple[SegmentSums, ...] = ()
+    """The labels by level, for each level of the map.
+
+    Where a level is the only term, rows are pooled by their score and by all columns of the level,
+    and otherwise by their log odds and by the first column.
+    """
 
     @classmethod
     def of(
@@ -189,35 +157,22 @@ class Day:
     ) -> Day:
         """As `of`, with the cluster of users of each row."""
         date_of("date", date)
-        pooled = pool_rows(fitted, scores, columns)
-        probabilities = pooled.probabilities
-        log_odds = pooled.log_odds
-        rows = len(log_odds)
-        given = np.zeros(rows) if labels is None else labels
-        evidence = naive(given, weights=weights)
-        summary = Summary.of(pooled.scores, evidence).coarsened(BINS)
-        residuals = evidence.positive - evidence.total * probabilities
-        variance = row_variances(probabilities, evidence)
-        cumulants = _cumulants(probabilities, evidence.total)
-        by_segment: tuple[SegmentEvidence, ...] = ()
-        if labels is not None:
-            exact = scores.astype(np.float64)
-            by_segment = evidence_by_level(fitted, exact, log_odds, evidence, columns)
-        else:
-            residuals = np.zeros(rows)
-            variance = np.zeros(rows)
-            cumulants = np.zeros(len(SHIFTS))
-        terms = (residuals, residuals * log_odds, evidence.total * probabilities, evidence.total)
-        return cls(
-            date=date,
-            map_digest=digest_of_map(fitted),
-            labelled=None if labels is None else summary,
-            unlabelled=summary if labels is None else None,
-            sums=np.column_stack([add_up(clusters, term, CLUSTERS) for term in terms]),
-            variances=np.array([variance @ log_odds**power for power in range(3)]),
-            cumulants=cumulants,
-            by_segment=by_segment,
-        )
+        map_digest = digest_of_map(fitted)
+        require_role("score", "scores", scores)
+        exact = scores.astype(np.float64)
+        probabilities = np.asarray(_as_sampled(fitted).predict(exact, columns))
+        log_odds = bounded_log_odds(probabilities)
+        evidence = naive(np.zeros(len(exact)) if labels is None else labels, weights=weights)
+        summary = Summary.of(log_odds if fitted.terms else scores, evidence).coarsened(BINS)
+        predicted = evidence.total * probabilities
+        residuals = np.zeros(len(exact)) if labels is None else evidence.positive - predicted
+        terms = (residuals, residuals * log_odds, predicted, evidence.total)
+        sums = np.column_stack([add_up(clusters, term, CLUSTERS) for term in terms])
+        if labels is None:
+            return cls(date, map_digest, None, summary, sums)
+        by_score = Summary.of(exact, evidence).coarsened(BINS) if fitted.terms else None
+        by_segment = _by_level(fitted, exact, log_odds, evidence, columns)
+        return cls(date, map_digest, summary, None, sums, by_score, by_segment)
 
     def __add__(self, other: Day) -> Day:
         instance("a day to add", other, Day, "Make one with Day.of(...).")
@@ -228,35 +183,24 @@ class Day:
                 f"{self.map_digest[:15]}..",
                 f"and {other.map_digest[:15]}... .",
             )
+        # A day without labels has none by level.
+        by_segment = self.by_segment or other.by_segment
+        if self.by_segment and other.by_segment:
+            pairs = zip(self.by_segment, other.by_segment, strict=True)
+            by_segment = tuple([_limited(one + two) for one, two in pairs])
         return replace(
             self,
             date=max(self.date, other.date),
-            labelled=merged(self.labelled, other.labelled),
-            unlabelled=merged(self.unlabelled, other.unlabelled),
+            labelled=_merged(self.labelled, other.labelled),
+            unlabelled=_merged(self.unlabelled, other.unlabelled),
             sums=self.sums + other.sums,
-            variances=self.variances + other.variances,
-            cumulants=self.cumulants + other.cumulants,
-            by_segment=merged_evidence(self.by_segment, other.by_segment),
+            by_score=_merged(self.by_score, other.by_score),
+            by_segment=by_segment,
         )
 
     def __radd__(self, other: object) -> Day:
         # The built-in `sum` starts from the number 0.
         return self if other == 0 else NotImplemented
-
-    def __mul__(self, factor: float) -> Day:
-        factor = real("a factor of a day", factor, "[1e-100, 1e100]", "E.g. 0.9 * day.")
-        return replace(
-            self,
-            labelled=None if self.labelled is None else factor * self.labelled,
-            unlabelled=None if self.unlabelled is None else factor * self.unlabelled,
-            sums=factor * self.sums,
-            variances=factor**2 * self.variances,
-            # To second order, as half the squared shift times a variance.
-            cumulants=factor**2 * self.cumulants,
-            by_segment=tuple([factor * each for each in self.by_segment]),
-        )
-
-    __rmul__ = __mul__
 
     def __repr__(self) -> str:
         return f"Day({self.date}, {self.rows:,} scores, {self.labels:,} labels)"
@@ -274,27 +218,25 @@ class Day:
     @property
     def scores(self) -> Summary:
         """The scores of all rows, labelled or not."""
-        found = merged(self.labelled, self.unlabelled)
+        found = _merged(self.labelled, self.unlabelled)
         if found is None:
             raise DataError("a day", "hold at least one row", "none")
         return found
 
     def save(self, path: Path) -> None:
         """Write the day to a file, atomically."""
-        arrays: dict[str, Any] = {
-            "version": np.int64(_VERSION),
+        arrays: Arrays = {
+            "version": np.array(_VERSION),
             "date": np.array(self.date),
             "map_digest": np.array(self.map_digest),
             "sums": self.sums,
-            "variances": self.variances,
-            "cumulants": self.cumulants,
         }
-        for part in _PARTS:
-            summary = getattr(self, part)
-            if summary is not None:
-                packed = summary.to_arrays()
-                arrays |= {f"{part}_{name}": values for name, values in packed.items()}
-        write_arrays(path, arrays | evidence_to_arrays(self.by_segment))
+        parts = {f"{name}_": getattr(self, name) for name in _PARTS}
+        parts |= {_prefix(place): sums for place, sums in enumerate(self.by_segment)}
+        for prefix, part in parts.items():
+            packed = {} if part is None else part.to_arrays()
+            arrays |= {prefix + name: values for name, values in packed.items()}
+        write_arrays(path, arrays)
 
     @classmethod
     def load(cls, path: Path) -> Day:
@@ -311,42 +253,42 @@ class Day:
 
     @classmethod
     def _of_arrays(cls, arrays: Arrays) -> Day:
-        if int(arrays["version"]) != _VERSION:
+        if int(arrays["version"]) not in _READABLE:
             raise ValueError(f"its version is {arrays['version']}, and {_VERSION} is needed")
-        shapes = {"sums": (CLUSTERS, 4), "variances": (3,), "cumulants": (len(SHIFTS),)}
-        for name, shape in shapes.items():
-            values = arrays[name]
-            if values.shape != shape or not np.isfinite(values.astype(float)).all():
-                raise ValueError(f"{name} are not {shape} finite numbers")
-        date = str(arrays["date"])
-        date_of("date", date)
-        return cls(
-            date=date,
-            map_digest=str(arrays["map_digest"]),
-            labelled=_part(arrays, "labelled"),
-            unlabelled=_part(arrays, "unlabelled"),
-            sums=arrays["sums"],
-            variances=arrays["variances"],
-            cumulants=arrays["cumulants"],
-            by_segment=evidence_from_arrays(arrays),
-        )
+        sums = arrays["sums"]
+        if sums.shape != (CLUSTERS, 4) or not np.isfinite(sums.astype(float)).all():
+            raise ValueError(f"sums are not {CLUSTERS} x 4 finite numbers")
+        date = date_of("date", str(arrays["date"]))
+        summaries = {}
+        for name in _PARTS:
+            packed = _with_prefix(arrays, f"{name}_")
+            summaries[name] = Summary.of_arrays(packed) if packed else None
+        by_segment: list[SegmentSums] = []
+        while packed := _with_prefix(arrays, _prefix(len(by_segment))):
+            by_segment.append(SegmentSums.of_arrays(packed))
+        digest = str(arrays["map_digest"])
+        return cls(date, digest, sums=sums, by_segment=tuple(by_segment), **summaries)
 
 
-def _part(arrays: Arrays, part: str) -> Summary | None:
-    own = with_prefix(arrays, f"{part}_")
-    return Summary.of_arrays(own) if own else None
+_PARTS = ("labelled", "unlabelled", "by_score")
 
 
-def _cumulants(probabilities: Floats, weights: Floats) -> Floats:
-    """The sum of log(1 - p + p e^(shift * weight)) - shift * weight * p for each shift."""
-    with np.errstate(divide="ignore"):
-        log_positive = np.log(probabilities)
-        log_negative = np.log1p(-probabilities)
-    sums = []
-    for shift in SHIFTS:
-        tilted = np.logaddexp(log_negative, log_positive + shift * weights)
-        sums.append(np.sum(tilted - shift * weights * probabilities))
-    return np.array(sums)
+def _prefix(place: int) -> str:
+    """Of the names of arrays by level."""
+    return f"by_segment{place or ''}_"
+
+
+def _with_prefix(arrays: Arrays, prefix: str) -> Arrays:
+    """The arrays whose names have a prefix, without it."""
+    found = {name: values for name, values in arrays.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): values for name, values in found.items()}
+
+
+def _merged(first: Summary | None, second: Summary | None) -> Summary | None:
+    """The sum of two summaries, in as many bins as a day has at most."""
+    if first is None or second is None:
+        return first or second
+    return (first + second).coarsened(BINS)
 
 
 def _clusters(users: IdsLike | None, rows: int) -> npt.NDArray[np.intp]:
@@ -354,3 +296,55 @@ def _clusters(users: IdsLike | None, rows: int) -> npt.NDArray[np.intp]:
         return row_partitions(0, rows, CLUSTERS)
     names, codes = np.unique(ids("users", users, rows), return_inverse=True)
     return hash_partitions(names.tolist(), CLUSTERS)[codes]
+
+
+class LevelRows(NamedTuple):
+    """Sums by level as rows of a table: one per level and bin."""
+
+    scores: Floats
+    """The mean score of each; log odds where the map has other terms than the level."""
+    evidence: Evidence
+    columns: dict[str, npt.NDArray[Any]]
+    levels: Indices
+    """The place of each row's level among the keys of the sums."""
+
+    @classmethod
+    def of(cls, sums: SegmentSums) -> LevelRows:
+        """The rows of sums by level, which are much fewer than those of the table."""
+        cells = sums.occupied()
+        levels = np.repeat(np.arange(len(sums.keys)), np.diff(cells.starts))
+        columns = {}
+        for depth, name in enumerate(sums.names):
+            values = [key[depth] if depth < len(key) else None for key in sums.keys]
+            columns[name] = np.array(values, dtype=object)[levels]
+        evidence = Evidence.trusted(cells.positive, cells.total, sums.kind or "naive")
+        return cls(cells.scores, evidence, columns, levels)
+
+
+def level_alone(fitted: CalibrationMap) -> LevelTerm | None:
+    """The level that is the only term of a map, if it has one."""
+    only = fitted.terms[0] if len(fitted.terms) == 1 else None
+    return only if isinstance(only, LevelTerm) else None
+
+
+def _by_level(
+    fitted: CalibrationMap, scores: Floats, log_odds: Floats, evidence: Evidence, columns: Any
+) -> tuple[SegmentSums, ...]:
+    """The evidence of rows by each level of the map."""
+    alone = level_alone(fitted)
+    pooled = log_odds if alone is None else scores
+    found = []
+    for term in fitted.terms:
+        if isinstance(term, LevelTerm):
+            names: Sequence[str] = term.columns[:1] if alone is None else term.columns
+            sums = SegmentSums(names=names)
+            sums.add(pooled, evidence, encode_columns(names, columns, len(scores)))
+            found.append(_limited(sums))
+    return tuple(found)
+
+
+def _limited(sums: SegmentSums) -> SegmentSums:
+    """The sums without rows, if there are too many levels."""
+    if len(sums.keys) <= MOST_SEGMENTS:
+        return sums
+    return SegmentSums(names=sums.names, kind=sums.kind)

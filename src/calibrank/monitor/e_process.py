@@ -26,7 +26,8 @@ import numpy as np
 from scipy.linalg.lapack import dtrtri
 
 from calibrank._internal.validation import Floats
-from calibrank.monitor.day import LEVEL, SHIFTS, SLOPE, Day
+from calibrank.monitor.day import LEVEL, SLOPE
+from calibrank.monitor.windows import SHIFTS, DaySums
 
 YEAR = 364
 """Days over which the probability of a false alarm is stated, and the longest memory."""
@@ -105,34 +106,32 @@ class Series(NamedTuple):
         )
 
 
-def level_series(days: Sequence[Day], ages: Floats) -> Series:
+def level_series(days: Sequence[DaySums], ages: Floats) -> Series:
     """The residuals of days that all have labels."""
-    weight = _mean_weight(days)
-    clusters = np.array([day.sums[:, LEVEL] for day in days]) / weight
-    information = np.array([day.variances[0] for day in days]) / weight**2
-    cumulants = np.array([day.cumulants for day in days]).T
-    expected = np.square(SHIFTS)[:, None] / 2 * np.cumsum(information) * weight**2
-    skewness = np.cumsum(cumulants, axis=1) / expected
-    return _series(clusters, information, ages, skewness, LEVEL_SIZES)
+    sums = DaySums(*map(np.array, zip(*days, strict=True)))
+    weight = _mean_weight(sums)
+    down, up, expected = np.cumsum(sums.cumulants, axis=0).T
+    skewness = np.array([down, up]) / (np.square(SHIFTS)[:, None] / 2 * expected)
+    clusters = sums.clusters[:, :, LEVEL] / weight
+    return _series(clusters, sums.variances[:, 0] / weight**2, ages, skewness, LEVEL_SIZES)
 
 
-def slope_series(days: Sequence[Day], ages: Floats) -> Series:
+def slope_series(days: Sequence[DaySums], ages: Floats) -> Series:
     """Residuals times log odds, less what a change of level adds to them (an efficient score)."""
-    weight = _mean_weight(days)
-    v0, v1, v2 = np.array([day.variances for day in days]).T / weight**2
+    sums = DaySums(*map(np.array, zip(*days, strict=True)))
+    weight = _mean_weight(sums)
+    v0, v1, v2 = sums.variances.T / weight**2
     centre = np.cumsum(v1) / np.cumsum(v0)
-    sums = np.array([day.sums for day in days]) / weight
-    clusters = sums[:, :, SLOPE] - centre[:, None] * sums[:, :, LEVEL]
+    clusters = sums.clusters[:, :, SLOPE] - centre[:, None] * sums.clusters[:, :, LEVEL]
     information = v2 - 2 * centre * v1 + centre**2 * v0
     # Days of a single probability say nothing about the slope.
     information = np.maximum(information, 1e-9 * v0)
-    return _series(clusters, information, ages, np.ones((2, len(days))), SLOPE_SIZES)
+    return _series(clusters / weight, information, ages, np.ones((2, len(days))), SLOPE_SIZES)
 
 
-def _mean_weight(days: Sequence[Day]) -> float:
+def _mean_weight(sums: DaySums) -> float:
     """Offsets are those of log odds if weights are 1 on average."""
-    masses = [day.labelled.total.sum() for day in days if day.labelled is not None]
-    return float(sum(masses)) / sum(day.labels for day in days)
+    return float(sums.masses[:, 1].sum() / sums.labels.sum())
 
 
 def _series(
@@ -160,22 +159,29 @@ class _Component(NamedTuple):
     """Of a change, by day (rows) and length of the window (columns)."""
     log_scale: Floats
     """Log of the density's scale, over the days up to each."""
-    log_weight: float = 0.0
-    is_wide: bool = True
+    log_weight: float
+    is_wide: bool
     """Whether nothing is known about the offset."""
+
+    def log_likelihood(self, sums: Floats) -> Floats:
+        """Of the days up to each, with the component's weight and up to a constant."""
+        squares: Floats = np.cumsum((self.whiten @ sums) ** 2)
+        return self.log_weight - squares / 2 - self.log_scale
 
 
 class Unchanged:
-    """The distribution of daily sums without a change, which any sums can be compared with."""
+    """The distribution of daily sums without a change, which sums can be compared with.
+
+    These are the sums of the series, or others of such days.
+    """
 
     def __init__(self, series: Series, error: float | None, known: Sequence[int] = ()) -> None:
         """Allow for an offset, and for any change on the `known` days.
 
         `error` is the standard error of the map; None if nothing is known about the offset.
         """
-        self._sizes = series.sizes
-        n_days = len(series.ages)
-        self._starts = np.arange(n_days)[:, None] - _LENGTHS + 1
+        self._series = series
+        self._starts = np.arange(len(series.ages))[:, None] - _LENGTHS + 1
         offsets: tuple[tuple[float, float], ...] = ((WIDE, 1.0),)
         if error is not None and error < WIDE:
             offsets = ((error, 1 - _OFF_SHARE), (WIDE, _OFF_SHARE))
@@ -183,82 +189,80 @@ class Unchanged:
         self._components = []
         for effects in product(_DAY_EFFECTS, _WEEKDAY_EFFECTS, offsets):
             spreads, weights = zip(*effects, strict=True)
-            covariance = _covariance(series, *spreads) + changes
-            component = self._component(series, covariance)
-            self._components.append(
-                component._replace(
-                    log_weight=float(np.log(weights).sum()), is_wide=spreads[2] == WIDE
-                )
+            root = np.linalg.cholesky(_covariance(series, *spreads) + changes)
+            whiten, _ = dtrtri(root, lower=1)
+            # A change on day k adds the information of all days from k on.
+            steps = np.cumsum((whiten * series.information)[:, ::-1], axis=1)[:, ::-1]
+            component = _Component(
+                whiten=whiten,
+                steps=steps,
+                information=self._windows(np.cumsum(steps**2, axis=0)),
+                log_scale=np.cumsum(np.log(np.diag(root))),
+                log_weight=float(np.log(weights).sum()),
+                is_wide=spreads[2] == WIDE,
             )
-
-    def _component(self, series: Series, covariance: Floats) -> _Component:
-        root = np.linalg.cholesky(covariance)
-        whiten, _ = dtrtri(root, lower=1)
-        # A change on day k adds the information of all days from k on.
-        steps = np.cumsum((whiten * series.information)[:, ::-1], axis=1)[:, ::-1]
-        return _Component(
-            whiten=whiten,
-            steps=steps,
-            information=self._windows(np.cumsum(steps**2, axis=0)),
-            log_scale=np.cumsum(np.log(np.diag(root))),
-        )
+            self._components.append(component)
 
     def _windows(self, cumulative: Floats) -> Floats:
         """Of days (rows) by days of a change (columns), those that windows begin on."""
         return np.take_along_axis(cumulative, np.maximum(self._starts, 0), axis=1)
 
-    def log_evidence(self, sums: Floats, skewness: Floats, earliest: int = 1) -> Floats:
+    def log_evidence(self, sums: Floats | None = None, earliest: int = 1) -> Floats:
         """The log of E on each day, for changes on day `earliest` or later."""
+        sums = self._series.sums if sums is None else sums
         logs = []
         for component in self._components:
             whitened = component.whiten @ sums
             score = self._windows(np.cumsum(component.steps * whitened[:, None], axis=0))
-            ratios = self._log_ratios(score, component.information, skewness[:, :, None])
-            logs.append(_log_likelihood(component, whitened)[:, None] + ratios)
+            ratios = self._log_ratios(
+                score, component.information, self._series.skewness[:, :, None]
+            )
+            logs.append(component.log_likelihood(sums)[:, None] + ratios)
         unchanged = np.logaddexp.reduce(self._log_likelihoods(sums))
         ratios = np.logaddexp.reduce(logs) - unchanged[:, None]
         weights = np.where(self._starts >= earliest, _LENGTH_WEIGHTS, 0.0)
         evidence = np.sum(weights * np.exp(np.minimum(ratios, _LARGEST_LOG)), axis=1)
         # A change that has not begun has no evidence yet: 1.
-        result: Floats = np.log(self._sizes.share * (evidence + 1 - weights.sum(axis=1)))
+        share = self._series.sizes.share
+        result: Floats = np.log(share * (evidence + 1 - weights.sum(axis=1)))
         return result
 
-    def log_start(self, sums: Floats) -> Floats:
+    def log_start(self, sums: Floats | None = None) -> Floats:
         """The log of the evidence that a map has been off since the first day."""
+        logs = self._log_likelihoods(self._series.sums if sums is None else sums)
         is_wide = np.array([each.is_wide for each in self._components])
         if is_wide.all():
-            return np.zeros(len(sums))
-        logs = self._log_likelihoods(sums)
+            return np.zeros(logs.shape[1])
         wide = np.logaddexp.reduce(logs[is_wide])
         narrow = np.logaddexp.reduce(logs[~is_wide])
         odds = _OFF_SHARE / (1 - _OFF_SHARE)
         result: Floats = wide - narrow + np.log(_START_SHARE / odds)
         return result
 
-    def log_since(self, sums: Floats, skewness: Floats) -> Floats:
+    def log_since(self) -> Floats:
         """For a change on each day, the log of its evidence in all days since, and a constant."""
         logs = []
         for component in self._components:
-            whitened = component.whiten @ sums
-            score = component.steps.T @ whitened
+            score = component.steps.T @ (component.whiten @ self._series.sums)
             information = np.sum(component.steps**2, axis=0)
-            ratios = self._log_ratios(score, information, skewness[:, -1:])
-            logs.append(_log_likelihood(component, whitened)[-1] + ratios)
+            ratios = self._log_ratios(score, information, self._series.skewness[:, -1:])
+            logs.append(component.log_likelihood(self._series.sums)[-1] + ratios)
         result: Floats = np.logaddexp.reduce(logs)
         return result
 
     def _log_likelihoods(self, sums: Floats) -> Floats:
         """Of the days up to each without a change: components x days."""
-        return np.array([_log_likelihood(each, each.whiten @ sums) for each in self._components])
+        return np.array([each.log_likelihood(sums) for each in self._components])
 
     def _log_ratios(self, score: Floats, information: Floats, skewness: Floats) -> Floats:
         """Averaged over sizes: normal ones (Robbins, 1970), and the labels' exact ratio for two."""
-        spread = self._sizes.spread**2
+        sizes = self._series.sizes
+        spread = sizes.spread**2
         width = 1 + spread * information
         normal = spread * score**2 / (2 * width) - np.log(width) / 2
         logs = [np.log(_NORMAL_SHARE) + normal]
         for sign, factor in zip((-1, 1), skewness, strict=True):
-            change = sign * self._sizes.single
+            change = sign * sizes.single
             ratio = change * score - factor * change**2 * information / 2
             logs.append(np.log((1 - _NORMAL_SHARE) / 2) + ratio)
         result: Floats = np.logaddexp.reduce(logs)
@@ -280,9 +284,3 @@ def _known_changes(series: Series, known: Sequence[int]) -> Floats:
         changed[row, day:] = WIDE * series.information[day:]
     covariance: Floats = changed.T @ changed
     return covariance
-
-
-def _log_likelihood(component: _Component, whitened: Floats) -> Floats:
-    """Of the days up to each, with the component's weight and up to a constant."""
-    result: Floats = component.log_weight - np.cumsum(whitened**2) / 2 - component.log_scale
-    return result

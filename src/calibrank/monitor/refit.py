@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from calibrank._internal.arguments import instance
 from calibrank._internal.validation import Floats
 from calibrank.anchoring import anchor, to_base_rate, undo_undersampling
@@ -15,13 +13,8 @@ from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap, FitRecord, LevelTerm, PositionTerm, SmoothTerm
 from calibrank.maps.calibration_map import require_map
 from calibrank.model import Model
-from calibrank.monitor.day import Day, digest_of_map
-from calibrank.monitor.segment_evidence import (
-    MOST_SEGMENTS,
-    LevelRows,
-    SegmentEvidence,
-    level_alone,
-)
+from calibrank.monitor.day import MOST_SEGMENTS, Day, LevelRows, digest_of_map, level_alone
+from calibrank.monitor.windows import proportional
 from calibrank.registry import CALIBRATORS, parse_model
 from calibrank.summary import Summary
 from calibrank.terms import Group, Level
@@ -50,13 +43,13 @@ def refit(
     instance("window", window, Day, "Make one with window_of(days).")
     if window.labelled is None:
         raise DataError("a window to refit on", "hold labels", "none", "Add labelled days.")
-    by_level = _by_level(fitted, window)
+    _require_levels(fitted, window)
     if _is_anchored(fitted.record):
-        refitted = _anchored_again(fitted, window, window.labelled, by_level)
+        refitted = _anchored_again(fitted, window)
     else:
         curve = calibrator or _model_of(fitted.record)[0]
-        refitted = _fitted_again(fitted, curve, window.labelled, by_level)
-        refitted = _with_base_rate(refitted, fitted.record, window, by_level)
+        refitted = _fitted_again(fitted, curve, window)
+        refitted = _with_base_rate(refitted, fitted.record, window)
     record = replace(
         refitted.record,
         previous_map=digest_of_map(fitted),
@@ -127,31 +120,26 @@ def _model_of(record: FitRecord) -> tuple[Calibrator, Level | None]:
     return instance("the curve", model.curve, Calibrator), model.level_alone
 
 
-def _by_level(fitted: CalibrationMap, window: Day) -> SegmentEvidence | None:
-    """The labels by level, all of them, where the map has a level."""
-    if not fitted.terms:
-        return None
-    held = sum(part.rows for part in window.by_segment)
-    if held < window.labels:
+def _require_levels(fitted: CalibrationMap, window: Day) -> None:
+    """Check that the labels by level are all of them, where the map has a level."""
+    held = sum(int(sums.by_segment[2].sum()) for sums in window.by_segment)
+    if fitted.terms and held < window.labels:
         raise DataError(
             "days",
             "hold the segments of all labels",
-            (
-                f"those of {held:,} of {window.labels:,} labels: a window keeps at most "
-                f"{MOST_SEGMENTS:,} segments"
-            ),
+            f"those of {held:,} of {window.labels:,} labels: a window keeps at most "
+            f"{MOST_SEGMENTS:,} segments",
             "Fit again to the tables of these days.",
         )
-    return window.by_segment[0]
 
 
-def _anchored_again(
-    fitted: CalibrationMap, window: Day, labelled: Summary, by_level: SegmentEvidence | None
-) -> CalibrationMap:
-    rows = LevelRows(labelled.scores, labelled.evidence, {}, np.empty(0, dtype=np.intp))
-    if by_level is not None:
-        rows = by_level.to_rows()
-    anchored = anchor(fitted, rows.scores, rows.evidence, rows.columns)
+def _anchored_again(fitted: CalibrationMap, window: Day) -> CalibrationMap:
+    if window.by_segment:
+        rows = LevelRows.of(window.by_segment[0])
+        anchored = anchor(fitted, rows.scores, rows.evidence, rows.columns)
+    else:
+        labelled = _labelled(window)
+        anchored = anchor(fitted, labelled.scores, labelled.evidence)
     anchoring = anchored.record.anchoring
     if anchoring is None:
         raise AssertionError("an anchored map knows its labels")
@@ -160,14 +148,18 @@ def _anchored_again(
     return replace(anchored, record=replace(anchored.record, anchoring=anchoring))
 
 
-def _fitted_again(
-    fitted: CalibrationMap, curve: Calibrator, labelled: Summary, by_level: SegmentEvidence | None
-) -> CalibrationMap:
+def _labelled(window: Day) -> Summary:
+    """Scores and labels, also where the map has terms."""
+    return instance("labels", window.by_score or window.labelled, Summary)
+
+
+def _fitted_again(fitted: CalibrationMap, curve: Calibrator, window: Day) -> CalibrationMap:
+    refitted = curve.fit_summary(_labelled(window))
     term = level_alone(fitted)
-    if term is None or by_level is None or by_level.summary is None:
-        return curve.fit_summary(labelled)
+    if term is None:
+        return refitted
     model = Model(curve, (_level_of(fitted.record, term),))
-    return model.fit_sums(curve.fit_summary(by_level.summary), by_level.sums)
+    return model.fit_sums(refitted, window.by_segment[0])
 
 
 def _level_of(record: FitRecord, term: LevelTerm) -> Level:
@@ -180,9 +172,7 @@ def _level_of(record: FitRecord, term: LevelTerm) -> Level:
     return Level(*term.columns, slopes=None if has_slopes else False)
 
 
-def _with_base_rate(
-    refitted: CalibrationMap, record: FitRecord, window: Day, by_level: SegmentEvidence | None
-) -> CalibrationMap:
+def _with_base_rate(refitted: CalibrationMap, record: FitRecord, window: Day) -> CalibrationMap:
     """The map corrected for sampled negatives, and moved to the known rate, as the old one was."""
     if record.negatives_kept is not None:
         refitted = undo_undersampling(refitted, record.negatives_kept)
@@ -190,9 +180,9 @@ def _with_base_rate(
         return refitted
     population: Summary | Floats = window.scores
     columns = None
-    if by_level is not None:
-        rows = by_level.to_rows()
-        chosen = _proportional(rows.evidence.total)
+    if window.by_segment:
+        rows = LevelRows.of(window.by_segment[0])
+        chosen = proportional(rows.evidence.total, _POPULATION)
         population = rows.scores[chosen]
         columns = {name: values[chosen] for name, values in rows.columns.items()}
     return to_base_rate(
@@ -203,10 +193,3 @@ def _with_base_rate(
         rate_range=record.base_rate_range,
         columns=columns,
     )
-
-
-def _proportional(mass: Floats) -> Floats:
-    """Places of rows, each as often as its mass says (systematic sampling)."""
-    cumulative = np.cumsum(mass)
-    levels = (np.arange(_POPULATION) + 0.5) / _POPULATION * cumulative[-1]
-    return np.searchsorted(cumulative, levels).clip(max=len(mass) - 1)

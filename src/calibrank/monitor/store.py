@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from calibrank._internal.arguments import instance, path_of, real, shown, whole
-from calibrank._internal.validation import Floats
+from calibrank._internal.arguments import instance, path_of, shown, whole
+from calibrank._internal.validation import Floats, Mask
 from calibrank.errors import CalibrankWarning, DataError, MissingExtraError
 from calibrank.monitor.day import LEVEL, PREDICTED, SLOPE, TOTAL, Day
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
 
 # Sums of the same rows in another order differ by rounding, about 1e-12 of the sum of the sizes.
 _TOLERANCE = 1e-9
@@ -28,6 +31,14 @@ _TOLERANCE = 1e-9
 # Tables with fewer different scores may have equal sums by chance, such as 30 positives in 100
 # rows of one score on two days. With 10 scores and 20 rows there are about 10^7 different tables.
 _FEWEST_SCORES = 10
+
+_SUFFIX = ".day.npz"
+# pyarrow's names of file systems in which a write is visible when it is complete.
+_OBJECT_STORES = ("s3", "gcs", "abfs")
+
+# Sums of a fingerprint that are about labels: the last two.
+_OF_LABELS = slice(-2, None)
+_OF_SCORES = slice(0, -2)
 
 
 class Fingerprint(NamedTuple):
@@ -39,11 +50,9 @@ class Fingerprint(NamedTuple):
     labels: int
     is_distinctive: bool
     """Whether other rows hardly have the same sums by chance."""
-    score_sums: Floats
-    score_scales: Floats
+    sums: Floats
+    scales: Floats
     """The sizes that rounding errors of the sums are relative to."""
-    label_sums: Floats
-    label_scale: float
 
     @classmethod
     def of(cls, day: Day) -> Fingerprint:
@@ -54,51 +63,43 @@ class Fingerprint(NamedTuple):
         largest = max(abs(summary.low), abs(summary.high))
         weighted = summary.total @ summary.scores
         size = summary.total @ np.abs(summary.scores)
-        return cls(
-            map_digest=day.map_digest,
-            date=day.date,
-            rows=day.rows,
-            labels=day.labels,
-            is_distinctive=len(summary) >= _FEWEST_SCORES,
-            score_sums=np.array([mass, squared, predicted, weighted, summary.low, summary.high]),
-            score_scales=np.array([mass, squared, mass, size, largest, largest]),
-            label_sums=np.array([level, slope]),
-            label_scale=float(mass),
-        )
+        sums = [mass, squared, predicted, weighted, summary.low, summary.high, level, slope]
+        scales = [mass, squared, mass, size, largest, largest, mass, mass]
+        is_distinctive = len(summary) >= _FEWEST_SCORES
+        about = (day.map_digest, day.date, day.rows, day.labels)
+        return cls(*about, is_distinctive, np.array(sums), np.array(scales))
+
+    def _agrees(self, other: Fingerprint) -> Mask:
+        agrees: Mask = np.abs(self.sums - other.sums) <= _TOLERANCE * self.scales
+        return agrees
 
     def has_rows_of(self, other: Fingerprint) -> bool:
         """Whether map, scores and weights are the same."""
-        if (self.map_digest, self.rows) != (other.map_digest, other.rows):
-            return False
-        gaps = np.abs(self.score_sums - other.score_sums)
-        return bool((gaps <= _TOLERANCE * self.score_scales).all())
-
-    def has_labels_of(self, other: Fingerprint) -> bool:
-        """Whether the labels are the same, if the rows are."""
-        gaps = np.abs(self.label_sums - other.label_sums)
-        agree = (gaps <= _TOLERANCE * self.label_scale).all()
-        return self.labels == other.labels and bool(agree)
+        is_like = (self.map_digest, self.rows) == (other.map_digest, other.rows)
+        return is_like and bool(self._agrees(other)[_OF_SCORES].all())
 
     def is_version_of(self, other: Fingerprint) -> bool:
         """Whether both are of the same rows on the same date, with the same or other labels."""
         both = self.is_distinctive and self.date == other.date
         return both and self.has_rows_of(other)
 
+    def is_copy_of(self, other: Fingerprint) -> bool:
+        """Whether both have the same rows and labels."""
+        is_like = self.labels == other.labels and self.has_rows_of(other)
+        return is_like and bool(self._agrees(other)[_OF_LABELS].all())
+
     def repeats(self, other: Fingerprint) -> bool:
         """Whether rows would count twice if both were added."""
-        if not self.has_rows_of(other):
-            return False
-        if self.has_labels_of(other):
+        if self.is_copy_of(other):
             return self.is_distinctive or self.date == other.date
         return self.is_version_of(other)
 
 
-if TYPE_CHECKING:
-    from pyarrow.fs import FileSystem
+class _Part(NamedTuple):
+    """A file of the store."""
 
-_SUFFIX = ".day.npz"
-# pyarrow's names of file systems in which a write is visible when it is complete.
-_OBJECT_STORES = ("s3", "gcs", "abfs")
+    name: str
+    day: Day
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,8 @@ class Store:
 
     A file is written once and never changed. To merge the days of several hosts, copy their files
     into one folder. Rows of a date that are stored more than once (the same scores and weights,
-    at least 10 different scores) count once, with the labels of the file that has most.
+    at least 10 different scores) count once, with the labels of the file that has most. So do
+    labelled rows that are stored under two dates.
 
     >>> import tempfile
     >>> from calibrank import Platt
@@ -135,34 +137,14 @@ class Store:
         """Write a day, or a part of one, to a new file, atomically; an equal one is kept."""
         instance("day", day, Day, "Make one with Day.of(...).")
         name = _name_of(day)
-        if not self._is_remote:
-            folder = path_of("store", self.location)
-            if folder.exists() and not folder.is_dir():
-                raise DataError(folder, "be a folder of days", "a file", "Name another folder.")
-            if not (folder / name).exists():
-                day.save(folder / name)
+        if self._is_remote:
+            self._upload(day, name)
             return
-        files, remote_folder = self._remote()
-        target = f"{remote_folder}/{name}"
-        if files.get_file_info(target).is_file:
-            return
-        files.create_dir(remote_folder, recursive=True)
-        with tempfile.TemporaryDirectory() as local:
-            day.save(Path(local) / name)
-            content = (Path(local) / name).read_bytes()
-        # Object stores make an object visible only when it is complete; others need a move.
-        is_object = files.type_name in _OBJECT_STORES
-        written = target if is_object else f"{target}.{os.urandom(8).hex()}.partial"
-        with files.open_output_stream(written) as out:
-            out.write(content)
-        if written != target:
-            files.move(written, target)
-
-    def holds(self, day: Day) -> bool:
-        """Whether the table of a day is in the store, in any order of its rows, under any date."""
-        instance("day", day, Day, "Make one with Day.of(...).")
-        new = Fingerprint.of(day)
-        return any(new.repeats(Fingerprint.of(part.day)) for part in self._stored())
+        folder = path_of("store", self.location)
+        if folder.exists() and not folder.is_dir():
+            raise DataError(folder, "be a folder of days", "a file", "Name another folder.")
+        if not (folder / name).exists():
+            day.save(folder / name)
 
     def days(self, map_digest: str | None = None) -> list[Day]:
         """All days in order, or those of one map; parts of a day are merged."""
@@ -181,7 +163,7 @@ class Store:
         replaced: set[str] = set()
         while True:
             merge = _Merge(new)
-            for part in self._stored() if new is not None else self._parts():
+            for part in self._parts(may_be_absent=new is not None):
                 is_used = map_digest is None or part.day.map_digest == map_digest
                 if is_used and part.name not in replaced:
                     merge.add(part)
@@ -191,25 +173,17 @@ class Store:
             # Rarely: files that `add` named come in the order that needs no second reading.
             replaced |= merge.replaced
 
-    def _stored(self) -> Iterator[_Part]:
-        """All files; none where there is no store yet."""
-        return iter(()) if self._is_absent else self._parts()
-
-    @property
-    def _is_absent(self) -> bool:
-        return not self._is_remote and not path_of("store", self.location).exists()
-
     @property
     def _is_remote(self) -> bool:
         return self.filesystem is not None or "://" in os.fspath(self.location)
 
-    def _parts(self) -> Iterator[_Part]:
+    def _parts(self, *, may_be_absent: bool) -> Iterator[_Part]:
         """All files, of each date first those with most labels."""
         if self._is_remote:
             yield from self._remote_parts()
             return
         folder = path_of("store", self.location)
-        if not folder.is_dir():
+        if not folder.is_dir() and (folder.exists() or not may_be_absent):
             found = "a file" if folder.exists() else "no such folder"
             raise DataError(folder, "be a folder of days", found, "Add a day first.")
         for file in sorted(folder.glob(f"*{_SUFFIX}"), reverse=True):
@@ -219,39 +193,40 @@ class Store:
         if self.filesystem is not None:
             return self.filesystem, os.fspath(self.location).rstrip("/")
         try:
-            found = _filesystems().FileSystem.from_uri(os.fspath(self.location))
+            files, folder = _filesystems().FileSystem.from_uri(os.fspath(self.location))
         except (ValueError, OSError) as error:
-            raise DataError(
-                self.location,
-                "be an address such as s3://bucket/days that can be reached",
-                error,
-                "Check it and the connection.",
-            ) from None
-        files, folder = found
+            rule = "be an address such as s3://bucket/days that can be reached"
+            remedy = "Check it and the connection."
+            raise DataError(self.location, rule, error, remedy) from None
         return files, folder
+
+    def _upload(self, day: Day, name: str) -> None:
+        files, folder = self._remote()
+        target = f"{folder}/{name}"
+        if files.get_file_info(target).is_file:
+            return
+        files.create_dir(folder, recursive=True)
+        with tempfile.TemporaryDirectory() as local:
+            day.save(Path(local) / name)
+            content = (Path(local) / name).read_bytes()
+        # Object stores make an object visible only when it is complete; others need a move.
+        is_object = files.type_name in _OBJECT_STORES
+        written = target if is_object else f"{target}.{os.urandom(8).hex()}.partial"
+        with files.open_output_stream(written) as out:
+            out.write(content)
+        if written != target:
+            files.move(written, target)
 
     def _remote_parts(self) -> Iterator[_Part]:
         files, folder = self._remote()
         selector = _filesystems().FileSelector(folder, allow_not_found=True)
-        found = files.get_file_info(selector)
+        paths = [info.path for info in files.get_file_info(selector)]
         with tempfile.TemporaryDirectory() as local:
-            for info in sorted(found, key=lambda each: each.path, reverse=True):
-                if info.base_name.endswith(_SUFFIX):
-                    copy = Path(local) / "day.npz"
-                    copy.write_bytes(files.open_input_file(info.path).read())
-                    yield _Part(info.path, Day.load(copy))
-
-
-class _Part(NamedTuple):
-    """A file of the store."""
-
-    name: str
-    day: Day
-
-
-class _Seen(NamedTuple):
-    name: str
-    fingerprint: Fingerprint
+            copy = Path(local) / "day.npz"
+            for path in sorted(paths, reverse=True):
+                if path.endswith(_SUFFIX):
+                    copy.write_bytes(files.open_input_file(path).read())
+                    yield _Part(path, Day.load(copy))
 
 
 class _Merge:
@@ -263,7 +238,7 @@ class _Merge:
         self.replaced: set[str] = set()
         """Files that were added before one with more labels of their rows."""
         self._repeated: list[tuple[str, str]] = []
-        self._seen: dict[tuple[str, str, int], list[_Seen]] = defaultdict(list)
+        self._seen: dict[tuple[str, int], dict[str, Fingerprint]] = defaultdict(dict)
         self._new = None if new is None else Fingerprint.of(new)
         if new is not None:
             self._add_up(new)
@@ -275,19 +250,18 @@ class _Merge:
             if not self._new.is_version_of(found) or self._new.labels <= found.labels:
                 raise _refused(part)
             return
-        seen = self._seen[found.date, found.map_digest, found.rows]
-        for other in seen:
-            if found.is_version_of(other.fingerprint):
-                self._compare(other, part)
+        seen = self._seen[found.map_digest, found.rows]
+        for name, other in seen.items():
+            # Under two dates, tables without labels may be of the same items.
+            is_copy = found.is_distinctive and found.labels > 0 and found.is_copy_of(other)
+            if is_copy or found.is_version_of(other):
+                if found.labels > other.labels:
+                    self.replaced.add(name)
+                elif found.labels == other.labels:
+                    self._repeated.append((name, part.name))
                 return
-        seen.append(_Seen(part.name, found))
+        seen[part.name] = found
         self._add_up(part.day)
-
-    def _compare(self, first: _Seen, second: _Part) -> None:
-        if second.day.labels > first.fingerprint.labels:
-            self.replaced.add(first.name)
-        elif second.day.labels == first.fingerprint.labels:
-            self._repeated.append((first.name, second.name))
 
     def _add_up(self, day: Day) -> None:
         key = (day.date, day.map_digest)
@@ -309,11 +283,9 @@ def _refused(stored: _Part) -> DataError:
     return DataError(
         "a day to add",
         "be new to the store",
-        (
-            f"a table that is stored under {day.date} with {day.labels:,} labels: its rows "
-            "would count twice"
-        ),
-        (f"Leave it out. If the stored date or labels are wrong, delete {stored.name} first."),
+        f"a table that is stored under {day.date} with {day.labels:,} labels: its rows would "
+        "count twice",
+        f"Leave it out. If the stored date or labels are wrong, delete {stored.name} first.",
     )
 
 
@@ -325,8 +297,7 @@ def _name_of(day: Day) -> str:
     """
     content = os.urandom(8)
     if Fingerprint.of(day).is_distinctive:
-        arrays = (day.sums, day.variances, day.cumulants)
-        content = b"".join([day.map_digest.encode(), *[values.tobytes() for values in arrays]])
+        content = day.map_digest.encode() + day.sums.tobytes()
     digest = hashlib.sha256(content).hexdigest()[:16]
     return f"{day.date}-{day.labels:012d}-{digest}{_SUFFIX}"
 
@@ -345,30 +316,18 @@ def require_days(days: object) -> list[Day]:
     return [instance("days", day, Day, "Make one with Day.of(...).") for day in days]
 
 
-def window_of(
-    days: Sequence[Day], length: int | None = None, half_life: float | None = None
-) -> Day:
-    """Merge the days of the last `length` dates, weighted by age if a half-life is given.
-
-    A day that is `half_life` dates older than the last one has half its weight.
-    """
+def window_of(days: Sequence[Day], length: int | None = None) -> Day:
+    """Merge the days of the last `length` dates."""
     days = require_days(days)
     if not days:
         raise DataError("a window", "hold at least one day", "none", "Add a day first.")
+    newest = max(day.date for day in days)
     if length is not None:
         whole("length", length, 1, 10**6)
-    if half_life is not None:
-        real("half_life", half_life, "[0.1, 1e6]", "It is a number of days.")
-    newest = max(day.date for day in days)
-    merged: Day | None = None
-    for day in days:
-        age = age_of(day.date, newest)
-        if length is not None and age >= length:
-            continue
-        weighted = day if half_life is None else 0.5 ** (age / half_life) * day
-        merged = weighted if merged is None else merged + weighted
-    if merged is None:
-        raise AssertionError("the newest day is in every window")
+        days = [day for day in days if age_of(day.date, newest) < length]
+    merged = days[0]
+    for day in days[1:]:
+        merged += day
     return merged
 
 

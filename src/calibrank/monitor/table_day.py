@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,62 +15,43 @@ from calibrank.monitor.day import CLUSTERS, Day
 from calibrank.tabular.batch import Batch, to_arrow
 from calibrank.tabular.files import Progress
 from calibrank.tabular.read import Table
-from calibrank.tabular.rows import Rows, buckets_of, columns_of
+from calibrank.tabular.rows import Rows, buckets_of
 from calibrank.tabular.rules import Rules
+from calibrank.tabular.segment_codes import as_segments
 
-
-class DayColumns(NamedTuple):
-    """Column names by role; without labels only the scores of a day are kept."""
-
-    score: str
-    label: str | None = None
-    weight: str | None = None
-    user: str | None = None
-    segments: tuple[str, ...] = ()
-    """Columns whose values are levels of the map."""
-    features: Mapping[str, str] = MappingProxyType({})
-    """Numeric columns that change the map, with the role whose rule they keep."""
-
-    def used_by(self, fitted: CalibrationMap) -> DayColumns:
-        """These columns and those that a map uses."""
-        return self._replace(segments=fitted.level_columns, features=fitted.number_columns)
-
-    @property
-    def checked(self) -> dict[str, str]:
-        """Numeric columns by role; each role has a rule."""
-        found = {"score": self.score, "label": self.label, "weight": self.weight}
-        return {role: name for role, name in found.items() if name is not None}
-
-    @property
-    def ids(self) -> list[str]:
-        """Columns of ids."""
-        return [] if self.user is None else [self.user]
+USER = "user"
 
 
 def day_of_table(
     table: Table,
     fitted: CalibrationMap,
-    columns: DayColumns,
+    named: Mapping[str, str],
     rules: Rules,
     date: str,
     progress: Progress | None = None,
 ) -> Day:
-    """Sum up all rows of a table as one day; a row whose label is missing has none yet."""
+    """Sum up all rows of a table as one day; a row whose label is missing has none yet.
+
+    `named` has the columns by role: score, and label, weight and user if there are such.
+    """
     day: Day | None = None
     first = 0
-    columns = columns.used_by(fitted)
-    names = [*columns.checked.values(), *columns.ids, *columns.segments, *columns.features]
+    names = [*named.values(), *fitted.columns]
     for batch in table.batches(list(dict.fromkeys(names)), progress):
-        rows = _valid(batch, columns, rules)
+        rows = _valid(batch, fitted, named, rules)
         clusters = buckets_of(rows, first, CLUSTERS)
         is_missing = np.isnan(rows.labels)
         for chosen in (~is_missing, is_missing):
             if chosen.any():
                 some = rows if chosen.all() else rows.take(chosen)
                 labels = None if chosen is is_missing else some.labels
-                used = columns_of(columns, some)
-                args = (some.weights, clusters[chosen], date, used)
-                part = Day.of_clusters(fitted, some.scores, labels, *args)
+                columns: dict[str, Any] = dict(
+                    zip(fitted.number_columns, some.features, strict=True)
+                )
+                for name, values in zip(fitted.level_columns, some.segments, strict=True):
+                    columns[name] = as_segments(values)
+                about = (some.weights, clusters[chosen], date, columns)
+                part = Day.of_clusters(fitted, some.scores, labels, *about)
                 day = part if day is None else day + part
         first += len(rows)
     if day is None:
@@ -79,26 +59,24 @@ def day_of_table(
     return day
 
 
-def _valid(batch: Batch, columns: DayColumns, rules: Rules) -> Rows:
+def _valid(batch: Batch, fitted: CalibrationMap, named: Mapping[str, str], rules: Rules) -> Rows:
     """The valid rows of a batch; labels that are missing are NaN."""
-    scores = batch.numbers(columns.score).astype(np.float64)
-    labels = np.full(len(scores), np.nan)
-    checked = batch
-    if columns.label is not None:
-        labels = batch.numbers(columns.label)
-        checked = _with_labels(batch, columns.label, labels)
-    valid = rules.valid_rows(
-        checked, columns.checked, columns.ids, columns.segments, columns.features
-    )
+    numbers = {role: name for role, name in named.items() if role != USER}
+    values = {role: batch.numbers(name) for role, name in numbers.items()}
+    labels = values.get("label", np.full(batch.rows.num_rows, np.nan))
+    checked = batch if "label" not in named else _with_labels(batch, named["label"], labels)
+    users = [named[USER]] if USER in named else []
+    levels, features = fitted.level_columns, fitted.number_columns
+    valid = rules.valid_rows(checked, numbers, users, levels, features)
     rows = Rows(
-        scores=scores,
+        scores=values["score"].astype(np.float64),
         labels=labels,
         propensity=None,
-        weights=None if columns.weight is None else batch.numbers(columns.weight),
+        weights=values.get("weight"),
         items=None,
-        users=None if columns.user is None else batch.ids(columns.user),
-        segments=tuple([batch.segments(name) for name in columns.segments]),
-        features=tuple([batch.numbers(name) for name in columns.features]),
+        users=batch.ids(named[USER]) if USER in named else None,
+        segments=tuple([batch.segments(name) for name in levels]),
+        features=tuple([batch.numbers(name) for name in features]),
     )
     return rows if valid is None else rows.take(valid)
 

@@ -6,17 +6,26 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy.optimize import brentq
 
 from calibrank._internal.arguments import instance
-from calibrank._internal.logit import expit, logit
-from calibrank._internal.validation import Floats, add_up
+from calibrank._internal.logit import expit
+from calibrank._internal.validation import Floats, Indices, add_up
 from calibrank.evidence import Evidence
 from calibrank.maps import CalibrationMap
 from calibrank.maps.calibration_map import require_map
 from calibrank.metrics import Estimate, LogOddsBinned, Miscalibration
 from calibrank.metrics.pooled import pooled_bins
 from calibrank.metrics.recalibration import fit_recalibration
-from calibrank.monitor.day import LEVEL, PREDICTED, SLOPE, TOTAL, Day, probabilities_of
+from calibrank.monitor.day import (
+    LEVEL,
+    PREDICTED,
+    SLOPE,
+    TOTAL,
+    Day,
+    bounded_log_odds,
+    probabilities_of,
+)
 from calibrank.summary import Summary
 
 # Where distributions of scores are compared: quantiles of the older one, so that a distance is
@@ -25,6 +34,12 @@ _POINTS = 512
 
 # Only its bins and terms are used.
 _BINNED = LogOddsBinned(Miscalibration())
+
+SHIFTS = (-0.75, 0.75)
+"""Changes of the level of which the exact likelihood ratio of labels is computed.
+
+Where positives are rare, half as many or twice as many are a change of the log odds by 0.7 to 0.8.
+"""
 
 
 class DaySums(NamedTuple):
@@ -35,12 +50,15 @@ class DaySums(NamedTuple):
     clusters: Floats
     """`Day.sums`: clusters x 4."""
     variances: Floats
-    """`Day.variances`."""
+    """Model variances of residuals times 1, log odds and squared log odds."""
+    cumulants: Floats
+    """For each of `SHIFTS` log(1 - p + p exp(shift)) - shift p, then p (1 - p), by label."""
     distribution: Floats
     """Mass of all rows with a score up to each point."""
     squares: Floats
     """Squared weights of all rows, times 1, their probability, and its square."""
     rows: Floats
+    labels: Floats
 
     @property
     def mass(self) -> float:
@@ -48,18 +66,19 @@ class DaySums(NamedTuple):
         return float(self.clusters[:, TOTAL].sum())
 
     @classmethod
-    def of(cls, fitted: CalibrationMap, day: Day, points: Floats) -> DaySums:
+    def of(cls, fitted: CalibrationMap, day: Day, points: Floats | None = None) -> DaySums:
         """Reduce a day; `points` are the scores at which distributions are compared."""
         scores = day.scores
-        probabilities = probabilities_of(fitted, scores.scores)
         squares = scores.masses.total_squared
+        of_labels = _label_sums(fitted, day.labelled)
         return cls(
-            masses=_masses(fitted, day.labelled),
-            clusters=day.sums,
-            variances=day.variances,
-            distribution=_distribution(scores, points),
-            squares=np.array([squares @ probabilities**power for power in range(3)]),
+            of_labels[0],
+            day.sums,
+            *of_labels[1:],
+            distribution=_distribution(scores, np.empty(0) if points is None else points),
+            squares=_moments(squares, probabilities_of(fitted, scores.scores)),
             rows=np.array(float(day.rows)),
+            labels=np.array(float(day.labels)),
         )
 
     @classmethod
@@ -68,21 +87,33 @@ class DaySums(NamedTuple):
         return cls(*[np.sum(column, axis=0) for column in zip(*days, strict=True)])
 
 
+def _moments(weights: Floats, values: Floats) -> Floats:
+    return np.array([weights @ values**power for power in range(3)])
+
+
+def _label_sums(fitted: CalibrationMap, labelled: Summary | None) -> tuple[Floats, Floats, Floats]:
+    """`DaySums.masses`, `variances` and `cumulants`."""
+    if labelled is None:
+        return np.zeros((3, _BINNED.n_bins)), np.zeros(3), np.zeros(3)
+    p = probabilities_of(fitted, labelled.scores)
+    bins = _BINNED.bin_indices(p, labelled.evidence)
+    terms = _BINNED.terms(p, labelled.evidence)
+    masses = np.array([add_up(bins, term, _BINNED.n_bins) for term in terms])
+    variances = _moments(labelled.masses.total_squared * p * (1 - p), bounded_log_odds(p))
+    cumulants = [np.log1p(p * np.expm1(shift)) - shift * p for shift in SHIFTS]
+    return masses, variances, np.array([*cumulants, p * (1 - p)]) @ labelled.total
+
+
+def proportional(mass: Floats, count: int) -> Indices:
+    """Places of rows, each as often as its mass says (systematic sampling)."""
+    cumulative = np.cumsum(mass)
+    levels = (np.arange(count) + 0.5) / count * cumulative[-1]
+    return np.searchsorted(cumulative, levels).clip(max=len(mass) - 1)
+
+
 def comparison_points(reference: Summary) -> Floats:
     """The scores at which distributions are compared with that of a reference."""
-    cumulative = np.cumsum(reference.total) / reference.total.sum()
-    levels = (np.arange(_POINTS) + 0.5) / _POINTS
-    places = np.searchsorted(cumulative, levels).clip(max=len(reference) - 1)
-    return np.unique(reference.scores[places])
-
-
-def _masses(fitted: CalibrationMap, labelled: Summary | None) -> Floats:
-    if labelled is None:
-        return np.zeros((3, _BINNED.n_bins))
-    probabilities = probabilities_of(fitted, labelled.scores)
-    bins = _BINNED.bin_indices(probabilities, labelled.evidence)
-    terms = _BINNED.terms(probabilities, labelled.evidence)
-    return np.array([add_up(bins, term, _BINNED.n_bins) for term in terms])
+    return np.unique(reference.scores[proportional(reference.total, _POINTS)])
 
 
 def _distribution(summary: Summary, points: Floats) -> Floats:
@@ -99,9 +130,8 @@ def _distribution(summary: Summary, points: Floats) -> Floats:
 # The 97.5% quantile of the normal distribution.
 _Z = 1.96
 
-# Log odds beyond this are those of probabilities of 0 and 1, up to rounding.
-_LARGEST_LOG_ODDS = 15.0
-_MOST_STEPS = 50
+# Levels beyond this are those of labels that are all equal.
+_LARGEST_LEVEL = 60.0
 _TOLERANCE = 1e-10
 _LEAST_SPREAD = 1e-9
 
@@ -120,53 +150,42 @@ def corrections(sums: DaySums) -> Corrections:
     if not sums.masses[1].any():
         return Corrections()
     probabilities, evidence = pooled_bins(sums.masses)
-    log_odds = np.clip(logit(probabilities), -_LARGEST_LOG_ODDS, _LARGEST_LOG_ODDS)
+    log_odds = bounded_log_odds(probabilities)
     shift = _fit_level(log_odds, evidence)
     slope, intercept = fit_recalibration(probabilities, evidence)
-    by_level = _errors(sums, evidence.total, log_odds, shift + log_odds)
-    by_slope = _errors(sums, evidence.total, log_odds, intercept + slope * log_odds)
-    return Corrections(_interval(shift, by_level.level), _interval(slope, by_slope.slope))
+    level_error, _ = _errors(sums, evidence.total, log_odds, shift + log_odds)
+    _, slope_error = _errors(sums, evidence.total, log_odds, intercept + slope * log_odds)
+    return Corrections(_interval(shift, level_error), _interval(slope, slope_error))
 
 
 def _fit_level(log_odds: Floats, evidence: Evidence) -> float:
-    """The shift at which predicted and positive mass agree, by Newton's method."""
+    """The shift at which predicted and positive mass agree."""
     mass = evidence.total.sum()
     # Half an observation of either kind keeps it finite where all labels are equal.
     least = 0.5 / (mass + 1)
     rate = np.clip(evidence.positive.sum() / mass, least, 1 - least)
-    shift = 0.0
-    for _ in range(_MOST_STEPS):
-        p = expit(log_odds + shift)
-        gap = rate * mass - evidence.total @ p
-        step = gap / max(float(evidence.total @ (p * (1 - p))), 1e-12)
-        shift += float(np.clip(step, -1, 1))
-        if abs(step) < _TOLERANCE:
-            break
-    return shift
+
+    def excess(shift: float) -> float:
+        return float(evidence.total @ expit(log_odds + shift) / mass - rate)
+
+    return float(brentq(excess, -_LARGEST_LEVEL, _LARGEST_LEVEL, xtol=_TOLERANCE))
 
 
-class _Errors(NamedTuple):
-    level: float
-    slope: float
-
-
-def _errors(sums: DaySums, total: Floats, log_odds: Floats, fitted: Floats) -> _Errors:
-    """Standard errors: a sandwich with sums per cluster of users in the middle."""
+def _errors(sums: DaySums, total: Floats, log_odds: Floats, fitted: Floats) -> tuple[float, float]:
+    """Standard errors of level and slope: sandwiches with sums per cluster of users inside."""
     p = expit(fitted)
-    information = total * p * (1 - p)
-    moments = [float(information @ log_odds**power) for power in range(3)]
+    moments = _moments(total * p * (1 - p), log_odds)
     if moments[0] <= 0:
-        return _Errors(np.inf, np.inf)
+        return np.inf, np.inf
     centre = moments[1] / moments[0]
     level = sums.clusters[:, LEVEL]
     slope = sums.clusters[:, SLOPE] - centre * level
     independent = float(sums.variances @ [centre**2, -2 * centre, 1.0])
     level_error = _root(level, float(sums.variances[0])) / moments[0]
     spread = moments[2] - centre * moments[1]
-    if spread <= _LEAST_SPREAD * moments[0]:
-        # A single probability has no slope.
-        return _Errors(level_error, np.inf)
-    return _Errors(level_error, _root(slope, independent) / spread)
+    # A single probability has no slope.
+    has_slope = spread > _LEAST_SPREAD * moments[0]
+    return level_error, _root(slope, independent) / spread if has_slope else np.inf
 
 
 def _root(by_cluster: Floats, independent: float) -> float:

@@ -13,6 +13,11 @@ from calibrank.errors import DataError
 # Fifty million lines of a run: more than fit into memory as Python's objects.
 _LARGEST_TEXT = 2**31
 
+# Packed runs unpack to 4 to 10 times their size. What unpacks to much more is a file of repeated
+# lines, whose rows would need gigabytes before a pair is found twice.
+_LARGEST_RATIO = 30
+_SMALL_TEXT = 2**26
+
 # How files start.
 _GZIP = b"\x1f\x8b"
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -53,9 +58,10 @@ def is_compressed(file: Path) -> bool:
 
 def _decompressed(file: Path, content: bytes) -> bytes:
     """What gzip packed, up to a bound: a few megabytes may claim to be terabytes."""
+    largest = min(_LARGEST_TEXT, max(_SMALL_TEXT, _LARGEST_RATIO * len(content)))
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
-            unpacked = packed.read(_LARGEST_TEXT + 1)
+            unpacked = packed.read(largest + 1)
     except EOFError:
         raise DataError(
             file, "be a complete file", "one that ends too early", "Copy it again."
@@ -64,8 +70,11 @@ def _decompressed(file: Path, content: bytes) -> bytes:
         raise DataError(
             file, "be compressed by gzip", error, "Rename it, or pack it again."
         ) from None
-    if len(unpacked) > _LARGEST_TEXT:
+    if len(unpacked) > largest:
         raise DataError(
-            file, f"unpack to at most {_LARGEST_TEXT:,} bytes", "more", "Divide it by query."
+            file,
+            f"unpack to at most {largest:,} bytes",
+            "more",
+            "Unpack it, or divide it by query.",
         )
     return unpacked
