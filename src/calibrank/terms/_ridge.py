@@ -29,7 +29,9 @@ _ROUGH = 1e-6
 _FAST = 0.1
 _ACCEPTED = 1e-7
 _SWEEPS = 2
-_ROUNDS = 5
+_ROUNDS = 4
+# Of the log marginal likelihood: for less, priors are not looked at again.
+_LEAST_GAIN = 0.5
 # Levels with less information than this about their log odds have a likelihood that is no parabola:
 # it is integrated over these log odds, for about so many rows, from this standard deviation on.
 _LEAST_INFORMATION = 10.0
@@ -80,12 +82,10 @@ def fit_ridge(
     sds = [0.0] * len(design.groups)
     iterations = 0
     for _ in range(_ROUNDS):
-        before = sds
-        sds = _choose_sds(problem, point, before)
+        sds, gain = _choose_sds(problem, point, sds)
         point, more = problem.minimize(point, sds, _ROUGH)
         iterations += more
-        # The next ones on the list are about as likely.
-        if max(_steps_between(before, sds), default=0) <= 1:
+        if gain < _LEAST_GAIN:
             break
         point = problem.at(point.coefficients)
     point, more = problem.minimize(point, sds)
@@ -119,11 +119,6 @@ def fit_ridge(
     posterior = Posterior(problem.hessian(point.z), problem.sds_of(sds))
     loss = problem.mean_loss(point.z)
     return Solution(coefficients, loss, residual, iterations, tuple(sds), posterior)
-
-
-def _steps_between(before: Sequence[float], sds: Sequence[float]) -> list[int]:
-    """By how many places of the list each group changed."""
-    return [abs(SDS.index(a) - SDS.index(b)) for a, b in zip(before, sds, strict=True)]
 
 
 def _smallest_slope(design: Design, coefficients: Floats) -> float:
@@ -258,8 +253,8 @@ def _precision(sds: Floats) -> Floats:
     return np.where(sds > 0, sds, np.inf) ** -2.0
 
 
-def _choose_sds(problem: Problem, point: Point, sds: Sequence[float]) -> list[float]:
-    """Raise the marginal likelihood, one group after the other.
+def _choose_sds(problem: Problem, point: Point, sds: Sequence[float]) -> tuple[list[float], float]:
+    """Raise the log marginal likelihood, one group after the other; also returns the gain.
 
     It is that of the quadratic approximation, corrected for levels of few rows.
     """
@@ -271,6 +266,7 @@ def _choose_sds(problem: Problem, point: Point, sds: Sequence[float]) -> list[fl
         of_few = _correction(problem, point.z, point.coefficients[group.place], group.block)
         corrections.append(of_few - group.rate * np.array(SDS))
     chosen = list(sds)
+    gain = 0.0
     # The one that is eliminated comes first: without the others that takes least.
     count = len(groups) - (problem.design.corner < problem.design.width)
     for number in range(count, len(groups)):
@@ -280,7 +276,8 @@ def _choose_sds(problem: Problem, point: Point, sds: Sequence[float]) -> list[fl
             marginal = Posterior(hessian, problem.sds_of(tried)).log_marginal(linear)
             return marginal + float(corrections[number][place])
 
-        chosen[number] = SDS[_highest(score, SDS.index(chosen[number]) or len(SDS) // 2)]
+        best, gain = _highest(score, SDS.index(chosen[number]))
+        chosen[number] = SDS[best]
     eliminated = hessian.eliminated(problem.sds_of(chosen))
     posterior = Posterior(hessian, problem.sds_of(chosen), eliminated)
     right = posterior.right(linear)
@@ -291,15 +288,18 @@ def _choose_sds(problem: Problem, point: Point, sds: Sequence[float]) -> list[fl
             break
         before = chosen[number]
         scores = _log_marginals(posterior, eliminated, right, groups[number].place)
-        chosen[number] = SDS[int(np.argmax(scores + corrections[number]))]
+        scores += corrections[number]
+        chosen[number] = SDS[int(np.argmax(scores))]
+        gain += float(scores.max() - scores[SDS.index(before)])
         unchanged = unchanged + 1 if chosen[number] == before else 1
         if chosen[number] != before:
             posterior = Posterior(hessian, problem.sds_of(chosen), eliminated)
-    return chosen
+    return chosen, gain
 
 
-def _highest(score: Callable[[int], float], start: int) -> int:
-    """The place of the highest score, uphill from a start; each takes long."""
+def _highest(score: Callable[[int], float], before: int) -> tuple[int, float]:
+    """The place of the highest score, uphill from the one before or the middle, and its gain."""
+    start = before or len(SDS) // 2
     found = {0: score(0), start: score(start)}
     for step in (1, -1):
         place = start
@@ -309,7 +309,8 @@ def _highest(score: Callable[[int], float], start: int) -> int:
             if found[place + step] <= found[place]:
                 break
             place += step
-    return max(found, key=found.__getitem__)
+    best = max(found, key=found.__getitem__)
+    return best, found[best] - found[before]
 
 
 def _log_marginals(posterior: Posterior, eliminated: Floats, right: Floats, place: slice) -> Floats:
