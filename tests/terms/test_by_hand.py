@@ -30,14 +30,14 @@ def test_products_of_neighbouring_knots_lie_beside_the_diagonal() -> None:
 def test_columns_of_a_function_are_centred_and_of_unit_spread() -> None:
     x, total = np.arange(9.0) ** 2, np.arange(1.0, 10.0)
     line = NumberBlock.of(cr.Smooth("x", knots=2), {"x": x}, total)
-    assert line.groups(3) == [Group(slice(3, 4))]
+    assert line.groups(3) == [Group(slice(3, 4), line)]
     curve = NumberBlock.of(cr.Smooth("x", knots=5), {"x": x}, total)
     # At -1.28, -0.64, 0, 0.64 and 1.28 in the normal score: a tenth is beyond either end.
     assert curve.knots.tolist() == [1, 4, 16, 36, 49]
     rate = curve.groups(3)[1].rate
-    assert curve.groups(3) == [Group(slice(3, 4)), Group(slice(4, 7), rate)]
+    assert curve.groups(3) == [Group(slice(3, 4), curve), Group(slice(4, 7), curve, rate)]
     for block in (line, curve):
-        columns = block.columns(slice(0, 9))
+        columns = block.columns(slice(0, 9)).T
         np.testing.assert_allclose(total @ columns, 0, atol=1e-12)
         spreads = np.sqrt(total @ columns**2 / total.sum())
         assert spreads[0] == pytest.approx(1)
@@ -48,7 +48,7 @@ def test_columns_of_a_function_are_centred_and_of_unit_spread() -> None:
     line_of_rows = np.clip(x, 1, 49)
     centred = line_of_rows - share @ line_of_rows
     expected = centred / np.sqrt(share @ centred**2)
-    np.testing.assert_allclose(line.columns(slice(0, 9))[:, 0], expected)
+    np.testing.assert_allclose(line.columns(slice(0, 9))[0], expected)
     seconds = np.diff(curve.to_values[:, 1:], n=2, axis=0)
     np.testing.assert_allclose(seconds, seconds[0, 0] * np.eye(3), atol=1e-12)
 

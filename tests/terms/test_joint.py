@@ -8,7 +8,7 @@ from scipy.special import expit
 import calibrank as cr
 from calibrank.maps import LevelTerm, SmoothTerm
 from calibrank.terms import list_means, rows
-from calibrank.terms._blocks import blocks_of
+from calibrank.terms._blocks import NumberBlock, levels_of, with_slopes
 from calibrank.terms._ridge import SDS
 
 SHIFTS = {"NL": 1.0, "DE": -0.8, "BE": 0.3, "FR": 0.0}
@@ -111,16 +111,19 @@ def dense_design(
     specs: list[cr.Level | cr.Smooth], scores: np.ndarray, columns: dict[str, np.ndarray]
 ) -> tuple[np.ndarray, list[slice]]:
     """The matrix of a fit, and the places of the groups that share a prior."""
-    blocks = blocks_of(specs, columns, np.ones(len(scores)), scores - scores.mean())
+    smooth = [spec for spec in specs if isinstance(spec, cr.Smooth)]
+    numbers = [NumberBlock.of(spec, columns, np.ones(len(scores))) for spec in smooth]
+    levels = levels_of([spec for spec in specs if spec not in smooth], columns, len(scores))
+    blocks = [*numbers, *with_slopes(levels, scores - scores.mean())]
     parts = [np.ones((len(scores), 1)), scores[:, None]]
     places = []
     start = 2
     for block in blocks:
         if isinstance(block.spec, cr.Smooth):
-            part = block.columns(slice(0, len(scores)))
+            part = block.columns(slice(0, len(scores))).T
         else:
-            part = np.eye(block.width)[block.codes.codes]
-            if block.has_slopes:
+            part = np.eye(block.width)[block.codes]
+            if block.are_slopes:
                 part *= (scores - scores.mean())[:, None]
         places += [group.place for group in block.groups(start)]
         start += part.shape[1]

@@ -11,7 +11,7 @@ from scipy.stats import norm
 
 import calibrank as cr
 from calibrank.terms import _design, _ridge
-from calibrank.terms._design import Arrow, Codes, Design, Group
+from calibrank.terms._design import Arrow, Design, Group, Levels, Posterior
 from calibrank.terms._ridge import fit_ridge
 
 RNG = np.random.default_rng(0)
@@ -20,26 +20,34 @@ MATRIX = np.column_stack([np.ones(30), X])
 TOTAL = RNG.uniform(0.5, 2, 30)
 POSITIVE = TOTAL * (RNG.random(30) < 0.4)
 AT = np.array([0.3, -0.7, 0.2])
-PRECISION = np.array([0.1, 2.0, 5.0])
+SDS = [np.sqrt(0.5), np.sqrt(0.2)]
+PRECISION = np.array([1 / 900, 2.0, 5.0])
 
 
 @dataclass(frozen=True)
 class Dense:
-    """Columns that are given."""
+    """Columns that are given, each with a prior of its own."""
 
     values: np.ndarray
+    rate: float = 0.0
 
     @property
     def width(self) -> int:
         return self.values.shape[1]
 
     def columns(self, rows: slice) -> np.ndarray:
-        return self.values[rows]
+        return self.values[rows].T
+
+    def groups(self, start: int) -> list[Group]:
+        places = range(start, start + self.width)
+        return [Group(slice(place, place + 1), self, self.rate) for place in places]
 
 
-def problem(offset: float = 0.0) -> _ridge._Problem:
-    design = Design(X[:, 0], [Dense(X[:, 1:])], [], [])
-    return _ridge._Problem(design, POSITIVE, TOTAL, offset * X[:, 0])
+def problem(offset: float = 0.0) -> _ridge.Problem:
+    design = Design(X[:, 0], [Dense(X[:, 1:])])
+    # The slope has a prior too.
+    design.groups = [Group(slice(1, 2)), *design.groups]
+    return _ridge.Problem(design, POSITIVE, TOTAL, offset * X[:, 0])
 
 
 def loss_of(z: np.ndarray) -> float:
@@ -55,12 +63,12 @@ def value(at: np.ndarray, precision: np.ndarray) -> float:
 def test_the_loss_is_the_mean_log_loss_at_the_log_odds_and_the_offset() -> None:
     z = MATRIX @ AT + 0.4 * X[:, 0]
     np.testing.assert_allclose(problem(0.4).log_odds(AT), z)
-    assert problem(0.4).mean_loss(AT) == pytest.approx(loss_of(z) / TOTAL.sum())
+    assert problem(0.4).mean_loss(z) == pytest.approx(loss_of(z) / TOTAL.sum())
 
 
 def test_the_loss_of_extreme_log_odds_is_finite() -> None:
-    assert np.isfinite(problem().mean_loss(np.array([1e5, 0.0, 0.0])))
-    assert np.isfinite(problem().mean_loss(np.array([-1e5, 0.0, 0.0])))
+    assert np.isfinite(problem().mean_loss(np.full(30, 1e5)))
+    assert np.isfinite(problem().mean_loss(np.full(30, -1e5)))
 
 
 def test_derivatives_are_those_of_the_value() -> None:
@@ -77,23 +85,28 @@ def test_the_residual_is_relative_to_the_positive_mass_and_the_spread_of_a_colum
     made = problem()
     gradient = made.gradient(MATRIX @ AT) + PRECISION * AT
     scale = np.sqrt((MATRIX**2).mean(axis=0)) * POSITIVE.sum() / made.dispersion
-    assert made.residual(AT, PRECISION) == pytest.approx(np.abs(gradient / scale).max())
+    assert made.residual(made.at(AT), SDS) == pytest.approx(np.abs(gradient / scale).max())
+    # Nothing is asked of a coefficient that is left out.
+    without = np.abs(gradient / scale)[:2].max()
+    assert made.residual(made.at(AT), [SDS[0], 0.0]) == pytest.approx(without)
 
 
 @pytest.mark.parametrize("start", [np.zeros(3), np.array([30.0, -30.0, 30.0])])
 def test_the_minimum_is_found_from_near_and_far(start: np.ndarray) -> None:
     made = problem()
-    found, iterations = made.minimize(start, PRECISION)
+    found, iterations = made.minimize(made.at(start), SDS)
     reference = minimize(value, np.zeros(3), args=(PRECISION,), method="BFGS")
-    np.testing.assert_allclose(found, reference.x, atol=1e-5)
-    assert made.residual(found, PRECISION) < 1e-10
+    np.testing.assert_allclose(found.coefficients, reference.x, atol=1e-5)
+    np.testing.assert_allclose(found.z, made.log_odds(found.coefficients))
+    assert made.residual(found, SDS) < 1e-7
     assert 3 <= iterations <= 30
-    assert made.minimize(found, PRECISION)[1] == 1
+    assert made.minimize(found, SDS)[1] == 1
 
 
 def test_steps_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_ridge, "_MAX_STEPS", 2)
-    assert problem().minimize(np.zeros(3), PRECISION)[1] == 2
+    made = problem()
+    assert made.minimize(made.at(np.zeros(3)), SDS)[1] == 2
 
 
 @pytest.mark.parametrize(
@@ -132,35 +145,47 @@ def log_marginal(hessian: np.ndarray, linear: np.ndarray, precision: np.ndarray)
     return float(linear[used] @ mode - np.linalg.slogdet(matrix)[1] + prior) / 2
 
 
-@pytest.mark.parametrize("widest", [False, True])
-@pytest.mark.parametrize("others", [0.5, np.inf])
-@pytest.mark.parametrize("own", [2.0, np.inf])
+@pytest.mark.parametrize("others", [1.4, 0.0])
+@pytest.mark.parametrize("own", [0.7, 0.0])
+@pytest.mark.parametrize("place", [slice(2, 5), slice(6, 36)])
 def test_marginal_likelihoods_of_a_group_are_those_of_all_numbers(
-    widest: bool, others: float, own: float
+    others: float, own: float, place: slice
 ) -> None:
     arrow = arrow_of(6, 30)
     linear = np.random.default_rng(3).normal(size=36)
-    precision = np.full(36, 0.2)
-    precision[6:] = others
-    place = slice(6, 36) if widest else slice(2, 5)
-    precision[place] = own
+    sds = np.full(36, 2.2)
+    sds[6:] = others
+    sds[place] = own
     expected = []
+    alone = []
     for sd in _ridge.SDS:
-        of = precision.copy()
-        of[place] = sd**-2.0 if sd else np.inf
-        expected.append(log_marginal(dense(arrow), linear, of))
-    wanted = np.array(expected) - expected[0]
-    if not widest:
-        found = _ridge._Corner.of(arrow, linear, precision).log_marginals(place)
+        sds_of_one = sds.copy()
+        sds_of_one[place] = sd
+        used = sds_of_one > 0
+        precision = np.where(used, np.where(used, sds_of_one, 1.0) ** -2.0, np.inf)
+        expected.append(log_marginal(dense(arrow), linear, precision))
+        alone.append(Posterior(arrow, sds_of_one).log_marginal(linear))
+    np.testing.assert_allclose(alone, expected, rtol=1e-8, atol=1e-10)
+    if place.start < 6:
+        eliminated = arrow.eliminated(sds)
+        posterior = Posterior(arrow, sds, eliminated)
+        right = posterior.right(linear)
+        found = _ridge._log_marginals(posterior, eliminated, right, place)
+        wanted = np.array(expected) - expected[0]
         np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-10)
-        return
-    none = np.zeros(len(_ridge.SDS))
-    for start in range(1, len(_ridge.SDS)):
-        found = _ridge._log_marginals_of_widest(arrow, precision, linear, place, none, start)
-        known = np.isfinite(found)
-        np.testing.assert_allclose(found[known], wanted[known], rtol=1e-8, atol=1e-10)
-        # Those that were not computed are beyond a decrease.
-        assert np.argmax(found) == np.argmax(wanted)
+
+
+@pytest.mark.parametrize("before", range(11))
+@pytest.mark.parametrize("peak", [0, 1, 4, 10])
+def test_the_highest_score_is_found_uphill(before: int, peak: int) -> None:
+    asked = []
+
+    def score(place: int) -> float:
+        asked.append(place)
+        return -abs(place - peak)
+
+    assert _ridge._highest(score, before) == (peak, abs(before - peak))
+    assert len(asked) == len(set(asked)) <= abs((before or 5) - peak) + 4
 
 
 @pytest.mark.parametrize("sd", [0.3, 1.0, 3.0])
@@ -173,11 +198,12 @@ def test_levels_of_few_rows_have_the_marginal_likelihood_of_an_integral(
     codes = np.repeat(np.arange(8), 3)
     curve = rng.normal(size=24)
     labels = (rng.random(24) < expit(curve)).astype(float)
-    design = Design(curve, [], [Codes(codes, 8)], [Group(slice(2, 10), codes=Codes(codes, 8))])
-    made = _ridge._Problem(design, labels, np.ones(24), 0.0)
+    levels = Levels(codes, 8)
+    design = Design(curve, [], [levels])
+    made = _ridge.Problem(design, labels, np.ones(24), 0.0)
     coefficients = np.concatenate([[0.0, 1.0], np.full(8, at)])
     z = made.log_odds(coefficients)
-    correction = _ridge._correction(made, z, coefficients[2:], Codes(codes, 8))
+    correction = _ridge._correction(made, z, coefficients[2:], levels)
     curvature = design.transposed(expit(z) * expit(-z))[2:]
     linear = curvature * at - made.gradient(z)[2:]
     number = _ridge.SDS.index(sd)
@@ -197,13 +223,14 @@ def test_levels_of_few_rows_have_the_marginal_likelihood_of_an_integral(
 
 
 def test_a_group_has_the_precision_of_its_prior_and_others_hardly_any() -> None:
-    design = Design(
-        np.arange(4.0), [Dense(np.ones((4, 3)))], [], [Group(slice(2, 3)), Group(slice(3, 5))]
-    )
-    expected = [1 / 900, 1 / 900, 1 / 0.04, 1 / 9, 1 / 9]
-    np.testing.assert_allclose(_ridge._precision(design, [0.2, 3.0]), expected)
+    levels = Levels(np.array([0, 1, 1, 0]), 2)
+    design = Design(np.arange(4.0), [Dense(np.ones((4, 1)))], [levels])
+    made = _ridge.Problem(design, np.ones(4), np.full(4, 2.0), 0.0)
+    assert made.sds_of([0.2, 3.0]).tolist() == [30, 30, 0.2, 3, 3]
+    expected = [1 / 900, 1 / 900, 1 / 0.04, 0, 0]
+    np.testing.assert_allclose(_ridge._precision(made.sds_of([0.2, 0.0])), expected)
     with pytest.raises(ValueError, match="zip"):
-        _ridge._precision(design, [0.2])
+        made.sds_of([0.2])
 
 
 @pytest.mark.parametrize("small", [256, 1])
@@ -217,8 +244,8 @@ def test_a_design_in_chunks_is_its_matrix(
     monkeypatch.setattr(_design, "SMALL", small)
     # The last number of a column of categories stands for a missing one.
     codes = [np.arange(30) % 4, np.arange(30) * 7 % 3]
-    categories = [Codes(codes[0], 3), Codes(codes[1], 2, X[:, 1])]
-    design = Design(X[:, 0], [Dense(X[:, 1:])], categories, [])
+    levels = [Levels(codes[0], 3), Levels(codes[1], 2, X[:, 1])]
+    design = Design(X[:, 0], [Dense(X[:, 1:])], levels)
     columns = [np.eye(4)[codes[0]][:, :3], X[:, 1:] * np.eye(3)[codes[1]][:, :2]]
     matrix = np.column_stack([MATRIX, *columns])
     assert design.width == 8
@@ -250,13 +277,11 @@ def test_elimination_agrees_with_dense_matrices(corner: int, diagonal: int) -> N
     arrow = arrow_of(corner, diagonal)
     size = corner + diagonal
     rng = np.random.default_rng(1)
-    precision, vector = rng.uniform(0.1, 2, size), rng.normal(size=size)
-    matrix = dense(arrow) + np.diag(precision)
+    sds, vector = rng.uniform(0.1, 2, size), rng.normal(size=size)
+    matrix = dense(arrow) + np.diag(sds**-2)
     np.testing.assert_allclose(arrow @ vector, dense(arrow) @ vector)
-    made = arrow.posterior(precision)
-    solution, log_determinant = made.solve(vector)
+    solution = Posterior(arrow, sds).solve(vector)
     np.testing.assert_allclose(solution, np.linalg.solve(matrix, vector), rtol=1e-9)
-    assert log_determinant == pytest.approx(np.linalg.slogdet(matrix)[1])
 
 
 @pytest.mark.parametrize("place", [slice(0, 30), slice(5, 35), slice(35, 65)])
@@ -264,8 +289,9 @@ def test_elimination_agrees_with_dense_matrices(corner: int, diagonal: int) -> N
 def test_covariances_of_contrasts_are_those_of_the_inverse(place: slice, other: slice) -> None:
     """Each coefficient minus the weighted mean of its block, by the inverse of all numbers."""
     arrow = arrow_of(35, 30)
-    inverse = np.linalg.inv(dense(arrow))
-    found = arrow.posterior(np.zeros(65)).inverse()
+    sds = np.random.default_rng(3).uniform(0.1, 2, 65)
+    inverse = np.linalg.inv(dense(arrow) + np.diag(sds**-2))
+    found = Posterior(arrow, sds)
     np.testing.assert_allclose(found.corner, inverse[:35, :35], rtol=1e-7)
     weights = np.random.default_rng(2).uniform(size=30)
     weights /= weights.sum()
@@ -281,30 +307,24 @@ def world(effect: float) -> tuple[Design, np.ndarray, np.ndarray]:
     curve = rng.normal(size=800)
     x = rng.normal(size=(800, 2))
     labels = (rng.random(800) < expit(curve + effect * x[:, 0])).astype(float)
-    return (
-        Design(curve, [Dense(x)], [], [Group(slice(2, 3)), Group(slice(3, 4))]),
-        labels,
-        np.ones(800),
-    )
+    return Design(curve, [Dense(x)]), labels, np.ones(800)
 
 
 def test_the_fit_is_the_mode_under_the_best_of_the_priors() -> None:
     """Every pair of priors by hand: the chosen one has the highest marginal likelihood."""
     design, positive, total = world(0.8)
     solution = fit_ridge(design, positive, total)
-    made = _ridge._Problem(design, positive, total, 0.0)
-    z = made.log_odds(solution.coefficients)
-    hessian = made.hessian(z)
-    linear = hessian @ solution.coefficients - made.gradient(z)
+    made = _ridge.Problem(design, positive, total, 0.0)
+    point = made.at(solution.coefficients)
+    linear = point.hessian @ solution.coefficients - made.gradient(point.z)
     best = max(
         [[first, second] for first in _ridge.SDS for second in _ridge.SDS],
-        key=lambda sds: log_marginal(dense(hessian), linear, _ridge._precision(design, sds)),
+        key=lambda sds: Posterior(point.hessian, made.sds_of(sds)).log_marginal(linear),
     )
     assert best[0] == 0.7
-    precision = _ridge._precision(design, best)
-    assert made.residual(solution.coefficients, precision) < 1e-8
-    assert solution.residual == pytest.approx(made.residual(solution.coefficients, precision))
-    assert solution.loss == made.mean_loss(solution.coefficients)
+    assert made.residual(point, best) < 1e-7
+    assert solution.residual == pytest.approx(made.residual(point, best))
+    assert solution.loss == made.mean_loss(point.z)
     assert 4 <= solution.iterations <= 40
     # The effect that is not there is shrunk more than the one that is.
     assert abs(solution.coefficients[3]) < 0.05
@@ -319,7 +339,7 @@ def test_a_score_without_use_keeps_the_smallest_slope_and_the_rest_is_fitted(
     curve = rng.normal(size=500)
     x = rng.normal(size=500)
     positive = (rng.random(500) < expit(x - curve)).astype(float)
-    design = Design(curve, [Dense(x[:, None])], [], [Group(slice(2, 3))])
+    design = Design(curve, [Dense(x[:, None])])
     solution = fit_ridge(design, positive, np.ones(500), curve if has_offset else 0.0)
     # With an offset the slope is a change of that of the curve, which is 1.
     assert solution.coefficients[1] == 0.01 - has_offset
@@ -360,7 +380,7 @@ def test_the_rate_of_a_group_is_the_expected_precision_of_its_prior() -> None:
     labels = (rng.random(400) < expit(curve + 0.6 * x)).astype(float)
     found = []
     for rate in (0.0, 2.0, 300.0):
-        design = Design(curve, [Dense(x[:, None])], [], [Group(slice(2, 3), rate)])
+        design = Design(curve, [Dense(x[:, None], rate)])
         found.append(float(fit_ridge(design, labels, np.ones(400)).coefficients[2]))
     assert found[0] == pytest.approx(0.6, abs=0.2)
     assert found[0] >= found[1] > found[2]
@@ -372,12 +392,11 @@ def test_steps_end_at_a_decrement_relative_to_the_number_of_rows(
     distance: float, iterations: int
 ) -> None:
     """Even odds: at this distance the decrement is rows * distance^2 / 4, against 1e-13 * rows."""
-    design = Design(np.tile([-1.0, 1.0], 20), [], [], [])
-    made = _ridge._Problem(design, np.full(40, 0.5), np.ones(40), 0.0)
+    made = _ridge.Problem(Design(np.tile([-1.0, 1.0], 20)), np.full(40, 0.5), np.ones(40), 0.0)
     assert made.dispersion == 1
-    found, steps = made.minimize(np.array([distance, 0.0]), np.zeros(2))
+    found, steps = made.minimize(made.at(np.array([distance, 0.0])), [])
     assert steps == iterations
-    np.testing.assert_allclose(found, 0, atol=1e-15)
+    np.testing.assert_allclose(found.coefficients, 0, atol=1e-15)
 
 
 @pytest.mark.parametrize(("has_offset", "steps"), [(False, 4), (True, 2)])
@@ -385,7 +404,7 @@ def test_a_fit_starts_at_the_curve(has_offset: bool, steps: int) -> None:
     """Labels that follow the curve exactly: it takes no step, or one for the wide prior."""
     rng = np.random.default_rng(0)
     curve, x = rng.normal(size=(2, 400))
-    design = Design(curve, [Dense(x[:, None])], [], [Group(slice(2, 3))])
+    design = Design(curve, [Dense(x[:, None])])
     solution = fit_ridge(design, expit(curve), np.ones(400), curve if has_offset else 0.0)
     assert solution.iterations <= steps
     np.testing.assert_allclose(solution.coefficients, [0, 1 - has_offset, 0], atol=1e-4)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
-from calibrank._internal.segment_keys import Key, encode_columns, leaves_of
+from calibrank._internal.segment_keys import encode_columns, leaves_of
 from calibrank._internal.validation import Floats, Indices
 from calibrank.errors import DataError
 from calibrank.maps.level import require_present
 from calibrank.maps.term import number_column
-from calibrank.terms._design import SMALL, Codes, Group
+from calibrank.terms._design import SMALL, Group, Levels
 from calibrank.terms.spec import Level, Smooth
 
 # Most functions are nearly straight: a deviation's standard deviation of 0.1 is expected before
@@ -24,48 +24,6 @@ _CURVATURE_RATE = 10.0
 # Beyond the outermost knots, in normal scores and rows, a function is constant.
 _REACH = 2.3
 _TAIL_ROWS = 5
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LevelBlock:
-    """One column of the design per level of one column, which share a prior."""
-
-    spec: Level
-    keys: tuple[Key, ...]
-    codes: Codes
-    """With values, which are log odds, coefficients are slopes."""
-
-    @classmethod
-    def of(cls, spec: Level, columns: Any, rows: int) -> Iterator[LevelBlock]:
-        """A block for each of the nested columns."""
-        encoded = encode_columns(spec.columns, columns, rows)
-        require_present(spec.columns, encoded)
-        for depth in range(1, len(encoded) + 1):
-            places, keys = leaves_of(encoded[:depth])
-            order = sorted(range(len(keys)), key=keys.__getitem__)
-            numbers = np.empty(len(keys), dtype=np.intp)
-            numbers[order] = np.arange(len(keys))
-            codes = Codes(numbers[places], len(keys))
-            yield cls(spec, tuple(keys[place] for place in order), codes)
-
-    def slopes(self, log_odds: Floats) -> LevelBlock:
-        """The block of slopes of the same levels."""
-        return replace(self, codes=replace(self.codes, values=log_odds))
-
-    @property
-    def has_slopes(self) -> bool:
-        return self.codes.values is not None
-
-    @property
-    def width(self) -> int:
-        return len(self.keys)
-
-    def groups(self, start: int) -> list[Group]:
-        """The groups of the coefficients, of which the first is at `start`."""
-        place = slice(start, start + self.width)
-        if self.has_slopes:
-            return [Group(place, are_slopes=True)]
-        return [Group(place, codes=self.codes)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,16 +73,16 @@ class NumberBlock:
 
     def groups(self, start: int) -> list[Group]:
         """The groups of the coefficients: the line, and the deviations from it."""
-        groups = [Group(slice(start, start + 1))]
+        groups = [Group(slice(start, start + 1), self)]
         if self.width > 1:
-            groups.append(Group(slice(start + 1, start + self.width), _CURVATURE_RATE))
+            groups.append(Group(slice(start + 1, start + self.width), self, _CURVATURE_RATE))
         return groups
 
     def columns(self, rows: slice) -> Floats:
-        """The columns of the design for some rows."""
+        """The columns of the design for some rows, one after the other."""
         segment, position = _positions(self.values[rows], self.knots)
-        below = self.to_values[segment]
-        columns: Floats = below + position[:, None] * (self.to_values[segment + 1] - below)
+        steps = np.diff(self.to_values.T)
+        columns: Floats = self.to_values.T[:, segment] + position * steps[:, segment]
         return columns
 
 
@@ -138,46 +96,37 @@ def _levels(knots: int, rows: int) -> Floats:
     return np.array([normal.cdf(score) for score in np.linspace(-reach, reach, knots).tolist()])
 
 
-Block = NumberBlock | LevelBlock
-
-
-def blocks_of(
-    specs: Sequence[Level | Smooth], columns: Any, total: Floats, log_odds: Floats | None
-) -> list[Block]:
-    """The blocks of a fit, in the order of the design: numbers first, then the fewest levels.
-
-    With log odds, around which slopes turn, columns of few levels have slopes too.
-    """
-    numbers = [NumberBlock.of(each, columns, total) for each in specs if isinstance(each, Smooth)]
-    levels: list[LevelBlock] = []
+def levels_of(specs: Sequence[Level], columns: Any, rows: int) -> list[Levels]:
+    """The levels of each of the nested columns of each term."""
+    found = []
     for spec in specs:
-        if isinstance(spec, Level):
-            levels += LevelBlock.of(spec, columns, len(total))
-    for block in levels:
-        _require_slopes(block, is_change=log_odds is None)
-    if log_odds is not None:
-        levels += [
-            block.slopes(log_odds)
-            for block in levels
-            if block.spec.slopes is not False and 1 < block.width <= SMALL
-        ]
-    levels.sort(key=lambda block: block.width)
-    return [*numbers, *levels]
+        encoded = encode_columns(spec.columns, columns, rows)
+        require_present(spec.columns, encoded)
+        for depth in range(1, len(encoded) + 1):
+            places, keys = leaves_of(encoded[:depth])
+            order = sorted(range(len(keys)), key=keys.__getitem__)
+            numbers = np.empty(len(keys), dtype=np.intp)
+            numbers[order] = np.arange(len(keys))
+            ordered = tuple(keys[place] for place in order)
+            found.append(Levels(numbers[places], len(keys), None, spec, ordered))
+    return found
 
 
-def _require_slopes(block: LevelBlock, *, is_change: bool) -> None:
-    """Raise a `DataError` where slopes are asked for that a joint fit does not have."""
-    if not block.spec.slopes or (block.width <= SMALL and not is_change):
-        return
-    rule = f"have at most {SMALL} levels beside other terms"
-    if is_change:
-        rule = "be the only term that is anchored"
-    raise DataError(
-        repr(block.spec),
-        rule,
-        f"{block.width:,} levels",
-        "Without slopes=True it has intercepts alone.",
-    )
+def with_slopes(levels: list[Levels], log_odds: Floats | None) -> list[Levels]:
+    """Levels, the fewest first; with log odds, around which they turn, few have slopes too."""
+    slopes = []
+    for each in levels:
+        spec = each.spec
+        has_slopes = log_odds is not None and each.width <= SMALL
+        if spec is not None and spec.slopes and not has_slopes:
+            rule = f"have at most {SMALL} levels beside other terms"
+            if log_odds is None:
+                rule = "be the only term that is anchored"
+            remedy = "Without slopes=True it has intercepts alone."
+            raise DataError(repr(spec), rule, f"{each.width:,} levels", remedy)
+        if spec is not None and has_slopes and spec.slopes is not False and each.width > 1:
+            slopes.append(replace(each, values=log_odds))
+    return sorted([*levels, *slopes], key=lambda each: each.width)
 
 
 def _positions(x: Floats, knots: Floats) -> tuple[Indices, Floats]:

@@ -1,51 +1,69 @@
-"""The design matrix of a fit with covariates, in blocks of rows and without columns of zeros."""
+"""The design matrix of a joint fit, in blocks of rows and without columns of zeros."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from calibrank._internal.segment_keys import Key
 from calibrank._internal.validation import Floats, Indices, add_up
+from calibrank.terms.spec import Level
 
 # Rows of the dense part that are kept; the rest of a longer table is computed again each time.
 _KEPT_ROWS = 2**18
 _CHUNK_ROWS = 2**16
-# So many categories are as fast in a dense matrix.
+# So many levels are as fast in a dense matrix.
 SMALL = 256
-
-
-class Block(Protocol):
-    """Some dense columns, computed for any range of rows."""
-
-    @property
-    def width(self) -> int:
-        """The number of columns."""
-
-    def columns(self, rows: slice) -> Floats:
-        """The columns of some rows."""
+_ALL = slice(None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Codes:
-    """One column per category, which is 0 in rows of others, as the number of each row's category.
+class Levels:
+    """One column per level, which is 0 in rows of others, as the number of each row's level.
 
-    A row whose number is the width has none. In its category a row has its value, by default 1.
+    A row whose number is the width has none. With values, which are log odds, a row has its value
+    instead of 1, and coefficients are slopes.
     """
 
     codes: Indices
     width: int
     values: Floats | None = None
+    spec: Level | None = None
+    keys: tuple[Key, ...] = ()
 
-    def times(self, numbers: Floats) -> Floats:
+    @property
+    def are_slopes(self) -> bool:
+        """Whether coefficients are added to the slope of the curve, for some rows."""
+        return self.values is not None
+
+    def groups(self, start: int) -> list[Group]:
+        """All coefficients share a prior."""
+        return [Group(slice(start, start + self.width), self)]
+
+    def times(self, numbers: Floats, rows: slice = _ALL) -> Floats:
         """Numbers, one per row, multiplied by the row's value."""
-        return numbers if self.values is None else numbers * self.values
+        return numbers if self.values is None else numbers * self.values[rows]
 
-    def sums(self, numbers: Floats) -> Floats:
-        """Sums of numbers by category; rows of none are not."""
-        return add_up(self.codes, self.times(numbers), self.width)[: self.width]
+    def sums(self, numbers: Floats, rows: slice = _ALL) -> Floats:
+        """Sums of numbers by level; rows of none are not."""
+        return add_up(self.codes[rows], self.times(numbers, rows), self.width)[: self.width]
+
+
+class Group(NamedTuple):
+    """Coefficients that share a prior standard deviation, which is exponential with this rate."""
+
+    place: slice
+    block: Any = None
+    rate: float = 0.0
+
+    @property
+    def are_slopes(self) -> bool:
+        """Whether they are slopes of levels."""
+        return isinstance(self.block, Levels) and self.block.are_slopes
 
 
 class Arrow(NamedTuple):
@@ -66,94 +84,84 @@ class Arrow(NamedTuple):
         below = self.border.T @ first + self.diagonal * rest
         return np.concatenate([above, below])
 
-    def posterior(self, precision: Floats, earlier: Posterior | None = None) -> Posterior:
-        """With a precision added to the diagonal; an infinite one leaves its coefficient at 0.
+    def remaining(self, sds: Floats) -> Floats:
+        """The inverse of the diagonal plus the precision of a prior; without a width it is 0."""
+        variances = sds[len(self.corner) :] ** 2
+        remaining: Floats = variances / (1 + self.diagonal * variances)
+        return remaining
 
-        An earlier one of the whole corner spares the elimination, where that was the same.
-        """
-        size = len(self.corner)
-        corner = np.flatnonzero(np.isfinite(precision[:size]))
-        rest = np.isfinite(precision[size:])
-        places = np.append(corner, size + np.flatnonzero(rest))
-        if earlier is not None and np.array_equal(earlier.precision[size:], precision[size:]):
-            return earlier._replace(precision=precision, places=places, size=len(corner))
-        diagonal = self.diagonal[rest] + precision[size:][rest]
-        border = self.border if rest.all() else self.border[:, rest]
-        reduced = np.zeros((size, size))
-        used = np.ix_(corner, corner)
-        part = border[corner] / np.sqrt(diagonal)
-        reduced[used] = self.corner[used] - part @ part.T
-        return Posterior(precision, reduced, border, diagonal, places, len(corner))
-
-    def whole_corner(self, precision: Floats) -> Posterior:
-        """With the diagonal eliminated from all of the corner, whatever its precision."""
-        size = len(self.corner)
-        finite = np.concatenate([np.zeros(size), precision[size:]])
-        return self.posterior(finite)
+    def eliminated(self, sds: Floats, places: Indices | slice = _ALL) -> Floats:
+        """What is left of some places of the corner after the diagonal was eliminated."""
+        corner = self.corner[places][:, places]
+        if not sds[len(self.corner) :].any():
+            return corner
+        part = self.border[places] * np.sqrt(self.remaining(sds))
+        left: Floats = corner - part @ part.T
+        return left
 
 
-class Posterior(NamedTuple):
-    """An `Arrow` plus a precision, with its diagonal eliminated, on the places that are not 0."""
+class Posterior:
+    """The inverse of an `Arrow` plus the precision of priors with these standard deviations.
 
-    precision: Floats
-    reduced: Floats
-    """The Schur complement of the diagonal, without the precision; of the corner that is used."""
-    border: Floats
-    diagonal: Floats
-    places: Indices
-    size: int
-    """How many of the places are in the corner."""
+    A coefficient whose standard deviation is 0 is left out: it is 0, and known. What is left of
+    the whole corner after elimination is given where it is known.
+    """
 
-    def inner(self, corner: Indices) -> Floats:
-        """The Schur complement, of these places of the corner."""
-        matrix: Floats = self.reduced[np.ix_(corner, corner)] + np.diag(self.precision[corner])
-        return matrix
+    def __init__(self, arrow: Arrow, sds: Floats, eliminated: Floats | None = None) -> None:
+        self.sds = sds
+        self.used = np.flatnonzero(sds[: len(arrow.corner)])
+        if eliminated is None:
+            inner = arrow.eliminated(sds, self.used)
+        else:
+            inner = eliminated[np.ix_(self.used, self.used)]
+        self.inner = inner + np.diag(sds[self.used] ** -2.0)
+        self.diagonal = arrow.remaining(sds)
+        self.border = arrow.border
+        self._of_diagonal = arrow.diagonal
 
-    def eliminated(self, vector: Floats) -> Floats:
+    @cached_property
+    def covariance(self) -> Floats:
+        """Of the places of the corner that are used."""
+        return np.linalg.inv(self.inner)
+
+    @cached_property
+    def corner(self) -> Floats:
+        """The covariance of all of the corner."""
+        corner = np.zeros((len(self.border),) * 2)
+        corner[np.ix_(self.used, self.used)] = self.covariance
+        return corner
+
+    def right(self, vector: Floats) -> Floats:
         """The corner of a vector after the diagonal was eliminated."""
-        count = len(self.reduced)
-        rest = vector[self.places[self.size :]] / self.diagonal
-        result: Floats = vector[:count] - self.border @ rest
-        return result
+        size = len(self.border)
+        right: Floats = vector[:size] - self.border @ (self.diagonal * vector[size:])
+        return right
 
-    def solve(self, vector: Floats) -> tuple[Floats, float]:
-        """The solution, and the log determinant of the matrix."""
-        corner = self.places[: self.size]
-        inner = self.inner(corner)
-        first = np.linalg.solve(inner, self.eliminated(vector)[corner])
-        result = np.zeros(len(vector))
-        result[corner] = first
-        rest = self.places[self.size :]
-        result[rest] = (vector[rest] - self.border[corner].T @ first) / self.diagonal
-        return result, float(np.linalg.slogdet(inner)[1] + np.log(self.diagonal).sum())
+    def solve(self, vector: Floats) -> Floats:
+        """The solution for the right-hand side."""
+        size = len(self.border)
+        first = np.zeros(size)
+        first[self.used] = self.covariance @ self.right(vector)[self.used]
+        rest = self.diagonal * (vector[size:] - self.border.T @ first)
+        return np.concatenate([first, rest])
 
-    def inverse(self) -> Inverse:
-        """The inverse, without computing all of it; 0 where coefficients are."""
-        count = len(self.reduced)
-        corner = self.places[: self.size]
-        inverse = np.zeros((count, count))
-        inverse[np.ix_(corner, corner)] = np.linalg.inv(self.inner(corner))
-        through = np.zeros((count, len(self.precision) - count))
-        diagonal = np.zeros(len(self.precision) - count)
-        rest = self.places[self.size :] - count
-        through[:, rest] = self.border / self.diagonal
-        diagonal[rest] = 1 / self.diagonal
-        return Inverse(inverse, through, diagonal)
-
-
-class Inverse(NamedTuple):
-    """The inverse of an `Arrow`: its corner, and what the rest is computed from."""
-
-    corner: Floats
-    through: Floats
-    diagonal: Floats
+    def log_marginal(self, linear: Floats) -> float:
+        """Log marginal likelihood of a quadratic log likelihood, relative to all left out."""
+        size = len(self.border)
+        rest = linear[size:]
+        right = self.right(linear)[self.used]
+        squares = right @ np.linalg.solve(self.inner, right) + self.diagonal @ rest**2
+        log_determinant = np.linalg.slogdet(self.inner)[1]
+        log_determinant += 2 * np.log(self.sds[self.used]).sum()
+        log_determinant += np.log1p(self._of_diagonal * self.sds[size:] ** 2).sum()
+        return float(squares - log_determinant) / 2
 
     def contrasts(self, place: slice, other: slice, weights: Floats) -> Floats:
         """Covariances of two blocks' coefficients, each minus its mean by weights that sum to 1."""
         products = self._products(other)
         shared = self._across(place, products @ weights)
         own = self._own(place, products)
-        if place == other and place.start >= len(self.corner):
+        if place == other and place.start >= len(self.border):
             own = own + self.diagonal
             shared = shared + self.diagonal * weights
         mean = float(weights @ shared)
@@ -167,54 +175,55 @@ class Inverse(NamedTuple):
     # A coefficient of the diagonal is a sum of those of the corner, plus an error of its own.
     def _products(self, place: slice) -> Floats:
         """The covariances of the corner with a block."""
-        if place.start < len(self.corner):
+        if place.start < len(self.border):
             return self.corner[:, place]
-        return -self.corner @ self.through
+        used = self.border[self.used] * self.diagonal
+        return -self.corner[:, self.used] @ used
 
     def _across(self, place: slice, vector: Floats) -> Floats:
         """What a vector of the corner is in a block."""
-        return vector[place] if place.start < len(self.corner) else -self.through.T @ vector
+        if place.start < len(self.border):
+            return vector[place]
+        return -self.diagonal * (self.border.T @ vector)
 
     def _own(self, place: slice, products: Floats) -> Floats:
         """From the products of another block: the covariance of both coefficients of a level."""
-        if place.start < len(self.corner):
+        if place.start < len(self.border):
             return np.diag(products[place])
-        result: Floats = -(self.through * products).sum(axis=0)
+        result: Floats = -self.diagonal * (self.border * products).sum(axis=0)
         return result
 
 
-class Group(NamedTuple):
-    """Coefficients that share a prior standard deviation, which is exponential with this rate."""
-
-    place: slice
-    rate: float = 0.0
-    are_slopes: bool = False
-    """Whether they are added to the slope of the curve, for some rows."""
-    codes: Codes | None = None
-    """The levels whose intercepts they are."""
-
-
 class Design:
-    """Columns: ones, the log odds of the curve, dense blocks, and then categories.
+    """Columns: ones, the log odds of the curve, dense blocks, and then levels.
 
-    `groups` are the coefficients that share a prior.
+    Dense blocks have columns for any range of rows. `groups` are the coefficients that share a
+    prior; those of the curve have one where they are changes of a curve.
     """
 
     def __init__(
         self,
         log_odds: Floats,
-        dense: Sequence[Block],
-        categories: Sequence[Codes],
-        groups: Sequence[Group],
+        dense: Sequence[Any] = (),
+        levels: Sequence[Levels] = (),
+        *,
+        is_change: bool = False,
     ) -> None:
         self.log_odds = log_odds
-        self.groups = list(groups)
-        self._dense = list(dense)
-        self._categories = list(categories)
-        self._dense_width = 2 + sum(block.width for block in dense)
-        self.width = self._dense_width + sum(codes.width for codes in categories)
-        # The last block of categories is the widest: its products are a diagonal matrix.
-        widest = categories[-1].width if categories else 0
+        self.groups = [Group(slice(0, 1)), Group(slice(1, 2))] if is_change else []
+        self._dense = dense
+        self._levels: list[tuple[Levels, slice]] = []
+        self.width = 2
+        for block in dense:
+            self.groups += block.groups(self.width)
+            self.width += block.width
+        self._dense_width = self.width
+        for block in levels:
+            self.groups += block.groups(self.width)
+            self._levels.append((block, slice(self.width, self.width + block.width)))
+            self.width += block.width
+        # The last block of levels is the widest: its products are a diagonal matrix.
+        widest = levels[-1].width if levels else 0
         self.corner = self.width - (widest if widest > SMALL else 0)
         self._kept: dict[int, Floats] = {}
 
@@ -222,90 +231,69 @@ class Design:
         """The matrix times coefficients."""
         result: Floats = np.empty(len(self.log_odds))
         for rows, matrix in self._chunks():
-            result[rows] = matrix @ coefficients[: self._dense_width]
-        for codes, place in self._places():
-            result += codes.times(np.append(coefficients[place], 0.0)[codes.codes])
+            result[rows] = coefficients[: self._dense_width] @ matrix
+        for block, place in self._levels:
+            if coefficients[place].any():
+                result += block.times(np.append(coefficients[place], 0.0)[block.codes])
         return result
 
     def transposed(self, values: Floats) -> Floats:
         """The transposed matrix times one value per row."""
         result = np.zeros(self.width)
         for rows, matrix in self._chunks():
-            result[: self._dense_width] += matrix.T @ values[rows]
-        for codes, place in self._places():
-            result[place] = codes.sums(values)
+            result[: self._dense_width] += matrix @ values[rows]
+        for block, place in self._levels:
+            result[place] = block.sums(values)
         return result
 
     def gram(self, weights: Floats) -> Arrow:
         """The transposed matrix times weights times the matrix."""
         dense = self._dense_width
-        corner = np.zeros((self.corner, self.corner))
-        border = np.zeros((self.corner, self.width - self.corner))
+        above = np.zeros((self.corner, self.width))
+        diagonal: Floats = np.zeros(self.width - self.corner)
         for rows, matrix in self._chunks():
-            weighted = matrix * weights[rows, None]
-            corner[:dense, :dense] += matrix.T @ weighted
-            for codes, place in self._places():
-                into = border[:dense] if place.start >= self.corner else corner[:dense, place]
-                part = Codes(codes.codes[rows], codes.width, _part(codes.values, rows))
-                for column in range(dense):
-                    into[column] += part.sums(weighted[:, column])
-        diagonal = self._add_categories(corner, border, weights)
+            weighted = matrix * weights[rows]
+            above[:dense, :dense] += matrix @ weighted.T
+            for block, place in self._levels:
+                for number, values in enumerate(weighted):
+                    above[number, place] += block.sums(values, rows)
+        for number, (block, place) in enumerate(self._levels):
+            by_row = block.times(weights)
+            sums = block.sums(by_row)
+            if place.start >= self.corner:
+                diagonal = sums
+            else:
+                above[place, place] = np.diag(sums)
+            for other, before in self._levels[:number]:
+                # Sums by pairs of levels; the last of each is for rows without one.
+                pairs = other.codes * (block.width + 1) + block.codes
+                sums = add_up(pairs, other.times(by_row), (other.width + 1) * (block.width + 1))
+                table = sums.reshape(other.width + 1, block.width + 1)[:-1, :-1]
+                above[before, place] = table
+                if place.start < self.corner:
+                    above[place, before] = table.T
+        corner = above[:, : self.corner]
         corner[dense:, :dense] = corner[:dense, dense:].T
-        return Arrow(corner, border, diagonal)
+        return Arrow(corner, above[:, self.corner :], diagonal)
 
     def mean_squares(self) -> Floats:
         """The mean square of each column."""
         result = np.zeros(self.width)
-        rows = len(self.log_odds)
         for _, matrix in self._chunks():
-            result[: self._dense_width] += (matrix**2).sum(axis=0) / rows
-        for codes, place in self._places():
-            result[place] = codes.sums(codes.times(np.ones(rows))) / rows
-        return result
-
-    def _add_categories(self, corner: Floats, border: Floats, weights: Floats) -> Floats:
-        """The products of categories: sums of weights by pairs of them; returns the diagonal."""
-        diagonal: Floats = np.zeros(self.width - self.corner)
-        places = list(self._places())
-        for number, (codes, place) in enumerate(places):
-            weighted = codes.times(weights)
-            sums = codes.sums(weighted)
-            if place.start >= self.corner:
-                diagonal = sums
-            else:
-                corner[place, place] = np.diag(sums)
-            width = place.stop - place.start
-            for others, other in places[:number]:
-                columns = other.stop - other.start
-                size = (width + 1) * (columns + 1)
-                pairs = codes.codes * (columns + 1) + others.codes
-                sums = add_up(pairs, others.times(weighted), size)
-                block = sums.reshape(width + 1, columns + 1)[:width, :columns]
-                if place.start >= self.corner:
-                    border[other] = block.T
-                else:
-                    corner[place, other] = block
-                    corner[other, place] = block.T
-        return diagonal
-
-    def _places(self) -> Iterator[tuple[Codes, slice]]:
-        start = self._dense_width
-        for block in self._categories:
-            yield block, slice(start, start + block.width)
-            start += block.width
+            result[: self._dense_width] += (matrix**2).sum(axis=1)
+        for block, place in self._levels:
+            result[place] = block.sums(block.times(np.ones(len(self.log_odds))))
+        return result / len(self.log_odds)
 
     def _chunks(self) -> Iterator[tuple[slice, Floats]]:
+        """Ranges of rows, with the dense part: one row per column of the design."""
         for start in range(0, len(self.log_odds), _CHUNK_ROWS):
             rows = slice(start, min(start + _CHUNK_ROWS, len(self.log_odds)))
             matrix = self._kept.get(start)
             if matrix is None:
                 ones = np.ones(rows.stop - rows.start)
                 blocks = [block.columns(rows) for block in self._dense]
-                matrix = np.column_stack([ones, self.log_odds[rows], *blocks])
+                matrix = np.vstack([ones, self.log_odds[rows], *blocks])
             if start < _KEPT_ROWS:
                 self._kept[start] = matrix
             yield rows, matrix
-
-
-def _part(values: Floats | None, rows: slice) -> Floats | None:
-    return None if values is None else values[rows]

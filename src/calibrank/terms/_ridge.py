@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from calibrank._internal.logit import expit, softplus
 from calibrank._internal.validation import Floats, add_up
 from calibrank.errors import FitError
-from calibrank.terms._design import Arrow, Codes, Design, Inverse, Posterior
+from calibrank.terms._design import Arrow, Design, Group, Levels, Posterior
 
 SDS = (0.0, 0.03, 0.1, 0.2, 0.3, 0.45, 0.7, 1.0, 1.5, 2.2, 3.0)
 """Prior standard deviations of a group that are tried; the first leaves it out."""
@@ -24,9 +24,14 @@ _MAX_STEPS = 100
 _TOLERANCE = 1e-13
 # While priors are still being chosen.
 _ROUGH = 1e-6
+# Steps with the Hessian of an earlier point go on while they shorten the decrement by this factor:
+# a Hessian takes as long as ten of them.
+_FAST = 0.1
 _ACCEPTED = 1e-7
-_SWEEPS = 3
+_SWEEPS = 2
 _ROUNDS = 4
+# Of the log marginal likelihood: for less, priors are not looked at again.
+_LEAST_GAIN = 0.5
 # Levels with less information than this about their log odds have a likelihood that is no parabola:
 # it is integrated over these log odds, for about so many rows, from this standard deviation on.
 _LEAST_INFORMATION = 10.0
@@ -34,6 +39,8 @@ _GRID = np.arange(-9, 9.1, 0.25)
 _GRID_ROWS = 5_000
 _MOST_ROWS_OF_LEVEL = 1_000
 _SMALLEST_INTEGRATED = 0.2
+# exp() of these log odds and those of the grid is finite.
+_MOST_LOG_ODDS = 600.0
 
 
 class Solution(NamedTuple):
@@ -45,8 +52,16 @@ class Solution(NamedTuple):
     iterations: int
     sds: tuple[float, ...]
     """The chosen prior standard deviation of each group."""
-    covariance: Inverse
-    """The posterior covariance of the coefficients."""
+    posterior: Posterior
+    """Has the covariance of the coefficients."""
+
+
+class Point(NamedTuple):
+    """Coefficients with their log odds, and the Hessian there or near."""
+
+    coefficients: Floats
+    z: Floats
+    hessian: Arrow
 
 
 def fit_ridge(
@@ -58,34 +73,39 @@ def fit_ridge(
     quasi-likelihood), so that only small matrices are needed to compare priors. With an `offset`
     in log odds, the coefficients of the curve are changes of it.
     """
-    problem = _Problem(design, positive, total, offset)
-    sds = [0.0] * len(design.groups)
-    start = np.zeros(design.width)
-    has_offset = isinstance(offset, np.ndarray)
+    problem = Problem(design, positive, total, offset)
+    own_slope = 1.0 if isinstance(offset, np.ndarray) else 0.0
     # The curve alone, as it was fitted.
-    start[1] = 0.0 if has_offset else 1.0
-    coefficients, iterations = problem.minimize(start, _precision(design, sds), _ROUGH)
+    start = np.zeros(design.width)
+    start[1] = 1.0 - own_slope
+    point = problem.at(start)
+    sds = [0.0] * len(design.groups)
+    iterations = 0
     for _ in range(_ROUNDS):
-        chosen = _choose_sds(problem, design, coefficients, sds)
-        if chosen == sds:
-            break
-        sds = chosen
-        coefficients, more = problem.minimize(coefficients, _precision(design, sds), _ROUGH)
+        sds, gain = _choose_sds(problem, point, sds)
+        point, more = problem.minimize(point, sds, _ROUGH)
         iterations += more
-    coefficients, more = problem.minimize(coefficients, _precision(design, sds))
+        if gain < _LEAST_GAIN:
+            break
+        point = problem.at(point.coefficients)
+    point, more = problem.minimize(point, sds)
     iterations += more
-    while _smallest_slope(design, coefficients) < _SMALLEST_SLOPE:
+    while _smallest_slope(design, point.coefficients) + own_slope < _SMALLEST_SLOPE:
         # In some combination of levels the order of scores would reverse: slopes must differ less.
-        closer = _with_closer_slopes(design, sds)
+        closer = _with_closer_slopes(design.groups, sds)
         if closer == sds:
             break
         sds = closer
-        coefficients, more = problem.minimize(coefficients, _precision(design, sds))
+        point, more = problem.minimize(point, sds)
         iterations += more
-    residual = problem.residual(coefficients, _precision(design, sds))
-    slope = coefficients[1] + (1.0 if has_offset else 0.0)
-    if slope < _SMALLEST_SLOPE:
-        return _with_smallest_slope(problem, sds, offset)
+    if point.coefficients[1] + own_slope < _SMALLEST_SLOPE:
+        # Scores that the features make useless keep a small slope: their order never reverses.
+        slope = _SMALLEST_SLOPE - own_slope
+        problem = Problem(design, positive, total, offset + slope * design.log_odds)
+        problem.has_slope = False
+        point, more = problem.minimize(problem.at(np.zeros(design.width)), sds)
+        iterations += more
+    residual = problem.residual(point, sds)
     if not residual <= _ACCEPTED:
         raise FitError(
             "the fit",
@@ -93,7 +113,12 @@ def fit_ridge(
             f"{residual:.1e}",
             "Drop outlying features.",
         )
-    return problem.solution(coefficients, sds, residual, iterations)
+    coefficients = point.coefficients.copy()
+    if not problem.has_slope:
+        coefficients[1] = slope
+    posterior = Posterior(problem.hessian(point.z), problem.sds_of(sds))
+    loss = problem.mean_loss(point.z)
+    return Solution(coefficients, loss, residual, iterations, tuple(sds), posterior)
 
 
 def _smallest_slope(design: Design, coefficients: Floats) -> float:
@@ -105,39 +130,13 @@ def _smallest_slope(design: Design, coefficients: Floats) -> float:
     return slope
 
 
-def _with_closer_slopes(design: Design, sds: Sequence[float]) -> list[float]:
+def _with_closer_slopes(groups: Sequence[Group], sds: Sequence[float]) -> list[float]:
     """Half the standard deviations of slopes; small ones leave them out."""
     closer = []
-    for group, sd in zip(design.groups, sds, strict=True):
+    for group, sd in zip(groups, sds, strict=True):
         smaller = sd / 2 if sd > SDS[1] else 0.0
         closer.append(smaller if group.are_slopes else sd)
     return closer
-
-
-def _with_smallest_slope(
-    problem: _Problem, sds: Sequence[float], offset: Floats | float
-) -> Solution:
-    """Scores that the features make useless keep a small slope: their order never reverses."""
-    design = problem.design
-    slope = _SMALLEST_SLOPE - (1.0 if isinstance(offset, np.ndarray) else 0.0)
-    precision = _precision(design, sds)
-    # A prior that is certain of the slope; its mean is not 0, so the problem is shifted.
-    precision[1] = 1e12
-    shifted = _Problem(design, problem.positive, problem.total, offset + slope * design.log_odds)
-    coefficients, iterations = shifted.minimize(np.zeros(design.width), precision)
-    residual = shifted.residual(coefficients, precision)
-    found = shifted.solution(coefficients, sds, residual, iterations)
-    coefficients = coefficients.copy()
-    coefficients[1] = slope
-    return found._replace(coefficients=coefficients)
-
-
-def _precision(design: Design, sds: Sequence[float]) -> Floats:
-    """The prior precision of each coefficient."""
-    precision: Floats = np.full(design.width, _WIDE_SD**-2.0)
-    for group, sd in zip(design.groups, sds, strict=True):
-        precision[group.place] = sd**-2.0 if sd else np.inf
-    return precision
 
 
 def _dispersion(positive: Floats, total: Floats) -> float:
@@ -146,8 +145,11 @@ def _dispersion(positive: Floats, total: Floats) -> float:
     return max(by_positive, float((total**2).sum() / total.sum()))
 
 
-class _Problem:
-    """Log loss divided by the dispersion, plus half of precision times squared coefficients."""
+class Problem:
+    """Log loss divided by the dispersion, plus half the squares of coefficients by their priors."""
+
+    has_slope = True
+    """Whether the slope of the curve is fitted."""
 
     def __init__(
         self, design: Design, positive: Floats, total: Floats, offset: Floats | float
@@ -158,27 +160,25 @@ class _Problem:
         self.dispersion = _dispersion(positive, total)
         self._offset = offset
 
+    def at(self, coefficients: Floats) -> Point:
+        """The point of these coefficients."""
+        z = self.log_odds(coefficients)
+        return Point(coefficients, z, self.hessian(z))
+
+    def sds_of(self, sds: Sequence[float]) -> Floats:
+        """The prior standard deviation of each coefficient."""
+        of_all: Floats = np.full(self.design.width, _WIDE_SD)
+        for group, sd in zip(self.design.groups, sds, strict=True):
+            of_all[group.place] = sd
+        if not self.has_slope:
+            of_all[1] = 0.0
+        return of_all
+
     def log_odds(self, coefficients: Floats) -> Floats:
         return self.design.linear(coefficients) + self._offset
 
-    def mean_loss(self, coefficients: Floats) -> float:
-        return self._loss(self.log_odds(coefficients))
-
-    def solution(
-        self, coefficients: Floats, sds: Sequence[float], residual: float, iterations: int
-    ) -> Solution:
-        """The coefficients with their posterior covariance."""
-        hessian = self.hessian(self.log_odds(coefficients))
-        inverse = hessian.posterior(_precision(self.design, sds)).inverse()
-        loss = self.mean_loss(coefficients)
-        return Solution(coefficients, loss, residual, iterations, tuple(sds), inverse)
-
-    def _loss(self, z: Floats) -> float:
+    def mean_loss(self, z: Floats) -> float:
         return float((self.total @ softplus(z) - self.positive @ z) / self.total.sum())
-
-    def _value(self, z: Floats, coefficients: Floats, precision: Floats) -> float:
-        loss = self._loss(z) * float(self.total.sum()) / self.dispersion
-        return loss + float(_prior_gradient(precision, coefficients) @ coefficients) / 2
 
     def gradient(self, z: Floats) -> Floats:
         residuals = self.total * expit(z) - self.positive
@@ -188,132 +188,151 @@ class _Problem:
         p = expit(z)
         return self.design.gram(self.total * p * (1 - p) / self.dispersion)
 
-    def residual(self, coefficients: Floats, precision: Floats) -> float:
+    def residual(self, point: Point, sds: Sequence[float]) -> float:
         """The largest derivative, relative to the positive mass and the spread of its column.
 
         Without any positive, it is relative to that of one label.
         """
-        gradient = self.gradient(self.log_odds(coefficients))
-        gradient += _prior_gradient(precision, coefficients)
+        of_all = self.sds_of(sds)
+        precision = _precision(of_all)
+        gradient = self.gradient(point.z) + precision * point.coefficients
         # Nothing is asked of a coefficient that is left out.
-        gradient[np.isinf(precision)] = 0.0
+        gradient[of_all == 0] = 0.0
         spreads = np.sqrt(self.design.mean_squares())
         scale = spreads * max(float(self.positive.sum()), self.dispersion) / self.dispersion
         return float(np.abs(gradient / np.maximum(scale, 1e-300)).max())
 
     def minimize(
-        self, start: Floats, precision: Floats, tolerance: float = _TOLERANCE
-    ) -> tuple[Floats, int]:
-        """Newton's method with step halving; the problem is strictly convex."""
-        coefficients = np.where(np.isinf(precision), 0.0, start)
-        z = self.log_odds(coefficients)
-        value = self._value(z, coefficients, precision)
+        self, start: Point, sds: Sequence[float], tolerance: float = _TOLERANCE
+    ) -> tuple[Point, int]:
+        """Newton's method with step halving; the problem is strictly convex.
+
+        A Hessian is computed again where steps with that of an earlier point become slow.
+        """
+        of_all = self.sds_of(sds)
+        precision = _precision(of_all)
+        coefficients = np.where(of_all > 0, start.coefficients, 0.0)
+        z = start.z if (coefficients == start.coefficients).all() else self.log_odds(coefficients)
+        hessian = start.hessian
+        posterior = Posterior(hessian, of_all)
+
+        def value(z: Floats, coefficients: Floats) -> float:
+            loss = self.mean_loss(z) * float(self.total.sum()) / self.dispersion
+            return loss + float(precision * coefficients @ coefficients) / 2
+
+        before = value(z, coefficients)
+        last = np.inf
         iteration = 0
         while iteration < _MAX_STEPS:
             iteration += 1
-            gradient = self.gradient(z) + _prior_gradient(precision, coefficients)
-            step, _ = self.hessian(z).posterior(precision).solve(gradient)
+            gradient = self.gradient(z) + precision * coefficients
+            step = posterior.solve(gradient)
+            decrement = float(gradient @ step)
+            if tolerance * len(self.total) < decrement > _FAST * last:
+                hessian = self.hessian(z)
+                posterior = Posterior(hessian, of_all)
+                step = posterior.solve(gradient)
+                decrement = float(gradient @ step)
+            last = decrement
             fraction = 1.0
             while fraction > 1e-9:
                 following = coefficients - fraction * step
                 z = self.log_odds(following)
-                after = self._value(z, following, precision)
-                if after <= value + 1e-12 * abs(value):
+                after = value(z, following)
+                if after <= before + 1e-12 * abs(before):
                     break
                 fraction /= 2
-            coefficients, value = following, after
-            if float(gradient @ step) < tolerance * len(self.total):
+            coefficients, before = following, after
+            if decrement < tolerance * len(self.total):
                 break
-        return coefficients, iteration
+        return Point(coefficients, z, hessian), iteration
 
 
-def _prior_gradient(precision: Floats, coefficients: Floats) -> Floats:
-    """Precision times coefficients; those that are left out are 0."""
-    gradient: Floats = np.where(np.isinf(precision), 0.0, precision) * coefficients
-    return gradient
+def _precision(sds: Floats) -> Floats:
+    """The precision of priors; of coefficients that are left out, and are 0, it does not matter."""
+    return np.where(sds > 0, sds, np.inf) ** -2.0
 
 
-def _choose_sds(
-    problem: _Problem, design: Design, coefficients: Floats, sds: list[float]
-) -> list[float]:
-    """Raise the marginal likelihood, one group after the other.
+def _choose_sds(problem: Problem, point: Point, sds: Sequence[float]) -> tuple[list[float], float]:
+    """Raise the log marginal likelihood, one group after the other; also returns the gain.
 
     It is that of the quadratic approximation, corrected for levels of few rows.
     """
-    z = problem.log_odds(coefficients)
-    hessian = problem.hessian(z)
-    linear = hessian @ coefficients - problem.gradient(z)
-    corrections = [
-        _correction(problem, z, coefficients[group.place], group.codes) - group.rate * np.array(SDS)
-        for group in design.groups
-    ]
+    groups = problem.design.groups
+    hessian = point.hessian
+    linear = hessian @ point.coefficients - problem.gradient(point.z)
+    corrections = []
+    for group in groups:
+        of_few = _correction(problem, point.z, point.coefficients[group.place], group.block)
+        corrections.append(of_few - group.rate * np.array(SDS))
     chosen = list(sds)
-    corner = _Corner.of(hessian, linear, _precision(design, chosen))
+    gain = 0.0
+    # The one that is eliminated comes first: without the others that takes least.
+    count = len(groups) - (problem.design.corner < problem.design.width)
+    for number in range(count, len(groups)):
+
+        def score(place: int, number: int = number) -> float:
+            tried = [*chosen[:number], SDS[place]]
+            marginal = Posterior(hessian, problem.sds_of(tried)).log_marginal(linear)
+            return marginal + float(corrections[number][place])
+
+        best, gain = _highest(score, SDS.index(chosen[number]))
+        chosen[number] = SDS[best]
+    eliminated = hessian.eliminated(problem.sds_of(chosen))
+    posterior = Posterior(hessian, problem.sds_of(chosen), eliminated)
+    right = posterior.right(linear)
     # A group is looked at again as long as others have changed since.
-    count = len(design.groups)
     unchanged = 0
     for number in list(range(count)) * _SWEEPS:
         if unchanged == count:
             break
-        group = design.groups[number]
         before = chosen[number]
-        if group.place.start < len(hessian.corner):
-            scores: Floats = corner.log_marginals(group.place) + corrections[number]
-        else:
-            precision = _precision(design, chosen)
-            start = SDS.index(before) if before else len(SDS) // 2
-            scores = _log_marginals_of_widest(
-                hessian, precision, linear, group.place, corrections[number], start
-            )
+        scores = _log_marginals(posterior, eliminated, right, groups[number].place)
+        scores += corrections[number]
         chosen[number] = SDS[int(np.argmax(scores))]
+        gain += float(scores.max() - scores[SDS.index(before)])
         unchanged = unchanged + 1 if chosen[number] == before else 1
         if chosen[number] != before:
-            earlier = None if group.place.start >= len(hessian.corner) else corner.posterior
-            corner = _Corner.of(hessian, linear, _precision(design, chosen), earlier)
-    return chosen
+            posterior = Posterior(hessian, problem.sds_of(chosen), eliminated)
+    return chosen, gain
 
 
-class _Corner(NamedTuple):
-    """The posterior of the coefficients of the corner, in the quadratic approximation."""
+def _highest(score: Callable[[int], float], before: int) -> tuple[int, float]:
+    """The place of the highest score, uphill from the one before or the middle, and its gain."""
+    start = before or len(SDS) // 2
+    found = {0: score(0), start: score(start)}
+    for step in (1, -1):
+        place = start
+        while 0 <= place + step < len(SDS):
+            if place + step not in found:
+                found[place + step] = score(place + step)
+            if found[place + step] <= found[place]:
+                break
+            place += step
+    best = max(found, key=found.__getitem__)
+    return best, found[best] - found[before]
 
-    posterior: Posterior
-    right: Floats
-    """What the data say of the whole corner, after the widest block was eliminated."""
-    covariance: Floats
-    mode: Floats
-    """Both on the places that are not left out."""
 
-    @classmethod
-    def of(
-        cls, hessian: Arrow, linear: Floats, precision: Floats, earlier: Posterior | None = None
-    ) -> _Corner:
-        whole = hessian.whole_corner(precision) if earlier is None else earlier
-        posterior = hessian.posterior(precision, whole)
-        places = posterior.places[: posterior.size]
-        right = posterior.eliminated(linear)
-        covariance = np.linalg.inv(posterior.inner(places))
-        return cls(posterior, right, covariance, covariance @ right[places])
+def _log_marginals(posterior: Posterior, eliminated: Floats, right: Floats, place: slice) -> Floats:
+    """Log marginal likelihoods of a group's standard deviations, relative to leaving it out.
 
-    def log_marginals(self, place: slice) -> Floats:
-        """Log marginal likelihoods of a group's standard deviations, relative to leaving it out.
-
-        Given the others, the log likelihood of a group is quadratic, with the Schur complement of
-        its block. In the basis of its eigenvectors, coefficients are independent.
-        """
-        places = self.posterior.places[: self.posterior.size]
-        own = np.flatnonzero((places >= place.start) & (places < place.stop))
-        if len(own):
-            # What a posterior has beyond its prior is the likelihood.
-            complement = np.linalg.inv(self.covariance[np.ix_(own, own)])
-            linear = complement @ self.mode[own]
-            complement -= np.diag(self.posterior.precision[place])
-        else:
-            across = self.posterior.reduced[place][:, places]
-            complement = self.posterior.reduced[place, place] - across @ self.covariance @ across.T
-            linear = self.right[place] - across @ self.mode
-        curvature, basis = np.linalg.eigh(complement)
-        slopes = basis.T @ linear
-        return _quadratic_marginals(np.maximum(curvature, 0), slopes)
+    Given the others, the log likelihood of a group is quadratic, with the Schur complement of its
+    block. In the basis of its eigenvectors, coefficients are independent.
+    """
+    used = posterior.used
+    mode = posterior.covariance @ right[used]
+    own = np.flatnonzero((used >= place.start) & (used < place.stop))
+    if len(own):
+        # What a posterior has beyond its prior is the likelihood.
+        complement = np.linalg.inv(posterior.covariance[np.ix_(own, own)])
+        linear = complement @ mode[own]
+        complement -= np.diag(posterior.sds[place] ** -2.0)
+    else:
+        across = eliminated[place][:, used]
+        complement = eliminated[place, place] - across @ posterior.covariance @ across.T
+        linear = right[place] - across @ mode
+    curvature, basis = np.linalg.eigh(complement)
+    return _quadratic_marginals(np.maximum(curvature, 0), basis.T @ linear)
 
 
 def _quadratic_marginals(curvature: Floats, slopes: Floats) -> Floats:
@@ -324,36 +343,7 @@ def _quadratic_marginals(curvature: Floats, slopes: Floats) -> Floats:
     return result
 
 
-def _log_marginals_of_widest(
-    hessian: Arrow, precision: Floats, linear: Floats, place: slice, correction: Floats, start: int
-) -> Floats:
-    """The same for the block that is eliminated: its Schur complement would be too large.
-
-    Each takes long: from a start on, they are computed as far as they increase.
-    """
-    found: dict[int, float] = {}
-
-    def score(number: int) -> float:
-        if number not in found:
-            sd = SDS[number]
-            precision[place] = sd**-2.0 if sd else np.inf
-            mode, log_determinant = hessian.posterior(precision).solve(linear)
-            log_prior = -2 * np.log(sd) * (place.stop - place.start) if sd else 0.0
-            value = (float(linear @ mode) - log_determinant + log_prior) / 2
-            found[number] = value + float(correction[number])
-        return found[number]
-
-    score(0)
-    for step in (1, -1):
-        number = start
-        while 0 <= number + step < len(SDS) and score(number + step) > score(number):
-            number += step
-    result = np.full(len(SDS), -np.inf)
-    result[list(found)] = list(found.values())
-    return result - result[0]
-
-
-def _correction(problem: _Problem, z: Floats, coefficients: Floats, codes: Codes | None) -> Floats:
+def _correction(problem: Problem, z: Floats, coefficients: Floats, levels: object) -> Floats:
     """What the marginal likelihoods of levels of few rows are beyond the quadratic ones.
 
     The quadratic approximation finds too small a standard deviation where a level has a few labels
@@ -361,28 +351,28 @@ def _correction(problem: _Problem, z: Floats, coefficients: Floats, codes: Codes
     integrated by the trapezoid rule, which is exact to 1e-4 there.
     """
     result: Floats = np.zeros(len(SDS))
-    if codes is None:
+    if not isinstance(levels, Levels) or levels.are_slopes:
         return result
     p = expit(z)
-    information = codes.sums(problem.total * p * (1 - p)) / problem.dispersion
-    counts = np.bincount(codes.codes, minlength=codes.width)[: codes.width]
+    information = levels.sums(problem.total * p * (1 - p)) / problem.dispersion
+    counts = np.bincount(levels.codes, minlength=levels.width)[: levels.width]
     is_small = (information <= _LEAST_INFORMATION) & (counts > 0) & (counts <= _MOST_ROWS_OF_LEVEL)
     small = np.flatnonzero(is_small)
     some = small[:: -(-int(counts[small].sum()) // _GRID_ROWS) or 1]
     if not len(some):
         return result
-    numbers = np.full(codes.width + 1, -1)
+    numbers = np.full(levels.width + 1, -1)
     numbers[some] = np.arange(len(some))
-    rows = np.flatnonzero(numbers[codes.codes] >= 0)
-    own = numbers[codes.codes[rows]]
+    rows = np.flatnonzero(numbers[levels.codes] >= 0)
+    own = numbers[levels.codes[rows]]
     positive = problem.positive[rows] / problem.dispersion
     total = problem.total[rows] / problem.dispersion
-    at_zero = z[rows] - coefficients[codes.codes[rows]]
-    logs = np.empty((len(some), len(_GRID)))
-    for column, change in enumerate(_GRID.tolist()):
-        moved = at_zero + change
-        gains = positive * change - total * (softplus(moved) - softplus(at_zero))
-        logs[:, column] = add_up(own, gains, len(some))
+    at_zero = z[rows] - coefficients[levels.codes[rows]]
+    odds = np.exp(np.clip(at_zero, -_MOST_LOG_ODDS, _MOST_LOG_ODDS))
+    logs = np.outer(add_up(own, positive, len(some)), _GRID)
+    for column, factor in enumerate(np.exp(_GRID).tolist()):
+        logs[:, column] -= add_up(own, total * np.log1p(odds * factor), len(some))
+    logs += add_up(own, total * np.log1p(odds), len(some))[:, None]
     highest = logs.max(axis=1)
     likelihoods = np.exp(logs - highest[:, None])
     gradient = add_up(own, positive - total * p[rows], len(some))

@@ -15,7 +15,7 @@ from calibrank.evidence import Evidence
 from calibrank.maps import CalibrationMap, LevelTerm, SmoothTerm, Term
 from calibrank.maps.level import SlopeErrors
 from calibrank.maps.targets.numpy import NumpyTarget
-from calibrank.terms._blocks import Block, LevelBlock, NumberBlock, blocks_of
+from calibrank.terms._blocks import NumberBlock, levels_of, with_slopes
 from calibrank.terms._design import Design, Group
 from calibrank.terms._ridge import Solution, fit_ridge
 from calibrank.terms.spec import Level, Smooth
@@ -52,16 +52,10 @@ def fit_rows(
     # Around the mean, a change of a slope leaves the level as it is.
     mean = float(total @ log_odds / total.sum())
     center = mean if is_change else 0.0
-    blocks = blocks_of(specs, columns, total, None if is_change else log_odds - mean)
-    numbers = [block for block in blocks if isinstance(block, NumberBlock)]
-    codes = [block.codes for block in blocks if isinstance(block, LevelBlock)]
-    places = _places(blocks)
-    groups = [Group(slice(0, 1)), Group(slice(1, 2))] if is_change else []
-    starts: list[int] = []
-    for block, place in zip(blocks, places, strict=True):
-        starts.append(len(groups))
-        groups += block.groups(place.start)
-    design = Design(log_odds - center, numbers, codes, groups)
+    numbers = [NumberBlock.of(each, columns, total) for each in specs if isinstance(each, Smooth)]
+    levels = levels_of([each for each in specs if isinstance(each, Level)], columns, len(total))
+    levels = with_slopes(levels, None if is_change else log_odds - mean)
+    design = Design(log_odds - center, numbers, levels, is_change=is_change)
     solution = fit_ridge(design, positive, total, 0.0 if offset is None else log_odds + offset)
     if solution.loss < 0:
         raise FitError(
@@ -83,9 +77,15 @@ def fit_rows(
         iterations=solution.iterations,
         at_bound=(),
     )
-    found = list(zip(blocks, places, starts, strict=True))
     turn = _Turn(float(solution.coefficients[0]) + slope * mean, slope)
-    terms = [_term(spec, found, solution, total, turn) for spec in specs]
+    terms: list[Term] = []
+    for spec in specs:
+        found = list(zip(design.groups, solution.sds, strict=True))
+        own = [(group, sd) for group, sd in found if getattr(group.block, "spec", None) is spec]
+        if isinstance(spec, Smooth):
+            terms.append(_smooth(own[0][0], solution))
+        else:
+            terms.append(_levels(spec, own, solution, total, turn))
     return CalibrationMap(curve, record, tuple(terms))
 
 
@@ -96,32 +96,11 @@ class _Turn(NamedTuple):
     slope: float
 
 
-def _places(blocks: Sequence[Block]) -> list[slice]:
-    """Where the coefficients of each block are, after the intercept and the slope."""
-    ends = 2 + np.cumsum([block.width for block in blocks])
-    return [
-        slice(int(end) - block.width, int(end)) for end, block in zip(ends, blocks, strict=True)
-    ]
-
-
-def _term(
-    spec: Level | Smooth,
-    found: Sequence[tuple[Block, slice, int]],
-    solution: Solution,
-    total: Floats,
-    turn: _Turn,
-) -> Term:
-    own = [each for each in found if each[0].spec is spec]
-    if isinstance(spec, Smooth):
-        ((block, place, _),) = own
-        return _smooth(block, place, solution)  # type: ignore[arg-type]  # of a smooth term
-    own.sort(key=lambda each: len(each[0].keys[0]))  # type: ignore[union-attr]  # of levels
-    return _levels(spec, own, solution, total, turn)
-
-
-def _smooth(block: NumberBlock, place: slice, solution: Solution) -> SmoothTerm:
+def _smooth(line: Group, solution: Solution) -> SmoothTerm:
+    block = line.block
+    place = slice(line.place.start, line.place.start + block.width)
     values = block.to_values @ solution.coefficients[place]
-    covariance = solution.covariance.corner[place, place]
+    covariance = solution.posterior.corner[place, place]
     variances = ((block.to_values @ covariance) * block.to_values).sum(axis=1)
     errors = np.sqrt(np.maximum(variances, 0))
     numbers = [tuple(each.tolist()) for each in (block.knots, values, errors)]
@@ -129,31 +108,28 @@ def _smooth(block: NumberBlock, place: slice, solution: Solution) -> SmoothTerm:
 
 
 def _levels(
-    spec: Level,
-    own: Sequence[tuple[Any, slice, int]],
-    solution: Solution,
-    total: Floats,
-    turn: _Turn,
+    spec: Level, own: Sequence[tuple[Group, float]], solution: Solution, total: Floats, turn: _Turn
 ) -> LevelTerm:
     """The sum of the changes of each nested column, as one term."""
-    slopes = {block.keys: (place, group) for block, place, group in own if block.has_slopes}
+    slopes = {each[0].block.keys: each for each in own if each[0].are_slopes}
+    intercepts = [each for each in own if not each[0].are_slopes]
     keys: list[Key] = []
     parts: list[Floats] = []
     rows: list[int] = []
     sds = []
-    for block, place, group in own:
-        if block.has_slopes:
-            continue
-        of_slopes, slope_group = slopes.get(block.keys, (None, None))
-        numbers = _numbers(block, place, of_slopes, solution, total)
+    for group, sd in sorted(intercepts, key=lambda each: len(each[0].block.keys[0])):
+        block = group.block
+        of_slopes, slope_sd = slopes.get(block.keys, (None, 0.0))
+        numbers = _numbers(group, of_slopes, solution, total)
         if parts:
             # A level has the changes of its parents as well.
-            numbers += parts[-1][:, _parents(block.keys, keys)]
+            above = {key: number for number, key in enumerate(keys[-parts[-1].shape[1] :])}
+            numbers += parts[-1][:, [above[key[:-1]] for key in block.keys]]
         parts.append(numbers)
-        keys = block.keys
-        rows += np.bincount(block.codes.codes, minlength=block.width).tolist()
-        sds.append((solution.sds[group], 0.0 if slope_group is None else solution.sds[slope_group]))
-    intercepts, changes, variances, slope_variances, covariances = np.hstack(parts)
+        keys += block.keys
+        rows += np.bincount(block.codes, minlength=block.width).tolist()
+        sds.append((sd, slope_sd))
+    at_middle, changes, variances, slope_variances, covariances = np.hstack(parts)
     changes = changes / turn.slope
     spreads, slope_spreads = np.array(sds).T
     of = SlopeErrors(
@@ -164,8 +140,8 @@ def _levels(
     )
     return LevelTerm(
         columns=spec.columns,
-        keys=tuple(key for block, _, _ in own if not block.has_slopes for key in block.keys),
-        intercepts=tuple((intercepts - changes * turn.middle).tolist()),
+        keys=tuple(keys),
+        intercepts=tuple((at_middle - changes * turn.middle).tolist()),
         slopes=tuple((1 + changes).tolist()),
         errors=tuple(np.sqrt(variances).tolist()),
         rows=tuple(rows),
@@ -174,27 +150,21 @@ def _levels(
     )
 
 
-def _numbers(
-    block: LevelBlock, place: slice, slopes: slice | None, solution: Solution, total: Floats
-) -> Floats:
+def _numbers(group: Group, slopes: Group | None, solution: Solution, total: Floats) -> Floats:
     """By level: intercept, slope, their variances and covariance."""
-    masses = add_up(block.codes.codes, total, block.width)
+    place = group.place
+    masses = add_up(group.block.codes, total, group.block.width)
     # The intercept of the curve is that of the mean row: levels are known relative to it.
     weights = masses / masses.sum()
-    numbers = np.zeros((5, block.width))
+    contrasts = solution.posterior.contrasts
+    numbers = np.zeros((5, group.block.width))
     numbers[0] = solution.coefficients[place]
-    numbers[2] = solution.covariance.contrasts(place, place, weights)
+    numbers[2] = contrasts(place, place, weights)
     if slopes is not None:
-        numbers[1] = solution.coefficients[slopes]
-        numbers[3] = solution.covariance.contrasts(slopes, slopes, weights)
-        numbers[4] = solution.covariance.contrasts(place, slopes, weights)
+        numbers[1] = solution.coefficients[slopes.place]
+        numbers[3] = contrasts(slopes.place, slopes.place, weights)
+        numbers[4] = contrasts(place, slopes.place, weights)
     return numbers
-
-
-def _parents(keys: Sequence[Key], above: Sequence[Key]) -> list[int]:
-    """The number of each key's parent."""
-    numbers = {key: number for number, key in enumerate(above)}
-    return [numbers[key[:-1]] for key in keys]
 
 
 def list_means(values: Numbers, lists: IdsLike) -> Floats:
