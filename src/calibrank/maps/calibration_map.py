@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
 from os import PathLike
@@ -16,7 +16,7 @@ import numpy as np
 from calibrank._internal import native
 from calibrank._internal.arguments import instance, path_of, real
 from calibrank._internal.atomic import write_atomic
-from calibrank._internal.json import digest_of
+from calibrank._internal.json import digest_of, plain
 from calibrank._internal.logit import expit, logit
 from calibrank._internal.rules import COLUMN_RULES
 from calibrank._internal.segment_keys import names_of
@@ -366,9 +366,9 @@ class CalibrationMap:
         return {
             "format": FORMAT,
             "version": VERSION,
-            "curve": {"kind": self.curve.kind, **self.curve.content()},
+            "curve": self.curve.content(),
             "terms": [term.content() for term in self.terms],
-            "record": _with_lists(asdict(self.record)),
+            "record": plain(self.record),
         }
 
     def __repr__(self) -> str:
@@ -533,12 +533,3 @@ class CalibrationMap:
 def require_map(fitted: object) -> None:
     """Raise a `DataError` unless an argument is a fitted map."""
     instance("fitted", fitted, CalibrationMap, "Fit one, or read one with calibrank.load.")
-
-
-def _with_lists(value: Any) -> Any:
-    """Tuples as lists, at every depth, as JSON reads them back: the digest depends on neither."""
-    if isinstance(value, dict):
-        return {name: _with_lists(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_with_lists(inner) for inner in value]
-    return value

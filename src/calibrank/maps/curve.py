@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
-from calibrank._internal.json import Fields
+from calibrank._internal.json import Saved
 from calibrank._internal.logit import logit
 from calibrank._internal.validation import Floats
 from calibrank.composition import refusal
@@ -21,13 +21,11 @@ from calibrank.maps.targets.target import Target
 _SMALLEST_PROBABILITY = 1e-12
 
 
-class Curve(ABC):
+class Curve(Saved, ABC):
     """A function from scores to probabilities.
 
     A kind of curve states its formula once, in `on`; every engine computes it from there.
     """
-
-    kind: ClassVar[str]
 
     @property
     def parameters(self) -> dict[str, float]:
@@ -100,15 +98,6 @@ class Curve(ABC):
         below = middle - logit(np.clip(low, smallest, largest))
         above = logit(np.clip(high, smallest, largest)) - middle
         return np.maximum(below, 0), np.maximum(above, 0)
-
-    @abstractmethod
-    def content(self) -> dict[str, Any]:
-        """The numbers of the formula, as JSON."""
-
-    @classmethod
-    @abstractmethod
-    def read(cls, fields: Fields) -> Self:
-        """Rebuild a curve from what `content` gave."""
 
     @cached_property
     def program(self) -> bytes:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+import math
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any, ClassVar, Self
 
@@ -14,7 +15,7 @@ from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
 from calibrank.maps._blocks import Ends
 from calibrank.maps._program import pack
-from calibrank.maps.basis import Basis, read_basis
+from calibrank.maps.basis import Basis
 from calibrank.maps.curve import Curve
 from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.maps.targets.target import Target, large_term_problem, narrow_range_problem
@@ -54,6 +55,7 @@ class LogisticCurve(Curve):
     """
 
     kind: ClassVar[str] = "logistic"
+    newer: ClassVar[tuple[str, ...]] = ("deviation",)
 
     basis: Basis
     low: float
@@ -100,7 +102,7 @@ class LogisticCurve(Curve):
     @property
     def description(self) -> str:
         return (
-            f"Log odds {self.basis.name} in the score on {self.low:.4g} to {self.high:.4g}, "
+            f"Log odds {self.basis.kind} in the score on {self.low:.4g} to {self.high:.4g}, "
             "straight lines beyond."
         )
 
@@ -227,32 +229,14 @@ class LogisticCurve(Curve):
         return np.array(rows)
 
     def content(self) -> dict[str, Any]:
-        return {
-            "basis": self.basis.settings(),
-            "low": self.low,
-            "high": self.high,
-            "intercept": self.intercept,
-            "coefficients": list(self.coefficients),
-            "covariance": [value for row in self.covariance for value in row],
-            **({} if self.deviation is None else {"deviation": asdict(self.deviation)}),
-        }
+        covariance = [value for row in self.covariance for value in row]
+        return {**super(LogisticCurve, self).content(), "covariance": covariance}
 
     @classmethod
-    def read(cls, fields: Fields) -> Self:
-        fields.only("basis", "low", "high", "intercept", "coefficients", "covariance", "deviation")
-        deviation = None
-        if fields.holds("deviation"):
-            deviation = fields.child("deviation").build(Deviation)
-        basis = read_basis(fields.child("basis"))
-        size = len(basis.parameters)
-        flat = fields.numbers("covariance")
-        rows = [tuple(flat[start : start + size]) for start in range(0, len(flat), size)]
-        return cls(
-            basis=basis,
-            low=fields.number("low"),
-            high=fields.number("high"),
-            intercept=fields.number("intercept"),
-            coefficients=tuple(fields.numbers("coefficients")),
-            covariance=tuple(rows),
-            deviation=deviation,
-        )
+    def from_fields(cls, fields: Fields) -> Self:
+        # Saved row after row.
+        numbers = fields.numbers("covariance")
+        size = max(math.isqrt(len(numbers)), 1)
+        rows = [numbers[start : start + size] for start in range(0, len(numbers), size)]
+        nested = replace(fields, values={**fields.values, "covariance": rows})
+        return super(LogisticCurve, cls).from_fields(nested)

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from calibrank._internal.json import Fields
 from calibrank._internal.logit import expit
 from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
@@ -167,30 +166,3 @@ class PiecewiseCurve(Curve):
             value_errors=tuple(slope * error for error in self.value_errors),
             slope_errors=(slope * self.slope_errors[0], slope * self.slope_errors[1]),
         )
-
-    def content(self) -> dict[str, Any]:
-        return {
-            "knots": list(self.knots),
-            "values": list(self.values),
-            "end_slopes": list(self.end_slopes),
-            "value_errors": list(self.value_errors),
-            "slope_errors": list(self.slope_errors),
-        }
-
-    @classmethod
-    def read(cls, fields: Fields) -> Self:
-        fields.only("knots", "values", "end_slopes", "value_errors", "slope_errors")
-        return cls(
-            knots=tuple(fields.numbers("knots")),
-            values=tuple(fields.numbers("values")),
-            end_slopes=_pair(fields, "end_slopes"),
-            value_errors=tuple(fields.numbers("value_errors")),
-            slope_errors=_pair(fields, "slope_errors"),
-        )
-
-
-def _pair(fields: Fields, name: str) -> tuple[float, float]:
-    numbers = fields.numbers(name)
-    if len(numbers) != 2:
-        raise DataError(f"{fields.where}, {name}", "be 2 numbers", len(numbers))
-    return numbers[0], numbers[1]

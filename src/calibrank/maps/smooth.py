@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from calibrank._internal.json import Fields
 from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
 from calibrank.maps.targets.target import Target, narrow_range_problem
@@ -101,18 +100,3 @@ class SmoothTerm(Term):
         numbers = np.concatenate([knots, middles, np.nextafter(knots, -np.inf), beyond])
         # Another step than that of levels, so that they do not always come together.
         return {self.column: float(numbers[7 * place % len(numbers)])}
-
-    def content(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "column": self.column,
-            "knots": list(self.knots),
-            "values": list(self.values),
-            "errors": list(self.errors),
-        }
-
-    @classmethod
-    def from_fields(cls, fields: Fields) -> Self:
-        fields.only("kind", "column", "knots", "values", "errors")
-        numbers = [tuple(fields.numbers(name)) for name in ("knots", "values", "errors")]
-        return cls(fields.text("column"), *numbers)
