@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from calibrank._internal.json import Saved
-from calibrank._internal.logit import logit
+from calibrank._internal.logit import expit, logit
 from calibrank._internal.validation import Floats
 from calibrank.composition import refusal
 from calibrank.maps._blocks import Ends
@@ -112,3 +112,19 @@ class Curve(Saved, ABC):
 
     def _compile(self) -> bytes:
         return b""
+
+
+class LogOddsCurve(Curve):
+    """A curve whose formula is that of its log odds, in `log_odds_on`; its errors are normal."""
+
+    def on(self, target: Target, score: Any) -> Any:
+        return target.sigmoid(self.log_odds_on(target, score))
+
+    def log_odds(self, scores: Floats) -> Floats:
+        log_odds: Floats = self.log_odds_on(NumpyTarget(), scores)
+        return log_odds
+
+    def interval_ends(self, scores: Floats, level: float) -> Ends:
+        below, above = self.margins(scores, level)
+        middle = self.log_odds(scores)
+        return expit(middle - below), expit(middle + above)

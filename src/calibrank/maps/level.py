@@ -133,11 +133,11 @@ class LevelTerm(Term):
         return len(self.keys)
 
     def on(self, target: Target, score: Any, curve: Any, x: Any) -> Any:
-        change = target.by_level(x, self.keys, (self.typical, *self.intercepts))
-        if all(slope == 1 for slope in self.slopes):
+        intercepts, slopes, _ = self._arrays
+        change = target.by_level(x, self.keys, intercepts)
+        if (slopes == 1).all():
             return change
-        slopes = [0.0, *[slope - 1 for slope in self.slopes]]
-        return curve * target.by_level(x, self.keys, slopes) + change
+        return curve * target.by_level(x, self.keys, slopes - 1) + change
 
     def read(self, columns: Any, rows: int | None = None) -> Indices:
         """The number of each row's level, from 1 on; 0 is a level that is not known."""

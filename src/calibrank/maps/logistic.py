@@ -10,13 +10,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from calibrank._internal.json import Fields
-from calibrank._internal.logit import expit
 from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
 from calibrank.maps._blocks import Ends
 from calibrank.maps._program import pack
 from calibrank.maps.basis import Basis
-from calibrank.maps.curve import Curve
+from calibrank.maps.curve import LogOddsCurve
 from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.maps.targets.target import Target, large_term_problem, narrow_range_problem
 
@@ -47,7 +46,7 @@ class Deviation:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class LogisticCurve(Curve):
+class LogisticCurve(LogOddsCurve):
     """Log odds `intercept + sum of coefficient * generator` on [low, high], straight lines beyond.
 
     No coefficient is negative and the slopes at both ends are positive, so the curve is strictly
@@ -124,9 +123,6 @@ class LogisticCurve(Curve):
         narrow = narrow_range_problem(self.low, self.high)
         return narrow or large_term_problem(self.largest_term)
 
-    def on(self, target: Target, score: Any) -> Any:
-        return target.sigmoid(self.log_odds_on(target, score))
-
     def log_odds_on(self, target: Target, score: Any) -> Any:
         """The log odds as an expression of the target."""
 
@@ -159,19 +155,6 @@ class LogisticCurve(Curve):
             coefficient * term for coefficient, term in zip(self.coefficients, terms, strict=True)
         )
 
-    def probabilities(self, scores: Floats) -> Floats:
-        probabilities: Floats = expit(self.log_odds(scores))
-        return probabilities
-
-    def log_odds(self, scores: Floats) -> Floats:
-        result: Floats
-        if scores.size and self.low <= scores.min() and scores.max() <= self.high:
-            # The straight lines add exactly 0 here: leaving them out saves time.
-            result = self._inside(NumpyTarget(), scores, self.low, self.high)
-        else:
-            result = self.log_odds_on(NumpyTarget(), scores)
-        return result
-
     def _compile(self) -> bytes:
         width = self.high - self.low
         if width < 1 / _LARGEST_SCALE:
@@ -183,11 +166,6 @@ class LogisticCurve(Curve):
         # In the position within the range, from 0 to 1.
         place = (self.low, 1 / width, 0.0, 1.0)
         return pack(curve.kind, *place, below * width, above * width, *curve.terms)
-
-    def interval_ends(self, scores: Floats, level: float) -> Ends:
-        below, above = self.margins(scores, level)
-        log_odds = self.log_odds(scores)
-        return expit(log_odds - below), expit(log_odds + above)
 
     def margins(self, scores: Floats, level: float) -> Ends:
         """Wald intervals of the log odds, by the delta method, widened by the deviation.

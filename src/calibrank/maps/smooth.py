@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from statistics import NormalDist
 from typing import Any, ClassVar, Self
@@ -11,7 +12,7 @@ import numpy as np
 
 from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
-from calibrank.maps.targets.target import Target, narrow_range_problem
+from calibrank.maps.targets.target import Lines, Target, broken_line, narrow_range_problem
 from calibrank.maps.term import (
     Margins,
     Term,
@@ -57,15 +58,11 @@ class SmoothTerm(Term):
 
     def of_number(self, target: Target, x: Any) -> Any:
         """The function as an expression of the target."""
-        slopes = [0.0]
-        for (low, high), (below, above) in zip(
-            pairwise(self.knots), pairwise(self.values), strict=True
-        ):
-            slopes.append((above - below) / (high - low))
-        slopes.append(0.0)
-        origins = (self.knots[0], *self.knots)
-        values = (self.values[0], *self.values)
-        return target.lines(x, self.knots, (origins, values, slopes))
+        return target.lines(x, self.knots, self._lines)
+
+    @cached_property
+    def _lines(self) -> Lines:
+        return broken_line(self.knots, self.values, (0.0, 0.0))
 
     def read(self, columns: Any, rows: int | None = None) -> Floats:
         return number_column(self.column, columns, rows, self.role)
